@@ -1,0 +1,166 @@
+"""What the backend is given: one program per rank class, still rolled.
+
+A `TraceProgram` is a list of *segments* (straight-line node templates) and a table of *instances*
+(which segment runs when, for which layer and microbatch). Nodes of an instance refer to nodes of
+other instances through *slots*: numbers that each instance supplies, as arguments are to a
+function. Nothing here depends on a rank: groups are named by mesh axes, peers by a shift along
+an axis. The backend unrolls instances into records and evaluates ranks with numpy, last.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Named grid of devices. `axes` from the slowest-varying in rank order to the fastest."""
+
+    axes: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def num_ranks(self) -> int:
+        product = 1
+        for size in self.sizes:
+            product *= size
+        return product
+
+    def size(self, axis: str) -> int:
+        return self.sizes[self.axes.index(axis)]
+
+    def stride(self, axis: str) -> int:
+        """Distance in ranks between neighbours along `axis`."""
+        stride = 1
+        for size in self.sizes[self.axes.index(axis) + 1 :]:
+            stride *= size
+        return stride
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Work on the device: `num_ops` FLOPs and `num_bytes` moved to and from its memory."""
+
+    num_ops: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective over the group of ranks that differ only along `axes`.
+
+    `kind` is `all_gather`, `all_reduce`, `reduce_scatter` or `all_to_all`. Bytes are those of one
+    rank's buffers before and after.
+    """
+
+    kind: str
+    axes: tuple[str, ...]
+    operand_bytes: int
+    result_bytes: int
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A send or a receive: the peer is `shift` further along `axes` (as one axis, modulo its size).
+
+    Both ends carry the same tag: `channel`, and the instance's `tag`, decide it.
+    """
+
+    kind: str  # "send" | "recv"
+    axes: tuple[str, ...]
+    shift: int
+    num_bytes: int
+    channel: int
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostCopy:
+    """An offload: `load` brings bytes from host memory to the device, `store` takes them there."""
+
+    kind: str  # "load" | "store"
+    num_bytes: int
+
+
+Action = Compute | Collective | Transfer | HostCopy
+
+
+@dataclass(frozen=True, slots=True)
+class Dep:
+    """A node that must end first: `slot` < 0 is this segment's own node `node`;
+    otherwise the instance's argument number `slot` (which may be none)."""
+
+    slot: int
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node template.
+
+    `phase` is `fwd`, `bwd`, `recompute`, `p2p`, `grad_reduce`, `optim`. `op` is the op's name (`contract`,
+    `all_gather`), `scope` the path in the model (`Block.Attention.wq`), `stream` what it queues
+    on (`compute`, or `comm.tp`). `location` is `file:line:column`, `made_by` the pass that made it.
+    """
+
+    op: str
+    phase: str
+    scope: str
+    action: Action
+    stream: str
+    data_deps: tuple[Dep, ...] = ()
+    ctrl_deps: tuple[Dep, ...] = ()
+    location: str = ""
+    made_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Nodes that always run together, in issue order. `num_slots` arguments come with each instance."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    num_slots: int
+
+
+@dataclass(frozen=True)
+class TraceProgram:
+    """One rank class. All arrays have one row per instance, in issue order.
+
+    `slots[i, k]` is the absolute position of a node in the unrolled program (instances in order,
+    nodes in order within each), or -1 for none; rows are padded with -1 to the widest segment.
+    """
+
+    segments: tuple[Segment, ...]
+    segment: np.ndarray  # int32 [n]
+    slots: np.ndarray  # int64 [n, max_slots]
+    layer: np.ndarray  # int32 [n], -1: not in a layer
+    microbatch: np.ndarray  # int32 [n], -1: once per step
+    stage: np.ndarray  # int32 [n], virtual stage; -1: none
+    tag: np.ndarray  # int64 [n], of the sends and receives
+
+    @property
+    def first_node(self) -> np.ndarray:
+        """Absolute position of each instance's first node; one more row holds the total."""
+        lengths = np.array([len(s.nodes) for s in self.segments], dtype=np.int64)[self.segment]
+        return np.concatenate([[0], np.cumsum(lengths)])
+
+
+@dataclass(frozen=True)
+class RankClass:
+    """The ranks that share a program: those whose coordinates lie in `where`, for each axis named."""
+
+    name: str
+    where: dict[str, tuple[int, ...]]
+    program: TraceProgram
+
+
+@dataclass(frozen=True)
+class TraceSet:
+    """A whole job: every rank belongs to exactly one class."""
+
+    model: str
+    mesh: Mesh
+    classes: tuple[RankClass, ...]
+    attributes: dict[str, object] = field(default_factory=dict)
