@@ -1,0 +1,357 @@
+"""`dist`: what the machine does. The mesh, how values are spread over it, and what moves between devices.
+
+    %g = dist.all_gather %n dim "S" over [tp] : !stg.tensor<[B/dp, S/(cp*tp), D], bf16> -> !stg.tensor<[B/dp, S/cp, D], bf16>
+
+Bytes in the docstrings are what each device sends on a ring of n devices (Thakur et al. 2005).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Data, Dialect, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_attr_definition,
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    result_def,
+    traits_def,
+)
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+from xdsl.traits import Pure
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.types import Dim, NamesAttr, PlacementAttr, TensorType, parse_name
+
+
+@dataclass(frozen=True)
+class MeshAxes:
+    """Axis names and sizes, the slowest-varying in rank order first."""
+
+    axes: tuple[tuple[str, int], ...]
+
+
+@irdl_attr_definition
+class MeshAttr(Data[MeshAxes]):
+    """`<dp = 4, tp = 8>`"""
+
+    name = "dist.axes"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> MeshAxes:
+        def axis() -> tuple[str, int]:
+            name = parse_name(parser)
+            parser.parse_punctuation("=")
+            return name, parser.parse_integer(allow_boolean=False, allow_negative=False)
+
+        return MeshAxes(tuple(parser.parse_comma_separated_list(parser.Delimiter.ANGLE, axis)))
+
+    def print_parameter(self, printer: Printer) -> None:
+        body = ", ".join(f"{name} = {size}" for name, size in self.data.axes)
+        printer.print_string(f"<{body}>")
+
+
+@irdl_op_definition
+class MeshOp(IRDLOperation):
+    """The named grid of devices that the program runs on."""
+
+    name = "dist.mesh"
+
+    mesh = prop_def(MeshAttr)
+
+    assembly_format = "$mesh attr-dict"
+
+    def __init__(self, axes: Sequence[tuple[str, int]]) -> None:
+        super().__init__(properties={"mesh": MeshAttr(MeshAxes(tuple(axes)))})
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return dict(self.mesh.data.axes)
+
+    def verify_(self) -> None:
+        if len(self.sizes) != len(self.mesh.data.axes):
+            raise VerifyException("dist.mesh: an axis appears twice")
+        for name, size in self.mesh.data.axes:
+            if size < 1:
+                raise VerifyException(f"dist.mesh: axis `{name}` has size {size}")
+
+
+@irdl_op_definition
+class RuleOp(IRDLOperation):
+    """`shard H, K over tp` of a plan. Rules are tried in the order of their ops."""
+
+    name = "dist.rule"
+
+    dims = prop_def(NamesAttr)
+    axes = prop_def(NamesAttr)
+
+    assembly_format = "$dims `over` $axes attr-dict"
+
+    def __init__(self, dims: Sequence[str], axes: Sequence[str]) -> None:
+        super().__init__(
+            properties={"dims": NamesAttr(tuple(dims)), "axes": NamesAttr(tuple(axes))}
+        )
+
+
+class Movement(IRDLOperation):
+    """Shared by ops that bring one tensor from one placement to another."""
+
+    operand = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    def verify_(self) -> None:
+        source, target = self.source, self.target
+        if source.names != target.names or source.dtype != target.dtype:
+            raise VerifyException(f"{self.name}: <{source.body}> does not become <{target.body}>")
+
+    @property
+    def source(self) -> TensorType:
+        assert isinstance(self.operand.type, TensorType)
+        return self.operand.type
+
+    @property
+    def target(self) -> TensorType:
+        assert isinstance(self.result.type, TensorType)
+        return self.result.type
+
+    def expect(self, target: TensorType) -> None:
+        """The target must be this type, but for the order of partial axes."""
+        same = set(self.target.partial) == set(target.partial) and self.target.dims == target.dims
+        if not same:
+            raise VerifyException(
+                f"{self.name}: <{self.source.body}> becomes <{target.body}>, "
+                f"not <{self.target.body}>"
+            )
+
+
+@irdl_op_definition
+class ReshardOp(Movement):
+    """A change of placement that is not yet a collective. `insert-collectives` leaves none.
+
+    The gradient of `reshard x: A -> B` is `reshard dy: B' -> A`: what was gathered is reduce-scattered.
+    """
+
+    name = "dist.reshard"
+
+    traits = traits_def(Pure())
+    assembly_format = "$operand attr-dict `:` type($operand) `->` type($result)"
+
+    def __init__(self, operand: SSAValue, target: TensorType) -> None:
+        super().__init__(operands=[operand], result_types=[target])
+
+
+class Collective(Movement):
+    """Shared by the collectives: they run over the group of ranks that differ along `axes` only."""
+
+    axes = prop_def(NamesAttr)
+
+
+def gathered(source: TensorType, dim: str, axes: Sequence[str]) -> TensorType:
+    """`source` after gathering `dim` over its most minor `axes`."""
+    split = source.dim(dim).split
+    count = len(axes)
+    if not count or split[-count:] != tuple(axes):
+        raise VerifyException(f"`{source.dim(dim)}` is not split over [{', '.join(axes)}] last")
+    return source.with_splits({**source.splits, dim: split[:-count]})
+
+
+def scattered(source: TensorType, dim: str, axes: Sequence[str]) -> TensorType:
+    """`source` with `dim` split further over `axes`."""
+    return source.with_splits({**source.splits, dim: (*source.dim(dim).split, *axes)})
+
+
+@irdl_op_definition
+class AllGatherOp(Collective):
+    """Every device of the group gets the whole of `dim`, in the order of the axes.
+
+    Inverse of `dist.slice`; transpose of `dist.reduce_scatter`. Sends (n-1) * operand_bytes.
+    """
+
+    name = "dist.all_gather"
+
+    dim = prop_def(StringAttr)
+
+    traits = traits_def(Pure())
+    assembly_format = (
+        "$operand `dim` $dim `over` $axes attr-dict `:` type($operand) `->` type($result)"
+    )
+
+    def __init__(self, operand: SSAValue, dim: str, axes: Sequence[str]) -> None:
+        assert isinstance(operand.type, TensorType)
+        super().__init__(
+            operands=[operand],
+            properties={"dim": StringAttr(dim), "axes": NamesAttr(tuple(axes))},
+            result_types=[gathered(operand.type, dim, axes)],
+        )
+
+    def verify_(self) -> None:
+        super().verify_()
+        self.expect(gathered(self.source, self.dim.data, self.axes.data))
+
+
+@irdl_op_definition
+class AllReduceOp(Collective):
+    """Every device gets the sum (or maximum) of the group's terms.
+
+    Equals `dist.reduce_scatter` then `dist.all_gather`. Its own transpose is the identity: each term has the
+    gradient of the sum. Sends 2 (n-1)/n * operand_bytes.
+    """
+
+    name = "dist.all_reduce"
+
+    kind = prop_def(StringAttr)
+
+    traits = traits_def(Pure())
+    assembly_format = "$kind $operand `over` $axes attr-dict `:` type($operand) `->` type($result)"
+
+    def __init__(self, operand: SSAValue, axes: Sequence[str], kind: str = "sum") -> None:
+        assert isinstance(operand.type, TensorType)
+        partial = [a for a in operand.type.partial if a not in axes]
+        super().__init__(
+            operands=[operand],
+            properties={"kind": StringAttr(kind), "axes": NamesAttr(tuple(axes))},
+            result_types=[operand.type.with_partial(partial)],
+        )
+
+    def verify_(self) -> None:
+        super().verify_()
+        if self.kind.data not in ("sum", "max"):
+            raise VerifyException(f"dist.all_reduce: there is no reduction `{self.kind.data}`")
+        if self.kind.data == "sum" and not set(self.axes.data) <= set(self.source.partial):
+            raise VerifyException(
+                f"dist.all_reduce: <{self.source.body}> is not partial over "
+                f"[{', '.join(self.axes.data)}]"
+            )
+        partial = [a for a in self.source.partial if a not in self.axes.data]
+        self.expect(self.source.with_partial(partial))
+
+
+@irdl_op_definition
+class ReduceScatterOp(Collective):
+    """Sum a partial tensor over the group; each device keeps one shard of `dim`.
+
+    Equals `dist.all_reduce` then `dist.slice`; transpose of `dist.all_gather`. Sends (n-1)/n * operand_bytes.
+    """
+
+    name = "dist.reduce_scatter"
+
+    dim = prop_def(StringAttr)
+
+    traits = traits_def(Pure())
+    assembly_format = (
+        "$operand `dim` $dim `over` $axes attr-dict `:` type($operand) `->` type($result)"
+    )
+
+    def __init__(self, operand: SSAValue, dim: str, axes: Sequence[str]) -> None:
+        assert isinstance(operand.type, TensorType)
+        partial = [a for a in operand.type.partial if a not in axes]
+        super().__init__(
+            operands=[operand],
+            properties={"dim": StringAttr(dim), "axes": NamesAttr(tuple(axes))},
+            result_types=[scattered(operand.type.with_partial(partial), dim, axes)],
+        )
+
+    def verify_(self) -> None:
+        super().verify_()
+        if not set(self.axes.data) <= set(self.source.partial):
+            raise VerifyException(
+                f"dist.reduce_scatter: <{self.source.body}> is not partial over "
+                f"[{', '.join(self.axes.data)}]"
+            )
+        partial = [a for a in self.source.partial if a not in self.axes.data]
+        self.expect(scattered(self.source.with_partial(partial), self.dim.data, self.axes.data))
+
+
+@irdl_op_definition
+class AllToAllOp(Collective):
+    """The split moves from dim `gather` to dim `scatter`; each device keeps as many bytes as before.
+
+    Equals `dist.all_gather` of one dim then `dist.slice` of the other, without the detour. Its transpose is the
+    all-to-all back. Sends (n-1)/n * operand_bytes.
+    """
+
+    name = "dist.all_to_all"
+
+    gather = prop_def(StringAttr)
+    scatter = prop_def(StringAttr)
+
+    traits = traits_def(Pure())
+    assembly_format = (
+        "$operand `gather` $gather `scatter` $scatter `over` $axes attr-dict "
+        "`:` type($operand) `->` type($result)"
+    )
+
+    def __init__(self, operand: SSAValue, gather: str, scatter: str, axes: Sequence[str]) -> None:
+        assert isinstance(operand.type, TensorType)
+        super().__init__(
+            operands=[operand],
+            properties={
+                "gather": StringAttr(gather),
+                "scatter": StringAttr(scatter),
+                "axes": NamesAttr(tuple(axes)),
+            },
+            result_types=[scattered(gathered(operand.type, gather, axes), scatter, axes)],
+        )
+
+    def verify_(self) -> None:
+        super().verify_()
+        whole = gathered(self.source, self.gather.data, self.axes.data)
+        self.expect(scattered(whole, self.scatter.data, self.axes.data))
+
+
+@irdl_op_definition
+class SliceOp(Movement):
+    """Each device keeps its own shard of `dim`; nothing moves. Transpose of gathering zeros: `dist.all_gather`."""
+
+    name = "dist.slice"
+
+    dim = prop_def(StringAttr)
+    axes = prop_def(NamesAttr)
+
+    traits = traits_def(Pure())
+    assembly_format = (
+        "$operand `dim` $dim `over` $axes attr-dict `:` type($operand) `->` type($result)"
+    )
+
+    def __init__(self, operand: SSAValue, dim: str, axes: Sequence[str]) -> None:
+        assert isinstance(operand.type, TensorType)
+        super().__init__(
+            operands=[operand],
+            properties={"dim": StringAttr(dim), "axes": NamesAttr(tuple(axes))},
+            result_types=[scattered(operand.type, dim, axes)],
+        )
+
+    def verify_(self) -> None:
+        super().verify_()
+        self.expect(scattered(self.source, self.dim.data, self.axes.data))
+
+
+COLLECTIVES = (AllGatherOp, AllReduceOp, ReduceScatterOp, AllToAllOp)
+
+Dist = Dialect(
+    "dist", [MeshOp, RuleOp, ReshardOp, *COLLECTIVES, SliceOp], [MeshAttr, PlacementAttr]
+)
+
+__all__ = [
+    "COLLECTIVES",
+    "AllGatherOp",
+    "AllReduceOp",
+    "AllToAllOp",
+    "Collective",
+    "Dim",
+    "Dist",
+    "MeshAttr",
+    "MeshOp",
+    "Movement",
+    "ReduceScatterOp",
+    "ReshardOp",
+    "RuleOp",
+    "SliceOp",
+    "gathered",
+    "scattered",
+]

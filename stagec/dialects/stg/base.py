@@ -1,0 +1,202 @@
+"""What every op on tensors has: an iteration space, and result types that follow from it.
+
+An op's *indices* name the loops that compute it. Most are dims (`D` in two operands is the same
+index); an op whose operands use one name for two things says so (the sequence of queries and of
+keys). How an op is spread is a choice of mesh axes per index, its placement; the types of its
+operands and results on one device follow.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Operation, SSAValue
+from xdsl.irdl import IRDLOperation
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.types import PlacementAttr, StackType, TensorType
+
+PLACEMENT = "placement"
+"""Attribute of an op between sharding propagation and localisation: how it is spread."""
+
+PHASES = ("fwd", "recompute", "bwd", "wgrad", "grad_reduce", "optim")
+"""Parts of a training step. `bwd` makes the gradients of inputs, `wgrad` those of weights."""
+
+
+class InferError(Exception):
+    """Operands or options that an op cannot take: a user's mistake, told by the frontend."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        operand: int | None = None,
+        option: str | None = None,
+        notes: Sequence[str] = (),
+        help: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.operand = operand
+        self.option = option
+        self.notes = tuple(notes)
+        self.help = help
+
+
+@dataclass(frozen=True)
+class Indices:
+    """The index of each dim of each operand and result.
+
+    `blocked` ones cannot be split: each device needs them whole. Over a `statistic` the op takes a
+    maximum or a sum of its own (softmax, norms): splitting it makes no partial result but
+    needs collectives inside the op (`decompose-statistics`).
+    """
+
+    operands: tuple[tuple[str, ...], ...]
+    results: tuple[tuple[str, ...], ...]
+    blocked: frozenset[str] = frozenset()
+    statistics: frozenset[str] = frozenset()
+
+
+class TensorOp(IRDLOperation, ABC):
+    """An op that computes on tensors."""
+
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = ()
+    """Operands in which the results are linear: one of them may be partial, and then they are."""
+
+    IS_VIEW: ClassVar[bool] = False
+    """Whether the result is the operand's memory under another name: no work, nothing saved."""
+
+    def indices(self) -> Indices:
+        """By default each dim is an index of its own name."""
+        return Indices(
+            tuple(tensor_type(v).names for v in self.operands),
+            tuple(tensor_type(v).names for v in self.results),
+        )
+
+    def verify_(self) -> None:
+        for value in (*self.operands, *self.results):
+            if not isinstance(value.type, TensorType):
+                raise VerifyException(f"{self.name} takes and makes tensors, not {value.type}")
+        if PLACEMENT in self.attributes:
+            return
+        splits = operand_splits(self)
+        for result, local in zip(self.results, local_results(self, splits), strict=True):
+            if result.type != local:
+                raise VerifyException(
+                    f"{self.name}: the result is <{tensor_type(result).body}>, "
+                    f"but its operands make it <{local.body}>"
+                )
+
+
+def tensor_type(value: SSAValue) -> TensorType:
+    assert isinstance(value.type, TensorType), value
+    return value.type
+
+
+def operand_splits(op: TensorOp) -> dict[str, tuple[str, ...]]:
+    """How the operands' types split the op's indices. Operands that disagree do not verify."""
+    splits: dict[str, tuple[str, ...]] = {}
+    for operand, indices in zip(op.operands, op.indices().operands, strict=True):
+        for dim, index in zip(tensor_type(operand).dims, indices, strict=True):
+            if splits.setdefault(index, dim.split) != dim.split:
+                raise VerifyException(
+                    f"{op.name}: operands disagree about `{index}`: split over "
+                    f"[{', '.join(splits[index])}] and over [{', '.join(dim.split)}]"
+                )
+    return splits
+
+
+def placed(global_type: TensorType, indices: Sequence[str], splits: Mapping) -> TensorType:
+    """A tensor of these indices under a placement."""
+    by_dim = {d.name: splits.get(i, ()) for d, i in zip(global_type.dims, indices, strict=True)}
+    return global_type.with_splits(by_dim)
+
+
+def local_results(
+    op: TensorOp, splits: Mapping[str, tuple[str, ...]], operand_types: Sequence | None = None
+) -> list[TensorType]:
+    """The results' types on one device when the indices are split so.
+
+    A result is partial over the axes of indices that it lacks (they were summed over), and over
+    those of a partial operand in which the op is linear.
+    """
+    types = operand_types or [tensor_type(v) for v in op.operands]
+    indices = op.indices()
+    carried: list[str] = []
+    for position in op.LINEAR_OPERANDS:
+        if position < len(types):
+            carried += [a for a in types[position].partial if a not in carried]
+    made = []
+    for result, names in zip(op.results, indices.results, strict=True):
+        summed = [
+            axis
+            for index, axes in splits.items()
+            if index not in names and index not in indices.statistics
+            for axis in axes
+        ]
+        partial = [*carried, *(a for a in summed if a not in carried)]
+        made.append(placed(tensor_type(result), names, splits).with_partial(sorted(partial)))
+    return made
+
+
+def placement_of(op: Operation) -> dict[str, tuple[str, ...]]:
+    attribute = op.attributes[PLACEMENT]
+    assert isinstance(attribute, PlacementAttr)
+    return attribute.splits
+
+
+def text(op: Operation, key: str, default: str = "") -> str:
+    """A discardable string attribute, such as `scope` or `phase`."""
+    attribute = op.attributes.get(key)
+    return attribute.data if isinstance(attribute, StringAttr) else default
+
+
+def phase_of(op: Operation) -> str:
+    """`fwd`, unless the op says otherwise. One of `PHASES`."""
+    return text(op, "phase", "fwd")
+
+
+def scope_of(op: Operation) -> str:
+    """The module call that the op came from: `Block.Attention`."""
+    return text(op, "scope")
+
+
+def wider(left: str, right: str) -> str:
+    """The dtype that an op on both computes in."""
+    from_order = {d: i for i, d in enumerate(("bool", "i8", "u8", "i16", "i32", "i64"))}
+    from_order |= {d: 10 + i for i, d in enumerate(("fp8", "bf16", "fp16", "fp32", "fp64"))}
+    return left if from_order[left] >= from_order[right] else right
+
+
+def union_names(*types: TensorType) -> list[str]:
+    """Dims of all types, in order of first appearance."""
+    names: list[str] = []
+    for tensor in types:
+        names += [n for n in tensor.names if n not in names]
+    return names
+
+
+__all__ = [
+    "PHASES",
+    "PLACEMENT",
+    "Indices",
+    "InferError",
+    "StackType",
+    "TensorOp",
+    "TensorType",
+    "local_results",
+    "operand_splits",
+    "phase_of",
+    "placed",
+    "placement_of",
+    "scope_of",
+    "tensor_type",
+    "text",
+    "union_names",
+    "wider",
+]

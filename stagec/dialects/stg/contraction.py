@@ -1,0 +1,175 @@
+"""Contractions (`@`), embeddings, and the repetition of key and value heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.stg.base import Indices, TensorOp, tensor_type, wider
+from stagec.dialects.types import Dim, NamesAttr, TensorType
+
+
+@irdl_op_definition
+class ContractOp(TensorOp):
+    """Multiply along shared dims and sum over `over`; einsum with names.
+
+    Over a dim that axes split, the result is partial over those axes. 2 FLOPs per multiply-add.
+    Its gradients are contractions over the same indices: `dx = dy @ w`, `dw = x @ dy`.
+    """
+
+    name = "stg.contract"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0, 1)
+
+    left = operand_def(TensorType)
+    right = operand_def(TensorType)
+    over = prop_def(NamesAttr)
+    result = result_def(TensorType)
+
+    assembly_format = (
+        "$left `,` $right `over` $over attr-dict `:` functional-type(operands, results)"
+    )
+
+    def __init__(
+        self,
+        left: SSAValue,
+        right: SSAValue,
+        over: Sequence[str],
+        order: Sequence[str] | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        a, b = tensor_type(left), tensor_type(right)
+        dims = {d.name: d for d in (*a.dims, *b.dims)}
+        if order is None:
+            order = [n for n in dims if n not in over]
+        summed = [axis for n in over for axis in dims[n].split]
+        partial = sorted({*a.partial, *b.partial, *summed})
+        super().__init__(
+            operands=[left, right],
+            properties={"over": NamesAttr(tuple(over))},
+            result_types=[
+                TensorType.of([dims[n] for n in order], dtype or wider(a.dtype, b.dtype), partial)
+            ],
+        )
+
+    def verify_(self) -> None:
+        a, b = tensor_type(self.left), tensor_type(self.right)
+        names = {*a.names, *b.names}
+        for name in self.over.data:
+            if name not in a.names or name not in b.names:
+                raise VerifyException(f"stg.contract: not both operands have `{name}`")
+        if names - set(self.over.data) != set(tensor_type(self.result).names):
+            raise VerifyException("stg.contract: the result has the dims that are not contracted")
+        if a.partial and b.partial:
+            raise VerifyException("stg.contract: at most one operand is partial")
+        super().verify_()
+
+
+@irdl_op_definition
+class EmbeddingOp(TensorOp):
+    """Rows of `table` [V, D...] by number. Over a split `V` each device finds its own rows or adds
+    zero: the result is partial."""
+
+    name = "stg.embedding"
+
+    ids = operand_def(TensorType)
+    table = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    assembly_format = "$ids `,` $table attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, ids: SSAValue, table: SSAValue, dtype: str | None = None) -> None:
+        a, b = tensor_type(ids), tensor_type(table)
+        dims: list[Dim] = [*a.dims, *b.dims[1:]]
+        super().__init__(
+            operands=[ids, table],
+            result_types=[TensorType.of(dims, dtype or b.dtype, sorted(b.dims[0].split))],
+        )
+
+
+@irdl_op_definition
+class EmbeddingGradOp(TensorOp):
+    """The gradient of a table: rows of `dy` added up by number. Over split ids it is partial."""
+
+    name = "stg.embedding_grad"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (1,)
+
+    ids = operand_def(TensorType)
+    dy = operand_def(TensorType)
+    dtable = result_def(TensorType)
+
+    assembly_format = "$ids `,` $dy attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, ids: SSAValue, dy: SSAValue, table_type: TensorType) -> None:
+        summed = [a for d in tensor_type(ids).dims for a in d.split]
+        partial = sorted({*tensor_type(dy).partial, *summed})
+        super().__init__(operands=[ids, dy], result_types=[table_type.with_partial(partial)])
+
+    def verify_(self) -> None:
+        # Which rows a device keeps is its own choice: the table's first dim is in no operand.
+        if not set(tensor_type(self.dtable).names[1:]) <= set(tensor_type(self.dy).names):
+            raise VerifyException("stg.embedding_grad: the table's rows are those of dy")
+
+
+@irdl_op_definition
+class RepeatHeadsOp(TensorOp):
+    """Repeat each key or value head for the queries that share it: `old` becomes the larger `new`.
+
+    One index at two granularities: an axis that splits one splits the other.
+    """
+
+    name = "stg.repeat_heads"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+
+    old = prop_def(StringAttr)
+    new = prop_def(StringAttr)
+    x = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    assembly_format = "$x $old `to` $new attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, x: SSAValue, old: str, new: str) -> None:
+        source = tensor_type(x)
+        dims = [Dim(new, d.split) if d.name == old else d for d in source.dims]
+        super().__init__(
+            operands=[x],
+            properties={"old": StringAttr(old), "new": StringAttr(new)},
+            result_types=[TensorType.of(dims, source.dtype, source.partial)],
+        )
+
+    def indices(self) -> Indices:
+        names = tensor_type(self.x).names
+        renamed = tuple(self.new.data if n == self.old.data else n for n in names)
+        return Indices((renamed,), (renamed,))
+
+
+@irdl_op_definition
+class SumHeadsOp(TensorOp):
+    """The gradient of `stg.repeat_heads`: the sum over the queries' heads that shared one."""
+
+    name = "stg.sum_heads"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+
+    old = prop_def(StringAttr)
+    new = prop_def(StringAttr)
+    x = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    assembly_format = "$x $old `to` $new attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, x: SSAValue, old: str, new: str) -> None:
+        source = tensor_type(x)
+        dims = [Dim(new, d.split) if d.name == old else d for d in source.dims]
+        super().__init__(
+            operands=[x],
+            properties={"old": StringAttr(old), "new": StringAttr(new)},
+            result_types=[TensorType.of(dims, source.dtype, source.partial)],
+        )
+
+    def indices(self) -> Indices:
+        names = tensor_type(self.x).names
+        return Indices((names,), (names,))

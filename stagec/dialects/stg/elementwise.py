@@ -1,0 +1,349 @@
+"""Ops on one element at a time, views, reductions of dims, and their gradients.
+
+Operands broadcast by name: `[B, S, D] + [D]` adds along `D`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.stg.base import (
+    Indices,
+    InferError,
+    TensorOp,
+    tensor_type,
+    union_names,
+    wider,
+)
+from stagec.dialects.types import NamesAttr, TensorType
+
+UNARY_FUNCTIONS = (
+    "abs",
+    "cos",
+    "exp",
+    "gelu",
+    "log",
+    "neg",
+    "relu",
+    "rsqrt",
+    "sigmoid",
+    "silu",
+    "sin",
+    "softplus",
+    "sqrt",
+    "square",
+    "tanh",
+)
+
+
+class BinaryOp(TensorOp):
+    """Elementwise on two operands; the result has the dims of both."""
+
+    left = operand_def(TensorType)
+    right = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    assembly_format = "$left `,` $right attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, left: SSAValue, right: SSAValue) -> None:
+        super().__init__(operands=[left, right], result_types=[infer_binary(left, right)])
+
+
+def infer_binary(left: SSAValue, right: SSAValue) -> TensorType:
+    a, b = tensor_type(left), tensor_type(right)
+    splits = a.splits | b.splits
+    partial = sorted(set(a.partial) | set(b.partial))
+    return (
+        TensorType.of(union_names(a, b), wider(a.dtype, b.dtype))
+        .with_splits(splits)
+        .with_partial(partial)
+    )
+
+
+@irdl_op_definition
+class AddOp(BinaryOp):
+    """`left + right`. Terms of a sum may be partial, over the same axes: one reduction then serves both."""
+
+    name = "stg.add"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0, 1)
+
+    def verify_(self) -> None:
+        a, b = tensor_type(self.left), tensor_type(self.right)
+        if set(a.partial) != set(b.partial):
+            raise VerifyException(
+                f"stg.add: one term is partial over [{', '.join(a.partial)}], "
+                f"the other over [{', '.join(b.partial)}]"
+            )
+        super().verify_()
+
+
+@irdl_op_definition
+class SubOp(BinaryOp):
+    """`left - right`."""
+
+    name = "stg.sub"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0, 1)
+
+
+@irdl_op_definition
+class MulOp(BinaryOp):
+    """`left * right`, elementwise. Linear in `left`: gradients put the cotangent there."""
+
+    name = "stg.mul"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+
+
+@irdl_op_definition
+class DivOp(BinaryOp):
+    """`left / right`, elementwise. Linear in `left`."""
+
+    name = "stg.div"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+
+
+@irdl_op_definition
+class UnaryOp(TensorOp):
+    """A function of each element: `stg.unary "silu" %x`. One of `UNARY_FUNCTIONS`."""
+
+    name = "stg.unary"
+
+    function = prop_def(StringAttr)
+    x = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    assembly_format = "$function $x attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, function: str, x: SSAValue) -> None:
+        super().__init__(
+            operands=[x], result_types=[x.type], properties={"function": StringAttr(function)}
+        )
+
+    def verify_(self) -> None:
+        if self.function.data not in UNARY_FUNCTIONS:
+            raise VerifyException(f"stg.unary: there is no function `{self.function.data}`")
+        super().verify_()
+
+
+@irdl_op_definition
+class UnaryGradOp(TensorOp):
+    """`dy * f'(x)`. `saved` is x, or y for functions whose derivative is simpler in y."""
+
+    name = "stg.unary_grad"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+
+    function = prop_def(StringAttr)
+    dy = operand_def(TensorType)
+    saved = operand_def(TensorType)
+    dx = result_def(TensorType)
+
+    assembly_format = "$function $dy `,` $saved attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, function: str, dy: SSAValue, saved: SSAValue) -> None:
+        super().__init__(
+            operands=[dy, saved],
+            result_types=[dy.type],
+            properties={"function": StringAttr(function)},
+        )
+
+
+@irdl_op_definition
+class CastOp(TensorOp):
+    """The same numbers in another dtype."""
+
+    name = "stg.cast"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+
+    x = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    assembly_format = "$x attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, x: SSAValue, dtype: str) -> None:
+        super().__init__(operands=[x], result_types=[tensor_type(x).with_dtype(dtype)])
+
+
+@irdl_op_definition
+class RenameOp(TensorOp):
+    """`k[S -> T]`: the same tensor, one dim under another name of the same size. A view."""
+
+    name = "stg.rename"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    IS_VIEW: ClassVar[bool] = True
+
+    x = operand_def(TensorType)
+    old = prop_def(NamesAttr)
+    new = prop_def(NamesAttr)
+    result = result_def(TensorType)
+
+    assembly_format = "$x $old `to` $new attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, x: SSAValue, old: Sequence[str], new: Sequence[str]) -> None:
+        source = tensor_type(x)
+        renames = dict(zip(old, new, strict=True))
+        names = [renames.get(n, n) for n in source.names]
+        splits = {renames.get(n, n): s for n, s in source.splits.items()}
+        result = TensorType.of(names, source.dtype).with_splits(splits)
+        super().__init__(
+            operands=[x],
+            properties={"old": NamesAttr(tuple(old)), "new": NamesAttr(tuple(new))},
+            result_types=[result.with_partial(source.partial)],
+        )
+
+    def indices(self) -> Indices:
+        names = tensor_type(self.x).names
+        return Indices((names,), (names,))
+
+    def verify_(self) -> None:
+        source, result = tensor_type(self.x), tensor_type(self.result)
+        renames = dict(zip(self.old.data, self.new.data, strict=True))
+        if result.names != tuple(renames.get(n, n) for n in source.names):
+            raise VerifyException(f"stg.rename: <{source.body}> does not become <{result.body}>")
+        super().verify_()
+
+
+@irdl_op_definition
+class TransposeOp(TensorOp):
+    """The same tensor with its dims in another order. A view."""
+
+    name = "stg.transpose"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    IS_VIEW: ClassVar[bool] = True
+
+    x = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    assembly_format = "$x attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, x: SSAValue, names: Sequence[str]) -> None:
+        source = tensor_type(x)
+        result = TensorType.of([source.dim(n) for n in names], source.dtype, source.partial)
+        super().__init__(operands=[x], result_types=[result])
+
+
+@irdl_op_definition
+class ReduceOp(TensorOp):
+    """`sum`, `mean` or `max` over dims. Sums and means over a split dim are partial."""
+
+    name = "stg.reduce"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+
+    kind = prop_def(StringAttr)
+    x = operand_def(TensorType)
+    over = prop_def(NamesAttr)
+    result = result_def(TensorType)
+
+    assembly_format = "$kind $x `over` $over attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, kind: str, x: SSAValue, over: Sequence[str]) -> None:
+        source = tensor_type(x)
+        kept = [d for d in source.dims if d.name not in over]
+        summed = [a for n in over for a in source.dim(n).split] if kind != "max" else []
+        super().__init__(
+            operands=[x],
+            properties={"kind": StringAttr(kind), "over": NamesAttr(tuple(over))},
+            result_types=[TensorType.of(kept, source.dtype, sorted({*source.partial, *summed}))],
+        )
+
+    def indices(self) -> Indices:
+        over = frozenset(self.over.data)
+        return Indices(
+            (tensor_type(self.x).names,),
+            (tensor_type(self.result).names,),
+            statistics=over if self.kind.data == "max" else frozenset(),
+        )
+
+    def verify_(self) -> None:
+        if self.kind.data not in ("sum", "mean", "max"):
+            raise VerifyException(f"stg.reduce: there is no reduction `{self.kind.data}`")
+        super().verify_()
+
+
+@irdl_op_definition
+class BroadcastOp(TensorOp):
+    """Repeat a tensor along further dims: the gradient of a reduction. A view."""
+
+    name = "stg.broadcast"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    IS_VIEW: ClassVar[bool] = True
+
+    x = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    assembly_format = "$x attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, x: SSAValue, result_type: TensorType) -> None:
+        partial = tensor_type(x).partial
+        super().__init__(operands=[x], result_types=[result_type.with_partial(partial)])
+
+    def verify_(self) -> None:
+        source, result = tensor_type(self.x), tensor_type(self.result)
+        for dim in source.dims:
+            if dim not in result.dims:
+                raise VerifyException(f"stg.broadcast: `{dim}` is not in <{result.body}>")
+        if set(source.partial) != set(result.partial):
+            raise VerifyException("stg.broadcast: a partial tensor stays partial")
+
+
+@irdl_op_definition
+class DropoutOp(TensorOp):
+    """Zero a share of the elements. `mask` says which, a byte each, for the backward pass."""
+
+    name = "stg.dropout"
+
+    rate = prop_def(StringAttr)
+    x = operand_def(TensorType)
+    result = result_def(TensorType)
+    mask = result_def(TensorType)
+
+    assembly_format = "$x `rate` $rate attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, x: SSAValue, rate: str) -> None:
+        source = tensor_type(x)
+        super().__init__(
+            operands=[x],
+            properties={"rate": StringAttr(rate)},
+            result_types=[source, source.with_dtype("bool")],
+        )
+
+
+@irdl_op_definition
+class CausalMaskOp(TensorOp):
+    """Scores of keys after their query become -inf. `query` and `key` name the two dims."""
+
+    name = "stg.causal_mask"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+
+    query = prop_def(StringAttr)
+    key = prop_def(StringAttr)
+    window = opt_prop_def(StringAttr)
+    scores = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    assembly_format = (
+        "$scores `query` $query `key` $key (`window` $window^)? attr-dict "
+        "`:` functional-type(operands, results)"
+    )
+
+    def __init__(self, scores: SSAValue, query: str, key: str, window: str | None = None) -> None:
+        properties = {"query": StringAttr(query), "key": StringAttr(key)}
+        if window is not None:
+            properties["window"] = StringAttr(window)
+        super().__init__(operands=[scores], result_types=[scores.type], properties=properties)
+
+
+def infer_same(types: Sequence[TensorType]) -> TensorType:
+    return types[0]
+
+
+def check_float(types: Sequence[TensorType], position: int) -> None:
+    """Raises `InferError` for an operand of whole numbers."""
+    if not types[position].dtype.startswith(("fp", "bf")):
+        raise InferError(
+            f"this needs floating-point numbers, not {types[position].dtype}", operand=position
+        )

@@ -1,0 +1,154 @@
+"""Cross-entropy: whole, in steps for a split vocabulary, and its gradient."""
+
+from __future__ import annotations
+
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, result_def
+
+from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
+from stagec.dialects.types import TensorType
+
+
+def position_type(targets: SSAValue) -> TensorType:
+    """One fp32 number per target."""
+    return tensor_type(targets).with_dtype("fp32").with_partial(())
+
+
+def loss_type(targets: SSAValue) -> TensorType:
+    """A number, partial over the axes that split the targets."""
+    return TensorType.of((), "fp32", sorted(tensor_type(targets).split_axes))
+
+
+@irdl_op_definition
+class CrossEntropyOp(TensorOp):
+    """The mean of lse(logits) - logits[target]. `logits` is [..., V], `targets` what is before V.
+
+    Keeps `lse`, one fp32 number per position. Over a split V it takes three all-reduces of that size
+    (maximum, target's logit, sum), see `decompose-statistics`.
+    """
+
+    name = "stg.cross_entropy"
+
+    logits = operand_def(TensorType)
+    targets = operand_def(TensorType)
+    loss = result_def(TensorType)
+    lse = result_def(TensorType)
+
+    assembly_format = "$logits `,` $targets attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, logits: SSAValue, targets: SSAValue) -> None:
+        super().__init__(
+            operands=[logits, targets], result_types=[loss_type(targets), position_type(targets)]
+        )
+
+    def indices(self) -> Indices:
+        base = super().indices()
+        vocabulary = tensor_type(self.logits).names[-1]
+        return Indices(base.operands, base.results, statistics=frozenset((vocabulary,)))
+
+
+@irdl_op_definition
+class CrossEntropyGradOp(TensorOp):
+    """(softmax(logits) - onehot(target)) * dloss / positions: no sum over V, so no collective."""
+
+    name = "stg.cross_entropy_grad"
+
+    dloss = operand_def(TensorType)
+    logits = operand_def(TensorType)
+    targets = operand_def(TensorType)
+    lse = operand_def(TensorType)
+    dlogits = result_def(TensorType)
+
+    assembly_format = (
+        "$dloss `,` $logits `,` $targets `,` $lse attr-dict `:` functional-type(operands, results)"
+    )
+
+    def __init__(self, dloss: SSAValue, logits: SSAValue, targets: SSAValue, lse: SSAValue) -> None:
+        super().__init__(operands=[dloss, logits, targets, lse], result_types=[logits.type])
+
+
+class CrossEntropyStep(TensorOp):
+    """Shared by the steps: V may be split, and what they sum over it is summed by a collective next."""
+
+    def indices(self) -> Indices:
+        base = super().indices()
+        vocabulary = tensor_type(self.operands[0]).names[-1]
+        return Indices(base.operands, base.results, statistics=frozenset((vocabulary,)))
+
+
+@irdl_op_definition
+class MaxLogitOp(CrossEntropyStep):
+    """The largest logit that this device has, per position."""
+
+    name = "stg.max_logit"
+
+    logits = operand_def(TensorType)
+    largest = result_def(TensorType)
+
+    assembly_format = "$logits attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, logits: SSAValue) -> None:
+        dims = tensor_type(logits).dims[:-1]
+        super().__init__(operands=[logits], result_types=[TensorType.of(dims, "fp32")])
+
+
+@irdl_op_definition
+class TargetLogitOp(TensorOp):
+    """The target's logit, less the largest, on the device that has it; zero on the others."""
+
+    name = "stg.target_logit"
+
+    logits = operand_def(TensorType)
+    targets = operand_def(TensorType)
+    largest = operand_def(TensorType)
+    target = result_def(TensorType)
+
+    assembly_format = (
+        "$logits `,` $targets `,` $largest attr-dict `:` functional-type(operands, results)"
+    )
+
+    def __init__(self, logits: SSAValue, targets: SSAValue, largest: SSAValue) -> None:
+        split = tensor_type(logits).dims[-1].split
+        result = position_type(targets).with_partial(sorted(split))
+        super().__init__(operands=[logits, targets, largest], result_types=[result])
+
+
+@irdl_op_definition
+class SumExpOp(TensorOp):
+    """The sum of exp(logit - largest) over the logits that this device has."""
+
+    name = "stg.sum_exp"
+
+    logits = operand_def(TensorType)
+    largest = operand_def(TensorType)
+    sums = result_def(TensorType)
+
+    assembly_format = "$logits `,` $largest attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, logits: SSAValue, largest: SSAValue) -> None:
+        source = tensor_type(logits)
+        result = TensorType.of(source.dims[:-1], "fp32", sorted(source.dims[-1].split))
+        super().__init__(operands=[logits, largest], result_types=[result])
+
+
+@irdl_op_definition
+class LossOfStatisticsOp(TensorOp):
+    """Loss and log-sum-exp from the three statistics: the mean of log(sums) - target."""
+
+    name = "stg.loss_of_statistics"
+
+    largest = operand_def(TensorType)
+    target = operand_def(TensorType)
+    sums = operand_def(TensorType)
+    loss = result_def(TensorType)
+    lse = result_def(TensorType)
+
+    assembly_format = (
+        "$largest `,` $target `,` $sums attr-dict `:` functional-type(operands, results)"
+    )
+
+    def __init__(self, largest: SSAValue, target: SSAValue, sums: SSAValue) -> None:
+        super().__init__(
+            operands=[largest, target, sums],
+            result_types=[loss_type(largest), position_type(largest)],
+        )

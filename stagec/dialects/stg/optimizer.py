@@ -1,0 +1,66 @@
+"""The optimizer's step over all parameters of a device, as one fused (multi-tensor) kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    irdl_op_definition,
+    opt_prop_def,
+    prop_def,
+    var_operand_def,
+)
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.types import tensor_of
+
+NUM_STATES = {"sgd": 0, "sgd_momentum": 1, "adam": 2, "adamw": 2}
+"""State tensors per parameter: momentum; first and second moment (Kingma and Ba 2015)."""
+
+
+@irdl_op_definition
+class OptimizerStepOp(IRDLOperation):
+    """Update each weight from its gradient: `stg.optimizer_step "adamw" (%w, ...) from (%g, ...)`.
+
+    `states` is the dtype of the moments; `master` that of the copy that is updated when
+    the weights themselves are narrower (Micikevicius et al. 2018).
+    """
+
+    name = "stg.optimizer_step"
+
+    algorithm = prop_def(StringAttr)
+    states = prop_def(StringAttr)
+    master = opt_prop_def(StringAttr)
+    weights = var_operand_def()
+    gradients = var_operand_def()
+
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    assembly_format = (
+        "$algorithm `states` $states (`master` $master^)? "
+        "`(` $weights `)` `from` `(` $gradients `)` attr-dict "
+        "`:` type($weights) `from` type($gradients)"
+    )
+
+    def __init__(
+        self,
+        algorithm: str,
+        states: str,
+        master: str | None,
+        weights: Sequence[SSAValue],
+        gradients: Sequence[SSAValue],
+    ) -> None:
+        properties = {"algorithm": StringAttr(algorithm), "states": StringAttr(states)}
+        if master is not None:
+            properties["master"] = StringAttr(master)
+        super().__init__(operands=[list(weights), list(gradients)], properties=properties)
+
+    def verify_(self) -> None:
+        if self.algorithm.data not in NUM_STATES:
+            raise VerifyException(f"stg.optimizer_step: `{self.algorithm.data}` is no optimizer")
+        for weight, gradient in zip(self.weights, self.gradients, strict=True):
+            if tensor_of(weight.type).names != tensor_of(gradient.type).names:
+                raise VerifyException(f"stg.optimizer_step: {gradient.type} for {weight.type}")

@@ -1,0 +1,358 @@
+"""The skeleton of a program: sizes, weights, repeats, the microbatch loop, outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import StringAttr, UnitAttr
+from xdsl.ir import Attribute, BlockArgument, OpResult, Region, SSAValue
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    irdl_op_definition,
+    opt_prop_def,
+    prop_def,
+    region_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import IsTerminator, NoTerminator, SingleBlockImplicitTerminator
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.types import SizeAttr, StackType, TensorType, parse_size, tensor_of
+from stagec.symbolic import Size
+
+
+@irdl_op_definition
+class DimOp(IRDLOperation):
+    """A named size. The expression is over other dims and mesh axes: `stg.dim "E" = "D/H"`."""
+
+    name = "stg.dim"
+
+    dim = prop_def(StringAttr)
+    size = prop_def(SizeAttr)
+
+    assembly_format = "$dim `=` $size attr-dict"
+
+    def __init__(self, dim: str, size: Size) -> None:
+        super().__init__(properties={"dim": StringAttr(dim), "size": SizeAttr(size)})
+
+
+@irdl_op_definition
+class ProgramOp(IRDLOperation):
+    """A model, later a training step: inputs, weights, computation, one `stg.output`."""
+
+    name = "stg.program"
+
+    model = prop_def(StringAttr)
+    body = region_def("single_block")
+
+    traits = traits_def(NoTerminator())
+
+    def __init__(self, model: str, body: Region) -> None:
+        super().__init__(properties={"model": StringAttr(model)}, regions=[body])
+
+    @classmethod
+    def parse(cls, parser: Parser) -> ProgramOp:
+        model = parser.parse_str_literal()
+        arguments = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_argument)
+        attributes = parser.parse_optional_attr_dict_with_keyword()
+        op = cls(model, parser.parse_region(arguments))
+        op.attributes |= attributes.data if attributes else {}
+        return op
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(' "' + self.model.data + '" ')
+        with printer.in_parens():
+            printer.print_list(self.body.block.args, printer.print_block_argument)
+        printer.print_string(" ")
+        printer.print_op_attributes(self.attributes, print_keyword=True)
+        if self.attributes:
+            printer.print_string(" ")
+        printer.print_region(self.body, print_entry_block_args=False)
+
+
+@irdl_op_definition
+class WeightOp(IRDLOperation):
+    """A parameter. One used in a repeat is a stack, one tensor per iteration, and sliced by it."""
+
+    name = "stg.weight"
+
+    path = prop_def(StringAttr)
+    weight = result_def()
+
+    assembly_format = "$path attr-dict `:` type($weight)"
+
+    def __init__(self, path: str, weight_type: TensorType | StackType) -> None:
+        super().__init__(properties={"path": StringAttr(path)}, result_types=[weight_type])
+
+    def verify_(self) -> None:
+        if not isinstance(self.weight.type, TensorType | StackType):
+            raise VerifyException(f"a weight is a tensor or a stack, not {self.weight.type}")
+
+
+@irdl_op_definition
+class ConstantOp(IRDLOperation):
+    """A number that the program's text contains, as a tensor without dims. Costs nothing."""
+
+    name = "stg.constant"
+
+    value = prop_def(StringAttr)
+    constant = result_def(TensorType)
+
+    assembly_format = "$value attr-dict `:` type($constant)"
+
+    def __init__(self, value: str, dtype: str) -> None:
+        super().__init__(
+            properties={"value": StringAttr(value)}, result_types=[TensorType.of((), dtype)]
+        )
+
+
+@irdl_op_definition
+class YieldOp(IRDLOperation):
+    """Ends the body of a repeat (carried values first, then stacked ones) or of an accumulate."""
+
+    name = "stg.yield"
+
+    values = var_operand_def()
+
+    traits = traits_def(IsTerminator())
+    assembly_format = "($values^ `:` type($values))? attr-dict"
+
+    def __init__(self, values: Sequence[SSAValue]) -> None:
+        super().__init__(operands=[list(values)])
+
+
+@irdl_op_definition
+class RepeatOp(IRDLOperation):
+    """Run the body `count` times.
+
+    `carry` values go from one iteration to the next and come out of the last. A `slice` argument is
+    one element of a stack: iteration i sees element i. What the body yields after the carried
+    values comes out as stacks. A `reverse` repeat runs from the last iteration to the first, as
+    gradients do. Values from outside may be read as they are: they are the same in each iteration.
+
+        %y, %saved = stg.repeat "L" carry(%h = %x : T) slice(%w = %ws : !stg.stack<"L" x W>) -> (T, ...) {
+          ...
+          stg.yield %next, %kept : T, U
+        }
+    """
+
+    name = "stg.repeat"
+
+    carried = var_operand_def()
+    stacks = var_operand_def()
+    count = prop_def(SizeAttr)
+    reverse = opt_prop_def(UnitAttr)
+    body = region_def("single_block")
+    outputs = var_result_def()
+
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(SingleBlockImplicitTerminator(YieldOp))
+
+    def __init__(
+        self,
+        count: Size,
+        carried: Sequence[SSAValue],
+        stacks: Sequence[SSAValue],
+        body: Region,
+        result_types: Sequence[Attribute],
+        reverse: bool = False,
+    ) -> None:
+        properties: dict[str, Attribute] = {"count": SizeAttr(count)}
+        super().__init__(
+            operands=[list(carried), list(stacks)],
+            result_types=[list(result_types)],
+            properties=properties | ({"reverse": UnitAttr()} if reverse else {}),
+            regions=[body],
+        )
+
+    @property
+    def yield_op(self) -> YieldOp:
+        last = self.body.block.last_op
+        assert isinstance(last, YieldOp)
+        return last
+
+    @property
+    def carry_args(self) -> Sequence[BlockArgument]:
+        return self.body.block.args[: len(self.carried)]
+
+    @property
+    def slice_args(self) -> Sequence[BlockArgument]:
+        return self.body.block.args[len(self.carried) :]
+
+    @property
+    def carry_results(self) -> Sequence[OpResult]:
+        return self.results[: len(self.carried)]
+
+    @property
+    def stack_results(self) -> Sequence[OpResult]:
+        return self.results[len(self.carried) :]
+
+    def verify_(self) -> None:
+        num_carried = len(self.carried)
+        arguments, yielded = self.body.block.args, self.yield_op.values
+        if len(arguments) != num_carried + len(self.stacks):
+            raise VerifyException("stg.repeat: one body argument per carried value and slice")
+        if len(yielded) != len(self.results):
+            raise VerifyException("stg.repeat: one yielded value per result")
+        for value, argument, next_, result in zip(
+            self.carried, arguments, yielded, self.results, strict=False
+        ):
+            if not value.type == argument.type == next_.type == result.type:
+                raise VerifyException(
+                    f"stg.repeat: a carried value keeps its type, but goes in as {value.type}, "
+                    f"is used as {argument.type} and comes out as {next_.type}"
+                )
+        for stack, argument in zip(self.stacks, self.slice_args, strict=True):
+            if not isinstance(stack.type, StackType) or stack.type.element != argument.type:
+                raise VerifyException(f"stg.repeat: a slice of {stack.type} is not {argument.type}")
+            if stack.type.count != self.count.data:
+                raise VerifyException(
+                    f"stg.repeat: a stack of {stack.type.count} in a repeat of {self.count.data}"
+                )
+        for value, result in zip(yielded[num_carried:], self.stack_results, strict=True):
+            if result.type != StackType.of(self.count.data, value.type):  # pyright: ignore
+                raise VerifyException(f"stg.repeat: {value.type} comes out as {result.type}")
+
+    @classmethod
+    def parse(cls, parser: Parser) -> RepeatOp:
+        def binding():
+            argument = parser.parse_argument(expect_type=False)
+            parser.parse_punctuation("=")
+            operand = parser.parse_unresolved_operand()
+            parser.parse_punctuation(":")
+            operand_type = parser.parse_type()
+            return argument, parser.resolve_operand(operand, operand_type), operand_type
+
+        def bindings(keyword: str):
+            if parser.parse_optional_keyword(keyword) is None:
+                return []
+            return parser.parse_comma_separated_list(parser.Delimiter.PAREN, binding)
+
+        count = parse_size(parser)
+        reverse = parser.parse_optional_keyword("reverse") is not None
+        carried, slices = bindings("carry"), bindings("slice")
+        arguments = [a.resolve(t) for a, _, t in carried]
+        for argument, _, stack in slices:
+            if not isinstance(stack, StackType):
+                parser.raise_error("only a stack can be sliced")
+            arguments.append(argument.resolve(stack.element))
+        result_types: Sequence[Attribute] = ()
+        if parser.parse_optional_punctuation("->") is not None:
+            result_types = parser.parse_comma_separated_list(
+                parser.Delimiter.PAREN, parser.parse_type
+            )
+        attributes = parser.parse_optional_attr_dict_with_keyword()
+        body = parser.parse_region(arguments)
+        op = cls(count, [v for _, v, _ in carried], [v for _, v, _ in slices], body, result_types)
+        if reverse:
+            op.properties["reverse"] = UnitAttr()
+        op.attributes |= attributes.data if attributes else {}
+        return op
+
+    def print(self, printer: Printer) -> None:
+        def binding(pair: tuple[BlockArgument, SSAValue]) -> None:
+            printer.print_ssa_value(pair[0])
+            printer.print_string(" = ")
+            printer.print_ssa_value(pair[1])
+            printer.print_string(" : ")
+            printer.print_attribute(pair[1].type)
+
+        printer.print_string(f' "{self.count.data}"')
+        if self.reverse is not None:
+            printer.print_string(" reverse")
+        for keyword, arguments, values in (
+            ("carry", self.carry_args, self.carried),
+            ("slice", self.slice_args, self.stacks),
+        ):
+            if values:
+                printer.print_string(f" {keyword}")
+                with printer.in_parens():
+                    printer.print_list(list(zip(arguments, values, strict=True)), binding)
+        if self.results:
+            printer.print_string(" -> ")
+            with printer.in_parens():
+                printer.print_list(self.result_types, printer.print_attribute)
+        printer.print_op_attributes(self.attributes, print_keyword=True)
+        printer.print_string(" ")
+        printer.print_region(self.body, print_entry_block_args=False)
+
+
+@irdl_op_definition
+class AccumulateOp(IRDLOperation):
+    """Run the body once per microbatch; each result is the sum of what the microbatches yield.
+
+    `axis` is the time axis that splits the batch: inside, sizes are those of one microbatch. A result
+    may have a wider dtype than the value yielded: gradients add up in fp32.
+    """
+
+    name = "stg.accumulate"
+
+    axis = prop_def(StringAttr)
+    body = region_def("single_block")
+    sums = var_result_def()
+
+    traits = traits_def(SingleBlockImplicitTerminator(YieldOp))
+
+    def __init__(self, axis: str, body: Region, result_types: Sequence[Attribute]) -> None:
+        super().__init__(
+            properties={"axis": StringAttr(axis)}, regions=[body], result_types=[list(result_types)]
+        )
+
+    @property
+    def yield_op(self) -> YieldOp:
+        last = self.body.block.last_op
+        assert isinstance(last, YieldOp)
+        return last
+
+    def verify_(self) -> None:
+        yielded = self.yield_op.values
+        if len(yielded) != len(self.sums):
+            raise VerifyException("stg.accumulate: one result per yielded value")
+        for value, total in zip(yielded, self.sums, strict=True):
+            if tensor_of(value.type).data.dims != tensor_of(total.type).data.dims:
+                raise VerifyException(f"stg.accumulate: {value.type} adds up to {total.type}")
+
+    @classmethod
+    def parse(cls, parser: Parser) -> AccumulateOp:
+        parser.parse_keyword("over")
+        axis = parser.parse_str_literal()
+        result_types: Sequence[Attribute] = ()
+        if parser.parse_optional_punctuation("->") is not None:
+            result_types = parser.parse_comma_separated_list(
+                parser.Delimiter.PAREN, parser.parse_type
+            )
+        attributes = parser.parse_optional_attr_dict_with_keyword()
+        op = cls(axis, parser.parse_region(), result_types)
+        op.attributes |= attributes.data if attributes else {}
+        return op
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(f' over "{self.axis.data}"')
+        if self.results:
+            printer.print_string(" -> ")
+            with printer.in_parens():
+                printer.print_list(self.result_types, printer.print_attribute)
+        printer.print_op_attributes(self.attributes, print_keyword=True)
+        printer.print_string(" ")
+        printer.print_region(self.body, print_entry_block_args=False)
+
+
+@irdl_op_definition
+class OutputOp(IRDLOperation):
+    """What a program computes: the loss of a training step, or any values of a forward pass."""
+
+    name = "stg.output"
+
+    values = var_operand_def()
+
+    traits = traits_def(IsTerminator())
+    assembly_format = "($values^ `:` type($values))? attr-dict"
+
+    def __init__(self, values: Sequence[SSAValue]) -> None:
+        super().__init__(operands=[list(values)])

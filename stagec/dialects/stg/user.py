@@ -1,0 +1,105 @@
+"""Ops that a model declares itself, with the costs that it states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, prop_def, var_operand_def, var_result_def
+
+from stagec.dialects.stg.base import TensorOp
+from stagec.dialects.types import SizeAttr, TensorType
+from stagec.symbolic import Size
+
+
+@irdl_op_definition
+class UserOp(TensorOp):
+    """`op name(...) -> ... { flops = ..., bytes = ... }` in a model, called.
+
+    Costs are written for global sizes; each device has its share. Dims that it shares with its
+    results may be split; a dim that only operands have is blocked.
+    """
+
+    name = "stg.user"
+
+    op = prop_def(StringAttr)
+    flops = prop_def(SizeAttr)
+    bytes = prop_def(SizeAttr)
+    backward_flops = prop_def(SizeAttr)
+    backward_bytes = prop_def(SizeAttr)
+    arguments = var_operand_def(TensorType)
+    outputs = var_result_def(TensorType)
+
+    assembly_format = (
+        "$op `(` $arguments `)` `flops` $flops `bytes` $bytes "
+        "`backward_flops` $backward_flops `backward_bytes` $backward_bytes attr-dict "
+        "`:` functional-type(operands, results)"
+    )
+
+    def __init__(
+        self,
+        op: str,
+        arguments: Sequence[SSAValue],
+        result_types: Sequence[TensorType],
+        flops: Size,
+        bytes: Size,
+        backward_flops: Size,
+        backward_bytes: Size,
+    ) -> None:
+        super().__init__(
+            operands=[list(arguments)],
+            result_types=[list(result_types)],
+            properties={
+                "op": StringAttr(op),
+                "flops": SizeAttr(flops),
+                "bytes": SizeAttr(bytes),
+                "backward_flops": SizeAttr(backward_flops),
+                "backward_bytes": SizeAttr(backward_bytes),
+            },
+        )
+
+    def indices(self):
+        return with_operand_only_blocked(super().indices())
+
+
+def with_operand_only_blocked(base):
+    results = {n for names in base.results for n in names}
+    blocked = {n for names in base.operands for n in names if n not in results}
+    return type(base)(base.operands, base.results, blocked=frozenset(blocked))
+
+
+@irdl_op_definition
+class UserGradOp(TensorOp):
+    """The gradient of a user's op: reads its operands and the gradients of its results."""
+
+    name = "stg.user_grad"
+
+    op = prop_def(StringAttr)
+    flops = prop_def(SizeAttr)
+    bytes = prop_def(SizeAttr)
+    arguments = var_operand_def(TensorType)
+    gradients = var_result_def(TensorType)
+
+    assembly_format = (
+        "$op `(` $arguments `)` `flops` $flops `bytes` $bytes attr-dict "
+        "`:` functional-type(operands, results)"
+    )
+
+    def __init__(
+        self,
+        op: str,
+        arguments: Sequence[SSAValue],
+        result_types: Sequence[TensorType],
+        flops: Size,
+        bytes: Size,
+    ) -> None:
+        super().__init__(
+            operands=[list(arguments)],
+            result_types=[list(result_types)],
+            properties={
+                "op": StringAttr(op),
+                "flops": SizeAttr(flops),
+                "bytes": SizeAttr(bytes),
+            },
+        )

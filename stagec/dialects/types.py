@@ -1,0 +1,354 @@
+"""Types and attributes that the dialects share.
+
+A tensor's type is its shape on one device and how it is spread:
+
+    !stg.tensor<[B/dp, S/(cp*tp), D], bf16>               sharded: S over cp (major), then tp
+    !stg.tensor<[B/dp, S, D], bf16, partial [tp]>         each tp rank holds a term of a sum
+    !stg.stack<L x !stg.tensor<[D, F], bf16>>             one per iteration of a repeat
+
+A dim is a name and the axes that split it; its size is the name's size divided by theirs. Before
+sharding propagation nothing is split and the type is the global shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from xdsl.ir import Data, TypeAttribute
+from xdsl.irdl import irdl_attr_definition
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
+
+from stagec import symbolic
+from stagec.symbolic import Size
+
+DTYPE_BITS = {
+    "fp64": 64,
+    "fp32": 32,
+    "bf16": 16,
+    "fp16": 16,
+    "fp8": 8,
+    "i64": 64,
+    "i32": 32,
+    "i16": 16,
+    "i8": 8,
+    "u8": 8,
+    "bool": 8,
+}
+"""Bits of one element. `bool` is a byte, as a mask is kept by PyTorch."""
+
+FLOATS = ("fp8", "bf16", "fp16", "fp32", "fp64")
+"""Floating-point dtypes, narrow to wide: an op on two of them computes in the wider."""
+
+
+def dtype_bytes(dtype: str) -> int:
+    return DTYPE_BITS[dtype] // 8
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A named dim and the axes that split it, major first."""
+
+    name: str
+    split: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> Size:
+        return symbolic.symbol(self.name) / symbolic.product(map(symbolic.symbol, self.split))
+
+    def __str__(self) -> str:
+        if not self.split:
+            return self.name
+        if len(self.split) == 1:
+            return f"{self.name}/{self.split[0]}"
+        return f"{self.name}/({'*'.join(self.split)})"
+
+
+def _parse_names(parser: AttrParser) -> tuple[str, ...]:
+    return tuple(
+        parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: parse_name(parser))
+    )
+
+
+def parse_name(parser: AttrParser) -> str:
+    """A dim's or axis' name."""
+    return parser.parse_identifier(" expected a name")
+
+
+def _parse_dim(parser: AttrParser) -> Dim:
+    name = parse_name(parser)
+    if parser.parse_optional_characters("/") is None:
+        return Dim(name)
+    if parser.parse_optional_punctuation("(") is None:
+        return Dim(name, (parse_name(parser),))
+    split = [parse_name(parser)]
+    while parser.parse_optional_characters("*") is not None:
+        split.append(parse_name(parser))
+    parser.parse_punctuation(")")
+    return Dim(name, tuple(split))
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """What a `TensorType` says."""
+
+    dims: tuple[Dim, ...]
+    dtype: str
+    partial: tuple[str, ...] = ()
+
+
+@irdl_attr_definition
+class TensorType(Data[Tensor], TypeAttribute):
+    """A tensor of named dims; see the module."""
+
+    name = "stg.tensor"
+
+    @staticmethod
+    def of(dims: Iterable[Dim | str], dtype: str, partial: Iterable[str] = ()) -> TensorType:
+        named = tuple(Dim(d) if isinstance(d, str) else d for d in dims)
+        return TensorType(Tensor(named, dtype, tuple(partial)))
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Tensor:
+        with parser.in_angle_brackets():
+            dims = parser.parse_comma_separated_list(
+                parser.Delimiter.SQUARE, lambda: _parse_dim(parser)
+            )
+            parser.parse_punctuation(",")
+            dtype = parse_name(parser)
+            partial: tuple[str, ...] = ()
+            if parser.parse_optional_punctuation(",") is not None:
+                parser.parse_keyword("partial")
+                partial = _parse_names(parser)
+            return Tensor(tuple(dims), dtype, partial)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f"<{self.body}>")
+
+    @property
+    def body(self) -> str:
+        text = f"[{', '.join(map(str, self.data.dims))}], {self.data.dtype}"
+        if self.data.partial:
+            text += f", partial [{', '.join(self.data.partial)}]"
+        return text
+
+    def verify(self) -> None:
+        if self.data.dtype not in DTYPE_BITS:
+            raise VerifyException(f"`{self.data.dtype}` is no dtype")
+        names = self.names
+        if len(set(names)) != len(names):
+            raise VerifyException(f"a dim appears twice in [{', '.join(names)}]")
+        axes = [a for d in self.data.dims for a in d.split] + list(self.data.partial)
+        if len(set(axes)) != len(axes):
+            raise VerifyException(f"an axis is used twice in <{self.body}>")
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        return self.data.dims
+
+    @property
+    def dtype(self) -> str:
+        return self.data.dtype
+
+    @property
+    def partial(self) -> tuple[str, ...]:
+        return self.data.partial
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(d.name for d in self.data.dims)
+
+    @property
+    def splits(self) -> dict[str, tuple[str, ...]]:
+        """The axes that split each dim that is split."""
+        return {d.name: d.split for d in self.data.dims if d.split}
+
+    @property
+    def split_axes(self) -> tuple[str, ...]:
+        return tuple(a for d in self.data.dims for a in d.split)
+
+    @property
+    def num_elements(self) -> Size:
+        return _num_elements(self.data.dims)
+
+    @property
+    def num_bytes(self) -> Size:
+        """Bytes on one device."""
+        return self.num_elements * dtype_bytes(self.data.dtype)
+
+    @property
+    def unsplit(self) -> TensorType:
+        """The global type."""
+        return TensorType.of(self.names, self.dtype)
+
+    def dim(self, name: str) -> Dim:
+        return self.data.dims[self.names.index(name)]
+
+    def with_dtype(self, dtype: str) -> TensorType:
+        return TensorType(replace(self.data, dtype=dtype))
+
+    def with_partial(self, partial: Iterable[str]) -> TensorType:
+        return TensorType(replace(self.data, partial=tuple(partial)))
+
+    def with_splits(self, splits: Mapping[str, Sequence[str]]) -> TensorType:
+        """The same dims, split exactly as `splits` says."""
+        dims = tuple(Dim(d.name, tuple(splits.get(d.name, ()))) for d in self.data.dims)
+        return TensorType(replace(self.data, dims=dims))
+
+    def split_further(self, name: str, axis: str) -> TensorType:
+        """`name` is split by one more axis, the most minor; nothing changes without that dim."""
+        dims = tuple(Dim(d.name, (*d.split, axis)) if d.name == name else d for d in self.data.dims)
+        return TensorType(replace(self.data, dims=dims))
+
+
+_SIZES: dict[tuple[Dim, ...], Size] = {}
+
+
+def _num_elements(dims: tuple[Dim, ...]) -> Size:
+    if dims not in _SIZES:
+        _SIZES[dims] = symbolic.product(d.size for d in dims)
+    return _SIZES[dims]
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """What a `StackType` says."""
+
+    count: Size
+    element: TensorType | StackType
+
+
+@irdl_attr_definition
+class StackType(Data[Stack], TypeAttribute):
+    """One value per iteration of a repeat that runs `count` times."""
+
+    name = "stg.stack"
+
+    @staticmethod
+    def of(count: Size, element: TensorType | StackType) -> StackType:
+        return StackType(Stack(count, element))
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Stack:
+        with parser.in_angle_brackets():
+            count = parse_size(parser)
+            parser.parse_keyword("x")
+            element = parser.parse_type()
+            if not isinstance(element, TensorType | StackType):
+                parser.raise_error("expected a tensor or a stack")
+            return Stack(count, element)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f'<"{self.data.count}" x ')
+        printer.print_attribute(self.data.element)
+        printer.print_string(">")
+
+    @property
+    def count(self) -> Size:
+        return self.data.count
+
+    @property
+    def element(self) -> TensorType | StackType:
+        return self.data.element
+
+    @property
+    def tensor(self) -> TensorType:
+        """The innermost element."""
+        element = self.element
+        while isinstance(element, StackType):
+            element = element.element
+        return element
+
+    @property
+    def total_count(self) -> Size:
+        """Tensors in all, through nested stacks."""
+        inner = self.element.total_count if isinstance(self.element, StackType) else symbolic.ONE
+        return self.count * inner
+
+    @property
+    def num_bytes(self) -> Size:
+        return self.total_count * self.tensor.num_bytes
+
+    def with_tensor(self, tensor: TensorType) -> StackType:
+        """The same stack of another tensor."""
+        if isinstance(self.element, StackType):
+            return StackType.of(self.count, self.element.with_tensor(tensor))
+        return StackType.of(self.count, tensor)
+
+
+ValueType = TensorType | StackType
+
+
+def tensor_of(value_type: object) -> TensorType:
+    """The tensor type, or that of a stack's elements."""
+    if isinstance(value_type, StackType):
+        return value_type.tensor
+    assert isinstance(value_type, TensorType), value_type
+    return value_type
+
+
+def parse_size(parser: AttrParser) -> Size:
+    """A quoted size expression."""
+    position = parser.pos
+    text = parser.parse_str_literal(" expected a size")
+    try:
+        return symbolic.parse(text)
+    except symbolic.SizeError as error:
+        parser.raise_error(str(error), position)
+
+
+@irdl_attr_definition
+class SizeAttr(Data[Size]):
+    """An exact size expression, printed in quotes: `"B*S/dp"`."""
+
+    name = "stg.size"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Size:
+        return parse_size(parser)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f'"{self.data}"')
+
+
+@irdl_attr_definition
+class NamesAttr(Data[tuple[str, ...]]):
+    """Names of dims or of mesh axes, in order: `[cp, tp]`."""
+
+    name = "stg.names"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> tuple[str, ...]:
+        return _parse_names(parser)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f"[{', '.join(self.data)}]")
+
+
+@irdl_attr_definition
+class PlacementAttr(Data[tuple[Dim, ...]]):
+    """The axes that split each index of an op's iteration space: `<[B/dp, H/tp]>`."""
+
+    name = "dist.placement"
+
+    @staticmethod
+    def of(splits: Mapping[str, Sequence[str]]) -> PlacementAttr:
+        return PlacementAttr(tuple(Dim(n, tuple(s)) for n, s in splits.items() if s))
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> tuple[Dim, ...]:
+        with parser.in_angle_brackets():
+            return tuple(
+                parser.parse_comma_separated_list(
+                    parser.Delimiter.SQUARE, lambda: _parse_dim(parser)
+                )
+            )
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f"<[{', '.join(map(str, self.data))}]>")
+
+    @property
+    def splits(self) -> dict[str, tuple[str, ...]]:
+        return {d.name: d.split for d in self.data}
