@@ -1,6 +1,7 @@
 """`dist`: what the machine does. The mesh, how values are spread over it, and what moves between devices.
 
-    %g = dist.all_gather %n dim "S" over [tp] : !stg.tensor<[B/dp, S/(cp*tp), D], bf16> -> !stg.tensor<[B/dp, S/cp, D], bf16>
+    %g = dist.all_gather %n dim "S" over [tp]
+      : !stg.tensor<[B/dp, S/(cp*tp), D], bf16> -> !stg.tensor<[B/dp, S/cp, D], bf16>
 
 Bytes in the docstrings are what each device sends on a ring of n devices (Thakur et al. 2005).
 """
