@@ -1,0 +1,68 @@
+"""Pipeline schedules as data: which rank does what, in which order.
+
+    schedule = build("1f1b", p=4, v=1, m=8)
+    print(text(schedule))                     # rank 0: F0 F1 F2 F3 B0 F4 B1 ...
+    report = validate(schedule, Costs(forward=1, backward=2))
+    report.makespan, report.bubble, report.in_flight.rank_peak
+
+`build` takes a name of `names()`, a table (`mine.csv`) or a function (`mine.py:function`). What each
+schedule is and demands, and the paper it is from, is in `catalogue`; what a user's may contain, in
+`custom`; what `validate` proves, in `validator`; how a transfer finds its place, in `transfers`.
+"""
+
+import difflib
+from pathlib import Path
+
+from stagec.schedules.catalogue import CATALOGUE, Entry, build_named, check_sizes, names
+from stagec.schedules.custom import from_csv, from_function, from_rows
+from stagec.schedules.errors import InvalidSchedule, ScheduleError
+from stagec.schedules.in_flight import InFlight
+from stagec.schedules.picture import picture
+from stagec.schedules.table import Action, Kind, Schedule, text
+from stagec.schedules.timing import Costs, Timing, simulate
+from stagec.schedules.validator import Report, validate
+
+__all__ = [
+    "CATALOGUE",
+    "Action",
+    "Costs",
+    "Entry",
+    "InFlight",
+    "InvalidSchedule",
+    "Kind",
+    "Report",
+    "Schedule",
+    "ScheduleError",
+    "Timing",
+    "build",
+    "check_sizes",
+    "from_csv",
+    "from_function",
+    "from_rows",
+    "names",
+    "picture",
+    "simulate",
+    "text",
+    "validate",
+]
+
+
+def build(name: str, p: int, v: int, m: int, directory: str | Path = ".") -> Schedule:
+    """The schedule `name` for p ranks of v stages each and m microbatches, transfers included.
+
+    `name` is one of `names()`, or the path of a `.csv` table or a `FILE.py:FUNCTION`, relative to
+    `directory`. Raises `ScheduleError` when there is no such schedule, or not for these sizes.
+    """
+    if name in CATALOGUE:
+        return build_named(name, p, v, m)
+    if name.endswith(".csv"):
+        return from_csv(Path(directory) / name, p, v, m)
+    if ":" in name:
+        return from_function(name, p, v, m, directory)
+    close = difflib.get_close_matches(name, names(), n=1)
+    guess = f"did you mean `{close[0]}`? " if close else ""
+    raise ScheduleError(
+        f"no schedule `{name}`",
+        f"{guess}choose one of {', '.join(names())}, a table `FILE.csv` or `FILE.py:FUNCTION`",
+        "unknown",
+    )

@@ -1,0 +1,146 @@
+"""Schedules that a user brings: a table in a file, or a Python function.
+
+A table (CSV) has a row per pp rank and an action per cell, in order; empty cells and lines that
+begin with `#` mean nothing. The actions are written as `text` prints them and PyTorch's tables do:
+
+    F0            F of microbatch 0, where each rank has one stage
+    2B5  2I5 2W5  whole backward of stage 2, microbatch 5; its two halves
+    0F3&3B1       a forward and a backward that overlap; also (0F3;3B1)OVERLAP_F_B
+    [2SEND_F0 2RECV_B1]   transfers issued together
+
+What PyTorch's tables say about parameters (0UNSHARD, 0RESHARD, 0REDUCE_GRAD) is passed over.
+A table without transfers gets them by the rule `as_sent`; one with any transfer must have all.
+Where stages are is what the table says; every rank has v of them.
+"""
+
+import csv
+import importlib.util
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import cast
+
+from stagec.schedules.errors import ScheduleError
+from stagec.schedules.table import KIND_OF_SYMBOL, Action, Columns, Schedule, columns
+from stagec.schedules.transfers import as_sent
+from stagec.schedules.validator import Proof
+
+Cell = str | Action
+UserFunction = Callable[[int, int, int], Sequence[Iterable[Cell]]]
+"""f(p, v, m): for each rank its actions, as text or as `Action`s."""
+
+ACTION = re.compile(r"(\d*)(SEND_F|RECV_F|SEND_B|RECV_B|F|B|I|W)(\d+)")
+PARAMETERS = re.compile(r"\d+(UNSHARD|RESHARD|REDUCE_GRAD)")
+OVERLAPPED = re.compile(r"\((.*)\)OVERLAP_F_B")
+
+
+def from_csv(path: str | Path, p: int, v: int, m: int) -> Schedule:
+    """Read a table; see the module's docstring for its form. Raises `ScheduleError`."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.reader(file) if row and not row[0].startswith("#")]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ScheduleError(
+            f"cannot read the schedule `{path}`: {why}",
+            "name a CSV file with a row per pipeline rank",
+            "unreadable",
+        ) from None
+    return from_rows(str(path), rows, p, v, m)
+
+
+def from_function(
+    function: UserFunction | str, p: int, v: int, m: int, directory: str | Path = "."
+) -> Schedule:
+    """Call `function(p, v, m)`, or the one that `FILE.py:NAME` names, for the actions of each rank."""
+    name = function if isinstance(function, str) else function.__name__
+    call = load(function, Path(directory)) if isinstance(function, str) else function
+    rows = call(p, v, m)
+    if not isinstance(rows, Sequence) or isinstance(rows, str):
+        raise ScheduleError(
+            f"`{name}` returned {type(rows).__name__}, not the actions of each rank",
+            'return a list with a list of actions per rank, as [["F0", "B0"], ["F0", "B0"]]',
+            "not-an-action",
+        )
+    return from_rows(name, rows, p, v, m)
+
+
+def load(spec: str, directory: Path) -> UserFunction:
+    """The function that `FILE.py:NAME` names; the file is relative to `directory`."""
+    file, _, name = spec.rpartition(":")
+    path = directory / file
+    module_spec = importlib.util.spec_from_file_location(path.stem, path)
+    if not path.is_file() or module_spec is None or module_spec.loader is None:
+        raise ScheduleError(
+            f"no file `{file}` for the schedule `{spec}`",
+            "write FILE.py:FUNCTION, the file relative to the model",
+            "unreadable",
+        )
+    module = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(module)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise ScheduleError(
+            f"`{file}` has no function `{name}`",
+            f"define {name}(p, v, m), which returns the actions of each rank",
+            "unreadable",
+        )
+    return cast(UserFunction, function)
+
+
+def from_rows(name: str, rows: Sequence[Iterable[Cell]], p: int, v: int, m: int) -> Schedule:
+    """A schedule from the actions of each rank; sends and receives are put in if it has none."""
+    if len(rows) != p:
+        raise ScheduleError(
+            f"schedule `{name}` has {len(rows)} rows, one per rank, and p = {p}",
+            f"write {p} rows, or choose p = {len(rows)}",
+            "ranks",
+        )
+    parsed = [parse_row(name, rank, row, p, v, m) for rank, row in enumerate(rows)]
+    schedule = Schedule.of_rows(name, p, v, m, parsed)
+    if schedule.is_transfer.any():
+        return schedule
+    Proof(schedule).run_compute()
+    return as_sent(schedule)
+
+
+def parse_row(name: str, rank: int, row: Iterable[Cell], p: int, v: int, m: int) -> Columns:
+    actions: list[Action] = []
+    joined: list[bool] = []
+    for number, cell in enumerate(row):
+        words = [str(cell)] if isinstance(cell, Action) else words_of(cell or "")
+        for position, word in enumerate(words):
+            match = ACTION.fullmatch(word)
+            if match is None or (not match[1] and v > 1):
+                form = "F0" if v == 1 else "2F0 (stage 2, microbatch 0)"
+                raise ScheduleError(
+                    f"`{word}` in schedule `{name}` is not an action (row {rank + 1}, "
+                    f"column {number + 1})",
+                    f"write actions as {form}; the kinds are {', '.join(KIND_OF_SYMBOL)}",
+                    "not-an-action",
+                )
+            stage = int(match[1]) if match[1] else rank
+            action = Action(KIND_OF_SYMBOL[match[2]], stage, int(match[3]))
+            if action.stage >= p * v or action.microbatch >= m:
+                raise ScheduleError(
+                    f"`{word}` in schedule `{name}` is outside of {p * v} stages and {m} "
+                    f"microbatches (row {rank + 1}, column {number + 1})",
+                    "stages and microbatches count from 0",
+                    "unknown",
+                )
+            actions.append(action)
+            joined.append(position > 0)
+    kinds, stages, microbatches = zip(*actions, strict=True) if actions else ((), (), ())
+    return columns(kinds, stages, microbatches, joined)
+
+
+def words_of(cell: str) -> list[str]:
+    """The actions of one cell: one, a batch, an overlapped pair, or none."""
+    cell = cell.strip()
+    if PARAMETERS.fullmatch(cell):
+        return []
+    if overlapped := OVERLAPPED.fullmatch(cell):
+        return overlapped[1].split(";")
+    if cell.startswith("[") and cell.endswith("]"):
+        return cell[1:-1].split()
+    return cell.split("&") if cell else []

@@ -1,0 +1,112 @@
+"""Can the ranks get through their transfers, however sends behave?
+
+An eager send returns at once; a rendezvous send returns when its receive is there. Here every rank
+does one action after the other, and waits at a receive and at a rendezvous send until the other
+end is there; a batch waits for all its transfers at once. No implementation waits more than that
+(one with streams of their own for transfers waits less), so what passes here passes everywhere,
+and what passes with rendezvous passes with eager sends. Compute needs no look here: the validator
+has seen that every action stands behind the receive of what it reads.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stagec.schedules.dependencies import positions
+from stagec.schedules.table import Bools, Ints, Kind, Schedule
+from stagec.schedules.waiting import deadlock
+
+
+@dataclass(frozen=True, eq=False)
+class Transfers:
+    """The transfers of a schedule in order, cut into batches (most of one transfer)."""
+
+    index: Ints
+    """Where they are in the schedule."""
+    mate: Ints
+    """The other end of each, as a position in these arrays."""
+    batch: Ints
+    batch_starts: Ints
+    rank_starts: Ints
+    """The first batch of each rank."""
+    is_send: Bools
+
+
+def transfers_of(schedule: Schedule) -> Transfers:
+    index = np.flatnonzero(schedule.is_transfer)
+    number = np.cumsum(schedule.is_transfer) - 1
+    kind, stage, microbatch, joined = schedule.table.pick(index)
+    mate = np.empty(len(index), np.int64)
+    for of, other, offset in (
+        (Kind.SEND_FORWARD, Kind.RECV_FORWARD, 1),
+        (Kind.RECV_FORWARD, Kind.SEND_FORWARD, -1),
+        (Kind.SEND_BACKWARD, Kind.RECV_BACKWARD, -1),
+        (Kind.RECV_BACKWARD, Kind.SEND_BACKWARD, 1),
+    ):
+        here = np.flatnonzero(kind == of)
+        mate[here] = number[positions(schedule, other)[stage[here] + offset, microbatch[here]]]
+    opens = ~joined
+    num_batches = np.bincount(schedule.rank[index][opens], minlength=schedule.num_ranks)
+    return Transfers(
+        index=index,
+        mate=mate,
+        batch=np.cumsum(opens) - 1,
+        batch_starts=np.append(np.flatnonzero(opens), len(index)),
+        rank_starts=np.concatenate([[0], np.cumsum(num_batches)]),
+        is_send=(kind == Kind.SEND_FORWARD) | (kind == Kind.SEND_BACKWARD),
+    )
+
+
+def waits(transfers: Transfers, eager: bool) -> dict[int, int]:
+    """Where each rank that cannot finish waits: the first transfer without its other end."""
+    mate, batch = transfers.mate.tolist(), transfers.batch.tolist()
+    edges, rank_starts = transfers.batch_starts.tolist(), transfers.rank_starts.tolist()
+    blocks = (~transfers.is_send if eager else np.ones(len(mate), bool)).tolist()
+    open_in = np.bincount(transfers.batch[blocks], minlength=len(edges) - 1).tolist()
+    rank_of = np.repeat(np.arange(len(rank_starts) - 1), np.diff(rank_starts)).tolist()
+    there = [False] * len(mate)
+    position = [start - 1 for start in rank_starts[:-1]]
+    ready = list(range(len(position)))
+    while ready:
+        rank = ready.pop()
+        here, end = position[rank] + 1, rank_starts[rank + 1]
+        while here < end:
+            for i in range(edges[here], edges[here + 1]):
+                j = mate[i]
+                there[i] = True
+                if there[j]:
+                    if blocks[i]:
+                        open_in[here] -= 1
+                    if blocks[j]:
+                        other = batch[j]
+                        open_in[other] -= 1
+                        if not open_in[other]:
+                            ready.append(rank_of[other])
+            if open_in[here]:
+                break
+            here += 1
+        position[rank] = here
+    return {
+        rank: next(i for i in range(edges[at], edges[at + 1]) if blocks[i] and not there[mate[i]])
+        for rank, at in enumerate(position)
+        if at < rank_starts[rank + 1]
+    }
+
+
+def prove_no_deadlock(schedule: Schedule) -> None:
+    """Raise `InvalidSchedule` with the cycle if transfers can deadlock."""
+    transfers = transfers_of(schedule)
+    heads = waits(transfers, eager=False)
+    if not heads:
+        return
+    eager_heads = waits(transfers, eager=True)
+    sends = "eager sends" if eager_heads else "rendezvous sends"
+    index, number = transfers.index, {int(i): k for k, i in enumerate(transfers.index)}
+    raise deadlock(
+        schedule,
+        {rank: int(index[head]) for rank, head in (eager_heads or heads).items()},
+        lambda head: int(index[transfers.mate[number[head]]]),
+        what=f"schedule `{schedule.name}` deadlocks with {sends}",
+        reason="deadlock-eager" if eager_heads else "deadlock-rendezvous",
+        help="move a receive before the send, or batch the two: `[SEND_F3 RECV_B0]`",
+    )

@@ -1,0 +1,45 @@
+"""What is raised about a schedule: one that cannot be built, and one that is wrong."""
+
+
+class ScheduleError(ValueError):
+    """A schedule that cannot be had: unknown, unreadable, or impossible for these sizes.
+
+    `message` says what is wrong, `help` what to choose instead. `reason` is a short fixed word for
+    programs (`too-few-microbatches`, `stages-per-rank`, `uneven-rounds`, `odd`, `stuck`, ...).
+    """
+
+    def __init__(self, message: str, help: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.help = help
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.message}\nhelp: {self.help}" if self.help else self.message
+
+
+class InvalidSchedule(ScheduleError):
+    """A schedule that the validator refutes.
+
+    `rank` and `action` are the first place where it shows. For a deadlock, `cycle` lists who waits
+    for whom, one line per rank, the last waiting for the first.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str,
+        rank: int,
+        action: str,
+        cycle: tuple[str, ...] = (),
+        help: str = "",
+    ) -> None:
+        super().__init__(message, help, reason)
+        self.rank = rank
+        self.action = action
+        self.cycle = cycle
+
+    def __str__(self) -> str:
+        lines = [self.message, *(f"note: {line}" for line in self.cycle)]
+        return "\n".join([*lines, f"help: {self.help}"] if self.help else lines)

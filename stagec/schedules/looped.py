@@ -1,0 +1,105 @@
+"""Schedules whose stages loop over the ranks: stage s is on rank s mod p.
+
+All of them are one pattern. Every rank has an order of forwards and an order of backwards over its
+`v` stages and `m` microbatches. Of the forwards, `warm_up` come first; from then on a beat is one
+forward, one backward, and, where the backward is split, the weight gradient that is `delay` beats
+old. What is left when the forwards run out is the cool-down.
+
+    beats(..., warm_up=1):   F0 | F1 B0 | F2 B1 | B2
+"""
+
+import numpy as np
+
+from stagec.schedules.table import Columns, Ints, Kind, columns
+
+Order = tuple[Ints, Ints]
+"""Which of the rank's stages (0 to v - 1), and which microbatch, one after the other."""
+
+
+def depth_first(v: int, m: int, group: int) -> tuple[Order, Order]:
+    """Forwards and backwards that take `group` microbatches through all stages, then the next."""
+    local, microbatch = (grid.ravel() for grid in np.indices((v, m)))
+    forward = np.lexsort((microbatch, local, microbatch // group))
+    backward = np.lexsort((microbatch, -local, microbatch // group))
+    return (local[forward], microbatch[forward]), (local[backward], microbatch[backward])
+
+
+def breadth_first(v: int, m: int) -> tuple[Order, Order]:
+    """All microbatches through a stage, then the next; backwards exactly in reverse."""
+    local, microbatch = (grid.ravel() for grid in np.indices((v, m)))
+    return (local, microbatch), (local[::-1], microbatch[::-1])
+
+
+def beats(
+    rank: int, p: int, forward: Order, backward: Order, warm_up: int, delay: int | None = None
+) -> Columns:
+    """The actions of one rank. `delay` splits the backward and is in beats; see the module."""
+    count = len(forward[0])
+    beat = np.arange(count)
+
+    def act(kind: Kind, order: Order) -> Columns:
+        return columns(kind, order[0] * p + rank, order[1])
+
+    if delay is None:
+        parts = [act(Kind.FORWARD, forward), act(Kind.BACKWARD, backward)]
+        keys = [(beat - warm_up) * 3, beat * 3 + 1]
+    else:
+        parts = [
+            act(Kind.FORWARD, forward),
+            act(Kind.BACKWARD_INPUT, backward),
+            act(Kind.BACKWARD_WEIGHT, backward),
+        ]
+        keys = [(beat - warm_up) * 3, beat * 3 + 1, (beat + delay) * 3 + 2]
+    order = np.argsort(np.concatenate(keys), kind="stable")
+    return Columns(*(np.concatenate(column)[order] for column in zip(*parts, strict=True)))
+
+
+def microbatches_per_round(p: int, m: int) -> int:
+    """Microbatches that go through all stages before the next ones start.
+
+    p as in Megatron-LM when p divides m; else the m / (m div p) of Llama 3's flexible schedule
+    (arXiv:2407.21783, section 3.3.2; PyTorch calls it flex_pp).
+    """
+    return m // max(1, m // p)
+
+
+def gpipe(p: int, v: int, m: int) -> list[Columns]:
+    forward, backward = depth_first(v, m, m)
+    return [beats(rank, p, forward, backward, warm_up=m) for rank in range(p)]
+
+
+def one_f_one_b(p: int, v: int, m: int) -> list[Columns]:
+    orders = depth_first(v, m, m)
+    return [beats(rank, p, *orders, warm_up=min(m, p - 1 - rank)) for rank in range(p)]
+
+
+def interleaved_1f1b(p: int, v: int, m: int) -> list[Columns]:
+    group = microbatches_per_round(p, m)
+    orders = depth_first(v, m, group)
+    warm_up = [min(v * m, (v - 1) * group + 2 * (p - 1 - rank)) for rank in range(p)]
+    return [beats(rank, p, *orders, warm_up=warm_up[rank]) for rank in range(p)]
+
+
+def looped_bfs(p: int, v: int, m: int) -> list[Columns]:
+    orders = breadth_first(v, m)
+    return [beats(rank, p, *orders, warm_up=v * m) for rank in range(p)]
+
+
+def interleaved_zero_bubble(p: int, v: int, m: int) -> list[Columns]:
+    """Rank r holds back its first r weight gradients; with v = 1 this is ZB-H1."""
+    group = microbatches_per_round(p, m)
+    orders = depth_first(v, m, group)
+    warm_up = [min(v * m, (v - 1) * group + (p - 1 - rank)) for rank in range(p)]
+    return [beats(rank, p, *orders, warm_up=warm_up[rank], delay=rank) for rank in range(p)]
+
+
+def zb_h2(p: int, v: int, m: int) -> list[Columns]:
+    """Rank r starts with 2 (p - r) - 1 forwards and holds back its first 2 r weight gradients."""
+    orders = depth_first(v, m, m)
+    warm_up = [min(v * m, 2 * (p - 1 - rank)) for rank in range(p)]
+    return [beats(rank, p, *orders, warm_up=warm_up[rank], delay=2 * rank) for rank in range(p)]
+
+
+def forward_only(p: int, v: int, m: int) -> list[Columns]:
+    (local, microbatch), _ = depth_first(v, m, p)
+    return [columns(Kind.FORWARD, local * p + rank, microbatch) for rank in range(p)]

@@ -1,0 +1,163 @@
+"""Put sends and receives between the compute actions of a schedule.
+
+A forward is followed by a send when the next stage is on another rank, an input gradient when the
+stage before is; every send has its receive there. Two rules say where in the order they stand.
+
+`around_compute`, for one stage per rank: a receive just before the compute that needs it, a send
+just after the compute that made it. When a send is followed at once by a receive from the rank it
+goes to, the two are one batch: this is what keeps 1F1B from deadlock with rendezvous sends.
+PyTorch's `Schedule1F1B` and, without batches, `ScheduleGPipe` do this, and Megatron-LM's
+`send_forward_recv_backward` is the same batch.
+
+`as_sent`, for any placement: a send just after its compute, and its receive on the other rank at
+that moment, behind whatever that rank has done by then. So all transfers have one global order that
+every rank follows, and nothing deadlocks however sends behave. The moment is found by letting all
+ranks take one action per round, rank 0 first. PyTorch's pipeline runtime orders transfers so; it
+spends rounds on the parameters of stages too (fully sharded ones are gathered and freed), and so
+must this rule: `slots_before`.
+"""
+
+import numpy as np
+
+from stagec.schedules.dependencies import producers
+from stagec.schedules.longest_path import Stuck, longest_path
+from stagec.schedules.table import Bools, Columns, Ints, Kind, Schedule, concatenate
+from stagec.schedules.waiting import no_order
+
+RESIDENT_STAGES = 3
+"""Stages of a rank whose parameters PyTorch keeps gathered: those that are used next."""
+
+SEND_OF = np.array([Kind.SEND_FORWARD, Kind.SEND_BACKWARD, Kind.SEND_BACKWARD, 0], np.uint8)
+RECV_OF = np.array([Kind.RECV_FORWARD, Kind.RECV_BACKWARD, Kind.RECV_BACKWARD, 0], np.uint8)
+
+
+def sent(schedule: Schedule) -> tuple[Ints, Ints]:
+    """The compute actions whose result another rank reads, and the stage that reads it."""
+    kind, stage, microbatch, _ = schedule.table
+    reader = stage.astype(np.int64) + np.where(kind == Kind.FORWARD, 1, -1)
+    index = np.flatnonzero(
+        (kind != Kind.BACKWARD_WEIGHT) & (reader >= 0) & (reader < schedule.num_stages)
+    )
+    leaves = schedule.owner[reader[index], microbatch[index]] != schedule.rank[index]
+    return index[leaves], reader[index[leaves]]
+
+
+def in_order(schedule: Schedule, parts: list[tuple[Columns, Ints, Ints]]) -> Schedule:
+    """The schedule of all actions in `parts`, each with its rank and its key within that rank."""
+    table = concatenate([part for part, _, _ in parts])
+    rank = np.concatenate([ranks for _, ranks, _ in parts])
+    key = np.concatenate([keys for _, _, keys in parts])
+    order = np.argsort(rank * (key.max(initial=0) + 1) + key, kind="stable")
+    counts = np.bincount(rank, minlength=schedule.num_ranks)
+    return schedule.with_actions(table.pick(order), np.concatenate([[0], np.cumsum(counts)]))
+
+
+def around_compute(schedule: Schedule, batched: bool) -> Schedule:
+    """Receives just before, sends just after; see the module's docstring."""
+    kind, stage, microbatch, _ = schedule.table
+    index, reader = sent(schedule)
+    position = np.arange(len(schedule)) * 3
+    read_at = np.full(len(schedule), -1)
+    after = producers(schedule)
+    reads = np.flatnonzero(after >= 0)
+    read_at[after[reads]] = reads
+    sends = Columns(
+        SEND_OF[kind[index]], stage[index], microbatch[index], np.zeros(len(index), bool)
+    )
+    receives = sends._replace(kind=RECV_OF[kind[index]], stage=reader.astype(np.int32))
+    at = read_at[index]
+    whole = in_order(
+        schedule,
+        [
+            (schedule.table, schedule.rank, position + 1),
+            (sends, schedule.rank[index], position[index] + 2),
+            (receives, schedule.rank[at], position[at]),
+        ],
+    )
+    return with_batches(whole) if batched else whole
+
+
+def with_batches(schedule: Schedule) -> Schedule:
+    """Join each receive to a send just before it that goes to the rank it comes from."""
+    kind, peer, rank = schedule.table.kind, schedule.peer, schedule.rank
+    sends = (kind == Kind.SEND_FORWARD) | (kind == Kind.SEND_BACKWARD)
+    receives = schedule.is_transfer & ~sends
+    joined = schedule.table.joined.copy()
+    joined[1:] |= receives[1:] & sends[:-1] & (peer[1:] == peer[:-1]) & (rank[1:] == rank[:-1])
+    return schedule.with_actions(schedule.table._replace(joined=joined), schedule.starts)
+
+
+def as_sent(schedule: Schedule) -> Schedule:
+    """Receives at the moment of their sends; see the module's docstring."""
+    kind, stage, microbatch, joined = schedule.table
+    rank = schedule.rank
+    after = producers(schedule)
+    later_round = (after >= 0) & (rank[after] > rank)
+    step = np.where(joined, 0, 1 + slots_before(schedule))
+    try:
+        rounds = longest_path(schedule.starts, after, step, later_round.astype(np.int64))
+    except Stuck as stuck:
+        raise no_order(schedule, after, stuck.heads) from None
+    # A pair waits for the inputs of both and is done in one round.
+    opens = np.flatnonzero(joined) - 1
+    rounds[opens] = rounds[opens + 1]
+    moment = (rounds * schedule.num_ranks + rank) * 4
+    index, reader = sent(schedule)
+    closes = joined[index]
+    sends = Columns(
+        SEND_OF[kind[index]], stage[index], microbatch[index], np.zeros(len(index), bool)
+    )
+    receives = sends._replace(kind=RECV_OF[kind[index]], stage=reader.astype(np.int32))
+    when = moment[index] + 2 + closes
+    return in_order(
+        schedule,
+        [
+            (schedule.table, rank, moment + joined),
+            (sends, rank[index], when),
+            (receives, schedule.owner[reader, microbatch[index]], when),
+        ],
+    )
+
+
+def slots_before(schedule: Schedule, resident: int = RESIDENT_STAGES) -> Ints:
+    """Rounds that PyTorch's runtime spends on a stage's parameters before each compute action.
+
+    One for each stage that is gathered and each that is freed, when just the `resident` stages that
+    are used next are kept (`_add_unshard_reshard`), and one after the last backward of a stage, for
+    the reduction of its gradients (`_add_reduce_grad`).
+    """
+    kind, stage, _, joined = schedule.table
+    slots = np.zeros(len(kind), np.int64)
+    for rank in range(schedule.num_ranks):
+        begin, end = int(schedule.starts[rank]), int(schedule.starts[rank + 1])
+        if begin == end:
+            continue
+        row = slice(begin, end)
+        cell = np.cumsum(~joined[row]) - 1
+        _, local = np.unique(stage[row], return_inverse=True)
+        kept = resident_stages(local, cell, resident)
+        changes = np.count_nonzero(np.diff(kept, axis=1, prepend=False), axis=0)
+        ends_gradient = (kind[row] == Kind.BACKWARD) | (kind[row] == Kind.BACKWARD_WEIGHT)
+        reductions = np.zeros(end - begin, np.int64)
+        for number in range(len(kept)):
+            of_stage = np.flatnonzero(ends_gradient & (local == number))
+            if len(of_stage):
+                reductions[cell == cell[of_stage[-1]] + 1] += 1
+        slots[row] = changes[cell] + reductions
+    return slots
+
+
+def resident_stages(local: Ints, cell: Ints, resident: int) -> Bools:
+    """Whether a stage is among the next `resident` different ones, at [stage, cell].
+
+    `local` is the stage of each action of a rank, `cell` the number of its cell: a pair has one.
+    """
+    num_cells = int(cell[-1]) + 1
+    never = num_cells
+    next_use = np.full((int(local.max()) + 1, num_cells), never)
+    next_use[local, cell] = cell
+    next_use = np.minimum.accumulate(next_use[:, ::-1], axis=1)[:, ::-1]
+    if len(next_use) <= resident:
+        return next_use < never
+    furthest = np.partition(next_use, resident - 1, axis=0)[resident - 1]
+    return (next_use <= furthest) & (next_use < never)
