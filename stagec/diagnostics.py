@@ -1,0 +1,296 @@
+"""What a user did wrong: `Diagnostic`, `CompileError`, and how they are shown.
+
+    error[E0301]: axis `tp` of size 16 does not divide `K = 8`
+      --> examples/llama3.stg:36:12
+       |
+    36 |   shard H, K over tp
+       |            ^ splits `k` of `Attention`
+       = help: ...
+
+A mistake of ours is an assertion and has no place here (STYLE.md, section 1).
+"""
+
+from __future__ import annotations
+
+import difflib
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from xdsl.dialects.builtin import FileLineColLoc, LocationAttr, UnknownLoc
+from xdsl.dialects.builtin import IntAttr, StringAttr
+
+from stagec.codes import CODES
+
+WIDEST_LINE = 160
+"""Longer source lines are cut around the place that is shown."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """A stretch of source text. Lines and columns count from 1; the end is exclusive."""
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    @staticmethod
+    def point(file: str, line: int, column: int) -> Span:
+        """A place without a known end; it is shown as the word that starts there."""
+        return Span(file, line, column, line, column)
+
+    def to(self, other: Span) -> Span:
+        """From the start of this to the end of `other`."""
+        return Span(self.file, self.line, self.column, other.end_line, other.end_column)
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One mistake (code `E...`) or one doubt (`W...`)."""
+
+    code: str
+    message: str
+    span: Span | None = None
+    label: str = ""
+    """What the caret points at."""
+    secondary: Sequence[tuple[Span, str]] = ()
+    """Other places that matter, each with its label: where the other size came from."""
+    notes: Sequence[str] = ()
+    """Facts that led here."""
+    help: str | Sequence[str] = ()
+    """What to write instead."""
+    origin: str = ""
+    """Where the text came from if not from a file: `--set tp=3`."""
+
+    def __post_init__(self) -> None:
+        assert self.code in CODES, f"{self.code} is not in stagec/codes.py"
+
+    @property
+    def is_error(self) -> bool:
+        return self.code.startswith("E")
+
+    @property
+    def helps(self) -> tuple[str, ...]:
+        """Each piece of advice."""
+        if isinstance(self.help, str):
+            return (self.help,) if self.help else ()
+        return tuple(text for text in self.help if text)
+
+
+class CompileError(Exception):
+    """The user's mistakes that one phase found. `sources` has the text of each file read."""
+
+    def __init__(
+        self, diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None = None
+    ) -> None:
+        self.diagnostics = tuple(diagnostics)
+        self.sources: dict[str, str] = dict(sources or {})
+        super().__init__("\n".join(f"{d.code}: {d.message}" for d in self.diagnostics))
+
+    def render(self) -> str:
+        return render(self.diagnostics, self.sources)
+
+
+@dataclass
+class Findings:
+    """Collects the diagnostics of a phase, so that all are reported at once."""
+
+    found: list[Diagnostic] = field(default_factory=list)
+
+    def add(self, diagnostic: Diagnostic) -> None:
+        """Remember it, unless the same was found before (a module may be read twice)."""
+        if diagnostic not in self.found:
+            self.found.append(diagnostic)
+
+    @property
+    def errors(self) -> list[Diagnostic]:
+        return sorted((d for d in self.found if d.is_error), key=_position)
+
+    @property
+    def warnings(self) -> list[Diagnostic]:
+        return sorted((d for d in self.found if not d.is_error), key=_position)
+
+    def raise_errors(self, sources: Mapping[str, str]) -> None:
+        """End the phase if a mistake was found."""
+        if self.errors:
+            raise CompileError(self.errors, sources)
+
+
+def _position(diagnostic: Diagnostic) -> tuple[bool, str, int, int]:
+    span = diagnostic.span
+    return (True, span.file, span.line, span.column) if span else (False, "", 0, 0)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`did you mean ...?` for a misspelt name, or nothing."""
+    close = closest(name, known)
+    return f"did you mean `{close}`?" if close else ""
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like `name`, if one is like it at all."""
+    candidates = sorted(set(known) - {name})
+    for candidate in candidates:
+        if candidate.lower() == name.lower():
+            return candidate
+    matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
+    return matches[0] if matches else None
+
+
+def quoted(names: Iterable[str], last: str = "and") -> str:
+    """`a`, `b` and `c`."""
+    ticked = [f"`{name}`" for name in names]
+    if len(ticked) < 2:
+        return "".join(ticked)
+    return f"{', '.join(ticked[:-1])} {last} {ticked[-1]}"
+
+
+def location_of(span: Span) -> FileLineColLoc:
+    """Where an op came from, for the IR."""
+    return FileLineColLoc(StringAttr(span.file), IntAttr(span.line), IntAttr(span.column))
+
+
+def span_of(location: LocationAttr) -> Span | None:
+    """The inverse of `location_of`; nothing for an op without a place in a file."""
+    if isinstance(location, FileLineColLoc):
+        return Span.point(location.filename.data, location.line.data, location.column.data)
+    assert isinstance(location, UnknownLoc), location
+    return None
+
+
+def render(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None = None) -> str:
+    """Every diagnostic as text, an empty line between them.
+
+    A file that is not in `sources` is read from disk; if it is not there either, the place is given
+    without its text.
+    """
+    texts = _Texts(dict(sources or {}))
+    return "\n".join(_render_one(d, texts) for d in diagnostics)
+
+
+class _Texts:
+    def __init__(self, sources: dict[str, str]) -> None:
+        self.sources = sources
+
+    def line(self, file: str, number: int) -> str | None:
+        if file not in self.sources:
+            try:
+                self.sources[file] = Path(file).read_text("utf-8", errors="replace")
+            except (OSError, ValueError):
+                self.sources[file] = ""
+        # Not splitlines(): it breaks lines at form feeds and the like, which the parser does not.
+        lines = self.sources[file].split("\n")
+        if not self.sources[file] or not 1 <= number <= len(lines):
+            return None
+        return lines[number - 1].removesuffix("\r")
+
+
+@dataclass(frozen=True)
+class _Mark:
+    span: Span
+    label: str
+    sign: str
+
+
+def _render_one(diagnostic: Diagnostic, texts: _Texts) -> str:
+    kind = "error" if diagnostic.is_error else "warning"
+    out = [f"{kind}[{diagnostic.code}]: {printable(diagnostic.message)}"]
+    marks = [_Mark(span, label, "-") for span, label in diagnostic.secondary]
+    if diagnostic.span:
+        marks.insert(0, _Mark(diagnostic.span, diagnostic.label, "^"))
+    width = max((len(str(mark.span.line)) for mark in marks), default=1)
+    margin = " " * width
+    if diagnostic.origin:
+        out.append(f"{margin}--> {printable(diagnostic.origin)}")
+    files = list(dict.fromkeys(mark.span.file for mark in marks))
+    for file in files:
+        first = next(mark.span for mark in marks if mark.span.file == file)
+        arrow = "-->" if file == files[0] and not diagnostic.origin else ":::"
+        out.append(f"{margin}{arrow} {printable(file)}:{first.line}:{first.column}")
+        out += _render_file([mark for mark in marks if mark.span.file == file], margin, texts)
+    for kind, remarks in (("note", diagnostic.notes), ("help", diagnostic.helps)):
+        for remark in remarks:
+            head, *rest = printable(remark, keep="\n").split("\n")
+            out.append(f"{margin} = {kind}: {head}")
+            out += [f"{margin}         {line}".rstrip() for line in rest]
+    return "\n".join(out) + "\n"
+
+
+def _render_file(marks: Sequence[_Mark], margin: str, texts: _Texts) -> list[str]:
+    out: list[str] = []
+    previous = 0
+    for number in sorted({mark.span.line for mark in marks}):
+        here = sorted((m for m in marks if m.span.line == number), key=lambda m: m.span.column)
+        text = texts.line(here[0].span.file, number)
+        if text is None:
+            return []
+        if not previous:
+            out.append(f"{margin} |")
+        elif number > previous + 2:
+            out.append("...")
+        elif number == previous + 2:
+            between = texts.line(here[0].span.file, number - 1) or ""
+            out.append(f"{number - 1:>{len(margin)}} | {_shown(between)[0]}".rstrip())
+        previous = number
+        shown, columns = _shown(text, here[0].span.column)
+        out.append(f"{number:>{len(margin)}} | {shown}".rstrip())
+        for mark in here:
+            start, end = _extent(mark.span, text)
+            left, right = columns(start), columns(end)
+            underline = " " * left + mark.sign * max(1, right - left)
+            out.append(f"{margin} | {underline} {printable(mark.label)}".rstrip())
+    return out
+
+
+def _extent(span: Span, text: str) -> tuple[int, int]:
+    """First and last (exclusive) column to underline, from 0."""
+    start = min(max(span.column - 1, 0), len(text))
+    if span.end_line > span.line:
+        return start, max(start, len(text.rstrip()))
+    end = min(span.end_column - 1, len(text))
+    if end <= start:
+        end = start
+        while end < len(text) and (text[end].isalnum() or text[end] == "_"):
+            end += 1
+    return start, end
+
+
+def _shown(text: str, column: int = 1):
+    """A source line as it is shown, and a function from its columns to those on the screen."""
+    first = 0
+    if len(text) > WIDEST_LINE:
+        first = min(max(0, column - WIDEST_LINE // 2), len(text) - WIDEST_LINE)
+    last = first + WIDEST_LINE
+    prefix = "..." if first else ""
+    cells = [_cell(character) for character in text[first:last]]
+    positions = [len(prefix)]
+    for cell in cells:
+        positions.append(positions[-1] + _width(cell))
+
+    def columns(position: int) -> int:
+        return positions[min(max(position - first, 0), len(cells))]
+
+    return prefix + "".join(cells) + ("..." if last < len(text) else ""), columns
+
+
+def _cell(character: str) -> str:
+    if character == "\t":
+        return "    "
+    if character.isprintable() or unicodedata.combining(character):
+        return character
+    return "\N{REPLACEMENT CHARACTER}"
+
+
+def _width(cell: str) -> int:
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in cell
+    )
+
+
+def printable(text: str, keep: str = "") -> str:
+    """The text without anything that could move a terminal's cursor."""
+    return "".join(c if c in keep else _cell(c) for c in text)

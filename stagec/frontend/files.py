@@ -1,0 +1,124 @@
+"""Reading files: a program and what it imports, as syntax."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stagec.diagnostics import CompileError, Diagnostic, Findings, Span
+from stagec.frontend import syntax
+from stagec.frontend.parser import DEEPEST, parse
+
+
+@dataclass
+class Source:
+    """A file and the files that it imports, each once, in the order in which they are needed."""
+
+    file: str
+    """The file that was asked for; it comes last in `files`."""
+    files: dict[str, syntax.Program] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    """The text of each file, for diagnostics and hashes."""
+
+
+def parse_file(path: str | Path) -> Source:
+    """The program in a file. Raises `CompileError` with the syntax errors of all its files."""
+    reader = _Reader(Source(str(path)))
+    reader.read(str(path), None)
+    reader.findings.raise_errors(reader.source.texts)
+    return reader.source
+
+
+def parse_text(text: str, file: str = "<text>") -> Source:
+    """The program in a text. What it imports is looked for beside `file`."""
+    reader = _Reader(Source(file))
+    reader.reading.append((os.path.realpath(file), file))
+    reader.parse(text, file)
+    reader.findings.raise_errors(reader.source.texts)
+    return reader.source
+
+
+def decode(content: bytes, file: str) -> str:
+    """The text of a file. Raises `CompileError` with the place if it is not UTF-8."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        column = error.start - (content.rfind(b"\n", 0, error.start) + 1) + 1
+        raise CompileError(
+            [
+                Diagnostic(
+                    "E0107",
+                    f"byte {content[error.start]:#04x} is not UTF-8",
+                    Span.point(file, line, column),
+                    help="save the file as UTF-8 text",
+                )
+            ],
+            {file: content.decode("utf-8", errors="replace")},
+        ) from None
+
+
+class _Reader:
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.findings = Findings()
+        self.reading: list[tuple[str, str]] = []
+        """Real path and shown name of each file whose imports are being read."""
+        self.known: set[str] = set()
+
+    def read(self, file: str, importer: syntax.ImportFile | None) -> None:
+        """Read a file unless it was read before."""
+        real = os.path.realpath(file)
+        span = importer.path.span if importer else None
+        circle = [shown for known, shown in self.reading if known == real]
+        if circle:
+            names = [shown for _, shown in self.reading]
+            chain = " -> ".join([*names[names.index(circle[0]) :], circle[0]])
+            message = f"`{file}` imports itself"
+            notes = (f"the imports go round: {chain}",) if len(names) > 1 else ()
+            self.findings.add(Diagnostic("E0208", message, span, notes=notes))
+            return
+        if real in self.known:
+            return
+        if len(self.reading) == DEEPEST:
+            message = f"imports nest more than {DEEPEST} levels deep"
+            self.findings.add(Diagnostic("E0106", message, span))
+            return
+        self.known.add(real)
+        try:
+            if not Path(file).is_file():
+                kind = "a directory" if Path(file).is_dir() else "not there"
+                raise FileNotFoundError(f"it is {kind}")
+            content = Path(file).read_bytes()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            message = f"cannot read `{file}`: {reason.lower()}"
+            help_ = "the path is relative to the file that imports it" if importer else ""
+            self.findings.add(
+                Diagnostic("E0701", message, span, help=help_, origin="" if span else file)
+            )
+            return
+        self.reading.append((real, file))
+        try:
+            self.parse(decode(content, file), file)
+        except CompileError as error:
+            self.source.texts |= error.sources
+            for diagnostic in error.diagnostics:
+                self.findings.add(diagnostic)
+        self.reading.pop()
+
+    def parse(self, text: str, file: str) -> None:
+        """Parse one file and read what it imports."""
+        self.source.texts[file] = text
+        try:
+            program = parse(text, file)
+        except CompileError as error:
+            for diagnostic in error.diagnostics:
+                self.findings.add(diagnostic)
+            return
+        for item in program.items:
+            if isinstance(item, syntax.ImportFile):
+                folder = os.path.dirname(file)
+                self.read(os.path.normpath(os.path.join(folder, item.path.text)), item)
+        self.source.files[file] = program

@@ -1,0 +1,132 @@
+"""Text to syntax: `parse`. A mistake becomes a diagnostic, and parsing goes on after it.
+
+The grammar is `grammar/stg.lark`; `syntax.py` has a class for each of its rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from lark import Lark, Token, Tree
+from lark.exceptions import UnexpectedInput
+
+from stagec.diagnostics import Diagnostic, Findings, Span
+from stagec.frontend import syntax, syntax_errors
+from stagec.frontend.recovery import resume_after
+from stagec.frontend.words import RESERVED
+
+DEEPEST = 100
+"""Levels of nesting that are read. The checker recurses on expressions and repeats."""
+
+MOST_ERRORS = 20
+"""Syntax errors reported in one file: after that many it is not this language."""
+
+
+class _NamesAnywhere:
+    """Lets the lexer see whole words everywhere, so that `overall` is never `over` and `all`."""
+
+    always_accept = ("NAME", *sorted(word.upper() for word in RESERVED))
+
+    def process(self, stream: Iterator[Token]) -> Iterator[Token]:
+        return stream
+
+
+def grammar_text() -> str:
+    return resources.files("stagec.grammar").joinpath("stg.lark").read_text("utf-8")
+
+
+def build_parser(strict: bool = False) -> Lark:
+    """The LALR parser. `strict` looks for conflicts, which takes long: for a test."""
+    return Lark(
+        grammar_text(),
+        start="program",
+        parser="lalr",
+        strict=strict,
+        propagate_positions=True,
+        maybe_placeholders=True,
+        postlex=_NamesAnywhere(),
+    )
+
+
+_parser = cache(build_parser)
+
+
+@cache
+def _spelled_out() -> dict[str, str]:
+    """The terminal of each word and sign in the grammar."""
+    return {t.pattern.value: t.name for t in _parser().terminals if t.pattern.type == "str"}
+
+
+def class_name(rule: str) -> str:
+    """`shard_target` builds `ShardTarget`."""
+    return "".join(part.capitalize() for part in rule.split("_"))
+
+
+def parse(text: str, file: str = "<text>") -> syntax.Program:
+    """Raises `CompileError` with every syntax error of the text."""
+    interactive = _parser().parse_interactive(text)
+    thread, state = interactive.lexer_thread, interactive.parser_state
+    findings = Findings()
+    while True:
+        try:
+            for token in thread.lex(state):
+                state.feed_token(token)
+            tree = state.feed_token(Token("$END", "", 0, 0, 0), is_end=True)
+            break
+        except UnexpectedInput as error:
+            findings.add(syntax_errors.explain(error, interactive, text, file, _spelled_out()))
+            if len(findings.found) >= MOST_ERRORS or not resume_after(
+                error, interactive, text, _spelled_out()
+            ):
+                break
+    findings.raise_errors({file: text})
+    program = _build(tree, file, findings)
+    findings.raise_errors({file: text})
+    return program
+
+
+def _build(tree: Tree[Any], file: str, findings: Findings) -> Any:
+    """Children before parents and without recursion: text may nest deeper than Python's stack."""
+    built: dict[int, Any] = {}
+    depths: dict[int, int] = {}
+    for subtree in tree.iter_subtrees():
+        parts: list[Any] = []
+        depth = 0
+        for child in subtree.children:
+            if isinstance(child, Tree):
+                parts.append(built[id(child)])
+                depth = max(depth, depths[id(child)])
+            else:
+                parts.append(_leaf(child, file))
+        rule = str(subtree.data)
+        if rule.endswith("_list"):
+            built[id(subtree)] = tuple(parts)
+        else:
+            depth += 1
+            span = _span(subtree.meta, file)
+            if depth == DEEPEST:
+                message = f"this nests more than {DEEPEST} levels deep"
+                advice = "give parts of it names, and use those"
+                findings.add(Diagnostic("E0106", message, span, help=advice))
+            built[id(subtree)] = getattr(syntax, class_name(rule))(*parts, span=span)
+        depths[id(subtree)] = depth
+    return built[id(tree)]
+
+
+def _leaf(token: Token | None, file: str) -> syntax.Name | str | None:
+    if token is None:
+        return None
+    if token.type in ("NAME", "PASS_NAME"):
+        return syntax.Name(str(token), span=_span(token, file))
+    if token.type == "STRING":
+        return str(token)[1:-1]
+    return str(token)
+
+
+def _span(place: Any, file: str) -> Span:
+    if getattr(place, "empty", False):
+        return Span(file, 1, 1, 1, 1)
+    return Span(file, place.line, place.column, place.end_line, place.end_column)

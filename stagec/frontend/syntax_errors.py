@@ -1,0 +1,303 @@
+"""What to say about a text that does not parse: what was found, what could stand there, what to write.
+
+The parser only knows tokens; `explain` looks at the text around them for the mistakes people make.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from lark import Token
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput
+from lark.parsers.lalr_interactive_parser import InteractiveParser
+
+from stagec.diagnostics import Diagnostic, Span, closest, quoted
+from stagec.frontend.recovery import error_position, open_brackets
+from stagec.frontend.words import DEFINITIONS
+
+_EXPRESSION = {"NAME", "INT", "FLOAT", "BYTES", "TRUE", "FALSE", "LPAR", "MINUS"}
+_OPERATORS = set("PLUS MINUS STAR SLASH PERCENT AT POWER _INDEX AND OR".split())
+_COMPARISONS = set("EQUAL UNEQUAL AT_MOST AT_LEAST LESS MORE".split())
+_STATEMENTS = {"NAME", "WEIGHT", "REPEAT", "RETURN"}
+_DEFINITIONS = {word.upper() for word in DEFINITIONS}
+_GROUPS = (
+    (_EXPRESSION, "an expression"),
+    (_STATEMENTS, "a statement"),
+    (_DEFINITIONS, "a definition"),
+    ({"MESH", "SHARD", "ZERO"}, "a clause"),
+)
+_CLOSERS = {"{": "}", "(": ")", "[": "]"}
+_NAMES = {
+    "NAME": "a name",
+    "PASS_NAME": "the name of a pass",
+    "STRING": "a string in quotes",
+    "_CALL": "`(`",
+    "_INDEX": "`[`",
+    "$END": "the end of the file",
+}
+
+_HELP_AT = {
+    ";": "a statement ends with its line: leave `;` out",
+    "'": 'strings stand in double quotes: `"..."`',
+    "^": "a power is written `**`",
+    "&": "conditions are joined with `and`",
+    "|": "conditions are joined with `or`",
+    "!": "`!=` compares; there is no `!`",
+    "×": "a product is written `*`, a contraction `@`",
+    "·": "a product is written `*`, a contraction `@`",
+    "→": "an arrow is written `->`",
+    "≤": "write `<=`",
+    "≥": "write `>=`",
+    "“": 'strings stand in straight quotes: `"..."`',
+    "”": 'strings stand in straight quotes: `"..."`',
+    "$": "shell variables are not replaced here: use `--set NAME=VALUE`",
+}
+
+
+def explain(
+    error: UnexpectedInput,
+    parser: InteractiveParser,
+    text: str,
+    file: str,
+    keywords: Mapping[str, str],
+) -> Diagnostic:
+    """The diagnostic for one place where the parser stopped."""
+    position = error_position(error, text)
+    if isinstance(error, UnexpectedCharacters):
+        return _character(text, position, file)
+    token: Token = error.token  # pyright: ignore[reportAttributeAccessIssue]
+    accepted = parser.accepts() | ({"$END"} if _ends(parser) else set())
+    return _Unexpected(token, accepted, parser, text, position, file, keywords).explain()
+
+
+def place(text: str, start: int, end: int, file: str) -> Span:
+    """The span of `text[start:end]`."""
+    line, column = _line_column(text, start)
+    return Span(file, line, column, *_line_column(text, end))
+
+
+def _line_column(text: str, position: int) -> tuple[int, int]:
+    return text.count("\n", 0, position) + 1, position - (text.rfind("\n", 0, position) + 1) + 1
+
+
+def _character(text: str, position: int, file: str) -> Diagnostic:
+    found = text[position]
+    number = re.compile(r"[0-9][A-Za-z0-9_.]*").match(text, position)
+    if number:
+        span = place(text, position, number.end(), file)
+        unit = re.fullmatch(r"(\d+)[kKmMgG]", number.group())
+        help_ = "write whole numbers in digits (`8192`), bytes with their unit (`80GiB`)"
+        if unit:
+            help_ = f"write the number out: `{unit[1]} * 1024`, or `{unit[1]}000`"
+        return Diagnostic("E0105", f"`{number.group()}` is not a number", span, help=help_)
+    end = text.find("\n", position)
+    if found == '"':
+        span = place(text, position, end if end >= 0 else len(text), file)
+        return Diagnostic(
+            "E0103", "a string is not closed", span, help='end it with `"` on the same line'
+        )
+    span = place(text, position, position + 1, file)
+    shown = f"`{found}`" if found.isprintable() else f"the character U+{ord(found):04X}"
+    help_ = _HELP_AT.get(found, "")
+    if found.isalpha() and not help_:
+        help_ = "names consist of the letters a to z and A to Z, digits and `_`"
+    return Diagnostic("E0101", f"{shown} has no meaning here", span, help=help_)
+
+
+class _Unexpected:
+    """One token that cannot stand where it stands."""
+
+    def __init__(
+        self,
+        token: Token,
+        accepted: set[str],
+        parser: InteractiveParser,
+        text: str,
+        position: int,
+        file: str,
+        keywords: Mapping[str, str],
+    ) -> None:
+        self.token, self.accepted, self.text, self.position = token, accepted, text, position
+        self.file = file
+        self.spelling = {terminal: word for word, terminal in keywords.items()}
+        self.values: list[Any] = parser.parser_state.value_stack
+        self.is_end = token.type == "$END"
+        self.span = place(text, position, position + max(1, len(token)), file)
+        before = text.rfind("\n", 0, position) + 1
+        self.starts_line = not text[before:position].strip()
+        last = self.values[-1] if self.values else None
+        self.previous = last if isinstance(last, Token) else None
+
+    def explain(self) -> Diagnostic:
+        for attempt in (
+            self.closes_nothing,
+            self.unclosed,
+            self.bare_statement,
+            self.reserved,
+            self.apart,
+            self.line_joined,
+            self.misspelt,
+        ):
+            found = attempt()
+            if found is not None:
+                return found
+        return self.error("E0101", f"expected {self.expected()}, found {self.found}", self.advice())
+
+    def error(self, code: str, message: str, help_: str = "", label: str = "") -> Diagnostic:
+        return Diagnostic(code, message, self.span, label, help=help_)
+
+    @property
+    def found(self) -> str:
+        return "the end of the file" if self.is_end else f"`{self.token}`"
+
+    def expected(self) -> str:
+        """What could stand here, in a user's words."""
+        left = set(self.accepted)
+        words: list[str] = []
+        for group, word in _GROUPS:
+            if group <= left:
+                words.append(word)
+                left -= group
+        if "an expression" in words:
+            left -= {"NAME", "STRING", "LSQB", "WEIGHT", "REPEAT", "RETURN"}
+        if words == ["a clause"] or "a definition" in words:
+            left &= {"RBRACE", "$END", "COMMA", *_OPERATORS}
+        if _OPERATORS & left:
+            left -= _OPERATORS | _COMPARISONS
+            words.append("an operator")
+        words += sorted(_NAMES.get(t) or f"`{self.spelling[t]}`" for t in left)
+        if len(words) > 1:
+            return ", ".join(words[:-1]) + " or " + words[-1]
+        return words[0] if words else "the end of the file"
+
+    def closes_nothing(self) -> Diagnostic | None:
+        """A bracket that was never opened."""
+        opener = {"RBRACE": "{", "RPAR": "(", "RSQB": "["}.get(self.token.type)
+        if opener is None or opener in map(str, open_brackets(self.values)):
+            return None
+        return self.error(
+            "E0103", f"`{self.token}` closes nothing", f"there is no `{opener}` for it"
+        )
+
+    def unclosed(self) -> Diagnostic | None:
+        """The text, or the next definition, comes before a bracket's end."""
+        opened = open_brackets(self.values)
+        definition = self.token.type in _DEFINITIONS and self.starts_line and self.span.column == 1
+        if not opened or not (self.is_end or definition):
+            return None
+        opener = opened[-1]
+        closer = _CLOSERS[str(opener)]
+        start = opener.start_pos or 0
+        span = place(self.text, start, start + 1, self.file)
+        stop = "the file ends" if self.is_end else f"`{self.token}` starts a definition"
+        return Diagnostic(
+            "E0103",
+            f"`{opener}` is not closed",
+            span,
+            f"`{closer}` is missing",
+            secondary=[(self.span, f"{stop} here")],
+        )
+
+    def bare_statement(self) -> Diagnostic | None:
+        """A lone name where a statement starts: a forgotten operator, or a result thrown away."""
+        name = self.previous
+        if name is None or name.type != "NAME" or "ASSIGN" not in self.accepted:
+            return None
+        if "COMMA" not in self.accepted:
+            return None
+        start = name.start_pos or 0
+        span = place(self.text, start, start + len(name), self.file)
+        if self.token.type == "_CALL":
+            message = f"the result of `{name}(...)` is not used"
+            return Diagnostic("E0101", message, span, help=f"write `x = {name}(...)`")
+        keyword = closest(name, ["weight", "repeat", "return"])
+        if keyword and not self.is_end and self.token.type == "NAME":
+            message = f"`{name}` does not start a statement"
+            return Diagnostic("E0101", message, span, help=f"did you mean `{keyword}`?")
+        before = self.text[self.text.rfind("\n", 0, start) + 1 : start].strip()
+        if before and before[-1] not in "{}":
+            message = f"`{name}` starts a new statement, but nothing is assigned to it"
+            help_ = "put an operator before it, such as `@`, `*` or `+`"
+            return Diagnostic("E0101", message, span, help=help_)
+        message = f"expected `=` after `{name}`, found {self.found}"
+        return self.error("E0101", message, self.advice())
+
+    def reserved(self) -> Diagnostic | None:
+        """A word that means something else where a name is wanted."""
+        word = str(self.token)
+        if not word.isidentifier() or "NAME" not in self.accepted or self.token.type == "NAME":
+            return None
+        help_ = f"choose another name, such as `{word}_` or `{word[0].upper()}{word[1:]}`"
+        if self.token.type in _DEFINITIONS and {"RETURN", "WEIGHT"} & self.accepted:
+            after = self.text[self.position + len(word) :].lstrip()
+            if not after.startswith(("=", ",", "[")):
+                message = f"`{word}` belongs to the top level of the file"
+                return self.error("E0101", message, "close the body with `}` before it")
+        return self.error("E0102", f"`{word}` is a reserved word and cannot be a name", help_)
+
+    def apart(self) -> Diagnostic | None:
+        """White space before a bracket that applies to what is before it."""
+        wanted = {"LPAR": "_CALL", "LSQB": "_INDEX"}.get(self.token.type)
+        if wanted not in self.accepted:
+            return None
+        before = self.text[: self.position].rstrip()
+        name = re.search(r"[A-Za-z0-9_]*$", before)
+        shown = f"`{name.group()}`" if name and name.group() else "what is before it"
+        if self.starts_line:
+            message = f"no line starts with `{self.token}`"
+            help_ = f"move it behind {shown}, or finish the statement before it"
+        else:
+            message = f"`{self.token}` does not touch {shown}"
+            help_ = f"write `{name.group() if name else ''}{self.token}` without a space"
+        return self.error("E0104", message, help_)
+
+    def line_joined(self) -> Diagnostic | None:
+        """A statement that starts with a sign."""
+        if self.token.type not in ("LPAR", "LSQB", "MINUS") or not self.starts_line:
+            return None
+        if "LPAR" in self.accepted:
+            return None
+        help_ = f"a statement starts with a name or a keyword, never with `{self.token}`"
+        return self.error("E0104", f"no line starts with `{self.token}`", help_)
+
+    def misspelt(self) -> Diagnostic | None:
+        """An unknown word where only keywords can stand."""
+        if self.token.type != "NAME" or "NAME" in self.accepted:
+            return None
+        words = [w for t, w in self.spelling.items() if t in self.accepted and w.isidentifier()]
+        keyword = closest(str(self.token), words)
+        if keyword is None:
+            return None
+        message = f"expected {self.expected()}, found {self.found}"
+        return self.error("E0101", message, f"did you mean `{keyword}`?")
+
+    def advice(self) -> str:
+        """What to write instead, for the mistakes that have a name."""
+        token, accepted = self.token.type, self.accepted
+        after = self.text[self.position + len(self.token) :]
+        if accepted == {"ARROW"}:
+            return "say what it returns: `-> [B, S, D]`"
+        if token == "EQUAL" and "ASSIGN" in accepted:
+            return "`=` assigns, `==` compares"
+        if token == "ASSIGN" and "EQUAL" in accepted:
+            return "`==` compares, `=` assigns"
+        if token == "SLASH" and after.startswith("/") or self._before("/"):
+            return "a comment starts with `#`; whole division is `floordiv(a, b)`"
+        if {"_CALL"} == accepted:
+            return "its inputs follow the name: `(x[B, S, D])`"
+        if "MESH" in accepted:
+            clauses = [w for t, w in self.spelling.items() if t in accepted and w.isidentifier()]
+            return f"clauses are {quoted(sorted(clauses))}"
+        if "DIM" in accepted and "MODULE" in accepted:
+            words = sorted(self.spelling[t] for t in _DEFINITIONS)
+            return f"definitions are {quoted(words)}"
+        return ""
+
+    def _before(self, sign: str) -> bool:
+        return self.position > 0 and self.text[self.position - 1] == sign and self.token == sign
+
+
+def _ends(parser: InteractiveParser) -> bool:
+    return "$END" in parser.choices()
