@@ -203,6 +203,7 @@ CODES: dict[str, Code] = {
         "an all-gather is smaller than the number of its chunks",
         "the target loops for ever when `preferred-dataset-splits` exceeds `comm_size`",
     ),
+    "W0639": Code("a memory access moves nothing", "leave it out, or give its `tensor_size`"),
     "W0640": Code(
         "groups are used by no node",
         "leave them out of the file: each rank builds each group, at a cost in memory",

@@ -15,10 +15,6 @@ import numpy as np
 
 MAX_FILE_BYTES = 4 << 30
 """Of one trace, decompressed."""
-MAX_NODES = 1_000_000
-"""Of one trace."""
-MAX_DEPENDENCIES = 16_000_000
-"""Of one trace."""
 MAPPED_BYTES = 64 << 20
 """Larger files are mapped, not read into memory."""
 
