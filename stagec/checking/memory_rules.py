@@ -11,14 +11,13 @@ import numpy as np
 
 from stagec.checking.load import FileFindings
 from stagec.checking.node_table import NodeTable
-from stagec.checking.schema import ABSENT, COLL, NO_VALUE, SEND, STRING_LIST
+from stagec.checking.schema import ABSENT, NO_VALUE, STRING_LIST
 from stagec.checking.structure import Graph
 from stagec.checking.wire import LENGTH, walk
 
 Array = np.ndarray
 
-_DECIMAL = re.compile(rb"[0-9]{1,20}")
-_STARTS_DECIMAL = re.compile(rb"[0-9]+")
+_DECIMAL = re.compile(rb"[0-9]{1,20}(?![0-9])")
 
 
 @dataclass
@@ -109,61 +108,47 @@ def _read_lists(table: NodeTable, kind: Array, start: Array, end: Array) -> tupl
 def _follow_tensors(
     table: NodeTable, graph: Graph, found: FileFindings, inputs: _Strings, outputs: _Strings
 ) -> None:
-    data = table.buffer.data
-    bad_bytes, not_decimal, twice, early, elements = (_Faults() for _ in range(5))
+    """Read and write names as one rank does."""
+    no_number, not_decimal, twice, early = (_Faults() for _ in range(4))
     writer: dict[bytes, int] = {}
-    read_first: dict[bytes, int] = {}
-
-    def tensors(strings: _Strings, row: int) -> list[tuple[bytes, int]]:
-        out: list[tuple[bytes, int]] = []
-        for k in range(int(strings.first[row]), int(strings.first[row + 1]), 2):
-            name = bytes(data[strings.start[k] : strings.end[k]])
-            text = bytes(
-                data[strings.start[k + 1] : min(strings.end[k + 1], strings.start[k + 1] + 40)]
-            )
-            digits = _STARTS_DECIMAL.match(text)
-            if digits is None or len(digits[0]) > 20:
-                bad_bytes.add(row, f"`{_text(name)}` has the bytes `{_text(text)}`")
-                continue
-            if not _DECIMAL.fullmatch(text):
-                not_decimal.add(row, f"`{_text(name)}` has the bytes `{_text(text)}`")
-            out.append((name, int(digits[0])))
-        return out
-
-    ratios: set[int] = set()
-    sizes: set[int] = set()
-    systematic = True
-    order = graph.issue if graph.issue is not None else np.arange(graph.num_nodes)
-    for row in map(int, graph.row[order]):
-        reads = tensors(inputs, row)
-        for name, num_bytes in reads:
-            if num_bytes and name not in writer:
-                read_first.setdefault(name, row)
-        for name, num_bytes in tensors(outputs, row):
-            if not num_bytes:
-                continue
+    reader: dict[bytes, int] = {}
+    data = table.buffer.data
+    parsed = [_tensors(data, strings, no_number, not_decimal) for strings in (inputs, outputs)]
+    order = graph.row if graph.issue is None else graph.row[graph.issue]
+    for row in order.tolist():
+        for name in parsed[0].get(row, ()):
+            if name not in writer:
+                reader.setdefault(name, row)
+        for name in parsed[1].get(row, ()):
             if name in writer:
-                other = int(table.id[writer[name]])
-                twice.add(row, f"`{_text(name)}` is written by node {other} before")
-                continue
-            writer[name] = row
-            if name in read_first:
-                other = int(table.id[read_first[name]])
-                early.add(read_first[name], f"`{_text(name)}` is written by node {table.id[row]}")
-                del other
-        if table.type[row] in (COLL, SEND) and len(reads) == 1 and systematic:
-            size = int(table.attributes["comm_size"].value[row])
-            ratio = reads[0][1] // size if size and reads[0][1] % size == 0 else 0
-            systematic = ratio in (2, 4, 8) and ratios <= {ratio}
-            ratios.add(ratio)
-            sizes.add(size)
-            elements.add(row, f"its input has {ratio} times as many bytes")
-    bad_bytes.report(table, found, "E0670", "the bytes of a tensor are no number")
+                twice.add(row, f"node {table.id[writer[name]]} wrote `{_text(name)}` before")
+            elif name in reader:
+                early.add(reader[name], f"node {table.id[row]} writes `{_text(name)}` later")
+            writer.setdefault(name, row)
+    no_number.report(table, found, "E0670", "the bytes of a tensor are no number")
     not_decimal.report(table, found, "W0670", "the bytes of a tensor are not in decimal")
     twice.report(table, found, "E0671", "a tensor is written twice")
     early.report(table, found, "E0672", "a tensor is read before it is written")
-    if systematic and len(sizes) > 1:
-        elements.report(table, found, "W0635", "`comm_size` looks like a count of elements")
+
+
+def _tensors(
+    data: memoryview, strings: _Strings, no_number: _Faults, not_decimal: _Faults
+) -> dict[int, list[bytes]]:
+    """The names of the tensors of each row that have a size; those of size 0 do not count."""
+    out: dict[int, list[bytes]] = {}
+    owner = np.repeat(np.arange(strings.first.size - 1), np.diff(strings.first)).tolist()
+    start, end = strings.start.tolist(), strings.end.tolist()
+    for k in range(0, len(owner), 2):
+        row = owner[k]
+        name = bytes(data[start[k] : end[k]])
+        text = bytes(data[start[k + 1] : min(end[k + 1], start[k + 1] + 40)])
+        if not text.isdigit() or len(text) > 20:
+            # The target reads as far as there are digits.
+            faults = not_decimal if _DECIMAL.match(text) else no_number
+            faults.add(row, f"`{_text(name)}` has the bytes `{_text(text)}`")
+        if text.strip(b"0."):
+            out.setdefault(row, []).append(name)
+    return out
 
 
 def _text(name: bytes) -> str:
