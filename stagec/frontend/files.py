@@ -77,7 +77,7 @@ class _Reader:
             chain = " -> ".join([*names[names.index(circle[0]) :], circle[0]])
             message = f"`{file}` imports itself"
             notes = (f"the imports go round: {chain}",) if len(names) > 1 else ()
-            self.findings.add(Diagnostic("E0208", message, span, notes=notes))
+            self.findings.add(Diagnostic("E0206", message, span, notes=notes))
             return
         if real in self.known:
             return

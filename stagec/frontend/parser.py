@@ -70,6 +70,7 @@ def parse(text: str, file: str = "<text>") -> syntax.Program:
     interactive = _parser().parse_interactive(text)
     thread, state = interactive.lexer_thread, interactive.parser_state
     findings = Findings()
+    tree: Any = None
     while True:
         try:
             for token in thread.lex(state):
@@ -83,7 +84,7 @@ def parse(text: str, file: str = "<text>") -> syntax.Program:
             ):
                 break
     findings.raise_errors({file: text})
-    program = _build(tree, file, findings)
+    program: syntax.Program = _build(tree, file, findings)
     findings.raise_errors({file: text})
     return program
 

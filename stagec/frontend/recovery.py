@@ -96,7 +96,9 @@ def _rewind(parser: InteractiveParser, depth: int, position: int, text: str) -> 
     state = parser.parser_state
     del state.state_stack[depth + 1 :]
     del state.value_stack[depth:]
-    counter = parser.lexer_thread.state.line_ctr
+    lexer_state = parser.lexer_thread.state
+    assert lexer_state is not None
+    counter = lexer_state.line_ctr
     counter.char_pos = position
     counter.line = text.count("\n", 0, position) + 1
     counter.line_start_pos = text.rfind("\n", 0, position) + 1

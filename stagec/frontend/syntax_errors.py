@@ -18,8 +18,10 @@ from stagec.frontend.recovery import error_position, open_brackets
 from stagec.frontend.words import DEFINITIONS
 
 _EXPRESSION = {"NAME", "INT", "FLOAT", "BYTES", "TRUE", "FALSE", "LPAR", "MINUS"}
-_OPERATORS = set("PLUS MINUS STAR SLASH PERCENT AT POWER _INDEX AND OR".split())
-_COMPARISONS = set("EQUAL UNEQUAL AT_MOST AT_LEAST LESS MORE".split())
+_OPERATORS = set(
+    ["PLUS", "MINUS", "STAR", "SLASH", "PERCENT", "AT", "POWER", "_INDEX", "AND", "OR"]
+)
+_COMPARISONS = set(["EQUAL", "UNEQUAL", "AT_MOST", "AT_LEAST", "LESS", "MORE"])
 _STATEMENTS = {"NAME", "WEIGHT", "REPEAT", "RETURN"}
 _DEFINITIONS = {word.upper() for word in DEFINITIONS}
 _GROUPS = (
@@ -283,7 +285,7 @@ class _Unexpected:
             return "`=` assigns, `==` compares"
         if token == "ASSIGN" and "EQUAL" in accepted:
             return "`==` compares, `=` assigns"
-        if token == "SLASH" and after.startswith("/") or self._before("/"):
+        if (token == "SLASH" and after.startswith("/")) or self._before("/"):
             return "a comment starts with `#`; whole division is `floordiv(a, b)`"
         if {"_CALL"} == accepted:
             return "its inputs follow the name: `(x[B, S, D])`"
