@@ -14,10 +14,10 @@ from typing import IO, Literal, Self, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from stagec.backend.encoded import SCHEMA_VERSION
 from stagec.backend.errors import TraceError
 from stagec.backend.et_def_pb2 import GlobalMetadata, Node
 
-SCHEMA_VERSION = "0.0.4"
 MAX_RECORD_BYTES = 16 << 20
 """No node is larger: a length beyond it means that the file is something else."""
 

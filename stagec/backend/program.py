@@ -50,7 +50,8 @@ class Collective:
     """A collective over the group of ranks that differ only along `axes`.
 
     `kind` is `all_gather`, `all_reduce`, `reduce_scatter` or `all_to_all`. Bytes are those of one
-    rank's buffers before and after.
+    rank's buffers before and after. `among` keeps of the group the ranks with these coordinates
+    along an axis: `(("pp", (0, 15)),)` for an embedding that the first and last stage share.
     """
 
     kind: str
@@ -58,6 +59,7 @@ class Collective:
     operand_bytes: int
     result_bytes: int
     dtype: str
+    among: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,10 @@ class Dep:
 class Node:
     """One node template.
 
-    `phase` is `fwd`, `bwd`, `recompute`, `p2p`, `grad_reduce`, `optim`. `op` is the op's name (`contract`,
-    `all_gather`), `scope` the path in the model (`Block.Attention.wq`), `stream` what it queues
-    on (`compute`, or `comm.tp`). `location` is `file:line:column`, `made_by` the pass that made it.
+    `phase` is `fwd`, `bwd`, `recompute`, `p2p`, `grad_reduce`, `optim`. `op` is the op's name
+    (`contract`, `all_gather`), `scope` the path in the model (`Block.Attention.wq`), `stream` what
+    it queues on (`compute`, or `comm.tp`). `location` is `file:line:column`, `made_by` the pass
+    that made it.
     """
 
     op: str
@@ -117,7 +120,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Nodes that always run together, in issue order. `num_slots` arguments come with each instance."""
+    """Nodes that always run together, in issue order. Each instance has `num_slots` arguments."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -149,7 +152,7 @@ class TraceProgram:
 
 @dataclass(frozen=True)
 class RankClass:
-    """The ranks that share a program: those whose coordinates lie in `where`, for each axis named."""
+    """The ranks that share a program: those with coordinates in `where`, for each axis named."""
 
     name: str
     where: dict[str, tuple[int, ...]]

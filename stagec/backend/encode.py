@@ -1,0 +1,282 @@
+"""Encode a `TraceSet`: each rank class once, into bytes with holes, still rolled."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stagec.backend import wire
+from stagec.backend.class_table import HOLE, ClassTable, pack
+from stagec.backend.encoded import (
+    FIRST_ID,
+    EncodedClass,
+    EncodedTraces,
+    GroupOf,
+    RankAt,
+    RankFormulas,
+    TraceOptions,
+    Variable,
+    header_record,
+)
+from stagec.backend.errors import TraceError
+from stagec.backend.groups import GroupIds, GroupKind, kind_of
+from stagec.backend.node_records import (
+    DepSource,
+    Labels,
+    NodeStyle,
+    RankVariables,
+    Widths,
+    node_record,
+)
+from stagec.backend.program import (
+    Collective,
+    Dep,
+    Mesh,
+    Node,
+    RankClass,
+    Segment,
+    TraceProgram,
+    TraceSet,
+    Transfer,
+)
+from stagec.backend.wire import Piece, Source
+
+MAX_TAG = 500_000_000
+"""ASTRA-sim takes tags modulo this number."""
+
+
+def encode_traces(traces: TraceSet, options: TraceOptions | None = None) -> EncodedTraces:
+    """Encode every class of a job."""
+    options = options or TraceOptions()
+    mesh = traces.mesh
+    kinds: set[GroupKind] = set()
+    peers: set[RankAt] = set()
+    channels = 0
+    for program in (c.program for c in traces.classes):
+        for node in _nodes(program):
+            match node.action:
+                case Collective():
+                    kinds.add(kind_of(node.action, mesh))
+                case Transfer():
+                    peers |= {RankAt(), _peer(node.action, mesh)}
+                    channels = max(channels, node.action.channel + 1)
+                case _:
+                    pass
+    groups = GroupIds.assign(tuple(kinds), mesh)
+    ordered_peers = sorted(peers, key=lambda p: (p.axes, p.shift))
+    variables = (*(GroupOf(k) for k in range(len(groups.kinds))), *ordered_peers)
+    programs = [c.program for c in traces.classes]
+    tag_span = 1 + _largest(p.tag for p in programs)
+    if channels * tag_span > MAX_TAG:
+        raise TraceError(
+            "E0610",
+            f"transfers need {channels * tag_span} different tags",
+            note=f"{channels} channels with {tag_span} tags each; ASTRA-sim has {MAX_TAG}",
+        )
+    widths = Widths(
+        node=wire.varint_width(max(int(p.first_node[-1]) for p in programs) + FIRST_ID),
+        tag=wire.varint_width(max(0, channels * tag_span - 1)),
+        rank=wire.varint_width(mesh.num_ranks - 1),
+        group=groups.width,
+        layer=max(3, len(str(_largest(p.layer for p in programs)))),
+        microbatch=max(2, len(str(_largest(p.microbatch for p in programs)))),
+        stage=max(2, len(str(_largest(p.stage for p in programs)))),
+    )
+    encoder = _Encoder(
+        mesh, groups, variables, NodeStyle(options.names, options.provenance, widths)
+    )
+    encoded = EncodedTraces(
+        model=traces.model,
+        options=options,
+        header=header_record(),
+        tag_span=tag_span,
+        formulas=RankFormulas(mesh, groups, variables),
+        classes=tuple(encoder.encode_class(c) for c in traces.classes),
+    )
+    _check_groups_agree(encoded)
+    return encoded
+
+
+def _nodes(program: TraceProgram) -> Iterator[Node]:
+    """The node templates that run at least once."""
+    for number in np.unique(program.segment).tolist():
+        yield from program.segments[number].nodes
+
+
+def _largest(arrays: Iterator[np.ndarray]) -> int:
+    return max((int(a.max()) for a in arrays if len(a)), default=0)
+
+
+def _peer(transfer: Transfer, mesh: Mesh) -> RankAt:
+    axes = tuple(axis for axis in transfer.axes if mesh.size(axis) > 1)
+    length = int(np.prod([mesh.size(axis) for axis in axes], dtype=np.int64))
+    shift = transfer.shift % length
+    assert shift, f"{transfer} goes to the rank that it comes from"
+    return RankAt(axes, shift)
+
+
+class _Encoder:
+    """Encodes classes; equal segments of different classes are encoded once."""
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        groups: GroupIds,
+        variables: tuple[Variable, ...],
+        style: NodeStyle,
+    ) -> None:
+        self.mesh = mesh
+        self.groups = groups
+        self.variables = {variable: number for number, variable in enumerate(variables)}
+        self.style = style
+        self.pieces: dict[tuple[Segment, tuple[int, ...]], Piece] = {}
+
+    def encode_class(self, rank_class: RankClass) -> EncodedClass:
+        program = rank_class.program
+        _check_program(program)
+        keys, variant = self._variants(program)
+        pieces: list[Piece] = []
+        for row in keys.tolist():
+            segment = program.segments[row[0]]
+            pattern = tuple(row[1 : 4 + segment.num_slots])
+            piece = self.pieces.get((segment, pattern))
+            if piece is None:
+                piece = self._encode_segment(segment, Labels(*map(bool, pattern[:3])), pattern[3:])
+                self.pieces[segment, pattern] = piece
+            pieces.append(piece)
+        holes = [h for piece in pieces for h in piece.holes]
+        first = program.first_node[:-1, None]
+        table = ClassTable(
+            data=np.frombuffer(b"".join(bytes(p.data) for p in pieces), dtype=np.uint8),
+            data_ends=np.cumsum([len(p.data) for p in pieces], dtype=np.int64),
+            holes=np.array(
+                [(h.offset, h.width, h.form, h.source, h.argument) for h in holes], dtype=HOLE
+            ),
+            hole_ends=np.cumsum([len(p.holes) for p in pieces], dtype=np.int64),
+            num_nodes=np.array(
+                [len(program.segments[s].nodes) for s in keys[:, 0]], dtype=np.int64
+            ),
+            variant=variant,
+            back=np.where(program.slots >= 0, first - program.slots, 0),
+            layer=program.layer,
+            microbatch=program.microbatch,
+            stage=program.stage,
+            tag=program.tag,
+        )
+        return EncodedClass(
+            name=rank_class.name,
+            where=tuple(
+                (axis, tuple(sorted(rank_class.where[axis])))
+                for axis in self.mesh.axes
+                if axis in rank_class.where
+            ),
+            num_nodes=int(table.first_node[-1]),
+            num_bytes=len(header_record()) + int(table.first_byte[-1]),
+            variables=tuple(sorted({h.argument for h in holes if h.source == Source.RANK})),
+            payload=pack(table),
+        )
+
+    def _variants(self, program: TraceProgram) -> tuple[np.ndarray, np.ndarray]:
+        """The variants of a program and each instance's. A variant is a row: its segment, whether
+        there is a layer, a microbatch, a stage; then for each slot the first slot with the same
+        node, or -1 for none."""
+        shown = self.style.names == "full" or self.style.provenance
+        rows = np.empty((len(program.segment), 4 + program.slots.shape[1]), dtype=np.int64)
+        rows[:, 0] = program.segment
+        rows[:, 1] = (program.layer >= 0) & shown
+        rows[:, 2] = (program.microbatch >= 0) & shown
+        rows[:, 3] = (program.stage >= 0) & self.style.provenance
+        rows[:, 4:] = _first_equal(program.slots)
+        keys, variant = np.unique(rows, axis=0, return_inverse=True)
+        return keys, variant.reshape(-1)
+
+    def _encode_segment(self, segment: Segment, labels: Labels, slots: tuple[int, ...]) -> Piece:
+        piece = Piece()
+        for index, node in enumerate(segment.nodes):
+            data_deps = _sources(node.data_deps, index, slots, exclude=())
+            ctrl_deps = _sources(node.ctrl_deps, index, slots, exclude=data_deps)
+            piece.add(
+                node_record(
+                    node,
+                    index,
+                    segment.name,
+                    labels,
+                    ctrl_deps,
+                    data_deps,
+                    self._rank_variables(node),
+                    self.style,
+                )
+            )
+        return piece
+
+    def _rank_variables(self, node: Node) -> RankVariables:
+        match node.action:
+            case Collective():
+                kind = self.groups.kinds.index(kind_of(node.action, self.mesh))
+                return RankVariables(group=self.variables[GroupOf(kind)])
+            case Transfer():
+                own = self.variables[RankAt()]
+                peer = self.variables[_peer(node.action, self.mesh)]
+                if node.action.kind == "send":
+                    return RankVariables(source=own, destination=peer)
+                return RankVariables(source=peer, destination=own)
+            case _:
+                return RankVariables()
+
+
+def _sources(
+    deps: tuple[Dep, ...], index: int, slots: tuple[int, ...], exclude: tuple[DepSource, ...]
+) -> tuple[DepSource, ...]:
+    """The dependencies that there are, each once, in order; none of `exclude`."""
+    found: dict[DepSource, None] = {}
+    for dep in deps:
+        if dep.slot < 0:
+            assert 0 <= dep.node < index, f"node {index} depends on node {dep.node}"
+            source = (Source.NODE, dep.node)
+        elif slots[dep.slot] < 0:
+            continue
+        else:
+            source = (Source.SLOT, slots[dep.slot])
+        if source not in exclude:
+            found[source] = None
+    return tuple(found)
+
+
+def _first_equal(slots: np.ndarray) -> np.ndarray:
+    """For each slot the first slot of its row with the same value; -1 where the value is."""
+    order = np.argsort(slots, axis=1, kind="stable")
+    ranked = np.take_along_axis(slots, order, axis=1)
+    starts = np.ones(slots.shape, dtype=bool)
+    starts[:, 1:] = ranked[:, 1:] != ranked[:, :-1]
+    places = np.where(starts, np.arange(slots.shape[1]), 0)
+    run = np.maximum.accumulate(places, axis=1)
+    first = np.empty_like(slots)
+    np.put_along_axis(first, order, np.take_along_axis(order, run, axis=1), axis=1)
+    return np.where(slots < 0, -1, first)
+
+
+def _check_program(program: TraceProgram) -> None:
+    """What the passes promise of a program."""
+    n = len(program.segment)
+    assert n, "a rank class runs nothing"
+    for array in (program.layer, program.microbatch, program.stage, program.tag, program.slots):
+        assert len(array) == n, "an array has not one row per instance"
+    assert program.segment.min() >= 0
+    assert program.segment.max() < len(program.segments)
+    num_slots = np.array([s.num_slots for s in program.segments])[program.segment]
+    assert (num_slots <= program.slots.shape[1]).all(), "a segment has slots beyond the array"
+    beyond = np.arange(program.slots.shape[1]) >= num_slots[:, None]
+    assert (program.slots[beyond] == -1).all(), "slots beyond a segment's are not -1"
+    assert (program.slots >= -1).all()
+    assert (program.slots < program.first_node[:-1, None]).all(), "a slot names a later node"
+
+
+def _check_groups_agree(encoded: EncodedTraces) -> None:
+    """All members of a group that some rank names belong to it and name it: else none gets past it."""
+    mesh, everyone = encoded.mesh, np.arange(encoded.mesh.num_ranks, dtype=np.int64)
+    for number, users in enumerate(encoded.group_users(everyone)):
+        kind = encoded.formulas.groups.kinds[number]
+        assert kind.contains(mesh, users).all(), f"a rank uses a group of {kind} that it is not in"
+        _, counts = np.unique(
+            encoded.formulas.groups.of_ranks(number, mesh, users), return_counts=True
+        )
+        assert (counts == kind.size(mesh)).all(), f"not all members of a group of {kind} use it"

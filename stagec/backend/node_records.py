@@ -1,0 +1,199 @@
+"""One node template as the record of a trace file, with holes where instances and ranks differ.
+
+The rules of ASTRA-sim that concern single nodes are here: which attributes a node has and of which
+type, that costs are at least 1, what `comm_size` means.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from stagec.backend.program import Collective, Compute, HostCopy, Node, Transfer
+from stagec.backend.wire import (
+    Form,
+    Piece,
+    Source,
+    delimited,
+    delimited_piece,
+    integer,
+    key,
+    text,
+    varint,
+)
+
+NameStyle = Literal["full", "short", "none"]
+DepSource = tuple[Source, int]
+"""Whose id a dependency is: `Source.NODE` and an index, or `Source.SLOT` and a slot."""
+
+# NodeType
+MEM_LOAD, MEM_STORE, COMP, COMM_SEND, COMM_RECV, COMM_COLL = 2, 3, 4, 5, 6, 7
+
+# CollectiveCommType
+COMM_TYPES = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}
+
+# Fields of Node and of AttributeProto
+_ID, _NAME, _TYPE, _CTRL_DEPS, _DATA_DEPS, _ATTR = 1, 2, 3, 4, 5, 10
+_INT32, _INT64, _UINT64, _BOOL, _STRING = 7, 9, 13, 27, 29
+
+
+@dataclass(frozen=True, slots=True)
+class Widths:
+    """Bytes of each kind of hole, the same in all traces of a set."""
+
+    node: int
+    tag: int
+    rank: int
+    group: int
+    layer: int
+    microbatch: int
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Which of an instance's numbers there are, to be shown in names."""
+
+    layer: bool
+    microbatch: bool
+    stage: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RankVariables:
+    """The numbers of the rank variables that a node refers to."""
+
+    group: int = -1
+    source: int = -1
+    destination: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStyle:
+    names: NameStyle
+    provenance: bool
+    widths: Widths
+
+
+def node_record(
+    node: Node,
+    index: int,
+    segment: str,
+    labels: Labels,
+    ctrl_deps: Sequence[DepSource],
+    data_deps: Sequence[DepSource],
+    variables: RankVariables,
+    style: NodeStyle,
+) -> Piece:
+    """The record of node `index` of a segment, its length first."""
+    body = Piece().add(key(_ID, 0)).add_hole(style.widths.node, Form.VARINT, Source.NODE, index)
+    name = _name(node, labels, style)
+    if name.data:
+        body.add(delimited_piece(_NAME, name))
+    body.add(integer(_TYPE, _node_type(node)))
+    for number, deps in ((_CTRL_DEPS, ctrl_deps), (_DATA_DEPS, data_deps)):
+        if deps:
+            packed = Piece()
+            for source, argument in deps:
+                packed.add_hole(style.widths.node, Form.VARINT, source, argument)
+            body.add(delimited_piece(number, packed))
+    body.add(_attribute("is_cpu_op", integer(_BOOL, 0)))
+    _add_action(body, node, variables, style.widths)
+    if style.provenance:
+        _add_provenance(body, node, segment, labels, style.widths)
+    return Piece(bytearray(varint(len(body.data)))).add(body)
+
+
+def _name(node: Node, labels: Labels, style: NodeStyle) -> Piece:
+    """`bwd/Block.Attention.wq/contract/L003/m01`; a communication's op ends in its dtype."""
+    if style.names == "none":
+        return Piece()
+    if style.names == "short":
+        return Piece(bytearray(node.op.encode()))
+    op = node.op
+    if isinstance(node.action, Collective | Transfer):
+        op = f"{op}[{node.action.dtype}]"
+    name = Piece(bytearray("/".join(p for p in (node.phase, node.scope, op) if p).encode()))
+    if labels.layer:
+        name.add(b"/L").add_hole(style.widths.layer, Form.DIGITS, Source.LAYER)
+    if labels.microbatch:
+        name.add(b"/m").add_hole(style.widths.microbatch, Form.DIGITS, Source.MICROBATCH)
+    return name
+
+
+def _node_type(node: Node) -> int:
+    match node.action:
+        case Compute():
+            return COMP
+        case Collective():
+            return COMM_COLL
+        case Transfer(kind=kind):
+            return {"send": COMM_SEND, "recv": COMM_RECV}[kind]
+        case HostCopy(kind=kind):
+            return {"load": MEM_LOAD, "store": MEM_STORE}[kind]
+
+
+def _add_action(body: Piece, node: Node, variables: RankVariables, widths: Widths) -> None:
+    """The attributes that a simulator reads, each of the type in which Chakra's first feeder reads
+    it; later feeders read any integer. No cost may be 0: what depends on such a node never starts.
+    """
+    match node.action:
+        case Compute():
+            body.add(_attribute("num_ops", integer(_INT64, max(1, node.action.num_ops))))
+            body.add(_tensor_size(node.action.num_bytes))
+        case HostCopy():
+            body.add(_tensor_size(node.action.num_bytes))
+        case Collective():
+            # The shard that one rank contributes to an all_gather; else the whole buffer of one
+            # rank. Both are what the rank puts in.
+            body.add(_attribute("comm_type", integer(_INT64, COMM_TYPES[node.action.kind])))
+            body.add(_comm_size(node.action.operand_bytes))
+            group = Piece().add_hole(widths.group, Form.DIGITS, Source.RANK, variables.group)
+            body.add(_attribute_piece("pg_name", delimited_piece(_STRING, group)))
+        case Transfer():
+            body.add(_comm_size(node.action.num_bytes))
+            channel = node.action.channel
+            for name, width, source, argument in (
+                ("comm_src", widths.rank, Source.RANK, variables.source),
+                ("comm_dst", widths.rank, Source.RANK, variables.destination),
+                ("comm_tag", widths.tag, Source.TAG, channel),
+            ):
+                value = Piece().add(key(_INT32, 0))
+                body.add(
+                    _attribute_piece(name, value.add_hole(width, Form.VARINT, source, argument))
+                )
+
+
+def _add_provenance(body: Piece, node: Node, segment: str, labels: Labels, widths: Widths) -> None:
+    """Where the node comes from, and its place in the schedule: `layer_bwd/s03/L007/m01`."""
+    for name, value in (
+        ("location", node.location),
+        ("made_by", node.made_by),
+        ("stream", node.stream),
+    ):
+        if value:
+            body.add(_attribute(name, text(_STRING, value)))
+    slot = Piece(bytearray(segment.encode()))
+    for shown, letter, width, source in (
+        (labels.stage, b"/s", widths.stage, Source.STAGE),
+        (labels.layer, b"/L", widths.layer, Source.LAYER),
+        (labels.microbatch, b"/m", widths.microbatch, Source.MICROBATCH),
+    ):
+        if shown:
+            slot.add(letter).add_hole(width, Form.DIGITS, source)
+    body.add(_attribute_piece("schedule_slot", delimited_piece(_STRING, slot)))
+
+
+def _tensor_size(num_bytes: int) -> bytes:
+    return _attribute("tensor_size", integer(_UINT64, max(1, num_bytes)))
+
+
+def _comm_size(num_bytes: int) -> bytes:
+    return _attribute("comm_size", integer(_INT64, max(1, num_bytes)))
+
+
+def _attribute(name: str, value: bytes) -> bytes:
+    return delimited(_ATTR, text(1, name) + value)
+
+
+def _attribute_piece(name: str, value: Piece) -> Piece:
+    return delimited_piece(_ATTR, Piece(bytearray(text(1, name))).add(value))
