@@ -68,18 +68,33 @@ class NodeTable:
         return self.buffer[first : min(last, first + 400)].tobytes().decode("utf-8", "replace")
 
 
-_BATCH = 1 << 17
+MAX_MESSAGE_BYTES = 4 << 20
+MAX_DEPENDENCIES = 8_000_000
+"""Of one trace. These limits bound the memory that any input can ask for."""
+_BATCH_BYTES = 4 << 20
+
+
+class TooLarge(Exception):
+    """A trace that goes beyond a limit; the text says which."""
 
 
 def decode_nodes(buffer: np.ndarray, start: np.ndarray, end: np.ndarray) -> NodeTable:
-    """Decode the `Node` messages `buffer[start:end]`."""
-    if start.size <= _BATCH:
-        return _decode_batch(buffer, start, end)
-    parts = [
-        _decode_batch(buffer, start[k : k + _BATCH], end[k : k + _BATCH])
-        for k in range(0, start.size, _BATCH)
-    ]
-    return _join_tables(parts)
+    """Decode the `Node` messages `buffer[start:end]`, given in file order. Raises `TooLarge`."""
+    longest = int((end - start).max(initial=0))
+    if longest > MAX_MESSAGE_BYTES:
+        raise TooLarge(f"a message has {longest} bytes, over {MAX_MESSAGE_BYTES}")
+    parts: list[NodeTable] = []
+    num_deps = 0
+    first = 0
+    while first < start.size or not parts:
+        last = int(np.searchsorted(end, start[first : first + 1] + _BATCH_BYTES).max(initial=0))
+        last = max(last, first + 1)
+        parts.append(_decode_batch(buffer, start[first:last], end[first:last]))
+        num_deps += parts[-1].dep.size
+        if num_deps > MAX_DEPENDENCIES:
+            raise TooLarge(f"it has over {MAX_DEPENDENCIES} dependencies")
+        first = last
+    return parts[0] if len(parts) == 1 else _join_tables(parts)
 
 
 def _decode_batch(buffer: np.ndarray, start: np.ndarray, end: np.ndarray) -> NodeTable:
@@ -159,7 +174,7 @@ def _decode_attributes(
     Also returns the nodes that have a malformed one.
     """
     name_start, name_end = start.copy(), start.copy()
-    kind = np.zeros(owner.size, dtype=np.uint8)
+    kind = np.full(owner.size, NO_VALUE, dtype=np.uint8)
     values = np.zeros(owner.size, dtype=np.uint64)
     value_start, value_end = start.copy(), start.copy()
 
@@ -173,7 +188,7 @@ def _decode_attributes(
     ) -> None:
         if number == 1 and wire_type == LENGTH:
             name_start[message], name_end[message] = begin, stop
-        elif _WIRE_TYPE.get(number) == wire_type:
+        elif WIRE_TYPE.get(number) == wire_type:
             kind[message] = number
             values[message] = value
             value_start[message], value_end[message] = begin, stop
@@ -224,7 +239,7 @@ def sign_extend(kind: np.ndarray, value: np.ndarray) -> None:
     if zigzag.size:
         raw = value[zigzag]
         value[zigzag] = (raw >> np.uint64(1)) ^ (np.uint64(0) - (raw & np.uint64(1)))
-    narrow = np.flatnonzero(kind == _SFIXED32)
+    narrow = np.flatnonzero(kind == SFIXED32)
     if narrow.size:
         wide = value[narrow].astype(np.uint32).view(np.int32).astype(np.int64)
         value[narrow] = wide.view(np.uint64)

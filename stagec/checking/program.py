@@ -12,7 +12,7 @@ import numpy as np
 
 from stagec.checking.node_rules import is_cpu_op
 from stagec.checking.node_table import NodeTable
-from stagec.checking.schema import COLL, COMP, MEM_LOAD, MEM_STORE, RECV, SEND, STRING
+from stagec.checking.schema import COMP, MEM_LOAD, MEM_STORE, STRING
 from stagec.checking.structure import Graph
 
 Array = np.ndarray
