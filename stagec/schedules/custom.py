@@ -25,9 +25,9 @@ from stagec.schedules.table import KIND_OF_SYMBOL, Action, Columns, Schedule, co
 from stagec.schedules.transfers import as_sent
 from stagec.schedules.validator import Proof
 
-Cell = str | Action
+Cell = str | Action | None
 UserFunction = Callable[[int, int, int], Sequence[Iterable[Cell]]]
-"""f(p, v, m): for each rank its actions, as text or as `Action`s."""
+"""f(p, v, m): for each rank its actions, as text or as `Action`s; None is an empty cell."""
 
 ACTION = re.compile(r"(\d*)(SEND_F|RECV_F|SEND_B|RECV_B|F|B|I|W)(\d+)")
 PARAMETERS = re.compile(r"\d+(UNSHARD|RESHARD|REDUCE_GRAD)")

@@ -93,7 +93,7 @@ def concatenate(parts: list[Columns]) -> Columns:
     return Columns(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Schedule:
     """What each of `num_ranks` pipeline ranks does, in order.
 
@@ -189,6 +189,10 @@ class Schedule:
 
     def __str__(self) -> str:
         return text(self)
+
+    def __repr__(self) -> str:
+        p, v, m = self.num_ranks, self.stages_per_rank, self.num_microbatches
+        return f"Schedule({self.name!r}, p={p}, v={v}, m={m}, {len(self)} actions)"
 
 
 def text(schedule: Schedule, transfers: bool = False) -> str:

@@ -101,14 +101,13 @@ def as_sent(schedule: Schedule) -> Schedule:
     # A pair waits for the inputs of both and is done in one round.
     opens = np.flatnonzero(joined) - 1
     rounds[opens] = rounds[opens + 1]
-    moment = (rounds * schedule.num_ranks + rank) * 4
+    moment = (rounds * schedule.num_ranks + rank) * 3
     index, reader = sent(schedule)
-    closes = joined[index]
     sends = Columns(
         SEND_OF[kind[index]], stage[index], microbatch[index], np.zeros(len(index), bool)
     )
     receives = sends._replace(kind=RECV_OF[kind[index]], stage=reader.astype(np.int32))
-    when = moment[index] + 2 + closes
+    when = moment[index] + 2
     return in_order(
         schedule,
         [
