@@ -1,0 +1,130 @@
+"""Hold what a trace says against what was measured."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.fidelity.left_out import PartialGradients, comparable_memory, set_aside
+from tests.fidelity.model_text import num_weights
+from tests.fidelity.oracle import Case
+from tests.fidelity.record import Communication, Memory, RankRecord
+
+PHASE_ORDER = ("fwd", "bwd", "recompute", "p2p", "optim", "clip")
+MOST_DIFFERENCES = 12
+"""Lines that are shown of two lists that differ."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One quantity of one rank."""
+
+    subject: str
+    measured: str
+    traced: str
+    agrees: bool
+    details: tuple[str, ...] = ()
+
+
+def compare_rank(case: Case, rank: int, traced: RankRecord) -> list[Finding]:
+    measured = case.ranks[rank]
+    measured, traced, partial = set_aside(case, measured, traced)
+    findings = compare_flops(measured, traced)
+    findings += compare_communications(measured, traced)
+    if partial is not None:
+        findings.append(compare_partial(partial))
+    if measured.memory is not None and traced.memory is not None:
+        expected = comparable_memory(case, measured.memory, num_weights(case, rank))
+        findings += compare_memory(expected, traced.memory)
+    return findings
+
+
+def compare_flops(measured: RankRecord, traced: RankRecord) -> list[Finding]:
+    """Sums first; where they agree, also that they are made of the same ops."""
+    findings: list[Finding] = []
+    sums, traced_sums = measured.flops(), traced.flops()
+    ops, traced_ops = measured.ops(), traced.ops()
+    keys = sorted(sums.keys() | traced_sums.keys(), key=lambda k: (PHASE_ORDER.index(k[0]), k[1]))
+    for key in keys:
+        phase, kind = key
+        mine, theirs = sums[key], traced_sums[key]
+        details: list[str] = []
+        sizes, traced_sizes = ops.get(key, {}), traced_ops.get(key, {})
+        for size in sorted(sizes.keys() | traced_sizes.keys()):
+            count, traced_count = sizes.get(size, 0), traced_sizes.get(size, 0)
+            if count != traced_count:
+                details.append(f"ops of {size} FLOPs: {count} measured, {traced_count} traced")
+        agrees = mine == theirs and not details
+        findings.append(
+            Finding(f"FLOPs {phase} {kind}", str(mine), str(theirs), agrees, tuple(details))
+        )
+    return findings
+
+
+def compare_communications(measured: RankRecord, traced: RankRecord) -> list[Finding]:
+    findings: list[Finding] = []
+    phases = {*measured.phases(), *traced.phases()}
+    for phase in sorted(phases, key=PHASE_ORDER.index):
+        theirs, ours = measured.in_phase(phase), traced.in_phase(phase)
+        what = "transfers" if phase == "p2p" else f"collectives {phase}"
+        details = () if theirs == ours else tuple(differences(theirs, ours))
+        findings.append(Finding(what, summary(theirs), summary(ours), theirs == ours, details))
+    return findings
+
+
+def summary(communications: Sequence[Communication]) -> str:
+    """`5 all_reduce, 1 all_gather`."""
+    counts: dict[str, int] = {}
+    for communication in communications:
+        counts[communication.kind] = counts.get(communication.kind, 0) + 1
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "none"
+
+
+def differences(theirs: Sequence[Communication], ours: Sequence[Communication]) -> list[str]:
+    """Where two lists part: `-` was measured, `+` traced, with the place in the measured list."""
+    if sorted(map(str, theirs)) == sorted(map(str, ours)):
+        axes = {c.axis for c in (*theirs, *ours)}
+        same = all(
+            [c for c in theirs if c.axis == a] == [c for c in ours if c.axis == a] for a in axes
+        )
+        lines = [f"the same, in another order{' between axes' if same else ''}"]
+    else:
+        lines = []
+    matcher = difflib.SequenceMatcher(None, theirs, ours, autojunk=False)
+    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+        if tag == "equal":
+            continue
+        lines += [f"{i:4} - {theirs[i]}" for i in range(i1, i2)]
+        lines += [f"{i1:4} + {ours[j]}  {ours[j].scope}".rstrip() for j in range(j1, j2)]
+    if len(lines) > MOST_DIFFERENCES:
+        more = len(lines) - MOST_DIFFERENCES
+        lines = [*lines[:MOST_DIFFERENCES], f"     and {more} more"]
+    return lines
+
+
+def compare_partial(partial: PartialGradients) -> Finding:
+    return Finding(
+        "partial gradients over tp",
+        f"{sum(partial.measured.values())} reductions",
+        f"{sum(partial.traced.values())} reductions, once each",
+        partial.agrees,
+        ()
+        if partial.agrees
+        else (
+            *(f"   - {count} x {c}" for c, count in partial.measured.items()),
+            *(f"   + {count} x {c}" for c, count in partial.traced.items()),
+        ),
+    )
+
+
+def compare_memory(measured: Memory, traced: Memory) -> list[Finding]:
+    pairs: Mapping[str, tuple[int, int]] = {
+        "parameters": (measured.parameters, traced.parameters),
+        "gradients": (measured.gradients, traced.gradients),
+        "optimizer state": (measured.optimizer, traced.optimizer),
+    }
+    return [
+        Finding(f"bytes of {what}", str(theirs), str(ours), theirs == ours)
+        for what, (theirs, ours) in pairs.items()
+    ]

@@ -1,0 +1,127 @@
+"""What PyTorch does on its own account: what of it applies to a case, and what is checked instead.
+
+`docs/fidelity.md` has the table for readers; `ENTRIES` are its rows, in its order. A test compares them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tests.fidelity.model_text import ROW_BIASES, row_split_tables
+from tests.fidelity.oracle import Case
+from tests.fidelity.plan_text import is_sequence_parallel
+from tests.fidelity.record import Communication, Memory, RankRecord
+
+TABLE = Path(__file__).parents[2] / "docs" / "fidelity.md"
+STEP_COUNTER_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of the table."""
+
+    name: str
+    applies: Callable[[Case], bool]
+
+
+def reduces_when_read(case: Case) -> bool:
+    """Whether a partial gradient is reduced by whoever reads it, after the backward pass."""
+    return any(is_late(c) for rank in case.ranks.values() for c in rank.communications)
+
+
+def has_row_biases(case: Case) -> bool:
+    return is_sequence_parallel(case) and bool(ROW_BIASES[case.model["arch"]])
+
+
+def has_whole_table_gradients(case: Case) -> bool:
+    memories = [rank.memory for rank in case.ranks.values()]
+    return bool(row_split_tables(case)) and any(m and m.gradients > m.parameters for m in memories)
+
+
+ENTRIES = (
+    Entry("repeated-reductions", reduces_when_read),
+    Entry("row-bias-gradients", has_row_biases),
+    Entry("vocabulary-gradient", has_whole_table_gradients),
+    Entry("optimizer-steps", lambda case: case.is_training),
+    Entry("steady-state", lambda case: False),
+)
+
+
+def table_rows() -> dict[str, str]:
+    """Entry and text of each row of the table in the documentation."""
+    rows: dict[str, str] = {}
+    after = TABLE.read_text().split("## What is left out on purpose", 1)[1]
+    for line in after.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| `"):
+            rows[cells[0].strip("`")] = f"PyTorch {cells[1]}; stagec {cells[2]}"
+    return rows
+
+
+def applying(case: Case) -> list[str]:
+    return [entry.name for entry in ENTRIES if entry.applies(case)]
+
+
+def is_late(communication: Communication) -> bool:
+    return communication.phase in ("optim", "clip") and communication.axis == "tp"
+
+
+@dataclass(frozen=True)
+class PartialGradients:
+    """The reductions of gradients over `tp` that are compared apart from the ordered lists."""
+
+    measured: Counter[Communication]
+    """As often as they are read."""
+    traced: Counter[Communication]
+    """Once each."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether PyTorch reduces each a whole number of times, the same for all."""
+        if set(self.measured) != set(self.traced):
+            return False
+        times = {divmod(self.measured[c], self.traced[c]) for c in self.traced}
+        return len(times) == 1 and next(iter(times))[1] == 0
+
+
+def set_aside(
+    case: Case, measured: RankRecord, traced: RankRecord
+) -> tuple[RankRecord, RankRecord, PartialGradients | None]:
+    """Both records without what the entries `row-bias-gradients` and `repeated-reductions` cover."""
+    if has_row_biases(case):
+        traced = without(traced, lambda c: is_row_bias(case, c))
+    if not reduces_when_read(case):
+        return measured, traced, None
+    partial = PartialGradients(
+        Counter(replace(c, phase="") for c in measured.communications if is_late(c)),
+        Counter(replace(c, phase="") for c in traced.communications if is_tp_gradient(c)),
+    )
+    return without(measured, is_late), without(traced, is_tp_gradient), partial
+
+
+def without(record: RankRecord, drop: Callable[[Communication], bool]) -> RankRecord:
+    return replace(record, communications=tuple(c for c in record.communications if not drop(c)))
+
+
+def is_tp_gradient(communication: Communication) -> bool:
+    return communication.reduces_gradient and communication.axis == "tp"
+
+
+def is_row_bias(case: Case, communication: Communication) -> bool:
+    name = communication.scope.rpartition(".")[2]
+    return is_tp_gradient(communication) and name in ROW_BIASES[case.model["arch"]]
+
+
+def comparable_memory(case: Case, measured: Memory, num_tensors: int) -> Memory:
+    """The measured bytes, less what the entries on memory cover, to the byte."""
+    gradients, optimizer = measured.gradients, measured.optimizer
+    if case.is_training:
+        optimizer -= STEP_COUNTER_BYTES * num_tensors
+    if gradients > measured.parameters:
+        tp = case.degree("tp")
+        for rows, width in row_split_tables(case):
+            gradients -= (rows - rows // tp) * width * case.element_bytes
+    return replace(measured, gradients=gradients, optimizer=optimizer)

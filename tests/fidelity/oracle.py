@@ -1,0 +1,150 @@
+"""A measured case: what was run, and what each rank did.
+
+The form is that of `oracles/README.md`. Nothing here knows a case by its name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.fidelity.record import (
+    ATTENTION,
+    ATTENTION_GRAD,
+    MATMUL,
+    Communication,
+    Compute,
+    Memory,
+    RankRecord,
+)
+
+DTYPES = {
+    "float64": "fp64",
+    "float32": "fp32",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "int64": "i64",
+    "int32": "i32",
+}
+DTYPE_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "i64": 8, "i32": 4}
+
+MESH_AXES = ("pp", "dp", "dp_shard", "cp", "ep", "tp")
+"""Axes that a case may name, slowest first where its coordinates do not say."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One file."""
+
+    name: str
+    model: Mapping[str, Any]
+    parallel: Mapping[str, Any]
+    opts: Mapping[str, Any]
+    world_size: int
+    coordinates: Mapping[int, Mapping[str, int]]
+    stages: Mapping[int, tuple[int, ...]]
+    """The stages of a rank's own, where the case has a pipeline."""
+    ranks: Mapping[int, RankRecord]
+
+    @property
+    def dtype(self) -> str:
+        """Of the parameters as they are stored."""
+        return DTYPES[self.model["dtype"]]
+
+    @property
+    def compute_dtype(self) -> str:
+        """Of activations, and of the parameters as they are gathered."""
+        return str(self.parallel.get("mp", self.dtype))
+
+    @property
+    def element_bytes(self) -> int:
+        return DTYPE_BYTES[self.dtype]
+
+    @property
+    def mesh(self) -> dict[str, int]:
+        """Axes and their sizes, slowest first."""
+        named = next(iter(self.coordinates.values()))
+        sizes = {axis: int(self.parallel.get(axis, 1)) for axis in named}
+        for axis in MESH_AXES:
+            degree = int(self.parallel.get(axis, 1))
+            if axis not in sizes and axis != "ep" and degree > 1:
+                sizes[axis] = degree
+        return sizes
+
+    @property
+    def is_training(self) -> bool:
+        return not self.opts.get("infer")
+
+    def degree(self, axis: str) -> int:
+        return int(self.parallel.get(axis, 1))
+
+
+def read_case(path: Path) -> Case:
+    data = json.loads(path.read_text())
+    ranks = {int(rank): entry for rank, entry in data["ranks"].items()}
+    case = Case(
+        name=data.get("name", path.stem),
+        model=data["model"],
+        parallel=data["parallel"],
+        opts=data["opts"],
+        world_size=data["world_size"],
+        coordinates={rank: entry["coord"] for rank, entry in ranks.items()},
+        stages={rank: tuple(entry["stages"]) for rank, entry in ranks.items() if "stages" in entry},
+        ranks={rank: read_rank(rank, entry) for rank, entry in ranks.items()},
+    )
+    product = 1
+    for size in case.mesh.values():
+        product *= size
+    assert product == case.world_size, f"{case.name}: {case.mesh} is not {case.world_size} ranks"
+    return case
+
+
+def read_rank(rank: int, entry: Mapping[str, Any]) -> RankRecord:
+    computes: list[Compute] = []
+    for matmul in entry["matmuls"]:
+        each, rest = divmod(matmul["flops"], matmul["count"])
+        assert not rest, matmul
+        computes += [Compute(matmul["phase"], op_kind(matmul["op"]), each)] * matmul["count"]
+    memory = entry["memory"]
+    record = RankRecord(
+        tuple(computes),
+        tuple(read_communication(rank, row) for row in entry["collectives"]),
+        Memory(memory["param_bytes"], memory["grad_bytes"], memory["optim_state_bytes_total"]),
+    )
+    check_totals(record, entry["flops"])
+    return record
+
+
+def check_totals(record: RankRecord, flops: Mapping[str, Mapping[str, int]]) -> None:
+    """The list of matmuls adds up to the totals that stand beside it."""
+    totals: dict[tuple[str, str], int] = {}
+    for phase, by_op in flops.items():
+        for op, number in by_op.items():
+            key = (phase, op_kind(op))
+            totals[key] = totals.get(key, 0) + number
+    assert dict(record.flops()) == totals, totals
+
+
+def op_kind(op: str) -> str:
+    """`aten.addmm` is a matmul; the fused attentions of all devices are one kind."""
+    if "attention" in op:
+        return ATTENTION_GRAD if op.endswith("backward") else ATTENTION
+    assert op.endswith("mm"), op
+    return MATMUL
+
+
+def read_communication(rank: int, row: list[Any]) -> Communication:
+    phase, kind, dtype, bytes_in, bytes_out, axis, group = row
+    ranks = tuple(group) if isinstance(group, list) else tuple(sorted((rank, group)))
+    return Communication(
+        "bwd" if phase == "grad_reduce" else phase,
+        kind,
+        DTYPES[dtype],
+        bytes_in,
+        bytes_out,
+        axis,
+        ranks,
+    )

@@ -1,0 +1,165 @@
+"""The plan of a case, in the language of stagec: how the case was spread, saved and reduced."""
+
+from __future__ import annotations
+
+from tests.fidelity.model_text import NotInTheLanguage, model_name
+from tests.fidelity.oracle import DTYPES, Case
+
+PLAN = "measured"
+
+SCHEDULES = {
+    "GPipe": "gpipe",
+    "1F1B": "1f1b",
+    "Interleaved1F1B": "interleaved_1f1b",
+    "LoopedBFS": "looped_bfs",
+    "InterleavedZeroBubble": "interleaved_zero_bubble",
+    "ZBVZeroBubble": "zb_v",
+    "DualPipeV": "dualpipe_v",
+}
+
+DEFAULT_BUCKET_MB = 25
+MIB = 1 << 20
+
+
+def plan_text(case: Case) -> str:
+    lines = [
+        *mesh_lines(case),
+        *shard_lines(case),
+        *microbatch_lines(case),
+        *pipeline_lines(case),
+        *zero_lines(case),
+        *context_lines(case),
+        *recompute_lines(case),
+        *gradient_lines(case),
+        *precision_lines(case),
+    ]
+    if case.is_training:
+        lines.append("optimizer adamw")
+    if case.degree("tp") > 1 and "tp_mode" not in case.parallel:
+        lines.append("collectives { reduce = eager }")
+    body = "".join(f"  {line}\n" for line in lines)
+    return f"plan {PLAN} {{\n{body}}}\n"
+
+
+def mesh_lines(case: Case) -> list[str]:
+    return ["mesh " + ", ".join(f"{axis} = {size}" for axis, size in case.mesh.items())]
+
+
+def data_axes(case: Case) -> list[str]:
+    """Axes over which ranks have sequences of their own."""
+    return [axis for axis in case.mesh if axis in ("dp", "dp_shard")]
+
+
+def is_sequence_parallel(case: Case) -> bool:
+    return case.degree("tp") > 1 and case.parallel.get("tp_mode") == "sp"
+
+
+def shard_lines(case: Case) -> list[str]:
+    name = model_name(case)
+    lines: list[str] = []
+    if data_axes(case):
+        lines.append(f"shard B over {', '.join(data_axes(case))}")
+    sequence_axes = ["cp"] if case.degree("cp") > 1 else []
+    if case.degree("tp") > 1:
+        heads = "H" if case.model["arch"] == "gpt" else "H, K"
+        lines.append(f"shard {heads}, F, V over tp")
+        if is_sequence_parallel(case):
+            sequence_axes.append("tp")
+            if case.model["arch"] == "gpt":
+                lines.append("shard P over tp")
+    if sequence_axes:
+        lines.append(f"shard S over {', '.join(sequence_axes)}")
+    if case.degree("tp") > 1:
+        if "tp_embed" in case.parallel:
+            lines.append(f"shard {name}.embed[V] over none")
+        if "tp_head" in case.parallel:
+            lines.append(f"shard {name}.head[V] over none")
+        if not case.parallel.get("loss_parallel"):
+            lines.append(f"shard {name}.logits[V] over none")
+    return lines
+
+
+def microbatch_lines(case: Case) -> list[str]:
+    accumulated = int(case.parallel.get("grad_accum", 1))
+    return [f"microbatch {case.model['batch'] // accumulated}"] if accumulated > 1 else []
+
+
+def pipeline_lines(case: Case) -> list[str]:
+    if case.degree("pp") == 1:
+        return []
+    schedule = case.parallel["schedule"]
+    if schedule not in SCHEDULES:
+        raise NotInTheLanguage(f"the schedule {schedule}")
+    microbatch = case.model["batch"] // int(case.parallel["microbatches"])
+    settings = [f'schedule = "{SCHEDULES[schedule]}"', f"microbatch = {microbatch}"]
+    if "vstages" in case.parallel:
+        settings.append(f"virtual_stages = {case.parallel['vstages']}")
+    return [f"pipeline L over pp {{ {', '.join(settings)} }}"]
+
+
+def zero_axes(case: Case) -> list[str]:
+    """Axes over which FSDP shards parameters; none for DDP."""
+    mode = case.parallel.get("dp_mode", "ddp")
+    axes = {"ddp": (), "fsdp": ("dp", "cp"), "hsdp": ("dp_shard", "cp")}[mode]
+    return [axis for axis in case.mesh if axis in axes and case.degree(axis) > 1]
+
+
+def zero_lines(case: Case) -> list[str]:
+    axes = zero_axes(case)
+    if not axes:
+        return []
+    reshard = str(bool(case.parallel.get("reshard", True))).lower()
+    lines = [f"zero 3 over {', '.join(axes)} {{ reshard = {reshard} }}"]
+    group = case.parallel.get("fsdp_group", "block")
+    if group == "block":
+        return [*lines, "unit Block"]
+    if group == "root":
+        return [*lines, "unit none"]
+    raise NotInTheLanguage(f"fsdp_group = {group}")
+
+
+def context_lines(case: Case) -> list[str]:
+    if case.degree("cp") == 1:
+        return []
+    rotate = {"allgather": "all_gather", "alltoall": "all_to_all"}[
+        case.parallel.get("cp_rotate", "allgather")
+    ]
+    balance = "head_tail" if case.parallel.get("cp_load_balance", True) else "none"
+    return [f"context cp {{ method = ring, rotate = {rotate}, balance = {balance} }}"]
+
+
+def recompute_lines(case: Case) -> list[str]:
+    match case.parallel.get("ac"):
+        case None:
+            return []
+        case "full":
+            return ["recompute full in Block"]
+        case other:
+            raise NotInTheLanguage(f"ac = {other}")
+
+
+def gradient_lines(case: Case) -> list[str]:
+    if not case.is_training:
+        return []
+    settings: list[str] = []
+    if not zero_axes(case):
+        bucket = int(case.parallel.get("bucket_mb", DEFAULT_BUCKET_MB)) * MIB
+        settings += [f"bucket_bytes = {bucket}", f"first_bucket_bytes = {MIB}"]
+    if case.parallel.get("grad_accum", 1) > 1:
+        every = bool(case.parallel.get("sync_every_mb"))
+        settings.append(f"reduce = {'microbatch' if every else 'step'}")
+    return [f"gradients {{ {', '.join(settings)} }}"] if settings else []
+
+
+def precision_lines(case: Case) -> list[str]:
+    stored, computed = case.dtype, case.compute_dtype
+    reduced = DTYPES[case.parallel.get("reduce_dtype", "float32")] if stored != computed else stored
+    settings = {
+        "weights": computed,
+        "activations": computed,
+        "gradients": stored,
+        "optimizer": stored,
+    }
+    if stored != computed:
+        settings |= {"master": stored, "reduce": reduced}
+    return ["precision { " + ", ".join(f"{k} = {v}" for k, v in settings.items()) + " }"]
