@@ -43,6 +43,11 @@ FLOATS = ("fp8", "bf16", "fp16", "fp32", "fp64")
 """Floating-point dtypes, narrow to wide: an op on two of them computes in the wider."""
 
 
+TIME_AXIS = "mb"
+"""The axis that splits the batch in time: its size is the number of microbatches. No value is partial
+over it: what microbatches sum, `stg.accumulate` adds up on the device."""
+
+
 def dtype_bytes(dtype: str) -> int:
     return DTYPE_BITS[dtype] // 8
 
@@ -108,7 +113,7 @@ class TensorType(Data[Tensor], TypeAttribute):
     @staticmethod
     def of(dims: Iterable[Dim | str], dtype: str, partial: Iterable[str] = ()) -> TensorType:
         named = tuple(Dim(d) if isinstance(d, str) else d for d in dims)
-        return TensorType(Tensor(named, dtype, tuple(partial)))
+        return TensorType(Tensor(named, dtype, tuple(a for a in partial if a != TIME_AXIS)))
 
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> Tensor:
@@ -190,16 +195,18 @@ class TensorType(Data[Tensor], TypeAttribute):
         return TensorType(replace(self.data, dtype=dtype))
 
     def with_partial(self, partial: Iterable[str]) -> TensorType:
-        return TensorType(replace(self.data, partial=tuple(partial)))
+        return TensorType(replace(self.data, partial=tuple(a for a in partial if a != TIME_AXIS)))
 
     def with_splits(self, splits: Mapping[str, Sequence[str]]) -> TensorType:
         """The same dims, split exactly as `splits` says."""
         dims = tuple(Dim(d.name, tuple(splits.get(d.name, ()))) for d in self.data.dims)
         return TensorType(replace(self.data, dims=dims))
 
-    def split_further(self, name: str, axis: str) -> TensorType:
-        """`name` is split by one more axis, the most minor; nothing changes without that dim."""
-        dims = tuple(Dim(d.name, (*d.split, axis)) if d.name == name else d for d in self.data.dims)
+    def split_in_time(self, name: str, axis: str) -> TensorType:
+        """`name` is split by one more axis, the most major; nothing changes without that dim."""
+        dims = tuple(
+            Dim(d.name, (axis, *d.split)) if d.name == name else d for d in self.data.dims
+        )
         return TensorType(replace(self.data, dims=dims))
 
 

@@ -73,6 +73,9 @@ from stagec.dialects.stg.structure import (
     RepeatOp,
     WeightOp,
     YieldOp,
+    ZerosOp,
+    add_to_yield,
+    with_results,
 )
 from stagec.dialects.stg.user import UserGradOp, UserOp
 from stagec.dialects.types import (
@@ -92,6 +95,7 @@ OPS = [
     AccumulateOp,
     YieldOp,
     OutputOp,
+    ZerosOp,
     PlaceOp,
     AddOp,
     SubOp,
@@ -153,6 +157,7 @@ __all__ = [
     "Stg",
     "TensorOp",
     "TensorType",
+    "add_to_yield",
     "local_results",
     "operand_splits",
     "phase_of",
@@ -160,5 +165,6 @@ __all__ = [
     "placement_of",
     "scope_of",
     "tensor_type",
+    "with_results",
     *(op.__name__ for op in OPS),
 ]

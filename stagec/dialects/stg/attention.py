@@ -73,6 +73,7 @@ class AttentionOp(TensorOp):
     """
 
     name = "stg.attention"
+    NUM_STATISTICS: ClassVar[int] = 1
 
     q = operand_def(TensorType)
     k = operand_def(TensorType)

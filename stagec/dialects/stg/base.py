@@ -71,6 +71,9 @@ class TensorOp(IRDLOperation, ABC):
     IS_VIEW: ClassVar[bool] = False
     """Whether the result is the operand's memory under another name: no work, nothing saved."""
 
+    NUM_STATISTICS: ClassVar[int] = 0
+    """How many of the last results are kept for the backward pass only; no rule places them."""
+
     def indices(self) -> Indices:
         """By default each dim is an index of its own name."""
         return Indices(

@@ -295,6 +295,7 @@ class DropoutOp(TensorOp):
     """Zero a share of the elements. `mask` says which, a byte each, for the backward pass."""
 
     name = "stg.dropout"
+    NUM_STATISTICS: ClassVar[int] = 1
 
     rate = prop_def(StringAttr)
     x = operand_def(TensorType)

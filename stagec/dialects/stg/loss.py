@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, result_def
 
@@ -28,6 +30,7 @@ class CrossEntropyOp(TensorOp):
     """
 
     name = "stg.cross_entropy"
+    NUM_STATISTICS: ClassVar[int] = 1
 
     logits = operand_def(TensorType)
     targets = operand_def(TensorType)
@@ -136,6 +139,7 @@ class LossOfStatisticsOp(TensorOp):
     """Loss and log-sum-exp from the three statistics: the mean of log(sums) - target."""
 
     name = "stg.loss_of_statistics"
+    NUM_STATISTICS: ClassVar[int] = 1
 
     largest = operand_def(TensorType)
     target = operand_def(TensorType)

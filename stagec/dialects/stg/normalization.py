@@ -43,6 +43,7 @@ class RmsNormOp(NormOp):
     """x / rms(x) * weight (Zhang and Sennrich 2019). Keeps `rstd`, one number per position."""
 
     name = "stg.rms_norm"
+    NUM_STATISTICS: ClassVar[int] = 1
 
     x = operand_def(TensorType)
     weight = opt_operand_def(TensorType)
@@ -130,6 +131,7 @@ class LayerNormOp(NormOp):
     """(x - mean) / std * weight + bias (Ba et al. 2016). Keeps `mean` and `rstd`."""
 
     name = "stg.layer_norm"
+    NUM_STATISTICS: ClassVar[int] = 2
 
     x = operand_def(TensorType)
     affine = var_operand_def(TensorType)

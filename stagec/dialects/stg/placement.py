@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
+from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.stg.base import TensorOp
+from stagec.dialects.stg.base import TensorOp, tensor_type
 from stagec.dialects.types import NamesAttr, TensorType
 
 
@@ -37,3 +38,8 @@ class PlaceOp(TensorOp):
             properties={"dims": NamesAttr(tuple(dims)), "axes": NamesAttr(tuple(axes))},
             result_types=[x.type],
         )
+
+    def verify_(self) -> None:
+        source, result = tensor_type(self.x), tensor_type(self.result)
+        if source.names != result.names or source.dtype != result.dtype:
+            raise VerifyException(f"stg.place: <{source.body}> does not become <{result.body}>")

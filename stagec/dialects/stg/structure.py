@@ -345,14 +345,72 @@ class AccumulateOp(IRDLOperation):
 
 @irdl_op_definition
 class OutputOp(IRDLOperation):
-    """What a program computes: the loss of a training step, or any values of a forward pass."""
+    """What a program computes: the loss of a training step, or any values of a forward pass.
+
+    After `build-backward` it also names the gradient of each weight.
+    """
 
     name = "stg.output"
 
     values = var_operand_def()
+    weights = var_operand_def()
+    gradients = var_operand_def()
 
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(IsTerminator())
-    assembly_format = "($values^ `:` type($values))? attr-dict"
+    assembly_format = (
+        "($values^ `:` type($values))? "
+        "(`weights` $weights^ `:` type($weights))? "
+        "(`gradients` $gradients^ `:` type($gradients))? attr-dict"
+    )
 
-    def __init__(self, values: Sequence[SSAValue]) -> None:
-        super().__init__(operands=[list(values)])
+    def __init__(
+        self,
+        values: Sequence[SSAValue],
+        weights: Sequence[SSAValue] = (),
+        gradients: Sequence[SSAValue] = (),
+    ) -> None:
+        super().__init__(operands=[list(values), list(weights), list(gradients)])
+
+    def verify_(self) -> None:
+        if len(self.weights) != len(self.gradients):
+            raise VerifyException("stg.output: one gradient per weight")
+
+
+@irdl_op_definition
+class ZerosOp(IRDLOperation):
+    """A tensor of zeros, to add to."""
+
+    name = "stg.zeros"
+
+    zeros = result_def(TensorType)
+
+    assembly_format = "attr-dict `:` type($zeros)"
+
+    def __init__(self, zeros_type: TensorType) -> None:
+        super().__init__(result_types=[zeros_type])
+
+
+def add_to_yield(op: YieldOp, value: SSAValue) -> None:
+    """Yield one more value, last."""
+    op.operands = [*op.operands, value]
+
+
+def with_results(op: RepeatOp, result_types: Sequence[Attribute]) -> RepeatOp:
+    """Replace a repeat by one of the same body with these results; the first keep their uses."""
+    names = [result.name_hint for result in op.results]
+    body = op.detach_region(op.body)
+    grown = RepeatOp(
+        op.count.data, op.carried, op.stacks, body, result_types, reverse=op.reverse is not None
+    )
+    grown.attributes |= op.attributes
+    grown.location = op.location
+    block = op.parent_block()
+    assert block is not None
+    block.insert_op_before(grown, op)
+    for old, new, name in zip(op.results, grown.results, names, strict=False):
+        old.replace_all_uses_with(new)
+        new.name_hint = name
+    op.detach()
+    op.erase(safe_erase=False)
+    return grown

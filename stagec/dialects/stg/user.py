@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from typing import ClassVar
+
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, prop_def, var_operand_def, var_result_def
 
-from stagec.dialects.stg.base import TensorOp
+from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
 from stagec.dialects.types import SizeAttr, TensorType
 from stagec.symbolic import Size
 
@@ -59,14 +61,11 @@ class UserOp(TensorOp):
             },
         )
 
-    def indices(self):
-        return with_operand_only_blocked(super().indices())
-
-
-def with_operand_only_blocked(base):
-    results = {n for names in base.results for n in names}
-    blocked = {n for names in base.operands for n in names if n not in results}
-    return type(base)(base.operands, base.results, blocked=frozenset(blocked))
+    def indices(self) -> Indices:
+        base = super().indices()
+        results = {n for names in base.results for n in names}
+        blocked = {n for names in base.operands for n in names if n not in results}
+        return Indices(base.operands, base.results, blocked=frozenset(blocked))
 
 
 @irdl_op_definition
@@ -74,6 +73,7 @@ class UserGradOp(TensorOp):
     """The gradient of a user's op: reads its operands and the gradients of its results."""
 
     name = "stg.user_grad"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     op = prop_def(StringAttr)
     flops = prop_def(SizeAttr)
@@ -94,9 +94,15 @@ class UserGradOp(TensorOp):
         flops: Size,
         bytes: Size,
     ) -> None:
+        splits = {d.name: d.split for x in arguments for d in tensor_type(x).dims}
+        carried = tensor_type(arguments[0]).partial
+        made = []
+        for kept in result_types:
+            summed = [a for n, axes in splits.items() if n not in kept.names for a in axes]
+            made.append(kept.with_partial(sorted({*carried, *summed})))
         super().__init__(
             operands=[list(arguments)],
-            result_types=[list(result_types)],
+            result_types=[made],
             properties={
                 "op": StringAttr(op),
                 "flops": SizeAttr(flops),

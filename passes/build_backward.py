@@ -1,0 +1,423 @@
+"""Append the gradient of the loss for every weight.
+
+Before `build-backward`:
+
+    stg.program "M" (%t : !stg.tensor<[B, V], bf16>, %c : !stg.tensor<[B], i32>) {
+      %w = stg.weight "w" : !stg.tensor<[V, U], bf16>
+      %y = stg.contract %t, %w over [V]
+        : (!stg.tensor<[B, V], bf16>, !stg.tensor<[V, U], bf16>) -> !stg.tensor<[B, U], bf16>
+      %loss, %lse = stg.cross_entropy %y, %c
+        : (!stg.tensor<[B, U], bf16>, !stg.tensor<[B], i32>) -> (!stg.tensor<[], fp32>, !stg.tensor<[B], fp32>)
+      stg.output %loss : !stg.tensor<[], fp32>
+    }
+
+After:
+
+    stg.program "M" (%t : !stg.tensor<[B, V], bf16>, %c : !stg.tensor<[B], i32>) {
+      %w = stg.weight "w" : !stg.tensor<[V, U], bf16>
+      %y = stg.contract %t, %w over [V]
+        : (!stg.tensor<[B, V], bf16>, !stg.tensor<[V, U], bf16>) -> !stg.tensor<[B, U], bf16>
+      %loss, %lse = stg.cross_entropy %y, %c
+        : (!stg.tensor<[B, U], bf16>, !stg.tensor<[B], i32>) -> (!stg.tensor<[], fp32>, !stg.tensor<[B], fp32>)
+      %one = stg.constant "1" {made_by = "build-backward", phase = "bwd"} : !stg.tensor<[], fp32>
+      %dy = stg.cross_entropy_grad %one, %y, %c, %lse {made_by = "build-backward", phase = "bwd"}
+        : (!stg.tensor<[], fp32>, !stg.tensor<[B, U], bf16>, !stg.tensor<[B], i32>, !stg.tensor<[B], fp32>) -> !stg.tensor<[B, U], bf16>
+      %dw = stg.contract %dy, %t over [B] {made_by = "build-backward", phase = "wgrad"}
+        : (!stg.tensor<[B, U], bf16>, !stg.tensor<[B, V], bf16>) -> !stg.tensor<[V, U], bf16>
+      stg.output %loss : !stg.tensor<[], fp32> weights %w : !stg.tensor<[V, U], bf16> gradients %dw : !stg.tensor<[V, U], bf16>
+    }
+
+Reverse-mode differentiation of the rolled program: a repeat gets a second one, in reverse, that slices what
+the first one saved. What is saved is what gradient rules read, no more. Gradients of weights carry the phase
+`wgrad`, so that they can be scheduled apart (Qi et al. 2024).
+
+On a program of one device a cotangent has its value's sharding. One that comes out partial is reduced,
+except over axes that nothing the value depends on is split over: there it stays partial on its way to the
+weights, where it is reduced with their gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from stagec.analysis.dependence import Dependence
+from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.dialects import dist, stg
+from stagec.dialects.types import StackType, TensorType, tensor_of
+from stagec.gradients import Gradients, NotDifferentiable, gradient_of
+from stagec.rewriting import inherit, programs, set_type
+from stagec.symbolic import Size
+
+NAME = "build-backward"
+
+
+@dataclass(frozen=True)
+class BuildBackward(ModulePass):
+    name = NAME
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for program in programs(op):
+            differentiate(program)
+
+
+def differentiate(program: stg.ProgramOp) -> None:
+    """Append the backward pass of the program's loss, its one output."""
+    block = program.body.block
+    output = block.last_op
+    assert isinstance(output, stg.OutputOp)
+    if len(output.values) != 1 or stg.tensor_type(output.values[0]).dims:
+        raise CompileError(
+            [
+                Diagnostic(
+                    "E0217",
+                    f"`{program.model.data}` has no loss to differentiate",
+                    span_of(output.location),
+                    help="end the model with `loss = ...`, a single number",
+                )
+            ]
+        )
+    weights = [op.weight for op in block.ops if isinstance(op, stg.WeightOp)]
+    level = Level(Dependence(program), block, output)
+    (loss,) = output.values
+    one = level.add(stg.ConstantOp("1", stg.tensor_type(loss).dtype), output, "bwd")
+    level.contribute(loss, one.results[0])
+    level.run([op for op in block.ops if op is not output and op is not one])
+    reached = [w for w in weights if w in level.terms]
+    gradients = []
+    for weight in reached:
+        level.current = weight.op
+        gradients.append(level.cotangent(weight))
+    finished = stg.OutputOp([loss], reached, gradients)
+    inherit(finished, output)
+    Rewriter.replace_op(output, finished)
+
+
+@dataclass
+class Level(Gradients):
+    """The backward pass of one block: of the program, or of the body of a repeat.
+
+    Ops go before `end`, in the block where the backward pass is built.
+    """
+
+    dependence: Dependence
+    forward: Block
+    end: Operation
+    outer: Level | None = None
+    repeat: stg.RepeatOp | None = None
+    """The forward repeat whose body this is."""
+    mirrored: Block | None = None
+    """The body of the backward repeat."""
+    terms: dict[SSAValue, list[SSAValue]] = field(default_factory=dict)
+    """The cotangent of each forward value so far, as terms of a sum."""
+    seen: dict[SSAValue, SSAValue] = field(default_factory=dict)
+    """Forward values of this body as the backward body sees them: as slices."""
+    slices: list[SSAValue] = field(default_factory=list)
+    """The stacks that the backward repeat slices, as forward values of the outer block."""
+    current: Operation | None = None
+
+    # What rules may do (see `Gradients`)
+
+    def wants(self, operand: SSAValue) -> bool:
+        return self.dependence.on_weights(operand)
+
+    def use(self, value: SSAValue) -> SSAValue:
+        if self.repeat is None:
+            return value
+        if value in self.seen:
+            return self.seen[value]
+        if is_inside(value, self.forward):
+            stack = self.save(value)
+            self.seen[value] = self.slice(stack)
+            return self.seen[value]
+        assert self.outer is not None
+        return self.outer.use(value)
+
+    def insert(self, op: Operation, operand: SSAValue) -> Operation:
+        phase = "bwd" if self.dependence.on_data(operand) else "wgrad"
+        assert self.current is not None
+        return self.add(op, self.current, phase)
+
+    def contribute(self, operand: SSAValue, cotangent: SSAValue) -> None:
+        source = behind_reshards(operand)
+        if not self.wants(source):
+            return
+        self.terms.setdefault(source, []).append(self.converted(cotangent, source, operand))
+
+    # The walk
+
+    def run(self, ops: Sequence[Operation]) -> None:
+        for op in reversed(ops):
+            if not any(r in self.terms for r in op.results):
+                continue
+            self.current = op
+            if isinstance(op, stg.RepeatOp):
+                RepeatGradient(self, op).build()
+            elif not isinstance(op, dist.ReshardOp | stg.WeightOp | stg.ConstantOp):
+                dys = [self.cotangent(r) if r in self.terms else None for r in op.results]
+                try:
+                    gradient_of(op, dys, self)
+                except NotDifferentiable as error:
+                    raise CompileError(
+                        [
+                            Diagnostic(
+                                "E0218",
+                                f"`{error}` has no gradient rule",
+                                span_of(op.location),
+                                help="register one with `stagec.gradients.gradient_of`",
+                            )
+                        ]
+                    ) from None
+
+    def add(self, op: Operation, origin: Operation, phase: str) -> Operation:
+        op.attributes["phase"] = StringAttr(phase)
+        inherit(op, origin, NAME)
+        block = self.end.parent_block()
+        assert block is not None
+        block.insert_op_before(op, self.end)
+        return op
+
+    def converted(self, cotangent: SSAValue, source: SSAValue, operand: SSAValue) -> SSAValue:
+        """A term in the sharding of its value; partial only where that may be carried on."""
+        value_type, term_type = stg.tensor_type(source), stg.tensor_type(cotangent)
+        spread = self.dependence.split_axes(source)
+        carried = sorted(a for a in term_type.partial if a not in spread)
+        target = TensorType.of(value_type.dims, term_type.dtype, carried)
+        if target == term_type:
+            return cotangent
+        phase = "bwd" if self.dependence.on_data(source) else "wgrad"
+        assert self.current is not None
+        return self.add(dist.ReshardOp(cotangent, target), self.current, phase).results[0]
+
+    def cotangent(self, value: SSAValue) -> SSAValue:
+        """The sum of a value's terms, where they are all known."""
+        terms = self.terms[value]
+        common = set(tensor_of(terms[0].type).partial)
+        for term in terms[1:]:
+            common &= set(tensor_of(term.type).partial)
+        total = self.reduced_to(terms[0], common)
+        for term in terms[1:]:
+            term = self.reduced_to(term, common)
+            total = self.add_terms(total, term, value)
+        self.terms[value] = [total]
+        return total
+
+    def add_terms(self, left: SSAValue, right: SSAValue, value: SSAValue) -> SSAValue:
+        assert self.current is not None
+        phase = "bwd" if self.dependence.on_data(value) else "wgrad"
+        return self.add(stg.AddOp(left, right), self.current, phase).results[0]
+
+    def reduced_to(self, term: SSAValue, partial: set[str]) -> SSAValue:
+        term_type = tensor_of(term.type)
+        if set(term_type.partial) == partial:
+            return term
+        assert self.current is not None
+        target = term_type.with_partial(sorted(partial))
+        return self.add(dist.ReshardOp(term, target), self.current, "bwd").results[0]
+
+    # Values of the forward pass
+
+    def save(self, value: SSAValue) -> SSAValue:
+        """Let the forward repeat stack a value of its body; a slice's stack exists already."""
+        repeat = self.repeat
+        assert repeat is not None
+        if isinstance(value, BlockArgument) and value.index >= len(repeat.carried):
+            return repeat.stacks[value.index - len(repeat.carried)]
+        yield_op = repeat.yield_op
+        for position, yielded in enumerate(yield_op.values):
+            if yielded is value and position >= len(repeat.carried):
+                return repeat.results[position]
+        return self.grow(value)
+
+    def grow(self, value: SSAValue) -> SSAValue:
+        """Yield one more value from the forward repeat."""
+        old = self.repeat
+        assert old is not None
+        stg.add_to_yield(old.yield_op, value)
+        assert isinstance(value.type, TensorType | StackType)
+        stack_type = StackType.of(old.count.data, value.type)
+        results = list(old.results)
+        grown = stg.with_results(old, [*old.result_types, stack_type])
+        moved = dict(zip(results, grown.results, strict=False))
+        self.slices = [moved.get(stack, stack) for stack in self.slices]
+        self.repeat = grown
+        assert self.outer is not None
+        self.outer.replaced(moved, grown.results[-1])
+        return grown.results[-1]
+
+    def replaced(self, moved: Mapping[SSAValue, SSAValue], saved: SSAValue) -> None:
+        """A repeat of this block gave way to one that also stacks `saved`."""
+        for before, after in moved.items():
+            if before in self.terms:
+                self.terms[after] = self.terms.pop(before)
+            if before in self.seen:
+                self.seen[after] = self.seen.pop(before)
+            self.dependence.moved(before, after)
+        self.slices = [moved.get(stack, stack) for stack in self.slices]
+        self.dependence.saved(saved)
+
+    def slice(self, stack: SSAValue) -> SSAValue:
+        """A slice of a stack, as an argument of the backward body."""
+        assert self.mirrored is not None and isinstance(stack.type, StackType)
+        self.slices.append(stack)
+        argument = self.mirrored.insert_arg(stack.type.element, len(self.mirrored.args))
+        return argument
+
+
+@dataclass
+class RepeatGradient:
+    """Builds the backward repeat of one forward repeat."""
+
+    level: Level
+    repeat: stg.RepeatOp
+
+    def build(self) -> None:
+        level, repeat = self.level, self.repeat
+        active = [
+            i for i, r in enumerate(repeat.carry_results) if level.wants(r) or r in level.terms
+        ]
+        body = Block()
+        inner_end = stg.YieldOp([])
+        body.add_op(inner_end)
+        inner = Level(
+            level.dependence, repeat.body.block, inner_end, level, repeat, body
+        )
+        inner.current = repeat
+        starts = [self.start(i) for i in active]
+        for position in active:
+            argument = repeat.carry_args[position]
+            carried_type = stg.tensor_type(argument).with_partial(())
+            cotangent = body.insert_arg(carried_type, len(body.args))
+            inner.contribute(repeat.yield_op.values[position], cotangent)
+        captured = Captured(inner, repeat)
+        starts += captured.carry(level, body)
+        forward_ops = [op for op in repeat.body.block.ops if not isinstance(op, stg.YieldOp)]
+        inner.run(forward_ops)
+        self.finish(inner, active, captured, starts)
+
+    def start(self, position: int) -> SSAValue:
+        """The cotangent of what a carried value is in the end."""
+        result = self.repeat.carry_results[position]
+        if result in self.level.terms:
+            return self.level.cotangent(result)
+        zeros = stg.ZerosOp(stg.tensor_type(result).with_partial(()))
+        return self.level.add(zeros, self.repeat, "bwd").results[0]
+
+    def finish(
+        self, inner: Level, active: Sequence[int], captured: Captured, starts: Sequence[SSAValue]
+    ) -> None:
+        level, repeat = self.level, inner.repeat
+        assert repeat is not None and inner.mirrored is not None
+        carried = [self.carried_on(inner, repeat.carry_args[i]) for i in active]
+        carried += captured.totals()
+        weights = [a for a in repeat.slice_args if a in inner.terms]
+        yielded = [inner.cotangent(a) for a in weights]
+        finished = stg.YieldOp([*carried, *yielded])
+        Rewriter.replace_op(inner.end, finished)
+        stacks = [level.use(stack) for stack in inner.slices]
+        count = repeat.count.data
+        backward = stg.RepeatOp(
+            count,
+            starts,
+            stacks,
+            Region(inner.mirrored),
+            [*(v.type for v in carried), *(stack_of(count, v) for v in yielded)],
+            reverse=repeat.reverse is None,
+        )
+        level.current = repeat
+        level.add(backward, repeat, "bwd")
+        for position, result in zip(active, backward.results, strict=False):
+            level.contribute(repeat.carried[position], result)
+        captured.contribute(level, backward.results[len(active) : len(starts)])
+        for argument, result in zip(weights, backward.results[len(starts) :], strict=True):
+            stack = repeat.stacks[argument.index - len(repeat.carried)]
+            level.terms.setdefault(stack, []).append(result)
+
+    def carried_on(self, inner: Level, argument: BlockArgument) -> SSAValue:
+        """The cotangent that one iteration hands to the one before it."""
+        if argument in inner.terms:
+            total = inner.cotangent(argument)
+            return inner.reduced_to(total, set())
+        zeros = stg.ZerosOp(stg.tensor_type(argument).with_partial(()))
+        return inner.add(zeros, self.repeat, "bwd").results[0]
+
+
+@dataclass
+class Captured:
+    """Values from outside that a repeat's body reads: their cotangents add up over iterations."""
+
+    inner: Level
+    repeat: stg.RepeatOp
+    values: list[SSAValue] = field(default_factory=list)
+    sums: list[SSAValue] = field(default_factory=list)
+    zeros: list[SSAValue] = field(default_factory=list)
+
+    def carry(self, level: Level, body: Block) -> list[SSAValue]:
+        """Carry a sum, zero at first, for each captured value that weights are behind."""
+        for value in captured_values(self.repeat):
+            source = behind_reshards(value)
+            if not level.wants(source) or source in self.values:
+                continue
+            sum_type = stg.tensor_type(source).with_partial(())
+            self.values.append(source)
+            self.sums.append(body.insert_arg(sum_type, len(body.args)))
+            self.zeros.append(level.add(stg.ZerosOp(sum_type), self.repeat, "bwd").results[0])
+        return list(self.zeros)
+
+    def totals(self) -> list[SSAValue]:
+        """The sums after one more iteration."""
+        made = []
+        for value, so_far, zeros in zip(self.values, self.sums, self.zeros, strict=True):
+            if value in self.inner.terms:
+                term = self.inner.cotangent(value)
+                # A sum may stay partial where its terms may: it is reduced once, at the end.
+                for start in (so_far, zeros):
+                    set_type(start, term.type)
+                made.append(self.inner.add_terms(so_far, term, value))
+            else:
+                made.append(so_far)
+        return made
+
+    def contribute(self, level: Level, totals: Sequence[SSAValue]) -> None:
+        for value, total in zip(self.values, totals, strict=True):
+            level.contribute(value, total)
+
+
+def captured_values(repeat: stg.RepeatOp) -> list[SSAValue]:
+    """Values of outer blocks that ops in a repeat's body read directly."""
+    found: list[SSAValue] = []
+    for op in repeat.body.walk():
+        for operand in op.operands:
+            if not is_inside(operand, repeat.body.block) and operand not in found:
+                found.append(operand)
+    return found
+
+
+def is_inside(value: SSAValue, block: Block) -> bool:
+    """Whether a value is defined in a block or in a region within it."""
+    owner = value.owner
+    inner = owner if isinstance(owner, Block) else owner.parent_block()
+    while inner is not None:
+        if inner is block:
+            return True
+        parent = inner.parent_op()
+        inner = parent.parent_block() if parent is not None else None
+    return False
+
+
+def behind_reshards(value: SSAValue) -> SSAValue:
+    """The value whose other placement this is: its cotangent is brought there directly."""
+    while isinstance(value, OpResult) and isinstance(value.op, dist.ReshardOp):
+        value = value.op.operand
+    return value
+
+
+def stack_of(count: Size, value: SSAValue) -> StackType:
+    assert isinstance(value.type, TensorType | StackType)
+    return StackType.of(count, value.type)

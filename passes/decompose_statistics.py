@@ -1,0 +1,172 @@
+"""Compute the statistics of an op over a split dim together: sums and maxima become collectives.
+
+Before `decompose-statistics`:
+
+    %l, %t = "test.op"() : () -> (!stg.tensor<[B, V/tp], bf16>, !stg.tensor<[B], i32>)
+    %loss, %lse = stg.cross_entropy %l, %t
+      : (!stg.tensor<[B, V/tp], bf16>, !stg.tensor<[B], i32>) -> (!stg.tensor<[], fp32>, !stg.tensor<[B], fp32>)
+    "test.op"(%loss) : (!stg.tensor<[], fp32>) -> ()
+
+After:
+
+    %l, %t = "test.op"() : () -> (!stg.tensor<[B, V/tp], bf16>, !stg.tensor<[B], i32>)
+    %m = stg.max_logit %l {made_by = "decompose-statistics"} : (!stg.tensor<[B, V/tp], bf16>) -> !stg.tensor<[B], fp32>
+    %gm = dist.all_reduce "max" %m over [tp] {made_by = "decompose-statistics"}
+      : !stg.tensor<[B], fp32> -> !stg.tensor<[B], fp32>
+    %p = stg.target_logit %l, %t, %gm {made_by = "decompose-statistics"}
+      : (!stg.tensor<[B, V/tp], bf16>, !stg.tensor<[B], i32>, !stg.tensor<[B], fp32>) -> !stg.tensor<[B], fp32, partial [tp]>
+    %gp = dist.reshard %p {made_by = "decompose-statistics"}
+      : !stg.tensor<[B], fp32, partial [tp]> -> !stg.tensor<[B], fp32>
+    %s = stg.sum_exp %l, %gm {made_by = "decompose-statistics"}
+      : (!stg.tensor<[B, V/tp], bf16>, !stg.tensor<[B], fp32>) -> !stg.tensor<[B], fp32, partial [tp]>
+    %gs = dist.reshard %s {made_by = "decompose-statistics"}
+      : !stg.tensor<[B], fp32, partial [tp]> -> !stg.tensor<[B], fp32>
+    %loss, %lse = stg.loss_of_statistics %gm, %gp, %gs {made_by = "decompose-statistics"}
+      : (!stg.tensor<[B], fp32>, !stg.tensor<[B], fp32>, !stg.tensor<[B], fp32>) -> (!stg.tensor<[], fp32>, !stg.tensor<[B], fp32>)
+    "test.op"(%loss) : (!stg.tensor<[], fp32>) -> ()
+
+Cross-entropy over a split vocabulary takes three all-reduces of one fp32 number per position: the maximum, the target's
+logit, the sum of exponentials (Megatron-LM, `vocab_parallel_cross_entropy`), and no gathered logits. Softmax takes two,
+an RMS norm one, a layer norm two; their gradients one, one and two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from stagec.dialects import dist, stg
+from stagec.rewriting import insert_before
+
+NAME = "decompose-statistics"
+
+
+@dataclass(frozen=True)
+class DecomposeStatistics(ModulePass):
+    name = NAME
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for candidate in list(op.walk()):
+            if isinstance(candidate, stg.TensorOp) and type(candidate) in DECOMPOSITIONS:
+                axes = split_statistics(candidate)
+                if axes:
+                    steps = Steps(candidate, axes)
+                    results = DECOMPOSITIONS[type(candidate)](candidate, steps)
+                    for old, new in zip(candidate.results, results, strict=True):
+                        old.replace_all_uses_with(new)
+                    Rewriter.erase_op(candidate)
+
+
+def split_statistics(op: stg.TensorOp) -> tuple[str, ...]:
+    """The axes that split the dims over which an op takes statistics."""
+    splits = stg.operand_splits(op)
+    statistics = op.indices().statistics
+    return tuple(a for index, axes in splits.items() if index in statistics for a in axes)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Inserts the steps that replace `op`."""
+
+    op: Operation
+    axes: tuple[str, ...]
+
+    def do(self, step: Operation) -> SSAValue:
+        insert_before(self.op, [step], NAME)
+        return step.results[0]
+
+    def total(self, partial: SSAValue) -> SSAValue:
+        """The sum over the axes of a partial value."""
+        return self.do(dist.ReshardOp(partial, stg.tensor_type(partial).with_partial(
+            [a for a in stg.tensor_type(partial).partial if a not in self.axes]
+        )))
+
+    def sum(self, x: SSAValue, over: tuple[str, ...]) -> SSAValue:
+        return self.total(self.do(stg.ReduceOp("sum", x, over)))
+
+    def mul(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        return self.do(stg.MulOp(a, b))
+
+    def sub(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        return self.do(stg.SubOp(a, b))
+
+
+def cross_entropy(op: stg.CrossEntropyOp, steps: Steps) -> list[SSAValue]:
+    largest = steps.do(stg.MaxLogitOp(op.logits))
+    largest = steps.do(dist.AllReduceOp(largest, steps.axes, "max"))
+    target = steps.total(steps.do(stg.TargetLogitOp(op.logits, op.targets, largest)))
+    sums = steps.total(steps.do(stg.SumExpOp(op.logits, largest)))
+    finish = stg.LossOfStatisticsOp(largest, target, sums)
+    steps.do(finish)
+    return list(finish.results)
+
+
+def softmax(op: stg.SoftmaxOp, steps: Steps) -> list[SSAValue]:
+    largest = steps.do(stg.ReduceOp("max", op.x, op.over.data))
+    largest = steps.do(dist.AllReduceOp(largest, steps.axes, "max"))
+    powers = steps.do(stg.UnaryOp("exp", steps.sub(op.x, largest)))
+    return [steps.do(stg.DivOp(powers, steps.sum(powers, op.over.data)))]
+
+
+def softmax_grad(op: stg.SoftmaxGradOp, steps: Steps) -> list[SSAValue]:
+    inner = steps.sum(steps.mul(op.dy, op.y), op.over.data)
+    return [steps.mul(steps.sub(op.dy, inner), op.y)]
+
+
+def rms_norm(op: stg.RmsNormOp, steps: Steps) -> list[SSAValue]:
+    squares = steps.do(stg.CastOp(steps.do(stg.UnaryOp("square", op.x)), "fp32"))
+    rstd = steps.do(stg.UnaryOp("rsqrt", steps.sum(squares, op.over.data)))
+    result = steps.mul(op.x, steps.do(stg.CastOp(rstd, stg.tensor_type(op.x).dtype)))
+    return [steps.mul(result, op.weight) if op.weight is not None else result, rstd]
+
+
+def rms_norm_grad(op: stg.RmsNormGradOp, steps: Steps) -> list[SSAValue]:
+    dtype = stg.tensor_type(op.x).dtype
+    rstd = steps.do(stg.CastOp(op.rstd, dtype))
+    scaled = steps.mul(op.dy, op.weight) if op.weight is not None else op.dy
+    normal = steps.mul(op.x, rstd)
+    inner = steps.sum(steps.mul(scaled, normal), op.over.data)
+    return [steps.mul(steps.sub(scaled, steps.mul(normal, inner)), rstd)]
+
+
+def layer_norm(op: stg.LayerNormOp, steps: Steps) -> list[SSAValue]:
+    dtype, over = stg.tensor_type(op.x).dtype, op.over.data
+    mean = steps.total(steps.do(stg.ReduceOp("mean", steps.do(stg.CastOp(op.x, "fp32")), over)))
+    centred = steps.sub(op.x, steps.do(stg.CastOp(mean, dtype)))
+    squares = steps.do(stg.CastOp(steps.do(stg.UnaryOp("square", centred)), "fp32"))
+    rstd = steps.do(stg.UnaryOp("rsqrt", steps.sum(squares, over)))
+    result = steps.mul(centred, steps.do(stg.CastOp(rstd, dtype)))
+    if op.weight is not None:
+        result = steps.mul(result, op.weight)
+    if op.bias is not None:
+        result = steps.do(stg.AddOp(result, op.bias))
+    return [result, mean, rstd]
+
+
+def layer_norm_grad(op: stg.LayerNormGradOp, steps: Steps) -> list[SSAValue]:
+    dtype, over = stg.tensor_type(op.x).dtype, op.over.data
+    rstd = steps.do(stg.CastOp(op.rstd, dtype))
+    scaled = steps.mul(op.dy, op.weight) if op.weight is not None else op.dy
+    centred = steps.sub(op.x, steps.do(stg.CastOp(op.mean, dtype)))
+    normal = steps.mul(centred, rstd)
+    first = steps.total(steps.do(stg.ReduceOp("mean", scaled, over)))
+    second = steps.total(steps.do(stg.ReduceOp("mean", steps.mul(scaled, normal), over)))
+    rest = steps.sub(steps.sub(scaled, first), steps.mul(normal, second))
+    return [steps.mul(rest, rstd)]
+
+
+DECOMPOSITIONS: dict[type[Operation], Callable[..., list[SSAValue]]] = {
+    stg.CrossEntropyOp: cross_entropy,
+    stg.SoftmaxOp: softmax,
+    stg.SoftmaxGradOp: softmax_grad,
+    stg.RmsNormOp: rms_norm,
+    stg.RmsNormGradOp: rms_norm_grad,
+    stg.LayerNormOp: layer_norm,
+    stg.LayerNormGradOp: layer_norm_grad,
+}

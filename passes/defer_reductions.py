@@ -1,0 +1,133 @@
+"""Add the partial terms of a sum first, and reduce once.
+
+Before `defer-reductions`:
+
+    %a, %b = "test.op"() : () -> (!stg.tensor<[B, D], bf16, partial [tp]>, !stg.tensor<[B, D], bf16, partial [tp]>)
+    %x = dist.reshard %a : !stg.tensor<[B, D], bf16, partial [tp]> -> !stg.tensor<[B/tp, D], bf16>
+    %y = dist.reshard %b : !stg.tensor<[B, D], bf16, partial [tp]> -> !stg.tensor<[B/tp, D], bf16>
+    %z = stg.add %x, %y : (!stg.tensor<[B/tp, D], bf16>, !stg.tensor<[B/tp, D], bf16>) -> !stg.tensor<[B/tp, D], bf16>
+    "test.op"(%z) : (!stg.tensor<[B/tp, D], bf16>) -> ()
+
+After:
+
+    %a, %b = "test.op"() : () -> (!stg.tensor<[B, D], bf16, partial [tp]>, !stg.tensor<[B, D], bf16, partial [tp]>)
+    %s = stg.add %a, %b {made_by = "defer-reductions"}
+      : (!stg.tensor<[B, D], bf16, partial [tp]>, !stg.tensor<[B, D], bf16, partial [tp]>) -> !stg.tensor<[B, D], bf16, partial [tp]>
+    %z = dist.reshard %s {made_by = "defer-reductions"} : !stg.tensor<[B, D], bf16, partial [tp]> -> !stg.tensor<[B/tp, D], bf16>
+    "test.op"(%z) : (!stg.tensor<[B/tp, D], bf16>) -> ()
+
+This is what Megatron-LM does with the input gradients of linears that share an input, and what
+`collectives { reduce = lazy }` asks for; plain DTensor modules reduce each term (`eager`: no such pass).
+Chains are flattened: in `x + a + b` the partial `a` and `b` are added before either is reduced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from stagec.dialects import dist, stg
+from stagec.rewriting import insert_before
+
+NAME = "defer-reductions"
+
+
+@dataclass(frozen=True)
+class DeferReductions(ModulePass):
+    name = NAME
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        roots = [add for add in op.walk() if isinstance(add, stg.AddOp) and is_root(add)]
+        for root in roots:
+            merge_terms(root)
+
+
+def is_root(add: stg.AddOp) -> bool:
+    """Whether no further term is added to this sum alone."""
+    uses = list(add.result.uses)
+    if len(uses) != 1:
+        return True
+    reader = uses[0].operation
+    return not (isinstance(reader, stg.AddOp) and reader.parent is add.parent)
+
+
+def terms_of(add: stg.AddOp) -> list[SSAValue]:
+    """The terms of a sum, through sums that only it reads."""
+    terms: list[SSAValue] = []
+    for operand in add.operands:
+        inner = operand.owner
+        if isinstance(inner, stg.AddOp) and inner.parent is add.parent and not is_root(inner):
+            terms += terms_of(inner)
+        else:
+            terms.append(operand)
+    return terms
+
+
+def reduction(term: SSAValue) -> dist.ReshardOp | None:
+    """The reshard that reduces a term for this sum only, if that is what it is."""
+    if not isinstance(term, OpResult) or not isinstance(term.op, dist.ReshardOp):
+        return None
+    reshard = term.op
+    reduces = set(reshard.source.partial) - set(reshard.target.partial)
+    return reshard if reduces and len(list(term.uses)) == 1 else None
+
+
+def merge_terms(root: stg.AddOp) -> None:
+    """Rewrite a sum so that terms reduced alike are reduced together."""
+    groups: dict[tuple[object, object], list[dist.ReshardOp]] = {}
+    rest: list[SSAValue] = []
+    for term in terms_of(root):
+        reshard = reduction(term)
+        if reshard is None:
+            rest.append(term)
+        else:
+            groups.setdefault((reshard.source, reshard.target), []).append(reshard)
+    if all(len(group) == 1 for group in groups.values()):
+        return
+    total: SSAValue | None = None
+    for value in [*rest, *(merged(root, group) for group in groups.values())]:
+        total = value if total is None else add(root, total, value)
+    assert total is not None
+    dead = sum_ops(root)
+    total.name_hint = total.name_hint or root.result.name_hint
+    root.result.replace_all_uses_with(total)
+    for op in dead:
+        Rewriter.erase_op(op)
+    for group in groups.values():
+        for reshard in group:
+            if not list(reshard.result.uses):
+                Rewriter.erase_op(reshard)
+
+
+def sum_ops(root: stg.AddOp) -> list[Operation]:
+    """The ops of a sum, the root first."""
+    ops: list[Operation] = [root]
+    for operand in root.operands:
+        inner = operand.owner
+        if isinstance(inner, stg.AddOp) and inner.parent is root.parent and not is_root(inner):
+            ops += sum_ops(inner)
+    return ops
+
+
+def merged(root: stg.AddOp, group: Sequence[dist.ReshardOp]) -> SSAValue:
+    """The terms of a group added up, then brought to their sharding at once."""
+    if len(group) == 1:
+        return group[0].result
+    total: SSAValue = group[0].operand
+    for reshard in group[1:]:
+        total = add(root, total, reshard.operand)
+    once = dist.ReshardOp(total, group[0].target)
+    insert_before(root, [once], NAME)
+    return once.result
+
+
+def add(root: stg.AddOp, left: SSAValue, right: SSAValue) -> SSAValue:
+    made = stg.AddOp(left, right)
+    insert_before(root, [made], NAME)
+    return made.result

@@ -1,0 +1,154 @@
+"""Turn each change of placement into the collectives that make it.
+
+Before `insert-collectives`:
+
+    %x, %p = "test.op"() : () -> (!stg.tensor<[B/dp, S/tp, D], bf16>, !stg.tensor<[B/dp, S, D], bf16, partial [tp]>)
+    %g = dist.reshard %x : !stg.tensor<[B/dp, S/tp, D], bf16> -> !stg.tensor<[B/dp, S, D], bf16>
+    %r = dist.reshard %p : !stg.tensor<[B/dp, S, D], bf16, partial [tp]> -> !stg.tensor<[B/dp, S/tp, D], bf16>
+
+After:
+
+    %x, %p = "test.op"() : () -> (!stg.tensor<[B/dp, S/tp, D], bf16>, !stg.tensor<[B/dp, S, D], bf16, partial [tp]>)
+    %g = dist.all_gather %x dim "S" over [tp] {made_by = "insert-collectives"}
+      : !stg.tensor<[B/dp, S/tp, D], bf16> -> !stg.tensor<[B/dp, S, D], bf16>
+    %r = dist.reduce_scatter %p dim "S" over [tp] {made_by = "insert-collectives"}
+      : !stg.tensor<[B/dp, S, D], bf16, partial [tp]> -> !stg.tensor<[B/dp, S/tp, D], bf16>
+
+An axis that is summed over and then splits a dim is reduce-scattered, one that is only summed over all-reduced
+(after the scatters, over all such axes at once); one that stops splitting a dim is gathered, or
+exchanged by an all-to-all if it splits another dim instead; one that starts to split costs a slice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.dialects import dist
+from stagec.dialects.types import TensorType
+from stagec.rewriting import insert_before
+
+NAME = "insert-collectives"
+
+
+@dataclass(frozen=True)
+class InsertCollectives(ModulePass):
+    name = NAME
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for reshard in list(op.walk()):
+            if isinstance(reshard, dist.ReshardOp):
+                lower(reshard)
+        verify_no_reshard(op)
+
+
+def lower(reshard: dist.ReshardOp) -> None:
+    """Replace a reshard by the steps that make it."""
+    value: SSAValue = reshard.operand
+    target = reshard.target
+    while not same(current := tensor(value), target):
+        step = next_step(value, current, target)
+        if step is None:
+            raise CompileError([cannot_reshard(reshard, current)])
+        insert_before(reshard, [step], NAME)
+        value = step.result
+    value.name_hint = value.name_hint or reshard.result.name_hint
+    reshard.result.replace_all_uses_with(value)
+    Rewriter.erase_op(reshard)
+
+
+def tensor(value: SSAValue) -> TensorType:
+    assert isinstance(value.type, TensorType)
+    return value.type
+
+
+def same(left: TensorType, right: TensorType) -> bool:
+    return left.dims == right.dims and set(left.partial) == set(right.partial)
+
+
+def next_step(value: SSAValue, current: TensorType, target: TensorType) -> dist.Movement | None:
+    """The cheapest step towards the target that is possible now."""
+    summed = [a for a in current.partial if a not in target.partial]
+    for name in current.names:
+        axes = leading(current, target, name, [a for a in target.split_axes if free(a, current)])
+        if axes:
+            return dist.SliceOp(value, name, axes)
+    for name in current.names:
+        axes = leading(current, target, name, summed)
+        if axes:
+            return dist.ReduceScatterOp(value, name, axes)
+    reduced = [a for a in summed if a not in target.split_axes]
+    if reduced:
+        return dist.AllReduceOp(value, in_mesh_order(reduced))
+    for source in current.names:
+        for name in current.names:
+            axes = leading(current, target, name, surplus(current, target, source))
+            if axes and current.dim(source).split[-len(axes) :] == axes:
+                return dist.AllToAllOp(value, source, name, axes)
+    for name in current.names:
+        axes = trailing_unwanted(current, target, name)
+        if axes:
+            return dist.AllGatherOp(value, name, axes)
+    return None
+
+
+def free(axis: str, current: TensorType) -> bool:
+    return axis not in current.split_axes and axis not in current.partial
+
+
+def leading(
+    current: TensorType, target: TensorType, name: str, allowed: list[str]
+) -> tuple[str, ...]:
+    """The next axes that should split a dim, as far as they are all `allowed`."""
+    have, want = current.dim(name).split, target.dim(name).split
+    if want[: len(have)] != have:
+        return ()
+    axes: list[str] = []
+    for axis in want[len(have) :]:
+        if axis not in allowed:
+            break
+        axes.append(axis)
+    return tuple(axes)
+
+
+def surplus(current: TensorType, target: TensorType, name: str) -> list[str]:
+    """Axes that split a dim now and not in the end."""
+    return [a for a in current.dim(name).split if a not in target.dim(name).split]
+
+
+def trailing_unwanted(current: TensorType, target: TensorType, name: str) -> tuple[str, ...]:
+    """The most minor axes of a dim that must go, all that follow the part that stays."""
+    have, want = current.dim(name).split, target.dim(name).split
+    common = 0
+    while common < min(len(have), len(want)) and have[common] == want[common]:
+        common += 1
+    tail = have[common:]
+    # Gathering a major axis alone would leave the elements in another order.
+    return () if any(a in want for a in tail) else tail
+
+
+def in_mesh_order(axes: list[str]) -> list[str]:
+    return sorted(axes)
+
+
+def cannot_reshard(reshard: dist.ReshardOp, current: TensorType) -> Diagnostic:
+    return Diagnostic(
+        "E0302",
+        f"a value split as [{', '.join(map(str, current.dims))}] cannot become "
+        f"[{', '.join(map(str, reshard.target.dims))}]: gathering the major axis of a dim alone "
+        "would permute it",
+        span_of(reshard.location),
+        help="write the axes of that dim in the other order in the plan's rules",
+    )
+
+
+def verify_no_reshard(module: ModuleOp) -> None:
+    """Check the promise: every change of placement is a collective or a slice."""
+    for op in module.walk():
+        assert not isinstance(op, dist.ReshardOp), op

@@ -1,0 +1,62 @@
+"""Update the weights from their gradients.
+
+Before `insert-optimizer{algorithm="adamw" states="fp32" master="fp32"}`:
+
+    stg.program "M" () {
+      %w = stg.weight "w" : !stg.tensor<[D], bf16>
+      %g = "test.op"() : () -> !stg.tensor<[D], fp32>
+      stg.output weights %w : !stg.tensor<[D], bf16> gradients %g : !stg.tensor<[D], fp32>
+    }
+
+After:
+
+    stg.program "M" () {
+      %w = stg.weight "w" : !stg.tensor<[D], bf16>
+      %g = "test.op"() : () -> !stg.tensor<[D], fp32>
+      stg.optimizer_step "adamw" states "fp32" master "fp32" (%w) from (%g) {made_by = "insert-optimizer", phase = "optim"}
+        : !stg.tensor<[D], bf16> from !stg.tensor<[D], fp32>
+      stg.output
+    }
+
+One fused step for all weights of a device. `master` is the dtype of the copy that is updated when weights are narrower
+than the optimizer's arithmetic; empty for none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from stagec.dialects import stg
+from stagec.rewriting import inherit, insert_before, programs
+
+NAME = "insert-optimizer"
+
+
+@dataclass(frozen=True)
+class InsertOptimizer(ModulePass):
+    name = NAME
+
+    algorithm: str
+    """`sgd`, `sgd_momentum`, `adam` or `adamw`."""
+    states: str = "fp32"
+    """Dtype of the moments."""
+    master: str = ""
+    """Dtype of the master weights, empty for none."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for program in programs(op):
+            output = program.body.block.last_op
+            assert isinstance(output, stg.OutputOp)
+            step = stg.OptimizerStepOp(
+                self.algorithm, self.states, self.master or None, output.weights, output.gradients
+            )
+            step.attributes["phase"] = StringAttr("optim")
+            insert_before(output, [step], NAME)
+            finished = stg.OutputOp(output.values)
+            inherit(finished, output)
+            Rewriter.replace_op(output, finished)

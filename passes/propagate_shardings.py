@@ -1,0 +1,173 @@
+"""Give every value its sharding and every op its placement, by the plan's rules.
+
+Before `propagate-shardings`:
+
+    dist.mesh <dp = 2, tp = 4>
+    dist.rule [B] over [dp]
+    dist.rule [F] over [tp]
+    dist.rule [S] over [tp]
+    stg.program "M" (%x : !stg.tensor<[B, S, D], bf16>) {
+      %w = stg.weight "up" : !stg.tensor<[D, F], bf16>
+      %n = stg.unary "silu" %x : (!stg.tensor<[B, S, D], bf16>) -> !stg.tensor<[B, S, D], bf16>
+      %y = stg.contract %n, %w over [D]
+        : (!stg.tensor<[B, S, D], bf16>, !stg.tensor<[D, F], bf16>) -> !stg.tensor<[B, S, F], bf16>
+      stg.output %y : !stg.tensor<[B, S, F], bf16>
+    }
+
+After:
+
+    dist.mesh <dp = 2, tp = 4>
+    dist.rule [B] over [dp]
+    dist.rule [F] over [tp]
+    dist.rule [S] over [tp]
+    stg.program "M" (%x : !stg.tensor<[B, S, D], bf16>) {
+      %w = stg.weight "up" : !stg.tensor<[D, F/tp], bf16>
+      %n = stg.unary "silu" %x {placement = #dist.placement<[B/dp, S/tp]>}
+        : (!stg.tensor<[B, S, D], bf16>) -> !stg.tensor<[B/dp, S/tp, D], bf16>
+      %y = stg.contract %n, %w over [D] {placement = #dist.placement<[B/dp, F/tp]>}
+        : (!stg.tensor<[B/dp, S/tp, D], bf16>, !stg.tensor<[D, F/tp], bf16>) -> !stg.tensor<[B/dp, S, F/tp], bf16>
+      stg.output %y : !stg.tensor<[B/dp, S, F/tp], bf16>
+    }
+
+Rules place values; an op has one placement of its own, over the indices of its iteration space, as in
+Shardy's op sharding rules. Weights are stored as their first reader needs them, inputs stay whole: they
+arrive as each reader needs them. `localize-shapes` then makes operands agree with their ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.passes import ModulePass
+
+from stagec.analysis.placement import (
+    Rule,
+    Splits,
+    is_input,
+    is_weight,
+    needed_type,
+    op_splits,
+    own_splits,
+    rules_of,
+)
+from stagec.analysis.sharding_errors import ShardingErrors
+from stagec.dialects import stg
+from stagec.dialects.types import StackType, TensorType, tensor_of
+from stagec.rewriting import programs, set_type
+
+
+@dataclass(frozen=True)
+class PropagateShardings(ModulePass):
+    name = "propagate-shardings"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        rules = rules_of(op)
+        errors = ShardingErrors(op)
+        for program in programs(op):
+            place_ops(program, rules, errors)
+            place_values(program, rules, errors)
+            place_weights(program)
+        errors.report()
+        verify_placed(op)
+
+
+def place_ops(program: stg.ProgramOp, rules: Sequence[Rule], errors: ShardingErrors) -> None:
+    """Decide each op's placement. Values still have their global types."""
+    for op in program.walk():
+        if isinstance(op, stg.TensorOp) and not isinstance(op, stg.PlaceOp):
+            splits = op_splits(op, rules)
+            errors.check_op(op, splits)
+            op.attributes[stg.PLACEMENT] = stg.PlacementAttr.of(splits)
+
+
+def place_values(program: stg.ProgramOp, rules: Sequence[Rule], errors: ShardingErrors) -> None:
+    """Give each value but weights and inputs the type of its own sharding."""
+
+    def place(value: SSAValue) -> None:
+        if isinstance(value.type, TensorType) and not is_input(value) and not is_weight(value):
+            splits = own_splits(value, rules)
+            errors.check_value(value, splits)
+            set_type(value, value.type.with_splits(splits))
+
+    for op in program.walk():
+        for region in op.regions:
+            for argument in region.block.args:
+                place(argument)
+        for result in op.results:
+            place(result)
+    for op in program.walk(reverse=True):
+        if isinstance(op, stg.RepeatOp):
+            retype_stacks(op)
+
+
+def retype_stacks(repeat: stg.RepeatOp) -> None:
+    """Stacks that come out of a repeat are stacks of what is yielded."""
+    yielded = repeat.yield_op.values[len(repeat.carried) :]
+    for value, result in zip(yielded, repeat.stack_results, strict=True):
+        assert isinstance(value.type, TensorType | StackType)
+        stack = StackType.of(repeat.count.data, value.type)
+        set_type(result, stack)
+
+
+def place_weights(program: stg.ProgramOp) -> None:
+    """Store each weight as its first reader needs it."""
+    for op in program.body.block.ops:
+        if isinstance(op, stg.WeightOp):
+            need = first_need(op.weight)
+            if need is not None:
+                retype(op.weight, need)
+
+
+def first_need(value: SSAValue) -> TensorType | None:
+    """The type in which the first op that reads a weight, a slice or override of it needs it."""
+    readers = [use for use in value.uses]
+    readers.sort(key=lambda use: position_in_block(use.operation))
+    for use in readers:
+        need = need_of_use(use.operation, use.index)
+        if need is not None:
+            return need
+    return None
+
+
+def position_in_block(op: Operation) -> int:
+    block = op.parent_block()
+    assert isinstance(block, Block)
+    return block.get_operation_index(op)
+
+
+def need_of_use(op: Operation, position: int) -> TensorType | None:
+    if isinstance(op, stg.PlaceOp):
+        return first_need(op.result)
+    if isinstance(op, stg.RepeatOp):
+        return first_need(op.body.block.args[position])
+    if isinstance(op, stg.TensorOp):
+        return needed_type(op, position, stg.placement_of(op))
+    return None
+
+
+def retype(value: SSAValue, need: TensorType) -> None:
+    """Give a weight, and what slices and overrides make of it, the sharding of `need`."""
+    old = value.type
+    assert isinstance(old, TensorType | StackType)
+    local = tensor_of(old).with_splits(need.splits)
+    new = old.with_tensor(local) if isinstance(old, StackType) else local
+    set_type(value, new)
+    for use in list(value.uses):
+        if isinstance(use.operation, stg.PlaceOp):
+            retype(use.operation.result, need)
+        elif isinstance(use.operation, stg.RepeatOp):
+            retype(use.operation.body.block.args[use.index], need)
+
+
+def verify_placed(module: ModuleOp) -> None:
+    """Check the promise: every op on tensors has a placement."""
+    for op in module.walk():
+        if isinstance(op, stg.TensorOp) and not isinstance(op, stg.PlaceOp):
+            assert stg.PLACEMENT in op.attributes, op
+
+
+__all__ = ["PropagateShardings", "Splits"]

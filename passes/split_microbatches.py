@@ -1,0 +1,150 @@
+"""Run a step as microbatches and add up their gradients.
+
+Before `split-microbatches{dim="B" size=2}`:
+
+    stg.dim "B" = "32"
+    dist.mesh <dp = 4>
+    stg.program "M" (%x : !stg.tensor<[B, D], bf16>) {
+      %w = stg.weight "w" : !stg.tensor<[D], bf16>
+      %l, %dw = "test.op"(%x, %w) : (!stg.tensor<[B, D], bf16>, !stg.tensor<[D], bf16>)
+        -> (!stg.tensor<[B/dp], fp32>, !stg.tensor<[D], bf16, partial [dp]>)
+      stg.output weights %w : !stg.tensor<[D], bf16> gradients %dw : !stg.tensor<[D], bf16, partial [dp]>
+    }
+
+After:
+
+    stg.dim "B" = "32"
+    dist.mesh <dp = 4>
+    stg.dim "mb" = "B/(2*dp)"
+    stg.program "M" (%x : !stg.tensor<[B/mb, D], bf16>) {
+      %w = stg.weight "w" : !stg.tensor<[D], bf16>
+      %g = stg.accumulate over "mb" -> (!stg.tensor<[D], fp32, partial [dp]>) {
+        %l, %dw = "test.op"(%x, %w) : (!stg.tensor<[B/mb, D], bf16>, !stg.tensor<[D], bf16>)
+          -> (!stg.tensor<[B/(mb*dp)], fp32>, !stg.tensor<[D], bf16, partial [dp]>)
+        stg.yield %dw : !stg.tensor<[D], bf16, partial [dp]>
+      }
+      stg.output weights %w : !stg.tensor<[D], bf16> gradients %g : !stg.tensor<[D], fp32, partial [dp]>
+    }
+
+`size` is sequences per microbatch on one data-parallel rank, 0 for all of them at once. Time is one more
+axis that splits the batch, so that every size stays a closed form in the number of microbatches. `gradients` is the
+dtype that they add up in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, Region, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from stagec import symbolic
+from stagec.analysis.sizes import size_values
+from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.dialects import stg
+from stagec.dialects.types import TIME_AXIS, StackType, TensorType, tensor_of
+from stagec.rewriting import inherit, programs, set_type
+
+NAME = "split-microbatches"
+
+
+@dataclass(frozen=True)
+class SplitMicrobatches(ModulePass):
+    name = NAME
+
+    dim: str
+    """The batch dim."""
+    size: int = 0
+    """Of one microbatch on one data-parallel rank, in units of the batch dim. 0: no splitting."""
+    gradients: str = "fp32"
+    """Dtype of the sums."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for program in programs(op):
+            define_axis(op, program, self.dim, self.size)
+            wrap(program, self.gradients)
+            split_batch(program, self.dim)
+
+
+def batch_axes(program: stg.ProgramOp, dim: str) -> tuple[str, ...]:
+    """The axes that split the batch: those of the first value that has it split."""
+    for op in program.walk():
+        for result in op.results:
+            if isinstance(result.type, TensorType) and dim in result.type.names:
+                return result.type.dim(dim).split
+    return ()
+
+
+def define_axis(module: ModuleOp, program: stg.ProgramOp, dim: str, size: int) -> None:
+    """Name the number of microbatches. One that is not whole is E0302."""
+    axes = batch_axes(program, dim)
+    local = symbolic.symbol(dim) / symbolic.product(map(symbolic.symbol, axes))
+    count = local / size if size else symbolic.ONE
+    values = size_values(module)
+    number = count.evaluate(values)
+    if number.denominator != 1 or number < 1:
+        on_rank = local.evaluate(values)
+        raise CompileError(
+            [
+                Diagnostic(
+                    "E0305",
+                    f"microbatches of {size} do not divide the {on_rank} of `{dim}` on each rank",
+                    span_of(program.location),
+                    notes=[f"`{dim} = {values[dim]}` over {' x '.join(axes) or 'one rank'}"],
+                    help="choose a microbatch that divides it, or another batch",
+                )
+            ]
+        )
+    op = stg.DimOp(TIME_AXIS, count)
+    inherit(op, program)
+    module.body.block.insert_op_before(op, program)
+
+
+def wrap(program: stg.ProgramOp, dtype: str) -> None:
+    """Move everything but weights and the output into the loop over microbatches."""
+    block = program.body.block
+    output = block.last_op
+    assert isinstance(output, stg.OutputOp)
+    inner = Block()
+    for op in list(block.ops):
+        if not isinstance(op, stg.WeightOp | stg.OutputOp):
+            op.detach()
+            inner.add_op(op)
+    inner.add_op(stg.YieldOp(output.gradients))
+    sums = [widened(gradient, dtype) for gradient in output.gradients]
+    loop = stg.AccumulateOp(TIME_AXIS, Region(inner), sums)
+    inherit(loop, output, NAME)
+    block.insert_op_before(loop, output)
+    finished = stg.OutputOp([], output.weights, loop.sums)
+    inherit(finished, output)
+    Rewriter.replace_op(output, finished)
+
+
+def widened(gradient: SSAValue, dtype: str) -> TensorType | StackType:
+    value_type = gradient.type
+    assert isinstance(value_type, TensorType | StackType)
+    tensor = tensor_of(value_type).with_dtype(dtype)
+    return value_type.with_tensor(tensor) if isinstance(value_type, StackType) else tensor
+
+
+def split_batch(program: stg.ProgramOp, dim: str) -> None:
+    """Sizes in the loop are those of one microbatch."""
+
+    def retype(value: SSAValue) -> None:
+        value_type = value.type
+        if not isinstance(value_type, TensorType | StackType):
+            return
+        tensor = tensor_of(value_type).split_in_time(dim, TIME_AXIS)
+        new = value_type.with_tensor(tensor) if isinstance(value_type, StackType) else tensor
+        if new != value_type:
+            set_type(value, new)
+
+    for op in program.walk():
+        for region in op.regions:
+            for argument in region.block.args:
+                retype(argument)
+        for result in op.results:
+            retype(result)

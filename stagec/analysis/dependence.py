@@ -1,0 +1,108 @@
+"""What each value of a forward pass depends on: weights, data, and the axes that those are split over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.ir import Block, Operation, SSAValue
+
+from stagec.dialects import stg
+from stagec.dialects.types import StackType, TensorType, tensor_of
+
+
+@dataclass(frozen=True)
+class Facts:
+    """`axes`: those that something behind the value is split or partial over."""
+
+    weights: bool = False
+    data: bool = False
+    axes: frozenset[str] = frozenset()
+
+    def __or__(self, other: Facts) -> Facts:
+        return Facts(
+            self.weights or other.weights, self.data or other.data, self.axes | other.axes
+        )
+
+
+class Dependence:
+    """Facts of every value in a program. Values carried by a repeat: a fixpoint over its body."""
+
+    def __init__(self, program: stg.ProgramOp) -> None:
+        self.facts: dict[SSAValue, Facts] = {}
+        for argument in program.body.block.args:
+            self.facts[argument] = Facts(data=True, axes=own_axes(argument))
+        self._visit_block(program.body.block)
+
+    def on_weights(self, value: SSAValue) -> bool:
+        """Whether the value is a floating-point number that weights go into."""
+        return self.facts[value].weights
+
+    def on_data(self, value: SSAValue) -> bool:
+        return self.facts[value].data
+
+    def split_axes(self, value: SSAValue) -> frozenset[str]:
+        """Axes over which each device knows only its share of what the value depends on.
+
+        Over the others every device computes the same from the same, so that a cotangent may stay partial.
+        """
+        return self.facts[value].axes
+
+    def moved(self, before: SSAValue, after: SSAValue) -> None:
+        """`after` takes the place of `before`."""
+        self.facts[after] = self.facts[before]
+
+    def saved(self, stack: SSAValue) -> None:
+        """A stack that the backward pass reads; nothing is differentiated through it."""
+        self.facts[stack] = Facts()
+
+    def _visit_block(self, block: Block) -> None:
+        for op in block.ops:
+            self._visit(op)
+
+    def _visit(self, op: Operation) -> None:
+        if isinstance(op, stg.WeightOp):
+            self.facts[op.weight] = Facts(weights=True, axes=own_axes(op.weight))
+        elif isinstance(op, stg.RepeatOp):
+            self._visit_repeat(op)
+        elif isinstance(op, stg.AccumulateOp):
+            self._visit_block(op.body.block)
+            for value, total in zip(op.yield_op.values, op.sums, strict=True):
+                self.facts[total] = self.facts[value]
+        else:
+            behind = Facts()
+            for operand in op.operands:
+                behind |= self.facts[operand]
+            for result in op.results:
+                facts = behind | Facts(axes=own_axes(result))
+                if isinstance(result.type, TensorType) and not is_float(result.type.dtype):
+                    facts = Facts(False, facts.data, facts.axes)
+                self.facts[result] = facts
+
+    def _visit_repeat(self, op: stg.RepeatOp) -> None:
+        carried = [self.facts[value] for value in op.carried]
+        for argument, stack in zip(op.slice_args, op.stacks, strict=True):
+            self.facts[argument] = self.facts[stack]
+        while True:
+            for argument, facts in zip(op.carry_args, carried, strict=True):
+                self.facts[argument] = facts
+            self._visit_block(op.body.block)
+            yielded = [self.facts[value] for value in op.yield_op.values]
+            grown = [a | b for a, b in zip(carried, yielded, strict=False)]
+            if grown == carried:
+                break
+            carried = grown
+        for result, facts in zip(op.results, yielded, strict=True):
+            self.facts[result] = facts
+        for result, facts in zip(op.carry_results, carried, strict=True):
+            self.facts[result] = facts
+
+
+def own_axes(value: SSAValue) -> frozenset[str]:
+    if not isinstance(value.type, TensorType | StackType):
+        return frozenset()
+    tensor = tensor_of(value.type)
+    return frozenset((*tensor.split_axes, *tensor.partial))
+
+
+def is_float(dtype: str) -> bool:
+    return dtype.startswith(("fp", "bf"))

@@ -1,0 +1,167 @@
+"""Which mesh axes split which dims: a plan's rules, applied to values and to ops.
+
+Rules are tried in order; within a rule its dims, then its axes, as written. An axis splits at most one
+dim of a value, and one index of an op. These are questions about IR; `propagate-shardings` acts on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, OpResult, SSAValue
+
+from stagec.dialects import dist, stg
+from stagec.dialects.types import StackType, tensor_of
+
+Splits = dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`shard DIMS over AXES`."""
+
+    dims: tuple[str, ...]
+    axes: tuple[str, ...]
+
+
+def rules_of(module: ModuleOp) -> list[Rule]:
+    return [
+        Rule(op.dims.data, op.axes.data) for op in module.body.ops if isinstance(op, dist.RuleOp)
+    ]
+
+
+def split_dims(names: Iterable[str], rules: Sequence[Rule]) -> Splits:
+    """How the rules split a value of these dims."""
+    names = list(names)
+    splits: dict[str, list[str]] = {}
+    used: set[str] = set()
+    for rule in rules:
+        for dim in rule.dims:
+            if dim not in names:
+                continue
+            for axis in rule.axes:
+                if axis not in used:
+                    used.add(axis)
+                    splits.setdefault(dim, []).append(axis)
+    return {dim: tuple(axes) for dim, axes in splits.items()}
+
+
+def own_splits(value: SSAValue, rules: Sequence[Rule]) -> Splits:
+    """How a value is spread between the ops: by the rules, or as a `stg.place` says."""
+    splits = split_dims(tensor_of(value.type).names, rules)
+    place = placing(value)
+    if place is not None:
+        kept = {d: a for d, a in splits.items() if d not in place.dims.data}
+        splits = {
+            d: tuple(x for x in axes if x not in place.axes.data) for d, axes in kept.items()
+        }
+        if place.dims.data and place.axes.data:
+            splits[place.dims.data[0]] = place.axes.data
+    return {d: a for d, a in splits.items() if a}
+
+
+def placing(value: SSAValue) -> stg.PlaceOp | None:
+    """The override that a value is the result of, also as a slice of an overridden stack."""
+    if isinstance(value, OpResult):
+        return value.op if isinstance(value.op, stg.PlaceOp) else None
+    stack = sliced_stack(value)
+    return placing(stack) if stack is not None else None
+
+
+def sliced_stack(value: SSAValue) -> SSAValue | None:
+    """The stack that a repeat's slice argument comes from."""
+    owner = value.owner
+    if isinstance(owner, Block) and isinstance(repeat := owner.parent_op(), stg.RepeatOp):
+        position = value.index - len(repeat.carried)  # pyright: ignore[reportAttributeAccessIssue]
+        return repeat.stacks[position] if position >= 0 else None
+    return None
+
+
+def source_of(value: SSAValue) -> SSAValue:
+    """The weight, input or result that a value is, behind slices and overrides."""
+    while True:
+        if isinstance(value, OpResult) and isinstance(value.op, stg.PlaceOp):
+            value = value.op.x
+        elif (stack := sliced_stack(value)) is not None:
+            value = stack
+        else:
+            return value
+
+
+def is_weight(value: SSAValue) -> bool:
+    source = source_of(value)
+    return isinstance(source, OpResult) and isinstance(source.op, stg.WeightOp)
+
+
+def is_input(value: SSAValue) -> bool:
+    """Whether a data loader brings it: it then arrives as each reader needs it."""
+    source = source_of(value)
+    owner = source.owner
+    return isinstance(owner, Block) and isinstance(owner.parent_op(), stg.ProgramOp)
+
+
+def op_splits(op: stg.TensorOp, rules: Sequence[Rule]) -> Splits:
+    """The placement of an op: axes for each index of its iteration space.
+
+    An axis may split an index only if some operand (not an input), weight or result is placed so. A value
+    that the plan overrides decides for its own dims.
+    """
+    indices = op.indices()
+    names: dict[str, list[str]] = {}
+    offers: dict[str, set[str]] = {}
+    fixed: Splits = {}
+    values = [*zip(op.operands, indices.operands, strict=True)]
+    visible = len(op.results) - op.NUM_STATISTICS
+    values += zip(op.results[:visible], indices.results[:visible], strict=True)
+    for value, value_indices in values:
+        splits = own_splits(value, rules)
+        place = placing(value)
+        for dim, index in zip(tensor_of(value.type).names, value_indices, strict=True):
+            if dim not in names.setdefault(index, []):
+                names[index].append(dim)
+            if place is not None and dim in place.dims.data:
+                fixed[index] = splits.get(dim, ())
+            elif not is_input(value):
+                offers.setdefault(index, set()).update(splits.get(dim, ()))
+    for index in fixed:
+        offers[index] = set()
+    return assign(names, offers, fixed, indices.blocked, rules)
+
+
+def assign(
+    names: Mapping[str, Sequence[str]],
+    offers: Mapping[str, set[str]],
+    fixed: Mapping[str, tuple[str, ...]],
+    blocked: frozenset[str],
+    rules: Sequence[Rule],
+) -> Splits:
+    """Give each offered axis to one index, in the rules' order."""
+    splits: dict[str, list[str]] = {}
+    used: set[str] = set()
+    for index, axes in fixed.items():
+        if index not in blocked:
+            splits[index] = [a for a in axes if a not in used]
+            used.update(axes)
+    for rule in rules:
+        for dim in rule.dims:
+            for index, dims in names.items():
+                if dim not in dims or index in blocked:
+                    continue
+                for axis in rule.axes:
+                    if axis not in used and axis in offers.get(index, ()):
+                        used.add(axis)
+                        splits.setdefault(index, []).append(axis)
+    return {index: tuple(axes) for index, axes in splits.items() if axes}
+
+
+def needed_type(op: stg.TensorOp, position: int, splits: Splits) -> stg.TensorType:
+    """The type that an op placed so needs an operand in. Never partial."""
+    operand = tensor_of(op.operands[position].type)
+    return stg.placed(operand.with_partial(()), op.indices().operands[position], splits)
+
+
+def element_types(value: SSAValue) -> StackType | stg.TensorType:
+    assert isinstance(value.type, StackType | stg.TensorType)
+    return value.type

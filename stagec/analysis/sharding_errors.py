@@ -1,0 +1,80 @@
+"""Shardings that cannot hold: an axis that does not divide, a sequence that attention needs whole."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation, SSAValue
+
+from stagec.analysis.placement import Splits
+from stagec.analysis.sizes import size_values
+from stagec.diagnostics import Diagnostic, Findings, span_of
+from stagec.dialects import dist, stg
+from stagec.dialects.types import Dim, TensorType, tensor_of
+
+
+class ShardingErrors:
+    """Collects what is wrong with the shardings of a module, to be reported at once."""
+
+    def __init__(self, module: ModuleOp) -> None:
+        self.sizes = size_values(module)
+        self.rules = [op for op in module.body.ops if isinstance(op, dist.RuleOp)]
+        self.findings = Findings()
+        self.seen: set[tuple[str, tuple[str, ...]]] = set()
+
+    def check_value(self, value: SSAValue, splits: Splits) -> None:
+        for dim in tensor_of(value.type).with_splits(splits).dims:
+            self.check_dim(dim, value.name_hint or "")
+
+    def check_op(self, op: stg.TensorOp, splits: Splits) -> None:
+        for operand, indices in zip(op.operands, op.indices().operands, strict=True):
+            placed: TensorType = stg.placed(tensor_of(operand.type), indices, splits)
+            for dim in placed.dims:
+                self.check_dim(dim, operand.name_hint or "")
+
+    def check_dim(self, dim: Dim, value: str) -> None:
+        """E0301: the axes that split a dim do not divide it."""
+        if not dim.split or (dim.name, dim.split) in self.seen:
+            return
+        self.seen.add((dim.name, dim.split))
+        size = self.sizes.get(dim.name)
+        ways = 1
+        for axis in dim.split:
+            ways *= self.sizes.get(axis, 1)
+        if size is None or size % ways == 0:
+            return
+        axes = ", ".join(f"`{a} = {self.sizes[a]}`" for a in dim.split)
+        rule = self.rule_of(dim)
+        self.findings.add(
+            Diagnostic(
+                "E0301",
+                f"{axes} does not divide `{dim.name} = {size}`"
+                if len(dim.split) == 1
+                else f"{axes} together do not divide `{dim.name} = {size}`",
+                span_of(rule.location) if rule is not None else None,
+                label=f"splits `{value}`" if value else "",
+                help=divisor_help(dim, size, ways, self.sizes),
+            )
+        )
+
+    def rule_of(self, dim: Dim) -> Operation | None:
+        for rule in self.rules:
+            if dim.name in rule.dims.data and set(dim.split) & set(rule.axes.data):
+                return rule
+        return None
+
+    def report(self) -> None:
+        self.findings.raise_errors({})
+
+
+def divisor_help(dim: Dim, size: int, ways: int, sizes: dict[str, int]) -> str:
+    """What to write instead: the nearest sizes that work, of the axis and of the dim."""
+    others = ways // sizes[dim.split[-1]]
+    fitting = [n for n in range(sizes[dim.split[-1]], 0, -1) if size % (n * others) == 0]
+    rounded = -(-size // ways) * ways
+    choices = [f"`{dim.name} = {rounded}`"]
+    if fitting and fitting[0] > 1:
+        choices.insert(0, f"`{dim.split[-1]} = {fitting[0]}`")
+    text = f"choose {' or '.join(choices)}"
+    if size < ways and len(dim.split) == 1:
+        text += f", or split `{dim.split[0]}` into two axes and use one of them here"
+    return text

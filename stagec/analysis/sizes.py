@@ -1,0 +1,62 @@
+"""The numbers behind a module's names: dims, mesh axes, microbatches."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from xdsl.dialects.builtin import ModuleOp
+
+from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.dialects import dist, stg
+from stagec.dialects.types import TIME_AXIS
+from stagec.symbolic import Size, SizeError
+
+def mesh_of(module: ModuleOp) -> dict[str, int]:
+    """Axis sizes, the slowest-varying axis first. No mesh is a single device."""
+    for op in module.body.ops:
+        if isinstance(op, dist.MeshOp):
+            return op.sizes
+    return {}
+
+
+def dim_sizes(module: ModuleOp) -> dict[str, Size]:
+    """The expression of each named size."""
+    return {
+        op.dim.data: op.size.data for op in module.body.ops if isinstance(op, stg.DimOp)
+    }
+
+
+def size_values(module: ModuleOp) -> dict[str, int]:
+    """Every name's number. A size that is not a whole number is E0208."""
+    values: dict[str, int] = dict(mesh_of(module))
+    values.setdefault(TIME_AXIS, 1)
+    pending = {
+        op.dim.data: op for op in module.body.ops if isinstance(op, stg.DimOp)
+    }
+    while pending:
+        ready = [n for n, op in pending.items() if op.size.data.names <= values.keys()]
+        if not ready:
+            name, op = next(iter(pending.items()))
+            missing = sorted(op.size.data.names - values.keys())
+            raise CompileError(
+                [
+                    Diagnostic(
+                        "E0208",
+                        f"the size of `{name}` needs `{missing[0]}`, which has none",
+                        span_of(op.location),
+                    )
+                ]
+            )
+        for name in ready:
+            op = pending.pop(name)
+            try:
+                values[name] = op.size.data.integer(values)
+            except SizeError as error:
+                raise CompileError(
+                    [Diagnostic("E0208", f"`{name}`: {error}", span_of(op.location))]
+                ) from None
+    return values
+
+
+def evaluate(size: Size, values: dict[str, int]) -> Fraction:
+    return size.evaluate(values)

@@ -1,0 +1,90 @@
+"""Changing IR without losing where it came from.
+
+xDSL gives an op made by a pattern the location `unknown`. `rewrite` gives it the location, scope and
+phase of the op that the pattern matched, so that each trace node can name its source line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import LocationAttr, ModuleOp, StringAttr, UnknownLoc
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
+
+from stagec.dialects import stg
+
+INHERITED = ("scope", "phase")
+"""Attributes that a new op takes over from the op that it replaces or serves."""
+
+
+def inherit(new: Operation, origin: Operation | Origin, pass_name: str = "") -> None:
+    """Give `new` the location, scope and phase of `origin`, where it has none of its own."""
+    if isinstance(new.location, UnknownLoc):
+        new.location = origin.location
+    for key in INHERITED:
+        if key in origin.attributes and key not in new.attributes:
+            new.attributes[key] = origin.attributes[key]
+    if pass_name and "made_by" not in new.attributes:
+        new.attributes["made_by"] = StringAttr(pass_name)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What is inherited, of an op that may be gone by then."""
+
+    location: LocationAttr
+    attributes: Mapping[str, Attribute]
+
+
+def rewrite(module: ModuleOp, pattern: RewritePattern, pass_name: str = "") -> None:
+    """Apply a pattern everywhere, until nothing changes."""
+    PatternRewriteWalker(_Inheriting(pattern, pass_name)).rewrite_module(module)
+
+
+@dataclass
+class _Inheriting(RewritePattern):
+    pattern: RewritePattern
+    pass_name: str
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        origin = Origin(op.location, dict(op.attributes))
+        rewriter.operation_insertion_handler.insert(
+            0, lambda new: inherit(new, origin, self.pass_name)
+        )
+        self.pattern.match_and_rewrite(op, rewriter)
+        rewriter.operation_insertion_handler.pop(0)
+
+
+def insert_before(op: Operation, new: Sequence[Operation], pass_name: str) -> None:
+    """Insert ops that serve `op`."""
+    block = op.parent_block()
+    assert block is not None
+    for made in new:
+        inherit(made, op, pass_name)
+    block.insert_ops_before(list(new), op)
+
+
+def insert_after(op: Operation, new: Sequence[Operation], pass_name: str) -> None:
+    """Insert ops that use what `op` makes."""
+    block = op.parent_block()
+    assert block is not None
+    for made in new:
+        inherit(made, op, pass_name)
+    block.insert_ops_after(list(new), op)
+
+
+def programs(module: ModuleOp) -> list[stg.ProgramOp]:
+    """The programs of a module."""
+    return [op for op in module.body.ops if isinstance(op, stg.ProgramOp)]
+
+
+def body_of(op: stg.ProgramOp | stg.RepeatOp | stg.AccumulateOp) -> Block:
+    return op.body.block
+
+
+def set_type(value: SSAValue, value_type: Attribute) -> None:
+    """Change a value's type. Unlike xDSL's `replace_value_with_new_type` the value stays the same one,
+    so that tables keyed by values stay right."""
+    value._type = value_type
