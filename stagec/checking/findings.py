@@ -4,7 +4,7 @@ The same fault on thousands of ranks is one finding. Findings are told apart by 
 which never quote the trace; what differs from place to place is in the details.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from stagec.checking.codes import CODES
@@ -25,7 +25,7 @@ class Place:
 
 
 @dataclass(slots=True)
-class _Places:
+class SharedPlace:
     """The ranks that share a node and a detail."""
 
     first: Place
@@ -39,7 +39,7 @@ class Finding:
     code: str
     message: str
     help: str
-    places: list[_Places] = field(default_factory=list)
+    places: list[SharedPlace] = field(default_factory=list)
     ranks: set[int] = field(default_factory=set)
     count: int = 0
     """Nodes (or files, or groups) that have it, on all ranks together."""
@@ -56,30 +56,50 @@ class Findings:
 
     def __init__(self) -> None:
         self._by_key: dict[tuple[str, str], Finding] = {}
-        self._by_place: dict[tuple[str, str, int | None, str, str], _Places] = {}
+        self._by_place: dict[tuple[str, str, int | None, str, str], SharedPlace] = {}
 
-    def add(self, code: str, message: str, place: Place, count: int = 1, help: str = "") -> None:
-        """Add a finding that `count` nodes have, of which `place` is one."""
+    def add(
+        self,
+        code: str,
+        message: str,
+        place: Place,
+        ranks: Sequence[int] = (),
+        count: int = 1,
+    ) -> None:
+        """Add a finding that `count` nodes have on each of `ranks` (or on that of `place` alone).
+
+        `place` is one of them. The same place on another rank is added to the first.
+        """
+        if not ranks and place.rank is not None:
+            ranks = (place.rank,)
         finding = self._by_key.get((code, message))
         if finding is None:
-            finding = Finding(code, message, help or CODES[code].help)
-            self._by_key[code, message] = finding
-        finding.count += count
-        if place.rank is not None:
-            finding.ranks.add(place.rank)
+            finding = self._by_key[code, message] = Finding(code, message, CODES[code].help)
+        total = count * max(1, len(ranks))
+        finding.count += total
+        finding.ranks.update(ranks)
         key = (code, message, place.node, place.name, place.detail)
         shared = self._by_place.get(key) if place.node is not None or place.detail else None
-        if shared is not None:
-            if place.rank is not None:
-                shared.ranks.append(place.rank)
-            finding.unshown += count - 1
-        elif len(finding.places) < MAX_PLACES:
-            shared = _Places(place, [] if place.rank is None else [place.rank])
+        if shared is None and len(finding.places) < MAX_PLACES:
+            shared = self._by_place[key] = SharedPlace(place, [])
             finding.places.append(shared)
-            self._by_place[key] = shared
-            finding.unshown += count - 1
+        if shared is None:
+            finding.unshown += total
         else:
-            finding.unshown += count
+            shared.ranks.extend(ranks)
+            finding.unshown += total - max(1, len(ranks))
+
+    def add_unshown(self, code: str, message: str, rank: int, count: int) -> None:
+        """Count more nodes of a finding that was added before."""
+        finding = self._by_key[code, message]
+        finding.count += count
+        finding.unshown += count
+        finding.ranks.add(rank)
+
+    def is_full(self, code: str, message: str) -> bool:
+        """Whether no further place of this finding will be shown."""
+        finding = self._by_key.get((code, message))
+        return finding is not None and len(finding.places) >= MAX_PLACES
 
     def has(self, codes: Iterable[str]) -> bool:
         wanted = set(codes)

@@ -1,0 +1,154 @@
+"""Rules for collectives: they name groups that exist, and their members agree on all of them."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stagec.checking.comm_groups import check_group_ids
+from stagec.checking.program import KIND_COLL, WORLD
+from stagec.checking.schema import COLLECTIVES
+from stagec.checking.trace_set import CheckedSet
+
+MAX_COMPARED = 64
+"""Pairs of differing sequences that are compared in full; more are only counted."""
+
+
+def check_group_use(checked: CheckedSet) -> None:
+    """Every collective names a group that its rank can use."""
+    hits: dict[tuple[str, str, bytes, int], list[int]] = {}
+    members = {name: set(checked.members(name)) for name in checked.used_groups}
+    named = any(name != WORLD for name in checked.used_groups)
+    for rank in checked.ranks:
+        summary = checked.summaries[rank]
+        for slot, name in enumerate(summary.groups):
+            fault = _fault(checked, rank, name, members[name], named)
+            if fault is not None:
+                hits.setdefault((*fault, summary.program, slot), []).append(rank)
+    for (code, message, _, slot), ranks in sorted(hits.items(), key=lambda hit: hit[1][0]):
+        rank = ranks[0]
+        program = checked.reader.analysis(rank).program
+        at = None if program is None else program.collectives_of(slot)
+        name = checked.summaries[rank].groups[slot][:80]
+        checked.findings.add(
+            code,
+            message,
+            checked.reader.place(
+                rank,
+                int(at[0]) if at is not None and at.size else None,
+                f"it is group `{name}`" if name else "it names no group",
+            ),
+            ranks=ranks,
+            count=1 if at is None else max(1, at.size),
+        )
+    if checked.astra_sim:
+        check_group_ids(checked.groups, checked.used_groups, checked.findings)
+
+
+def _fault(
+    checked: CheckedSet, rank: int, name: str, members: set[int], named: bool
+) -> tuple[str, str] | None:
+    if name == WORLD:
+        if named and checked.astra_sim:
+            return "E0646", "a collective names no group, and others do"
+        return None
+    if checked.astra_sim and not (name.isascii() and name.isdigit()):
+        return "E0641", "`pg_name` is no positive integer"
+    if not checked.groups.usable:
+        return None
+    if name not in checked.groups.members:
+        return "E0642", "a collective names a group that is not in the file of groups"
+    if rank not in members:
+        return "E0643", "a rank issues a collective of a group it is not in"
+    if len(members) == 1:
+        return "E0644", "a collective runs on a group of one rank"
+    return None
+
+
+@dataclass
+class _Disagreement:
+    """Ranks whose collectives of a group differ, in one way, from those of `reference`."""
+
+    group: str
+    reference: int
+    ranks: list[int] = field(default_factory=list)
+
+
+def check_collectives(checked: CheckedSet) -> None:
+    """The members of each group issue the same collectives in the same order."""
+    found: dict[tuple[bytes, bytes], _Disagreement] = {}
+    for group in sorted(checked.used_groups):
+        sequence: dict[int, bytes] = {}
+        for rank in checked.members(group):
+            summary = checked.summaries.get(rank)
+            if summary is not None and summary.program:
+                has = group in summary.groups
+                sequence[rank] = summary.sequences[summary.groups.index(group)] if has else b""
+        counts = Counter(sequence.values())
+        if len(counts) < 2:
+            continue
+        usual = max(counts, key=lambda digest: (counts[digest], bool(digest)))
+        reference = next(rank for rank, digest in sequence.items() if digest == usual)
+        for rank, digest in sequence.items():
+            if digest != usual:
+                entry = found.setdefault((usual, digest), _Disagreement(group, reference))
+                entry.ranks.append(rank)
+    for number, disagreement in enumerate(found.values()):
+        if number < MAX_COMPARED:
+            _report(checked, disagreement)
+
+
+def _report(checked: CheckedSet, disagreement: _Disagreement) -> None:
+    group, reference, rank = disagreement.group, disagreement.reference, disagreement.ranks[0]
+    expected, actual = (_sequence(checked, r, group) for r in (reference, rank))
+    same = min(len(expected), len(actual))
+    step = next((k for k in range(same) if expected[k][1:] != actual[k][1:]), same)
+    where = f"collective {step + 1} of group `{group}`" if group else f"collective {step + 1}"
+    there = _describe(checked, reference, expected, step)
+    here = _describe(checked, rank, actual, step)
+    if sorted(e[1:] for e in expected) == sorted(a[1:] for a in actual):
+        code, message = "E0649", "members of a group issue collectives in different orders"
+    elif len(expected) != len(actual):
+        code, message = "E0648", "members of a group issue different numbers of collectives"
+        where = f"{len(actual)} here and {len(expected)} on rank {reference}; {where}"
+    elif expected[step][1] != actual[step][1]:
+        code, message = "E0650", "members of a group issue different kinds of collectives"
+    else:
+        code, message = "E0651", "members of a group disagree on the size of a collective"
+    place = checked.reader.place(
+        rank,
+        actual[step][0] if step < len(actual) else None,
+        f"{where} is {here}; on rank {reference} it is {there}",
+    )
+    checked.findings.add(code, message, place, ranks=disagreement.ranks)
+
+
+def _sequence(checked: CheckedSet, rank: int, group: str) -> list[tuple[int, int, int]]:
+    """Position, kind and bytes of each collective of a rank on a group."""
+    analysis = checked.reader.analysis(rank)
+    program, slots = analysis.program, analysis.slots
+    if program is None or slots is None or group not in slots.groups:
+        return []
+    at = program.collectives_of(slots.groups.index(group))
+    return list(
+        zip(at.tolist(), program.comm_type[at].tolist(), program.size[at].tolist(), strict=True)
+    )
+
+
+def _describe(
+    checked: CheckedSet, rank: int, sequence: list[tuple[int, int, int]], step: int
+) -> str:
+    if step >= len(sequence):
+        return "none"
+    position, kind, size = sequence[step]
+    name = COLLECTIVES[kind] if kind < len(COLLECTIVES) else f"kind {kind}"
+    return f"{name} of {size} bytes (node {checked.reader.place(rank, position, '').node})"
+
+
+def num_collectives(checked: CheckedSet) -> int:
+    """Collectives of all ranks together."""
+    per_program = {
+        digest: int(np.count_nonzero(program.kind == KIND_COLL))
+        for digest, program in checked.scan.programs.items()
+    }
+    return sum(per_program.get(summary.program, 0) for summary in checked.summaries.values())
