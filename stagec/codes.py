@@ -28,6 +28,8 @@ CODES: dict[str, str] = {
     "E0214": "a renaming that cannot be",
     "E0215": "not one model in a file",
     "E0216": "a program that is too large",
+    "E0217": "a model without a loss to differentiate",
+    "E0218": "an op without a gradient",
     "W0201": "a weight that is not used",
     "W0202": "a value that is not used",
     "E0301": "an axis that does not divide a dim",

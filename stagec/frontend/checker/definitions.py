@@ -1,4 +1,4 @@
-"""What the files define, by name. A name is defined once."""
+"""What the files define, by name. A name is defined once, whatever it names; plans are apart."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from dataclasses import dataclass, field
 from stagec.diagnostics import Diagnostic, Findings
 from stagec.dialects.stg import BUILTINS
 from stagec.frontend import syntax
-from stagec.frontend.checker.numbers import SIZE_FUNCTIONS
 from stagec.frontend.files import Source
+from stagec.frontend.numbers import SIZE_FUNCTIONS
 
 
 @dataclass
 class Definitions:
-    """The items of a file and of all that it imports."""
+    """The items of a file and of all that it imports, but for the models of imported files."""
 
-    file: str
     dims: dict[str, syntax.Dim] = field(default_factory=dict)
     modules: dict[str, syntax.Module] = field(default_factory=dict)
     ops: dict[str, syntax.Op] = field(default_factory=dict)
     plans: dict[str, syntax.Plan] = field(default_factory=dict)
     """The plans of the file itself come first."""
     requires: list[syntax.Require] = field(default_factory=list)
-    model: syntax.Model | None = None
+    models: list[syntax.Model] = field(default_factory=list)
 
     @property
     def callables(self) -> list[str]:
@@ -31,29 +30,68 @@ class Definitions:
 
 
 def collect(source: Source, findings: Findings) -> Definitions:
-    """Gather the definitions; duplicates and a missing model are findings."""
-    definitions = Definitions(source.file)
+    """Gather the definitions; duplicates, and another number of models than one, are findings."""
+    definitions = Definitions()
     names: dict[str, syntax.Name] = {}
-    ordered = [source.file, *(f for f in source.files if f != source.file)]
-    for file in ordered:
+    plan_names: dict[str, syntax.Name] = {}
+    for file in [source.file, *(f for f in source.files if f != source.file)]:
         for item in source.files[file].items:
+            if isinstance(item, syntax.ImportFile):
+                continue
             if isinstance(item, syntax.Require):
                 definitions.requires.append(item)
-            elif isinstance(item, syntax.Plan):
-                _define(item, definitions.plans, {n: p.name for n, p in definitions.plans.items()})
-                _once(item.name, {}, findings)
             elif isinstance(item, syntax.Model):
                 if file == source.file:
-                    _model(item, definitions, names, findings)
-            elif not isinstance(item, syntax.ImportFile) and _once(item.name, names, findings):
-                if isinstance(item, syntax.Dim):
-                    definitions.dims[item.name.text] = item
-                elif isinstance(item, syntax.Module):
-                    definitions.modules[item.name.text] = item
-                else:
-                    definitions.ops[item.name.text] = item
-    if definitions.model is None:
-        help_ = "add `model Name(inputs) { ... }`"
-        message = f"`{source.file}` has no model"
-        findings.add(Diagnostic("E0215", message, help=help_, origin=source.file))
+                    definitions.models.append(item)
+                    _is_new(item.name, names, findings)
+            elif isinstance(item, syntax.Plan):
+                if _is_new(item.name, plan_names, findings, "plan "):
+                    definitions.plans[item.name.text] = item
+            elif _is_new(item.name, names, findings):
+                _add(item, definitions)
+    _check_models(source, definitions, findings)
     return definitions
+
+
+def _add(item: syntax.Dim | syntax.Module | syntax.Op, definitions: Definitions) -> None:
+    if isinstance(item, syntax.Dim):
+        definitions.dims[item.name.text] = item
+    elif isinstance(item, syntax.Module):
+        definitions.modules[item.name.text] = item
+    else:
+        definitions.ops[item.name.text] = item
+
+
+def _is_new(
+    name: syntax.Name, names: dict[str, syntax.Name], findings: Findings, kind: str = ""
+) -> bool:
+    first = names.setdefault(name.text, name)
+    if first is not name:
+        message = f"{kind}`{name}` is defined twice"
+        secondary = [(first.span, "first here")]
+        findings.add(Diagnostic("E0202", message, name.span, secondary=secondary))
+        return False
+    if not kind and (name.text in BUILTINS or name.text in SIZE_FUNCTIONS):
+        message = f"`{name}` is built in"
+        help_ = "choose another name"
+        findings.add(Diagnostic("E0202", message, name.span, help=help_))
+        return False
+    return True
+
+
+def _check_models(source: Source, definitions: Definitions, findings: Findings) -> None:
+    if not definitions.models:
+        message = f"`{source.file}` has no model"
+        help_ = "add `model Name(inputs) { ... }`; those of imported files do not count"
+        findings.add(Diagnostic("E0215", message, origin=source.file, help=help_))
+    for model in definitions.models[1:]:
+        first = definitions.models[0].name.span
+        findings.add(
+            Diagnostic(
+                "E0215",
+                "a file has one model",
+                model.name.span,
+                secondary=[(first, "first here")],
+                help="move it to a file of its own, and share modules with `import`",
+            )
+        )

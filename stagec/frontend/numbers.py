@@ -201,12 +201,18 @@ def literal(expr: syntax.Number) -> Fraction:
     return Fraction(expr.text)
 
 
-def byte_count(expr: syntax.ByteSize) -> Fraction:
-    """Bytes: `80GiB` is 80 * 2**30."""
+def byte_count(expr: syntax.ByteSize, findings: Findings) -> int | None:
+    """Bytes: `80GiB` is 80 * 2**30. None after a finding."""
     match = re.fullmatch(r"([\d.]+)([KMGT]?i?)B", expr.text)
     assert match, expr.text
-    number = syntax.Number(match[1], span=expr.span)
-    return literal(number) * _UNITS[match[2]]
+    found = quantity(syntax.Number(match[1], span=expr.span), {}, findings)
+    if found is None:
+        return None
+    count = found.value * _UNITS[match[2]]
+    if count.denominator == 1:
+        return count.numerator
+    findings.add(Diagnostic("E0105", f"`{expr.text}` is no whole number of bytes", expr.span))
+    return None
 
 
 def _number(expr: syntax.Value, sizes: Sizes) -> Quantity:

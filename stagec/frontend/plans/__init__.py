@@ -1,0 +1,1 @@
+"""Plans: from the clauses of the text, through those that they extend, to a resolved `Plan`."""

@@ -1,0 +1,264 @@
+"""A plan as passes read it: every clause resolved to plain values, each with its place in the text.
+
+The settings of a clause are the fields of its class: `kind` in a field's metadata says what a user
+may write there (see `settings.py`), the default is what holds if nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from stagec.diagnostics import Span
+from stagec.dialects.stg import NUM_STATES
+from stagec.dialects.types import FLOATS
+from stagec.schedules.catalogue import names as schedule_names
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What may be written for a setting."""
+
+    name: str
+    """`whole`, `number`, `bytes`, `bool`, `choice`, `schedule`, or `wholes` for a list."""
+    choices: tuple[str, ...] = ()
+    least: int = 0
+
+
+def setting(kind: str, default: Any, *choices: str, least: int = 0) -> Any:
+    """A field that a user sets."""
+    return field(default=default, metadata={"kind": Kind(kind, choices, least)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clause:
+    """A clause, or what holds without it: then it has no span."""
+
+    span: Span | None = None
+    given: Mapping[str, Span] = field(default_factory=dict, compare=False)
+    """Which settings were written, and where."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One direction of the mesh."""
+
+    name: str
+    size: int
+    span: Span | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`shard H, K over tp`: `axes` are axes of the mesh, products taken apart."""
+
+    dims: tuple[str, ...]
+    axes: tuple[str, ...]
+    span: Span
+    dim_spans: Mapping[str, Span] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True)
+class Override:
+    """`shard Block.h[S] over cp`, for readers of that value. No axes: it is whole everywhere.
+
+    `dims` is None for all of the value's dims.
+    """
+
+    path: tuple[str, ...]
+    dims: tuple[str, ...] | None
+    axes: tuple[str, ...]
+    span: Span
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline(Clause):
+    """`pipeline L over pp { ... }`: the repeats that are cut into stages, and how they are run."""
+
+    counts: tuple[str, ...]
+    axis: str
+    schedule: str = setting("schedule", "1f1b", *schedule_names())
+    virtual_stages: int = setting("whole", 1, least=1)
+    microbatch: int = setting("whole", 1, least=1)
+    first: int = setting("whole", 0, least=-(2**31))
+    last: int = setting("whole", 0, least=-(2**31))
+    layers: tuple[int, ...] | None = setting("wholes", None)
+    scatter_gather: bool = setting("bool", False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Zero(Clause):
+    """`zero 3 over dp { ... }`: what is split over the axes, besides the computation."""
+
+    level: int
+    axes: tuple[str, ...]
+    reshard: bool = setting("bool", True)
+    prefetch: int = setting("whole", 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recompute(Clause):
+    """`recompute attention in Block`: ops and values that the backward pass computes again."""
+
+    what: tuple[str, ...] = ("none",)
+    modules: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision(Clause):
+    """dtypes. `master` is that of the copy of the weights which the optimizer updates, if any."""
+
+    weights: str = setting("choice", "fp32", *FLOATS)
+    activations: str = setting("choice", "fp32", *FLOATS)
+    gradients: str = setting("choice", "fp32", *FLOATS)
+    optimizer: str = setting("choice", "fp32", *FLOATS)
+    master: str | None = setting("choice", None, *FLOATS, "none")
+    reduce: str = setting("choice", "fp32", *FLOATS)
+    gather: str = setting("choice", "fp32", *FLOATS)
+
+    @staticmethod
+    def defaults(given: Mapping[str, str]) -> dict[str, str | None]:
+        """What follows from what is written.
+
+        Activations, gradients and gathers are in the weights' dtype, reductions in the gradients'. Weights
+        narrower than the optimizer's dtype have a master copy in that (Micikevicius et al. 2018).
+        """
+        weights = given.get("weights", "fp32")
+        optimizer = given.get("optimizer", "fp32")
+        narrower = FLOATS.index(weights) < FLOATS.index(optimizer)
+        gradients = given.get("gradients", weights)
+        return {
+            "weights": weights,
+            "activations": weights,
+            "gradients": gradients,
+            "optimizer": optimizer,
+            "master": optimizer if narrower else None,
+            "reduce": gradients,
+            "gather": weights,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimizer(Clause):
+    """`optimizer sgd { momentum = 0.9 }`."""
+
+    name: str = "adamw"
+    momentum: float = setting("number", 0)
+
+    @property
+    def algorithm(self) -> str:
+        """A key of `stg.NUM_STATES`."""
+        with_momentum = f"{self.name}_momentum"
+        return with_momentum if self.momentum and with_momentum in NUM_STATES else self.name
+
+
+OPTIMIZERS = tuple(name for name in NUM_STATES if not name.endswith("_momentum"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collectives(Clause):
+    """When partial terms are reduced, and whether backward keeps what forward gathered."""
+
+    reduce: str = setting("choice", "lazy", "lazy", "eager")
+    keep: str = setting("choice", "gathered", "gathered", "shard")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context(Clause):
+    """`context cp { ... }`: how attention sees a sequence that is split over an axis."""
+
+    axis: str
+    method: str = setting("choice", "ring", "ring", "all_gather", "ulysses")
+    rotate: str = setting("choice", "send_recv", "all_to_all", "all_gather", "send_recv")
+    balance: str = setting("choice", "head_tail", "head_tail", "none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gradients(Clause):
+    """How gradients are reduced. No bucket size: each on its own."""
+
+    bucket_bytes: int | None = setting("bytes", None, least=1)
+    first_bucket_bytes: int | None = setting("bytes", None, least=1)
+    overlap: bool = setting("bool", True)
+    reduce: str = setting("choice", "step", "step", "microbatch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap(Clause):
+    """Which communication may run while something is computed."""
+
+    zero: bool = setting("bool", True)
+    p2p: bool = setting("bool", True)
+    tp: bool = setting("bool", False)
+    cp: bool = setting("bool", True)
+    ep: bool = setting("bool", False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device(Clause):
+    """The device that the plan is for. None: not said."""
+
+    preset: str | None = None
+    memory: int | None = setting("bytes", None, least=1)
+    flops_per_s: float | None = setting("number", None)
+    memory_bytes_per_s: float | None = setting("number", None)
+    link_bytes_per_s: float | None = setting("number", None)
+    link_latency_us: float | None = setting("number", None)
+
+
+PRESETS = ("a100", "h100", "h200", "b200")
+
+Argument = int | float | bool | str | tuple[int | float | bool | str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassCall(Clause):
+    """`pass NAME { key = value }`: a third party's pass, with its arguments."""
+
+    name: str
+    arguments: Mapping[str, Argument]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything that a plan says. Without a plan: one device, and the defaults."""
+
+    name: str = ""
+    span: Span | None = None
+    axes: tuple[Axis, ...] = ()
+    """The mesh, the slowest-varying axis in rank order first."""
+    products: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Axes that are products of axes of the mesh: `dp = edp * ep`."""
+    rules: tuple[Rule, ...] = ()
+    overrides: tuple[Override, ...] = ()
+    pipeline: Pipeline | None = None
+    microbatch: int | None = None
+    """Sequences per microbatch, if the plan says so outside of `pipeline`."""
+    microbatch_span: Span | None = None
+    zero: Zero | None = None
+    units: tuple[str, ...] | None = None
+    """Modules that are gathered as a whole under `zero 3`; `unit none`, (), leaves one for all. None: not
+    said."""
+    units_span: Span | None = None
+    recompute: Recompute = Recompute()
+    precision: Precision = Precision()
+    optimizer: Optimizer = Optimizer()
+    collectives: Collectives = Collectives()
+    contexts: tuple[Context, ...] = ()
+    gradients: Gradients = Gradients()
+    overlap: Overlap = Overlap()
+    device: Device = Device()
+    passes: tuple[PassCall, ...] = ()
+
+    @property
+    def mesh(self) -> dict[str, int]:
+        """The size of each axis, the slowest first."""
+        return {axis.name: axis.size for axis in self.axes}
+
+    @property
+    def num_ranks(self) -> int:
+        count = 1
+        for axis in self.axes:
+            count *= axis.size
+        return count

@@ -1,0 +1,298 @@
+"""A merged plan to a `Plan`: axes, rules and settings checked, names resolved.
+
+What a plan says of values and modules is checked where those are known (`checker/sharding.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from stagec.diagnostics import Diagnostic, Findings, Span, did_you_mean, quoted
+from stagec.frontend import syntax
+from stagec.frontend.numbers import whole
+from stagec.frontend.plans import plan as resolved
+from stagec.frontend.plans.merge import Merged
+from stagec.frontend.plans.settings import SettingsReader
+from stagec.frontend.sizes import SizeTable
+
+MOST_RANKS = 2**22
+"""More ranks than that are a slip of the pen."""
+
+
+def resolve_plan(merged: Merged, table: SizeTable, findings: Findings) -> resolved.Plan:
+    """Every clause as plain values; mistakes are findings and leave the default."""
+    return _Resolver(merged, table, findings).resolve()
+
+
+class _Resolver:
+    def __init__(self, merged: Merged, table: SizeTable, findings: Findings) -> None:
+        self.merged, self.table, self.findings = merged, table, findings
+        self.settings = SettingsReader(table.values, findings)
+        mesh = merged.get(syntax.Mesh)
+        self.axes = [a.name for a in mesh.axes] if mesh else []
+        self.axis_names = [name.text for name in self.axes]
+
+    def error(self, code: str, message: str, node: syntax.Node, help_: str = "") -> None:
+        self.findings.add(Diagnostic(code, message, node.span, help=help_))
+
+    def resolve(self) -> resolved.Plan:
+        merged = self.merged
+        microbatch = merged.get(syntax.Microbatch)
+        unit = merged.get(syntax.Unit)
+        return resolved.Plan(
+            name=merged.plan.name.text if merged.plan else "",
+            span=merged.plan.name.span if merged.plan else None,
+            axes=self.mesh(),
+            products=dict(self.table.products),
+            rules=tuple(self.rules()),
+            overrides=tuple(self.overrides()),
+            pipeline=self.pipeline(),
+            microbatch=self.microbatch(microbatch),
+            microbatch_span=microbatch.span if microbatch else None,
+            zero=self.zero(),
+            units=self.units(unit),
+            units_span=unit.span if unit else None,
+            recompute=self.recompute(),
+            precision=self.precision(),
+            optimizer=self.optimizer(),
+            collectives=self.only_settings(syntax.Collectives, resolved.Collectives),
+            contexts=tuple(self.contexts()),
+            gradients=self.only_settings(syntax.Gradients, resolved.Gradients),
+            overlap=self.only_settings(syntax.Overlap, resolved.Overlap),
+            device=self.device(),
+            passes=tuple(self.passes()),
+        )
+
+    # ---- the mesh ----
+
+    def mesh(self) -> tuple[resolved.Axis, ...]:
+        spans = {name.text: name.span for name in self.axes}
+        real = [n for n in self.axis_names if n not in self.table.products]
+        axes = {n: resolved.Axis(n, self.table.values.get(n) or 1, spans[n]) for n in real}
+        ranks = 1
+        for axis in axes.values():
+            ranks *= axis.size
+        mesh = self.merged.get(syntax.Mesh)
+        if ranks > MOST_RANKS and mesh:
+            self.error("E0306", f"the mesh has {ranks} ranks, more than {MOST_RANKS}", mesh)
+        return tuple(axes[name] for name in self.rank_order(list(axes)))
+
+    def rank_order(self, axes: list[str]) -> list[str]:
+        clause = self.merged.get(syntax.RankOrder)
+        if clause is None:
+            return axes
+        order = self.real_axes(clause.axes, "`rank_order`")
+        missing = [a for a in axes if a not in order]
+        if missing:
+            help_ = f"it names every axis once, the slowest first: add {quoted(missing)}"
+            self.error("E0306", f"`rank_order` leaves out {quoted(missing)}", clause, help_)
+        return [*order, *missing]
+
+    def real_axes(self, names: Iterable[syntax.Name], where: str) -> list[str]:
+        """Axes of the mesh; products are taken apart. Unknown and repeated ones are findings."""
+        found: dict[str, syntax.Name] = {}
+        for name in names:
+            text = name.text
+            if text not in self.axis_names:
+                is_dim = text in self.table.dim_names
+                help_ = did_you_mean(text, self.axis_names)
+                if is_dim:
+                    help_ = f"`{text}` is a dim; axes stand in `mesh`"
+                elif not help_ and self.axis_names:
+                    help_ = f"the mesh has {quoted(self.axis_names)}"
+                elif not self.axis_names:
+                    help_ = f"add `mesh {text} = 8`"
+                self.error("E0302", f"the mesh has no axis `{text}`", name, help_)
+                continue
+            for part in self.table.products.get(text, (text,)):
+                if part in found:
+                    self.findings.add(
+                        Diagnostic(
+                            "E0303",
+                            f"axis `{part}` stands twice in {where}",
+                            name.span,
+                            secondary=[(found[part].span, "first here")],
+                        )
+                    )
+                found.setdefault(part, name)
+        return list(found)
+
+    # ---- rules ----
+
+    def rules(self) -> Iterable[resolved.Rule]:
+        for clause in self.merged.rules:
+            if [a.text for a in clause.axes] == ["none"]:
+                help_ = "leave the rule out; `none` is for one value: `shard Block.h over none`"
+                self.error("E0303", "a rule over no axis says nothing", clause, help_)
+                continue
+            spans: dict[str, Span] = {}
+            for target in clause.targets:
+                name = target.path.names[0]
+                if name.text not in self.table.dim_names:
+                    self.unknown_dim(name)
+                elif name.text in spans:
+                    message = f"dim `{name}` stands twice in one rule"
+                    first = [(spans[name.text], "first here")]
+                    self.findings.add(Diagnostic("E0303", message, name.span, secondary=first))
+                else:
+                    spans[name.text] = name.span
+            axes = self.real_axes(clause.axes, "one rule")
+            if spans and axes:
+                yield resolved.Rule(tuple(spans), tuple(axes), clause.span, spans)
+
+    def unknown_dim(self, name: syntax.Name) -> None:
+        help_ = did_you_mean(name.text, self.table.dim_names)
+        if not help_ and name.text in self.axis_names:
+            help_ = "a rule reads `shard DIMS over AXES`"
+        elif not help_:
+            help_ = f"for one value, name its dims: `shard Block.{name}[S] over tp`"
+        self.error("E0304", f"there is no dim `{name}`", name, help_)
+
+    def overrides(self) -> Iterable[resolved.Override]:
+        for target, clause in self.merged.overrides.values():
+            is_none = [a.text for a in clause.axes] == ["none"]
+            axes = [] if is_none else self.real_axes(clause.axes, "one override")
+            for dim in target.dims or ():
+                if dim.text not in self.table.dim_names:
+                    self.unknown_dim(dim)
+            dims = None if target.dims is None else tuple(dim.text for dim in target.dims)
+            if not is_none and (dims is None or len(dims) != 1):
+                message = f"this splits no one dim of `{target.path}`"
+                help_ = f"name the one that the axes split: `{target.path}[S]`"
+                self.error("E0303", message, target, help_)
+                continue
+            path = tuple(name.text for name in target.path.names)
+            yield resolved.Override(path, dims, tuple(axes), target.span)
+
+    # ---- clauses with settings ----
+
+    def only_settings(self, kind: type, target: type):
+        clause = self.merged.get(kind)
+        if clause is None:
+            return target()
+        title = f"`{kind.__name__.lower()}`"
+        return target(span=clause.span, **self.settings.read(clause.settings, target, title))
+
+    def pipeline(self) -> resolved.Pipeline | None:
+        clause = self.merged.get(syntax.Pipeline)
+        if clause is None:
+            return None
+        counts = tuple(name.text for name in clause.counts)
+        if clause.axis is None:
+            if counts != ("none",):
+                help_ = f"write `pipeline {counts[0]} over pp`"
+                self.error("E0401", "a pipeline runs over an axis", clause, help_)
+            return None
+        for name in clause.counts:
+            if name.text not in self.table.dim_names:
+                help_ = did_you_mean(name.text, self.table.dim_names)
+                self.error("E0405", f"there is no dim `{name}`", name, help_)
+        axes = self.real_axes([clause.axis], "`pipeline`")
+        settings = self.settings.read(clause.settings, resolved.Pipeline, "`pipeline`")
+        if len(axes) != 1:
+            if axes:
+                help_ = f"name one of {quoted(axes)}"
+                self.error("E0401", "a pipeline runs over a single axis", clause.axis, help_)
+            return None
+        return resolved.Pipeline(counts=counts, axis=axes[0], span=clause.span, **settings)
+
+    def microbatch(self, clause: syntax.Microbatch | None) -> int | None:
+        if clause is None:
+            return None
+        found = whole(clause.size, self.table.values, self.findings, "a microbatch")
+        return None if found is None else int(found.value)
+
+    def units(self, clause: syntax.Unit | None) -> tuple[str, ...] | None:
+        if clause is None:
+            return None
+        modules = tuple(map(str, clause.modules))
+        return () if modules == ("none",) else modules
+
+    def zero(self) -> resolved.Zero | None:
+        clause = self.merged.get(syntax.Zero)
+        if clause is None:
+            return None
+        level = clause.level
+        text = level.text if isinstance(level, syntax.Number) else None
+        if isinstance(level, syntax.Reference) and level.name.text == "none":
+            return None
+        if text not in ("1", "2", "3"):
+            help_ = "1 splits the optimizer's state, 2 gradients too, 3 the weights as well"
+            self.error("E0401", "the level of `zero` is 1, 2, 3 or `none`", level, help_)
+        if clause.axes is None:
+            help_ = f"write `zero {text or 1} over dp`"
+            self.error("E0401", "`zero` splits over an axis", clause, help_)
+            return None
+        axes = tuple(self.real_axes(clause.axes, "`zero`"))
+        settings = self.settings.read(clause.settings, resolved.Zero, "`zero`")
+        if text not in ("1", "2", "3") or not axes:
+            return None
+        return resolved.Zero(level=int(text), axes=axes, span=clause.span, **settings)
+
+    def recompute(self) -> resolved.Recompute:
+        clause = self.merged.get(syntax.Recompute)
+        if clause is None:
+            return resolved.Recompute()
+        what = tuple(map(str, clause.what))
+        alone = [w for w in what if w in ("none", "full")]
+        if alone and len(what) > 1:
+            message = f"`{alone[0]}` stands alone in `recompute`"
+            self.error("E0401", message, clause)
+        modules = tuple(map(str, clause.modules)) if clause.modules else None
+        return resolved.Recompute(what=what, modules=modules, span=clause.span)
+
+    def precision(self) -> resolved.Precision:
+        clause = self.merged.get(syntax.Precision)
+        settings = clause.settings if clause else None
+        read = self.settings.read(settings, resolved.Precision, "`precision`")
+        span = clause.span if clause else None
+        values: dict[str, Any] = {**resolved.Precision.defaults(read), **read}
+        if values["master"] == "none":
+            values["master"] = None
+        return resolved.Precision(span=span, **values)
+
+    def optimizer(self) -> resolved.Optimizer:
+        clause = self.merged.get(syntax.Optimizer)
+        if clause is None:
+            return resolved.Optimizer()
+        name = clause.name.text
+        if name not in resolved.OPTIMIZERS:
+            help_ = did_you_mean(name, resolved.OPTIMIZERS)
+            help_ = help_ or f"there are {quoted(resolved.OPTIMIZERS)}"
+            self.error("E0403", f"there is no optimizer `{name}`", clause.name, help_)
+            name = "adamw"
+        read = self.settings.read(clause.settings, resolved.Optimizer, "`optimizer`")
+        if "momentum" in read and name != "sgd":
+            help_ = "momentum is a setting of `sgd`"
+            message = f"`{name}` has no setting `momentum`"
+            self.findings.add(Diagnostic("E0402", message, read["given"]["momentum"], help=help_))
+        return resolved.Optimizer(name=name, span=clause.span, **read)
+
+    def contexts(self) -> Iterable[resolved.Context]:
+        for clause in self.merged.all(syntax.Context):
+            axes = self.real_axes([clause.axis], "`context`")
+            read = self.settings.read(clause.settings, resolved.Context, "`context`")
+            if axes:
+                yield resolved.Context(axis=axes[0], span=clause.span, **read)
+
+    def device(self) -> resolved.Device:
+        clause = self.merged.get(syntax.Device)
+        if clause is None:
+            return resolved.Device()
+        preset = clause.preset
+        if preset is None and clause.settings is None:
+            help_ = f"name one of {quoted(resolved.PRESETS)}, or write `{{ memory = 80GiB }}`"
+            self.error("E0401", "`device` says nothing", clause, help_)
+        elif preset is not None and preset.text not in resolved.PRESETS:
+            help_ = did_you_mean(preset.text, resolved.PRESETS)
+            help_ = help_ or f"there are {quoted(resolved.PRESETS)}"
+            self.error("E0403", f"there is no device `{preset}`", preset, help_)
+        read = self.settings.read(clause.settings, resolved.Device, "`device`")
+        name = preset.text if preset else None
+        return resolved.Device(preset=name, span=clause.span, **read)
+
+    def passes(self) -> Iterable[resolved.PassCall]:
+        for clause in self.merged.all(syntax.Pass):
+            arguments = self.settings.arguments(clause.settings)
+            yield resolved.PassCall(name=clause.name.text, arguments=arguments, span=clause.span)

@@ -1,0 +1,138 @@
+"""The settings of a clause, `{ schedule = gpipe, microbatch = 1 }`, as the fields of its class."""
+
+from __future__ import annotations
+
+from dataclasses import Field, fields
+from typing import Any
+
+from stagec.diagnostics import Diagnostic, Findings, Span, did_you_mean, quoted
+from stagec.frontend import syntax
+from stagec.frontend.numbers import Sizes, byte_count, quantity, shown, whole
+from stagec.frontend.plans.plan import Argument, Clause, Kind
+from stagec.frontend.printing import text_of
+
+
+class SettingsReader:
+    """Reads settings against a class of `plan.py`. Mistakes are findings and leave the default."""
+
+    def __init__(self, sizes: Sizes, findings: Findings) -> None:
+        self.sizes, self.findings = sizes, findings
+
+    def read(
+        self, settings: syntax.Settings | None, clause: type[Clause], title: str
+    ) -> dict[str, Any]:
+        """Keyword arguments for `clause`. `title` is what a user calls it: "`pipeline`"."""
+        kinds: dict[str, Kind] = {f.name: _kind(f) for f in fields(clause) if "kind" in f.metadata}
+        values: dict[str, Any] = {}
+        given: dict[str, Span] = {}
+        for entry in self.once(settings):
+            name = entry.name.text
+            if name not in kinds:
+                help_ = did_you_mean(name, kinds) or f"there are {quoted(sorted(kinds))}"
+                message = f"{title} has no setting `{name}`"
+                self.add("E0402", message, entry.name, help_)
+                continue
+            value = self.value(entry, kinds[name])
+            if value is not None:
+                values[name] = value
+                given[name] = entry.span
+        return {**values, "given": given}
+
+    def once(self, settings: syntax.Settings | None) -> list[syntax.Setting]:
+        """The entries; a name that stands twice is a finding."""
+        found: dict[str, syntax.Setting] = {}
+        for entry in settings.entries if settings else ():
+            first = found.setdefault(entry.name.text, entry)
+            if first is not entry:
+                self.findings.add(
+                    Diagnostic(
+                        "E0402",
+                        f"`{entry.name}` is set twice",
+                        entry.name.span,
+                        secondary=[(first.name.span, "first here")],
+                    )
+                )
+        return list(found.values())
+
+    def add(self, code: str, message: str, node: syntax.Node, help_: str = "") -> None:
+        self.findings.add(Diagnostic(code, message, node.span, help=help_))
+
+    def value(self, entry: syntax.Setting, kind: Kind) -> Any:
+        """The value, or None after a finding."""
+        name, value = entry.name.text, entry.value
+        if kind.name == "bool":
+            if isinstance(value, syntax.Boolean):
+                return value.text == "true"
+            return self.refuse(entry, "is `true` or `false`")
+        if kind.name in ("choice", "schedule"):
+            return self.choice(entry, kind)
+        if kind.name == "bytes" and isinstance(value, syntax.ByteSize):
+            return byte_count(value, self.findings)
+        if kind.name == "bytes" and not isinstance(value, syntax.Number):
+            return self.refuse(entry, "is a number of bytes, such as `25MiB`")
+        if kind.name == "number":
+            return self.number(entry)
+        if kind.name == "wholes":
+            if not isinstance(value, syntax.ListValue):
+                return self.refuse(entry, "is a list of whole numbers, such as `[2, 3, 3]`")
+            found = [self.whole(v, name, kind) for v in value.values]
+            return None if None in found else tuple(found)
+        return self.whole(value, name, kind)
+
+    def whole(self, value: syntax.Value, name: str, kind: Kind) -> int | None:
+        found = whole(value, self.sizes, self.findings, f"`{name}`", kind.least)
+        return None if found is None else int(found.value)
+
+    def number(self, entry: syntax.Setting) -> int | float | None:
+        found = quantity(entry.value, self.sizes, self.findings)
+        if found is None:
+            return None
+        if found.value < 0:
+            return self.refuse(entry, f"is not negative, but this is {shown(found.value)}")
+        value = found.value
+        return value.numerator if value.denominator == 1 else float(value)
+
+    def choice(self, entry: syntax.Setting, kind: Kind) -> str | None:
+        value = entry.value
+        word = value.name.text if isinstance(value, syntax.Reference) else None
+        if kind.name == "schedule" and isinstance(value, syntax.Text):
+            return value.text
+        if word in kind.choices:
+            return word
+        help_ = did_you_mean(word, kind.choices) if word else ""
+        if kind.name == "schedule" and not help_:
+            help_ = 'a schedule of your own is a file: `"mine.csv"` or `"mine.py:function"`'
+        return self.refuse(entry, f"is {quoted(kind.choices, last='or')}", help_)
+
+    def refuse(self, entry: syntax.Setting, what: str, help_: str = "") -> None:
+        """A finding about a value of the wrong kind."""
+        message = f"`{entry.name}` {what}"
+        label = f"not `{text_of(entry.value)}`"
+        self.findings.add(Diagnostic("E0403", message, entry.value.span, label, help=help_))
+
+    def arguments(self, settings: syntax.Settings | None) -> dict[str, Argument]:
+        """The arguments of a third party's pass: any names, any plain values."""
+        found = {e.name.text: self.argument(e.value) for e in self.once(settings)}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def argument(self, value: syntax.Value) -> Argument | None:
+        if isinstance(value, syntax.Boolean):
+            return value.text == "true"
+        if isinstance(value, syntax.Text):
+            return value.text
+        if isinstance(value, syntax.ByteSize):
+            return byte_count(value, self.findings)
+        if isinstance(value, syntax.ListValue):
+            found = [self.argument(v) for v in value.values]
+            return tuple(v for v in found if v is not None and not isinstance(v, tuple))
+        if isinstance(value, syntax.Reference) and value.name.text not in self.sizes:
+            return value.name.text
+        found = quantity(value, self.sizes, self.findings)
+        if found is None:
+            return None
+        whole_ = found.value.denominator == 1
+        return found.value.numerator if whole_ else float(found.value)
+
+
+def _kind(setting: Field[Any]) -> Kind:
+    return setting.metadata["kind"]

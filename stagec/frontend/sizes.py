@@ -1,0 +1,268 @@
+"""The sizes of dims and of mesh axes: definitions, a plan's `set`, `--set`, resolved together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+
+from stagec import symbolic
+from stagec.diagnostics import Diagnostic, Findings, Span, closest, quoted
+from stagec.frontend import syntax
+from stagec.frontend.numbers import LARGEST, condition, facts, names_in, whole
+from stagec.frontend.plans.merge import Merged
+from stagec.frontend.printing import text_of
+from stagec.symbolic import Size
+
+
+@dataclass(frozen=True)
+class NamedSize:
+    """A dim or an axis: its expression over other names, its number, where it is defined."""
+
+    size: Size
+    value: int
+    span: Span
+
+
+@dataclass
+class SizeTable:
+    """What every name of a size is. None in `values` if its definition is wrong."""
+
+    dims: dict[str, NamedSize] = field(default_factory=dict)
+    axes: dict[str, NamedSize] = field(default_factory=dict)
+    products: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """`dp = edp * ep`: names of axes that are others together, in the order of the mesh."""
+    values: dict[str, int | None] = field(default_factory=dict)
+    """Of all names: for expressions in a plan."""
+    dim_names: tuple[str, ...] = ()
+
+    @property
+    def dim_values(self) -> dict[str, int | None]:
+        """Of dims alone: for expressions in a model."""
+        return {name: self.values[name] for name in self.dim_names}
+
+
+def resolve_sizes(
+    dims: Mapping[str, syntax.Dim], merged: Merged, overrides: Mapping[str, str], findings: Findings
+) -> SizeTable:
+    """Size every dim and axis. `overrides` are those of `--set`."""
+    return _Resolver(dims, merged, overrides, findings).resolve()
+
+
+class _Resolver:
+    def __init__(
+        self,
+        dims: Mapping[str, syntax.Dim],
+        merged: Merged,
+        overrides: Mapping[str, str],
+        findings: Findings,
+    ) -> None:
+        self.dims, self.merged, self.findings = dims, merged, findings
+        self.overrides = overrides
+        self.axes = self.mesh_axes()
+        self.table = SizeTable(dim_names=tuple(dims))
+        self.fixed: dict[str, int] = {}
+        self.exprs: dict[str, syntax.Expr] = {}
+        """What defines each name that `--set` does not."""
+
+    def mesh_axes(self) -> dict[str, syntax.MeshAxis]:
+        """The axes of the mesh by name; clashes are findings."""
+        axes: dict[str, syntax.MeshAxis] = {}
+        mesh = self.merged.get(syntax.Mesh)
+        for axis in mesh.axes if mesh else ():
+            name = axis.name.text
+            first = self.dims.get(name) or axes.get(name)
+            if name == "none":
+                self.error("E0306", "`none` cannot be an axis: it means no axis", axis.name.span)
+            elif first is not None:
+                what = "a dim" if name in self.dims else "an axis"
+                self.findings.add(
+                    Diagnostic(
+                        "E0202",
+                        f"`{name}` is already {what}",
+                        axis.name.span,
+                        secondary=[(first.name.span, "defined here")],
+                    )
+                )
+            else:
+                axes[name] = axis
+        return axes
+
+    def error(self, code: str, message: str, span: Span, help_: str = "") -> None:
+        self.findings.add(Diagnostic(code, message, span, help=help_))
+
+    def resolve(self) -> SizeTable:
+        self.find_products()
+        self.read_overrides()
+        for name, dim in self.dims.items():
+            self.exprs[name] = dim.size
+        for name, axis in self.axes.items():
+            if axis.size is not None and name not in self.table.products:
+                self.exprs[name] = axis.size
+        self.read_plan_sizes()
+        for name in self.order():
+            self.evaluate(name)
+        for name, parts in self.table.products.items():
+            known = [self.table.values[part] for part in parts]
+            if None not in known:
+                self.table.values[name] = _product([k for k in known if k is not None])
+        return self.table
+
+    def find_products(self) -> None:
+        """Axes whose size is a product of axes are those axes together."""
+        for name, axis in self.axes.items():
+            if axis.size is None:
+                continue
+            mentioned = [n for n in names_in(axis.size) if n in self.axes]
+            if not mentioned:
+                continue
+            factors = _factors(axis.size)
+            wrong = factors is None or len(set(factors)) != len(factors)
+            if wrong or any(f not in self.axes or f == name for f in factors or ()):
+                help_ = f"write `{name} = {' * '.join(m for m in mentioned if m != name) or 8}`"
+                message = f"`{name}` is not a product of different axes"
+                self.error("E0306", message, axis.size.span, help_)
+                self.table.values[name] = None
+            else:
+                self.table.products[name] = tuple(f for f in self.axes if f in (factors or ()))
+        for name, parts in self.table.products.items():
+            nested = [p for p in parts if p in self.table.products]
+            if nested:
+                size = self.axes[name].size
+                message = f"`{nested[0]}` is itself a product"
+                assert size is not None
+                self.error("E0306", message, size.span, "name the axes that it consists of")
+
+    def read_overrides(self) -> None:
+        """`--set NAME=VALUE`, which no text defines: so the diagnostics have an origin."""
+        for name, text in self.overrides.items():
+            origin = f"--set {name}={text}"
+            known = [*self.dims, *(a for a in self.axes if a not in self.table.products)]
+            if name in self.table.products:
+                parts = quoted(self.table.products[name])
+                message = f"`{name}` is a product of axes"
+                self.usage(message, origin, f"set {parts} instead")
+            elif name not in known:
+                message = f"there is no dim or axis `{name}`"
+                close = closest(name, known)
+                help_ = f"did you mean `{close}`?" if close else f"there are {quoted(known)}"
+                self.usage(message, origin, help_ if known else "")
+            elif not re.fullmatch(r"[0-9]{1,40}", text.strip()):
+                self.usage(f"`{text}` is not a whole number", origin, "write it out in digits")
+            elif not 1 <= int(text) <= LARGEST:
+                what = "less than 1" if int(text) < 1 else "more than 64 bits can count"
+                self.usage(f"a size of {int(text)} is {what}", origin, "")
+            else:
+                self.fixed[name] = int(text)
+
+    def usage(self, message: str, origin: str, help_: str) -> None:
+        self.findings.add(Diagnostic("E0702", message, origin=origin, help=help_))
+
+    def read_plan_sizes(self) -> None:
+        """`set S = 131072` in a plan."""
+        for name, new in self.merged.sizes.items():
+            known = [*self.dims, *self.axes]
+            if name not in known:
+                close = closest(name, known)
+                message = f"there is no dim or axis `{name}`"
+                help_ = f"did you mean `{close}`?" if close else ""
+                self.error("E0201", message, new.name.span, help_)
+            elif name in self.table.products:
+                help_ = f"set {quoted(self.table.products[name])} instead"
+                self.error("E0306", f"`{name}` is a product of axes", new.name.span, help_)
+            else:
+                self.exprs[name] = new.size
+
+    def order(self) -> list[str]:
+        """Names, each after those that its size mentions. A circle is a finding."""
+        graph = {
+            name: [n for n in names_in(expr) if n in self.exprs and n not in self.fixed]
+            for name, expr in self.exprs.items()
+            if name not in self.fixed
+        }
+        graph |= {name: [] for name in self.fixed}
+        while True:
+            try:
+                return list(TopologicalSorter(graph).static_order())
+            except CycleError as error:
+                circle: list[str] = error.args[1][::-1]
+                start = min(circle[:-1])
+                turn = circle.index(start)
+                circle = [*circle[turn:-1], *circle[:turn], start]
+                span = self.exprs[start].span
+                notes = (" -> ".join(circle),) if len(circle) > 2 else ()
+                message = f"the size of `{start}` depends on itself"
+                self.findings.add(Diagnostic("E0206", message, span, notes=notes))
+                for name in circle:
+                    self.table.values[name] = None
+                    graph[name] = []
+
+    def evaluate(self, name: str) -> None:
+        """Fill in one name."""
+        table = self.table.dims if name in self.dims else self.table.axes
+        definition = self.dims.get(name) or self.axes[name]
+        if name in self.fixed:
+            value = self.fixed[name]
+            self.table.values[name] = value
+            table[name] = NamedSize(symbolic.constant(value), value, definition.name.span)
+            return
+        if name in self.table.values:
+            return
+        what = f"the size of `{name}`"
+        is_plan = name in self.axes or name in self.merged.sizes
+        visible = self.table.values
+        if not is_plan:
+            visible = {n: v for n, v in visible.items() if n not in self.axes}
+        found = whole(self.exprs[name], visible, self.findings, what)
+        self.table.values[name] = None
+        if found is not None:
+            self.table.values[name] = int(found.value)
+            span = definition.name.span
+            size = symbolic.constant(found.value) if name in self.axes else found.size
+            table[name] = NamedSize(size, int(found.value), span)
+
+
+def missing_axis_sizes(merged: Merged, table: SizeTable, findings: Findings) -> None:
+    """Axes that neither the mesh nor `--set` sizes."""
+    mesh = merged.get(syntax.Mesh)
+    for axis in mesh.axes if mesh else ():
+        name = axis.name.text
+        if axis.size is None and name not in table.values and name not in table.products:
+            message = f"axis `{name}` has no size"
+            help_ = f"write `{name} = 8`, or give it with `--set {name}=8`"
+            findings.add(Diagnostic("E0306", message, axis.name.span, help=help_))
+            table.values[name] = None
+
+
+def check_requirements(
+    requires: list[syntax.Require], table: SizeTable, findings: Findings
+) -> None:
+    """`require H % K == 0`, with the sizes that are in force."""
+    for require in requires:
+        if condition(require.condition, table.dim_values, findings) is False:
+            findings.add(
+                Diagnostic(
+                    "E0207",
+                    f"`{text_of(require.condition)}` does not hold",
+                    require.condition.span,
+                    notes=facts(require.condition, table.dim_values),
+                )
+            )
+
+
+def _factors(expr: syntax.Expr) -> list[str] | None:
+    """`a * b * c` as names, or None for anything else."""
+    if isinstance(expr, syntax.Reference):
+        return [expr.name.text]
+    if isinstance(expr, syntax.Binary) and expr.operator == "*":
+        left, right = _factors(expr.left), _factors(expr.right)
+        return None if left is None or right is None else left + right
+    return None
+
+
+def _product(numbers: list[int]) -> int:
+    result = 1
+    for number in numbers:
+        result *= number
+    return result
