@@ -19,6 +19,7 @@ from stagec.dialects.stg.base import (
     placement_of,
     scope_of,
     tensor_type,
+    text,
 )
 from stagec.dialects.stg.builtins import BUILTINS, Builtin, Option
 from stagec.dialects.stg.contraction import (
@@ -165,6 +166,7 @@ __all__ = [
     "placement_of",
     "scope_of",
     "tensor_type",
+    "text",
     "with_results",
     *(op.__name__ for op in OPS),
 ]

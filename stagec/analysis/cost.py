@@ -1,0 +1,338 @@
+"""FLOPs, and bytes read and written, of one op on one device, as exact expressions.
+
+2 FLOPs per multiply-add. An elementwise function counts as one operation per element, whatever the
+hardware makes of it: what matters of such an op is its bytes. `flops` and `op_bytes` dispatch on the op's
+class; register a class of your own with `@flops.register`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import singledispatch
+
+from xdsl.ir import Operation, SSAValue
+
+from stagec import symbolic
+from stagec.dialects import dist, stg
+from stagec.dialects.types import DTYPE_BITS, StackType, TensorType, dtype_bytes, tensor_of
+from stagec.symbolic import ONE, ZERO, Size
+
+HALF = ONE / 2
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Bytes that an op reads from and writes to device memory."""
+
+    read: Size
+    written: Size
+
+    @property
+    def moved(self) -> Size:
+        return self.read + self.written
+
+
+def elements(value: SSAValue) -> Size:
+    """Elements on one device, of all tensors of a stack."""
+    if isinstance(value.type, StackType):
+        return value.type.total_count * value.type.tensor.num_elements
+    return stg.tensor_type(value).num_elements
+
+
+def num_bytes(value: SSAValue) -> Size:
+    """Bytes on one device."""
+    assert isinstance(value.type, TensorType | StackType)
+    return value.type.num_bytes
+
+
+def all_bytes(values: Iterable[SSAValue]) -> Size:
+    return symbolic.total(num_bytes(v) for v in values)
+
+
+@singledispatch
+def flops(op: Operation) -> Size:
+    """One per element of the first result, unless a class says otherwise."""
+    return elements(op.results[0]) if op.results else ZERO
+
+
+@singledispatch
+def op_bytes(op: Operation) -> Bytes:
+    """Each operand read once, each result written once, unless a class says otherwise."""
+    return Bytes(all_bytes(op.operands), all_bytes(op.results))
+
+
+def is_free(op: Operation) -> bool:
+    """Whether an op is a name for memory that exists: a view, a weight, a slice of the input."""
+    if isinstance(op, stg.TensorOp):
+        return op.IS_VIEW
+    return isinstance(op, stg.WeightOp | stg.ConstantOp | stg.YieldOp | stg.OutputOp)
+
+
+# Contractions: 2 per multiply-add, over the whole iteration space
+
+
+@flops.register
+def _(op: stg.ContractOp) -> Size:
+    dims = {d.name: d for d in (*stg.tensor_type(op.left).dims, *stg.tensor_type(op.right).dims)}
+    return 2 * symbolic.product(d.size for d in dims.values())
+
+
+@flops.register
+def _(op: stg.EmbeddingOp) -> Size:
+    return ZERO
+
+
+@op_bytes.register
+def _(op: stg.EmbeddingOp) -> Bytes:
+    # A row per number, not the table.
+    return Bytes(num_bytes(op.ids) + num_bytes(op.result), num_bytes(op.result))
+
+
+@flops.register
+def _(op: stg.EmbeddingGradOp) -> Size:
+    return elements(op.dy)
+
+
+@op_bytes.register
+def _(op: stg.EmbeddingGradOp) -> Bytes:
+    return Bytes(num_bytes(op.ids) + num_bytes(op.dy), num_bytes(op.dtable))
+
+
+@flops.register
+def _(op: stg.RepeatHeadsOp) -> Size:
+    return ZERO
+
+
+@flops.register
+def _(op: stg.SumHeadsOp) -> Size:
+    return elements(op.x)
+
+
+@flops.register
+def _(op: stg.CastOp) -> Size:
+    return ZERO
+
+
+@flops.register
+def _(op: stg.ReduceOp) -> Size:
+    return elements(op.x)
+
+
+@flops.register
+def _(op: stg.ZerosOp) -> Size:
+    return ZERO
+
+
+# Norms and softmax: the operations of their definitions, per element
+
+
+@flops.register
+def _(op: stg.RmsNormOp) -> Size:
+    # square, add, scale, and the weight
+    return elements(op.x) * (4 if op.weight is not None else 3)
+
+
+@flops.register
+def _(op: stg.RmsNormGradOp) -> Size:
+    # dy*w, *xhat, add, xhat*mean, subtract, *rstd, and x*rstd
+    return 7 * elements(op.x)
+
+
+@flops.register
+def _(op: stg.RmsNormWeightGradOp) -> Size:
+    return 3 * elements(op.x)
+
+
+@flops.register
+def _(op: stg.LayerNormOp) -> Size:
+    # add, subtract, square, add, scale, weight, bias
+    return elements(op.x) * (5 + len(op.affine))
+
+
+@flops.register
+def _(op: stg.LayerNormGradOp) -> Size:
+    return 11 * elements(op.x)
+
+
+@flops.register
+def _(op: stg.LayerNormWeightGradOp) -> Size:
+    return 4 * elements(op.x)
+
+
+@flops.register
+def _(op: stg.SoftmaxOp) -> Size:
+    # max, subtract, exp, add, divide
+    return 5 * elements(op.x)
+
+
+@flops.register
+def _(op: stg.SoftmaxGradOp) -> Size:
+    return 4 * elements(op.y)
+
+
+@flops.register
+def _(op: stg.UnaryGradOp) -> Size:
+    return 2 * elements(op.dy)
+
+
+@flops.register
+def _(op: stg.RopeOp) -> Size:
+    # A rotation of each pair: 4 multiplications and 2 additions for 2 elements.
+    return 3 * elements(op.x)
+
+
+# Attention
+
+
+def score_pairs(q: TensorType, k: TensorType, causal: bool, window: Size | None) -> Size:
+    """Pairs of a query and a key that count.
+
+    All of them, or half under a causal mask, which is how FlashAttention's authors count what their kernel computes
+    (`flops` in flash-attention's benchmarks: 4 S^2 H E / 2). A window of W keys leaves S W - W^2 / 2 (causal).
+    """
+    queries, keys = q.dims[-3].size, k.dims[-3].size
+    if window is not None:
+        reach = symbolic.call("min", window, keys)
+        return queries * reach - (reach * reach * HALF if causal else ZERO)
+    return queries * keys * (HALF if causal else ONE)
+
+
+def attention_products(op: stg.AttentionOp | stg.AttentionGradOp) -> Size:
+    """FLOPs of q k^T and of the probabilities times v: 2 per pair and width each."""
+    q, k, v = stg.tensor_type(op.q), stg.tensor_type(op.k), stg.tensor_type(op.v)
+    counted = op.causal is not None and op.count.data == "causal"
+    window = op.window.data if op.window is not None else None
+    pairs = score_pairs(q, k, counted, window)
+    batch = symbolic.product(d.size for d in (*q.dims[:-3], q.dims[-2]))
+    return 2 * batch * pairs * (q.dims[-1].size + v.dims[-1].size)
+
+
+@flops.register
+def _(op: stg.AttentionOp) -> Size:
+    return attention_products(op)
+
+
+@flops.register
+def _(op: stg.AttentionGradOp) -> Size:
+    # Five products for two: the scores again, dv, dp, dq, dk (Dao et al. 2022, appendix B).
+    return attention_products(op) * 5 / 2
+
+
+# Loss and optimizer
+
+
+@flops.register
+def _(op: stg.CrossEntropyOp) -> Size:
+    return 4 * elements(op.logits)
+
+
+@flops.register
+def _(op: stg.CrossEntropyGradOp) -> Size:
+    return 4 * elements(op.logits)
+
+
+@flops.register
+def _(op: stg.MaxLogitOp) -> Size:
+    return elements(op.logits)
+
+
+@flops.register
+def _(op: stg.SumExpOp) -> Size:
+    return 3 * elements(op.logits)
+
+
+@flops.register
+def _(op: stg.TargetLogitOp) -> Size:
+    return elements(op.target)
+
+
+@flops.register
+def _(op: stg.LossOfStatisticsOp) -> Size:
+    return 3 * elements(op.lse)
+
+
+@op_bytes.register
+def _(op: stg.TargetLogitOp) -> Bytes:
+    one_per_target = elements(op.target) * dtype_bytes(stg.tensor_type(op.logits).dtype)
+    return Bytes(
+        one_per_target + num_bytes(op.targets) + num_bytes(op.largest), num_bytes(op.target)
+    )
+
+
+OPTIMIZER_FLOPS = {"sgd": 2, "sgd_momentum": 4, "adam": 12, "adamw": 14}
+"""Operations per parameter of the update's formulas (Kingma and Ba 2015; Loshchilov and Hutter 2019)."""
+
+
+@flops.register
+def _(op: stg.OptimizerStepOp) -> Size:
+    per_parameter = OPTIMIZER_FLOPS[op.algorithm.data]
+    return symbolic.total(elements(w) for w in op.weights) * per_parameter
+
+
+@op_bytes.register
+def _(op: stg.OptimizerStepOp) -> Bytes:
+    # Reads the gradient, the weight (or its master copy) and the states; writes all but the gradient.
+    parameters = symbolic.total(elements(w) for w in op.weights)
+    states = parameters * stg.NUM_STATES[op.algorithm.data] * dtype_bytes(op.states.data)
+    weights, gradients = all_bytes(op.weights), all_bytes(op.gradients)
+    if op.master is None:
+        return Bytes(gradients + weights + states, weights + states)
+    master = parameters * dtype_bytes(op.master.data)
+    return Bytes(gradients + master + states, master + states + weights)
+
+
+# Ops that a model declares
+
+
+def local_share(op: stg.UserOp | stg.UserGradOp) -> Size:
+    """The part of a user's op that one device does: what splits its operands or results splits its work."""
+    splits: dict[str, tuple[str, ...]] = {}
+    for value in (*op.operands, *op.results):
+        splits |= tensor_of(value.type).splits
+    ways = symbolic.product(symbolic.symbol(a) for axes in splits.values() for a in axes)
+    return ONE / ways
+
+
+@flops.register
+def _(op: stg.UserOp) -> Size:
+    return op.flops.data * local_share(op)
+
+
+@op_bytes.register
+def _(op: stg.UserOp) -> Bytes:
+    return Bytes(op.bytes.data * local_share(op), ZERO)
+
+
+@flops.register
+def _(op: stg.UserGradOp) -> Size:
+    return op.flops.data * local_share(op)
+
+
+@op_bytes.register
+def _(op: stg.UserGradOp) -> Bytes:
+    return Bytes(op.bytes.data * local_share(op), ZERO)
+
+
+@flops.register
+def _(op: dist.SliceOp) -> Size:
+    return ZERO
+
+
+@op_bytes.register
+def _(op: dist.SliceOp) -> Bytes:
+    return Bytes(num_bytes(op.result), num_bytes(op.result))
+
+
+MATRIX_OPS = ("contract", "attention", "attention_grad")
+"""Ops that run on matrix units: the FLOPs that published training FLOPs count."""
+
+__all__ = [
+    "DTYPE_BITS",
+    "MATRIX_OPS",
+    "Bytes",
+    "flops",
+    "is_free",
+    "num_bytes",
+    "op_bytes",
+]

@@ -1,0 +1,9 @@
+"""From a rolled program to the segments and instances of a trace.
+
+`dataflow` finds which node makes a value, through loops; `layout` lays one task (the forward pass of a
+microbatch, its backward pass, the step) out as rows; `assemble` puts the tasks of a rank in their order.
+"""
+
+from stagec.backend.unroll.assemble import Chunk, trace_program
+
+__all__ = ["Chunk", "trace_program"]

@@ -1,0 +1,152 @@
+"""Which node makes a value: SSA followed through views, loops and stacks.
+
+A *path* says which iteration of each enclosing repeat is meant, outermost first, counted in the order in which
+they run. Element e of a stack belongs to iteration e, or to the e-th from the end of a repeat in reverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+
+from stagec.dialects import sched, stg
+from stagec.dialects.types import SizeAttr
+
+Path = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A node op in one iteration."""
+
+    op: Operation
+    path: Path
+
+
+def is_node(op: Operation) -> bool:
+    """Whether an op becomes a node of the trace."""
+    return isinstance(op, sched.NODES)
+
+
+def depth_of(block: Block | None) -> int:
+    """Repeats around a block."""
+    depth = 0
+    while block is not None:
+        parent = block.parent_op()
+        if parent is None:
+            break
+        depth += isinstance(parent, stg.RepeatOp)
+        block = parent.parent_block()
+    return depth
+
+
+@dataclass
+class Dataflow:
+    """Answers for one program, with the numbers that its sizes have."""
+
+    values: Mapping[str, int]
+    _depths: dict[SSAValue, int] = field(default_factory=dict)
+    _counts: dict[SizeAttr, int] = field(default_factory=dict)
+
+    def count(self, repeat: stg.RepeatOp) -> int:
+        """How often a repeat runs."""
+        if repeat.count not in self._counts:
+            self._counts[repeat.count] = repeat.count.data.integer(self.values)
+        return self._counts[repeat.count]
+
+    def source(self, value: SSAValue, path: Path) -> Source | None:
+        """The node that makes `value` for a reader at `path`; nothing for weights and inputs."""
+        while True:
+            path = path[: self._depth(value)]
+            if isinstance(value, BlockArgument):
+                step = self._argument(value, path)
+            else:
+                assert isinstance(value, OpResult)
+                if is_node(value.op):
+                    return Source(value.op, path)
+                step = self._result(value, path)
+            if step is None:
+                return None
+            value, path = step
+
+    def _argument(self, value: BlockArgument, path: Path) -> tuple[SSAValue, Path] | None:
+        repeat = value.block.parent_op()
+        if not isinstance(repeat, stg.RepeatOp):
+            return None
+        index, iteration = value.index, path[-1]
+        if index < len(repeat.carried):
+            if iteration == 0:
+                return repeat.carried[index], path[:-1]
+            return repeat.yield_op.values[index], (*path[:-1], iteration - 1)
+        stack = repeat.stacks[index - len(repeat.carried)]
+        return self._element(stack, (self._mirrored(repeat, iteration),), path[:-1])
+
+    def _result(self, value: OpResult, path: Path) -> tuple[SSAValue, Path] | None:
+        op, index = value.op, value.index
+        if isinstance(op, sched.ViewOp):
+            return op.operand, path
+        if isinstance(op, stg.RepeatOp):
+            count = self.count(op)
+            if count == 0:
+                return (op.carried[index], path) if index < len(op.carried) else None
+            return op.yield_op.values[index], (*path, count - 1)
+        if isinstance(op, stg.AccumulateOp):
+            return op.yield_op.values[index], path
+        return None
+
+    def _element(
+        self, stack: SSAValue, elements: Path, path: Path
+    ) -> tuple[SSAValue, Path] | None:
+        """The value that is one element of a stack, or of a stack of stacks."""
+        while elements:
+            path = path[: self._depth(stack)]
+            if isinstance(stack, BlockArgument):
+                repeat = stack.block.parent_op()
+                if not isinstance(repeat, stg.RepeatOp):
+                    return None
+                outer = self._mirrored(repeat, path[-1])
+                stack, elements, path = (
+                    repeat.stacks[stack.index - len(repeat.carried)],
+                    (outer, *elements),
+                    path[:-1],
+                )
+                continue
+            assert isinstance(stack, OpResult)
+            op = stack.op
+            if isinstance(op, sched.ViewOp):
+                stack = op.operand
+            elif isinstance(op, stg.AccumulateOp):
+                stack = op.yield_op.values[stack.index]
+            elif isinstance(op, stg.RepeatOp):
+                iteration = self._mirrored(op, elements[0])
+                stack, path = op.yield_op.values[stack.index], (*path, iteration)
+                elements = elements[1:]
+            elif is_node(op):
+                # A node that works on whole stacks makes every element.
+                return stack, path
+            else:
+                return None
+        return stack, path
+
+    def _mirrored(self, repeat: stg.RepeatOp, position: int) -> int:
+        """Element of an iteration, and iteration of an element."""
+        if repeat.reverse is None:
+            return position
+        return self.count(repeat) - 1 - position
+
+    def layer(self, repeats: tuple[stg.RepeatOp, ...], path: Path) -> int:
+        """The number of the layer at a path, counted through nested repeats; -1 outside of any."""
+        layer = -1
+        for repeat, iteration in zip(repeats, path, strict=True):
+            element = self._mirrored(repeat, iteration)
+            layer = element if layer < 0 else layer * self.count(repeat) + element
+        return layer
+
+    def _depth(self, value: SSAValue) -> int:
+        if value not in self._depths:
+            owner = value.owner
+            block = owner if isinstance(owner, Block) else owner.parent_block()
+            self._depths[value] = depth_of(block)
+        return self._depths[value]

@@ -1,0 +1,181 @@
+"""`sched`: what a device runs. Each op that becomes a trace node, its costs, and its stream.
+
+    %q = sched.compute "contract" (%n, %wq) flops "2*B*D*E*H*S/tp" reads "..." writes "..." on "compute"
+      : (...) -> !stg.tensor<[B, S, H/tp, E], bf16>
+
+Loops stay rolled (`stg.repeat`, `stg.accumulate`); `sched.schedule` says in which order microbatches run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
+from xdsl.ir import Attribute, Dialect, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    result_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.types import NamesAttr, SizeAttr, TensorType
+from stagec.symbolic import Size
+
+COMPUTE_STREAM = "compute"
+
+KINDS = ("all_gather", "all_reduce", "reduce_scatter", "all_to_all")
+
+
+def comm_stream(axes: Sequence[str]) -> str:
+    """The stream of the collectives over some axes."""
+    return f"comm.{'.'.join(axes)}"
+
+
+@irdl_op_definition
+class ComputeOp(IRDLOperation):
+    """Work on the device: FLOPs, and bytes read from and written to its memory."""
+
+    name = "sched.compute"
+
+    op = prop_def(StringAttr)
+    inputs = var_operand_def()
+    flops = prop_def(SizeAttr)
+    reads = prop_def(SizeAttr)
+    writes = prop_def(SizeAttr)
+    stream = prop_def(StringAttr)
+    outputs = var_result_def()
+
+    assembly_format = (
+        "$op `(` $inputs `)` `flops` $flops `reads` $reads `writes` $writes `on` $stream attr-dict "
+        "`:` functional-type($inputs, $outputs)"
+    )
+
+    def __init__(
+        self,
+        op: str,
+        inputs: Sequence[SSAValue],
+        result_types: Sequence[Attribute],
+        flops: Size,
+        reads: Size,
+        writes: Size,
+        stream: str = COMPUTE_STREAM,
+    ) -> None:
+        super().__init__(
+            operands=[list(inputs)],
+            result_types=[list(result_types)],
+            properties={
+                "op": StringAttr(op),
+                "flops": SizeAttr(flops),
+                "reads": SizeAttr(reads),
+                "writes": SizeAttr(writes),
+                "stream": StringAttr(stream),
+            },
+        )
+
+
+@irdl_op_definition
+class CollectiveOp(IRDLOperation):
+    """A collective over the ranks that differ along `axes` only; its bytes are those of its types."""
+
+    name = "sched.collective"
+
+    kind = prop_def(StringAttr)
+    operand = operand_def(TensorType)
+    axes = prop_def(NamesAttr)
+    stream = prop_def(StringAttr)
+    result = result_def(TensorType)
+
+    assembly_format = (
+        "$kind $operand `over` $axes `on` $stream attr-dict `:` type($operand) `->` type($result)"
+    )
+
+    def __init__(
+        self, kind: str, operand: SSAValue, axes: Sequence[str], result_type: TensorType
+    ) -> None:
+        super().__init__(
+            operands=[operand],
+            result_types=[result_type],
+            properties={
+                "kind": StringAttr(kind),
+                "axes": NamesAttr(tuple(axes)),
+                "stream": StringAttr(comm_stream(axes)),
+            },
+        )
+
+    def verify_(self) -> None:
+        if self.kind.data not in KINDS:
+            raise VerifyException(f"sched.collective: there is no collective `{self.kind.data}`")
+        if not self.axes.data:
+            raise VerifyException("sched.collective: a collective runs over some axis")
+
+
+@irdl_op_definition
+class ViewOp(IRDLOperation):
+    """The operand's memory under another type. No node."""
+
+    name = "sched.view"
+
+    operand = operand_def()
+    result = result_def()
+
+    assembly_format = "$operand attr-dict `:` type($operand) `->` type($result)"
+
+    def __init__(self, operand: SSAValue, result_type: Attribute) -> None:
+        super().__init__(operands=[operand], result_types=[result_type])
+
+
+@irdl_op_definition
+class ScheduleOp(IRDLOperation):
+    """How the pipeline runs its microbatches: `sched.schedule "1f1b" ranks "pp" virtual 1 microbatches "mb"`."""
+
+    name = "sched.schedule"
+
+    schedule = prop_def(StringAttr)
+    ranks = prop_def(SizeAttr)
+    virtual_stages = prop_def(IntegerAttr)
+    microbatches = prop_def(SizeAttr)
+
+    assembly_format = (
+        "$schedule `ranks` $ranks `virtual` $virtual_stages `microbatches` $microbatches attr-dict"
+    )
+
+    def __init__(
+        self, schedule: str, ranks: Size, virtual_stages: int, microbatches: Size
+    ) -> None:
+        super().__init__(
+            properties={
+                "schedule": StringAttr(schedule),
+                "ranks": SizeAttr(ranks),
+                "virtual_stages": IntegerAttr(virtual_stages, i64),
+                "microbatches": SizeAttr(microbatches),
+            }
+        )
+
+
+NODES = (ComputeOp, CollectiveOp)
+"""Ops that become nodes of a trace; each has a stream."""
+
+
+def node_name(op: ComputeOp | CollectiveOp) -> str:
+    """What the node is called in traces and tables: `contract`, `all_gather`."""
+    return op.op.data if isinstance(op, ComputeOp) else op.kind.data
+
+
+Sched = Dialect("sched", [ComputeOp, CollectiveOp, ViewOp, ScheduleOp], [])
+
+__all__ = [
+    "COMPUTE_STREAM",
+    "NODES",
+    "CollectiveOp",
+    "ComputeOp",
+    "Sched",
+    "ScheduleOp",
+    "ViewOp",
+    "comm_stream",
+    "node_name",
+]
