@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stagec.backend.program import Dep, Segment, TraceProgram
-from stagec.backend.unroll.layout import Layout, Task
+from stagec.backend.lowering.layout import Layout, Task
 from stagec.dialects import stg
 
 Ints = np.ndarray
