@@ -1,0 +1,327 @@
+"""Where a trace set appears: as a whole, or not at all.
+
+Locally, files are written to a hidden directory beside the wanted one, which takes its name when
+everything is there. An earlier set of ours is replaced so; other files are never touched without
+`force`. In a store behind fsspec there is no such rename: there the manifest, removed first and
+written last, says whether a set is complete.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Protocol
+
+from stagec.backend.errors import TraceError
+from stagec.backend.files import Files, LocalFiles, disk_error
+from stagec.backend.manifest import COMM_GROUP, NAME, own_files, parse_manifest
+from stagec.backend.remote import RemoteFiles, StorageOptions
+
+MARKER = "stagec-unfinished.json"
+"""Says which job the files belong to, as long as it is unfinished."""
+
+
+class Destination(Protocol):
+    """One set of files on its way."""
+
+    @property
+    def files(self) -> Files: ...
+
+    @property
+    def resumed(self) -> bool:
+        """Some of the set may be there already."""
+        ...
+
+    def check_space(self, num_bytes: int, num_files: int) -> None:
+        """E0602 if the disk has no room for so much more."""
+        ...
+
+    def commit(self, manifest: bytes) -> None:
+        """All files are there: show them."""
+        ...
+
+    def keep(self) -> None:
+        """Interrupted: leave what there is, out of sight, to be resumed."""
+        ...
+
+    def discard(self) -> None:
+        """Failed: leave nothing."""
+        ...
+
+
+def open_destination(
+    out: str,
+    digest: str,
+    model: str,
+    *,
+    force: bool,
+    resume: bool,
+    options: StorageOptions = (),
+) -> Destination:
+    """Prepare to write the set `digest` to a directory or URL."""
+    scheme, separator, rest = out.partition("://")
+    if not separator:
+        return LocalDestination(out, digest, model, force=force, resume=resume)
+    if scheme in ("file", "local"):
+        return LocalDestination(rest, digest, model, force=force, resume=resume)
+    return RemoteDestination(
+        RemoteFiles(out.rstrip("/"), options), digest, model, force=force, resume=resume
+    )
+
+
+class LocalDestination:
+    """A directory."""
+
+    def __init__(self, out: str, digest: str, model: str, *, force: bool, resume: bool) -> None:
+        self.final = Path(os.path.realpath(out))
+        self.shown = out
+        self.digest = digest
+        self.model = model
+        self.in_place = False
+        self._handle = -1
+        try:
+            self._recover()
+            self.own, foreign = self._contents()
+            if foreign and not force:
+                raise _foreign_error(out, foreign)
+            self.staging, self.merge = self._choose_staging(bool(foreign))
+        except OSError as error:
+            raise disk_error(error, out) from None
+        try:
+            self.resumed = self._prepare(resume)
+        except OSError as error:
+            self.discard()
+            raise disk_error(error, out) from None
+        self.files = LocalFiles(str(self.staging), replace=self.in_place)
+
+    def check_space(self, num_bytes: int, num_files: int) -> None:
+        disk = os.statvfs(self.staging)
+        free = disk.f_bavail * disk.f_frsize
+        if self.resumed:
+            there = {e.inode(): e.stat().st_size for e in os.scandir(self.staging)}
+            num_bytes, num_files = num_bytes - sum(there.values()), num_files - len(there)
+        if num_bytes > free:
+            raise TraceError(
+                "E0602",
+                f"the traces need {_size(num_bytes)}, the disk of `{self.shown}` has "
+                f"{_size(free)} free",
+                help="choose another directory, `--names short`, fewer `--ranks`, or a `--bundle`",
+            )
+        if disk.f_files and num_files > disk.f_favail:
+            raise TraceError(
+                "E0602",
+                f"the traces are {num_files} files, the disk of `{self.shown}` has room for "
+                f"{disk.f_favail} more",
+                help="choose another directory, fewer `--ranks`, or a `--bundle`",
+            )
+
+    def commit(self, manifest: bytes) -> None:
+        self.files.write(NAME, manifest)
+        try:
+            (self.staging / MARKER).unlink(missing_ok=True)
+            if self.in_place:
+                pass
+            elif self.merge:
+                self._move_files()
+            else:
+                self._swap()
+        except OSError as error:
+            raise disk_error(error, self.shown) from None
+        self._unlock()
+
+    def keep(self) -> None:
+        self._unlock()
+
+    def discard(self) -> None:
+        if not self.in_place:
+            shutil.rmtree(self.staging, ignore_errors=True)
+        self._unlock()
+
+    def _recover(self) -> None:
+        """Finish or undo a swap that was interrupted between its two renames."""
+        if self._old.exists():
+            if self.final.exists():
+                shutil.rmtree(self._old)
+            else:
+                os.rename(self._old, self.final)
+
+    @property
+    def _old(self) -> Path:
+        return self.final.parent / f".{self.final.name}.stagec-old"
+
+    def _contents(self) -> tuple[set[str], list[str]]:
+        """Which files of the directory are a set of ours, and which are not."""
+        if not self.final.exists():
+            return set(), []
+        if not self.final.is_dir():
+            raise TraceError("E0601", f"`{self.shown}` is a file", help="name a directory")
+        there = {entry.name for entry in os.scandir(self.final)} - {self._inner.name}
+        own: set[str] = set()
+        if NAME in there:
+            own = own_files((self.final / NAME).read_bytes()) or set()
+        return own & there, sorted(there - own)
+
+    @property
+    def _inner(self) -> Path:
+        return self.final / ".stagec-unfinished"
+
+    def _choose_staging(self, foreign: bool) -> tuple[Path, bool]:
+        """Where to write, and whether files are then moved one by one into the directory, which is
+        so if it holds other files or cannot itself be renamed."""
+        beside = self.final.parent / f".{self.final.name}.stagec-unfinished"
+        if self.final.exists() and (
+            os.path.ismount(self.final)
+            or self.final == Path.cwd()
+            or not os.access(self.final.parent, os.W_OK)
+        ):
+            return self._inner, True
+        return beside, foreign
+
+    def _prepare(self, resume: bool) -> bool:
+        """Make or take over the staging directory; whether it may hold files to be kept."""
+        if resume and not self.staging.exists() and self._is_complete():
+            self.staging, self.in_place = self.final, True
+            self._lock()
+            return True
+        self.staging.mkdir(parents=True, exist_ok=True)
+        self._lock()
+        marker = self.staging / MARKER
+        if resume and marker.exists():
+            unfinished = _parse_marker(marker.read_bytes())
+            if unfinished and unfinished["digest"] == self.digest:
+                return True
+            self._unlock()
+            raise _other_set_error(self.shown)
+        for entry in list(os.scandir(self.staging)):
+            os.unlink(entry.path)
+        marker.write_text(json.dumps({"digest": self.digest, "model": self.model}))
+        return False
+
+    def _is_complete(self) -> bool:
+        if NAME not in self.own:
+            return False
+        manifest = parse_manifest((self.final / NAME).read_bytes())
+        return manifest is not None and manifest.get("digest") == self.digest
+
+    def _lock(self) -> None:
+        """Keep other runs away from the staging directory."""
+        self._handle = os.open(self.staging, os.O_RDONLY)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(os.fstat(self._handle), os.stat(self.staging)):
+                raise BlockingIOError  # that run has just ended, and the directory with it
+        except (BlockingIOError, FileNotFoundError):
+            self._unlock()
+            raise TraceError(
+                "E0611", f"another run is writing to `{self.shown}`", help="wait for it to end"
+            ) from None
+
+    def _unlock(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+        self._handle = -1
+
+    def _swap(self) -> None:
+        if self.own:
+            os.rename(self.final, self._old)
+        os.rename(self.staging, self.final)
+        if self.own:
+            shutil.rmtree(self._old, ignore_errors=True)
+
+    def _move_files(self) -> None:
+        """Without its manifest the directory holds no set, until the new one arrives, last."""
+        (self.final / NAME).unlink(missing_ok=True)
+        new = sorted(entry.name for entry in os.scandir(self.staging))
+        for name in sorted(self.own.difference(new, {NAME})):
+            (self.final / name).unlink(missing_ok=True)
+        for name in [*(n for n in new if n != NAME), NAME]:
+            os.replace(self.staging / name, self.final / name)
+        self.staging.rmdir()
+
+
+class RemoteDestination:
+    """A prefix of an object store."""
+
+    def __init__(
+        self, files: RemoteFiles, digest: str, model: str, *, force: bool, resume: bool
+    ) -> None:
+        self.files = files
+        there = set(files.names())
+        manifest = parse_manifest(files.read(NAME) or b"")
+        marker = _parse_marker(files.read(MARKER) or b"")
+        self.earlier = there & ({*manifest["files"], NAME} if manifest else set())
+        if marker:
+            pattern = _file_pattern(marker["model"])
+            self.earlier |= {name for name in there if pattern.fullmatch(name)} | {MARKER}
+        foreign = sorted(there - self.earlier)
+        if foreign and not force:
+            raise _foreign_error(files.url, foreign)
+        if resume and marker and marker["digest"] != digest:
+            raise _other_set_error(files.url)
+        self.resumed = resume and digest in {
+            unfinished.get("digest") for unfinished in (manifest, marker) if unfinished
+        }
+        self.pattern = _file_pattern(model)
+        files.make_directory()
+        files.write(MARKER, json.dumps({"digest": digest, "model": model}).encode())
+        files.remove([NAME])
+
+    def check_space(self, num_bytes: int, num_files: int) -> None:
+        """A store does not say."""
+
+    def commit(self, manifest: bytes) -> None:
+        new = own_files(manifest) or set()
+        self.files.remove(sorted(self.earlier - new - {MARKER}))
+        self.files.write(NAME, manifest)
+        self.files.remove([MARKER])
+
+    def keep(self) -> None:
+        """Without a manifest it is no set; the marker says whose files these are."""
+
+    def discard(self) -> None:
+        with contextlib.suppress(TraceError):
+            written = [name for name in self.files.names() if self.pattern.fullmatch(name)]
+            self.files.remove([*written, MARKER])
+
+
+def _file_pattern(model: str) -> re.Pattern[str]:
+    """The names of a set's files."""
+    return re.compile(rf"{re.escape(model)}\.\d+\.(et|json)|{re.escape(COMM_GROUP)}")
+
+
+def _parse_marker(text: bytes) -> dict[str, str] | None:
+    try:
+        marker = json.loads(text)
+        return {"digest": str(marker["digest"]), "model": str(marker["model"])}
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _other_set_error(out: str) -> TraceError:
+    return TraceError(
+        "E0605",
+        f"what is unfinished at `{out}` is another trace set",
+        note="the model, the plan, an option or stagec's version has changed since",
+        help="write all of it: leave out `--resume`",
+    )
+
+
+def _foreign_error(out: str, foreign: list[str]) -> TraceError:
+    shown = ", ".join(f"`{name}`" for name in foreign[:3])
+    more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
+    return TraceError(
+        "E0601",
+        f"`{out}` holds files that are not a trace set of stagec",
+        note=f"{shown}{more}",
+        help="name another directory, or add `--force` to write beside them",
+    )
+
+
+def _size(num_bytes: int) -> str:
+    size, unit = float(num_bytes), 0
+    while size >= 1000 and unit < 4:
+        size, unit = size / 1000, unit + 1
+    return f"{size:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[unit]}"

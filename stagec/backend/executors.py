@@ -1,0 +1,168 @@
+"""Who does the work: an executor (`concurrent.futures`) by name, and running tasks on it.
+
+`threads:4`, `processes:8`, `serial`, `dask:tcp://host:8786`, `mpi`; a name under the entry point group
+`stagec.executors`; or `package.module:function`, called without arguments.
+"""
+
+import importlib
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import entry_points
+from itertools import islice
+from typing import Any, ParamSpec, TypeVar
+
+from stagec.backend.errors import TraceError
+
+GROUP = "stagec.executors"
+_IN_FLIGHT = 128
+"""Tasks handed over at once: enough for any pool here, few enough to bound memory."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class SerialExecutor(Executor):
+    """Does each task when it is submitted."""
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "Future[R]":
+        future: Future[R] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def num_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _processes(argument: str) -> Executor:
+    return ProcessPoolExecutor(
+        _count(argument, "processes"),
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_ignore_interrupts,
+    )
+
+
+def _ignore_interrupts() -> None:
+    """The parent process answers Ctrl-C for all."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _dask(argument: str) -> Executor:
+    distributed = _extra("distributed", "dask")
+    client = distributed.Client(argument or None, set_as_default=False)
+    return client.get_executor()
+
+
+def _mpi(argument: str) -> Executor:
+    return _extra("mpi4py.futures", "mpi").MPIPoolExecutor(
+        _count(argument, "mpi") if argument else None
+    )
+
+
+_BUILT_IN: dict[str, Callable[[str], Executor]] = {
+    "serial": lambda argument: SerialExecutor(),
+    "threads": lambda argument: ThreadPoolExecutor(_count(argument, "threads")),
+    "processes": _processes,
+    "dask": _dask,
+    "mpi": _mpi,
+}
+
+
+@contextmanager
+def open_executor(spec: str | Executor) -> Iterator[Executor]:
+    """The executor that `spec` names, shut down in the end; an executor given is left running."""
+    if isinstance(spec, Executor):
+        yield spec
+        return
+    executor = _make(spec)
+    try:
+        yield executor
+    except BaseException:
+        executor.shutdown(wait=True, cancel_futures=True)
+        raise
+    executor.shutdown(wait=True)
+
+
+def _make(spec: str) -> Executor:
+    name, _, argument = spec.partition(":")
+    if name in _BUILT_IN:
+        return _BUILT_IN[name](argument)
+    for point in entry_points(group=GROUP, name=name):
+        return _checked(point.load()(argument), spec)
+    if "." in name and argument:
+        try:
+            made = getattr(importlib.import_module(name), argument)()
+        except (ImportError, AttributeError) as error:
+            raise TraceError("E0608", f"there is no executor `{spec}`", note=str(error)) from None
+        return _checked(made, spec)
+    known = sorted({*_BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
+    raise TraceError(
+        "E0608",
+        f"there is no executor `{spec}`",
+        note=f"there are {', '.join(f'`{k}`' for k in known)}",
+        help="or write `package.module:function`, where the function returns an executor",
+    )
+
+
+def _checked(made: Any, spec: str) -> Executor:
+    if not isinstance(made, Executor):
+        raise TraceError(
+            "E0608",
+            f"`{spec}` is not an executor",
+            note=f"it made a `{type(made).__name__}`, not a `concurrent.futures.Executor`",
+        )
+    return made
+
+
+def _count(argument: str, name: str) -> int:
+    if not argument:
+        return num_cores()
+    if not argument.isascii() or not argument.isdigit() or int(argument) < 1:
+        raise TraceError(
+            "E0608", f"`{argument}` is not a number of {name}", help=f"for example `{name}:4`"
+        )
+    return int(argument)
+
+
+def _extra(module: str, extra: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise TraceError(
+            "E0608",
+            f"this executor needs the package {module.partition('.')[0]}",
+            help=f"pip install 'stagec[{extra}]'",
+        ) from None
+
+
+def run_tasks(executor: Executor, work: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
+    """The results in whatever order they come. An error stops what has not begun."""
+    waiting = iter(tasks)
+    running: set[Future[R]] = set()
+    in_flight = 1 if isinstance(executor, SerialExecutor) else _IN_FLIGHT
+    with ExitStack() as cleanup:
+        cleanup.callback(lambda: [future.cancel() for future in running])
+        while True:
+            for task in islice(waiting, in_flight - len(running)):
+                running.add(executor.submit(work, task))
+            if not running:
+                return
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()

@@ -1,0 +1,124 @@
+"""Files of a local directory, and errors of the disk as diagnostics."""
+
+import errno
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from stagec.backend.errors import TraceError
+
+_NO_LINKS = {errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOTSUP, errno.ENOSYS, errno.EOPNOTSUPP}
+
+Data = bytes | memoryview
+
+
+class Files(Protocol):
+    """Named files in one place. Small, and the same in another process or on another machine."""
+
+    def write(self, name: str, data: Data) -> None: ...
+
+    def link(self, existing: str, name: str) -> bool:
+        """Make `name` the same file as `existing`; false where that cannot be."""
+        ...
+
+    def matches(self, name: str, size: int, crc: int) -> bool:
+        """Whether the file is there and has this size and CRC-32."""
+        ...
+
+
+@dataclass(frozen=True)
+class LocalFiles:
+    """Files of a local directory. With `replace`, each appears whole, in place of an earlier one."""
+
+    directory: str
+    replace: bool = False
+
+    def write(self, name: str, data: Data) -> None:
+        path = f"{self.directory}/{name}"
+        target = f"{self.directory}/.{name}.new" if self.replace else path
+        try:
+            file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+            try:
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[os.write(file, rest) :]
+            finally:
+                os.close(file)
+            if self.replace:
+                os.replace(target, path)
+        except OSError as error:
+            raise disk_error(error, path) from None
+
+    def link(self, existing: str, name: str) -> bool:
+        path = f"{self.directory}/{name}"
+        try:
+            if self.replace:
+                Path(path).unlink(missing_ok=True)
+            os.link(f"{self.directory}/{existing}", path)
+        except FileExistsError:
+            Path(path).unlink()
+            return self.link(existing, name)
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                return False
+            raise disk_error(error, path) from None
+        return True
+
+    def matches(self, name: str, size: int, crc: int) -> bool:
+        try:
+            with open(f"{self.directory}/{name}", "rb") as file:
+                if os.fstat(file.fileno()).st_size != size:
+                    return False
+                found = 0
+                while data := file.read(1 << 20):
+                    found = zlib.crc32(data, found)
+        except OSError:
+            return False
+        return found == crc
+
+
+def write_whole(path: str, data: bytes) -> None:
+    """Write one file so that it appears complete or not at all."""
+    directory, name = os.path.split(path)
+    if os.path.isdir(path):
+        raise TraceError("E0603", f"`{path}` is a directory", help="name a file")
+    LocalFiles(directory or ".", replace=True).write(name, data)
+
+
+def read_whole(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise disk_error(error, path) from None
+
+
+def disk_error(error: OSError, path: str) -> TraceError:
+    """What the disk refused, in words."""
+    match error.errno:
+        case errno.ENOSPC:
+            return TraceError(
+                "E0603",
+                f"the disk is full: cannot write `{path}`",
+                help="free some space, choose another directory, or write fewer ranks (`--ranks`)",
+            )
+        case errno.EDQUOT:
+            return TraceError(
+                "E0603",
+                f"your disk quota is used up: cannot write `{path}`",
+                help="free some space, choose another directory, or write fewer ranks (`--ranks`)",
+            )
+        case errno.EROFS:
+            return TraceError(
+                "E0603", f"`{path}` is on a read-only file system", help="choose another directory"
+            )
+        case errno.EACCES | errno.EPERM:
+            return TraceError(
+                "E0603", f"`{path}` is not yours to write or read", help="choose another directory"
+            )
+        case errno.ENOENT:
+            return TraceError("E0603", f"there is no `{path}`")
+        case _:
+            reason = (error.strerror or str(error)).lower()
+            return TraceError("E0603", f"the disk failed at `{path}`: {reason}")

@@ -1,0 +1,282 @@
+"""Write a trace set: every rank's trace, `comm_group.json` and `manifest.json`.
+
+    traces = encode_traces(trace_set, TraceOptions(names="short"))
+    report = write_traces(traces, "traces/", WriteOptions(ranks="0-63"), about={...})
+
+Ranks are written in chunks of one class, on an executor. A worker is given the class in encoded
+form (a few kilobytes) and makes the template itself; what it holds is one template and one buffer.
+"""
+
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from stagec.backend.bundle import digest_of
+from stagec.backend.chunks import Chunk, ChunkResult, Format, Output, make_chunks, write_chunk
+from stagec.backend.destination import Destination, open_destination
+from stagec.backend.encoded import EncodedTraces
+from stagec.backend.errors import TraceError
+from stagec.backend.executors import open_executor, run_tasks
+from stagec.backend.groups import comm_group_json, comm_groups
+from stagec.backend.manifest import COMM_GROUP, FileEntry, manifest_json
+from stagec.backend.ranks import format_ranks, parse_ranks
+from stagec.backend.stamping import Compression, make_stamp
+
+_BLOCK_BYTES = 4096
+"""What a file's size is rounded up to on common file systems."""
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How a set is written. Of these, only `ranks`, `format` and `compress` decide bytes."""
+
+    ranks: str = ""
+    """`0,8,1024-1031`; all where empty."""
+    format: Format = "et"
+    compress: Compression = "none"
+    links: Literal["auto", "never"] = "auto"
+    """Ranks with equal bytes share one file."""
+    force: bool = False
+    """Write beside files that are not ours."""
+    resume: bool = False
+    """Complete what an interrupted run left; keep the files whose hash is right."""
+    executor: str | Executor = "threads"
+    storage_options: tuple[tuple[str, Any], ...] = ()
+    """Arguments of the file system behind a URL."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is. Remaining time from the average rate so far."""
+
+    ranks_done: int
+    ranks_total: int
+    bytes_written: int
+    elapsed_s: float
+
+    @property
+    def ranks_per_s(self) -> float:
+        return self.ranks_done / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
+    @property
+    def bytes_per_s(self) -> float:
+        return self.bytes_written / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
+    @property
+    def remaining_s(self) -> float:
+        rate = self.ranks_per_s
+        return (self.ranks_total - self.ranks_done) / rate if rate else 0.0
+
+
+@dataclass(frozen=True)
+class WriteReport:
+    """What a run did. `notes` are for the user: what a consumer may stumble over."""
+
+    out: str
+    num_ranks: int
+    num_linked: int
+    num_kept: int
+    bytes_written: int
+    comm_group_bytes: int
+    num_groups: int
+    elapsed_s: float
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class _Tally:
+    """Results of the chunks so far."""
+
+    files: dict[int, FileEntry] = field(default_factory=dict)
+    num_linked: int = 0
+    num_kept: int = 0
+    bytes_written: int = 0
+
+    def add(self, result: ChunkResult) -> None:
+        for rank, size, crc in zip(result.ranks, result.sizes, result.crcs, strict=True):
+            self.files[rank] = FileEntry(size, crc)
+        self.num_linked += result.num_linked
+        self.num_kept += result.num_kept
+        self.bytes_written += result.bytes_written
+
+
+def write_traces(
+    traces: EncodedTraces,
+    out: str,
+    options: WriteOptions | None = None,
+    *,
+    about: Mapping[str, Any] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> WriteReport:
+    """Write the traces to a directory or URL.
+
+    `about` goes into the manifest: inputs, versions. E06xx where that cannot be; then nothing is
+    left behind. Interrupted (KeyboardInterrupt), the unfinished set stays out of sight, for
+    `resume`.
+    """
+    options = options or WriteOptions()
+    if options.format == "json" and options.compress != "none":
+        raise TraceError("E0612", "the readable form is not compressed", help="leave out one")
+    start = time.monotonic()
+    ranks = select_ranks(traces, options.ranks)
+    head = _manifest_head(traces, options, ranks, about or {})
+    destination = open_destination(
+        out,
+        head["digest"],
+        traces.model,
+        force=options.force,
+        resume=options.resume,
+        options=options.storage_options,
+    )
+    try:
+        groups = _write_groups(traces, ranks, destination)
+        tally = _write_ranks(traces, ranks, options, destination, start, progress)
+        entries = {
+            f"{traces.model}.{rank}.{options.format}": tally.files[rank]
+            for rank in sorted(tally.files)
+        }
+        destination.commit(manifest_json(head, {COMM_GROUP: groups.entry} | entries))
+    except Exception:
+        destination.discard()
+        raise
+    except BaseException:
+        destination.keep()
+        raise
+    return WriteReport(
+        out=out,
+        num_ranks=len(ranks),
+        num_linked=tally.num_linked,
+        num_kept=tally.num_kept,
+        bytes_written=tally.bytes_written,
+        comm_group_bytes=groups.entry.num_bytes,
+        num_groups=groups.number,
+        elapsed_s=time.monotonic() - start,
+        notes=tuple(_notes(traces, out, ranks, options)),
+    )
+
+
+def iterate_traces(
+    traces: EncodedTraces, ranks: str = "", compress: Compression = "none"
+) -> Iterator[tuple[int, bytes]]:
+    """Ranks and the bytes of their files, class by class, ascending within each."""
+    for number, members in traces.by_class(select_ranks(traces, ranks)):
+        stamp = make_stamp(traces.class_traces(number), compress)
+        for batch in np.array_split(members, -(-len(members) // 1024)):
+            stamped = stamp.stamp(stamp.rows(batch), len(batch))
+            for rank, data in zip(batch.tolist(), stamped, strict=True):
+                yield rank, bytes(data)
+
+
+def select_ranks(traces: EncodedTraces, selection: str) -> np.ndarray:
+    """The ranks that a selection names; all where it is empty."""
+    if selection.strip():
+        return parse_ranks(selection, traces.mesh.num_ranks)
+    return np.arange(traces.mesh.num_ranks, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class _Groups:
+    number: int
+    entry: FileEntry
+
+
+def _write_groups(traces: EncodedTraces, ranks: np.ndarray, destination: Destination) -> _Groups:
+    """`comm_group.json`: the groups that the traces of `ranks` name, and no others."""
+    groups = list(comm_groups(traces.formulas.groups, traces.mesh, traces.group_users(ranks)))
+    text = comm_group_json(iter(groups))
+    destination.files.write(COMM_GROUP, text)
+    return _Groups(len(groups), FileEntry(len(text), zlib.crc32(text)))
+
+
+def _write_ranks(
+    traces: EncodedTraces,
+    ranks: np.ndarray,
+    options: WriteOptions,
+    destination: Destination,
+    start: float,
+    progress: Callable[[Progress], None] | None,
+) -> _Tally:
+    output = Output(
+        model=traces.model,
+        files=destination.files,
+        format=options.format,
+        compress=options.compress,
+        links=options.links == "auto",
+        verify=destination.resumed,
+    )
+    chunks = list(make_chunks(traces, ranks, output))
+    _check_space(traces, chunks, options, destination)
+    tally = _Tally()
+    with open_executor(options.executor) as executor:
+        for result in run_tasks(executor, write_chunk, chunks):
+            tally.add(result)
+            if progress is not None:
+                elapsed = time.monotonic() - start
+                progress(Progress(len(tally.files), len(ranks), tally.bytes_written, elapsed))
+    return tally
+
+
+def _check_space(
+    traces: EncodedTraces, chunks: list[Chunk], options: WriteOptions, destination: Destination
+) -> None:
+    """Plain sizes are known; of compressed traces the first class tells how far they shrink, and
+    readable ones are never smaller."""
+    num_bytes = num_files = 0
+    for chunk in chunks:
+        count = len(chunk.leaders) + (0 if options.links == "auto" else len(chunk.followers))
+        blocks = -(-chunk.traces.encoded.num_bytes // _BLOCK_BYTES)
+        num_bytes += count * blocks * _BLOCK_BYTES
+        num_files += count
+    if options.compress == "gzip" and chunks:
+        first = chunks[0].traces
+        shrunk = make_stamp(first, "gzip").num_bytes
+        num_bytes = num_bytes * shrunk // first.encoded.num_bytes
+    destination.check_space(num_bytes, num_files)
+
+
+def _manifest_head(
+    traces: EncodedTraces, options: WriteOptions, ranks: np.ndarray, about: Mapping[str, Any]
+) -> dict[str, Any]:
+    chosen = {
+        "names": traces.options.names,
+        "provenance": traces.options.provenance,
+        "format": options.format,
+        "compress": options.compress,
+        "ranks": format_ranks(ranks),
+    }
+    return {
+        "model": traces.model,
+        "about": dict(about),
+        "options": chosen,
+        "mesh": dict(zip(traces.mesh.axes, traces.mesh.sizes, strict=True)),
+        "num_ranks": traces.mesh.num_ranks,
+        "classes": [
+            {
+                "name": traces.classes[number].name,
+                "ranks": format_ranks(members),
+                "nodes": traces.classes[number].num_nodes,
+            }
+            for number, members in traces.by_class(ranks)
+        ],
+        "digest": digest_of(traces, chosen),
+    }
+
+
+def _notes(
+    traces: EncodedTraces, out: str, ranks: np.ndarray, options: WriteOptions
+) -> Iterator[str]:
+    if "empty" in f"{out}/{COMM_GROUP}":
+        yield "ASTRA-sim ignores a comm_group.json whose path contains `empty`"
+    if traces.mesh.num_ranks == 1:
+        yield "ASTRA-sim does not run a single rank"
+    elif len(ranks) < traces.mesh.num_ranks:
+        yield f"ASTRA-sim needs all {traces.mesh.num_ranks} ranks; these are {len(ranks)}"
+    if options.compress == "gzip":
+        yield "ASTRA-sim does not read gzip; Chakra's own feeder does"
+    if options.format == "json":
+        yield "the readable form is for people; simulators read `--format et`"

@@ -1,0 +1,323 @@
+"""A set appears whole or not at all, whatever goes wrong; other people's files are left alone."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stagec.backend.encode import encode_traces
+from stagec.backend.encoded import EncodedTraces, TraceOptions
+from stagec.backend.errors import TraceError
+from stagec.backend.files import LocalFiles
+from stagec.backend.writer import Progress, WriteOptions, write_traces
+from tests.unit.backend_samples import pipelined_job
+
+SERIAL = WriteOptions(executor="serial")
+
+
+@pytest.fixture(scope="module")
+def traces() -> EncodedTraces:
+    return encode_traces(pipelined_job(dp=2, pp=2, cp=1, tp=2))
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def caught(traces: EncodedTraces, out: Path, **options) -> TraceError:
+    with pytest.raises(TraceError) as error:
+        write_traces(traces, str(out), WriteOptions(executor="serial", **options))
+    return error.value
+
+
+class Interrupter:
+    """Raises KeyboardInterrupt at the n-th file."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+        write, left = LocalFiles.write, [after]
+
+        def stop(files: LocalFiles, name: str, data: bytes) -> None:
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            write(files, name, data)
+
+        monkeypatch.setattr(LocalFiles, "write", stop)
+
+
+def interrupt(monkeypatch, traces: EncodedTraces, out: Path, after: int, **options) -> None:
+    with monkeypatch.context() as patch:
+        Interrupter(patch, after)
+        with pytest.raises(KeyboardInterrupt):
+            write_traces(traces, str(out), WriteOptions(executor="serial", **options))
+
+
+@pytest.mark.parametrize("after", range(10))
+def test_interrupted_run_shows_nothing(tmp_path, traces, monkeypatch, after) -> None:
+    """Ten files: the groups, eight ranks, the manifest."""
+    interrupt(monkeypatch, traces, tmp_path / "traces", after)
+    assert os.listdir(tmp_path) == [".traces.stagec-unfinished"]
+    write_traces(traces, str(tmp_path / "traces"), SERIAL)
+    assert os.listdir(tmp_path) == ["traces"]
+
+
+@pytest.mark.parametrize("after", range(10))
+def test_interrupted_run_leaves_the_earlier_set(tmp_path, traces, monkeypatch, after) -> None:
+    out = tmp_path / "traces"
+    write_traces(encode_traces(pipelined_job(), TraceOptions("short")), str(out))
+    before = contents(out)
+    interrupt(monkeypatch, traces, out, after)
+    assert contents(out) == before
+
+
+@pytest.mark.parametrize("after", range(10))
+def test_resumed_set_is_complete_and_keeps_what_was_there(
+    tmp_path, traces, monkeypatch, after
+) -> None:
+    write_traces(traces, str(tmp_path / "whole"))
+    out = tmp_path / "traces"
+    interrupt(monkeypatch, traces, out, after)
+    report = write_traces(traces, str(out), WriteOptions(resume=True))
+    assert contents(out) == contents(tmp_path / "whole")
+    assert report.num_kept == max(0, after - 1) - (after == 10)
+    assert sorted(os.listdir(tmp_path)) == ["traces", "whole"]
+
+
+def test_resume_rewrites_damaged_files(tmp_path, traces, monkeypatch) -> None:
+    write_traces(traces, str(tmp_path / "whole"))
+    out = tmp_path / "traces"
+    interrupt(monkeypatch, traces, out, 9)
+    unfinished = tmp_path / ".traces.stagec-unfinished"
+    data = bytearray((unfinished / "sample.0.et").read_bytes())
+    data[100] ^= 1
+    (unfinished / "sample.0.et").write_bytes(data)
+    (unfinished / "sample.1.et").write_bytes(data[:50])
+    report = write_traces(traces, str(out), WriteOptions(resume=True))
+    assert report.num_kept == 6
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_resume_of_a_complete_set_verifies_it(tmp_path, traces) -> None:
+    out = tmp_path / "traces"
+    write_traces(traces, str(out))
+    before = contents(out)
+    (out / "sample.3.et").write_bytes(b"damaged")
+    report = write_traces(traces, str(out), WriteOptions(resume=True))
+    assert (report.num_kept, report.num_ranks) == (7, 8)
+    assert contents(out) == before
+
+
+def test_resume_of_nothing_writes_everything(tmp_path, traces) -> None:
+    report = write_traces(traces, str(tmp_path / "traces"), WriteOptions(resume=True))
+    assert (report.num_kept, report.num_ranks) == (0, 8)
+
+
+def test_resume_of_another_job_is_refused(tmp_path, traces, monkeypatch) -> None:
+    interrupt(monkeypatch, traces, tmp_path / "traces", 5)
+    other = encode_traces(pipelined_job(), TraceOptions("none"))
+    error = caught(other, tmp_path / "traces", resume=True)
+    assert error.code == "E0605"
+    assert caught(traces, tmp_path / "traces", resume=True, ranks="0-3").code == "E0605"
+
+
+def test_own_set_is_replaced_without_leftovers(tmp_path, traces) -> None:
+    out = tmp_path / "traces"
+    write_traces(encode_traces(pipelined_job(dp=8)), str(out))
+    assert len(contents(out)) == 34
+    write_traces(traces, str(out))
+    assert len(contents(out)) == 10
+    assert os.listdir(tmp_path) == ["traces"]
+
+
+def test_foreign_files_are_refused(tmp_path, traces) -> None:
+    out = tmp_path / "thesis"
+    out.mkdir()
+    for name in ("chapter1.tex", "b", "c", "d"):
+        (out / name).write_text("x")
+    error = caught(traces, out)
+    assert (error.code, error.note) == ("E0601", "`b`, `c`, `chapter1.tex` and 1 more")
+    assert sorted(os.listdir(out)) == ["b", "c", "chapter1.tex", "d"]
+    assert os.listdir(tmp_path) == ["thesis"]
+    (out / "manifest.json").write_text('{"format": "of something else", "files": {}}')
+    assert caught(traces, out).note == "`b`, `c`, `chapter1.tex` and 2 more"
+
+
+def test_a_file_that_joined_an_own_set_is_foreign(tmp_path, traces) -> None:
+    out = tmp_path / "traces"
+    write_traces(traces, str(out))
+    (out / "notes.txt").write_text("x")
+    assert caught(traces, out).note == "`notes.txt`"
+
+
+def test_force_writes_beside_foreign_files(tmp_path, traces) -> None:
+    out = tmp_path / "traces"
+    write_traces(encode_traces(pipelined_job(dp=8)), str(out))
+    (out / "notes.txt").write_text("mine")
+    write_traces(traces, str(out), WriteOptions(force=True))
+    write_traces(traces, str(tmp_path / "clean"))
+    assert contents(out) == contents(tmp_path / "clean") | {"notes.txt": b"mine"}
+    assert sorted(os.listdir(tmp_path)) == ["clean", "traces"]
+
+
+def test_out_is_a_file(tmp_path, traces) -> None:
+    (tmp_path / "traces").write_text("")
+    assert caught(traces, tmp_path / "traces").message.endswith("is a file")
+
+
+def test_current_directory_and_links_to_directories(tmp_path, traces, monkeypatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for _ in range(2):
+        write_traces(traces, ".", SERIAL)
+        assert len(contents(tmp_path / "here")) == 10
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    write_traces(traces, str(tmp_path / "link"), SERIAL)
+    assert (tmp_path / "link").is_symlink()
+    assert len(contents(tmp_path / "real")) == 10
+
+
+def test_missing_parents_are_made(tmp_path, traces) -> None:
+    write_traces(traces, str(tmp_path / "a" / "b" / "traces"), SERIAL)
+    assert len(contents(tmp_path / "a" / "b" / "traces")) == 10
+
+
+def test_swap_interrupted_between_its_renames_is_undone(tmp_path, traces) -> None:
+    out = tmp_path / "traces"
+    write_traces(traces, str(out))
+    os.rename(out, tmp_path / ".traces.stagec-old")
+    with pytest.raises(TraceError):
+        write_traces(traces, str(out), WriteOptions(executor="no-such"))
+    assert os.listdir(tmp_path) == ["traces"]
+    assert len(contents(out)) == 10
+
+
+def test_two_runs_at_once(tmp_path, traces) -> None:
+    """The second is refused, the first is not disturbed."""
+    out, errors = tmp_path / "traces", []
+
+    def second(_: Progress) -> None:
+        with pytest.raises(TraceError) as error:
+            write_traces(traces, str(out), SERIAL)
+        errors.append(error.value.code)
+
+    write_traces(traces, str(out), SERIAL, progress=second)
+    assert set(errors) == {"E0611"}
+    assert len(contents(out)) == 10
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "the disk is full"),
+        (errno.EDQUOT, "your disk quota is used up"),
+        (errno.EROFS, "read-only file system"),
+        (errno.EIO, "input/output error"),
+    ],
+)
+@pytest.mark.parametrize("call", ["write", "open", "close"])
+def test_disk_errors_leave_nothing(tmp_path, traces, monkeypatch, number, words, call) -> None:
+    real, calls = getattr(os, call), []
+
+    def fail(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == 7:
+            if call == "close":
+                real(*args)
+            raise OSError(number, os.strerror(number))
+        return real(*args, **kwargs)
+
+    out = tmp_path / "traces"
+    write_traces(traces, str(out))
+    before = contents(out)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fail)
+        error = caught(traces, out)
+    assert error.code == "E0603"
+    assert words in error.message
+    assert contents(out) == before
+    assert os.listdir(tmp_path) == ["traces"]
+
+
+def test_short_writes_are_continued(tmp_path, traces, monkeypatch) -> None:
+    write_traces(traces, str(tmp_path / "a"))
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: real(file, data[:1000]))
+    write_traces(traces, str(tmp_path / "b"), SERIAL)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_full_disk_is_found_before_the_first_byte(tmp_path, traces, monkeypatch) -> None:
+    real = os.statvfs(tmp_path)
+
+    class Full:
+        f_bavail, f_frsize, f_files, f_favail = 3, 4096, real.f_files, real.f_favail
+
+    monkeypatch.setattr(os, "statvfs", lambda _: Full)
+    error = caught(traces, tmp_path / "traces")
+    assert error.code == "E0602"
+    assert "12.3 kB free" in error.message
+    assert os.listdir(tmp_path) == []
+    Full.f_bavail, Full.f_favail = 10**9, 5
+    assert "8 files" in caught(traces, tmp_path / "traces").message
+    Full.f_favail = 8
+    write_traces(traces, str(tmp_path / "traces"), SERIAL)
+
+
+def test_directory_without_permission(tmp_path, traces, monkeypatch) -> None:
+    """Also as root, who is refused by nothing but the kernel's words."""
+
+    def refuse(*args, **kwargs):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    error = caught(traces, tmp_path / "traces")
+    assert error.code == "E0603"
+    assert "not yours" in error.message
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_killed_process_shows_nothing_and_is_resumed(tmp_path, end) -> None:
+    code = (
+        "import sys, time\n"
+        "from stagec.backend.encode import encode_traces\n"
+        "from stagec.backend.files import LocalFiles\n"
+        "from stagec.backend.writer import WriteOptions, write_traces\n"
+        "from tests.unit.backend_samples import pipelined_job\n"
+        "write = LocalFiles.write\n"
+        "def slowly(files, name, data):\n"
+        "    time.sleep(0.004)\n"
+        "    write(files, name, data)\n"
+        "LocalFiles.write = slowly\n"
+        "write_traces(encode_traces(pipelined_job(dp=512)), sys.argv[1],"
+        " WriteOptions(executor='threads:2'))\n"
+    )
+    out = tmp_path / "traces"
+    process = subprocess.Popen([sys.executable, "-c", code, str(out)], stderr=subprocess.DEVNULL)
+    unfinished = tmp_path / ".traces.stagec-unfinished"
+    deadline = time.monotonic() + 20
+    while not (unfinished / "sample.5.et").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(end)
+    assert process.wait(20) != 0
+    assert os.listdir(tmp_path) == [unfinished.name]
+    job = encode_traces(pipelined_job(dp=512))
+    report = write_traces(job, str(out), WriteOptions(resume=True))
+    assert 0 < report.num_kept < 2048
+    write_traces(job, str(tmp_path / "whole"))
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_manifest_has_no_time_or_path(tmp_path, traces) -> None:
+    write_traces(traces, str(tmp_path / "a"))
+    time.sleep(0.01)
+    write_traces(traces, str(tmp_path / "b"))
+    text = (tmp_path / "a" / "manifest.json").read_text()
+    assert text == (tmp_path / "b" / "manifest.json").read_text()
+    assert str(tmp_path) not in text
+    assert json.loads(text)["digest"]
