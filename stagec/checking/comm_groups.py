@@ -7,7 +7,6 @@ every group of the file. Ids that are equal modulo 500 share message tags.
 import json
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stagec.checking.findings import Findings, Place
@@ -26,9 +25,9 @@ class Groups:
     usable: bool = True
 
 
-def find_group_file(directory: str, prefixes: Sequence[str]) -> str | None:
+def find_group_file(directory: str, prefix: str) -> str | None:
     """`comm_group.json` beside the traces, or PREFIX.json as STAGE names it."""
-    for name in ("comm_group.json", *(f"{prefix}.json" for prefix in prefixes)):
+    for name in ("comm_group.json", f"{prefix}.json"):
         path = os.path.join(directory, name)
         if os.path.exists(path):
             return path

@@ -1,0 +1,324 @@
+"""No set of ranks waits for itself: a replay under the target's rules, and why it stops if it does."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stagec.checking.findings import Place
+from stagec.checking.program import (
+    KIND_COLL,
+    KIND_COMP,
+    KIND_CPU,
+    KIND_MEM,
+    KIND_OTHER,
+    KIND_RECV,
+    KIND_SEND,
+    Program,
+)
+from stagec.checking.replay import DONE, RUNNING, RankState, Replay
+from stagec.checking.schema import COLLECTIVES
+from stagec.checking.symmetry import Coloring, color_ranks
+from stagec.checking.trace_set import CheckedSet
+
+MAX_REPLAYED_NODES = 6_000_000
+"""Nodes of one rank of each color together."""
+MAX_VARIED_NODES = 400_000
+"""The same, where run times are varied."""
+_SHOWN_STEPS = 8
+_JITTER_SEED = 20240607
+
+ANY_TIMES = "none, whatever the run times"
+ONE_REPLAY = "none in a replay with nominal run times"
+FOUND = "found"
+NOT_CHECKED = "not looked for"
+
+
+def check_deadlock(checked: CheckedSet, stress: int = 0) -> str:
+    """Replay the set; what was proved, in words. `stress` replays more, with random run times."""
+    coloring = _coloring(checked, apart=False)
+    if coloring is None:
+        _report_unchecked(checked)
+        return NOT_CHECKED
+    programs, durations = _of_colors(checked, coloring)
+    size = sum(program.num_nodes for program in programs)
+    if size > MAX_REPLAYED_NODES:
+        _report_unchecked(checked)
+        return NOT_CHECKED
+    replay = Replay(coloring, programs, durations, slots=checked.astra_sim)
+    if not replay.run():
+        _report(checked, replay, programs, durations)
+        return FOUND
+    if all(_is_sequential(program) for program in programs):
+        return ANY_TIMES
+    if checked.astra_sim and size <= MAX_VARIED_NODES:
+        for times in ("instant compute", "instant communication"):
+            varied = [_vary(p, d, times) for p, d in zip(programs, durations, strict=True)]
+            if not _survives(checked, coloring, programs, varied, f"with {times}"):
+                break
+    if checked.astra_sim and stress:
+        _check_stress(checked, stress)
+    return ONE_REPLAY
+
+
+def _coloring(checked: CheckedSet, apart: bool) -> Coloring | None:
+    """The colors of the ranks (`apart`: a color for each), if all their programs were kept."""
+    scan = checked.scan
+    for summary in checked.summaries.values():
+        if summary.program not in scan.programs or summary.durations not in scan.durations:
+            return None
+    if apart:
+        return color_ranks(checked, lambda rank: rank)
+    return color_ranks(
+        checked, lambda rank: (checked.summaries[rank].program, checked.summaries[rank].durations)
+    )
+
+
+def _of_colors(checked: CheckedSet, coloring: Coloring) -> tuple[list[Program], list[np.ndarray]]:
+    summaries = [checked.summaries[color.rank] for color in coloring.colors]
+    return (
+        [checked.scan.programs[summary.program] for summary in summaries],
+        [checked.scan.durations[summary.durations] for summary in summaries],
+    )
+
+
+def _report_unchecked(checked: CheckedSet) -> None:
+    checked.findings.add("W0661", "deadlock was not looked for", Place())
+
+
+def _vary(program: Program, durations: np.ndarray, times: str) -> np.ndarray:
+    computes = np.isin(program.kind, (KIND_COMP, KIND_CPU))
+    instant = computes if times == "instant compute" else ~computes
+    return np.where(instant, np.float32(1e-3), durations).astype(np.float32)
+
+
+def _check_stress(checked: CheckedSet, stress: int) -> None:
+    """Replay each rank apart, its run times drawn between half and one and a half times nominal."""
+    coloring = _coloring(checked, apart=True)
+    if coloring is None:
+        return
+    programs, durations = _of_colors(checked, coloring)
+    if sum(program.num_nodes for program in programs) > MAX_REPLAYED_NODES:
+        return
+    random = np.random.default_rng(_JITTER_SEED)
+    for number in range(stress):
+        varied = [(d * random.uniform(0.5, 1.5, d.size)).astype(np.float32) for d in durations]
+        if not _survives(checked, coloring, programs, varied, f"with random times {number}"):
+            return
+
+
+def _survives(
+    checked: CheckedSet,
+    coloring: Coloring,
+    programs: Sequence[Program],
+    durations: Sequence[np.ndarray],
+    times: str,
+) -> bool:
+    replay = Replay(coloring, programs, durations)
+    if replay.run():
+        return True
+    message = "ranks may wait for each other for ever, depending on run times"
+    if replay.crossing is not None:
+        _report_crossing(checked, replay, "W0660", message, times)
+    else:
+        _report_wait(checked, replay, "W0660", message, times)
+    return False
+
+
+def _report(
+    checked: CheckedSet,
+    replay: Replay,
+    programs: Sequence[Program],
+    durations: Sequence[np.ndarray],
+) -> None:
+    free = Replay(replay.coloring, programs, durations, slots=False) if replay.slots else replay
+    if not (free.run() if replay.slots else False):
+        message = "dependencies form a cycle across ranks"
+        _report_wait(checked, free, "E0660", message, "")
+    elif replay.crossing is not None:
+        message = "members of a group would issue different collectives at the same time"
+        _report_crossing(checked, replay, "E0662", message, "")
+    else:
+        _report_wait(checked, replay, "E0661", "the ranks wait for each other for ever", "")
+
+
+def _report_crossing(
+    checked: CheckedSet, replay: Replay, code: str, message: str, times: str
+) -> None:
+    assert replay.crossing is not None
+    texts: list[str] = []
+    for color, node in replay.crossing:
+        rank, program = replay.coloring.colors[color].rank, replay.states[color].program
+        kind = COLLECTIVES[program.comm_type[node]]
+        place = checked.reader.place(rank, node, "")
+        texts.append(f"rank {rank} issues {kind} of {program.size[node]} bytes (node {place.node})")
+    color, node = replay.crossing[1]
+    detail = "\n".join([*([times] if times else []), *texts])
+    checked.findings.add(
+        code, message, checked.reader.place(replay.coloring.colors[color].rank, node, detail)
+    )
+
+
+@dataclass(frozen=True)
+class _Wait:
+    """A node that does not end. `text` says, when asked, what made it the next of the walk."""
+
+    text: Callable[[], str]
+    rank: int
+    node: int
+
+
+def _report_wait(checked: CheckedSet, replay: Replay, code: str, message: str, times: str) -> None:
+    walker = _Walker(checked, replay)
+    steps, first = walker.cycle()
+    # Naming a node reads its trace again: only those that are shown are named.
+    texts = [step.text() for step in steps[:_SHOWN_STEPS]]
+    if len(steps) > _SHOWN_STEPS:
+        texts.append(f"... and so on, through {len(steps)} such steps")
+    if times:
+        texts.insert(0, times)
+    place = checked.reader.place(first.rank, first.node, "\n".join(texts))
+    ranks = sorted({step.rank for step in steps})
+    checked.findings.add(code, message, place, ranks=ranks)
+
+
+class _Walker:
+    """Follows what stuck ranks wait for, until it comes round."""
+
+    def __init__(self, checked: CheckedSet, replay: Replay) -> None:
+        self._checked = checked
+        self._replay = replay
+        self._coloring = replay.coloring
+
+    def cycle(self) -> tuple[list[_Wait], _Wait]:
+        """The steps of a cycle of waits, from the first stuck rank on; and its first node."""
+        at = self._start()
+        seen: dict[tuple[int, int], int] = {}
+        steps: list[_Wait] = []
+        path: list[_Wait] = []
+        while (at.rank, at.node) not in seen:
+            seen[at.rank, at.node] = len(steps)
+            path.append(at)
+            at = self._next(at.rank, at.node)
+            steps.append(at)
+        first = seen[at.rank, at.node]
+        return steps[first:], path[first]
+
+    def _state(self, rank: int) -> RankState:
+        return self._replay.states[self._coloring.of_rank[rank]]
+
+    def _start(self) -> _Wait:
+        color = next(c for c, state in enumerate(self._replay.states) if not state.is_done)
+        state = self._replay.states[color]
+        undone = np.flatnonzero(np.frombuffer(state.state, dtype=np.uint8) != DONE)
+        running = [node for node in undone.tolist() if state.state[node] == RUNNING]
+        node = running[0] if running else int(undone[0])
+        return _Wait(str, self._coloring.colors[color].rank, node)
+
+    def _next(self, rank: int, node: int) -> _Wait:
+        state = self._state(rank)
+        if state.state[node] == RUNNING:
+            if state.kind[node] == KIND_COLL:
+                return self._absent_member(rank, node)
+            return self._sender(rank, node)
+        dependencies = state.dependencies(node)
+        if dependencies:
+            then = dependencies[0]
+            return _Wait(
+                lambda: f"{self._name(rank, node)} depends on node {self._id(rank, then)}",
+                rank,
+                then,
+            )
+        held = state.busy[0]
+        assert held >= 0, "a ready node that finds a free slot runs"
+        return _Wait(
+            lambda: (
+                f"{self._name(rank, node)} is ready, but node {self._id(rank, held)} has the slot"
+            ),
+            rank,
+            held,
+        )
+
+    def _absent_member(self, rank: int, node: int) -> _Wait:
+        """The rank that a collective waits for, and the node with which it would come."""
+        color = self._coloring.of_rank[rank]
+        slot = self._state(rank).slot[node]
+        group_color = self._coloring.colors[color].groups[slot]
+        number, meeting = next(
+            (number, meeting)
+            for (group, number), meeting in self._replay.meetings.items()
+            if group == group_color and meeting.arrived.get((color, slot)) == node
+        )
+        group = self._checked.summaries[rank].groups[slot]
+
+        def slot_at(member: int) -> int:
+            return self._checked.summaries[member].groups.index(group)
+
+        member = next(
+            m
+            for m in self._checked.members(group)
+            if (self._coloring.of_rank[m], slot_at(m)) not in meeting.arrived
+        )
+        state = self._state(member)
+        order = state.program.collectives_of(slot_at(member))
+        where = f" in group `{group}`" if group else ""
+        return _Wait(
+            lambda: f"{self._name(rank, node)} waits for rank {member}{where}",
+            member,
+            self._coming(state, order, number),
+        )
+
+    @staticmethod
+    def _coming(state: RankState, order: np.ndarray, number: int) -> int:
+        """The collective with which a member will reach meeting `number` of a group."""
+        if state.order is not None:
+            return int(order[number])
+        waiting = [node for node in order.tolist() if not state.state[node]]
+        return waiting[max(0, number - state.num_issued[state.slot[order[0]]])]
+
+    def _sender(self, rank: int, node: int) -> _Wait:
+        state = self._state(rank)
+        assert state.kind[node] == KIND_RECV, "only collectives and receives wait"
+        slot = state.slot[node]
+        peer = self._checked.summaries[rank].peers[slot]
+        _, back = self._coloring.colors[self._coloring.of_rank[rank]].peers[slot]
+        program = self._state(peer).program
+        sends = np.flatnonzero(
+            (program.slot == back)
+            & (program.kind == KIND_SEND)
+            & (program.message == state.message[node])
+        )
+        unsent = next(s for s in sends.tolist() if self._state(peer).state[s] != DONE)
+        return _Wait(
+            lambda: f"{self._name(rank, node)} waits for rank {peer} to send", peer, unsent
+        )
+
+    def _id(self, rank: int, node: int) -> int | None:
+        return self._checked.reader.place(rank, node, "").node
+
+    def _name(self, rank: int, node: int) -> str:
+        place = self._checked.reader.place(rank, node, "")
+        return f"rank {rank}: node {place.node}" + (f" `{place.name}`" if place.name else "")
+
+
+def _is_sequential(program: Program) -> bool:
+    """Whether dependencies alone put what needs the communication slot in one order.
+
+    Then every schedule issues it in that order, and what one replay shows holds for all.
+    """
+    in_slot = np.isin(program.kind, (KIND_COLL, KIND_SEND, KIND_MEM, KIND_OTHER))
+    number = np.full(program.num_nodes, -1, dtype=np.int64)
+    at = program.in_issue_order(np.flatnonzero(in_slot))
+    number[at] = np.arange(at.size)
+    # The latest such node among the ancestors of each node: the one before it, if all are ordered.
+    latest = [-1] * program.num_nodes
+    begin, dep, own = program.begin.tolist(), program.dep.tolist(), number.tolist()
+    order = range(program.num_nodes) if program.issue is None else program.issue.tolist()
+    for node in order:
+        best = -1
+        for k in range(begin[node], begin[node + 1]):
+            best = max(best, own[dep[k]], latest[dep[k]])
+        latest[node] = best
+        if own[node] >= 0 and best != own[node] - 1:
+            return False
+    return True
