@@ -1,0 +1,37 @@
+"""Changes to IR, one file per pass. `ALL_PASSES` lists them in pipeline order.
+
+A pass is imported when it is used: `stagec --version` needs none of them.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+
+from xdsl.passes import ModulePass
+
+ALL_PASSES = (
+    "propagate-shardings",
+    "localize-shapes",
+    "build-backward",
+    "split-microbatches",
+    "reduce-gradients",
+    "insert-optimizer",
+    "defer-reductions",
+    "decompose-statistics",
+    "insert-collectives",
+    "lower-to-tasks",
+)
+
+
+def load_pass(name: str) -> type[ModulePass]:
+    """The class of one of our passes: `build-backward` is `BuildBackward` in `build_backward.py`."""
+    module = import_module(f"stagec.passes.{name.replace('-', '_')}")
+    return getattr(module, "".join(word.capitalize() for word in name.split("-")))
+
+
+def pass_factories() -> dict[str, Callable[[], type[ModulePass]]]:
+    """What xDSL's registry wants: a function per pass that imports it."""
+
+    def factory(name: str) -> Callable[[], type[ModulePass]]:
+        return lambda: load_pass(name)
+
+    return {name: factory(name) for name in ALL_PASSES}

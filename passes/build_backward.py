@@ -285,9 +285,7 @@ class RepeatGradient:
         body = Block()
         inner_end = stg.YieldOp([])
         body.add_op(inner_end)
-        inner = Level(
-            level.dependence, repeat.body.block, inner_end, level, repeat, body
-        )
+        inner = Level(level.dependence, repeat.body.block, inner_end, level, repeat, body)
         inner.current = repeat
         starts = [self.start(i) for i in active]
         for position in active:

@@ -83,9 +83,14 @@ class Steps:
 
     def total(self, partial: SSAValue) -> SSAValue:
         """The sum over the axes of a partial value."""
-        return self.do(dist.ReshardOp(partial, stg.tensor_type(partial).with_partial(
-            [a for a in stg.tensor_type(partial).partial if a not in self.axes]
-        )))
+        return self.do(
+            dist.ReshardOp(
+                partial,
+                stg.tensor_type(partial).with_partial(
+                    [a for a in stg.tensor_type(partial).partial if a not in self.axes]
+                ),
+            )
+        )
 
     def sum(self, x: SSAValue, over: tuple[str, ...]) -> SSAValue:
         return self.total(self.do(stg.ReduceOp("sum", x, over)))

@@ -139,7 +139,7 @@ def in_mesh_order(axes: list[str]) -> list[str]:
 
 def cannot_reshard(reshard: dist.ReshardOp, current: TensorType) -> Diagnostic:
     return Diagnostic(
-        "E0302",
+        "E0307",
         f"a value split as [{', '.join(map(str, current.dims))}] cannot become "
         f"[{', '.join(map(str, reshard.target.dims))}]: gathering the major axis of a dim alone "
         "would permute it",

@@ -127,7 +127,9 @@ def reduce_stacks(
                 results_last = step.results[0]
             results.append(results_last)
     body.add_op(stg.YieldOp(results))
-    types = [StackType.of(count, v.type) for v in results if isinstance(v.type, TensorType | StackType)]
+    types = [
+        StackType.of(count, v.type) for v in results if isinstance(v.type, TensorType | StackType)
+    ]
     return stg.RepeatOp(count, [], stacks, Region(body), types, reverse=True)
 
 

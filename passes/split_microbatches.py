@@ -79,7 +79,7 @@ def batch_axes(program: stg.ProgramOp, dim: str) -> tuple[str, ...]:
 
 
 def define_axis(module: ModuleOp, program: stg.ProgramOp, dim: str, size: int) -> None:
-    """Name the number of microbatches. One that is not whole is E0302."""
+    """Name the number of microbatches. One that is not whole is E0308."""
     axes = batch_axes(program, dim)
     local = symbolic.symbol(dim) / symbolic.product(map(symbolic.symbol, axes))
     count = local / size if size else symbolic.ONE
@@ -90,7 +90,7 @@ def define_axis(module: ModuleOp, program: stg.ProgramOp, dim: str, size: int) -
         raise CompileError(
             [
                 Diagnostic(
-                    "E0305",
+                    "E0308",
                     f"microbatches of {size} do not divide the {on_rank} of `{dim}` on each rank",
                     span_of(program.location),
                     notes=[f"`{dim} = {values[dim]}` over {' x '.join(axes) or 'one rank'}"],

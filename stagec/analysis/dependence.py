@@ -19,9 +19,7 @@ class Facts:
     axes: frozenset[str] = frozenset()
 
     def __or__(self, other: Facts) -> Facts:
-        return Facts(
-            self.weights or other.weights, self.data or other.data, self.axes | other.axes
-        )
+        return Facts(self.weights or other.weights, self.data or other.data, self.axes | other.axes)
 
 
 class Dependence:

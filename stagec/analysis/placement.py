@@ -54,9 +54,7 @@ def own_splits(value: SSAValue, rules: Sequence[Rule]) -> Splits:
     place = placing(value)
     if place is not None:
         kept = {d: a for d, a in splits.items() if d not in place.dims.data}
-        splits = {
-            d: tuple(x for x in axes if x not in place.axes.data) for d, axes in kept.items()
-        }
+        splits = {d: tuple(x for x in axes if x not in place.axes.data) for d, axes in kept.items()}
         if place.dims.data and place.axes.data:
             splits[place.dims.data[0]] = place.axes.data
     return {d: a for d, a in splits.items() if a}

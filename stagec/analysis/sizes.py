@@ -11,6 +11,7 @@ from stagec.dialects import dist, stg
 from stagec.dialects.types import TIME_AXIS
 from stagec.symbolic import Size, SizeError
 
+
 def mesh_of(module: ModuleOp) -> dict[str, int]:
     """Axis sizes, the slowest-varying axis first. No mesh is a single device."""
     for op in module.body.ops:
@@ -21,18 +22,14 @@ def mesh_of(module: ModuleOp) -> dict[str, int]:
 
 def dim_sizes(module: ModuleOp) -> dict[str, Size]:
     """The expression of each named size."""
-    return {
-        op.dim.data: op.size.data for op in module.body.ops if isinstance(op, stg.DimOp)
-    }
+    return {op.dim.data: op.size.data for op in module.body.ops if isinstance(op, stg.DimOp)}
 
 
 def size_values(module: ModuleOp) -> dict[str, int]:
     """Every name's number. A size that is not a whole number is E0208."""
     values: dict[str, int] = dict(mesh_of(module))
     values.setdefault(TIME_AXIS, 1)
-    pending = {
-        op.dim.data: op for op in module.body.ops if isinstance(op, stg.DimOp)
-    }
+    pending = {op.dim.data: op for op in module.body.ops if isinstance(op, stg.DimOp)}
     while pending:
         ready = [n for n, op in pending.items() if op.size.data.names <= values.keys()]
         if not ready:

@@ -144,9 +144,7 @@ class ScheduleOp(IRDLOperation):
         "$schedule `ranks` $ranks `virtual` $virtual_stages `microbatches` $microbatches attr-dict"
     )
 
-    def __init__(
-        self, schedule: str, ranks: Size, virtual_stages: int, microbatches: Size
-    ) -> None:
+    def __init__(self, schedule: str, ranks: Size, virtual_stages: int, microbatches: Size) -> None:
         super().__init__(
             properties={
                 "schedule": StringAttr(schedule),

@@ -204,9 +204,7 @@ class TensorType(Data[Tensor], TypeAttribute):
 
     def split_in_time(self, name: str, axis: str) -> TensorType:
         """`name` is split by one more axis, the most major; nothing changes without that dim."""
-        dims = tuple(
-            Dim(d.name, (axis, *d.split)) if d.name == name else d for d in self.data.dims
-        )
+        dims = tuple(Dim(d.name, (axis, *d.split)) if d.name == name else d for d in self.data.dims)
         return TensorType(replace(self.data, dims=dims))
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stagec.backend.program import Dep, Segment, TraceProgram
 from stagec.backend.lowering.layout import Layout, Task
+from stagec.backend.program import Dep, Segment, TraceProgram
 from stagec.dialects import stg
 
 Ints = np.ndarray
@@ -154,9 +154,9 @@ def finish(segments: Sequence[Segment], rows: Rows) -> TraceProgram:
     """Give rows their positions, and each stream its order as control dependencies."""
     lengths = np.array([len(s.nodes) for s in segments] or [0], np.int64)
     first = np.concatenate([[0], np.cumsum(lengths[rows.segment])])
-    slots = np.where(
-        rows.source_row >= 0, first[rows.source_row] + rows.source_node, -1
-    ).astype(np.int64)
+    slots = np.where(rows.source_row >= 0, first[rows.source_row] + rows.source_node, -1).astype(
+        np.int64
+    )
     chained, extra = chain_streams(segments, rows.segment, first, slots.shape[1])
     return TraceProgram(
         segments=tuple(chained),

@@ -96,9 +96,7 @@ class Dataflow:
             return op.yield_op.values[index], path
         return None
 
-    def _element(
-        self, stack: SSAValue, elements: Path, path: Path
-    ) -> tuple[SSAValue, Path] | None:
+    def _element(self, stack: SSAValue, elements: Path, path: Path) -> tuple[SSAValue, Path] | None:
         """The value that is one element of a stack, or of a stack of stacks."""
         while elements:
             path = path[: self._depth(stack)]

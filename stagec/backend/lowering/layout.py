@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Block, Operation, SSAValue
 
-from stagec.backend.program import Action, Collective, Compute, Dep, Node, Segment
 from stagec.backend.lowering.dataflow import Dataflow, Path, Source, is_node
+from stagec.backend.program import Action, Collective, Compute, Dep, Node, Segment
 from stagec.dialects import sched, stg
 from stagec.dialects.types import tensor_of
 from stagec.symbolic import Size

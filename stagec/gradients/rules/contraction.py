@@ -25,9 +25,7 @@ def _(op: stg.ContractOp, dys: Cotangents, gradients: Gradients) -> None:
 @gradient_of.register
 def _(op: stg.EmbeddingOp, dys: Cotangents, gradients: Gradients) -> None:
     table = stg.tensor_type(op.table)
-    gradients.emit(
-        op.table, lambda: stg.EmbeddingGradOp(gradients.use(op.ids), only(dys), table)
-    )
+    gradients.emit(op.table, lambda: stg.EmbeddingGradOp(gradients.use(op.ids), only(dys), table))
 
 
 @gradient_of.register

@@ -44,9 +44,7 @@ def _(op: stg.DivOp, dys: Cotangents, gradients: Gradients) -> None:
     gradients.emit_broadcast(op.left, lambda: stg.DivOp(only(dys), gradients.use(op.right)))
     if gradients.wants(op.right):
         scaled = gradients.insert(stg.MulOp(only(dys), gradients.use(op.result)), op.right)
-        divided = gradients.insert(
-            stg.DivOp(scaled.results[0], gradients.use(op.right)), op.right
-        )
+        divided = gradients.insert(stg.DivOp(scaled.results[0], gradients.use(op.right)), op.right)
         gradients.emit_broadcast(op.right, lambda: stg.UnaryOp("neg", divided.results[0]))
 
 
@@ -92,9 +90,7 @@ def _(op: stg.ReduceOp, dys: Cotangents, gradients: Gradients) -> None:
         share = gradients.insert(stg.ConstantOp("1/n", source.dtype), op.x)
         gradients.emit(op.x, lambda: stg.MulOp(spread.results[0], share.results[0]))
     else:
-        gradients.emit(
-            op.x, lambda: stg.UnaryGradOp("max", spread.results[0], gradients.use(op.x))
-        )
+        gradients.emit(op.x, lambda: stg.UnaryGradOp("max", spread.results[0], gradients.use(op.x)))
 
 
 @gradient_of.register
@@ -109,6 +105,4 @@ def _(op: stg.DropoutOp, dys: Cotangents, gradients: Gradients) -> None:
 
 @gradient_of.register
 def _(op: stg.CausalMaskOp, dys: Cotangents, gradients: Gradients) -> None:
-    gradients.emit(
-        op.scores, lambda: stg.CausalMaskOp(only(dys), op.query.data, op.key.data)
-    )
+    gradients.emit(op.scores, lambda: stg.CausalMaskOp(only(dys), op.query.data, op.key.data))

@@ -1,0 +1,200 @@
+"""compile_model(): the whole compiler on one page.
+
+    text -> syntax -> stg -> passes -> sched -> one rolled trace program per rank class
+
+What remains, writing a file per rank, is `stagec.backend.write_traces`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.analysis.sizes import mesh_of, size_values
+from stagec.backend.lowering import Chunk, Slot, trace_program
+from stagec.backend.program import Mesh, RankClass, TraceSet
+from stagec.diagnostics import CompileError, Diagnostic
+from stagec.dialects import stg
+from stagec.dialects.types import TIME_AXIS
+from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text
+from stagec.frontend.plans.plan import Plan
+from stagec.pipelines import ModelFacts, default_pipeline, final_passes, unsupported
+from stagec.rewriting import programs
+
+PassLoader = Callable[[str], type[ModulePass]]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A model and a plan, compiled: the IR where it stopped, and the traces if it got there."""
+
+    checked: CheckedModel
+    module: ModuleOp
+    traces: TraceSet | None
+
+    @property
+    def plan(self) -> Plan:
+        return self.checked.plan
+
+    @property
+    def trace_set(self) -> TraceSet:
+        assert self.traces is not None, "the compilation stopped before"
+        return self.traces
+
+
+@dataclass(frozen=True)
+class Stops:
+    """Where to stop, and what to do on the way."""
+
+    after: str | None = None
+    """A pass' name, or `lower` for the IR of the frontend."""
+    on_pass: Callable[[str, ModuleOp], None] | None = None
+    """Told the IR after each pass."""
+
+
+def compile_model(
+    path: str | Path,
+    plan: str | None = None,
+    overrides: Mapping[str, str] | None = None,
+    *,
+    stops: Stops | None = None,
+    load_pass: PassLoader | None = None,
+) -> Compiled:
+    """Compile the model in a file. Raises `CompileError` with every mistake that a phase found."""
+    return compile_program(
+        check(parse_file(path), plan, overrides or {}), stops=stops, load_pass=load_pass
+    )
+
+
+def compile_text(
+    text: str,
+    name: str = "<text>",
+    plan: str | None = None,
+    overrides: Mapping[str, str] | None = None,
+    *,
+    stops: Stops | None = None,
+) -> Compiled:
+    """Like `compile_model`, for a model that is in no file."""
+    return compile_program(check(parse_text(text, name), plan, overrides or {}), stops=stops)
+
+
+def compile_program(
+    checked: CheckedModel, *, stops: Stops | None = None, load_pass: PassLoader | None = None
+) -> Compiled:
+    """From a checked model to trace programs."""
+    stops = stops or Stops()
+    problems = unsupported(checked.plan)
+    if problems:
+        raise CompileError(problems)
+    module = lower(checked)
+    if told(stops, "lower", module):
+        return Compiled(checked, module, None)
+    facts = model_facts(module)
+    passes = [
+        *default_pipeline(checked.plan, facts),
+        *plan_passes(checked.plan, load_pass),
+        *final_passes(),
+    ]
+    check_stop(stops, passes)
+    if run_passes(module, passes, stops):
+        return Compiled(checked, module, None)
+    return Compiled(checked, module, trace_set(module, facts))
+
+
+def model_facts(module: ModuleOp) -> ModelFacts:
+    """What the pipeline depends on, read off the IR."""
+    (program,) = programs(module)
+    output = program.body.block.last_op
+    assert isinstance(output, stg.OutputOp)
+    inputs = [stg.tensor_type(a) for a in program.body.block.args]
+    batch = next((t.names[0] for t in inputs if t.names), "")
+    is_loss = len(output.values) == 1 and not stg.tensor_type(output.values[0]).dims
+    return ModelFacts(batch, is_loss)
+
+
+def plan_passes(plan: Plan, load_pass: PassLoader | None) -> list[ModulePass]:
+    """The third-party passes that a plan calls."""
+    made = []
+    for call in plan.passes:
+        if load_pass is None:
+            raise CompileError(
+                [
+                    Diagnostic(
+                        "E0704",
+                        f"there is no pass `{call.name}`",
+                        call.span,
+                        help="name its file with `--load-pass FILE.py`",
+                    )
+                ]
+            )
+        pass_class = load_pass(call.name)
+        try:
+            made.append(pass_class(**call.arguments))
+        except (TypeError, ValueError) as error:
+            raise CompileError(
+                [Diagnostic("E0705", f"`{call.name}` cannot be run so: {error}", call.span)]
+            ) from None
+    return made
+
+
+def check_stop(stops: Stops, passes: Sequence[ModulePass]) -> None:
+    """A `--stop-after` that never comes is a mistake."""
+    names = [p.name for p in passes]
+    if stops.after is not None and stops.after not in names:
+        raise CompileError(
+            [
+                Diagnostic(
+                    "E0706",
+                    f"`{stops.after}` is not a pass of this compilation",
+                    origin=f"--stop-after {stops.after}",
+                    help=f"its passes are {', '.join(['lower', *names])}",
+                )
+            ]
+        )
+
+
+def run_passes(module: ModuleOp, passes: Sequence[ModulePass], stops: Stops) -> bool:
+    """Run the passes with the verifier around each; whether it stopped at the one asked for."""
+    context = Context()
+    for each in passes:
+        each.apply(context, module)
+        verify(module, each.name)
+        if told(stops, each.name, module):
+            return True
+    return False
+
+
+def verify(module: ModuleOp, after: str) -> None:
+    """IR that does not verify is a pass' mistake, not a user's."""
+    try:
+        module.verify()
+    except VerifyException as error:
+        raise AssertionError(f"the IR after `{after}` does not verify: {error}") from error
+
+
+def told(stops: Stops, name: str, module: ModuleOp) -> bool:
+    if stops.on_pass is not None:
+        stops.on_pass(name, module)
+    return stops.after == name
+
+
+def trace_set(module: ModuleOp, facts: ModelFacts) -> TraceSet:
+    """The trace programs of every rank class."""
+    values = size_values(module)
+    sizes = mesh_of(module)
+    (program,) = programs(module)
+    order = [Slot("pre", 0, -1)]
+    for microbatch in range(values[TIME_AXIS]):
+        order.append(Slot("F", 0, microbatch))
+        if facts.is_training:
+            order.append(Slot("B", 0, microbatch))
+    order.append(Slot("step", 0, -1))
+    rank_class = RankClass("all", {}, trace_program([Chunk(program, values)], order))
+    mesh = Mesh(tuple(sizes), tuple(sizes.values()))
+    return TraceSet(program.model.data, mesh, (rank_class,))
