@@ -1,9 +1,10 @@
 """A bundle: a whole job in one small file, from which any rank's trace can be made.
 
-    magic, length of the head (8 bytes, little-endian), head (JSON), payloads of the classes
+    magic, length of the head (8 bytes, little-endian), SHA-256 of the head (32 bytes),
+    head (JSON), payloads of the classes
 
-The head describes the job and gives each payload's length and SHA-256. Payloads are read when a
-class is. Nothing in it grows with the number of ranks.
+The head describes the job and gives each payload's length and SHA-256. Nothing in it grows with the
+number of ranks.
 """
 
 import hashlib
@@ -81,7 +82,9 @@ def digest_of(traces: EncodedTraces, chosen: Mapping[str, Any]) -> str:
 def to_bytes(bundle: Bundle) -> bytes:
     head = _json({"about": bundle.about} | describe(bundle.traces))
     payloads = b"".join(c.payload for c in bundle.traces.classes)
-    return MAGIC + len(head).to_bytes(8, "little") + head + payloads
+    return b"".join(
+        [MAGIC, len(head).to_bytes(8, "little"), hashlib.sha256(head).digest(), head, payloads]
+    )
 
 
 def from_bytes(data: bytes, name: str = "bundle") -> Bundle:
@@ -108,8 +111,11 @@ def read_bundle(path: str | Path) -> Bundle:
 
 
 def _parse(data: bytes) -> Bundle:
-    at = len(MAGIC) + 8
-    end = at + int.from_bytes(data[len(MAGIC) : at], "little")
+    length, check = data[len(MAGIC) :][:8], data[len(MAGIC) + 8 :][:32]
+    at = len(MAGIC) + 40
+    end = at + int.from_bytes(length, "little")
+    if hashlib.sha256(data[at:end]).digest() != check:
+        raise ValueError("its head is not what it was")
     head = json.loads(data[at:end])
     mesh = Mesh(tuple(head["mesh"]), tuple(map(int, head["mesh"].values())))
     if not all(size >= 1 for size in mesh.sizes):

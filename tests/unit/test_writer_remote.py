@@ -1,0 +1,218 @@
+"""Sets written to a store behind fsspec, and by executors of other kinds."""
+
+import json
+import sys
+import types
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from stagec.backend import executors
+from stagec.backend.encode import encode_traces
+from stagec.backend.encoded import EncodedTraces, TraceOptions
+from stagec.backend.errors import TraceError
+from stagec.backend.remote import RemoteFiles
+from stagec.backend.writer import WriteOptions, write_traces
+from tests.unit.backend_samples import pipelined_job
+
+URL = "memory://bucket/traces"
+
+
+@pytest.fixture(scope="module")
+def traces() -> EncodedTraces:
+    return encode_traces(pipelined_job(dp=2, pp=2, cp=1, tp=2))
+
+
+@pytest.fixture
+def memory():
+    """An empty store."""
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    system.pseudo_dirs[:] = [""]
+    return system
+
+
+def stored(system) -> dict[str, bytes]:
+    return {Path(p).name: system.cat_file(p) for p in system.find("/bucket/traces")}
+
+
+def local(traces: EncodedTraces, directory: Path) -> dict[str, bytes]:
+    write_traces(traces, str(directory))
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_store_gets_the_same_bytes(tmp_path, traces, memory) -> None:
+    write_traces(traces, URL)
+    assert stored(memory) == local(traces, tmp_path / "a")
+    write_traces(encode_traces(pipelined_job(), TraceOptions("none")), URL)
+    assert len(stored(memory)) == 10
+    write_traces(traces, URL, WriteOptions(ranks="0"))
+    assert set(stored(memory)) == {"sample.0.et", "comm_group.json", "manifest.json"}
+
+
+def test_local_urls_are_directories(tmp_path, traces) -> None:
+    write_traces(traces, f"file://{tmp_path}/b")
+    assert {p.name: p.read_bytes() for p in (tmp_path / "b").iterdir()} == local(
+        traces, tmp_path / "a"
+    )
+
+
+def test_foreign_objects_are_refused(traces, memory) -> None:
+    memory.pipe_file("/bucket/traces/thesis.tex", b"x")
+    with pytest.raises(TraceError) as error:
+        write_traces(traces, URL)
+    assert (error.value.code, error.value.note) == ("E0601", "`thesis.tex`")
+    assert set(stored(memory)) == {"thesis.tex"}
+    write_traces(traces, URL, WriteOptions(force=True))
+    assert len(stored(memory)) == 11
+
+
+def failing_write(monkeypatch, after: int, error: BaseException) -> None:
+    write, left = RemoteFiles.write, [after]
+
+    def stop(files: RemoteFiles, name: str, data: bytes) -> None:
+        if left[0] == 0:
+            raise error
+        left[0] -= 1
+        write(files, name, data)
+
+    monkeypatch.setattr(RemoteFiles, "write", stop)
+
+
+@pytest.mark.parametrize("after", range(1, 11))
+def test_interrupted_store_has_no_manifest_and_is_resumed(
+    tmp_path, traces, memory, monkeypatch, after
+) -> None:
+    """Eleven objects: the marker, the groups, eight ranks, the manifest."""
+    write_traces(encode_traces(pipelined_job(), TraceOptions("none")), URL)
+    with monkeypatch.context() as patch:
+        failing_write(patch, after, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            write_traces(traces, URL, WriteOptions(executor="serial"))
+    assert "manifest.json" not in stored(memory)
+    report = write_traces(traces, URL, WriteOptions(resume=True))
+    assert report.num_kept == max(0, after - 2)
+    assert stored(memory) == local(traces, tmp_path / "a")
+
+
+def test_resume_of_another_set_is_refused(traces, memory, monkeypatch) -> None:
+    with monkeypatch.context() as patch:
+        failing_write(patch, 5, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            write_traces(traces, URL, WriteOptions(executor="serial"))
+    with pytest.raises(TraceError) as error:
+        write_traces(traces, URL, WriteOptions(resume=True, ranks="0"))
+    assert error.value.code == "E0605"
+    write_traces(traces, URL, WriteOptions(ranks="0"))
+    assert len(stored(memory)) == 3
+
+
+def test_failing_store_is_left_clean(traces, memory, monkeypatch) -> None:
+    calls = []
+    pipe = type(memory).pipe_file
+
+    def fail(system, path, value, **kwargs) -> None:
+        calls.append(path)
+        if len(calls) == 6:
+            raise RuntimeError("AccessDenied: no such bucket")
+        pipe(system, path, value, **kwargs)
+
+    monkeypatch.setattr(type(memory), "pipe_file", fail)
+    with pytest.raises(TraceError) as error:
+        write_traces(traces, URL, WriteOptions(executor="serial"))
+    assert error.value.code == "E0603"
+    assert "AccessDenied" in error.value.note
+    assert stored(memory) == {}
+
+
+def test_unknown_store(traces) -> None:
+    with pytest.raises(TraceError) as error:
+        write_traces(traces, "nowhere://bucket/traces")
+    assert error.value.code == "E0609"
+
+
+def test_missing_extra_is_named(traces, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    with pytest.raises(TraceError) as error:
+        write_traces(traces, URL)
+    assert (error.value.code, error.value.help) == ("E0609", "pip install 'stagec[remote]'")
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(TraceError) as error:
+        write_traces(traces, "unused", WriteOptions(executor="dask"))
+    assert (error.value.code, error.value.help) == ("E0608", "pip install 'stagec[dask]'")
+
+
+def test_dask_cluster_writes_the_same_bytes(tmp_path, traces) -> None:
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as cluster:
+        options = WriteOptions(executor=f"dask:{cluster.scheduler_address}")
+        write_traces(traces, str(tmp_path / "b"), options)
+    assert {p.name: p.read_bytes() for p in (tmp_path / "b").iterdir()} == local(
+        traces, tmp_path / "a"
+    )
+
+
+def test_executor_object_is_used_and_left_running(tmp_path, traces) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        write_traces(traces, str(tmp_path / "b"), WriteOptions(executor=pool))
+        assert pool.submit(len, "abc").result() == 3
+
+
+def test_executor_by_entry_point_and_by_path(tmp_path, traces, monkeypatch) -> None:
+    module = types.ModuleType("my_pools.here")
+    module.make = ThreadPoolExecutor
+    module.named = lambda argument: ThreadPoolExecutor(int(argument))
+    module.wrong = lambda: "pool"
+    monkeypatch.setitem(sys.modules, "my_pools", types.ModuleType("my_pools"))
+    monkeypatch.setitem(sys.modules, "my_pools.here", module)
+    point = EntryPoint("mine", "my_pools.here:named", executors.GROUP)
+    monkeypatch.setattr(
+        executors, "entry_points", lambda group, name="mine": [point] if name == "mine" else []
+    )
+    for number, spec in enumerate(["my_pools.here:make", "mine:3"]):
+        write_traces(traces, str(tmp_path / str(number)), WriteOptions(executor=spec))
+    for spec, words in (
+        ("my_pools.here:wrong", "is not an executor"),
+        ("my_pools.here:none", "there is no executor"),
+        ("other", "there is no executor"),
+        ("threads:0", "is not a number of threads"),
+        ("processes:x", "is not a number of processes"),
+    ):
+        with pytest.raises(TraceError) as error:
+            write_traces(traces, str(tmp_path / "x"), WriteOptions(executor=spec))
+        assert error.value.code == "E0608"
+        assert words in error.value.message
+    assert (
+        "`mine`"
+        in pytest.raises(
+            TraceError, write_traces, traces, str(tmp_path / "x"), WriteOptions(executor="other")
+        ).value.note
+    )
+    assert not (tmp_path / "x").exists()
+
+
+def test_error_in_a_worker_process_arrives_whole(tmp_path, traces) -> None:
+    """A missing directory is met by the worker only."""
+    (tmp_path / "a").mkdir()
+    error = TraceError("E0603", "message", "note", "help")
+    with ThreadPoolExecutor() as threads:
+        assert threads.submit(lambda: error).result() is error
+    with executors.open_executor("processes:1") as pool:
+        future = pool.submit(_fail)
+        with pytest.raises(TraceError) as caught:
+            future.result()
+    assert vars(caught.value) == vars(error)
+
+
+def _fail() -> None:
+    raise TraceError("E0603", "message", "note", "help")
+
+
+def test_manifest_of_a_store_is_json(traces, memory) -> None:
+    write_traces(traces, URL)
+    assert json.loads(stored(memory)["manifest.json"])["num_ranks"] == 8
