@@ -38,6 +38,11 @@ class SizeTable:
     dim_names: tuple[str, ...] = ()
 
     @property
+    def known(self) -> dict[str, int]:
+        """The names whose definition is right."""
+        return {name: value for name, value in self.values.items() if value is not None}
+
+    @property
     def dim_values(self) -> dict[str, int | None]:
         """Of dims alone: for expressions in a model."""
         return {name: self.values[name] for name in self.dim_names}

@@ -1,0 +1,347 @@
+"""Statements: weights, assignments, repeats, returns; and the bodies that they make up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from stagec.diagnostics import Diagnostic, Span
+from stagec.frontend import syntax
+from stagec.frontend.checker.calls import CallChecker
+from stagec.frontend.checker.context import Context
+from stagec.frontend.checker.steps import (
+    Body,
+    Carried,
+    NameStep,
+    RepeatStep,
+    Value,
+    WeightStep,
+)
+from stagec.frontend.checker.types import Typed, shown
+from stagec.frontend.numbers import whole
+from stagec.frontend.printing import text_of
+
+LOSS = "loss"
+"""What a model assigns to is its result, if it returns nothing."""
+
+
+def check_body(item: syntax.Module | syntax.Model, context: Context) -> Body:
+    """The body of a module or a model. Mistakes are findings; then it is not to be lowered."""
+    return BodyChecker(context, item.name.text).body(item)
+
+
+class BodyChecker(CallChecker):
+    """Checks the statements of one body."""
+
+    def body(self, item: syntax.Module | syntax.Model) -> Body:
+        context = self.context
+        signature = context.types.signature(item, context.precision.activations)
+        parameters: list[NameStep] = []
+        for parameter in signature.parameters:
+            self.environment[parameter.name] = None
+            if parameter.type is not None:
+                passed = Value(parameter.type, parameter.span)
+                parameters.append(self.named(passed, parameter.name, parameter.span))
+        body = Body(item.name.text, parameters, self.steps)
+        self.first_weights: dict[str, Span] = {}
+        self.weights: list[NameStep] = []
+        self.bindings: list[tuple[Value, Span]] = []
+        statements = list(item.body.statements)
+        returns: syntax.Return | None = None
+        for position, statement in enumerate(statements):
+            if isinstance(statement, syntax.Return):
+                returns = statement
+                if position + 1 < len(statements):
+                    message = "nothing after `return` is reached"
+                    where = [(statement.span, "returns here")]
+                    self.error("E0213", message, statements[position + 1].span, secondary=where)
+                break
+            self.statement(statement)
+        self.finish(item, returns, signature.results, body)
+        self.warn_unused()
+        return body
+
+    def statement(self, statement: syntax.Statement) -> None:
+        if isinstance(statement, syntax.Weights):
+            for weight in statement.weights:
+                self.weight(weight)
+        elif isinstance(statement, syntax.Assign):
+            self.assign(statement)
+        elif isinstance(statement, syntax.Repeat):
+            self.repeat(statement)
+        else:
+            message = "`return` stands inside a repeat"
+            self.error("E0213", message, statement.span, "return after the repeat")
+
+    def named(self, value: Value, name: str, span: Span) -> NameStep:
+        """`name` now stands for that value. The step is not added."""
+        result = Value(value.type, span, name)
+        self.environment[name] = result
+        return NameStep(value, result, span)
+
+    def is_dim(self, name: syntax.Name) -> bool:
+        """Whether a name is taken by a dim, after a finding."""
+        if name.text not in self.context.sizes:
+            return False
+        dim = self.context.definitions.dims.get(name.text)
+        secondary = [(dim.name.span, "defined here")] if dim else []
+        self.error("E0202", f"`{name}` is a dim already", name.span, secondary=secondary)
+        return True
+
+    def weight(self, weight: syntax.Weight) -> None:
+        name, span = weight.name.text, weight.name.span
+        context = self.context
+        found = context.types.type(weight.shape, weight.dtype, context.precision.weights)
+        if self.is_dim(weight.name):
+            return
+        taken = self.first_weights.get(name)
+        known = self.environment.get(name)
+        taken = taken or (known.span if known else None)
+        if taken is not None:
+            message = f"`{name}` is defined twice"
+            help_ = "a weight has a name of its own in its module"
+            self.error("E0202", message, span, help_, secondary=[(taken, "first here")])
+            return
+        self.first_weights[name] = span
+        self.environment[name] = None
+        if found is None:
+            return
+        value = Value(found, span, name)
+        self.steps.append(WeightStep(name, value, weight.span))
+        step = self.named(value, name, span)
+        self.steps.append(step)
+        self.weights.append(step)
+
+    def warn_unused(self) -> None:
+        """W0201 and W0202. A name that starts with `_` may go unused."""
+        for step in self.weights:
+            if not step.result.used:
+                message = f"weight `{step.name}` is not used"
+                label = "is stored and updated all the same"
+                self.findings.add(Diagnostic("W0201", message, step.span, label))
+        for value, span in self.bindings:
+            if not value.used and not value.name.startswith("_"):
+                help_ = f"call it `_{value.name}` if that is meant"
+                message = f"`{value.name}` is not used"
+                self.findings.add(Diagnostic("W0202", message, span, help=help_))
+
+    # ---- assignments ----
+
+    def assign(self, statement: syntax.Assign) -> None:
+        targets = statement.targets
+        if len(targets) == 1:
+            shape = targets[0].shape
+            want = self.context.types.names(shape) if shape else None
+            value = self.expression(statement.value, want)
+            self.bind(targets[0], value, want, statement)
+            return
+        call = statement.value
+        values: list[Value | None] = [None] * len(targets)
+        if isinstance(call, syntax.Call):
+            values = self.call(call, len(targets))
+        else:
+            message = f"{len(targets)} names are assigned, but this is one value"
+            self.error("E0211", message, call.span)
+        seen: dict[str, Span] = {}
+        for target, value in zip(targets, values, strict=True):
+            name = target.name.text
+            if name in seen and name != "_":
+                where = [(seen[name], "first here")]
+                message = f"`{name}` is assigned twice"
+                self.error("E0202", message, target.name.span, secondary=where)
+                continue
+            seen[name] = target.name.span
+            want = self.context.types.names(target.shape) if target.shape else None
+            self.bind(target, value, want, statement)
+
+    def bind(
+        self,
+        target: syntax.Target,
+        value: Value | None,
+        want: Sequence[str] | None,
+        statement: syntax.Assign,
+    ) -> None:
+        """Give a value its name, and check the shape that is written with it."""
+        name, span = target.name.text, target.name.span
+        if self.is_dim(target.name):
+            return
+        self.environment[name] = None
+        self.local_to_repeat.pop(name, None)
+        if value is None:
+            return
+        if target.shape is not None:
+            if want is None:
+                return
+            value = self.shaped(value, want, target.shape.span, statement.value)
+            if value is None:
+                return
+        step = self.named(value, name, span)
+        self.steps.append(step)
+        self.bindings.append((step.result, span))
+
+    def shaped(
+        self, value: Value, want: Sequence[str], span: Span, expr: syntax.Expr
+    ) -> Value | None:
+        """The value in the shape that the text says it has."""
+        if set(want) == set(value.type.names):
+            return self.ordered(value, want, span)
+        notes, help_ = self.differences(value.type.names, want)
+        message = f"this is {shown(value.type)}, not [{', '.join(want)}]"
+        self.error(
+            "E0205",
+            message,
+            span,
+            help_,
+            secondary=[(expr.span, f"makes {shown(value.type)}")],
+            notes=notes,
+        )
+        return None
+
+    # ---- repeats ----
+
+    def repeat(self, statement: syntax.Repeat) -> None:
+        sizes = self.context.sizes
+        count = whole(statement.count, sizes, self.findings, "the number of iterations")
+        before = dict(self.environment)
+        assigned = [n for n in _assigned(statement.body.statements) if n.text in before]
+        names = list(dict.fromkeys(n.text for n in assigned))
+        inner: dict[str, Value] = {}
+        for name in names:
+            value = before[name]
+            if value is not None:
+                value.used = True
+                inner[name] = Value(value.type, value.span, name)
+                self.environment[name] = inner[name]
+        outer_steps, self.steps = self.steps, []
+        for step in statement.body.statements:
+            self.statement(step)
+        steps, self.steps = self.steps, outer_steps
+        carried = [
+            c
+            for name in names
+            if name in inner
+            if (c := self.carry(name, before, inner, statement))
+        ]
+        inside = self.environment
+        self.environment = dict(before)
+        for name in inside:
+            if name not in before:
+                places = [n.span for n in _assigned(statement.body.statements) if n.text == name]
+                self.local_to_repeat[name] = places[0] if places else statement.span
+        for name in names:
+            results = [c.after for c in carried if c.after.name == name]
+            self.environment[name] = results[0] if results else None
+            self.bindings += [(r, statement.span) for r in results]
+        if count is not None:
+            text = text_of(statement.count)
+            self.steps.append(RepeatStep(count.size, text, carried, steps, statement.span))
+
+    def carry(
+        self,
+        name: str,
+        before: dict[str, Value | None],
+        inner: dict[str, Value],
+        statement: syntax.Repeat,
+    ) -> Carried | None:
+        """What goes from one iteration to the next, which has to keep its type."""
+        start, end = before[name], self.environment.get(name)
+        if start is None or end is None:
+            return None
+        end.used = True
+        span = end.span
+        if set(start.type.names) != set(end.type.names):
+            notes, help_ = self.differences(end.type.names, start.type.names)
+            message = f"`{name}` goes into the repeat as {shown(start.type)} and comes out of an "
+            message += f"iteration as {shown(end.type)}"
+            where = [(start.span, f"{shown(start.type)} before the repeat")]
+            self.error("E0212", message, span, help_, secondary=where, notes=notes)
+            return None
+        if start.type.dtype != end.type.dtype:
+            message = f"`{name}` goes into the repeat as {start.type.dtype} and comes out of an "
+            message += f"iteration as {end.type.dtype}"
+            where = [(start.span, f"{start.type.dtype} before the repeat")]
+            help_ = f"convert it with `cast({name}, dtype = {start.type.dtype})`"
+            self.error("E0212", message, span, help_, secondary=where)
+            return None
+        after = Value(start.type, statement.span, name)
+        return Carried(start, inner[name], end, after)
+
+    # ---- results ----
+
+    def finish(
+        self,
+        item: syntax.Module | syntax.Model,
+        returns: syntax.Return | None,
+        results: Sequence[Typed],
+        body: Body,
+    ) -> None:
+        """Check what the body returns, or a model's loss."""
+        if isinstance(item, syntax.Model):
+            body.results = self.model_results(item, returns)
+            return
+        if returns is None:
+            help_ = "end its body with `return`"
+            self.error("E0213", f"module `{item.name}` returns nothing", item.name.span, help_)
+            return
+        if len(returns.values) != len(results):
+            given = len(returns.values)
+            message = f"`{item.name}` returns {given} value{'s' * (given != 1)}, not {len(results)}"
+            where = [(results[0].span, f"{len(results)} declared")] if results else []
+            self.error("E0211", message, returns.span, secondary=where)
+            for value in returns.values:
+                self.expression(value)
+            return
+        for expr, result in zip(returns.values, results, strict=True):
+            value = self.returned(expr, result)
+            if value is not None:
+                body.results.append(value)
+
+    def returned(self, expr: syntax.Expr, result: Typed) -> Value | None:
+        want = result.type.names if result.type else None
+        value = self.expression(expr, want)
+        if value is None or result.type is None or want is None:
+            return None
+        declared = [(result.span, f"declared as {shown(result.type)}")]
+        if set(want) != set(value.type.names):
+            notes, help_ = self.differences(value.type.names, want)
+            message = f"this returns {shown(value.type)}, not {shown(result.type)}"
+            where = [*declared, *self.origins((expr, value))]
+            self.error("E0205", message, expr.span, help_, secondary=where, notes=notes)
+            return None
+        if value.type.dtype != result.type.dtype:
+            message = f"this returns {value.type.dtype}, not {result.type.dtype}"
+            where = [*declared, *self.origins((expr, value))]
+            self.wrong_dtype(message, value.type.dtype, result.type.dtype, expr.span, where)
+            return None
+        return self.ordered(value, want, expr.span)
+
+    def model_results(self, item: syntax.Model, returns: syntax.Return | None) -> list[Value]:
+        if returns is not None:
+            values = [self.expression(value) for value in returns.values]
+            return [v for v in values if v is not None]
+        if LOSS not in self.environment:
+            help_ = f"end it with `{LOSS} = ...`, or with `return`"
+            message = f"model `{item.name}` has no result"
+            self.error("E0213", message, item.name.span, help_)
+            return []
+        loss = self.environment[LOSS]
+        if loss is None:
+            return []
+        loss.used = True
+        if loss.type.names:
+            message = f"the loss is {shown(loss.type)}, and not a single number"
+            dims = ", ".join(loss.type.names)
+            help_ = f"take its mean: `loss = mean(..., over = [{dims}])`"
+            self.error("E0205", message, loss.span, help_)
+            return []
+        return [loss]
+
+
+def _assigned(statements: Iterable[syntax.Statement]) -> list[syntax.Name]:
+    """The names that statements assign to, in nested repeats too."""
+    names: list[syntax.Name] = []
+    for statement in statements:
+        if isinstance(statement, syntax.Assign):
+            names += [target.name for target in statement.targets]
+        elif isinstance(statement, syntax.Repeat):
+            names += _assigned(statement.body.statements)
+    return names

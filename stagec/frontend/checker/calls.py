@@ -1,0 +1,357 @@
+"""Calls: of built-in ops, of modules, of ops that the user declares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stagec.diagnostics import Span, closest, did_you_mean, quoted
+from stagec.dialects import stg
+from stagec.dialects.types import DTYPE_BITS, TensorType
+from stagec.frontend import syntax
+from stagec.frontend.checker.expressions import ExpressionChecker
+from stagec.frontend.checker.steps import CallStep, Value
+from stagec.frontend.checker.types import Signature, Typed, shown
+from stagec.frontend.numbers import SIZE_FUNCTIONS, names_in, quantity, whole
+from stagec.frontend.numbers import shown as shown_number
+from stagec.frontend.printing import text_of
+
+
+class CallChecker(ExpressionChecker):
+    """Checks calls."""
+
+    def call(self, call: syntax.Call, num_results: int) -> list[Value | None]:
+        """The results of a call, as many as are wanted."""
+        name = call.function.text
+        nothing: list[Value | None] = [None] * num_results
+        definitions = self.context.definitions
+        results: Sequence[Value] | None
+        if name in self.context.signatures:
+            results = self.call_signature(call, self.context.signatures[name])
+        elif name in stg.BUILTINS:
+            results = self.call_builtin(call, stg.BUILTINS[name])
+        else:
+            self.unknown(call, definitions.callables)
+            return nothing
+        if results is None:
+            return nothing
+        if len(results) != num_results:
+            makes = f"{len(results)} result{'s' * (len(results) != 1)}"
+            names = ", ".join(["a", "b", "c", "d", "e"][: len(results)])
+            help_ = f"assign them: `{names} = {name}(...)`" if len(results) > 1 else ""
+            message = f"`{name}` makes {makes}, but {num_results} {_is(num_results)} wanted"
+            self.error("E0211", message, call.span, help_)
+            return nothing
+        return list(results)
+
+    def unknown(self, call: syntax.Call, known: Sequence[str]) -> None:
+        for argument in call.arguments:
+            if not isinstance(argument.value, syntax.Text | syntax.ListValue | syntax.Boolean):
+                self.mark_used(argument.value)
+        name = call.function.text
+        help_ = did_you_mean(name, known)
+        message = f"there is no op or module `{name}`"
+        if name in self.environment:
+            message = f"`{name}` is a tensor and cannot be called"
+            help_ = f"to rename its dims, write `{name}[S -> T]`"
+        elif name in SIZE_FUNCTIONS:
+            message = f"`{name}` is a function of sizes, not of tensors"
+        elif not help_:
+            help_ = "declare one with `op` or `module`; `stagec ops` lists those that are built in"
+        self.error("E0201", message, call.function.span, help_)
+
+    def mark_used(self, expr: syntax.Value) -> None:
+        """What an unknown op would have read is not unused."""
+        for name in names_in(expr):
+            value = self.environment.get(name)
+            if value is not None:
+                value.used = True
+
+    def operands(self, call: syntax.Call) -> list[tuple[syntax.Argument, Value | None]]:
+        """The arguments without a name, checked."""
+        return [(a, self.expression(a.value)) for a in call.arguments if a.name is None]
+
+    def wrong_count(
+        self, call: syntax.Call, names: Sequence[str], given: int, optional: int = 0
+    ) -> bool:
+        """Whether the number of operands is wrong, after a finding."""
+        if len(names) - optional <= given <= len(names):
+            return False
+        takes = f"{len(names)} operand{'s' * (len(names) != 1)}"
+        if optional:
+            takes = f"{len(names) - optional} to {takes}"
+        listed = f" ({quoted(names)})" if names else ""
+        message = f"`{call.function}` takes {takes}{listed}, {given} {_is(given)} given"
+        self.error("E0203", message, call.span)
+        return True
+
+    # ---- modules and the user's ops ----
+
+    def call_signature(self, call: syntax.Call, signature: Signature) -> list[Value] | None:
+        definitions = self.context.definitions
+        kind = "module" if signature.name in definitions.modules else "op"
+        for argument in call.arguments:
+            if argument.name:
+                help_ = "pass tensors in order, without names"
+                message = f"{kind} `{signature.name}` has no options"
+                self.error("E0204", message, argument.name.span, help_)
+        arguments = self.operands(call)
+        names = [p.name for p in signature.parameters]
+        if self.wrong_count(call, names, len(arguments)):
+            return None
+        values = [
+            self.passed(argument, value, parameter, signature)
+            for (argument, value), parameter in zip(arguments, signature.parameters, strict=True)
+        ]
+        types = [result.type for result in signature.results]
+        if any(argument.name for argument in call.arguments):
+            return None
+        given = [v for v in values if v is not None]
+        known = [t for t in types if t is not None]
+        if len(given) < len(values) or len(known) < len(types):
+            return None
+        if signature.name in definitions.ops:
+            return self.user_op(call, given, known)
+        results = [Value(t, call.span) for t in known]
+        instance = self.instance_of(signature.name)
+        self.steps.append(CallStep(signature.name, instance, given, results, call.span))
+        return results
+
+    def instance_of(self, module: str) -> str:
+        """`Attention`, then `Attention_2`: no two calls in one body share weights."""
+        number, instance = 1, module
+        while instance in self.instances or (
+            instance != module and instance in self.context.definitions.modules
+        ):
+            number += 1
+            instance = f"{module}_{number}"
+        self.instances[instance] = module
+        return instance
+
+    def passed(
+        self, argument: syntax.Argument, value: Value | None, parameter: Typed, to: Signature
+    ) -> Value | None:
+        """The operand as the parameter wants it."""
+        if value is None or parameter.type is None:
+            return None
+        span = argument.value.span
+        secondary = [
+            (parameter.span, f"`{parameter.name}` is {shown(parameter.type)}"),
+            *self.origins((argument.value, value)),
+        ]
+        if set(value.type.names) != set(parameter.type.names):
+            notes, help_ = self.differences(value.type.names, parameter.type.names)
+            self.error(
+                "E0205",
+                f"`{to.name}` takes {shown(parameter.type)}, not {shown(value.type)}",
+                span,
+                help_,
+                label=f"this is {shown(value.type)}",
+                secondary=secondary,
+                notes=notes,
+            )
+            return None
+        if value.type.dtype != parameter.type.dtype:
+            message = f"`{to.name}` takes {parameter.type.dtype}, not {value.type.dtype}"
+            self.wrong_dtype(message, value.type.dtype, parameter.type.dtype, span, secondary)
+            return None
+        return self.ordered(value, parameter.type.names, span)
+
+    def differences(self, have: Sequence[str], want: Sequence[str]) -> tuple[list[str], str]:
+        """How two shapes differ, and what to do about it."""
+        missing = [n for n in want if n not in have]
+        extra = [n for n in have if n not in want]
+        notes = [f"{quoted(missing)} {_is(len(missing))} missing"] if missing else []
+        notes += [f"{quoted(extra)} {_is(len(extra))} too many"] if extra else []
+        sizes = self.context.sizes
+        same = [(a, b) for a in extra for b in missing if sizes[a] == sizes[b]]
+        if not same:
+            return notes, ""
+        old, new = same[0]
+        return notes, f"if `{old}` is `{new}` under another name, rename it: `[{old} -> {new}]`"
+
+    def wrong_dtype(
+        self,
+        message: str,
+        have: str,
+        want: str,
+        span: Span,
+        secondary: Sequence[tuple[Span, str]] = (),
+    ) -> None:
+        """E0209, with where the default comes from."""
+        activations = self.context.precision.activations
+        notes = []
+        if activations in (have, want):
+            plan = f" of plan `{self.context.plan_name}`" if self.context.plan_name else ""
+            notes = [f"floats are {activations} unless the text says otherwise: `precision`{plan}"]
+        help_ = f"convert it with `cast(x, dtype = {want})`, or declare it as `: {have}`"
+        self.error("E0209", message, span, help_, secondary=secondary, notes=notes)
+
+    def user_op(
+        self, call: syntax.Call, operands: list[Value], types: list[TensorType]
+    ) -> list[Value] | None:
+        name = call.function.text
+        costs = self.context.costs[name]
+        if costs is None:
+            return None
+        return self.emit(
+            operands,
+            types,
+            lambda values: stg.UserOp(
+                name,
+                values,
+                types,
+                costs["flops"],
+                costs["bytes"],
+                costs["backward_flops"],
+                costs["backward_bytes"],
+            ),
+            call.span,
+        )
+
+    # ---- built-in ops ----
+
+    def call_builtin(self, call: syntax.Call, builtin: stg.Builtin) -> list[Value] | None:
+        options = self.options(call, builtin)
+        arguments = self.operands(call)
+        names, optional = builtin.operands, builtin.optional_operands
+        if self.wrong_count(call, names, len(arguments), optional) or options is None:
+            return None
+        values = [value for _, value in arguments if value is not None]
+        if len(values) < len(arguments):
+            return None
+        try:
+            types = builtin.infer([v.type for v in values], options)
+        except stg.InferError as error:
+            self.infer_error(call, arguments, error)
+            return None
+        return self.emit(
+            values, types, lambda operands: builtin.build(operands, options), call.span
+        )
+
+    def infer_error(
+        self,
+        call: syntax.Call,
+        arguments: Sequence[tuple[syntax.Argument, Value | None]],
+        error: stg.InferError,
+    ) -> None:
+        span, label, code = call.span, "", "E0205"
+        secondary: list[tuple[Span, str]] = []
+        if error.operand is not None and error.operand < len(arguments):
+            argument, value = arguments[error.operand]
+            span = argument.value.span
+            if value is not None:
+                label = f"this is {shown(value.type)}"
+                secondary = self.origins((argument.value, value))
+        elif error.option is not None:
+            code = "E0204"
+            given = [a for a in call.arguments if a.name and a.name.text == error.option]
+            span = given[0].span if given else span
+            secondary = self.origins(*[(a.value, v) for a, v in arguments if v is not None])
+        message = f"`{call.function}`: {error.message}"
+        self.error(
+            code, message, span, error.help, label=label, secondary=secondary, notes=error.notes
+        )
+
+    def options(self, call: syntax.Call, builtin: stg.Builtin) -> dict[str, object] | None:
+        """The named arguments, as `Builtin.infer` takes them; None after a finding."""
+        known = {option.name: option for option in builtin.options}
+        found: dict[str, object] = {}
+        first: dict[str, Span] = {}
+        right = True
+        for argument in call.arguments:
+            if argument.name is None:
+                continue
+            name = argument.name.text
+            if name not in known:
+                right = False
+                help_ = did_you_mean(name, known)
+                if not help_:
+                    listed = quoted(known)
+                    help_ = f"its options are {listed}" if known else "it has no options"
+                message = f"`{builtin.name}` has no option `{name}`"
+                self.error("E0204", message, argument.name.span, help_)
+            elif name in first:
+                right = False
+                where = [(first[name], "first here")]
+                message = f"option `{name}` is given twice"
+                self.error("E0204", message, argument.name.span, secondary=where)
+            else:
+                first[name] = argument.name.span
+                value = self.option(argument.value, known[name])
+                right = right and value is not None
+                found[name] = value
+        for option in builtin.options:
+            if option.required and option.name not in first:
+                right = False
+                message = f"`{builtin.name}` needs the option `{option.name}`"
+                help_ = f"add `{option.name} = {_EXAMPLES.get(option.kind, '...')}`"
+                self.error("E0204", message, call.span, help_)
+        return found if right else None
+
+    def option(self, value: syntax.Value, option: stg.Option) -> Any:
+        """The value of one option by its kind; None after a finding."""
+        word = value.name.text if isinstance(value, syntax.Reference) else None
+        if option.kind == "bool" and isinstance(value, syntax.Boolean):
+            return value.text == "true"
+        if option.kind == "dim" and word is not None:
+            return self.dim(value, word)
+        if option.kind == "dims":
+            return self.dims(value, option)
+        if option.kind == "size":
+            found = whole(value, self.context.sizes, self.findings, f"`{option.name}`")
+            return found.size if found else None
+        if option.kind == "number" and not isinstance(value, syntax.Boolean | syntax.Text):
+            number = quantity(value, self.context.sizes, self.findings)
+            return shown_number(number.value) if number else None
+        if option.kind == "dtype" and word in DTYPE_BITS:
+            return word
+        if option.kind == "choice" and word in option.choices:
+            return word
+        choices = tuple(DTYPE_BITS) if option.kind == "dtype" else option.choices
+        self.wrong_option(value, option, choices)
+        return None
+
+    def wrong_option(
+        self, value: syntax.Value, option: stg.Option, choices: Sequence[str] = ()
+    ) -> None:
+        wanted = quoted(choices, last="or") if choices else _WANTED[option.kind]
+        close = closest(text_of(value), choices)
+        help_ = f"did you mean `{close}`?" if close else ""
+        message = f"`{option.name}` is {wanted}, not `{text_of(value)}`"
+        self.error("E0204", message, value.span, help_)
+
+    def dim(self, value: syntax.Value, name: str) -> str | None:
+        if name in self.context.sizes:
+            return name
+        help_ = did_you_mean(name, self.context.sizes)
+        self.error("E0201", f"there is no dim `{name}`", value.span, help_)
+        return None
+
+    def dims(self, value: syntax.Value, option: stg.Option) -> tuple[str, ...] | None:
+        """`D` or `[S, D]`."""
+        items = value.values if isinstance(value, syntax.ListValue) else (value,)
+        names: list[str | None] = []
+        for item in items:
+            if not isinstance(item, syntax.Reference):
+                self.wrong_option(item, option)
+                return None
+            names.append(self.dim(item, item.name.text))
+        known = tuple(n for n in names if n is not None)
+        if len(set(known)) < len(known):
+            self.error("E0204", f"`{option.name}` names a dim twice", value.span)
+            return None
+        return known if known and len(known) == len(names) else None
+
+
+_WANTED = {
+    "bool": "`true` or `false`",
+    "dim": "a dim",
+    "dims": "a dim, or a list of dims",
+    "number": "a number",
+}
+_EXAMPLES = {"dim": "D", "dims": "D", "bool": "true", "dtype": "fp32", "number": "0.1"}
+
+
+def _is(number: int) -> str:
+    return "is" if number == 1 else "are"

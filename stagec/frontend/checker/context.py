@@ -1,0 +1,89 @@
+"""What the checking of every body shares, and what one body has so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.ir import Operation, SSAValue
+
+from stagec.diagnostics import Diagnostic, Findings, Span
+from stagec.dialects.types import TensorType
+from stagec.frontend.checker.definitions import Definitions
+from stagec.frontend.checker.steps import OpStep, Step, Value
+from stagec.frontend.checker.types import Signature, TypeReader
+from stagec.frontend.numbers import Sizes
+from stagec.frontend.plans.plan import Precision
+from stagec.symbolic import Size
+
+Environment = dict[str, Value | None]
+"""The values that names stand for. None: its definition is wrong, and has been reported."""
+
+
+@dataclass
+class Context:
+    """Shared by all bodies."""
+
+    definitions: Definitions
+    signatures: Mapping[str, Signature]
+    sizes: Sizes
+    """Of dims."""
+    precision: Precision
+    types: TypeReader
+    findings: Findings
+    costs: Mapping[str, Mapping[str, Size] | None] = field(default_factory=dict)
+    """Of each op that the user declares; None if what is written is wrong."""
+    plan_name: str = ""
+
+
+@dataclass
+class BodyState:
+    """The body that is being checked: names in force, steps so far."""
+
+    context: Context
+    name: str
+    environment: Environment = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    instances: dict[str, str] = field(default_factory=dict)
+    """The name of each call so far, and its module."""
+    local_to_repeat: dict[str, Span] = field(default_factory=dict)
+    """Names that exist only inside a repeat before this place."""
+
+    @property
+    def findings(self) -> Findings:
+        return self.context.findings
+
+    def error(
+        self,
+        code: str,
+        message: str,
+        span: Span,
+        help: str | Sequence[str] = "",
+        *,
+        label: str = "",
+        secondary: Sequence[tuple[Span, str]] = (),
+        notes: Sequence[str] = (),
+    ) -> None:
+        self.findings.add(Diagnostic(code, message, span, label, secondary, notes, help))
+
+    def emit(
+        self,
+        operands: Sequence[Value],
+        types: Sequence[TensorType],
+        build: Callable[[Sequence[SSAValue]], Operation],
+        span: Span,
+    ) -> list[Value]:
+        """Add an op; its results."""
+        results = [Value(t, span) for t in types]
+        self.steps.append(OpStep(operands, results, build, span))
+        return results
+
+    def apply(
+        self,
+        operand: Value,
+        result: TensorType,
+        build: Callable[[SSAValue], Operation],
+        span: Span,
+    ) -> Value:
+        """Add an op on one value."""
+        return self.emit([operand], [result], lambda values: build(values[0]), span)[0]

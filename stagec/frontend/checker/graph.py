@@ -1,0 +1,90 @@
+"""Which module calls which: what is needed, what goes round, what becomes too large."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
+
+from stagec.diagnostics import Diagnostic, Findings
+from stagec.frontend import syntax
+from stagec.frontend.checker.definitions import Definitions
+from stagec.frontend.checker.steps import Body, CallStep
+
+DEEPEST_CALLS = 50
+MOST_OPS = 50_000
+"""Ops after all calls are written out. Layers belong in a `repeat`."""
+
+
+def calls_of(item: syntax.Module | syntax.Model, known: Container[str]) -> list[syntax.Name]:
+    """What of the known a body calls, as written."""
+    found: list[syntax.Name] = []
+    waiting: list[object] = [item.body]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, syntax.Call) and node.function.text in known:
+            found.append(node.function)
+        if isinstance(node, syntax.Node):
+            waiting += [getattr(node, name) for name in node.__dataclass_fields__]
+        elif isinstance(node, tuple):
+            waiting += node
+    return found
+
+
+def needed(file: str, definitions: Definitions) -> tuple[list[str], list[str]]:
+    """Modules and ops of the file itself, and all that they and the model call."""
+    own = [name for name, m in definitions.modules.items() if m.span.file == file]
+    items: list[syntax.Module | syntax.Model] = [definitions.modules[name] for name in own]
+    items += definitions.models[:1]
+    modules = dict.fromkeys(own)
+    ops = dict.fromkeys(name for name, op in definitions.ops.items() if op.span.file == file)
+    while items:
+        item = items.pop()
+        for call in calls_of(item, definitions.modules):
+            if call.text not in modules:
+                modules[call.text] = None
+                items.append(definitions.modules[call.text])
+        ops |= dict.fromkeys(call.text for call in calls_of(item, definitions.ops))
+    return list(modules), list(ops)
+
+
+def call_order(
+    names: Iterable[str], definitions: Definitions, findings: Findings
+) -> list[str] | None:
+    """Modules after those that they call. A module that calls itself is a finding."""
+    calls = {n: calls_of(definitions.modules[n], definitions.modules) for n in names}
+    graph = {name: [call.text for call in found] for name, found in calls.items()}
+    try:
+        return list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        circle: list[str] = error.args[1][::-1]
+    caller, callee = circle[0], circle[1]
+    (place, *_) = [call for call in calls[caller] if call.text == callee]
+    notes = (" -> ".join(circle),) if len(circle) > 2 else ()
+    message = f"module `{caller}` calls itself"
+    help_ = "layers that follow each other are a `repeat`"
+    findings.add(Diagnostic("E0206", message, place.span, notes=notes, help=help_))
+    return None
+
+
+def check_extent(
+    order: Iterable[str],
+    model: syntax.Model,
+    bodies: Mapping[str, Body],
+    findings: Findings,
+) -> None:
+    """Calls may not nest too deeply, nor come to too many ops."""
+    depth: dict[str, int] = {}
+    ops: dict[str, int] = {}
+    for name in (*order, model.name.text):
+        called = [step.module for step in bodies[name].calls()]
+        depth[name] = 1 + max((depth[c] for c in called), default=0)
+        own = sum(not isinstance(step, CallStep) for step in bodies[name].walk())
+        ops[name] = own + sum(ops[c] for c in called)
+    name = model.name
+    if depth[name.text] > DEEPEST_CALLS:
+        message = f"calls of modules nest more than {DEEPEST_CALLS} levels deep"
+        findings.add(Diagnostic("E0106", message, name.span))
+    if ops[name.text] > MOST_OPS:
+        message = f"`{name}` has more than {MOST_OPS} ops"
+        help_ = "write layers that follow each other as a `repeat`"
+        findings.add(Diagnostic("E0216", message, name.span, help=help_))

@@ -1,0 +1,127 @@
+"""`check`: a parsed program, a plan and `--set` to a model that can be lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stagec.diagnostics import Diagnostic, Findings, closest, quoted
+from stagec.frontend import syntax
+from stagec.frontend.checker.bodies import check_body
+from stagec.frontend.checker.context import Context
+from stagec.frontend.checker.definitions import Definitions, collect
+from stagec.frontend.checker.graph import call_order, check_extent, needed
+from stagec.frontend.checker.sharding import PlanChecker
+from stagec.frontend.checker.steps import Body
+from stagec.frontend.checker.types import TypeReader
+from stagec.frontend.checker.user_ops import read_costs
+from stagec.frontend.files import Source
+from stagec.frontend.plans.merge import merge
+from stagec.frontend.plans.plan import Plan
+from stagec.frontend.plans.resolve import resolve_plan
+from stagec.frontend.sizes import (
+    SizeTable,
+    check_requirements,
+    missing_axis_sizes,
+    resolve_sizes,
+)
+
+
+@dataclass(frozen=True)
+class CheckedModel:
+    """A program without mistakes, under one plan and with all sizes known."""
+
+    name: str
+    source: Source
+    plan: Plan
+    sizes: SizeTable
+    bodies: Mapping[str, Body]
+    """Of the model and of each module that it needs."""
+    warnings: tuple[Diagnostic, ...]
+    has_loss: bool
+    """Whether the model ends in `loss = ...`, and so can be trained."""
+
+    @property
+    def body(self) -> Body:
+        return self.bodies[self.name]
+
+
+def check(
+    source: Source, plan: str | None = None, overrides: Mapping[str, str] | None = None
+) -> CheckedModel:
+    """Raises `CompileError` with all mistakes. Without a name, the first plan of the file holds.
+
+    `overrides` are those of `--set`: the sizes of dims and axes, as text.
+    """
+    findings = Findings()
+    definitions = collect(source, findings)
+    chosen = _choose(definitions, plan, findings)
+    merged = merge(chosen, definitions.plans, findings)
+    table = resolve_sizes(definitions.dims, merged, overrides or {}, findings)
+    missing_axis_sizes(merged, table, findings)
+    check_requirements(definitions.requires, table, findings)
+    resolved = resolve_plan(merged, table, findings)
+    num_errors = len(findings.errors)
+    bodies = _check_bodies(source, definitions, table, resolved, findings)
+    if definitions.models and len(findings.errors) == num_errors:
+        PlanChecker(resolved, definitions, bodies, table.known, findings).check()
+    findings.raise_errors(source.texts)
+    model = definitions.models[0]
+    returns = any(isinstance(s, syntax.Return) for s in model.body.statements)
+    return CheckedModel(
+        name=model.name.text,
+        source=source,
+        plan=resolved,
+        sizes=table,
+        bodies=bodies,
+        warnings=tuple(findings.warnings),
+        has_loss=not returns,
+    )
+
+
+def _choose(definitions: Definitions, name: str | None, findings: Findings) -> syntax.Plan | None:
+    plans = definitions.plans
+    if name is None:
+        return next(iter(plans.values()), None)
+    if name not in plans:
+        close = closest(name, plans)
+        help_ = f"did you mean `{close}`?" if close else ""
+        if not help_:
+            help_ = f"there are {quoted(plans)}" if plans else "the file has no plans"
+        message = f"there is no plan `{name}`"
+        findings.add(Diagnostic("E0703", message, origin=f"--plan {name}", help=help_))
+    return plans.get(name)
+
+
+def _check_bodies(
+    source: Source,
+    definitions: Definitions,
+    table: SizeTable,
+    plan: Plan,
+    findings: Findings,
+) -> dict[str, Body]:
+    modules, ops = needed(source.file, definitions)
+    order = call_order(modules, definitions, findings)
+    sizes = table.dim_values
+    types = TypeReader(sizes, findings)
+    activations = plan.precision.activations
+    declared: list[syntax.Module | syntax.Op] = [definitions.modules[n] for n in modules]
+    declared += [definitions.ops[n] for n in ops]
+    context = Context(
+        definitions=definitions,
+        signatures={d.name.text: types.signature(d, activations) for d in declared},
+        sizes=sizes,
+        precision=plan.precision,
+        types=types,
+        findings=findings,
+        costs={n: read_costs(definitions.ops[n], sizes, findings) for n in ops},
+        plan_name=plan.name,
+    )
+    bodies: dict[str, Body] = {}
+    for name in modules:
+        bodies[name] = check_body(definitions.modules[name], context)
+    for model in definitions.models:
+        bodies[model.name.text] = check_body(model, context)
+    if order is not None and not findings.errors:
+        check_extent(order, definitions.models[0], bodies, findings)
+    return bodies

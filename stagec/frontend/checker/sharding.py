@@ -1,0 +1,209 @@
+"""A plan against its model: rules that split what is there, overrides of values that exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+
+from stagec.analysis import placement
+from stagec.analysis.sharding_errors import divisor_help
+from stagec.diagnostics import Diagnostic, Findings, Span, closest, quoted
+from stagec.dialects.stg import BUILTINS
+from stagec.dialects.types import Dim, TensorType
+from stagec.frontend.checker.definitions import Definitions
+from stagec.frontend.checker.steps import Body, NameStep, OpStep, RepeatStep, WeightStep
+from stagec.frontend.checker.types import shown
+from stagec.frontend.paths import Scope, named_values
+from stagec.frontend.plans.plan import Override, Plan, Rule
+
+REGIONS = ("none", "full")
+"""What `recompute` knows besides ops and values."""
+
+
+class PlanChecker:
+    """Checks a resolved plan against the bodies of a model."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        definitions: Definitions,
+        bodies: Mapping[str, Body],
+        sizes: Mapping[str, int],
+        findings: Findings,
+    ) -> None:
+        self.plan, self.definitions, self.bodies = plan, definitions, bodies
+        self.sizes, self.findings = sizes, findings
+        self.model = bodies[definitions.models[0].name.text]
+
+    def check(self) -> None:
+        self.check_rules()
+        self.check_overrides()
+        self.check_pipeline()
+        self.check_names()
+
+    # ---- rules ----
+
+    def check_rules(self) -> None:
+        """E0301 for values that a rule splits unevenly, W0301 for dims that a rule never splits."""
+        splitting: set[tuple[int, str]] = set()
+        reported: set[tuple[str, tuple[str, ...]]] = set()
+        rules = self.plan.rules
+        plain = [placement.Rule(rule.dims, rule.axes) for rule in rules]
+        for tensor, what, is_stored in self.tensors():
+            splits = placement.split_dims(tensor.names, plain)
+            for number, rule in enumerate(rules):
+                splitting |= {
+                    (number, name)
+                    for name in rule.dims
+                    if set(splits.get(name, ())) & set(rule.axes)
+                }
+            # Inputs and weights are kept as their readers need them, not as the rules say.
+            for name, axes in splits.items() if not is_stored else ():
+                dim = Dim(name, axes)
+                if (name, axes) not in reported and not self.divides(dim):
+                    reported.add((name, axes))
+                    self.uneven(dim, what)
+        for number, rule in enumerate(rules):
+            for name in rule.dims:
+                if (number, name) not in splitting:
+                    self.never(rule, name)
+
+    def tensors(self) -> list[tuple[TensorType, str, bool]]:
+        """Each tensor of the program: its type, what to call it, whether it is an input or weight."""
+        found: list[tuple[TensorType, str, bool]] = []
+        for body in self.reachable():
+            is_model = body is self.model
+            found += [(p.result.type, f"`{p.name}`", is_model) for p in body.parameters]
+            for step in body.walk():
+                if isinstance(step, WeightStep):
+                    found.append((step.result.type, f"weight `{step.name}`", True))
+                elif isinstance(step, OpStep) and step.operands:
+                    where = f"in `{body.name}`, line {step.span.line}"
+                    for result in step.results:
+                        found.append((result.type, f"{shown(result.type)} {where}", False))
+        return found
+
+    def reachable(self) -> list[Body]:
+        found = {self.model.name: self.model}
+        waiting = [self.model]
+        while waiting:
+            for call in waiting.pop().calls():
+                if call.module not in found:
+                    found[call.module] = self.bodies[call.module]
+                    waiting.append(self.bodies[call.module])
+        return list(found.values())
+
+    def ways(self, dim: Dim) -> int:
+        """Into how many parts a dim is split. An axis of unknown size has been reported."""
+        return prod(self.sizes.get(axis, 1) for axis in dim.split)
+
+    def divides(self, dim: Dim) -> bool:
+        return self.sizes.get(dim.name, 0) % self.ways(dim) == 0
+
+    def uneven(self, dim: Dim, what: str) -> None:
+        ways = self.ways(dim)
+        rule = next(r for r in self.plan.rules if dim.name in r.dims and dim.split[-1] in r.axes)
+        axes = quoted(f"{axis} = {self.sizes.get(axis)}" for axis in dim.split)
+        size = self.sizes[dim.name]
+        verb = "does" if len(dim.split) == 1 else "together do"
+        self.findings.add(
+            Diagnostic(
+                "E0301",
+                f"{axes} {verb} not divide `{dim.name} = {size}`",
+                rule.dim_spans.get(dim.name, rule.span),
+                f"splits {what}",
+                help=divisor_help(dim, size, ways, dict(self.sizes)),
+            )
+        )
+
+    def never(self, rule: Rule, name: str) -> None:
+        tensors = [t for t, _, _ in self.tensors() if name in t.names]
+        note = f"no tensor has the dim `{name}`"
+        if tensors:
+            axes = quoted(rule.axes)
+            note = f"where there is `{name}`, earlier rules use {axes}"
+        message = f"this rule never splits `{name}`"
+        span = rule.dim_spans.get(name, rule.span)
+        self.findings.add(Diagnostic("W0301", message, span, notes=[note]))
+
+    # ---- overrides ----
+
+    def check_overrides(self) -> None:
+        if not self.plan.overrides:
+            return
+        values = list(self.named())
+        for override in self.plan.overrides:
+            matched = [s for scope, s in values if scope.matches(override.path, s.name)]
+            if not matched:
+                known = [(*scope.instances, step.name) for scope, step in values]
+                self.no_value(override, known)
+            for step in matched:
+                missing = [d for d in override.dims or () if d not in step.result.type.names]
+                if missing:
+                    path = ".".join(override.path)
+                    message = f"`{path}` has no dim `{missing[0]}`"
+                    where = [(step.span, f"it is {shown(step.result.type)}")]
+                    self.add(message, override, secondary=where)
+                    break
+
+    def named(self) -> Iterator[tuple[Scope, NameStep]]:
+        return named_values(self.model, self.bodies, Scope(self.model.name))
+
+    def add(
+        self,
+        message: str,
+        at: Override,
+        help: str = "",
+        secondary: Sequence[tuple[Span, str]] = (),
+    ) -> None:
+        self.findings.add(Diagnostic("E0305", message, at.span, help=help, secondary=secondary))
+
+    def no_value(self, override: Override, known: Sequence[tuple[str, ...]]) -> None:
+        path = ".".join(override.path)
+        paths = {".".join(k[-n:]) for k in known for n in range(1, len(k) + 1)}
+        paths |= {f"{self.model.name}.{k[0]}" for k in known if len(k) == 1}
+        close = closest(path, paths)
+        help_ = f"did you mean `{close}`?" if close else "name it by its module: `Block.h`"
+        self.add(f"no value is called `{path}`", override, help_)
+
+    # ---- other clauses ----
+
+    def check_pipeline(self) -> None:
+        pipeline = self.plan.pipeline
+        if pipeline is None:
+            return
+        counts = {
+            step.text
+            for body in self.reachable()
+            for step in body.walk()
+            if isinstance(step, RepeatStep)
+        }
+        for count in pipeline.counts:
+            if count not in counts and count in self.sizes:
+                repeats = quoted(sorted(counts), last="or")
+                help_ = f"there is a repeat of {repeats}" if counts else "repeat the layers"
+                message = f"no repeat runs `{count}` times"
+                self.findings.add(Diagnostic("E0405", message, pipeline.span, help=help_))
+
+    def check_names(self) -> None:
+        """Modules of `unit` and `recompute`, ops and values of `recompute`."""
+        plan = self.plan
+        for path in plan.units or ():
+            self.check_module(path, plan.units_span)
+        for path in plan.recompute.modules or ():
+            self.check_module(path, plan.recompute.span)
+        names = {step.name for _, step in self.named()}
+        known = {*REGIONS, *BUILTINS, *self.definitions.ops, *self.definitions.modules, *names}
+        for what in plan.recompute.what:
+            if what.split(".")[-1] not in known:
+                close = closest(what, known)
+                help_ = f"did you mean `{close}`?" if close else ""
+                message = f"there is no op or value `{what}` to recompute"
+                self.findings.add(Diagnostic("E0401", message, plan.recompute.span, help=help_))
+
+    def check_module(self, path: str, span: Span | None) -> None:
+        if path.split(".")[-1] in self.definitions.modules:
+            return
+        close = closest(path, self.definitions.modules)
+        help_ = f"did you mean `{close}`?" if close else ""
+        self.findings.add(Diagnostic("E0401", f"there is no module `{path}`", span, help=help_))

@@ -1,0 +1,117 @@
+"""A checked body: its ops in order, each with what it reads and makes. Lowering instantiates these.
+
+Expressions are flat here, names are resolved, and types are known; calls of modules are still calls,
+so a body is checked once, however often it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.ir import Operation, SSAValue
+
+from stagec.diagnostics import Span
+from stagec.dialects.types import TensorType
+from stagec.symbolic import Size
+
+
+@dataclass(eq=False)
+class Value:
+    """A tensor that a body computes or is given. Compared by identity."""
+
+    type: TensorType
+    span: Span
+    """Where it comes from: for the diagnostics of those who read it."""
+    name: str = ""
+    used: bool = False
+
+
+@dataclass
+class OpStep:
+    """One op of the dialect."""
+
+    operands: Sequence[Value]
+    results: Sequence[Value]
+    build: Callable[[Sequence[SSAValue]], Operation]
+    span: Span
+
+
+@dataclass
+class WeightStep:
+    """`weight wq[D, H, E]`."""
+
+    name: str
+    result: Value
+    span: Span
+
+
+@dataclass
+class CallStep:
+    """A call of a module. `instance` is its name in the paths of weights: `Attention_2`."""
+
+    module: str
+    instance: str
+    operands: Sequence[Value]
+    results: Sequence[Value]
+    span: Span
+
+
+@dataclass
+class NameStep:
+    """A value gets a name: the place for the plan's overrides of it."""
+
+    value: Value
+    result: Value
+    span: Span
+
+    @property
+    def name(self) -> str:
+        return self.result.name
+
+
+@dataclass
+class Carried:
+    """A variable that a repeat changes."""
+
+    before: Value
+    inner: Value
+    next: Value
+    after: Value
+
+
+@dataclass
+class RepeatStep:
+    """`repeat L { ... }`."""
+
+    count: Size
+    text: str
+    carried: Sequence[Carried]
+    steps: Sequence[Step]
+    span: Span
+
+
+Step = OpStep | WeightStep | CallStep | NameStep | RepeatStep
+
+
+@dataclass
+class Body:
+    """A module's or the model's."""
+
+    name: str
+    parameters: Sequence[NameStep]
+    """What the caller passes, named."""
+    steps: list[Step] = field(default_factory=list)
+    results: list[Value] = field(default_factory=list)
+
+    def walk(self) -> Iterator[Step]:
+        """Every step, those of repeats after their repeat."""
+        waiting: list[Step] = list(reversed(self.steps))
+        while waiting:
+            step = waiting.pop()
+            yield step
+            if isinstance(step, RepeatStep):
+                waiting += reversed(step.steps)
+
+    def calls(self) -> Iterator[CallStep]:
+        return (step for step in self.walk() if isinstance(step, CallStep))

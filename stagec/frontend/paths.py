@@ -1,0 +1,65 @@
+"""Names of values in a plan: `Block.Attention.q`, or as much of its end as says which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from stagec.frontend.checker.steps import Body, CallStep, NameStep, RepeatStep, Step
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Where a module was called: the names of the calls, and the modules that they are of."""
+
+    model: str
+    instances: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+
+    def enter(self, call: CallStep) -> Scope:
+        return Scope(self.model, (*self.instances, call.instance), (*self.modules, call.module))
+
+    @property
+    def text(self) -> str:
+        return ".".join(self.instances)
+
+    def path(self, name: str) -> str:
+        """`Block.Attention.wq`."""
+        return ".".join((*self.instances, name))
+
+    def matches(self, pattern: Sequence[str], name: str) -> bool:
+        """Whether a plan's path means the value `name` here.
+
+        It may leave out what is before, begin with the model, and names a module for all its calls:
+        `Attention.q` is the `q` of `Attention` and of `Attention_2`.
+        """
+        instances = (self.model, *self.instances)
+        modules = (self.model, *self.modules)
+        *outer, last = pattern
+        if last != name or len(outer) > len(instances):
+            return False
+        if not outer:
+            return not self.instances
+        tail = zip(outer, instances[-len(outer) :], modules[-len(outer) :], strict=True)
+        return all(word in (instance, module) for word, instance, module in tail)
+
+
+def named_values(
+    body: Body, bodies: Mapping[str, Body], scope: Scope
+) -> Iterator[tuple[Scope, NameStep]]:
+    """Every named value of a program, with its scope, calls written out."""
+    for parameter in body.parameters:
+        yield scope, parameter
+    yield from _in_steps(body.steps, bodies, scope)
+
+
+def _in_steps(
+    steps: Sequence[Step], bodies: Mapping[str, Body], scope: Scope
+) -> Iterator[tuple[Scope, NameStep]]:
+    for step in steps:
+        if isinstance(step, NameStep):
+            yield scope, step
+        elif isinstance(step, RepeatStep):
+            yield from _in_steps(step.steps, bodies, scope)
+        elif isinstance(step, CallStep):
+            yield from named_values(bodies[step.module], bodies, scope.enter(step))
