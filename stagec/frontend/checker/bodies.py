@@ -41,7 +41,7 @@ class BodyChecker(CallChecker):
             if parameter.type is not None:
                 passed = Value(parameter.type, parameter.span)
                 parameters.append(self.named(passed, parameter.name, parameter.span))
-        body = Body(item.name.text, parameters, self.steps)
+        body = Body(item.name.text, item.name.span, parameters, self.steps)
         self.first_weights: dict[str, Span] = {}
         self.weights: list[NameStep] = []
         self.bindings: list[tuple[Value, Span]] = []

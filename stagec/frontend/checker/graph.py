@@ -8,9 +8,12 @@ from graphlib import CycleError, TopologicalSorter
 from stagec.diagnostics import Diagnostic, Findings
 from stagec.frontend import syntax
 from stagec.frontend.checker.definitions import Definitions
-from stagec.frontend.checker.steps import Body, CallStep
+from stagec.frontend.checker.steps import Body, CallStep, RepeatStep, Step
 
 DEEPEST_CALLS = 50
+DEEPEST_REPEATS = 16
+"""Repeats in repeats, through calls too."""
+
 MOST_OPS = 50_000
 """Ops after all calls are written out. Layers belong in a `repeat`."""
 
@@ -75,16 +78,33 @@ def check_extent(
     """Calls may not nest too deeply, nor come to too many ops."""
     depth: dict[str, int] = {}
     ops: dict[str, int] = {}
+    repeats: dict[str, int] = {}
     for name in (*order, model.name.text):
         called = [step.module for step in bodies[name].calls()]
         depth[name] = 1 + max((depth[c] for c in called), default=0)
         own = sum(not isinstance(step, CallStep) for step in bodies[name].walk())
         ops[name] = own + sum(ops[c] for c in called)
+        repeats[name] = _repeats(bodies[name].steps, repeats)
     name = model.name
-    if depth[name.text] > DEEPEST_CALLS:
-        message = f"calls of modules nest more than {DEEPEST_CALLS} levels deep"
-        findings.add(Diagnostic("E0106", message, name.span))
+    for what, levels, most in (
+        ("calls of modules", depth, DEEPEST_CALLS),
+        ("repeats", repeats, DEEPEST_REPEATS),
+    ):
+        if levels[name.text] > most:
+            message = f"{what} nest more than {most} levels deep"
+            findings.add(Diagnostic("E0106", message, name.span))
     if ops[name.text] > MOST_OPS:
         message = f"`{name}` has more than {MOST_OPS} ops"
         help_ = "write layers that follow each other as a `repeat`"
         findings.add(Diagnostic("E0216", message, name.span, help=help_))
+
+
+def _repeats(steps: Iterable[Step], known: Mapping[str, int]) -> int:
+    """How deeply repeats nest in steps; `known` for the modules that they call."""
+    levels = [0]
+    for step in steps:
+        if isinstance(step, CallStep):
+            levels.append(known[step.module])
+        elif isinstance(step, RepeatStep):
+            levels.append(1 + _repeats(step.steps, known))
+    return max(levels)

@@ -99,6 +99,7 @@ class Body:
     """A module's or the model's."""
 
     name: str
+    span: Span
     parameters: Sequence[NameStep]
     """What the caller passes, named."""
     steps: list[Step] = field(default_factory=list)

@@ -1,0 +1,175 @@
+"""A checked model to the `stg` and `dist` dialects: `lower`.
+
+Calls are written out; each has weights of its own, named by the calls that lead to it. A weight of a
+repeated body is a stack, one per iteration, made outside of the repeat and sliced by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+
+from stagec.diagnostics import Span, location_of
+from stagec.dialects import dist, stg
+from stagec.dialects.types import StackType, TensorType
+from stagec.frontend.checker.program import CheckedModel
+from stagec.frontend.checker.steps import (
+    Body,
+    CallStep,
+    NameStep,
+    OpStep,
+    RepeatStep,
+    Step,
+    Value,
+    WeightStep,
+)
+from stagec.frontend.paths import Scope
+from stagec.symbolic import Size
+
+Values = dict[Value, SSAValue]
+
+
+def lower(checked: CheckedModel) -> ModuleOp:
+    """The module: sizes, mesh, rules, and one `stg.program`."""
+    module = ModuleOp([])
+    block = module.body.block
+    for name in checked.sizes.dim_names:
+        dim = checked.sizes.dims[name]
+        block.add_op(_at(stg.DimOp(name, dim.size), dim.span))
+    plan = checked.plan
+    if plan.axes:
+        mesh = dist.MeshOp([(axis.name, axis.size) for axis in plan.axes])
+        span = plan.axes[0].span
+        block.add_op(_at(mesh, span) if span else mesh)
+    for rule in plan.rules:
+        block.add_op(_at(dist.RuleOp(rule.dims, rule.axes), rule.span))
+    block.add_op(_Lowering(checked).program())
+    return module
+
+
+def _at(op: Operation, span: Span) -> Operation:
+    op.location = location_of(span)
+    return op
+
+
+class _Lowering:
+    def __init__(self, checked: CheckedModel) -> None:
+        self.checked = checked
+        self.weights: list[Operation] = []
+        self.blocks: list[Block] = []
+        """The block of the program, then those of the repeats that are being filled."""
+        self.counts: list[Size] = []
+        """Of those repeats."""
+        self.slices: list[list[tuple[SSAValue, SSAValue]]] = []
+        """Of those repeats: each stack, and the block argument that is one of it."""
+
+    def program(self) -> Operation:
+        body = self.checked.body
+        types = [parameter.value.type for parameter in body.parameters]
+        block = Block(arg_types=types)
+        self.blocks.append(block)
+        scope = Scope(self.checked.name)
+        results = self.body(body, list(block.args), scope)
+        output = stg.OutputOp(results)
+        place = body.results[0].span if body.results else body.span
+        self.add(output, place, scope)
+        first = block.first_op
+        assert first is not None
+        block.insert_ops_before(self.weights, first)
+        return _at(stg.ProgramOp(self.checked.name, Region(block)), body.span)
+
+    def add(self, op: Operation, span: Span, scope: Scope) -> None:
+        """Append an op where we are, with its place in the text and the call it comes from."""
+        op.location = location_of(span)
+        if scope.instances:
+            op.attributes["scope"] = StringAttr(scope.text)
+        self.blocks[-1].add_op(op)
+
+    def body(self, body: Body, arguments: Sequence[SSAValue], scope: Scope) -> list[SSAValue]:
+        """Write out a body; its results."""
+        values: Values = {}
+        for parameter, argument in zip(body.parameters, arguments, strict=True):
+            values[parameter.value] = argument
+            self.name(parameter, values, scope)
+        for step in body.steps:
+            self.step(step, values, scope)
+        return [values[result] for result in body.results]
+
+    def step(self, step: Step, values: Values, scope: Scope) -> None:
+        if isinstance(step, OpStep):
+            op = step.build([values[operand] for operand in step.operands])
+            self.add(op, step.span, scope)
+            for value, result in zip(step.results, op.results, strict=False):
+                assert result.type == value.type, f"{op.name} makes {result.type}, not {value.type}"
+                values[value] = result
+        elif isinstance(step, NameStep):
+            self.name(step, values, scope)
+        elif isinstance(step, WeightStep):
+            values[step.result] = self.weight(step, scope)
+        elif isinstance(step, CallStep):
+            callee = self.checked.bodies[step.module]
+            arguments = [values[operand] for operand in step.operands]
+            results = self.body(callee, arguments, scope.enter(step))
+            values.update(zip(step.results, results, strict=True))
+        else:
+            self.repeat(step, values, scope)
+
+    def name(self, step: NameStep, values: Values, scope: Scope) -> None:
+        """Hint the name, and place the value where the plan overrides it."""
+        value = values[step.value]
+        if value.name_hint is None:
+            value.name_hint = step.name
+        for override in self.checked.plan.overrides:
+            if scope.matches(override.path, step.name):
+                dims = override.dims
+                if dims is None:
+                    dims = step.result.type.names
+                place = stg.PlaceOp(value, dims, override.axes)
+                self.add(place, override.span, scope)
+                place.result.name_hint = step.name
+                value = place.result
+        values[step.result] = value
+
+    def weight(self, step: WeightStep, scope: Scope) -> SSAValue:
+        """A weight of the program; inside repeats, one of its stack."""
+        stacked: TensorType | StackType = step.result.type
+        for count in reversed(self.counts):
+            stacked = StackType.of(count, stacked)
+        op = stg.WeightOp(scope.path(step.name), stacked)
+        op.location = location_of(step.span)
+        if scope.instances:
+            op.attributes["scope"] = StringAttr(scope.text)
+        op.weight.name_hint = step.name
+        self.weights.append(op)
+        value: SSAValue = op.weight
+        for slices, block in zip(self.slices, self.blocks[1:], strict=True):
+            assert isinstance(value.type, StackType)
+            argument = block.insert_arg(value.type.element, len(block.args))
+            argument.name_hint = step.name
+            slices.append((value, argument))
+            value = argument
+        return value
+
+    def repeat(self, step: RepeatStep, values: Values, scope: Scope) -> None:
+        block = Block(arg_types=[carried.inner.type for carried in step.carried])
+        for carried, argument in zip(step.carried, block.args, strict=True):
+            values[carried.inner] = argument
+            argument.name_hint = carried.inner.name
+        self.blocks.append(block)
+        self.counts.append(step.count)
+        self.slices.append([])
+        for inner in step.steps:
+            self.step(inner, values, scope)
+        self.add(stg.YieldOp([values[carried.next] for carried in step.carried]), step.span, scope)
+        self.blocks.pop()
+        self.counts.pop()
+        stacks = [stack for stack, _ in self.slices.pop()]
+        types: list[Attribute] = [carried.after.type for carried in step.carried]
+        before = [values[carried.before] for carried in step.carried]
+        op = stg.RepeatOp(step.count, before, stacks, Region(block), types)
+        self.add(op, step.span, scope)
+        for carried, result in zip(step.carried, op.results, strict=True):
+            result.name_hint = carried.after.name
+            values[carried.after] = result
