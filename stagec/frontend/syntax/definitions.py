@@ -1,0 +1,87 @@
+"""The items of a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stagec.frontend.syntax.expressions import Expr, Name, Node, Text
+from stagec.frontend.syntax.plans import Plan, Settings
+from stagec.frontend.syntax.statements import Body, Shape
+
+
+@dataclass(frozen=True)
+class ImportFile(Node):
+    """`import "blocks.stg"`."""
+
+    path: Text
+
+
+@dataclass(frozen=True)
+class Dim(Node):
+    """`dim E = D / H`."""
+
+    name: Name
+    size: Expr
+
+
+@dataclass(frozen=True)
+class Require(Node):
+    """`require H % K == 0`."""
+
+    condition: Expr
+
+
+@dataclass(frozen=True)
+class Parameter(Node):
+    """`tokens[B, S]: i32`."""
+
+    name: Name
+    shape: Shape
+    dtype: Name | None
+
+
+@dataclass(frozen=True)
+class Result(Node):
+    """`[B, S, K]: i32`, after `->`."""
+
+    shape: Shape
+    dtype: Name | None
+
+
+@dataclass(frozen=True)
+class Module(Node):
+    """`module SwiGLU(x[B, S, D]) -> [B, S, D] { ... }`."""
+
+    name: Name
+    parameters: tuple[Parameter, ...]
+    results: tuple[Result, ...]
+    body: Body
+
+
+@dataclass(frozen=True)
+class Model(Node):
+    """`model Llama(tokens[B, S]: i32) { ... }`."""
+
+    name: Name
+    parameters: tuple[Parameter, ...]
+    body: Body
+
+
+@dataclass(frozen=True)
+class Op(Node):
+    """`op scan(x[B, S, D]) -> [B, S, D] { flops = 6*B*S*D }`."""
+
+    name: Name
+    parameters: tuple[Parameter, ...]
+    results: tuple[Result, ...]
+    settings: Settings
+
+
+Item = ImportFile | Dim | Require | Module | Model | Op | Plan
+
+
+@dataclass(frozen=True)
+class Program(Node):
+    """One file."""
+
+    items: tuple[Item, ...]

@@ -1,0 +1,118 @@
+"""Expressions of sizes and of tensors, and the values of options and settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from stagec.diagnostics import Span
+
+
+@dataclass(frozen=True)
+class Node:
+    """A piece of text that means something."""
+
+    span: Span = field(kw_only=True, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Name(Node):
+    """A word that the user chose."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Reference(Node):
+    """`x`: a value, a dim, an axis, or a choice of an option."""
+
+    name: Name
+
+
+@dataclass(frozen=True)
+class Number(Node):
+    """`8192` or `1e-5`, as written."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ByteSize(Node):
+    """`80GiB`, as written."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Boolean(Node):
+    """`true` or `false`."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Text(Node):
+    """`"file.stg"`, without the quotes."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ListValue(Node):
+    """`[1, 2, 3]`, as the value of an option or a setting."""
+
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Binary(Node):
+    """`left operator right`."""
+
+    left: Expr
+    operator: str
+    right: Expr
+
+
+@dataclass(frozen=True)
+class Negate(Node):
+    """`-operand`."""
+
+    operand: Expr
+
+
+@dataclass(frozen=True)
+class Renaming(Node):
+    """`S -> T`."""
+
+    old: Name
+    new: Name
+
+
+@dataclass(frozen=True)
+class Rename(Node):
+    """`k[S -> T]`."""
+
+    operand: Expr
+    renamings: tuple[Renaming, ...]
+
+
+@dataclass(frozen=True)
+class Argument(Node):
+    """An operand of a call, or an option if it has a name."""
+
+    name: Name | None
+    value: Value
+
+
+@dataclass(frozen=True)
+class Call(Node):
+    """`rope(q, theta = 500000)`: of a built-in op, a module, a user's op, or a function of sizes."""
+
+    function: Name
+    arguments: tuple[Argument, ...]
+
+
+Expr = Reference | Number | ByteSize | Boolean | Binary | Negate | Rename | Call
+Value = Expr | Text | ListValue

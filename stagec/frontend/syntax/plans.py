@@ -1,0 +1,215 @@
+"""Plans and their clauses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stagec.frontend.syntax.expressions import Expr, Name, Node, Value
+
+
+@dataclass(frozen=True)
+class Setting(Node):
+    """`schedule = interleaved_1f1b`."""
+
+    name: Name
+    value: Value
+
+
+@dataclass(frozen=True)
+class Settings(Node):
+    """`{ schedule = gpipe, microbatch = 1 }`."""
+
+    entries: tuple[Setting, ...]
+
+
+@dataclass(frozen=True)
+class Path(Node):
+    """`Block.Attention.q`."""
+
+    names: tuple[Name, ...]
+
+    def __str__(self) -> str:
+        return ".".join(name.text for name in self.names)
+
+
+@dataclass(frozen=True)
+class NewSize(Node):
+    """`S = 131072`."""
+
+    name: Name
+    size: Expr
+
+
+@dataclass(frozen=True)
+class Resize(Node):
+    """`set S = 131072, tp = 4`."""
+
+    sizes: tuple[NewSize, ...]
+
+
+@dataclass(frozen=True)
+class MeshAxis(Node):
+    """`tp = 8`, `tp`, or `dp = edp * ep`."""
+
+    name: Name
+    size: Expr | None
+
+
+@dataclass(frozen=True)
+class Mesh(Node):
+    """`mesh dp = 128, tp = 8`, slowest first."""
+
+    axes: tuple[MeshAxis, ...]
+
+
+@dataclass(frozen=True)
+class RankOrder(Node):
+    """`rank_order pp, dp, tp`, slowest first."""
+
+    axes: tuple[Name, ...]
+
+
+@dataclass(frozen=True)
+class ShardTarget(Node):
+    """A dim `H`, or a value `Block.h[S]`."""
+
+    path: Path
+    dims: tuple[Name, ...] | None
+
+
+@dataclass(frozen=True)
+class Shard(Node):
+    """`shard H, K over tp`."""
+
+    targets: tuple[ShardTarget, ...]
+    axes: tuple[Name, ...]
+
+
+@dataclass(frozen=True)
+class Pipeline(Node):
+    """`pipeline L over pp { schedule = gpipe }` or `pipeline none`."""
+
+    counts: tuple[Name, ...]
+    axis: Name | None
+    settings: Settings | None
+
+
+@dataclass(frozen=True)
+class Microbatch(Node):
+    """`microbatch 1`."""
+
+    size: Expr
+
+
+@dataclass(frozen=True)
+class Zero(Node):
+    """`zero 3 over dp { reshard = false }` or `zero none`."""
+
+    level: Expr
+    axes: tuple[Name, ...] | None
+    settings: Settings | None
+
+
+@dataclass(frozen=True)
+class Unit(Node):
+    """`unit Block, Head`, or `unit none`."""
+
+    modules: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Recompute(Node):
+    """`recompute attention in Block`."""
+
+    what: tuple[Path, ...]
+    modules: tuple[Path, ...] | None
+
+
+@dataclass(frozen=True)
+class Precision(Node):
+    """`precision { weights = bf16 }`."""
+
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Optimizer(Node):
+    """`optimizer adamw`."""
+
+    name: Name
+    settings: Settings | None
+
+
+@dataclass(frozen=True)
+class Collectives(Node):
+    """`collectives { reduce = eager }`."""
+
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Context(Node):
+    """`context cp { method = ring }`, or `context none`."""
+
+    axis: Name
+    settings: Settings | None
+
+
+@dataclass(frozen=True)
+class Gradients(Node):
+    """`gradients { bucket_bytes = 25MiB }`."""
+
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Overlap(Node):
+    """`overlap { tp = false }`."""
+
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Device(Node):
+    """`device h100 { memory = 64GiB }`."""
+
+    preset: Name | None
+    settings: Settings | None
+
+
+@dataclass(frozen=True)
+class Pass(Node):
+    """`pass decompose-all-reduce { axis = "tp" }`."""
+
+    name: Name
+    settings: Settings | None
+
+
+Clause = (
+    Resize
+    | Mesh
+    | RankOrder
+    | Shard
+    | Pipeline
+    | Microbatch
+    | Zero
+    | Unit
+    | Recompute
+    | Precision
+    | Optimizer
+    | Collectives
+    | Context
+    | Gradients
+    | Overlap
+    | Device
+    | Pass
+)
+
+
+@dataclass(frozen=True)
+class Plan(Node):
+    """`plan long extends short { ... }`."""
+
+    name: Name
+    base: Name | None
+    clauses: tuple[Clause, ...]

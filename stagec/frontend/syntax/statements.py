@@ -1,0 +1,71 @@
+"""Statements, the bodies that they make up, and what has a body."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stagec.frontend.syntax.expressions import Expr, Name, Node
+
+
+@dataclass(frozen=True)
+class Shape(Node):
+    """`[B, S, D]`. Dims are names; the checker refuses anything else."""
+
+    dims: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Weight(Node):
+    """`wq[D, H, E]: fp32`."""
+
+    name: Name
+    shape: Shape
+    dtype: Name | None
+
+
+@dataclass(frozen=True)
+class Weights(Node):
+    """`weight wq[D, H, E], wk[D, K, E]`."""
+
+    weights: tuple[Weight, ...]
+
+
+@dataclass(frozen=True)
+class Target(Node):
+    """What is assigned: `q` or `q[B, S, H, E]`."""
+
+    name: Name
+    shape: Shape | None
+
+
+@dataclass(frozen=True)
+class Assign(Node):
+    """`gates, experts = topk(x)`."""
+
+    targets: tuple[Target, ...]
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Body(Node):
+    """`{ ... }`."""
+
+    statements: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Repeat(Node):
+    """`repeat L { x = Block(x) }`."""
+
+    count: Expr
+    body: Body
+
+
+@dataclass(frozen=True)
+class Return(Node):
+    """`return a, b`."""
+
+    values: tuple[Expr, ...]
+
+
+Statement = Weights | Assign | Repeat | Return
