@@ -27,6 +27,20 @@ class Finding:
     details: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a case: findings of each rank, or why there are none."""
+
+    case: Case
+    findings: dict[int, list[Finding]]
+    not_yet: str = ""
+    error: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        return not self.error and all(f.agrees for fs in self.findings.values() for f in fs)
+
+
 def compare_rank(case: Case, rank: int, traced: RankRecord) -> list[Finding]:
     measured = case.ranks[rank]
     measured, traced, partial = set_aside(case, measured, traced)

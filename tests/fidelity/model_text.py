@@ -57,6 +57,8 @@ def dims_text(case: Case) -> str:
     sizes |= {"E": "D / H", "L": m["layers"]}
     if m["arch"] == "gpt":
         sizes["P"] = m["seq"]
+    if m["attn"] == "eager":
+        sizes["T"] = "S"
     return "".join(f"dim {name} = {size}\n" for name, size in sizes.items())
 
 

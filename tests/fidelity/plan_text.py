@@ -55,27 +55,34 @@ def is_sequence_parallel(case: Case) -> bool:
 
 
 def shard_lines(case: Case) -> list[str]:
-    name = model_name(case)
     lines: list[str] = []
     if data_axes(case):
         lines.append(f"shard B over {', '.join(data_axes(case))}")
     sequence_axes = ["cp"] if case.degree("cp") > 1 else []
     if case.degree("tp") > 1:
-        heads = "H" if case.model["arch"] == "gpt" else "H, K"
-        lines.append(f"shard {heads}, F, V over tp")
+        heads = ["H"] if case.model["arch"] == "gpt" else ["H", "K"]
+        vocabulary = [] if "tp_head" in case.parallel else ["V"]
+        lines.append(f"shard {', '.join([*heads, 'F', *vocabulary])} over tp")
         if is_sequence_parallel(case):
             sequence_axes.append("tp")
             if case.model["arch"] == "gpt":
                 lines.append("shard P over tp")
     if sequence_axes:
         lines.append(f"shard S over {', '.join(sequence_axes)}")
-    if case.degree("tp") > 1:
-        if "tp_embed" in case.parallel:
-            lines.append(f"shard {name}.embed[V] over none")
-        if "tp_head" in case.parallel:
-            lines.append(f"shard {name}.head[V] over none")
-        if not case.parallel.get("loss_parallel"):
-            lines.append(f"shard {name}.logits[V] over none")
+    return lines + override_lines(case)
+
+
+def override_lines(case: Case) -> list[str]:
+    """Where the vocabulary is split otherwise than the rule says."""
+    if case.degree("tp") == 1:
+        return []
+    name = model_name(case)
+    whole_table, whole_head = "tp_embed" in case.parallel, "tp_head" in case.parallel
+    lines: list[str] = []
+    if whole_table != whole_head:
+        lines.append(f"shard {name}.embed[V] over {'none' if whole_table else 'tp'}")
+    if not whole_head and not case.parallel.get("loss_parallel"):
+        lines.append(f"shard {name}.logits[V] over none")
     return lines
 
 
@@ -142,7 +149,8 @@ def gradient_lines(case: Case) -> list[str]:
     if not case.is_training:
         return []
     settings: list[str] = []
-    if not zero_axes(case):
+    reduces = any(case.degree(axis) > 1 for axis in ("dp", "dp_shard", "cp"))
+    if reduces and not zero_axes(case):
         bucket = int(case.parallel.get("bucket_mb", DEFAULT_BUCKET_MB)) * MIB
         settings += [f"bucket_bytes = {bucket}", f"first_bucket_bytes = {MIB}"]
     if case.parallel.get("grad_accum", 1) > 1:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.fidelity.compare import Finding
+from tests.fidelity.compare import Finding, Outcome
 from tests.fidelity.left_out import applying, table_rows
-from tests.fidelity.run import Outcome
 
 
 def outcome_text(outcome: Outcome) -> str:

@@ -1,0 +1,247 @@
+"""Numbers that papers and vendors print, from the texts in `examples/` and from models written here.
+
+The figures are those of `published.json` (see its sources); where that file lies beside the repository,
+a test holds the copies here against it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stagec.analysis.sizes import size_values
+from stagec.dialects import stg
+from stagec.dialects.types import StackType, TensorType
+from stagec.driver import Compiled, Stops, compile_model, compile_text
+from tests.fidelity.totals import counted_flops, layer_collectives, layer_flops
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+PUBLISHED = ROOT.parent / "shared" / "oracles" / "published.json"
+
+PARAMETERS = {
+    "llama3-8B": ("llama3_8b", 8_030_261_248),
+    "llama3-70B": ("llama3_70b", 70_553_706_496),
+    "llama3.1-405B": ("llama3_405b", 405_853_388_800),
+}
+
+FLOPS_PER_TOKEN = {
+    "llama3-70B@8192": ("llama3_70b", 449_222_541_312),
+    "llama3.1-405B@8192": ("llama3_405b", 2_523_955_986_432),
+}
+
+# Heads, hidden size, layers, tensor parallelism, batch, FLOPs per iteration (Narayanan et al., SC'21, table 1).
+NARAYANAN = [
+    (24, 2304, 24, 1, 512, 1.5467e16),
+    (32, 3072, 30, 2, 512, 3.2655e16),
+    (32, 4096, 36, 4, 512, 6.7185e16),
+    (48, 6144, 40, 8, 1024, 3.2484e17),
+    (64, 8192, 48, 8, 1536, 1.0212e18),
+    (80, 10240, 60, 8, 1792, 2.302e18),
+    (96, 12288, 80, 8, 2304, 5.6417e18),
+    (128, 16384, 96, 8, 2160, 1.1194e19),
+    (128, 20480, 105, 8, 2520, 2.2216e19),
+    (160, 25600, 128, 8, 3072, 5.1391e19),
+]
+
+
+@cache
+def published() -> dict[str, Any]:
+    if not PUBLISHED.exists():
+        pytest.skip("published.json does not lie beside the repository")
+    return json.loads(PUBLISHED.read_text())
+
+
+def header(example: Path, what: str) -> int:
+    found = re.search(rf"^# {what}: ([\d,]+)", example.read_text(), re.MULTILINE)
+    assert found, f"{example.name} does not state its {what}"
+    return int(found[1].replace(",", ""))
+
+
+def plans_of(example: Path) -> list[str]:
+    return re.findall(r"^plan (\w+)", example.read_text(), re.MULTILINE)
+
+
+def examples() -> list[Path]:
+    return sorted(EXAMPLES.glob("*.stg"))
+
+
+def num_parameters(compiled: Compiled) -> int:
+    """Elements of all weights of a model that was only lowered: sizes are global."""
+    values = size_values(compiled.module)
+    count = 0
+    for op in compiled.module.walk():
+        if isinstance(op, stg.WeightOp):
+            weight = op.weight.type
+            assert isinstance(weight, TensorType | StackType)
+            tensor = weight.tensor if isinstance(weight, StackType) else weight
+            stacked = weight.total_count.evaluate(values) if isinstance(weight, StackType) else 1
+            number = stacked * tensor.num_elements.evaluate(values)
+            assert number.denominator == 1
+            count += int(number)
+    return count
+
+
+def of_text(example: Path, plan: str | None = None) -> Compiled:
+    """The model as it stands in the text, before any pass."""
+    return compile_model(example, plan, stops=Stops(after="lower"))
+
+
+def close(value: float, expected: float, share: float = 1e-3) -> bool:
+    return abs(value - expected) <= share * expected
+
+
+def test_the_copies_here_are_the_published_ones() -> None:
+    data = published()
+    for name, (_, count) in PARAMETERS.items():
+        assert data["parameter_counts"][name] == count
+    for name, (_, flops) in FLOPS_PER_TOKEN.items():
+        assert data["training_flops_per_token"]["values"][name] == flops
+    rows = [
+        (h, d, n, t, b, f)
+        for _, h, d, n, t, _, _, b, _, f in data["narayanan_2021_table_1"]["rows"]
+    ]
+    assert rows == NARAYANAN
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameter_counts(name: str) -> None:
+    example, count = PARAMETERS[name]
+    assert num_parameters(of_text(EXAMPLES / f"{example}.stg")) == count
+
+
+@pytest.mark.parametrize("example", examples(), ids=lambda path: path.stem)
+def test_headers_state_the_parameters(example: Path) -> None:
+    assert num_parameters(of_text(example)) == header(example, "Parameters")
+
+
+def test_gpt3_has_174_600_million_parameters() -> None:
+    """Brown et al., table D.1."""
+    assert round(header(EXAMPLES / "gpt3_175b.stg", "Parameters") / 1e6, -1) == 174_600
+
+
+def test_the_largest_gpt2() -> None:
+    """1,558 million in the released code; the paper says 1542."""
+    sizes = {"D": "1600", "H": "25", "L": "48"}
+    compiled = compile_model(EXAMPLES / "gpt2.stg", None, sizes, stops=Stops(after="lower"))
+    assert num_parameters(compiled) == 1_557_611_200
+
+
+def flops_per_token(example: Path, plan: str) -> float:
+    compiled = compile_model(example, plan)
+    values = size_values(compiled.module)
+    return counted_flops(compiled.trace_set) / (values["B"] * values["S"])
+
+
+@pytest.mark.parametrize("name", FLOPS_PER_TOKEN)
+def test_training_flops_per_token(name: str) -> None:
+    example, flops = FLOPS_PER_TOKEN[name]
+    assert close(flops_per_token(EXAMPLES / f"{example}.stg", "dp8_tp8"), flops)
+
+
+GPT = """
+dim B = {batch}
+dim S = 2048
+dim V = 51200
+dim P = 2048
+dim D = {hidden}
+dim F = 4 * D
+dim H = {heads}
+dim E = D / H
+dim L = {layers}
+
+module Attention(x[B, S, D]) -> [B, S, D] {{
+  weight wq[D, H, E], bq[H, E], wk[D, H, E], bk[H, E], wv[D, H, E], bv[H, E], wo[H, E, D], bo[D]
+  return attention(x @ wq + bq, x @ wk + bk, x @ wv + bv, causal = true, count = full) @ wo + bo
+}}
+
+module Mlp(x[B, S, D]) -> [B, S, D] {{
+  weight w1[D, F], b1[F], w2[F, D], b2[D]
+  return gelu(x @ w1 + b1) @ w2 + b2
+}}
+
+module Block(x[B, S, D]) -> [B, S, D] {{
+  weight norm1[D], shift1[D], norm2[D], shift2[D]
+  h = x + Attention(layer_norm(x, norm1, shift1))
+  return h + Mlp(layer_norm(h, norm2, shift2))
+}}
+
+model Gpt(tokens[B, S]: i32, positions[S]: i32, targets[B, S]: i32) {{
+  weight embed[V, D], places[P, D], norm[D], shift[D]
+  x = embedding(tokens, embed) + embedding(positions, places)
+  repeat L {{ x = Block(x) }}
+  loss = cross_entropy(layer_norm(x, norm, shift) @ embed, targets)
+}}
+
+plan {plan} {{
+  mesh dp = {dp}, tp = {tp}
+  shard B over dp
+  shard H, F, V over tp{sequence}
+  microbatch 1
+  precision {{ weights = fp16, activations = fp16, gradients = fp32, optimizer = fp32 }}
+  optimizer adam
+}}
+"""
+
+
+def gpt(
+    heads: int, hidden: int, layers: int, tp: int, batch: int, *, dp: int = 8, sp: bool = False
+) -> Compiled:
+    """A model of Narayanan's table on a (dp, tp) mesh."""
+    text = GPT.format(
+        plan="table",
+        heads=heads,
+        hidden=hidden,
+        layers=layers,
+        tp=tp,
+        dp=dp,
+        batch=batch,
+        sequence="\n  shard S, P over tp" if sp else "",
+    )
+    return compile_text(text, "gpt.stg", "table")
+
+
+@pytest.mark.parametrize("row", NARAYANAN, ids=lambda row: f"h{row[1]}")
+def test_flops_per_iteration(row: tuple[int, int, int, int, int, float]) -> None:
+    """Equation 3 counts a second forward pass of the layers for full recomputation."""
+    *sizes, published_flops = row
+    compiled = gpt(*sizes)
+    num_layers = sizes[2]
+    again = layer_flops(compiled.trace_set, num_layers, "fwd")
+    assert close(counted_flops(compiled.trace_set) + again, published_flops)
+
+
+@pytest.mark.parametrize("row", NARAYANAN, ids=lambda row: f"h{row[1]}")
+def test_parameters_of_the_same_rows(row: tuple[int, int, int, int, int, float]) -> None:
+    """12 l h^2 (1 + 13/(12h) + (V+s)/(12 l h)), which leaves out the last norm's 2 h."""
+    _, hidden, layers, *_ = row
+    formula = 12 * layers * hidden**2 + 13 * layers * hidden + (51200 + 2048) * hidden
+    text = GPT.format(
+        plan="table", heads=row[0], hidden=hidden, layers=layers, tp=1, dp=1, batch=1, sequence=""
+    )
+    compiled = compile_text(text, "gpt.stg", "table", stops=Stops(after="lower"))
+    assert num_parameters(compiled) == formula + 2 * hidden
+
+
+@pytest.mark.parametrize("sp", [False, True], ids=["tp", "tp_sp"])
+def test_collectives_of_a_layer(sp: bool) -> None:
+    """Shoeybi et al. 2019; Korthikanti et al. 2022: of s b h elements each, per microbatch."""
+    heads, hidden, layers, tp, *_ = NARAYANAN[3]
+    compiled = gpt(heads, hidden, layers, tp, batch=8, sp=sp)
+    activation = 2048 * 1 * hidden * 2
+    found: Counter[tuple[str, str]] = Counter()
+    for (phase, kind, size), count in layer_collectives(compiled.trace_set, "tp", 1).items():
+        if phase != "grad_reduce":
+            assert size == activation
+            found[phase, kind] += count
+    if sp:
+        expected = {(p, k): 2 for p in ("fwd", "bwd") for k in ("all_gather", "reduce_scatter")}
+    else:
+        expected = {("fwd", "all_reduce"): 2, ("bwd", "all_reduce"): 2}
+    assert found == expected
