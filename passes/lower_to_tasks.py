@@ -16,8 +16,8 @@ After:
     dist.mesh <dp = 1, tp = 2>
     stg.program "M" (%x : !stg.tensor<[B, D], bf16, partial [tp]>) {
       %w = stg.weight "w" : !stg.tensor<[D, F/tp], bf16>
-      %s = sched.collective "all_reduce" %x over [tp] on "comm.tp"
-        : !stg.tensor<[B, D], bf16, partial [tp]> -> !stg.tensor<[B, D], bf16>
+      %s = sched.collective "all_reduce" (%x) over [tp] in "bf16" bytes "2*B*D" to "2*B*D" on "comm.tp"
+        : (!stg.tensor<[B, D], bf16, partial [tp]>) -> !stg.tensor<[B, D], bf16>
       %y = sched.compute "contract" (%s, %w) flops "2*B*D*F/tp" reads "2*B*D + 2*D*F/tp" writes "2*B*F/tp" on "compute"
         : (!stg.tensor<[B, D], bf16>, !stg.tensor<[D, F/tp], bf16>) -> !stg.tensor<[B, F/tp], bf16>
       stg.output
@@ -29,15 +29,17 @@ no simulator completes them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
-from stagec.analysis.cost import flops, is_free, op_bytes
+from stagec import symbolic
+from stagec.analysis.cost import elements, flops, is_free, op_bytes
 from stagec.analysis.placement import is_input
 from stagec.analysis.sizes import mesh_of
 from stagec.dialects import dist, sched, stg
@@ -55,45 +57,93 @@ class LowerToTasks(ModulePass):
         for program in programs(op):
             for inner in list(program.walk()):
                 lowered = lower(inner, mesh)
-                if lowered is not None:
+                if lowered:
                     replace(inner, lowered)
 
 
-def lower(op: Operation, mesh: dict[str, int]) -> Operation | None:
-    """The `sched` op for an op; nothing for structure, which stays."""
+def lower(op: Operation, mesh: dict[str, int]) -> list[Operation]:
+    """The `sched` ops for an op; none for structure, which stays."""
     if isinstance(op, dist.Collective):
-        axes = [a for a in mesh if a in op.axes.data and mesh[a] > 1]
-        if not axes:
-            return sched.ViewOp(op.operand, op.target)
-        kind = op.name.removeprefix("dist.")
-        return sched.CollectiveOp(kind, op.operand, axes, op.target)
-    if isinstance(op, dist.SliceOp) and (is_input(op.operand) or trivial(op, mesh)):
-        return sched.ViewOp(op.operand, op.target)
+        return lower_collective(op, mesh)
+    if isinstance(op, dist.StorageOp):
+        return lower_storage(op, mesh)
+    if isinstance(op, dist.SliceOp) and (is_input(op.operand) or not spread(op.axes.data, mesh)):
+        return [sched.ViewOp(op.operand, op.target)]
     if isinstance(op, stg.TensorOp) and is_free(op):
-        return sched.ViewOp(op.operands[0], op.results[0].type)
+        return [sched.ViewOp(op.operands[0], op.results[0].type)]
     if isinstance(op, stg.TensorOp | stg.OptimizerStepOp | stg.ZerosOp | dist.SliceOp):
-        moved = op_bytes(op)
-        return sched.ComputeOp(
-            op.name.partition(".")[2],
-            op.operands,
-            op.result_types,
-            flops(op),
-            moved.read,
-            moved.written,
+        return [lower_compute(op)]
+    return []
+
+
+def lower_compute(op: Operation) -> Operation:
+    moved = op_bytes(op)
+    return sched.ComputeOp(
+        op.name.partition(".")[2],
+        op.operands,
+        op.result_types,
+        flops(op),
+        moved.read,
+        moved.written,
+    )
+
+
+def spread(axes: Sequence[str], mesh: Mapping[str, int]) -> list[str]:
+    """The axes along which there is more than one rank, in mesh order."""
+    return [a for a in mesh if a in axes and mesh[a] > 1]
+
+
+def lower_collective(op: dist.Collective, mesh: Mapping[str, int]) -> list[Operation]:
+    axes = spread(op.axes.data, mesh)
+    if not axes:
+        return [sched.ViewOp(op.operand, op.target)]
+    kind = op.name.removeprefix("dist.")
+    source, target = op.source, op.target
+    sizes = (source.num_bytes, target.num_bytes)
+    return [sched.CollectiveOp(kind, [op.operand], axes, [target], source.dtype, *sizes)]
+
+
+STORAGE_KINDS = {
+    dist.UnshardOp: "all_gather",
+    dist.ReduceShardOp: "reduce_scatter",
+    dist.AllReduceShardOp: "all_reduce",
+    dist.AllReduceGradientOp: "all_reduce",
+}
+
+
+def lower_storage(op: dist.StorageOp, mesh: Mapping[str, int]) -> list[Operation]:
+    """One collective for all parameters of a unit, of the bytes that travel: padded shards, in `dtype`."""
+    axes = spread(op.axes.data, mesh)
+    if isinstance(op, dist.TakeShardOp) or not axes:
+        pairs = zip(op.values, op.outputs, strict=True)
+        return [sched.ViewOp(value, output.type) for value, output in pairs]
+    kind = STORAGE_KINDS[type(op)]
+    smaller = op.values if kind == "all_gather" else op.outputs
+    part = symbolic.total(elements(v) for v in smaller) * op.element_bytes
+    whole = part * symbolic.product(map(symbolic.symbol, axes))
+    sizes = {"all_gather": (part, whole), "reduce_scatter": (whole, part)}.get(kind, (part, part))
+    return [
+        sched.CollectiveOp(
+            kind, op.values, axes, op.result_types, op.dtype.data, *sizes, bucket=bucket_of(op)
         )
-    return None
+    ]
 
 
-def trivial(op: dist.SliceOp, mesh: dict[str, int]) -> bool:
-    return all(mesh.get(a, 1) == 1 for a in op.axes.data)
+def bucket_of(op: Operation) -> tuple[int, int] | None:
+    """Bucket sizes that `bucket-gradients` asked for."""
+    sizes = [op.attributes.get(key) for key in ("bucket_bytes", "first_bucket_bytes")]
+    numbers = [s.value.data for s in sizes if isinstance(s, IntegerAttr)]
+    return (numbers[0], numbers[1]) if len(numbers) == 2 else None
 
 
-def replace(op: Operation, lowered: Operation) -> None:
-    inherit(lowered, op)
-    lowered.attributes |= {
-        k: v for k, v in op.attributes.items() if k in ("made_by", "scope", "phase")
-    }
+def replace(op: Operation, lowered: Sequence[Operation]) -> None:
+    for made in lowered:
+        inherit(made, op)
+        made.attributes |= {
+            k: v for k, v in op.attributes.items() if k in ("made_by", "scope", "phase", "prefetch")
+        }
     names = [r.name_hint for r in op.results]
-    Rewriter.replace_op(op, lowered)
-    for result, name in zip(lowered.results, names, strict=True):
+    results = [r for made in lowered for r in made.results]
+    Rewriter.replace_op(op, list(lowered), results)
+    for result, name in zip(results, names, strict=True):
         result.name_hint = name

@@ -15,7 +15,7 @@ from xdsl.ir import Operation, SSAValue
 
 from stagec import symbolic
 from stagec.dialects import dist, stg
-from stagec.dialects.types import DTYPE_BITS, StackType, TensorType, dtype_bytes, tensor_of
+from stagec.dialects.types import TensorType, ValueType, dtype_bytes, tensor_of
 from stagec.symbolic import ONE, ZERO, Size
 
 HALF = ONE / 2
@@ -34,15 +34,14 @@ class Bytes:
 
 
 def elements(value: SSAValue) -> Size:
-    """Elements on one device, of all tensors of a stack."""
-    if isinstance(value.type, StackType):
-        return value.type.total_count * value.type.tensor.num_elements
-    return stg.tensor_type(value).num_elements
+    """Elements on one device, of all tensors of a stack, or of a shard."""
+    assert isinstance(value.type, ValueType)
+    return value.type.num_elements
 
 
 def num_bytes(value: SSAValue) -> Size:
     """Bytes on one device."""
-    assert isinstance(value.type, TensorType | StackType)
+    assert isinstance(value.type, ValueType)
     return value.type.num_bytes
 
 
@@ -328,7 +327,6 @@ MATRIX_OPS = ("contract", "attention", "attention_grad")
 """Ops that run on matrix units: the FLOPs that published training FLOPs count."""
 
 __all__ = [
-    "DTYPE_BITS",
     "MATRIX_OPS",
     "Bytes",
     "flops",

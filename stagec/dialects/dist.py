@@ -27,7 +27,16 @@ from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.types import Dim, NamesAttr, PlacementAttr, TensorType, parse_name
+from stagec.dialects.storage import (
+    STORAGE_OPS,
+    AllReduceGradientOp,
+    AllReduceShardOp,
+    ReduceShardOp,
+    StorageOp,
+    TakeShardOp,
+    UnshardOp,
+)
+from stagec.dialects.types import Dim, NamesAttr, PlacementAttr, ShardType, TensorType, parse_name
 
 
 @dataclass(frozen=True)
@@ -335,13 +344,17 @@ class SliceOp(Movement):
 COLLECTIVES = (AllGatherOp, AllReduceOp, ReduceScatterOp, AllToAllOp)
 
 Dist = Dialect(
-    "dist", [MeshOp, RuleOp, ReshardOp, *COLLECTIVES, SliceOp], [MeshAttr, PlacementAttr]
+    "dist",
+    [MeshOp, RuleOp, ReshardOp, *COLLECTIVES, SliceOp, *STORAGE_OPS],
+    [MeshAttr, PlacementAttr, ShardType],
 )
 
 __all__ = [
     "COLLECTIVES",
     "AllGatherOp",
+    "AllReduceGradientOp",
     "AllReduceOp",
+    "AllReduceShardOp",
     "AllToAllOp",
     "Collective",
     "Dim",
@@ -350,9 +363,13 @@ __all__ = [
     "MeshOp",
     "Movement",
     "ReduceScatterOp",
+    "ReduceShardOp",
     "ReshardOp",
     "RuleOp",
     "SliceOp",
+    "StorageOp",
+    "TakeShardOp",
+    "UnshardOp",
     "gathered",
     "scattered",
 ]

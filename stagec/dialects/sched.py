@@ -16,6 +16,7 @@ from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
     operand_def,
+    opt_prop_def,
     prop_def,
     result_def,
     var_operand_def,
@@ -23,7 +24,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.types import NamesAttr, SizeAttr, TensorType
+from stagec.dialects.types import NamesAttr, SizeAttr
 from stagec.symbolic import Size
 
 COMPUTE_STREAM = "compute"
@@ -80,31 +81,56 @@ class ComputeOp(IRDLOperation):
 
 @irdl_op_definition
 class CollectiveOp(IRDLOperation):
-    """A collective over the ranks that differ along `axes` only; its bytes are those of its types."""
+    """A collective over the ranks that differ along `axes` only.
+
+    `bytes_in` and `bytes_out` are those of one device's buffers before and after. With `bucket_bytes`, neighbours of its
+    kind in issue order join until they are that large, the first bucket until `first_bucket_bytes`.
+    """
 
     name = "sched.collective"
 
     kind = prop_def(StringAttr)
-    operand = operand_def(TensorType)
+    values = var_operand_def()
     axes = prop_def(NamesAttr)
+    dtype = prop_def(StringAttr)
+    bytes_in = prop_def(SizeAttr)
+    bytes_out = prop_def(SizeAttr)
     stream = prop_def(StringAttr)
-    result = result_def(TensorType)
+    bucket_bytes = opt_prop_def(IntegerAttr)
+    first_bucket_bytes = opt_prop_def(IntegerAttr)
+    outputs = var_result_def()
 
     assembly_format = (
-        "$kind $operand `over` $axes `on` $stream attr-dict `:` type($operand) `->` type($result)"
+        "$kind `(` $values `)` `over` $axes `in` $dtype `bytes` $bytes_in `to` $bytes_out "
+        "`on` $stream (`bucket` $bucket_bytes^ `first` $first_bucket_bytes)? attr-dict "
+        "`:` functional-type($values, $outputs)"
     )
 
     def __init__(
-        self, kind: str, operand: SSAValue, axes: Sequence[str], result_type: TensorType
+        self,
+        kind: str,
+        values: Sequence[SSAValue],
+        axes: Sequence[str],
+        result_types: Sequence[Attribute],
+        dtype: str,
+        bytes_in: Size,
+        bytes_out: Size,
+        bucket: tuple[int, int] | None = None,
     ) -> None:
+        """`bucket`: bytes of a bucket, and of the first one."""
+        properties: dict[str, Attribute] = {
+            "kind": StringAttr(kind),
+            "axes": NamesAttr(tuple(axes)),
+            "dtype": StringAttr(dtype),
+            "bytes_in": SizeAttr(bytes_in),
+            "bytes_out": SizeAttr(bytes_out),
+            "stream": StringAttr(comm_stream(axes)),
+        }
+        if bucket is not None:
+            properties["bucket_bytes"] = IntegerAttr(bucket[0], i64)
+            properties["first_bucket_bytes"] = IntegerAttr(bucket[1], i64)
         super().__init__(
-            operands=[operand],
-            result_types=[result_type],
-            properties={
-                "kind": StringAttr(kind),
-                "axes": NamesAttr(tuple(axes)),
-                "stream": StringAttr(comm_stream(axes)),
-            },
+            operands=[list(values)], result_types=[list(result_types)], properties=properties
         )
 
     def verify_(self) -> None:

@@ -208,6 +208,69 @@ class TensorType(Data[Tensor], TypeAttribute):
         return TensorType(replace(self.data, dims=dims))
 
 
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """What a `ShardType` says."""
+
+    tensor: TensorType
+    axes: tuple[str, ...]
+
+
+@irdl_attr_definition
+class ShardType(Data[Shard], TypeAttribute):
+    """One rank's part of a tensor that is stored split over `axes`, besides how ops need it.
+
+        !dist.shard<!stg.tensor<[H/tp, E, D], fp32> over [dp]>
+
+    Rows (all dims but the last, flattened) are divided evenly and padded, as FSDP2 pads dim 0 of a matrix:
+    ceildiv(H*E/tp, dp) * D elements.
+    """
+
+    name = "dist.shard"
+
+    @staticmethod
+    def of(tensor: TensorType, axes: Iterable[str]) -> ShardType:
+        return ShardType(Shard(tensor, tuple(axes)))
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Shard:
+        with parser.in_angle_brackets():
+            tensor = parser.parse_type()
+            if not isinstance(tensor, TensorType):
+                parser.raise_error("expected a tensor")
+            parser.parse_keyword("over")
+            return Shard(tensor, _parse_names(parser))
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string("<")
+        printer.print_attribute(self.data.tensor)
+        printer.print_string(f" over [{', '.join(self.data.axes)}]>")
+
+    @property
+    def tensor(self) -> TensorType:
+        return self.data.tensor
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return self.data.axes
+
+    @property
+    def num_elements(self) -> Size:
+        """Elements that one rank stores, padding included."""
+        dims = self.tensor.dims
+        rows = symbolic.product(d.size for d in (dims[:-1] or dims))
+        last = dims[-1].size if len(dims) > 1 else symbolic.ONE
+        ways = symbolic.product(map(symbolic.symbol, self.axes))
+        return symbolic.ceildiv(rows, ways) * last
+
+    @property
+    def num_bytes(self) -> Size:
+        return self.num_elements * dtype_bytes(self.tensor.dtype)
+
+    def with_dtype(self, dtype: str) -> ShardType:
+        return ShardType.of(self.tensor.with_dtype(dtype), self.axes)
+
+
 _SIZES: dict[tuple[Dim, ...], Size] = {}
 
 
@@ -222,7 +285,7 @@ class Stack:
     """What a `StackType` says."""
 
     count: Size
-    element: TensorType | StackType
+    element: TensorType | ShardType | StackType
 
 
 @irdl_attr_definition
@@ -232,7 +295,7 @@ class StackType(Data[Stack], TypeAttribute):
     name = "stg.stack"
 
     @staticmethod
-    def of(count: Size, element: TensorType | StackType) -> StackType:
+    def of(count: Size, element: TensorType | ShardType | StackType) -> StackType:
         return StackType(Stack(count, element))
 
     @classmethod
@@ -241,8 +304,8 @@ class StackType(Data[Stack], TypeAttribute):
             count = parse_size(parser)
             parser.parse_keyword("x")
             element = parser.parse_type()
-            if not isinstance(element, TensorType | StackType):
-                parser.raise_error("expected a tensor or a stack")
+            if not isinstance(element, TensorType | ShardType | StackType):
+                parser.raise_error("expected a tensor, a shard or a stack")
             return Stack(count, element)
 
     def print_parameter(self, printer: Printer) -> None:
@@ -255,16 +318,21 @@ class StackType(Data[Stack], TypeAttribute):
         return self.data.count
 
     @property
-    def element(self) -> TensorType | StackType:
+    def element(self) -> TensorType | ShardType | StackType:
         return self.data.element
 
     @property
-    def tensor(self) -> TensorType:
+    def leaf(self) -> TensorType | ShardType:
         """The innermost element."""
         element = self.element
         while isinstance(element, StackType):
             element = element.element
         return element
+
+    @property
+    def tensor(self) -> TensorType:
+        """The innermost tensor, whole if its shards are stacked."""
+        return tensor_of(self.leaf)
 
     @property
     def total_count(self) -> Size:
@@ -274,21 +342,25 @@ class StackType(Data[Stack], TypeAttribute):
 
     @property
     def num_bytes(self) -> Size:
-        return self.total_count * self.tensor.num_bytes
+        return self.total_count * self.leaf.num_bytes
 
-    def with_tensor(self, tensor: TensorType) -> StackType:
-        """The same stack of another tensor."""
+    @property
+    def num_elements(self) -> Size:
+        return self.total_count * self.leaf.num_elements
+
+    def with_tensor(self, tensor: TensorType | ShardType) -> StackType:
+        """The same stack of another tensor, or of shards."""
         if isinstance(self.element, StackType):
             return StackType.of(self.count, self.element.with_tensor(tensor))
         return StackType.of(self.count, tensor)
 
 
-ValueType = TensorType | StackType
+ValueType = TensorType | ShardType | StackType
 
 
 def tensor_of(value_type: object) -> TensorType:
-    """The tensor type, or that of a stack's elements."""
-    if isinstance(value_type, StackType):
+    """The tensor type, that of a stack's elements, or that which a shard is part of."""
+    if isinstance(value_type, StackType | ShardType):
         return value_type.tensor
     assert isinstance(value_type, TensorType), value_type
     return value_type

@@ -17,7 +17,6 @@ from xdsl.ir import Block, Operation, SSAValue
 from stagec.backend.lowering.dataflow import Dataflow, Path, Source, is_node
 from stagec.backend.program import Action, Collective, Compute, Dep, Node, Segment
 from stagec.dialects import sched, stg
-from stagec.dialects.types import tensor_of
 from stagec.symbolic import Size
 
 TASK_OF_PHASE = {
@@ -237,13 +236,12 @@ class Layout:
             moved = self.number(op.reads.data) + self.number(op.writes.data)
             return Compute(self.number(op.flops.data), moved)
         assert isinstance(op, sched.CollectiveOp)
-        operand, result = tensor_of(op.operand.type), tensor_of(op.result.type)
         return Collective(
             op.kind.data,
             op.axes.data,
-            self.number(operand.num_bytes),
-            self.number(result.num_bytes),
-            operand.dtype,
+            self.number(op.bytes_in.data),
+            self.number(op.bytes_out.data),
+            op.dtype.data,
         )
 
     def number(self, size: Size) -> int:

@@ -23,7 +23,7 @@ from xdsl.printer import Printer
 from xdsl.traits import IsTerminator, NoTerminator, SingleBlockImplicitTerminator
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.types import SizeAttr, StackType, TensorType, parse_size, tensor_of
+from stagec.dialects.types import SizeAttr, StackType, TensorType, ValueType, parse_size, tensor_of
 from stagec.symbolic import Size
 
 
@@ -87,11 +87,11 @@ class WeightOp(IRDLOperation):
 
     assembly_format = "$path attr-dict `:` type($weight)"
 
-    def __init__(self, path: str, weight_type: TensorType | StackType) -> None:
+    def __init__(self, path: str, weight_type: ValueType) -> None:
         super().__init__(properties={"path": StringAttr(path)}, result_types=[weight_type])
 
     def verify_(self) -> None:
-        if not isinstance(self.weight.type, TensorType | StackType):
+        if not isinstance(self.weight.type, ValueType):
             raise VerifyException(f"a weight is a tensor or a stack, not {self.weight.type}")
 
 

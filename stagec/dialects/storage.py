@@ -1,0 +1,186 @@
+"""Ops of `dist` between parameters as they are stored and as ops need them.
+
+A parameter's storage may be split further than its computation (ZeRO, Rajbhandari et al. 2020). That difference is a
+gather before use and a reduce-scatter of its gradient. The parameters of a unit travel as one flat buffer.
+
+    %wq, %wk = dist.unshard (%sq, %sk) over [dp]
+      : (!dist.shard<!stg.tensor<[D, F], fp32> over [dp]>, ...) -> (!stg.tensor<[D, F], bf16>, ...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    prop_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.traits import Pure
+from xdsl.utils.exceptions import VerifyException
+
+from stagec import symbolic
+from stagec.dialects.types import (
+    NamesAttr,
+    ShardType,
+    StackType,
+    TensorType,
+    dtype_bytes,
+    tensor_of,
+)
+from stagec.symbolic import Size
+
+Stored = ShardType | StackType
+
+
+def shard_of(value_type: object, axes: Sequence[str], dtype: str | None = None) -> Stored:
+    """The type in which a tensor, or each of a stack, is stored split over `axes`."""
+    assert isinstance(value_type, TensorType | StackType)
+    tensor = tensor_of(value_type).with_partial(())
+    shard = ShardType.of(tensor.with_dtype(dtype or tensor.dtype), axes)
+    return value_type.with_tensor(shard) if isinstance(value_type, StackType) else shard
+
+
+def whole_of(value_type: object, dtype: str) -> TensorType | StackType:
+    """The type of what a shard is part of, in the dtype that it is gathered in."""
+    assert isinstance(value_type, ShardType | StackType)
+    tensor = tensor_of(value_type).with_dtype(dtype)
+    return value_type.with_tensor(tensor) if isinstance(value_type, StackType) else tensor
+
+
+def shard_elements(value: SSAValue) -> Size:
+    assert isinstance(value.type, ShardType | StackType)
+    return value.type.num_elements
+
+
+def group_size(axes: Sequence[str]) -> Size:
+    return symbolic.product(map(symbolic.symbol, axes))
+
+
+class StorageOp(IRDLOperation):
+    """Shared by ops that move the parameters of a unit as one buffer, in `dtype`."""
+
+    values = var_operand_def()
+    axes = prop_def(NamesAttr)
+    dtype = prop_def(StringAttr)
+    outputs = var_result_def()
+
+    def verify_(self) -> None:
+        if len(self.values) != len(self.outputs):
+            raise VerifyException(f"{self.name}: one result per operand")
+        for value, output in zip(self.values, self.outputs, strict=True):
+            if tensor_of(value.type).dims != tensor_of(output.type).dims:
+                raise VerifyException(f"{self.name}: {value.type} does not become {output.type}")
+
+    @property
+    def element_bytes(self) -> int:
+        return dtype_bytes(self.dtype.data)
+
+
+_FORMAT = "`(` $values `)` `over` $axes `in` $dtype attr-dict `:` functional-type($values, $outputs)"
+
+
+@irdl_op_definition
+class UnshardOp(StorageOp):
+    """Gather stored shards into whole parameters, as one all-gather in `dtype`.
+
+    Transpose of `dist.reduce_shard`. Sends (n-1) * the bytes of the shards on a ring of n devices.
+    """
+
+    name = "dist.unshard"
+
+    traits = traits_def(Pure())
+    assembly_format = _FORMAT
+
+    def __init__(self, shards: Sequence[SSAValue], axes: Sequence[str], dtype: str) -> None:
+        super().__init__(
+            operands=[list(shards)],
+            result_types=[[whole_of(s.type, dtype) for s in shards]],
+            properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
+        )
+
+
+@irdl_op_definition
+class ReduceShardOp(StorageOp):
+    """Sum gradients over the group; each rank keeps its shards, in the gradients' dtype.
+
+    One reduce-scatter in `dtype`; transpose of `dist.unshard`. Sends (n-1)/n of the padded bytes.
+    """
+
+    name = "dist.reduce_shard"
+
+    traits = traits_def(Pure())
+    assembly_format = _FORMAT
+
+    def __init__(self, gradients: Sequence[SSAValue], axes: Sequence[str], dtype: str) -> None:
+        super().__init__(
+            operands=[list(gradients)],
+            result_types=[[shard_of(g.type, axes) for g in gradients]],
+            properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
+        )
+
+
+@irdl_op_definition
+class AllReduceShardOp(StorageOp):
+    """Sum shards over replicas: the second half of HSDP's reduction. One all-reduce in `dtype`."""
+
+    name = "dist.all_reduce_shard"
+
+    traits = traits_def(Pure())
+    assembly_format = _FORMAT
+
+    def __init__(self, shards: Sequence[SSAValue], axes: Sequence[str], dtype: str) -> None:
+        super().__init__(
+            operands=[list(shards)],
+            result_types=[[s.type for s in shards]],
+            properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
+        )
+
+
+@irdl_op_definition
+class AllReduceGradientOp(StorageOp):
+    """Sum whole gradients over the group, as one all-reduce in `dtype`."""
+
+    name = "dist.all_reduce_gradient"
+
+    traits = traits_def(Pure())
+    assembly_format = _FORMAT
+
+    def __init__(self, gradients: Sequence[SSAValue], axes: Sequence[str], dtype: str) -> None:
+        super().__init__(
+            operands=[list(gradients)],
+            result_types=[[reduced(g.type, axes) for g in gradients]],
+            properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
+        )
+
+
+def reduced(value_type: object, axes: Sequence[str]) -> TensorType | StackType:
+    assert isinstance(value_type, TensorType | StackType)
+    tensor = tensor_of(value_type)
+    tensor = tensor.with_partial(a for a in tensor.partial if a not in axes)
+    return value_type.with_tensor(tensor) if isinstance(value_type, StackType) else tensor
+
+
+@irdl_op_definition
+class TakeShardOp(StorageOp):
+    """The rank's own shard of whole parameters: a slice, which moves nothing."""
+
+    name = "dist.take_shard"
+
+    traits = traits_def(Pure())
+    assembly_format = _FORMAT
+
+    def __init__(self, values: Sequence[SSAValue], axes: Sequence[str], dtype: str) -> None:
+        super().__init__(
+            operands=[list(values)],
+            result_types=[[shard_of(v.type, axes) for v in values]],
+            properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
+        )
+
+
+STORAGE_OPS = (UnshardOp, ReduceShardOp, AllReduceShardOp, AllReduceGradientOp, TakeShardOp)
