@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stagec.checking.load import LoadedTrace, LocalFinding
+from stagec.checking.load import FileFindings, LoadedTrace, LocalFinding
 from stagec.checking.memory_rules import check_memory
-from stagec.checking.node_rules import check_nodes
+from stagec.checking.node_rules import check_nodes, communication_is_known
 from stagec.checking.node_table import Column, NodeTable
 from stagec.checking.program import (
     Program,
@@ -51,6 +51,8 @@ class FileSummary:
     num_bytes: int
     compressed: bool
     found: tuple[LocalFinding, ...]
+    is_comparable: bool = False
+    """Whether its communication is all known. If not, other ranks are not compared with it."""
     program: bytes = b""
     """Empty if the trace has no program: it cannot be read, or has cycles or repeated ids."""
     durations: bytes = b""
@@ -113,13 +115,18 @@ def analyse(loaded: LoadedTrace, astra_sim: bool) -> TraceAnalysis:
         found=tuple(found.found),
         claims=claims,
     )
-    if program is not None and slots is not None and durations is not None:
+    if table is not None and program is not None and slots is not None and durations is not None:
         summary = replace(
             _with_slots(summary, slots),
             program=program.digest(),
             durations=digest_of(durations),
+            is_comparable=_is_whole(found) and communication_is_known(table),
         )
     return TraceAnalysis(table, graph, program, slots, durations, summary)
+
+
+def _is_whole(found: FileFindings) -> bool:
+    return not any(finding.code == "E0612" for finding in found.found)
 
 
 def _with_slots(summary: FileSummary, slots: Slots) -> FileSummary:
@@ -170,9 +177,8 @@ class Template:
     @staticmethod
     def suits(analysis: TraceAnalysis) -> bool:
         """Whether others may be compared with it: nothing was found that quotes what is patched."""
-        return analysis.program is not None and not any(
-            finding.code in ("E0612", "E0613", "E0618", "E0633", "W0633")
-            for finding in analysis.summary.found
+        return analysis.summary.is_comparable and not any(
+            finding.code in ("E0633", "W0633") for finding in analysis.summary.found
         )
 
     @property

@@ -92,11 +92,11 @@ def _check_set(
     groups = read_groups(path, set(trace_set.files), findings, astra_sim)
     checked = CheckedSet(scan, groups, findings, reader, astra_sim)
     check_group_use(checked)
-    check_collectives(checked)
+    orders = check_collectives(checked)
     check_transfers(checked)
     deadlock = NOT_CHECKED
     if scan.summaries and not findings.has(MUST_HOLD):
-        deadlock = check_deadlock(checked, stress)
+        deadlock = check_deadlock(checked, orders, stress)
     return Summary(
         num_files=len(files),
         num_distinct=len({id(summary) for summary in scan.summaries.values()}),

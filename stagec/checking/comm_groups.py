@@ -130,7 +130,7 @@ def check_group_ids(groups: Groups, used: set[str], findings: Findings) -> None:
                 )
             owner.update(dict.fromkeys(groups.members[name], name))
     idle = sorted(groups.members.keys() - used, key=_as_number)
-    if idle:
+    if idle and not findings.has(f"E064{number}" for number in range(1, 8)):
         shown = ", ".join(name[:20] for name in idle[:6]) + (", ..." if len(idle) > 6 else "")
         detail = f"{len(idle)} of {len(groups.members)}: {shown}"
         _report(findings, groups, "W0640", "groups of the file are used by no node", detail)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stagec.checking.findings import Place
+from stagec.checking.group_rules import Disagreement, report_order
 from stagec.checking.program import (
     KIND_COLL,
     KIND_COMP,
@@ -34,30 +35,36 @@ FOUND = "found"
 NOT_CHECKED = "not looked for"
 
 
-def check_deadlock(checked: CheckedSet, stress: int = 0) -> str:
-    """Replay the set; what was proved, in words. `stress` replays more, with random run times."""
+def check_deadlock(
+    checked: CheckedSet, orders: Sequence[Disagreement] = (), stress: int = 0
+) -> str:
+    """Replay the set; what was proved, in words.
+
+    `orders` are groups whose members would issue collectives in different orders if each ran alone.
+    `stress` replays more, with random run times.
+    """
     coloring = _coloring(checked, apart=False)
-    if coloring is None:
-        _report_unchecked(checked)
-        return NOT_CHECKED
-    programs, durations = _of_colors(checked, coloring)
+    programs, durations = ([], []) if coloring is None else _of_colors(checked, coloring)
     size = sum(program.num_nodes for program in programs)
-    if size > MAX_REPLAYED_NODES:
-        _report_unchecked(checked)
+    if coloring is None or size > MAX_REPLAYED_NODES:
+        checked.findings.add("W0661", "deadlock was not looked for", Place())
         return NOT_CHECKED
     replay = Replay(coloring, programs, durations, slots=checked.astra_sim)
     if not replay.run():
-        _report(checked, replay, programs, durations)
+        _report(checked, replay, programs, durations, orders)
         return FOUND
-    if all(_is_sequential(program) for program in programs):
+    if not orders and all(_is_sequential(program) for program in programs):
         return ANY_TIMES
+    survives = True
     if checked.astra_sim and size <= MAX_VARIED_NODES:
         for times in ("instant compute", "instant communication"):
             varied = [_vary(p, d, times) for p, d in zip(programs, durations, strict=True)]
-            if not _survives(checked, coloring, programs, varied, f"with {times}"):
-                break
-    if checked.astra_sim and stress:
-        _check_stress(checked, stress)
+            survives = survives and _survives(checked, coloring, programs, varied, f"with {times}")
+    if checked.astra_sim and stress and survives:
+        survives = _check_stress(checked, stress)
+    for order in orders if survives else ():
+        message = "members of a group may issue collectives in different orders"
+        report_order(checked, order, "W0660", message)
     return ONE_REPLAY
 
 
@@ -82,29 +89,25 @@ def _of_colors(checked: CheckedSet, coloring: Coloring) -> tuple[list[Program], 
     )
 
 
-def _report_unchecked(checked: CheckedSet) -> None:
-    checked.findings.add("W0661", "deadlock was not looked for", Place())
-
-
 def _vary(program: Program, durations: np.ndarray, times: str) -> np.ndarray:
     computes = np.isin(program.kind, (KIND_COMP, KIND_CPU))
     instant = computes if times == "instant compute" else ~computes
     return np.where(instant, np.float32(1e-3), durations).astype(np.float32)
 
 
-def _check_stress(checked: CheckedSet, stress: int) -> None:
+def _check_stress(checked: CheckedSet, stress: int) -> bool:
     """Replay each rank apart, its run times drawn between half and one and a half times nominal."""
     coloring = _coloring(checked, apart=True)
-    if coloring is None:
-        return
+    assert coloring is not None, "the ranks were replayed before"
     programs, durations = _of_colors(checked, coloring)
     if sum(program.num_nodes for program in programs) > MAX_REPLAYED_NODES:
-        return
+        return True
     random = np.random.default_rng(_JITTER_SEED)
     for number in range(stress):
         varied = [(d * random.uniform(0.5, 1.5, d.size)).astype(np.float32) for d in durations]
         if not _survives(checked, coloring, programs, varied, f"with random times {number}"):
-            return
+            return False
+    return True
 
 
 def _survives(
@@ -130,7 +133,15 @@ def _report(
     replay: Replay,
     programs: Sequence[Program],
     durations: Sequence[np.ndarray],
+    orders: Sequence[Disagreement],
 ) -> None:
+    if orders:
+        for order in orders:
+            message = "members of a group issue collectives in different orders"
+            report_order(checked, order, "E0649", message)
+        if replay.crossing is None:
+            _report_wait(checked, replay, "E0661", "the ranks wait for each other for ever", "")
+        return
     free = Replay(replay.coloring, programs, durations, slots=False) if replay.slots else replay
     if not (free.run() if replay.slots else False):
         message = "dependencies form a cycle across ranks"

@@ -29,7 +29,7 @@ class SharedPlace:
     """The ranks that share a node and a detail."""
 
     first: Place
-    ranks: list[int]
+    ranks: set[int]
 
 
 @dataclass
@@ -81,13 +81,13 @@ class Findings:
         key = (code, message, place.node, place.name, place.detail)
         shared = self._by_place.get(key) if place.node is not None or place.detail else None
         if shared is None and len(finding.places) < MAX_PLACES:
-            shared = self._by_place[key] = SharedPlace(place, [])
+            shared = self._by_place[key] = SharedPlace(place, set())
             finding.places.append(shared)
         if shared is None:
             finding.unshown += total
         else:
-            shared.ranks.extend(ranks)
-            finding.unshown += total - max(1, len(ranks))
+            finding.unshown += total - max(1, len(set(ranks) - shared.ranks))
+            shared.ranks.update(ranks)
 
     def add_unshown(self, code: str, message: str, rank: int, count: int) -> None:
         """Count more nodes of a finding that was added before."""
@@ -109,8 +109,6 @@ class Findings:
         """Errors first; within each, by code."""
         found = list(self._by_key.values())
         for finding in found:
-            for shared in finding.places:
-                shared.ranks.sort()
             finding.places.sort(key=lambda s: (s.first.rank or 0, s.first.node or 0))
         return sorted(found, key=lambda f: (not f.is_error, f.code, f.message))
 

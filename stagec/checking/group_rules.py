@@ -3,10 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from stagec.checking.comm_groups import check_group_ids
-from stagec.checking.program import KIND_COLL, WORLD
+from stagec.checking.program import WORLD
 from stagec.checking.schema import COLLECTIVES
 from stagec.checking.trace_set import CheckedSet
 
@@ -21,7 +19,7 @@ def check_group_use(checked: CheckedSet) -> None:
     named = any(name != WORLD for name in checked.used_groups)
     for rank in checked.ranks:
         summary = checked.summaries[rank]
-        for slot, name in enumerate(summary.groups):
+        for slot, name in enumerate(summary.groups if summary.is_comparable else ()):
             fault = _fault(checked, rank, name, members[name], named)
             if fault is not None:
                 hits.setdefault((*fault, summary.program, slot), []).append(rank)
@@ -66,7 +64,7 @@ def _fault(
 
 
 @dataclass
-class _Disagreement:
+class Disagreement:
     """Ranks whose collectives of a group differ, in one way, from those of `reference`."""
 
     group: str
@@ -74,14 +72,18 @@ class _Disagreement:
     ranks: list[int] = field(default_factory=list)
 
 
-def check_collectives(checked: CheckedSet) -> None:
-    """The members of each group issue the same collectives in the same order."""
-    found: dict[tuple[bytes, bytes], _Disagreement] = {}
+def check_collectives(checked: CheckedSet) -> list[Disagreement]:
+    """The members of each group issue the same collectives.
+
+    Returns where they seem to issue them in different orders. That is judged by the order in which
+    each rank would run alone; whether it is a fault, a replay tells.
+    """
+    found: dict[tuple[bytes, bytes], Disagreement] = {}
     for group in sorted(checked.used_groups):
         sequence: dict[int, bytes] = {}
         for rank in checked.members(group):
             summary = checked.summaries.get(rank)
-            if summary is not None and summary.program:
+            if summary is not None and summary.is_comparable:
                 has = group in summary.groups
                 sequence[rank] = summary.sequences[summary.groups.index(group)] if has else b""
         counts = Counter(sequence.values())
@@ -91,14 +93,22 @@ def check_collectives(checked: CheckedSet) -> None:
         reference = next(rank for rank, digest in sequence.items() if digest == usual)
         for rank, digest in sequence.items():
             if digest != usual:
-                entry = found.setdefault((usual, digest), _Disagreement(group, reference))
+                entry = found.setdefault((usual, digest), Disagreement(group, reference))
                 entry.ranks.append(rank)
-    for number, disagreement in enumerate(found.values()):
-        if number < MAX_COMPARED:
-            _report(checked, disagreement)
+    compared = list(found.values())[:MAX_COMPARED]
+    return [disagreement for disagreement in compared if _compare(checked, disagreement)]
 
 
-def _report(checked: CheckedSet, disagreement: _Disagreement) -> None:
+def report_order(checked: CheckedSet, disagreement: Disagreement, code: str, message: str) -> None:
+    """Report collectives in different orders."""
+    _compare(checked, disagreement, (code, message))
+
+
+def _compare(
+    checked: CheckedSet, disagreement: Disagreement, order: tuple[str, str] | None = None
+) -> bool:
+    """Report what differs. If it is the order alone, that is reported as `order`; returns whether
+    it still has to be."""
     group, reference, rank = disagreement.group, disagreement.reference, disagreement.ranks[0]
     expected, actual = (_sequence(checked, r, group) for r in (reference, rank))
     same = min(len(expected), len(actual))
@@ -107,7 +117,9 @@ def _report(checked: CheckedSet, disagreement: _Disagreement) -> None:
     there = _describe(checked, reference, expected, step)
     here = _describe(checked, rank, actual, step)
     if sorted(e[1:] for e in expected) == sorted(a[1:] for a in actual):
-        code, message = "E0649", "members of a group issue collectives in different orders"
+        if order is None:
+            return True
+        code, message = order
     elif len(expected) != len(actual):
         code, message = "E0648", "members of a group issue different numbers of collectives"
         where = f"{len(actual)} here and {len(expected)} on rank {reference}; {where}"
@@ -121,6 +133,7 @@ def _report(checked: CheckedSet, disagreement: _Disagreement) -> None:
         f"{where} is {here}; on rank {reference} it is {there}",
     )
     checked.findings.add(code, message, place, ranks=disagreement.ranks)
+    return False
 
 
 def _sequence(checked: CheckedSet, rank: int, group: str) -> list[tuple[int, int, int]]:
@@ -143,12 +156,3 @@ def _describe(
     position, kind, size = sequence[step]
     name = COLLECTIVES[kind] if kind < len(COLLECTIVES) else f"kind {kind}"
     return f"{name} of {size} bytes (node {checked.reader.place(rank, position, '').node})"
-
-
-def num_collectives(checked: CheckedSet) -> int:
-    """Collectives of all ranks together."""
-    per_program = {
-        digest: int(np.count_nonzero(program.kind == KIND_COLL))
-        for digest, program in checked.scan.programs.items()
-    }
-    return sum(per_program.get(summary.program, 0) for summary in checked.summaries.values())

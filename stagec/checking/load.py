@@ -79,7 +79,7 @@ def load_trace(path: str) -> LoadedTrace:
 
 
 def decode_trace(buffer: Array, found: FileFindings) -> NodeTable | None:
-    """The nodes of a file whose bytes are `buffer`. Faults of its framing go to `found`."""
+    """The nodes of a file whose bytes are `buffer`, if it can be read; what cannot goes to `found`."""
     if not buffer.size:
         found.add("E0615", "the file is empty")
         return None
@@ -107,15 +107,14 @@ def decode_trace(buffer: Array, found: FileFindings) -> NodeTable | None:
         return None
 
     def where(row: int) -> str:
-        return f"the message at byte {int(table.start[row])}, of {_length(table, row)} bytes"
+        return (
+            f"the message at byte {table.start[row]}, of {table.end[row] - table.start[row]} bytes"
+        )
 
     found.add_rows(table, "E0613", "a message is no Chakra node", table.malformed, where)
     found.add_rows(table, "E0618", "a node has too many fields", table.overlong, where)
-    return table
-
-
-def _length(table: NodeTable, row: int) -> int:
-    return int(table.end[row] - table.start[row])
+    # What the other rules would say of half-read nodes is noise.
+    return None if table.malformed.size or table.overlong.size else table
 
 
 def _is_header(buffer: Array, start: Array, end: Array, found: FileFindings) -> bool:

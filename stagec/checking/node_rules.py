@@ -58,6 +58,21 @@ def check_nodes(table: NodeTable, found: FileFindings, astra_sim: bool) -> None:
         _check_collective_kinds(table, found)
 
 
+def communication_is_known(table: NodeTable) -> bool:
+    """Whether all communication has what it takes to compare it with that of other ranks."""
+    for node_type in (COLL, SEND, RECV):
+        rows = np.flatnonzero(table.type == node_type)
+        for name in REQUIRED[node_type]:
+            column = table.attributes[name]
+            if not (column.is_integer() & ~column.is_negative())[rows].all():
+                return False
+        if node_type == COLL:
+            kind = table.attributes["pg_name"].kind[rows]
+            if not np.isin(kind, (ABSENT, STRING)).all():
+                return False
+    return True
+
+
 def is_cpu_op(table: NodeTable, rows: Array) -> Array:
     column = table.attributes["is_cpu_op"]
     return column.is_integer()[rows] & (column.value[rows] != 0)

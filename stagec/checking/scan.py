@@ -213,7 +213,8 @@ def _scan_parallel(
         try:
             while waiting or running:
                 while waiting and len(running) < 2 * workers:
-                    running[pool.submit(_work, waiting[-1])] = waiting.pop()
+                    batch = waiting.pop()
+                    running[pool.submit(_work, batch)] = batch
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     yield future.result()
                     del running[future]

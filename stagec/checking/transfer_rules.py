@@ -34,11 +34,11 @@ def check_transfers(checked: CheckedSet) -> None:
     lonely: dict[tuple[str, str, bytes, int], list[int]] = {}
     for rank in checked.ranks:
         summary = checked.summaries[rank]
-        for slot, peer in enumerate(summary.peers):
+        for slot, peer in enumerate(summary.peers if summary.is_comparable else ()):
             fault = _peer_fault(checked, rank, peer)
             if fault is not None:
                 lonely.setdefault((*fault, summary.program, slot), []).append(rank)
-            elif checked.summaries[peer].program:
+            elif checked.summaries[peer].is_comparable:
                 if summary.sends[slot]:
                     sent[rank, peer] = summary.channels[slot]
                 else:

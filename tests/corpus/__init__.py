@@ -1,0 +1,1 @@
+"""Trace sets that are right, and the ways in which they are broken."""
