@@ -1,0 +1,1 @@
+"""What things cost: time and memory of the compiler and its tools."""
