@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from stagec.backend.program import Collective, Compute, Node, RankClass, TraceSet
 from tests.fidelity.trace import KINDS
-
-Pick = Callable[[Node], bool]
 
 
 def ranks_of(trace_set: TraceSet, rank_class: RankClass) -> int:
@@ -34,24 +32,38 @@ def nodes_of(rank_class: RankClass, in_layer: int | None = None) -> Iterator[tup
             yield node, int(count)
 
 
-def counted_flops(trace_set: TraceSet, pick: Pick = lambda node: True) -> int:
-    """FLOPs of contractions and attention over all ranks: what published counts count."""
+def model_flops(trace_set: TraceSet) -> int:
+    """FLOPs of contractions and attention over all ranks, backward twice forward.
+
+    Papers count the model, not the kernels: one of the five products of a fused attention's backward
+    computes the scores again (Dao et al. 2022, appendix B), and is left out.
+    """
     return sum(
-        ranks_of(trace_set, rank_class) * count * node.action.num_ops
+        ranks_of(trace_set, rank_class) * count * model_share(node)
         for rank_class in trace_set.classes
         for node, count in nodes_of(rank_class)
-        if isinstance(node.action, Compute) and node.op in KINDS and pick(node)
     )
 
 
-def layer_flops(trace_set: TraceSet, num_layers: int, phase: str) -> int:
-    """The same, of all layers in one phase."""
+def model_share(node: Node) -> int:
+    """The FLOPs of a node that belong to the model."""
+    if not isinstance(node.action, Compute) or node.op not in KINDS:
+        return 0
+    if node.op == "attention_grad":
+        share, rest = divmod(node.action.num_ops * 4, 5)
+        assert not rest, node
+        return share
+    return node.action.num_ops
+
+
+def forward_flops_of_layers(trace_set: TraceSet, num_layers: int) -> int:
+    """What full recomputation does again, counted by formula."""
     return sum(
-        ranks_of(trace_set, rank_class) * count * node.action.num_ops
+        ranks_of(trace_set, rank_class) * count * model_share(node)
         for rank_class in trace_set.classes
         for layer in range(num_layers)
         for node, count in nodes_of(rank_class, layer)
-        if isinstance(node.action, Compute) and node.op in KINDS and node.phase == phase
+        if node.phase == "fwd"
     )
 
 
