@@ -1,10 +1,10 @@
 """Check 4,096 ranks of Llama 3 70B: wall time and memory of `stagec check`.
 
     python -m benchmarks.check [--ranks 4096] [--microbatches 8] [--layers 80] [--keep DIR]
+    python -m benchmarks.check --directory DIR
 
 The traces are written by this script, without the compiler: one program per pipeline stage, tensor
-and data parallel within, each node with its name, costs, group and memory lists left out. Each rank
-has a file of its own; with `--links` ranks of equal traces share one.
+and data parallel within, each node with its name, costs and group. Each rank has a file of its own.
 """
 
 import argparse
@@ -120,7 +120,6 @@ def write_set(directory: Path, ranks: int, layers: int, microbatches: int) -> in
     """Write the set; returns its bytes."""
     dp = ranks // (TP * PP)
     groups: dict[str, list[int]] = {}
-    first_dp = 10001 + ranks // TP
     stride = dp * TP
     total = 0
     for stage in range(PP):
@@ -128,7 +127,8 @@ def write_set(directory: Path, ranks: int, layers: int, microbatches: int) -> in
         for d in range(dp):
             for t in range(TP):
                 rank = (stage * dp + d) * TP + t
-                tp_group, dp_group = 10001 + rank // TP, first_dp + stage * TP + t
+                # Even and odd: the two groups of a rank must differ modulo 500.
+                tp_group, dp_group = 10000 + 2 * (rank // TP), 10001 + 2 * (stage * TP + t)
                 groups.setdefault(str(tp_group), []).append(rank)
                 groups.setdefault(str(dp_group), []).append(rank)
                 values = {
@@ -159,10 +159,12 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=80)
     parser.add_argument("--microbatches", type=int, default=8)
     parser.add_argument("--jobs", type=int, default=None)
+    parser.add_argument("--keep", type=Path, help="write the set here, and leave it")
     parser.add_argument("--directory", type=Path, help="check this set instead")
     arguments = parser.parse_args()
     made = arguments.directory is None
-    directory = Path(tempfile.mkdtemp(prefix="check")) if made else arguments.directory
+    directory = arguments.directory or arguments.keep or Path(tempfile.mkdtemp(prefix="check"))
+    directory.mkdir(exist_ok=True)
     try:
         if made:
             begin = time.perf_counter()
@@ -175,7 +177,7 @@ def main() -> None:
         print(report.text())
         print(f"{wall:.1f} s wall, {used:.1f} s CPU, {peak_bytes() / 1e6:.0f} MB (parent + worker)")
     finally:
-        if made:
+        if made and not arguments.keep:
             shutil.rmtree(directory)
 
 

@@ -43,12 +43,17 @@ def check_deadlock(
     `orders` are groups whose members would issue collectives in different orders if each ran alone.
     `stress` replays more, with random run times.
     """
-    coloring = _coloring(checked, apart=False)
-    programs, durations = ([], []) if coloring is None else _of_colors(checked, coloring)
-    size = sum(program.num_nodes for program in programs)
-    if coloring is None or size > MAX_REPLAYED_NODES:
-        checked.findings.add("W0661", "deadlock was not looked for", Place())
-        return NOT_CHECKED
+    summaries = checked.summaries
+    if not checked.scan.complete:
+        return _give_up(checked)
+    coloring = color_ranks(checked, lambda r: (summaries[r].program, summaries[r].durations))
+    if _size(checked, coloring) > MAX_REPLAYED_NODES:
+        # Let ranks that run one program take the same times.
+        coloring = color_ranks(checked, lambda r: summaries[r].program)
+    size = _size(checked, coloring)
+    if size > MAX_REPLAYED_NODES:
+        return _give_up(checked)
+    programs, durations = _of_colors(checked, coloring)
     replay = Replay(coloring, programs, durations, slots=checked.astra_sim)
     if not replay.run():
         _report(checked, replay, programs, durations, orders)
@@ -68,17 +73,14 @@ def check_deadlock(
     return ONE_REPLAY
 
 
-def _coloring(checked: CheckedSet, apart: bool) -> Coloring | None:
-    """The colors of the ranks (`apart`: a color for each), if all their programs were kept."""
-    scan = checked.scan
-    for summary in checked.summaries.values():
-        if summary.program not in scan.programs or summary.durations not in scan.durations:
-            return None
-    if apart:
-        return color_ranks(checked, lambda rank: rank)
-    return color_ranks(
-        checked, lambda rank: (checked.summaries[rank].program, checked.summaries[rank].durations)
-    )
+def _give_up(checked: CheckedSet) -> str:
+    checked.findings.add("W0661", "deadlock was not looked for", Place())
+    return NOT_CHECKED
+
+
+def _size(checked: CheckedSet, coloring: Coloring) -> int:
+    """Nodes of one rank of each color."""
+    return sum(checked.summaries[color.rank].num_nodes for color in coloring.colors)
 
 
 def _of_colors(checked: CheckedSet, coloring: Coloring) -> tuple[list[Program], list[np.ndarray]]:
@@ -97,11 +99,10 @@ def _vary(program: Program, durations: np.ndarray, times: str) -> np.ndarray:
 
 def _check_stress(checked: CheckedSet, stress: int) -> bool:
     """Replay each rank apart, its run times drawn between half and one and a half times nominal."""
-    coloring = _coloring(checked, apart=True)
-    assert coloring is not None, "the ranks were replayed before"
-    programs, durations = _of_colors(checked, coloring)
-    if sum(program.num_nodes for program in programs) > MAX_REPLAYED_NODES:
+    coloring = color_ranks(checked, lambda rank: rank)
+    if _size(checked, coloring) > MAX_REPLAYED_NODES:
         return True
+    programs, durations = _of_colors(checked, coloring)
     random = np.random.default_rng(_JITTER_SEED)
     for number in range(stress):
         varied = [(d * random.uniform(0.5, 1.5, d.size)).astype(np.float32) for d in durations]

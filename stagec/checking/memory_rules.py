@@ -11,13 +11,17 @@ import numpy as np
 
 from stagec.checking.load import FileFindings
 from stagec.checking.node_table import NodeTable
-from stagec.checking.schema import ABSENT, NO_VALUE, STRING_LIST
+from stagec.checking.schema import ABSENT, COLL, NO_VALUE, SEND, STRING_LIST
 from stagec.checking.structure import Graph
 from stagec.checking.wire import LENGTH, walk
 
 Array = np.ndarray
 
 _DECIMAL = re.compile(rb"[0-9]{1,20}(?![0-9])")
+
+
+_Tensors = dict[int, list[tuple[bytes, int]]]
+"""Name and bytes of what each row reads, or writes."""
 
 
 @dataclass
@@ -113,13 +117,14 @@ def _follow_tensors(
     writer: dict[bytes, int] = {}
     reader: dict[bytes, int] = {}
     data = table.buffer.data
-    parsed = [_tensors(data, strings, no_number, not_decimal) for strings in (inputs, outputs)]
+    reads = _tensors(data, inputs, no_number, not_decimal)
+    writes = _tensors(data, outputs, no_number, not_decimal)
     order = graph.row if graph.issue is None else graph.row[graph.issue]
     for row in order.tolist():
-        for name in parsed[0].get(row, ()):
+        for name, _ in reads.get(row, ()):
             if name not in writer:
                 reader.setdefault(name, row)
-        for name in parsed[1].get(row, ()):
+        for name, _ in writes.get(row, ()):
             if name in writer:
                 twice.add(row, f"node {table.id[writer[name]]} wrote `{_text(name)}` before")
             elif name in reader:
@@ -129,25 +134,49 @@ def _follow_tensors(
     not_decimal.report(table, found, "W0670", "the bytes of a tensor are not in decimal")
     twice.report(table, found, "E0671", "a tensor is written twice")
     early.report(table, found, "E0672", "a tensor is read before it is written")
+    _check_units(table, found, reads)
+
+
+def _check_units(table: NodeTable, found: FileFindings, reads: _Tensors) -> None:
+    """Sizes of communication are bytes, as those of the tensors that it reads.
+
+    If every collective and send with one input moves the same fraction of it, a half, a quarter or
+    an eighth, that is the width of a dtype that was left out. One alone may have cast its input.
+    """
+    rows = np.flatnonzero((table.type == COLL) | (table.type == SEND))
+    rows = np.array([row for row in rows.tolist() if len(reads.get(row, ())) == 1], dtype=np.int64)
+    size = table.attributes["comm_size"].value[rows].astype(np.float64)
+    read = np.array([reads[row][0][1] for row in rows.tolist()], dtype=np.float64)
+    if np.unique(size).size < 2 or not (size > 0).all():
+        return
+    ratio = np.unique(read / size)
+    if ratio.size == 1 and ratio[0] in (2, 4, 8):
+        detail = f"its input has {ratio[0]:.0f} times as many bytes"
+        message = "`comm_size` looks like a count of elements"
+        found.add_rows(table, "W0635", message, rows, lambda _: detail)
 
 
 def _tensors(
     data: memoryview, strings: _Strings, no_number: _Faults, not_decimal: _Faults
-) -> dict[int, list[bytes]]:
-    """The names of the tensors of each row that have a size; those of size 0 do not count."""
-    out: dict[int, list[bytes]] = {}
+) -> _Tensors:
+    """Name and bytes of the tensors of each row; those of size 0 do not count."""
+    out: _Tensors = {}
     owner = np.repeat(np.arange(strings.first.size - 1), np.diff(strings.first)).tolist()
     start, end = strings.start.tolist(), strings.end.tolist()
     for k in range(0, len(owner), 2):
         row = owner[k]
         name = bytes(data[start[k] : end[k]])
         text = bytes(data[start[k + 1] : min(end[k + 1], start[k + 1] + 40)])
-        if not text.isdigit() or len(text) > 20:
+        if text.isdigit() and len(text) <= 20:
+            size = int(text)
+        else:
             # The target reads as far as there are digits.
-            faults = not_decimal if _DECIMAL.match(text) else no_number
+            digits = _DECIMAL.match(text)
+            size = int(digits[0]) if digits else 0
+            faults = not_decimal if digits else no_number
             faults.add(row, f"`{_text(name)}` has the bytes `{_text(text)}`")
-        if text.strip(b"0."):
-            out.setdefault(row, []).append(name)
+        if size:
+            out.setdefault(row, []).append((name, size))
     return out
 
 

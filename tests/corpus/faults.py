@@ -275,6 +275,16 @@ def _unused_group(traces: Traces) -> None:
     traces.groups["400"] = [0, 1, 2]
 
 
+def _halve_sizes(traces: Traces) -> None:
+    """Count elements of two bytes where bytes are meant, and say of tensors what they have."""
+    for nodes in traces.nodes.values():
+        for node in nodes:
+            size = node.get("comm_size")
+            if isinstance(size, int):
+                node.set("comm_size", size // 2)
+                node.set("inputs", [f"input of {node.name}", str(size)])
+
+
 def _receiver_size(traces: Traces) -> None:
     traces.find(4, "recvF1").set("comm_size", 4096)
 
@@ -411,6 +421,7 @@ FAULTS = [
     Fault("bytes_in_words", "E0670", "mesh", _set(1, "F0b", "inputs", ["x", "many"]), (1, "F0b")),
     Fault("list_is_text", "E0670", "mesh", _set(1, "F0b", "inputs", "x", "string"), (1, "F0b")),
     Fault("decimal_point", "W0670", "mesh", _set(1, "F0b", "inputs", ["x", "8.0"]), (1, "F0b")),
+    Fault("elements_for_bytes", "W0635", "mesh", _halve_sizes, (0, "reduce")),
     Fault("tensor_written_twice", "E0671", "mesh", _tensor_twice, (1, "F1b")),
     Fault("read_before_write", "E0672", "mesh", _read_early, (1, "F0b")),
     Fault("read_by_its_writer", "E0672", "mesh", _in_place, (1, "F0b")),
