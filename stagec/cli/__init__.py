@@ -1,0 +1,39 @@
+"""The command line: `stagec MODEL.stg -o DIR`, `stagec COMMAND ...`, and `stagec-opt`.
+
+The only package that prints. Everything is imported when it is needed: `stagec --version` loads
+nothing but this file.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from stagec import __version__
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`stagec`. Exit status: 0, 1 for a user's mistake, 2 for one of ours, 130 when interrupted."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    if arguments == ["--version"]:
+        print(f"stagec {__version__}")
+        return 0
+    from stagec.cli.outcome import guarded
+
+    def run() -> int:
+        from stagec.cli.commands import run_command
+
+        return run_command(arguments)
+
+    return guarded(run, debug="--debug" in arguments)
+
+
+def opt_main(argv: Sequence[str] | None = None) -> int:
+    """`stagec-opt`: passes on IR text and on models. The same exit statuses."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    from stagec.cli.outcome import guarded
+
+    def run() -> int:
+        from stagec.cli.opt import run_opt
+
+        return run_opt(arguments)
+
+    return guarded(run, debug="--debug" in arguments)

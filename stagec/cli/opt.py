@@ -1,0 +1,252 @@
+"""`stagec-opt`: xDSL's optimizer driver with our dialects and passes, on `.mlir` and `.stg`.
+
+    stagec-opt FILE -p 'pass-one,pass-two{option=1}'
+
+What is wrong with the text, the IR or the use of a pass is a diagnostic with its place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import IO, NoReturn
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass, PassPipeline
+from xdsl.utils.arg_spec import parse_pipeline
+from xdsl.utils.exceptions import ArgSpecParseError, DiagnosticException
+from xdsl.xdsl_opt_main import xDSLOptMain
+
+from stagec import __version__
+from stagec.cli.settings import overrides
+from stagec.cli.usage import usage_error
+from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, render
+from stagec.frontend import check, lower, parse_text
+from stagec.frontend.files import decode
+from stagec.ir_text import parse_ir, print_ir, verify_ir
+from stagec.plugins import Registry, registry
+
+SEPARATORS = {"stg": b"# -----"}
+"""What `--split-input-file` splits at, where it is not `// -----`."""
+
+
+def run_opt(arguments: Sequence[str]) -> int:
+    return StagecOpt(arguments).process()
+
+
+class StagecOpt(xDSLOptMain):
+    """xDSL's tool, with another way of reading, verifying and reporting."""
+
+    version_format = f"stagec-opt {__version__}, on xDSL {{xdsl_version}}"
+    registry: Registry
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self.registry = registry()
+        self.texts: dict[str, str] = {}
+        try:
+            super().__init__("Run passes on IR text and on models.", arguments)
+        except ArgSpecParseError as error:
+            raise usage_error("--target", str(error).partition("\n")[0], "E0710") from None
+
+    # What there is
+
+    def register_all_dialects(self) -> None:
+        for name, factory in self.registry.dialects.items():
+            self.ctx.register_dialect(name, factory)
+
+    def register_all_passes(self) -> None:
+        self.available_passes.update(self.registry.passes)
+
+    def register_all_targets(self) -> None:
+        self.available_targets.update(self.registry.targets)
+
+    def register_all_frontends(self) -> None:
+        # `parse_chunk` does the work: it knows where a chunk starts.
+        self.available_frontends = {"mlir": self.read_ir, "stg": self.read_model}
+
+    def register_all_arguments(self, arg_parser: argparse.ArgumentParser) -> None:
+        arg_parser.prog = "stagec-opt"
+        arg_parser.error = refuse
+        super().register_all_arguments(arg_parser)
+        ours = arg_parser.add_argument_group("stagec")
+        ours.add_argument("--plan", metavar="NAME", help="the plan of a `.stg` file")
+        ours.add_argument(
+            "--set",
+            action="append",
+            default=[],
+            metavar="NAME=SIZE",
+            help="the size of a dim or an axis of a `.stg` file",
+        )
+        ours.add_argument(
+            "--load-pass",
+            action="append",
+            default=[],
+            metavar="FILE.py",
+            help="a file with passes of your own",
+        )
+        ours.add_argument("--debug", action="store_true", help="show tracebacks")
+
+    # Reading
+
+    def prepare_input(self) -> tuple[list[tuple[IO[bytes], int]], str]:
+        """The chunks of the input, each with the number of lines before it."""
+        content, extension = self.read_input()
+        extension = self.args.frontend or extension
+        if extension not in self.available_frontends:
+            message = f"`{self.args.input_file}` is neither `.mlir` nor `.stg`"
+            raise usage_error("", message, help="say which it is with `--frontend`")
+        chunks = [content]
+        if self.args.split_input_file:
+            chunks = content.split(SEPARATORS.get(extension, b"// -----"))
+        lines = accumulate([0, *(chunk.count(b"\n") for chunk in chunks[:-1])])
+        return [(io.BytesIO(c), n) for c, n in zip(chunks, lines, strict=True)], extension
+
+    def read_input(self) -> tuple[bytes, str]:
+        name = self.args.input_file
+        if name in (None, "-"):
+            return sys.stdin.buffer.read(), "mlir"
+        try:
+            with open(name, "rb") as file:
+                return file.read(), os.path.splitext(name)[1].removeprefix(".")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            message = f"cannot read `{name}`: {reason.lower()}"
+            raise CompileError([Diagnostic("E0701", message, origin=name)]) from None
+
+    def get_input_name(self) -> str:
+        name = self.args.input_file
+        return "<stdin>" if name in (None, "-") else name
+
+    def parse_chunk(
+        self, chunk: IO[bytes], file_extension: str, start_offset: int = 0
+    ) -> ModuleOp | None:
+        read = self.read_model if file_extension == "stg" else self.read_ir
+        return read(chunk, start_offset)
+
+    def read_ir(self, chunk: IO[bytes], offset: int = 0) -> ModuleOp:
+        name = self.get_input_name()
+        text = decode(chunk.read(), name)
+        self.texts[name] = "\n" * offset + text
+        implicit = not self.args.no_implicit_module
+        return parse_ir(self.ctx, text, name, line_offset=offset, implicit_module=implicit)
+
+    def read_model(self, chunk: IO[bytes], offset: int = 0) -> ModuleOp:
+        """Empty lines stand for what is before the chunk, so that places are those of the file."""
+        name = self.get_input_name()
+        text = "\n" * offset + decode(chunk.read(), name)
+        self.texts[name] = text
+        checked = check(parse_text(text, name), self.args.plan, overrides(self.args.set))
+        if checked.warnings:
+            sys.stderr.write(render(checked.warnings, checked.source.texts))
+        return lower(checked)
+
+    # Passes
+
+    def setup_pipeline(self) -> None:
+        for path in self.args.load_pass:
+            self.registry.load_file(path)
+        self.available_passes.update(self.registry.passes)
+        if self.registry.warnings:
+            sys.stderr.write(render(self.registry.warnings))
+        self.pipeline = PassPipeline(tuple(self.make_passes(self.args.passes)))
+
+    def make_passes(self, text: str) -> Iterator[ModulePass]:
+        try:
+            specs = list(parse_pipeline(text))
+        except ArgSpecParseError as error:
+            *_, line, marker, message = str(error).rstrip().split("\n")
+            note = f"after `{line[: marker.index('^')].strip()}`"
+            raise usage_error(
+                f"-p '{text}'",
+                f"the pass list is malformed: {message.strip().lower()}",
+                "E0705",
+                note=note,
+            ) from None
+        for spec in specs:
+            if spec.name not in self.available_passes:
+                message = f"there is no pass `{spec.name}`"
+                help_ = did_you_mean(spec.name, self.available_passes)
+                raise usage_error("", message, "E0704", help_ or "`stagec passes` lists them")
+            try:
+                yield self.available_passes[spec.name]().from_spec(spec)
+            except Exception as error:
+                message = f"`{spec.name}` cannot be run so: {error}"
+                raise usage_error("", message, "E0705") from error
+
+    def apply_passes(self, prog: ModuleOp) -> None:
+        self.verify(prog)
+        passes = self.pipeline.passes
+        for number, each in enumerate(passes, 1):
+            start = time.perf_counter()
+            try:
+                each.apply(self.ctx, prog)
+            except DiagnosticException as error:
+                message = f"the pass `{each.name}` failed: {error}"
+                raise CompileError([Diagnostic("E0713", message)]) from error
+            if self.args.time_passes:
+                print(f"Pass {each.name} took {time.perf_counter() - start} seconds")
+            self.verify(prog)
+            if self.args.print_between_passes and number < len(passes):
+                print(f"// IR after {each.name}:\n{print_ir(prog)}")
+
+    def verify(self, module: ModuleOp) -> None:
+        if not self.args.disable_verify:
+            verify_ir(module)
+
+    # All of it
+
+    def process(self) -> int:
+        """Every chunk, whatever becomes of the others. The exit status."""
+        chunks, extension = self.prepare_input()
+        failed = False
+        with self.output() as output:
+            for number, (chunk, offset) in enumerate(chunks):
+                if number:
+                    output.write("// -----\n")
+                try:
+                    module = self.parse_chunk(chunk, extension, offset)
+                    if module is not None:
+                        self.apply_passes(module)
+                        output.write(self.output_resulting_program(module))
+                except CompileError as error:
+                    text = render(error.diagnostics, self.texts | error.sources)
+                    if self.is_wanted(error):
+                        output.write(text)
+                        continue
+                    output.flush()
+                    sys.stderr.write(f"\n{text}" if failed else text)
+                    failed = True
+        return int(failed)
+
+    def is_wanted(self, error: CompileError) -> bool:
+        """Whether a flag asks for errors of this kind as output."""
+        if any(d.code == "E0708" for d in error.diagnostics):
+            return self.args.parsing_diagnostics
+        return self.args.verify_diagnostics
+
+    @contextlib.contextmanager
+    def output(self) -> Iterator[IO[str]]:
+        """Standard output, or a text that becomes a file in the end."""
+        path = self.args.output_file
+        if path is None:
+            yield sys.stdout
+            return
+        text = io.StringIO()
+        yield text
+        try:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text.getvalue())
+        except OSError as error:
+            message = f"cannot write `{path}`: {(error.strerror or '').lower()}"
+            raise usage_error("-o", message, "E0710") from None
+
+
+def refuse(message: str) -> NoReturn:
+    """What argparse does with a mistake, in our words."""
+    raise usage_error("", message)

@@ -1,0 +1,111 @@
+"""IR text: reading it, and verifying what was read.
+
+Unlike xDSL's own, both name the place in the file. A mistake in the text is a `CompileError`.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping
+from io import StringIO
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp, UnknownLoc
+from xdsl.ir import Operation
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import ParseError, VerifyException
+
+from stagec.diagnostics import CompileError, Diagnostic, Span, location_of, span_of
+
+MOST_ERRORS = 20
+"""Ops with mistakes that are named; the rest follow from these more often than not."""
+
+
+def parse_ir(
+    context: Context, text: str, file: str, *, line_offset: int = 0, implicit_module: bool = True
+) -> ModuleOp:
+    """The module in a text that starts `line_offset` lines into `file`. E0708 if it does not parse."""
+    parser = LocatingParser(context, text, file, line_offset)
+    sources = {file: "\n" * line_offset + text}
+    try:
+        return parser.parse_module(implicit_module)
+    except ParseError as error:
+        start = parser.place(error.span.start)
+        end = parser.place(max(error.span.end, error.span.start + 1))
+        message, *notes = error.msg.strip().split("\n")
+        raise CompileError(
+            [Diagnostic("E0708", _sentence(message), start.to(end), notes=notes)], sources
+        ) from None
+    except VerifyException as error:
+        raise CompileError(
+            [Diagnostic("E0708", _sentence(str(error)), parser.place(parser.pos))], sources
+        ) from None
+
+
+class LocatingParser(Parser):
+    """Gives each op without a `loc(...)` the place where it stands in the text."""
+
+    def __init__(self, context: Context, text: str, file: str, line_offset: int = 0) -> None:
+        super().__init__(context, text, file)
+        self.file, self.line_offset = file, line_offset
+        self._starts = [0, *(i + 1 for i, c in enumerate(text) if c == "\n")]
+
+    def place(self, position: int) -> Span:
+        line = bisect.bisect_right(self._starts, position)
+        column = position - self._starts[line - 1] + 1
+        return Span.point(self.file, line + self.line_offset, column)
+
+    def parse_operation(self) -> Operation:
+        start = self.pos
+        op = super().parse_operation()
+        if isinstance(op.location, UnknownLoc):
+            op.location = location_of(self.place(start))
+        return op
+
+
+def verify_ir(module: ModuleOp, sources: Mapping[str, str] | None = None) -> None:
+    """E0709 for each op that does not verify."""
+    found: list[Diagnostic] = []
+    for op in module.walk():
+        try:
+            op.verify(verify_nested_ops=False)
+        except VerifyException as error:
+            message = str(error).removeprefix(f"{op.name}: ")
+            found.append(Diagnostic("E0709", f"`{op.name}`: {_sentence(message)}", place_of(op)))
+        if len(found) == MOST_ERRORS:
+            break
+    if not found:
+        try:
+            module.verify()
+        except VerifyException as error:
+            found.append(Diagnostic("E0709", _sentence(str(error)), place_of(module)))
+    if found:
+        raise CompileError(found, sources)
+
+
+def place_of(op: Operation) -> Span | None:
+    """Where an op comes from, or what it is part of."""
+    while True:
+        span = span_of(op.location)
+        parent = op.parent_op()
+        if span is not None or parent is None:
+            return span
+        op = parent
+
+
+def print_ir(module: Operation, *, locations: bool = False) -> str:
+    """The module as text that `parse_ir` reads."""
+    text = StringIO()
+    printer = Printer(stream=text, print_debuginfo=locations)
+    printer.print_op(module)
+    return text.getvalue() + "\n"
+
+
+def _sentence(message: str) -> str:
+    """An xDSL message in our style: lower case, no full stop."""
+    message = message.strip().removesuffix(".").removesuffix("!")
+    first, _, _ = message.partition(" ")
+    if first.istitle():
+        message = message[0].lower() + message[1:]
+    return message

@@ -1,0 +1,200 @@
+"""Passes and dialects: ours, xDSL's, and those of third parties.
+
+They arrive through xDSL's entry point `xdsl.universe`, or as a file for `--load-pass`. A broken
+package costs a warning with its name, never the run; a broken file was asked for, and is an error.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TypeVar
+
+from xdsl.ir import Dialect
+from xdsl.passes import ModulePass
+from xdsl.universe import XDSL_UNIVERSE, Universe
+from xdsl.utils.target import Target
+
+from stagec.diagnostics import CompileError, Diagnostic
+from stagec.passes import pass_factories
+
+GROUP = "xdsl.universe"
+
+PassFactory = Callable[[], type[ModulePass]]
+T = TypeVar("T")
+
+
+def _dialect(name: str) -> Callable[[], Dialect]:
+    """Imports the dialect when it is used."""
+    return lambda: getattr(import_module(f"stagec.dialects.{name}"), name.capitalize())
+
+
+STAGEC_UNIVERSE = Universe(
+    all_dialects={name: _dialect(name) for name in ("stg", "dist", "sched")},
+    all_passes=pass_factories(),
+)
+"""What stagec adds to every tool built on xDSL."""
+
+
+@dataclass
+class Registry:
+    """Everything that has a name on the command line. What came first keeps a contested name."""
+
+    dialects: dict[str, Callable[[], Dialect]] = field(default_factory=dict)
+    passes: dict[str, PassFactory] = field(default_factory=dict)
+    targets: dict[str, Callable[[], type[Target]]] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)
+    """Who brought each pass."""
+    warnings: list[Diagnostic] = field(default_factory=list)
+
+    def add(self, owner: str, universe: Universe) -> None:
+        """Take over a package's contents."""
+        clashes = [
+            *_merge(self.dialects, universe.all_dialects, "dialect"),
+            *_merge(self.passes, universe.all_passes, "pass"),
+            *_merge(self.targets, universe.all_targets, "target"),
+        ]
+        for name in universe.all_passes:
+            self.owners.setdefault(name, owner)
+        for clash in clashes:
+            self.warnings.append(
+                Diagnostic(
+                    "W0702",
+                    f"the {clash} of the plug-in `{owner}` is left out: the name is taken",
+                    help="rename it, or uninstall one of the two packages",
+                )
+            )
+
+    def load_file(self, path: str) -> None:
+        """Take over the passes of a Python file. E0712 if it is broken or has none."""
+        for name, pass_class in passes_of_file(path).items():
+            if name in self.passes:
+                raise CompileError(
+                    [
+                        Diagnostic(
+                            "E0712",
+                            f"the pass `{name}` exists already",
+                            origin=path,
+                            notes=[f"it comes from {self.owners.get(name, 'another file')}"],
+                            help="give yours another name",
+                        )
+                    ]
+                )
+            self.passes[name] = _always(pass_class)
+            self.owners[name] = path
+
+
+def registry(files: Iterator[str] | list[str] | tuple[str, ...] = ()) -> Registry:
+    """xDSL, stagec, what is installed, and then what `--load-pass` names."""
+    found = _installed()
+    made = Registry(
+        dict(found.dialects),
+        dict(found.passes),
+        dict(found.targets),
+        dict(found.owners),
+        list(found.warnings),
+    )
+    for path in files:
+        made.load_file(path)
+    return made
+
+
+@cache
+def _installed() -> Registry:
+    found = Registry()
+    found.add("xdsl", XDSL_UNIVERSE)
+    found.add("stagec", STAGEC_UNIVERSE)
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        if point.name not in ("xdsl", "stagec"):
+            _add_entry_point(found, point)
+    return found
+
+
+def _add_entry_point(found: Registry, point: EntryPoint) -> None:
+    try:
+        universe = point.load()
+        if not isinstance(universe, Universe):
+            raise TypeError(f"`{point.value}` is a {type(universe).__name__}, not a `Universe`")
+    except (Exception, SystemExit) as error:
+        found.warnings.append(
+            Diagnostic(
+                "W0701",
+                f"the plug-in `{point.name}` cannot be loaded and is left out",
+                notes=[f"{point.value}: {last_line(error)}"],
+                help="update or uninstall its package",
+            )
+        )
+        return
+    found.add(point.name, universe)
+
+
+def _merge(known: dict[str, T], new: Mapping[str, T], kind: str) -> Iterator[str]:
+    for name, factory in new.items():
+        if known.setdefault(name, factory) is not factory:
+            yield f"{kind} `{name}`"
+
+
+def _always(pass_class: type[ModulePass]) -> PassFactory:
+    return lambda: pass_class
+
+
+def passes_of_file(path: str) -> dict[str, type[ModulePass]]:
+    """The passes that a Python file defines, by name."""
+    module_name = f"stagec_loaded_{Path(path).stem}"
+    if not Path(path).is_file():
+        what = "is a directory" if Path(path).is_dir() else "is not there"
+        raise CompileError([Diagnostic("E0701", f"cannot read `{path}`: it {what}", origin=path)])
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise _broken(path, "its name does not end in `.py`")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[module_name]
+        raise _broken(path, *_trace(error, path)) from error
+    found = {
+        value.name: value
+        for value in vars(module).values()
+        if inspect.isclass(value)
+        and issubclass(value, ModulePass)
+        and value.__module__ == module_name
+        and isinstance(getattr(value, "name", None), str)
+    }
+    if not found:
+        raise CompileError(
+            [
+                Diagnostic(
+                    "E0712",
+                    f"`{path}` defines no pass",
+                    help="a pass is a subclass of `xdsl.passes.ModulePass` with a `name`",
+                )
+            ]
+        )
+    return found
+
+
+def _broken(path: str, *notes: str) -> CompileError:
+    return CompileError([Diagnostic("E0712", f"`{path}` cannot be loaded", notes=notes)])
+
+
+def _trace(error: BaseException, path: str) -> Iterator[str]:
+    """Where in the file it went wrong, and what Python says."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
+    if frames:
+        yield f"line {frames[-1].lineno}: `{frames[-1].line}`"
+    yield last_line(error)
+
+
+def last_line(error: BaseException) -> str:
+    """What Python prints last of an exception."""
+    return traceback.format_exception_only(error)[-1].strip()

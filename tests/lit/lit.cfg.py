@@ -1,0 +1,18 @@
+"""Runs these tests under real lit: `lit tests/lit`, in an environment with stagec installed."""
+
+import os
+import sys
+
+import lit.formats
+
+config = globals()["config"]
+here = os.path.dirname(os.path.abspath(__file__))
+root = os.path.dirname(os.path.dirname(here))
+
+config.name = "stagec"
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.suffixes = [".mlir", ".stg"]
+config.excludes = ["Output", "inputs"]
+config.test_source_root = here
+config.test_exec_root = os.path.join(root, "build", "lit")
+config.environment["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
