@@ -18,6 +18,8 @@ ALL_PASSES = (
     "defer-reductions",
     "decompose-statistics",
     "insert-collectives",
+    "shard-parameters",
+    "bucket-gradients",
     "lower-to-tasks",
 )
 

@@ -140,7 +140,7 @@ def replace(op: Operation, lowered: Sequence[Operation]) -> None:
     for made in lowered:
         inherit(made, op)
         made.attributes |= {
-            k: v for k, v in op.attributes.items() if k in ("made_by", "scope", "phase", "prefetch")
+            k: v for k, v in op.attributes.items() if k in ("made_by", "scope", "phase", "prefetch", "lag")
         }
     names = [r.name_hint for r in op.results]
     results = [r for made in lowered for r in made.results]

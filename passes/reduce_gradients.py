@@ -15,33 +15,36 @@ After:
       %w = stg.weight "w" : !stg.stack<"L" x !stg.tensor<[D], bf16>>
       %g = "test.op"() : () -> !stg.stack<"L" x !stg.tensor<[D], fp32, partial [dp, tp]>>
       %r = stg.repeat "L" reverse slice(%s = %g : !stg.stack<"L" x !stg.tensor<[D], fp32, partial [dp, tp]>>)
-          -> (!stg.stack<"L" x !stg.tensor<[D], fp32>>) attributes {made_by = "reduce-gradients", phase = "grad_reduce"} {
-        %a = dist.reshard %s {made_by = "reduce-gradients", phase = "grad_reduce"}
+          -> (!stg.stack<"L" x !stg.tensor<[D], fp32>>) attributes {phase = "grad_reduce", made_by = "reduce-gradients"} {
+        %a = dist.reshard %s {phase = "grad_reduce", made_by = "reduce-gradients"}
           : !stg.tensor<[D], fp32, partial [dp, tp]> -> !stg.tensor<[D], fp32, partial [dp]>
-        %b = dist.reshard %a {made_by = "reduce-gradients", phase = "grad_reduce"}
-          : !stg.tensor<[D], fp32, partial [dp]> -> !stg.tensor<[D], fp32>
+        %b = dist.all_reduce_gradient (%a) over [dp] in "fp32" {phase = "grad_reduce", made_by = "reduce-gradients"}
+          : (!stg.tensor<[D], fp32, partial [dp]>) -> !stg.tensor<[D], fp32>
         stg.yield %b : !stg.tensor<[D], fp32>
       }
       stg.output weights %w : !stg.stack<"L" x !stg.tensor<[D], bf16>> gradients %r : !stg.stack<"L" x !stg.tensor<[D], fp32>>
     }
 
-First over the axes that are not data parallel (`tp` for norms under sequence parallelism), then over `axes`. Stacks are
-reduced layer by layer, the last layer first, as their gradients become ready.
+First over the axes that are not data parallel (`tp` for norms under sequence parallelism), then over `axes`: over those that
+storage is split over (`shard_axes`, ZeRO) by a reduce-scatter, over the others by an all-reduce of what is left. With
+`join` the gradients of a layer travel together, as FSDP2's units do. Gradients are taken in the order in which the backward
+pass makes them; stacks are reduced layer by layer, the last layer first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
+from stagec.analysis.units import unit_of
 from stagec.dialects import dist, stg
-from stagec.dialects.types import StackType, TensorType
+from stagec.dialects.types import StackType, ValueType, tensor_of
 from stagec.rewriting import inherit, programs
 from stagec.symbolic import Size
 
@@ -54,88 +57,256 @@ class ReduceGradients(ModulePass):
 
     axes: tuple[str, ...] = ()
     """The data-parallel axes, reduced last."""
+    shard_axes: tuple[str, ...] = ()
+    """Those of them that storage is split over."""
+    dtype: str = "fp32"
+    """What the sums over the data-parallel axes travel in."""
+    join: bool = False
+    """Whether the gradients of a unit travel as one buffer."""
+    units: tuple[str, ...] = ()
+    """Modules whose parameters are a unit; none: a layer is one, the rest another."""
+    one_unit: bool = False
+    """Everything is one unit."""
+    every_microbatch: bool = False
+    """Reduce after each microbatch, not once per step."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in programs(op):
-            reduce_all(program, self.axes)
+            Reducer(self, program).run()
 
 
-def reduce_all(program: stg.ProgramOp, data_axes: Sequence[str]) -> None:
-    output = program.body.block.last_op
-    assert isinstance(output, stg.OutputOp)
-    pairs = list(zip(output.weights, output.gradients, strict=True))
-    reduced: dict[SSAValue, SSAValue] = {}
-    by_count: dict[Size, list[SSAValue]] = {}
-    for weight, gradient in reversed(pairs):
-        if isinstance(gradient.type, StackType):
-            if gradient.type.tensor.partial:
+@dataclass
+class Reducer:
+    options: ReduceGradients
+    program: stg.ProgramOp
+
+    def run(self) -> None:
+        block = self.program.body.block
+        output = block.last_op
+        assert isinstance(output, stg.OutputOp)
+        loop = next((op for op in block.ops if isinstance(op, stg.AccumulateOp)), None)
+        paths = {g: weight_path(w) for w, g in zip(output.weights, output.gradients, strict=True)}
+        if self.options.every_microbatch and loop is not None:
+            self.reduce_inside(loop, paths)
+            return
+        reduced = self.reduce_all(list(output.gradients), paths, output)
+        finished = stg.OutputOp(
+            output.values, output.weights, [reduced.get(g, g) for g in output.gradients]
+        )
+        inherit(finished, output)
+        Rewriter.replace_op(output, finished)
+
+    def reduce_inside(self, loop: stg.AccumulateOp, paths: Mapping[SSAValue, str]) -> None:
+        """Reduce what each microbatch yields; what adds up is reduced already."""
+        yield_op = loop.yield_op
+        inner = {
+            value: paths[total]
+            for value, total in zip(yield_op.values, loop.sums, strict=True)
+            if total in paths
+        }
+        reduced = self.reduce_all(list(inner), inner, yield_op)
+        values = [reduced.get(v, v) for v in yield_op.values]
+        sums = []
+        for value, total in zip(values, loop.sums, strict=True):
+            assert isinstance(value.type, ValueType)
+            sums.append(with_dtype(value.type, tensor_of(total.type).dtype))
+        finished = stg.YieldOp(values)
+        Rewriter.replace_op(yield_op, finished)
+        grown = stg.AccumulateOp(loop.axis.data, loop.detach_region(loop.body), sums)
+        inherit(grown, loop)
+        Rewriter.replace_op(loop, grown, grown.results)
+
+    def reduce_all(
+        self, gradients: Sequence[SSAValue], paths: Mapping[SSAValue, str], before: Operation
+    ) -> dict[SSAValue, SSAValue]:
+        """Insert the reductions of all gradients; what each becomes."""
+        partial = [g for g in gradients if tensor_of(g.type).partial]
+        partial.sort(key=ready_order)
+        singles = [g for g in partial if not isinstance(g.type, StackType)]
+        by_count: dict[Size, list[SSAValue]] = {}
+        for gradient in partial:
+            if isinstance(gradient.type, StackType):
                 by_count.setdefault(gradient.type.count, []).append(gradient)
-        elif stg.tensor_type(gradient).partial:
-            origin = weight.owner
-            assert isinstance(origin, Operation)
-            steps = reductions(gradient, data_axes)
-            for step in steps:
-                insert(step, output, origin)
-            reduced[gradient] = steps[-1].results[0]
-    for count, stacks in by_count.items():
-        repeat = reduce_stacks(count, stacks, data_axes)
-        insert(repeat, output, output)
-        reduced |= dict(zip(stacks, repeat.results, strict=True))
-    finished = stg.OutputOp(
-        output.values, output.weights, [reduced.get(g, g) for g in output.gradients]
-    )
-    inherit(finished, output)
-    Rewriter.replace_op(output, finished)
+        reduced: dict[SSAValue, SSAValue] = {}
 
+        def insert(op: Operation) -> None:
+            self.mark(op, before)
+            block = before.parent_block()
+            assert block is not None
+            block.insert_op_before(op, before)
 
-def insert(op: Operation, before: Operation, origin: Operation) -> None:
-    op.attributes["phase"] = StringAttr("grad_reduce")
-    inherit(op, origin, NAME)
-    block = before.parent_block()
-    assert block is not None
-    block.insert_op_before(op, before)
+        if self.options.one_unit:
+            return self.reduce_as_one(partial, insert)
+        if self.options.join:
+            for count, stacks in by_count.items():
+                repeat = self.over_layers(count, stacks, paths, before)
+                insert(repeat)
+                reduced |= dict(zip(stacks, repeat.results, strict=True))
+            reduced |= self.reductions(singles, paths, insert)
+            return reduced
+        # One by one, so that each can be reduced as soon as it is ready.
+        early = [g for g in singles if is_ready_before_layers(g)]
+        reduced |= self.reductions(early, paths, insert)
+        for count, stacks in by_count.items():
+            repeat = self.over_layers(count, stacks, paths, before)
+            insert(repeat)
+            reduced |= dict(zip(stacks, repeat.results, strict=True))
+        reduced |= self.reductions([g for g in singles if g not in early], paths, insert)
+        return reduced
 
+    def reduce_as_one(
+        self, gradients: Sequence[SSAValue], insert: Callable[[Operation], None]
+    ) -> dict[SSAValue, SSAValue]:
+        """All gradients as one buffer, stacks included; first each over the other axes."""
+        current: dict[SSAValue, SSAValue] = {}
+        groups: dict[tuple[str, ...], list[SSAValue]] = {}
+        for gradient in gradients:
+            partial = tensor_of(gradient.type).partial
+            others = [a for a in partial if a not in self.options.axes]
+            current[gradient] = gradient
+            if others:
+                first = dist.AllReduceGradientOp([gradient], others, self.options.dtype)
+                insert(first)
+                current[gradient] = first.outputs[0]
+            remaining = tuple(a for a in partial if a in self.options.axes)
+            groups.setdefault(remaining, []).append(gradient)
+        for remaining, members in groups.items():
+            for step in self.data_steps([current[g] for g in members], remaining):
+                insert(step)
+                current |= dict(zip(members, step.outputs, strict=True))
+        return current
 
-def reductions(gradient: SSAValue, data_axes: Sequence[str]) -> list[dist.ReshardOp]:
-    """Sum over other axes first, then over the data-parallel ones."""
-    steps: list[dist.ReshardOp] = []
-    for remaining in ([a for a in stg.tensor_type(gradient).partial if a in data_axes], []):
-        source = stg.tensor_type(gradient)
-        if list(source.partial) != remaining:
-            steps.append(dist.ReshardOp(gradient, source.with_partial(remaining)))
-            gradient = steps[-1].result
-    return steps
+    def over_layers(
+        self,
+        count: Size,
+        stacks: Sequence[SSAValue],
+        paths: Mapping[SSAValue, str],
+        origin: Operation,
+    ) -> stg.RepeatOp:
+        """One repeat over the layers, the last first, that reduces a slice of each stack."""
+        body = Block()
+        slices: list[SSAValue] = []
+        for stack in stacks:
+            assert isinstance(stack.type, StackType)
+            slices.append(body.insert_arg(stack.type.element, len(body.args)))
+        inner_paths = {s: paths[stack] for s, stack in zip(slices, stacks, strict=True)}
 
+        def insert(op: Operation) -> None:
+            self.mark(op, origin)
+            body.add_op(op)
 
-def reduce_stacks(
-    count: Size, stacks: Sequence[SSAValue], data_axes: Sequence[str]
-) -> stg.RepeatOp:
-    """One repeat over the layers that reduces a slice of each stack."""
-    body = Block()
-    results: list[SSAValue] = []
-    for stack in stacks:
-        assert isinstance(stack.type, StackType)
-        element = stack.type.element
-        argument = body.insert_arg(element, len(body.args))
-        if isinstance(element, StackType):
-            inner = reduce_stacks(element.count, [argument], data_axes)
-            add(inner, body, stack)
-            results.append(inner.results[0])
-        else:
-            for step in reductions(argument, data_axes):
-                add(step, body, stack)
-                results_last = step.results[0]
-            results.append(results_last)
-    body.add_op(stg.YieldOp(results))
-    types = [
-        StackType.of(count, v.type) for v in results if isinstance(v.type, TensorType | StackType)
-    ]
-    return stg.RepeatOp(count, [], stacks, Region(body), types, reverse=True)
+        results: dict[SSAValue, SSAValue] = {}
+        nested: dict[Size, list[SSAValue]] = {}
+        for value in slices:
+            if isinstance(value.type, StackType):
+                nested.setdefault(value.type.count, []).append(value)
+        for inner_count, inner in nested.items():
+            repeat = self.over_layers(inner_count, inner, inner_paths, origin)
+            insert(repeat)
+            results |= dict(zip(inner, repeat.results, strict=True))
+        plain = [s for s in slices if not isinstance(s.type, StackType)]
+        results |= self.reductions(plain, inner_paths, insert)
+        yielded = [results[s] for s in slices]
+        body.add_op(stg.YieldOp(yielded))
+        types = [stack_of(count, v) for v in yielded]
+        return stg.RepeatOp(count, [], stacks, Region(body), types, reverse=True)
 
+    def reductions(
+        self,
+        gradients: Sequence[SSAValue],
+        paths: Mapping[SSAValue, str],
+        insert: Callable[[Operation], None],
+    ) -> dict[SSAValue, SSAValue]:
+        """Reduce gradients over the other axes, then over the data-parallel ones, unit by unit."""
+        current: dict[SSAValue, SSAValue] = {}
+        units: dict[tuple[str, tuple[str, ...]], list[SSAValue]] = {}
+        for gradient in gradients:
+            current[gradient] = gradient
+            source = stg.tensor_type(gradient)
+            remaining = [a for a in source.partial if a in self.options.axes]
+            if self.options.join:
+                key = unit_of(paths[gradient], self.options.units)
+            else:
+                key = paths[gradient]
+            units.setdefault((key, tuple(remaining)), []).append(gradient)
+        for (_, remaining), members in units.items():
+            for gradient in members:
+                source = stg.tensor_type(gradient)
+                if source.partial != remaining:
+                    step = dist.ReshardOp(gradient, source.with_partial(remaining))
+                    insert(step)
+                    current[gradient] = step.result
+            for step in self.data_steps([current[g] for g in members], remaining):
+                insert(step)
+                for gradient, output in zip(members, step.outputs, strict=True):
+                    current[gradient] = output
+        return current
 
-def add(op: Operation, body: Block, stack: SSAValue) -> None:
-    op.attributes["phase"] = StringAttr("grad_reduce")
-    origin = stack.owner
-    if isinstance(origin, Operation):
+    def data_steps(
+        self, values: Sequence[SSAValue], partial: Sequence[str]
+    ) -> Iterator[dist.StorageOp]:
+        """Reduce-scatter over the axes that storage is split over, all-reduce over the rest."""
+        scattered = [a for a in self.options.shard_axes if a in partial]
+        reduced = [a for a in partial if a not in scattered]
+        dtype = self.options.dtype
+        if scattered:
+            step = dist.ReduceShardOp(values, scattered, dtype)
+            yield step
+            if reduced:
+                yield dist.AllReduceShardOp(step.outputs, reduced, dtype)
+        elif reduced:
+            yield dist.AllReduceGradientOp(values, reduced, dtype)
+
+    def mark(self, op: Operation, origin: Operation) -> None:
+        op.attributes["phase"] = StringAttr("grad_reduce")
         inherit(op, origin, NAME)
-    body.add_op(op)
+
+
+def weight_path(weight: SSAValue) -> str:
+    owner = weight.owner
+    return owner.path.data if isinstance(owner, stg.WeightOp) else ""
+
+
+def maker(gradient: SSAValue) -> Operation | None:
+    """The op in the innermost loop that makes a gradient."""
+    while isinstance(gradient, OpResult):
+        op = gradient.op
+        if isinstance(op, stg.AccumulateOp | stg.RepeatOp):
+            gradient = op.yield_op.values[gradient.index]
+        else:
+            return op
+    return None
+
+
+def ready_order(gradient: SSAValue) -> list[int]:
+    """Sorts gradients as the backward pass makes them: the position of their maker, outermost block first."""
+    op = maker(gradient)
+    order: list[int] = []
+    while op is not None and not isinstance(op, stg.ProgramOp):
+        block = op.parent_block()
+        assert block is not None
+        order.insert(0, block.get_operation_index(op))
+        op = block.parent_op()
+    return order
+
+
+def is_ready_before_layers(gradient: SSAValue) -> bool:
+    """Whether a gradient is made before the backward pass of the layers begins: the head's is."""
+    op = maker(gradient)
+    later = op.next_op if op is not None else None
+    while later is not None:
+        if isinstance(later, stg.RepeatOp):
+            return True
+        later = later.next_op
+    return False
+
+
+def stack_of(count: Size, value: SSAValue) -> StackType:
+    assert isinstance(value.type, ValueType)
+    return StackType.of(count, value.type)
+
+
+def with_dtype(value_type: ValueType, dtype: str) -> ValueType:
+    if isinstance(value_type, StackType):
+        return value_type.with_tensor(value_type.leaf.with_dtype(dtype))
+    return value_type.with_dtype(dtype)

@@ -41,7 +41,7 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
     )
     if facts.is_training:
         passes += [
-            make("reduce-gradients", axes=data_axes(plan, facts.batch_dim)),
+            reduce_gradients(plan, facts),
             make(
                 "insert-optimizer",
                 algorithm=plan.optimizer.algorithm,
@@ -52,6 +52,52 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
     if plan.collectives.reduce == "lazy":
         passes.append(make("defer-reductions"))
     passes += [make("decompose-statistics"), make("insert-collectives")]
+    return passes + storage_passes(plan)
+
+
+def reduce_gradients(plan: Plan, facts: ModelFacts) -> ModulePass:
+    """How gradients are summed over data-parallel ranks."""
+    zero = plan.zero
+    level = zero.level if zero is not None else 0
+    return make(
+        "reduce-gradients",
+        axes=data_axes(plan, facts.batch_dim),
+        shard_axes=zero.axes if zero is not None and level else (),
+        dtype=plan.precision.reduce,
+        join=level == 3,
+        units=plan.units or (),
+        one_unit=plan.units == (),
+        every_microbatch=plan.gradients.reduce == "microbatch" or level == 2,
+    )
+
+
+def storage_passes(plan: Plan) -> list[ModulePass]:
+    """ZeRO, and the buckets in which gradients travel."""
+    passes: list[ModulePass] = []
+    zero, gradients, precision = plan.zero, plan.gradients, plan.precision
+    if zero is not None and zero.level:
+        passes.append(
+            make(
+                "shard-parameters",
+                level=zero.level,
+                axes=zero.axes,
+                gather=precision.gather,
+                storage=precision.weights,
+                units=plan.units or (),
+                one_unit=plan.units == (),
+                reshard=zero.reshard,
+                once_per_step=plan.pipeline is not None and not zero.reshard,
+                prefetch=zero.prefetch,
+            )
+        )
+    if gradients.bucket_bytes is not None:
+        passes.append(
+            make(
+                "bucket-gradients",
+                bucket_bytes=gradients.bucket_bytes,
+                first_bucket_bytes=gradients.first_bucket_bytes or 0,
+            )
+        )
     return passes
 
 
@@ -84,10 +130,8 @@ def unsupported(plan: Plan) -> Sequence[Diagnostic]:
     """Clauses that no pass carries out yet. Nothing that a plan says is ignored in silence."""
     clauses: list[tuple[str, Clause | None, bool]] = [
         ("pipeline", plan.pipeline, plan.pipeline is not None),
-        ("zero", plan.zero, plan.zero is not None and plan.zero.level > 0),
         ("recompute", plan.recompute, plan.recompute.what != ("none",)),
         ("context", plan.contexts[0] if plan.contexts else None, bool(plan.contexts)),
-        ("gradients", plan.gradients, plan.gradients.span is not None),
         ("overlap", plan.overlap, plan.overlap.span is not None),
         ("device", plan.device, plan.device.span is not None),
         ("collectives { keep = shard }", plan.collectives, plan.collectives.keep == "shard"),
@@ -102,13 +146,4 @@ def unsupported(plan: Plan) -> Sequence[Diagnostic]:
         for name, clause, used in clauses
         if used
     ]
-    if plan.units is not None:
-        found.append(
-            Diagnostic(
-                "E0406",
-                "this version of stagec does not carry out `unit`",
-                plan.units_span,
-                help="take the clause out of the plan",
-            )
-        )
     return found

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stagec.backend.lowering.layout import Layout, Task
-from stagec.backend.program import Dep, Segment, TraceProgram
+from stagec.backend.program import Compute, Dep, Node, Segment, TraceProgram
 from stagec.dialects import stg
 
 Ints = np.ndarray
@@ -38,6 +38,7 @@ class Packed:
 
     segment: Ints
     layer: Ints
+    lag: Ints
     source_task: Ints
     source_row: Ints
     source_node: Ints
@@ -89,6 +90,7 @@ def pack(task: Task, first_segment: int) -> Packed:
     return Packed(
         np.array([r.segment + first_segment for r in task.rows], np.int32),
         np.array([r.layer for r in task.rows], np.int32),
+        np.array([r.lag for r in task.rows], np.int32),
         source_task,
         source_row,
         source_node,
@@ -102,6 +104,7 @@ class Rows:
 
     segment: Ints
     layer: Ints
+    lag: Ints
     microbatch: Ints
     stage: Ints
     source_row: Ints
@@ -117,6 +120,7 @@ class Rows:
             column(),
             column(),
             column(),
+            column(),
             np.full((total, width), -1, np.int64),
             np.zeros((total, width), np.int64),
         )
@@ -129,6 +133,7 @@ class Rows:
         here = slice(start, start + len(packed.segment))
         self.segment[here] = packed.segment
         self.layer[here] = packed.layer
+        self.lag[here] = packed.lag
         self.microbatch[here] = slot.microbatch
         self.stage[here] = stage
         width = packed.source_task.shape[1]
@@ -152,48 +157,90 @@ def source_slot(reader: Slot, task: str, last: int) -> Slot:
 
 def finish(segments: Sequence[Segment], rows: Rows) -> TraceProgram:
     """Give rows their positions, and each stream its order as control dependencies."""
+    order = issue_order(segments, rows)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    segment = rows.segment[order]
     lengths = np.array([len(s.nodes) for s in segments] or [0], np.int64)
-    first = np.concatenate([[0], np.cumsum(lengths[rows.segment])])
-    slots = np.where(rows.source_row >= 0, first[rows.source_row] + rows.source_node, -1).astype(
-        np.int64
-    )
-    chained, extra = chain_streams(segments, rows.segment, first, slots.shape[1])
+    first = np.concatenate([[0], np.cumsum(lengths[segment])])
+    source_row, source_node = rows.source_row[order], rows.source_node[order]
+    slots = np.where(source_row >= 0, first[place[source_row]] + source_node, -1).astype(np.int64)
+    chained, extra = chain_streams(segments, segment, first, slots.shape[1], rows.lag[order])
     return TraceProgram(
         segments=tuple(chained),
-        segment=rows.segment,
+        segment=segment,
         slots=np.concatenate([slots, extra], axis=1),
-        layer=rows.layer,
-        microbatch=rows.microbatch,
-        stage=rows.stage,
-        tag=np.maximum(rows.microbatch, 0).astype(np.int64),
+        layer=rows.layer[order],
+        microbatch=rows.microbatch[order],
+        stage=rows.stage[order],
+        tag=np.maximum(rows.microbatch[order], 0).astype(np.int64),
     )
+
+
+def issue_order(segments: Sequence[Segment], rows: Rows) -> Ints:
+    """Rows in issue order: a gradient's reduction right after the row that completes the gradient.
+
+    Reductions keep their order among themselves, so that every rank of a group issues the same.
+    """
+    reduces = np.array([s.nodes[0].phase == "grad_reduce" for s in segments] or [False])
+    position = np.arange(len(rows.segment), dtype=np.int64)
+    movable = np.flatnonzero(reduces[rows.segment])
+    latest = 0
+    for row in movable:
+        sources = rows.source_row[row]
+        known = sources[sources >= 0]
+        ready = max((int(position[s]) for s in known), default=latest)
+        latest = max(latest, ready)
+        position[row] = min(latest, position[row])
+    tie = np.zeros(len(position), np.int64)
+    tie[movable] = 1 + np.arange(len(movable))
+    return np.lexsort((tie, position))
 
 
 def chain_streams(
-    segments: Sequence[Segment], segment: Ints, first: Ints, width: int
+    segments: Sequence[Segment], segment: Ints, first: Ints, width: int, lag: Ints
 ) -> tuple[list[Segment], Ints]:
     """Let each node follow the one before it on its stream.
 
     Within a segment that is a node of its own; the first of a segment follows the last node that
-    the stream had in an earlier row, which is one more slot per stream.
+    the stream had in an earlier row, which is one more slot per stream. A gather of parameters depends on no
+    computation: its last slot keeps it from being issued before its time.
     """
     streams = sorted({n.stream for s in segments for n in s.nodes})
-    extra = np.full((len(segment), len(streams)), -1, np.int64)
+    extra = np.full((len(segment), len(streams) + 1), -1, np.int64)
     for k, stream in enumerate(streams):
-        ends = [last_on(s, stream) for s in segments]
-        end = np.array(ends or [-1], np.int64)[segment]
-        position = np.where(end >= 0, first[:-1] + end, -1)
-        before = np.concatenate([[-1], np.maximum.accumulate(position)[:-1]])
-        extra[:, k] = before if len(position) else extra[:, k]
-    chained = [chain_segment(s, streams, width) for s in segments]
+        before = ends_before(segments, segment, first, lambda n, stream=stream: n.stream == stream)
+        extra[:, k] = before
+    compute = ends_before(segments, segment, first, lambda n: isinstance(n.action, Compute))
+    gathers = np.flatnonzero(lag >= 0)
+    for i, row in enumerate(gathers):
+        early = gathers[max(0, i - int(lag[row]))]
+        extra[row, -1] = compute[early]
+    hoisted = [i for i, s in enumerate(segments) if is_gather(s)]
+    chained = [chain_segment(s, streams, width, i in hoisted) for i, s in enumerate(segments)]
     return chained, extra
 
 
-def last_on(segment: Segment, stream: str) -> int:
-    return max((i for i, n in enumerate(segment.nodes) if n.stream == stream), default=-1)
+def is_gather(segment: Segment) -> bool:
+    """Whether a segment is a gather of parameters, which nothing computed holds back."""
+    return len(segment.nodes) == 1 and segment.nodes[0].op == "all_gather"
 
 
-def chain_segment(segment: Segment, streams: Sequence[str], width: int) -> Segment:
+def ends_before(
+    segments: Sequence[Segment], segment: Ints, first: Ints, belongs: Callable[[Node], bool]
+) -> Ints:
+    """For each row, the last node of an earlier row that belongs; -1 for none."""
+    ends = [
+        max((i for i, n in enumerate(s.nodes) if belongs(n)), default=-1) for s in segments
+    ]
+    end = np.array(ends or [-1], np.int64)[segment]
+    position = np.where(end >= 0, first[:-1] + end, -1)
+    return np.concatenate([[-1], np.maximum.accumulate(position)[:-1]])
+
+
+def chain_segment(
+    segment: Segment, streams: Sequence[str], width: int, is_gather: bool
+) -> Segment:
     previous: dict[str, int] = {}
     nodes = []
     for i, node in enumerate(segment.nodes):
@@ -205,5 +252,7 @@ def chain_segment(segment: Segment, streams: Sequence[str], width: int) -> Segme
         previous[node.stream] = i
         if dep not in node.data_deps:
             node = replace(node, ctrl_deps=(*node.ctrl_deps, dep))
+        if is_gather:
+            node = replace(node, ctrl_deps=(*node.ctrl_deps, Dep(width + len(streams), 0)))
         nodes.append(node)
-    return Segment(segment.name, tuple(nodes), width + len(streams))
+    return Segment(segment.name, tuple(nodes), width + len(streams) + 1)

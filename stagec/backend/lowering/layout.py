@@ -9,10 +9,10 @@ row and node, so that tasks can be placed anywhere.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from xdsl.dialects.builtin import FileLineColLoc
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.dialects.builtin import FileLineColLoc, IntegerAttr
+from xdsl.ir import Operation, SSAValue
 
 from stagec.backend.lowering.dataflow import Dataflow, Path, Source, is_node
 from stagec.backend.program import Action, Collective, Compute, Dep, Node, Segment
@@ -24,10 +24,9 @@ TASK_OF_PHASE = {
     "recompute": "B",
     "bwd": "B",
     "wgrad": "B",
-    "grad_reduce": "step",
-    "optim": "step",
+    "grad_reduce": "B",
 }
-"""The task that ops of a phase belong to when the backward pass is one piece."""
+"""The task that ops of a phase in the microbatch loop belong to when the backward pass is one piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +45,8 @@ class Row:
     segment: int
     layer: int
     arguments: list[Place | None]
+    lag: int = -1
+    """For a gather of parameters: how many gathers early it may begin; -1: no gather."""
 
 
 @dataclass
@@ -64,8 +65,35 @@ class Run:
     repeats: tuple[stg.RepeatOp, ...]
     inputs: list[SSAValue] = field(default_factory=list)
     """The values behind the segment's slots, in order."""
-    input_slots: dict[tuple[Operation, int], int] = field(default_factory=dict)
+    prefetch: int = 0
+    """How many iterations of its repeat ahead it is issued."""
     segment: int = -1
+
+
+@dataclass
+class Bucket:
+    """Reductions that will be one collective."""
+
+    first: sched.CollectiveOp
+    is_first: bool = True
+    members: list[Source] = field(default_factory=list)
+    num_bytes: int = 0
+
+    @property
+    def limit(self) -> int:
+        return attribute(self.first, "first_bucket_bytes" if self.is_first else "bucket_bytes")
+
+
+def attribute(op: Operation, key: str, default: int = 0) -> int:
+    """A whole number that a pass left on an op."""
+    value = op.attributes.get(key) or op.properties.get(key)
+    return value.value.data if isinstance(value, IntegerAttr) else default
+
+
+def stands_alone(op: Operation) -> bool:
+    """Whether an op is a row of its own, to be issued apart from its neighbours."""
+    keys = ("prefetch", "lag", "bucket_bytes")
+    return any(key in op.attributes or key in op.properties for key in keys)
 
 
 class Layout:
@@ -84,7 +112,8 @@ class Layout:
         self.tasks: dict[str, Task] = {}
         self.places: dict[Source, Place] = {}
         self._numbers: dict[Size, int] = {}
-        self._pending: list[tuple[Row, Run, Path]] = []
+        self._pending: list[tuple[Row, list[SSAValue], Path]] = []
+        self._buckets: dict[tuple[str, str, str], Bucket] = {}
         self._runs: dict[tuple[int, str], list[Run | stg.RepeatOp]] = {}
         self._place_program(program)
         self._resolve()
@@ -95,7 +124,8 @@ class Layout:
         loop = next((op for op in program.body.block.ops if isinstance(op, stg.AccumulateOp)), None)
         if loop is not None:
             for task in ("F", "I", "W") if self.split_backward else ("F", "B"):
-                self._place_block(loop.body.block, task, (), ())
+                self._place_ops(list(loop.body.block.ops), task, (), ())
+                self._close_buckets(task)
         before: list[Operation] = []
         after: list[Operation] = []
         target = before if loop is not None else after
@@ -105,21 +135,17 @@ class Layout:
             else:
                 target.append(op)
         self._place_ops(before, "pre", (), ())
-        self._place_ops(after, "step", (), ())
+        reduces = [op for op in after if stg.phase_of(op) == "grad_reduce"]
+        self._place_ops(reduces, "step", (), ())
+        self._close_buckets("step")
+        self._place_ops([op for op in after if op not in reduces], "step", (), ())
+        self._close_buckets("step")
 
     def task_of(self, op: Operation) -> str:
         task = TASK_OF_PHASE[stg.phase_of(op)]
         if task == "B" and self.split_backward:
-            return "W" if stg.phase_of(op) == "wgrad" else "I"
+            return "W" if stg.phase_of(op) in ("wgrad", "grad_reduce") else "I"
         return task
-
-    def _place_block(
-        self, block: Block, task: str, repeats: tuple[stg.RepeatOp, ...], path: Path
-    ) -> None:
-        key = (id(block), task)
-        if key not in self._runs:
-            self._runs[key] = list(self._runs_of(block.ops, task, repeats))
-        self._place_runs(self._runs[key], task, repeats, path)
 
     def _place_ops(
         self, ops: Sequence[Operation], task: str, repeats: tuple[stg.RepeatOp, ...], path: Path
@@ -133,7 +159,13 @@ class Layout:
         run = Run([], repeats)
         for op in ops:
             if is_node(op) and (task in ("pre", "step") or self.task_of(op) == task):
-                run.ops.append(op)
+                if stands_alone(op):
+                    if run.ops:
+                        yield run
+                    yield Run([op], repeats, prefetch=attribute(op, "prefetch"))
+                    run = Run([], repeats)
+                else:
+                    run.ops.append(op)
             elif isinstance(op, stg.RepeatOp) and self._has_task(op, task):
                 if run.ops:
                     yield run
@@ -154,22 +186,118 @@ class Layout:
         repeats: tuple[stg.RepeatOp, ...],
         path: Path,
     ) -> None:
-        for run in runs:
+        for position, run in enumerate(runs):
             if isinstance(run, stg.RepeatOp):
-                for iteration in range(self.dataflow.count(run)):
-                    self._place_block(run.body.block, task, (*repeats, run), (*path, iteration))
-            else:
-                self._place_run(run, task, path)
+                self._place_repeat(run, task, repeats, path)
+                continue
+            following = runs[position + 1] if position + 1 < len(runs) else None
+            if isinstance(following, stg.RepeatOp):
+                # What the first layers need is gathered while this still runs.
+                self._place_ahead(following, task, (*repeats, following), path, range(-1, 0))
+            self._place_run(run, task, path)
+
+    def _place_repeat(
+        self,
+        repeat: stg.RepeatOp,
+        task: str,
+        repeats: tuple[stg.RepeatOp, ...],
+        path: Path,
+    ) -> None:
+        inner = (*repeats, repeat)
+        runs = self._body_runs(repeat, task, inner)
+        kept = [r for r in runs if not (isinstance(r, Run) and r.prefetch)]
+        for iteration in range(self.dataflow.count(repeat)):
+            self._place_ahead(repeat, task, inner, path, range(iteration - 1, iteration + 1))
+            self._place_runs(kept, task, inner, (*path, iteration))
+
+    def _body_runs(
+        self, repeat: stg.RepeatOp, task: str, repeats: tuple[stg.RepeatOp, ...]
+    ) -> list[Run | stg.RepeatOp]:
+        key = (id(repeat), task)
+        if key not in self._runs:
+            self._runs[key] = list(self._runs_of(repeat.body.block.ops, task, repeats))
+        return self._runs[key]
+
+    def _place_ahead(
+        self,
+        repeat: stg.RepeatOp,
+        task: str,
+        repeats: tuple[stg.RepeatOp, ...],
+        path: Path,
+        units: range,
+    ) -> None:
+        """Issue what iterations need that lie `prefetch` units after these; unit -1 precedes the repeat."""
+        for run in self._body_runs(repeat, task, repeats):
+            if not isinstance(run, Run) or not run.prefetch:
+                continue
+            first, last = units.start + run.prefetch, units.stop - 1 + run.prefetch
+            if units.start < 0:
+                first = 0
+            for iteration in range(first, min(last + 1, self.dataflow.count(repeat))):
+                inner = (*path, iteration)
+                if Source(run.ops[0], inner) not in self.places:
+                    self._place_run(run, task, inner)
 
     def _place_run(self, run: Run, task: str, path: Path) -> None:
+        bucket = attribute(run.ops[0], "bucket_bytes")
+        if bucket:
+            self._fill_bucket(run, task, path)
+            return
         if run.segment < 0:
             self._make_segment(run)
         rows = self.tasks.setdefault(task, Task(task)).rows
         for position, op in enumerate(run.ops):
             self.places[Source(op, path)] = Place(task, len(rows), position)
-        row = Row(run.segment, self.dataflow.layer(run.repeats, path), [])
+        lag = attribute(run.ops[0], "lag", -1)
+        row = Row(run.segment, self.dataflow.layer(run.repeats, path), [], lag)
         rows.append(row)
-        self._pending.append((row, run, path))
+        self._pending.append((row, run.inputs, path))
+
+    # Buckets
+
+    def _fill_bucket(self, run: Run, task: str, path: Path) -> None:
+        """Put a reduction into the open bucket of its stream; one that is full is issued."""
+        op = run.ops[0]
+        assert isinstance(op, sched.CollectiveOp)
+        key = (task, op.kind.data, op.stream.data)
+        bucket = self._buckets.setdefault(key, Bucket(op))
+        bucket.members.append(Source(op, path))
+        bucket.num_bytes += max(self.number(op.bytes_in.data), self.number(op.bytes_out.data))
+        if bucket.num_bytes >= bucket.limit:
+            self._issue_bucket(key, task)
+
+    def _issue_bucket(self, key: tuple[str, str, str], task: str) -> None:
+        bucket = self._buckets[key]
+        rows = self.tasks.setdefault(task, Task(task)).rows
+        node, num_slots = self._bucket_node(bucket)
+        segment = Segment(f"bucket.{node.phase}", (node,), num_slots)
+        if segment not in self.segments:
+            self.segments.append(segment)
+        row = Row(self.segments.index(segment), -1, [], -1)
+        for member in bucket.members:
+            self.places[member] = Place(task, len(rows), 0)
+            for value in member.op.operands:
+                self._pending.append((row, [value], member.path))
+        rows.append(row)
+        self._buckets[key] = Bucket(bucket.first, is_first=False)
+
+    def _bucket_node(self, bucket: Bucket) -> tuple[Node, int]:
+        ops = [member.op for member in bucket.members]
+        first = ops[0]
+        assert isinstance(first, sched.CollectiveOp)
+        num_slots = sum(len(op.operands) for op in ops)
+        bytes_in = sum(self.number(op.bytes_in.data) for op in ops)  # pyright: ignore
+        bytes_out = sum(self.number(op.bytes_out.data) for op in ops)  # pyright: ignore
+        node = self._node(first, tuple(Dep(k, 0) for k in range(num_slots)))
+        action = Collective(
+            first.kind.data, first.axes.data, bytes_in, bytes_out, first.dtype.data
+        )
+        return replace(node, action=action, scope="bucket", location=""), num_slots
+
+    def _close_buckets(self, task: str) -> None:
+        for key, bucket in list(self._buckets.items()):
+            if key[0] == task and bucket.members:
+                self._issue_bucket(key, task)
 
     # Dependencies
 
@@ -206,8 +334,8 @@ class Layout:
 
     def _resolve(self) -> None:
         """Find the place behind each argument of each row, now that everything is placed."""
-        for row, run, path in self._pending:
-            for value in run.inputs:
+        for row, inputs, path in self._pending:
+            for value in inputs:
                 source = self.dataflow.source(value, path)
                 row.arguments.append(self.places.get(source) if source is not None else None)
 

@@ -1,0 +1,355 @@
+"""Store parameters, or what belongs to them, split over data-parallel ranks (ZeRO).
+
+Before `shard-parameters{level=3 axes="dp" gather="bf16" storage="fp32"}`:
+
+    stg.program "M" (%x : !stg.tensor<[B, D], bf16>) {
+      %w = stg.weight "w" : !stg.tensor<[D, F], bf16>
+      stg.accumulate over "mb" {
+        %y = stg.contract %x, %w over [D] : (!stg.tensor<[B, D], bf16>, !stg.tensor<[D, F], bf16>) -> !stg.tensor<[B, F], bf16>
+        stg.yield
+      }
+      stg.output
+    }
+
+After:
+
+    stg.program "M" (%x : !stg.tensor<[B, D], bf16>) {
+      %w = stg.weight "w" : !dist.shard<!stg.tensor<[D, F], fp32> over [dp]>
+      stg.accumulate over "mb" {
+        %g = dist.unshard (%w) over [dp] in "bf16" {lag = 1 : i64, phase = "fwd", made_by = "shard-parameters"}
+          : (!dist.shard<!stg.tensor<[D, F], fp32> over [dp]>) -> !stg.tensor<[D, F], bf16>
+        %y = stg.contract %x, %g over [D] : (!stg.tensor<[B, D], bf16>, !stg.tensor<[D, F], bf16>) -> !stg.tensor<[B, F], bf16>
+        stg.yield
+      }
+      stg.output
+    }
+
+Level 3 (FSDP2, Zhao et al. 2023): a unit's parameters are gathered before its forward pass, and again before its backward pass
+unless `reshard` is false. A layer is a unit, the rest is the root unit, gathered once per microbatch; or `units` names modules.
+A unit outside of the layers that comes last in the forward pass is kept for the backward pass, which begins with it (torchtitan).
+`prefetch` units are gathered ahead of the backward pass, and forward a gather may begin that many units early (`lag`).
+
+Levels 1 and 2 (Megatron-LM's distributed optimizer): the optimizer updates the rank's shard, and the parameters are gathered
+after it. That gradients are reduce-scattered is `reduce-gradients`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
+from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from stagec.analysis.units import ROOT, unit_of
+from stagec.dialects import dist, stg
+from stagec.dialects.storage import shard_of
+from stagec.dialects.types import StackType, ValueType, tensor_of
+from stagec.rewriting import inherit, programs, set_type
+
+NAME = "shard-parameters"
+
+FORWARD, BACKWARD = "fwd", "bwd"
+
+
+@dataclass(frozen=True)
+class ShardParameters(ModulePass):
+    name = NAME
+
+    level: int
+    """1: optimizer state; 2: gradients too; 3: parameters too."""
+    axes: tuple[str, ...]
+    """The axes that storage is split over."""
+    gather: str = "fp32"
+    """Dtype in which parameters travel and are used."""
+    storage: str = "fp32"
+    """Dtype in which a rank stores its shard (level 3)."""
+    units: tuple[str, ...] = ()
+    """Modules whose parameters are a unit; none: a layer is one, the rest another."""
+    one_unit: bool = False
+    """Everything is one unit."""
+    reshard: bool = True
+    """Free gathered parameters after the forward pass, and gather them again."""
+    once_per_step: bool = False
+    """Gather before the first microbatch and keep, as pipelines do."""
+    prefetch: int = 1
+    """Units gathered ahead."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for program in programs(op):
+            if self.level == 3:
+                Sharder(self, program).run()
+            else:
+                gather_after_step(self, program)
+
+
+@dataclass
+class Sharder:
+    options: ShardParameters
+    program: stg.ProgramOp
+
+    def run(self) -> None:
+        block = self.program.body.block
+        loop = next(op for op in block.ops if isinstance(op, stg.AccumulateOp))
+        self.loop = loop
+        weights = [op for op in block.ops if isinstance(op, stg.WeightOp)]
+        readers = {w: [use for use in w.weight.uses if self.computes(use.operation)] for w in weights}
+        for weight in weights:
+            self.store(weight)
+        alone = [w for w in weights if not isinstance(w.weight.type, StackType)]
+        if self.options.one_unit or self.options.once_per_step:
+            self.gather_whole(weights, readers)
+            return
+        self.gather_alone(alone, readers)
+        for op in list(loop.body.block.ops):
+            if isinstance(op, stg.RepeatOp):
+                self.gather_in_layers(op, {w.weight: w.path.data for w in weights})
+
+    def computes(self, op: Operation) -> bool:
+        """Whether an op is part of the microbatch loop, not of the step around it."""
+        parent = op.parent_op()
+        while parent is not None and parent is not self.loop:
+            parent = parent.parent_op()
+        return parent is self.loop
+
+    def store(self, weight: stg.WeightOp) -> None:
+        set_type(weight.weight, shard_of(weight.weight.type, self.options.axes, self.options.storage))
+
+    # Gathering
+
+    def gather_whole(self, weights: Sequence[stg.WeightOp], readers) -> None:
+        """All parameters as one unit; or unit by unit, before the first microbatch."""
+        groups: dict[str, list[stg.WeightOp]] = {}
+        for weight in weights:
+            key = ROOT if self.options.one_unit else self.unit_of_weight(weight)
+            groups.setdefault(key, []).append(weight)
+        for members in groups.values():
+            if self.options.once_per_step:
+                self.gather_before_loop(members, readers)
+            else:
+                self.gather_for(members, readers, self.options.reshard, at_start=True)
+
+    def unit_of_weight(self, weight: stg.WeightOp) -> str:
+        unit = unit_of(weight.path.data, self.options.units)
+        return f"{unit}[]" if isinstance(weight.weight.type, StackType) else unit
+
+    def gather_before_loop(self, members: Sequence[stg.WeightOp], readers) -> None:
+        """Gather a unit once per step. Stacks are gathered layer by layer."""
+        stacks = [w.weight for w in members if isinstance(w.weight.type, StackType)]
+        single = [w.weight for w in members if w.weight not in stacks]
+        if single:
+            op = self.unshard(single, FORWARD)
+            self.insert(op, self.loop)
+            self.use_gathered(members, readers, dict(zip(single, op.outputs, strict=True)))
+        if stacks:
+            repeat = self.over_layers(stacks)
+            self.insert(repeat, self.loop)
+            self.use_gathered(members, readers, dict(zip(stacks, repeat.results, strict=True)))
+
+    def over_layers(self, stacks: Sequence[SSAValue]) -> stg.RepeatOp:
+        count = stacks[0].type.count  # pyright: ignore[reportAttributeAccessIssue]
+        return repeat_over(count, stacks, lambda values: self.unshard(values, FORWARD), FORWARD)
+
+    def use_gathered(self, members, readers, gathered: dict[SSAValue, SSAValue]) -> None:
+        for weight in members:
+            if weight.weight in gathered:
+                for use in readers[weight]:
+                    replace_operand(use.operation, use.index, gathered[weight.weight])
+
+    def gather_alone(self, weights: Sequence[stg.WeightOp], readers) -> None:
+        """Units of weights outside of the layers."""
+        groups: dict[str, list[stg.WeightOp]] = {}
+        for weight in weights:
+            groups.setdefault(unit_of(weight.path.data, self.options.units), []).append(weight)
+        named = [k for k in groups if k != ROOT]
+        last = max(named, key=lambda k: self.first_position(groups[k], readers), default=None)
+        for key, members in groups.items():
+            again = self.options.reshard and key not in (ROOT, last)
+            self.gather_for(members, readers, again, at_start=key == ROOT)
+
+    def first_position(self, members: Sequence[stg.WeightOp], readers) -> int:
+        uses = [use.operation for w in members for use in readers[w]]
+        return min((self.position(op) for op in uses if phase_in_loop(op) == FORWARD), default=-1)
+
+    def position(self, op: Operation) -> int:
+        """Where an op is in the loop's block, or the repeat around it."""
+        block = self.loop.body.block
+        while op.parent_block() is not block:
+            parent = op.parent_op()
+            assert parent is not None
+            op = parent
+        return block.get_operation_index(op)
+
+    def gather_for(
+        self, members: Sequence[stg.WeightOp], readers, again: bool, at_start: bool
+    ) -> None:
+        """Gather a unit before its first forward reader, and again before its first backward one."""
+        block = self.loop.body.block
+        phases = (FORWARD, BACKWARD) if again else (FORWARD,)
+        for phase in phases:
+            chosen = [
+                (w, use)
+                for w in members
+                for use in readers[w]
+                if not again or phase_in_loop(use.operation) == phase
+            ]
+            if not chosen:
+                continue
+            values = [w.weight for w in members if any(v is w for v, _ in chosen)]
+            op = self.unshard(values, phase)
+            before = min((self.position(use.operation) for _, use in chosen), default=0)
+            if at_start:
+                before = 0 if phase == FORWARD else first_of_phase(block, BACKWARD)
+            self.insert(op, operation_at(block, before))
+            gathered = dict(zip(values, op.outputs, strict=True))
+            for weight, use in chosen:
+                replace_operand(use.operation, use.index, gathered[weight.weight])
+
+    def gather_in_layers(self, repeat: stg.RepeatOp, paths: dict[SSAValue, str]) -> None:
+        """Gather a layer's units at the start of its body, in each direction."""
+        phase = phase_in_loop(repeat)
+        body = repeat.body.block
+        groups: dict[str, list[BlockArgument]] = {}
+        inner_paths: dict[SSAValue, str] = {}
+        for stack, argument in zip(repeat.stacks, repeat.slice_args, strict=True):
+            if stack in paths:
+                assert isinstance(stack.type, StackType)
+                set_type(argument, stack.type.element)
+                inner_paths[argument] = paths[stack]
+                if not isinstance(stack.type.element, StackType):
+                    unit = unit_of(paths[stack], self.options.units)
+                    groups.setdefault(unit, []).append(argument)
+        for inner in list(body.ops):
+            if isinstance(inner, stg.RepeatOp):
+                self.gather_in_layers(inner, inner_paths)
+        for unit, members in reversed(groups.items()):
+            uses = {m: list(m.uses) for m in members}
+            op = self.unshard(members, phase)
+            first = body.first_op
+            assert first is not None
+            if unit != ROOT:
+                positions = [index_in(body, u.operation) for m in members for u in uses[m]]
+                first = operation_at(body, min(positions))
+            self.insert(op, first)
+            for member, output in zip(members, op.outputs, strict=True):
+                for use in uses[member]:
+                    replace_operand(use.operation, use.index, output)
+
+    def unshard(self, values: Sequence[SSAValue], phase: str) -> dist.UnshardOp:
+        op = dist.UnshardOp(values, self.options.axes, self.options.gather)
+        ahead = IntegerAttr(self.options.prefetch, i64)
+        op.attributes["lag" if phase == FORWARD else "prefetch"] = ahead
+        op.attributes["phase"] = StringAttr(phase)
+        return op
+
+    def insert(self, op: Operation, before: Operation) -> None:
+        insert(op, before)
+
+
+def insert(op: Operation, before: Operation) -> None:
+    inherit(op, before, NAME)
+    op.attributes.pop("scope", None)
+    block = before.parent_block()
+    assert block is not None
+    block.insert_op_before(op, before)
+
+
+def operation_at(block: Block, position: int) -> Operation:
+    return list(block.ops)[position]
+
+
+def replace_operand(op: Operation, index: int, value: SSAValue) -> None:
+    op.operands[index] = value
+
+
+def phase_in_loop(op: Operation) -> str:
+    return FORWARD if stg.phase_of(op) == "fwd" else BACKWARD
+
+
+def first_of_phase(block: Block, phase: str) -> int:
+    for position, op in enumerate(block.ops):
+        if phase_in_loop(op) == phase:
+            return position
+    return 0
+
+
+def index_in(block: Block, op: Operation) -> int:
+    while op.parent_block() is not block:
+        parent = op.parent_op()
+        assert parent is not None
+        op = parent
+    return block.get_operation_index(op)
+
+
+def repeat_over(count, stacks: Sequence[SSAValue], make, phase: str) -> stg.RepeatOp:
+    """A repeat that applies an op to a slice of each stack."""
+    body = Block()
+    slices = []
+    for stack in stacks:
+        assert isinstance(stack.type, StackType)
+        slices.append(body.insert_arg(stack.type.element, len(body.args)))
+    nested = [s for s in slices if isinstance(s.type, StackType)]
+    plain = [s for s in slices if s not in nested]
+    results: dict[SSAValue, SSAValue] = {}
+    for inner in nested:
+        repeat = repeat_over(inner.type.count, [inner], make, phase)
+        body.add_op(repeat)
+        results[inner] = repeat.results[0]
+    if plain:
+        op = make(plain)
+        body.add_op(op)
+        results |= dict(zip(plain, op.outputs, strict=True))
+    yielded = [results[s] for s in slices]
+    body.add_op(stg.YieldOp(yielded))
+    types = []
+    for value in yielded:
+        assert isinstance(value.type, ValueType)
+        types.append(StackType.of(count, value.type))
+    repeat = stg.RepeatOp(count, [], stacks, Region(body), types)
+    repeat.attributes["phase"] = StringAttr(phase)
+    for op in body.ops:
+        inherit(op, repeat, NAME)
+    return repeat
+
+
+def gather_after_step(options: ShardParameters, program: stg.ProgramOp) -> None:
+    """Update the rank's shards, then gather whole parameters from them."""
+    block = program.body.block
+    step = next((op for op in block.ops if isinstance(op, stg.OptimizerStepOp)), None)
+    if step is None:
+        return
+    shards: list[SSAValue] = []
+    for weight in step.weights:
+        take = dist.TakeShardOp([weight], options.axes, tensor_of(weight.type).dtype)
+        take.attributes["phase"] = StringAttr("optim")
+        insert(take, step)
+        shards.append(take.outputs[0])
+    updated = stg.OptimizerStepOp(
+        step.algorithm.data,
+        step.states.data,
+        step.master.data if step.master is not None else None,
+        shards,
+        step.gradients,
+    )
+    updated.attributes |= step.attributes
+    updated.location = step.location
+    Rewriter.replace_op(step, updated)
+    after = updated.next_op
+    assert after is not None
+
+    def gather(values: Sequence[SSAValue]) -> dist.UnshardOp:
+        op = dist.UnshardOp(values, options.axes, options.gather)
+        op.attributes["phase"] = StringAttr("optim")
+        return op
+
+    by_count: dict[object, list[SSAValue]] = {}
+    for shard in shards:
+        if isinstance(shard.type, StackType):
+            by_count.setdefault(shard.type.count, []).append(shard)
+        else:
+            insert(gather([shard]), after)
+    for count, stacks in by_count.items():
+        insert(repeat_over(count, stacks, lambda values: gather(values), "optim"), after)
