@@ -61,6 +61,10 @@ class LowerToTasks(ModulePass):
                     replace(inner, lowered)
 
 
+KEPT = ("made_by", "scope", "phase", "prefetch", "lag", "late")
+"""What passes said of an op that still holds."""
+
+
 def lower(op: Operation, mesh: dict[str, int]) -> list[Operation]:
     """The `sched` ops for an op; none for structure, which stays."""
     if isinstance(op, dist.Collective):
@@ -139,9 +143,7 @@ def bucket_of(op: Operation) -> tuple[int, int] | None:
 def replace(op: Operation, lowered: Sequence[Operation]) -> None:
     for made in lowered:
         inherit(made, op)
-        made.attributes |= {
-            k: v for k, v in op.attributes.items() if k in ("made_by", "scope", "phase", "prefetch", "lag")
-        }
+        made.attributes |= {k: v for k, v in op.attributes.items() if k in KEPT}
     names = [r.name_hint for r in op.results]
     results = [r for made in lowered for r in made.results]
     Rewriter.replace_op(op, list(lowered), results)

@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
 from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
@@ -69,6 +69,9 @@ class ReduceGradients(ModulePass):
     """Everything is one unit."""
     every_microbatch: bool = False
     """Reduce after each microbatch, not once per step."""
+
+    overlap: bool = True
+    """Reduce during the backward pass, as gradients become ready; else after it."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in programs(op):
@@ -259,6 +262,8 @@ class Reducer:
 
     def mark(self, op: Operation, origin: Operation) -> None:
         op.attributes["phase"] = StringAttr("grad_reduce")
+        if not self.options.overlap:
+            op.attributes["late"] = UnitAttr()
         inherit(op, origin, NAME)
 
 

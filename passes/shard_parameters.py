@@ -96,7 +96,9 @@ class Sharder:
         loop = next(op for op in block.ops if isinstance(op, stg.AccumulateOp))
         self.loop = loop
         weights = [op for op in block.ops if isinstance(op, stg.WeightOp)]
-        readers = {w: [use for use in w.weight.uses if self.computes(use.operation)] for w in weights}
+        readers = {
+            w: [use for use in w.weight.uses if self.computes(use.operation)] for w in weights
+        }
         for weight in weights:
             self.store(weight)
         alone = [w for w in weights if not isinstance(w.weight.type, StackType)]
@@ -116,7 +118,9 @@ class Sharder:
         return parent is self.loop
 
     def store(self, weight: stg.WeightOp) -> None:
-        set_type(weight.weight, shard_of(weight.weight.type, self.options.axes, self.options.storage))
+        set_type(
+            weight.weight, shard_of(weight.weight.type, self.options.axes, self.options.storage)
+        )
 
     # Gathering
 

@@ -67,6 +67,7 @@ def reduce_gradients(plan: Plan, facts: ModelFacts) -> ModulePass:
         join=level == 3,
         units=plan.units or (),
         one_unit=plan.units == (),
+        overlap=plan.gradients.overlap,
         every_microbatch=plan.gradients.reduce == "microbatch" or level == 2,
     )
 

@@ -15,7 +15,7 @@ from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, Rewrite
 
 from stagec.dialects import stg
 
-INHERITED = ("scope", "phase")
+INHERITED = ("scope", "phase", "late")
 """Attributes that a new op takes over from the op that it replaces or serves."""
 
 

@@ -39,6 +39,7 @@ class Packed:
     segment: Ints
     layer: Ints
     lag: Ints
+    early: Ints
     source_task: Ints
     source_row: Ints
     source_node: Ints
@@ -91,6 +92,7 @@ def pack(task: Task, first_segment: int) -> Packed:
         np.array([r.segment + first_segment for r in task.rows], np.int32),
         np.array([r.layer for r in task.rows], np.int32),
         np.array([r.lag for r in task.rows], np.int32),
+        np.array([r.early for r in task.rows], np.int32),
         source_task,
         source_row,
         source_node,
@@ -105,6 +107,7 @@ class Rows:
     segment: Ints
     layer: Ints
     lag: Ints
+    early: Ints
     microbatch: Ints
     stage: Ints
     source_row: Ints
@@ -119,6 +122,7 @@ class Rows:
             column(0),
             column(),
             column(),
+            column(0),
             column(),
             column(),
             np.full((total, width), -1, np.int64),
@@ -134,6 +138,7 @@ class Rows:
         self.segment[here] = packed.segment
         self.layer[here] = packed.layer
         self.lag[here] = packed.lag
+        self.early[here] = packed.early
         self.microbatch[here] = slot.microbatch
         self.stage[here] = stage
         width = packed.source_task.shape[1]
@@ -157,7 +162,7 @@ def source_slot(reader: Slot, task: str, last: int) -> Slot:
 
 def finish(segments: Sequence[Segment], rows: Rows) -> TraceProgram:
     """Give rows their positions, and each stream its order as control dependencies."""
-    order = issue_order(segments, rows)
+    order = issue_order(rows)
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     segment = rows.segment[order]
@@ -177,14 +182,13 @@ def finish(segments: Sequence[Segment], rows: Rows) -> TraceProgram:
     )
 
 
-def issue_order(segments: Sequence[Segment], rows: Rows) -> Ints:
+def issue_order(rows: Rows) -> Ints:
     """Rows in issue order: a gradient's reduction right after the row that completes the gradient.
 
     Reductions keep their order among themselves, so that every rank of a group issues the same.
     """
-    reduces = np.array([s.nodes[0].phase == "grad_reduce" for s in segments] or [False])
     position = np.arange(len(rows.segment), dtype=np.int64)
-    movable = np.flatnonzero(reduces[rows.segment])
+    movable = np.flatnonzero(rows.early)
     latest = 0
     for row in movable:
         sources = rows.source_row[row]
@@ -230,17 +234,13 @@ def ends_before(
     segments: Sequence[Segment], segment: Ints, first: Ints, belongs: Callable[[Node], bool]
 ) -> Ints:
     """For each row, the last node of an earlier row that belongs; -1 for none."""
-    ends = [
-        max((i for i, n in enumerate(s.nodes) if belongs(n)), default=-1) for s in segments
-    ]
+    ends = [max((i for i, n in enumerate(s.nodes) if belongs(n)), default=-1) for s in segments]
     end = np.array(ends or [-1], np.int64)[segment]
     position = np.where(end >= 0, first[:-1] + end, -1)
     return np.concatenate([[-1], np.maximum.accumulate(position)[:-1]])
 
 
-def chain_segment(
-    segment: Segment, streams: Sequence[str], width: int, is_gather: bool
-) -> Segment:
+def chain_segment(segment: Segment, streams: Sequence[str], width: int, is_gather: bool) -> Segment:
     previous: dict[str, int] = {}
     nodes = []
     for i, node in enumerate(segment.nodes):

@@ -47,6 +47,8 @@ class Row:
     arguments: list[Place | None]
     lag: int = -1
     """For a gather of parameters: how many gathers early it may begin; -1: no gather."""
+    early: bool = False
+    """Whether it is issued as soon as its arguments are ready: the reduction of a gradient."""
 
 
 @dataclass
@@ -94,6 +96,10 @@ def stands_alone(op: Operation) -> bool:
     """Whether an op is a row of its own, to be issued apart from its neighbours."""
     keys = ("prefetch", "lag", "bucket_bytes")
     return any(key in op.attributes or key in op.properties for key in keys)
+
+
+def is_early(op: Operation) -> bool:
+    return stg.phase_of(op) == "grad_reduce" and "late" not in op.attributes
 
 
 class Layout:
@@ -249,7 +255,8 @@ class Layout:
         for position, op in enumerate(run.ops):
             self.places[Source(op, path)] = Place(task, len(rows), position)
         lag = attribute(run.ops[0], "lag", -1)
-        row = Row(run.segment, self.dataflow.layer(run.repeats, path), [], lag)
+        layer = self.dataflow.layer(run.repeats, path)
+        row = Row(run.segment, layer, [], lag, is_early(run.ops[0]))
         rows.append(row)
         self._pending.append((row, run.inputs, path))
 
@@ -273,7 +280,7 @@ class Layout:
         segment = Segment(f"bucket.{node.phase}", (node,), num_slots)
         if segment not in self.segments:
             self.segments.append(segment)
-        row = Row(self.segments.index(segment), -1, [], -1)
+        row = Row(self.segments.index(segment), -1, [], -1, is_early(bucket.first))
         for member in bucket.members:
             self.places[member] = Place(task, len(rows), 0)
             for value in member.op.operands:
@@ -289,9 +296,7 @@ class Layout:
         bytes_in = sum(self.number(op.bytes_in.data) for op in ops)  # pyright: ignore
         bytes_out = sum(self.number(op.bytes_out.data) for op in ops)  # pyright: ignore
         node = self._node(first, tuple(Dep(k, 0) for k in range(num_slots)))
-        action = Collective(
-            first.kind.data, first.axes.data, bytes_in, bytes_out, first.dtype.data
-        )
+        action = Collective(first.kind.data, first.axes.data, bytes_in, bytes_out, first.dtype.data)
         return replace(node, action=action, scope="bucket", location=""), num_slots
 
     def _close_buckets(self, task: str) -> None:

@@ -23,8 +23,9 @@ def pass_through(operand: SSAValue, dy: SSAValue, gradients: Gradients) -> None:
 
 @gradient_of.register
 def _(op: stg.AddOp, dys: Cotangents, gradients: Gradients) -> None:
-    pass_through(op.left, only(dys), gradients)
+    # The later term first: its maker is the next one on the way back.
     pass_through(op.right, only(dys), gradients)
+    pass_through(op.left, only(dys), gradients)
 
 
 @gradient_of.register
