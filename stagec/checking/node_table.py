@@ -11,9 +11,10 @@ from stagec.checking.schema import (
     IS_ZIGZAG,
     NO_VALUE,
     SFIXED32,
+    STRING,
     WIRE_TYPE,
 )
-from stagec.checking.wire import LENGTH, VARINT, packed_varints, spans_equal, walk
+from stagec.checking.wire import LENGTH, VARINT, no_utf8, packed_varints, spans_equal, walk
 
 
 @dataclass
@@ -135,7 +136,7 @@ def _decode_batch(buffer: np.ndarray, start: np.ndarray, end: np.ndarray) -> Nod
     malformed, overlong = walk(buffer, start, end, handle)
     owner, begin, stop = _join(packed, 3)
     field, dep, broken = packed_varints(buffer, begin, stop)
-    malformed = np.concatenate([malformed, owner[broken]])
+    malformed = np.concatenate([malformed, owner[broken], no_utf8(buffer, name_start, name_end)])
     dep_owner = owner[field]
     if single:
         owner, value = _join(single, 2)
@@ -194,6 +195,9 @@ def _decode_attributes(
             value_start[message], value_end[message] = begin, stop
 
     malformed, overlong = walk(buffer, start, end, handle)
+    text = np.flatnonzero(kind == STRING)
+    garbled = text[no_utf8(buffer, value_start[text], value_end[text])]
+    malformed = np.concatenate([malformed, no_utf8(buffer, name_start, name_end), garbled])
     sign_extend(kind, values)
     length = name_end - name_start
     columns: dict[str, Column] = {}

@@ -148,6 +148,27 @@ def packed_varints(buffer: Array, start: Array, end: Array) -> tuple[Array, Arra
     return owner, value, broken
 
 
+def no_utf8(buffer: Array, start: Array, end: Array) -> Array:
+    """Which of the spans are not UTF-8, as every string of a message must be."""
+    if not start.size:
+        return np.zeros(0, dtype=np.int64)
+    low = int(start.min())
+    beyond_ascii = np.zeros(int(end.max()) - low + 1, dtype=np.int32)
+    np.cumsum(buffer[low : int(end.max())] >= 0x80, dtype=np.int32, out=beyond_ascii[1:])
+    candidates = np.flatnonzero(beyond_ascii[end - low] != beyond_ascii[start - low])
+    return np.array(
+        [k for k in candidates.tolist() if not _is_utf8(buffer[start[k] : end[k]])], int
+    )
+
+
+def _is_utf8(data: Array) -> bool:
+    try:
+        data.tobytes().decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def spans_equal(buffer: Array, start: Array, text: bytes) -> Array:
     """Whether the bytes at each position spell `text`. Spans must be as long as `text` or longer."""
     equal = buffer[start] == text[0]

@@ -421,7 +421,7 @@ FAULTS = [
     Fault("bytes_in_words", "E0670", "mesh", _set(1, "F0b", "inputs", ["x", "many"]), (1, "F0b")),
     Fault("list_is_text", "E0670", "mesh", _set(1, "F0b", "inputs", "x", "string"), (1, "F0b")),
     Fault("decimal_point", "W0670", "mesh", _set(1, "F0b", "inputs", ["x", "8.0"]), (1, "F0b")),
-    Fault("elements_for_bytes", "W0635", "mesh", _halve_sizes, (0, "reduce")),
+    Fault("elements_for_bytes", "W0635", "mesh", _halve_sizes, (0, "F0gather")),
     Fault("tensor_written_twice", "E0671", "mesh", _tensor_twice, (1, "F1b")),
     Fault("read_before_write", "E0672", "mesh", _read_early, (1, "F0b")),
     Fault("read_by_its_writer", "E0672", "mesh", _in_place, (1, "F0b")),
