@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.fidelity.model_text import NotInTheLanguage
+from tests.fidelity.attention_text import NotInTheLanguage
 from tests.fidelity.oracle import read_case
 from tests.fidelity.report import outcome_text, summary_text
 from tests.fidelity.run import run_case

@@ -6,11 +6,17 @@ order of statements is the order in which PyTorch runs them, which decides when 
 
 from __future__ import annotations
 
+from tests.fidelity.attention_text import (
+    NotInTheLanguage,
+    attention_dims,
+    attention_lines,
+    fused_ops,
+    projection_lines,
+)
 from tests.fidelity.oracle import Case
 
-
-class NotInTheLanguage(Exception):
-    """The case has something for which the language has no words."""
+ROW_BIASES: dict[str, tuple[str, ...]] = {"llama": (), "moe": (), "gpt": ("bo", "b2")}
+"""Biases of linears whose inputs tensor parallelism splits."""
 
 
 def model_name(case: Case) -> str:
@@ -18,28 +24,19 @@ def model_name(case: Case) -> str:
 
 
 def model_text(case: Case) -> str:
-    """Dims, modules and the model."""
+    """Dims, ops, modules and the model."""
     arch = case.model["arch"]
     if arch == "moe":
         raise NotInTheLanguage("experts")
-    if case.model["fused_qkv"]:
-        raise NotInTheLanguage("one weight for queries, keys and values")
     if case.opts.get("infer") not in (None, "prefill"):
         raise NotInTheLanguage(f"infer = {case.opts['infer']}")
-    parts = [dims_text(case)]
-    parts += llama_parts(case) if arch == "llama" else gpt_parts(case)
-    return "\n".join(parts)
+    modules = llama_modules(case) if arch == "llama" else gpt_modules(case)
+    return "\n".join([dims_text(case), *fused_ops(case), *modules, top_text(case)])
 
 
 def global_batch(case: Case) -> int:
     """Sequences per optimizer step: `batch` is that of one data-parallel rank."""
     return case.model["batch"] * case.degree("dp") * case.degree("dp_shard")
-
-
-def repeats_heads(case: Case) -> bool:
-    """Whether K and V are repeated for the query heads that share them."""
-    m = case.model
-    return m["kv_heads"] != m["heads"] and (m["attn"] == "eager" or m["attn"].endswith("_rep"))
 
 
 def dims_text(case: Case) -> str:
@@ -50,42 +47,12 @@ def dims_text(case: Case) -> str:
         "V": m["vocab"],
         "D": m["dim"],
         "F": m["ffn"],
-        "H": m["heads"],
+        "L": m["layers"],
+        **attention_dims(case),
     }
-    if m["arch"] != "gpt":
-        sizes["K"] = m["kv_heads"]
-    sizes |= {"E": "D / H", "L": m["layers"]}
     if m["arch"] == "gpt":
         sizes["P"] = m["seq"]
-    if m["attn"] == "eager":
-        sizes["T"] = "S"
     return "".join(f"dim {name} = {size}\n" for name, size in sizes.items())
-
-
-def attention_lines(case: Case, heads: str) -> list[str]:
-    """From q, k and v to `mixed`, for keys and values with dim `heads`."""
-    m = case.model
-    causal = str(m["causal"]).lower()
-    lines: list[str] = []
-    k, v = "k", "v"
-    if repeats_heads(case):
-        lines += [f"{x}_all = repeat_heads({x}, heads = {heads}, to = H)" for x in "kv"]
-        k, v = "k_all", "v_all"
-    elif m["attn"] == "eager" and heads != "H":
-        lines += [f"{x}_all[B, S, H, E] = {x}[{heads} -> H]" for x in "kv"]
-        k, v = "k_all", "v_all"
-    if m["attn"] != "eager":
-        # PyTorch counts all of a masked product.
-        call = f"attention(q, {k}, {v}, causal = {causal}, count = full)"
-        return [*lines, f"mixed[B, S, H, E] = {call}"]
-    scores = "causal_mask(scores, query = S, key = T)" if m["causal"] else "scores"
-    probabilities = f"softmax(cast({scores}, dtype = fp32), over = T)"
-    return [
-        *lines,
-        f"scores[B, H, S, T] = q @ {k}[S -> T]",
-        f"probabilities = cast({probabilities}, dtype = {case.compute_dtype})",
-        f"mixed[B, S, H, E] = probabilities @ {v}[S -> T]",
-    ]
 
 
 def module(head: str, lines: list[str]) -> str:
@@ -93,17 +60,14 @@ def module(head: str, lines: list[str]) -> str:
     return f"{head} {{\n{body}}}\n"
 
 
-def llama_parts(case: Case) -> list[str]:
-    tie = case.model["tie"]
+def llama_modules(case: Case) -> list[str]:
     return [
         module(
             "module Attention(x[B, S, D]) -> [B, S, D]",
             [
-                "weight wq[H, E, D], wk[K, E, D], wv[K, E, D], wo[D, H, E]",
-                "q = rope(x @ wq)",
-                "k = rope(x @ wk)",
-                "v = x @ wv",
-                *attention_lines(case, "K"),
+                *projection_lines(case, biases=False, rotary=True),
+                *attention_lines(case),
+                "weight wo[D, H, E]",
                 "return mixed @ wo",
             ],
         ),
@@ -125,31 +89,17 @@ def llama_parts(case: Case) -> list[str]:
                 "return h + SwiGLU(rms_norm(h, norm2))",
             ],
         ),
-        module(
-            f"model Llama({inputs(case, 'tokens[B, S]: i32')})",
-            [
-                "weight embed[V, D], norm[D]" + ("" if tie else ", head[V, D]"),
-                "x = embedding(tokens, embed)",
-                "repeat L { x = Block(x) }",
-                f"logits = rms_norm(x, norm) @ {'embed' if tie else 'head'}",
-                *ending(case),
-            ],
-        ),
     ]
 
 
-def gpt_parts(case: Case) -> list[str]:
-    tie = case.model["tie"]
+def gpt_modules(case: Case) -> list[str]:
     return [
         module(
             "module Attention(x[B, S, D]) -> [B, S, D]",
             [
-                "weight wq[H, E, D], bq[H, E], wk[H, E, D], bk[H, E], wv[H, E, D], bv[H, E]",
+                *projection_lines(case, biases=True, rotary=False),
+                *attention_lines(case),
                 "weight wo[D, H, E], bo[D]",
-                "q = x @ wq + bq",
-                "k = x @ wk + bk",
-                "v = x @ wv + bv",
-                *attention_lines(case, "H"),
                 "return mixed @ wo + bo",
             ],
         ),
@@ -169,30 +119,38 @@ def gpt_parts(case: Case) -> list[str]:
                 "return h + Mlp(layer_norm(h, norm2, shift2))",
             ],
         ),
-        module(
-            f"model Gpt({inputs(case, 'tokens[B, S]: i32, positions[S]: i32')})",
-            [
-                "weight embed[V, D], places[P, D], norm[D], shift[D]"
-                + ("" if tie else ", head[V, D]"),
-                "x = embedding(tokens, embed) + embedding(positions, places)",
-                "repeat L { x = Block(x) }",
-                f"logits = layer_norm(x, norm, shift) @ {'embed' if tie else 'head'}",
-                *ending(case),
-            ],
-        ),
     ]
 
 
-def inputs(case: Case, given: str) -> str:
-    return f"{given}, targets[B, S]: i32" if case.is_training else given
-
-
-def ending(case: Case) -> list[str]:
-    return ["loss = cross_entropy(logits, targets)"] if case.is_training else ["return logits"]
-
-
-ROW_BIASES: dict[str, tuple[str, ...]] = {"llama": (), "moe": (), "gpt": ("bo", "b2")}
-"""Biases of linears whose inputs tensor parallelism splits."""
+def top_text(case: Case) -> str:
+    """The model itself: embedding, blocks, head and loss."""
+    is_gpt = case.model["arch"] == "gpt"
+    inputs, tables = ["tokens[B, S]: i32"], ["embed[V, D]"]
+    embedded = "embedding(tokens, embed)"
+    norm, affine = "rms_norm", ["norm"]
+    if is_gpt:
+        inputs.append("positions[S]: i32")
+        tables.append("places[P, D]")
+        embedded += " + embedding(positions, places)"
+        norm, affine = "layer_norm", ["norm", "shift"]
+    head, ends = "embed", []
+    if not case.model["tie"]:
+        head, ends = "head", ["head[V, D]"]
+    ending = ["return logits"]
+    if case.is_training:
+        inputs.append("targets[B, S]: i32")
+        ending = ["loss = cross_entropy(logits, targets)"]
+    weights = [*tables, *(f"{name}[D]" for name in affine), *ends]
+    return module(
+        f"model {model_name(case)}({', '.join(inputs)})",
+        [
+            f"weight {', '.join(weights)}",
+            f"x = {embedded}",
+            "repeat L { x = Block(x) }",
+            f"logits = {norm}(x, {', '.join(affine)}) @ {head}",
+            *ending,
+        ],
+    )
 
 
 def row_split_tables(case: Case) -> list[tuple[int, int]]:
@@ -210,6 +168,8 @@ def num_weights(case: Case, rank: int) -> int:
     """Tensors of parameters on a rank, where stages have equally many layers."""
     arch = case.model["arch"]
     in_block = {"llama": 9, "moe": 10, "gpt": 16}[arch]
+    if case.model["fused_qkv"]:
+        in_block -= 4 if arch == "gpt" else 2
     at_start = {"llama": 1, "moe": 1, "gpt": 2}[arch]
     at_end = {"llama": 2, "moe": 2, "gpt": 3}[arch] - bool(case.model["tie"])
     num_stages = case.degree("pp") * case.degree("vstages")

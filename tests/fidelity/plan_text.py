@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.fidelity.model_text import NotInTheLanguage, model_name
+from tests.fidelity.attention_text import NotInTheLanguage, attention_dims
+from tests.fidelity.model_text import model_name
 from tests.fidelity.oracle import DTYPES, Case
 
 PLAN = "measured"
@@ -60,7 +61,7 @@ def shard_lines(case: Case) -> list[str]:
         lines.append(f"shard B over {', '.join(data_axes(case))}")
     sequence_axes = ["cp"] if case.degree("cp") > 1 else []
     if case.degree("tp") > 1:
-        heads = ["H"] if case.model["arch"] == "gpt" else ["H", "K"]
+        heads = [dim for dim in ("H", "K") if dim in attention_dims(case)]
         vocabulary = [] if "tp_head" in case.parallel else ["V"]
         lines.append(f"shard {', '.join([*heads, 'F', *vocabulary])} over tp")
         if is_sequence_parallel(case):
