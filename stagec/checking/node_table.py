@@ -197,7 +197,7 @@ def _decode_attributes(
     malformed, overlong = walk(buffer, start, end, handle)
     text = np.flatnonzero(kind == STRING)
     garbled = text[no_utf8(buffer, value_start[text], value_end[text])]
-    malformed = np.concatenate([malformed, no_utf8(buffer, name_start, name_end), garbled])
+    malformed = np.concatenate([malformed, garbled])
     sign_extend(kind, values)
     length = name_end - name_start
     columns: dict[str, Column] = {}

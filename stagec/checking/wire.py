@@ -150,15 +150,15 @@ def packed_varints(buffer: Array, start: Array, end: Array) -> tuple[Array, Arra
 
 def no_utf8(buffer: Array, start: Array, end: Array) -> Array:
     """Which of the spans are not UTF-8, as every string of a message must be."""
-    if not start.size:
-        return np.zeros(0, dtype=np.int64)
-    low = int(start.min())
-    beyond_ascii = np.zeros(int(end.max()) - low + 1, dtype=np.int32)
-    np.cumsum(buffer[low : int(end.max())] >= 0x80, dtype=np.int32, out=beyond_ascii[1:])
-    candidates = np.flatnonzero(beyond_ascii[end - low] != beyond_ascii[start - low])
-    return np.array(
-        [k for k in candidates.tolist() if not _is_utf8(buffer[start[k] : end[k]])], int
-    )
+    full = np.flatnonzero(end > start)
+    full = full[np.argsort(start[full], kind="stable")]
+    if not full.size:
+        return full
+    bounds = np.stack([start[full], end[full]], axis=1).ravel()
+    # Every second stretch is a span, the others lie between. The end of the buffer is no bound.
+    bits = np.bitwise_or.reduceat(buffer, bounds[bounds < buffer.size])[::2]
+    beyond_ascii = full[bits >= 0x80].tolist()
+    return np.array([k for k in beyond_ascii if not _is_utf8(buffer[start[k] : end[k]])], int)
 
 
 def _is_utf8(data: Array) -> bool:
