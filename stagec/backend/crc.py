@@ -19,23 +19,24 @@ _POLYNOMIAL = 0xEDB88320
 _ONE = 1 << 31
 _X8 = 1 << 23
 _LOW_BITS = 12
+_LOW_MASK = (1 << _LOW_BITS) - 1
 
 
 class TemplateCrc:
     """Knows the CRCs of all traces stamped from one template."""
 
     def __init__(self, template: Template) -> None:
-        size = len(template.data)
+        size, columns = len(template.data), template.columns
         self._base = zlib.crc32(template.data.data)
-        self._tables: list[list[np.ndarray]] = []
-        for column in template.columns:
-            behind = size - column.width - column.positions
-            sums = np.bitwise_xor.reduce(_power_of_x8(behind), initial=np.uint32(0))
-            tables: list[np.ndarray] = []
-            for _ in range(column.width):
-                tables.append(_multiply(_byte_table(), sums))
-                sums = _multiply(np.asarray(sums), np.uint32(_X8))
-            self._tables.append(tables[::-1])
+        self._tables: list[np.ndarray] = []
+        if not columns:
+            return
+        last = np.array([_sum_of_powers(size - c.width - c.positions) for c in columns])
+        widest = max(column.width for column in columns)
+        behind = np.arange(widest - 1, -1, -1)  # bytes of the hole behind each of its bytes
+        sums = _multiply(last[:, None], _low_powers()[behind])
+        tables = _byte_tables(sums)
+        self._tables = [table[widest - c.width :] for table, c in zip(tables, columns, strict=True)]
 
     def of(self, rows: Sequence[np.ndarray]) -> np.ndarray:
         """The CRCs of the traces whose columns hold `rows[column][rank, byte]`."""
@@ -66,14 +67,14 @@ def _powers(base: np.ndarray, count: int) -> np.ndarray:
     return powers[:count]
 
 
-def _power_of_x8(exponents: np.ndarray) -> np.ndarray:
-    """x^(8 e) for each exponent, from two small tables."""
-    if not len(exponents):
-        return np.zeros(0, dtype=np.uint32)
-    low = _low_powers()
-    step = _multiply(low[-1:], np.uint32(_X8))
-    high = _powers(step, (int(exponents.max()) >> _LOW_BITS) + 1)
-    return _multiply(low[exponents & ((1 << _LOW_BITS) - 1)], high[exponents >> _LOW_BITS])
+def _sum_of_powers(exponents: np.ndarray) -> np.ndarray:
+    """The sum of x^(8 e) over descending exponents. Those with the same high bits are first added by
+    their low bits, from a table: a few thousand products become a few hundred."""
+    low, high = _low_powers()[exponents & _LOW_MASK], exponents >> _LOW_BITS
+    starts = np.flatnonzero(np.diff(high, prepend=-1))
+    sums = np.bitwise_xor.reduceat(low, starts)
+    powers = _high_powers(1 << int(high[0]).bit_length())
+    return np.bitwise_xor.reduce(_multiply(sums, powers[high[starts]]))
 
 
 @cache
@@ -82,7 +83,18 @@ def _low_powers() -> np.ndarray:
 
 
 @cache
-def _byte_table() -> np.ndarray:
-    """What a last byte contributes."""
+def _high_powers(count: int) -> np.ndarray:
+    step = _multiply(_low_powers()[-1:], np.uint32(_X8))
+    return _powers(step, count)
+
+
+def _byte_tables(sums: np.ndarray) -> np.ndarray:
+    """What each byte contributes at positions whose powers sum up to `sums`: one more axis, of 256.
+    It is enough to multiply for the eight bytes of one bit."""
     zero = zlib.crc32(b"\0")
-    return np.array([zlib.crc32(bytes([b])) ^ zero for b in range(256)], dtype=np.uint32)
+    bits = np.array([zlib.crc32(bytes([1 << k])) ^ zero for k in range(8)], dtype=np.uint32)
+    products = _multiply(sums[..., None], bits)
+    tables = np.zeros((*sums.shape, 256), dtype=np.uint32)
+    for k in range(8):
+        tables[..., 1 << k : 2 << k] = tables[..., : 1 << k] ^ products[..., k, None]
+    return tables

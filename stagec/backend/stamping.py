@@ -4,9 +4,10 @@ A stamp has one buffer, changed in place: from one rank to the next only the col
 written.
 """
 
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -68,9 +69,47 @@ class Stamp:
             yield view
 
 
-@lru_cache(maxsize=2)
+class _Recent:
+    """The stamps made last. Chunks of one class come one after another, and threads share stamps:
+    the first makes it, the others wait for it."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.lock = threading.Lock()
+        self.futures: dict[tuple[ClassTraces, Compression], Future[Stamp]] = {}
+
+    def get(self, traces: ClassTraces, compress: Compression) -> Stamp:
+        key = traces, compress
+        with self.lock:
+            future = self.futures.pop(key, None)
+            mine = future is None
+            future = future or Future()
+            self.futures[key] = future  # last now
+            while len(self.futures) > self.most:
+                del self.futures[next(iter(self.futures))]
+        if mine:
+            try:
+                future.set_result(_make_stamp(traces, compress))
+            except BaseException as error:
+                with self.lock:
+                    self.futures.pop(key, None)
+                future.set_exception(error)
+        return future.result()
+
+    def clear(self) -> None:
+        with self.lock:
+            self.futures.clear()
+
+
+recent_stamps = _Recent(3)
+
+
 def make_stamp(traces: ClassTraces, compress: Compression = "none") -> Stamp:
-    """The stamp of a class. The last ones are kept: chunks of one class come one after another."""
+    """The stamp of a class."""
+    return recent_stamps.get(traces, compress)
+
+
+def _make_stamp(traces: ClassTraces, compress: Compression) -> Stamp:
     plain = unroll(unpack(traces.encoded.payload), traces.header, traces.tag_span)
     if compress == "none":
         return Stamp(traces, plain, None, TemplateCrc(plain))

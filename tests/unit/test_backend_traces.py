@@ -75,10 +75,18 @@ def test_gzip_unpacks_to_the_plain_bytes(job) -> None:
         assert zlib.crc32(data) == crc
 
 
-def test_gzip_is_small() -> None:
-    encoded = encode_traces(pipelined_job(layers=64, microbatches=8))
+def test_long_trace() -> None:
+    """Ids of three bytes; positions far apart in the CRC's polynomial; several deflate windows."""
+    encoded = encode_traces(pipelined_job(dp=1, layers=64, microbatches=50))
+    assert encoded.classes[0].num_nodes > 2**14
     plain, packed = stamped(encoded), stamped(encoded, "gzip")
-    assert len(packed[0][0]) < len(plain[0][0]) / 4
+    for rank, (data, crc) in plain.items():
+        assert zlib.crc32(data) == crc
+        assert gzip.decompress(packed[rank][0]) == data
+        assert zlib.crc32(packed[rank][0]) == packed[rank][1]
+        assert len(packed[rank][0]) < len(data) / 4
+        ids = [node.id for node in TraceReader.of_bytes(data)]
+        assert ids == list(range(1, len(ids) + 1))
 
 
 def test_ids_of_transfers_meet() -> None:
