@@ -154,6 +154,9 @@ def gradient_lines(case: Case) -> list[str]:
     if reduces and not zero_axes(case):
         bucket = int(case.parallel.get("bucket_mb", DEFAULT_BUCKET_MB)) * MIB
         settings += [f"bucket_bytes = {bucket}", f"first_bucket_bytes = {MIB}"]
+        if case.degree("tp") > 1:
+            # DDP sees a DTensor's gradient when a hook makes it local: after the backward pass.
+            settings.append("overlap = false")
     if case.parallel.get("grad_accum", 1) > 1:
         every = bool(case.parallel.get("sync_every_mb"))
         settings.append(f"reduce = {'microbatch' if every else 'step'}")
