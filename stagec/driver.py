@@ -8,7 +8,7 @@ What remains, writing a file per rank, is `stagec.backend.write_traces`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from xdsl.context import Context
@@ -23,11 +23,13 @@ from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import stg
 from stagec.dialects.types import TIME_AXIS
 from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text
-from stagec.frontend.plans.plan import Plan
+from stagec.frontend.plans.plan import Argument, Plan
 from stagec.pipelines import ModelFacts, default_pipeline, final_passes, unsupported
+from stagec.plugins import registry
 from stagec.rewriting import programs
 
-PassLoader = Callable[[str], type[ModulePass]]
+PassLoader = Callable[[str, Mapping[str, Argument]], ModulePass]
+"""Makes a pass from its name and its arguments."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def compile_program(
     facts = model_facts(module)
     passes = [
         *default_pipeline(checked.plan, facts),
-        *plan_passes(checked.plan, load_pass),
+        *plan_passes(checked.plan, load_pass or registry().make_pass),
         *final_passes(),
     ]
     check_stop(stops, passes)
@@ -118,28 +120,17 @@ def model_facts(module: ModuleOp) -> ModelFacts:
     return ModelFacts(batch, is_loss)
 
 
-def plan_passes(plan: Plan, load_pass: PassLoader | None) -> list[ModulePass]:
+def plan_passes(plan: Plan, load_pass: PassLoader) -> list[ModulePass]:
     """The third-party passes that a plan calls."""
-    made = []
+    made: list[ModulePass] = []
+    found: list[Diagnostic] = []
     for call in plan.passes:
-        if load_pass is None:
-            raise CompileError(
-                [
-                    Diagnostic(
-                        "E0704",
-                        f"there is no pass `{call.name}`",
-                        call.span,
-                        help="name its file with `--load-pass FILE.py`",
-                    )
-                ]
-            )
-        pass_class = load_pass(call.name)
         try:
-            made.append(pass_class(**call.arguments))
-        except (TypeError, ValueError) as error:
-            raise CompileError(
-                [Diagnostic("E0705", f"`{call.name}` cannot be run so: {error}", call.span)]
-            ) from None
+            made.append(load_pass(call.name, call.arguments))
+        except CompileError as error:
+            found += [replace(d, span=call.span) for d in error.diagnostics]
+    if found:
+        raise CompileError(found)
     return made
 
 

@@ -11,7 +11,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -21,14 +21,16 @@ from typing import TypeVar
 from xdsl.ir import Dialect
 from xdsl.passes import ModulePass
 from xdsl.universe import XDSL_UNIVERSE, Universe
+from xdsl.utils.arg_spec import ArgSpec
 from xdsl.utils.target import Target
 
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
 from stagec.passes import pass_factories
 
 GROUP = "xdsl.universe"
 
 PassFactory = Callable[[], type[ModulePass]]
+Argument = int | float | bool | str | tuple[int | float | bool | str, ...]
 T = TypeVar("T")
 
 
@@ -72,6 +74,32 @@ class Registry:
                     help="rename it, or uninstall one of the two packages",
                 )
             )
+
+    def find_pass(self, name: str) -> type[ModulePass]:
+        """The class of a pass. E0704 if there is none, E0712 if it cannot be imported."""
+        if name not in self.passes:
+            help_ = did_you_mean(name, self.passes)
+            advice = "`stagec passes` lists them; `--load-pass FILE.py` adds yours"
+            raise CompileError(
+                [Diagnostic("E0704", f"there is no pass `{name}`", help=help_ or advice)]
+            )
+        try:
+            return self.passes[name]()
+        except Exception as error:
+            owner = self.owners.get(name, "a plug-in")
+            raise CompileError(
+                [
+                    Diagnostic(
+                        "E0712",
+                        f"the pass `{name}` of `{owner}` cannot be imported",
+                        notes=[last_line(error)],
+                    )
+                ]
+            ) from error
+
+    def make_pass(self, name: str, arguments: Mapping[str, Argument]) -> ModulePass:
+        """A pass with its arguments. E0705 if they do not fit."""
+        return instantiate(self.find_pass(name), arguments)
 
     def load_file(self, path: str) -> None:
         """Take over the passes of a Python file. E0712 if it is broken or has none."""
@@ -140,6 +168,33 @@ def _merge(known: dict[str, T], new: Mapping[str, T], kind: str) -> Iterator[str
     for name, factory in new.items():
         if known.setdefault(name, factory) is not factory:
             yield f"{kind} `{name}`"
+
+
+def instantiate(pass_class: type[ModulePass], arguments: Mapping[str, Argument]) -> ModulePass:
+    """The pass with its arguments, each checked against its field's type. E0705."""
+    name = pass_class.name
+    known = [field.name for field in fields(pass_class)]
+    given = {key.replace("-", "_"): value for key, value in arguments.items()}
+    unknown = sorted(given.keys() - set(known))
+    missing = sorted(pass_class.required_fields() - given.keys())
+    there_are = f"there are {quoted(known)}" if known else "it has none"
+    found = [
+        Diagnostic(
+            "E0705",
+            f"the pass `{name}` has no argument `{key}`",
+            help=did_you_mean(key, known) or there_are,
+        )
+        for key in unknown
+    ]
+    found += [Diagnostic("E0705", f"the pass `{name}` wants a `{key}`") for key in missing]
+    if found:
+        raise CompileError(found)
+    values = {k: v if isinstance(v, tuple) else (v,) for k, v in given.items()}
+    try:
+        return pass_class.from_spec(ArgSpec(name, values))
+    except (TypeError, ValueError) as error:
+        message = f"the pass `{name}` cannot be run so"
+        raise CompileError([Diagnostic("E0705", message, notes=[str(error)])]) from error
 
 
 def _always(pass_class: type[ModulePass]) -> PassFactory:

@@ -1,9 +1,35 @@
-"""`stagec MODEL.stg ...` and `stagec COMMAND ...`: which command a line means."""
+"""Which command a line means: `stagec COMMAND ...`, else `stagec MODEL.stg ...`."""
 
+from __future__ import annotations
+
+import os
 from collections.abc import Sequence
+from importlib import import_module
+
+COMMANDS = {
+    "check": "prove that a set of traces can run, or say why not",
+    "expand": "write traces out of a bundle",
+    "ops": "list the functions of the language, and the ops of the dialects",
+    "passes": "list the passes",
+}
+"""Each is a module of this package with `run(arguments) -> exit status`. Any other first word is a
+model."""
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    from stagec.cli.compile_command import run_compile
+    name = arguments[0] if arguments else ""
+    if name in COMMANDS:
+        return import_module(f"stagec.cli.{name}_command").run(arguments[1:])
+    if name and not name.startswith("-") and "." not in name and not os.path.exists(name):
+        _refuse_misspelt(name)
+    return import_module("stagec.cli.compile_command").run(arguments)
 
-    return run_compile(arguments)
+
+def _refuse_misspelt(name: str) -> None:
+    """`stagec chek DIR` is about no model named `chek`."""
+    from stagec.cli.usage import usage_error
+    from stagec.diagnostics import closest
+
+    close = closest(name, COMMANDS)
+    if close:
+        raise usage_error("", f"there is no command `{name}`", help=f"did you mean `{close}`?")

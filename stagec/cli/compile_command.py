@@ -1,29 +1,209 @@
-"""`stagec MODEL.stg`: compile a model, print its summary, write its traces."""
+"""`stagec MODEL.stg`: compile a model, print what a step costs, write its traces."""
 
-import argparse, sys
-from stagec.cli.settings import overrides
-from stagec.driver import compile_model, Stops
+from __future__ import annotations
+
+import argparse
+import gc
+import hashlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+
+from stagec import __version__
+from stagec.backend.bundle import Bundle, write_bundle
+from stagec.backend.encode import encode_traces
+from stagec.backend.encoded import SCHEMA_VERSION, EncodedTraces, TraceOptions
+from stagec.cli.commands import COMMANDS
+from stagec.cli.output import WRITING_FLAGS, add_writing_flags, refuse_idle_flags, write
+from stagec.cli.progress import pass_progress
+from stagec.cli.tables import amount, show
+from stagec.cli.usage import CommandParser, one_of, overrides, usage_error
+from stagec.diagnostics import render
+from stagec.driver import Compiled, Stops, compile_model
 from stagec.ir_text import print_ir
+from stagec.plugins import Registry, registry
+from stagec.summary import summarize
+
+EPILOG = """\
+other commands (each has its own --help):
+{commands}
+
+examples:
+  stagec examples/llama3_8b.stg                               what a step costs
+  stagec examples/llama3_70b.stg --plan dp8_tp8 -o traces/    a trace per rank
+  stagec examples/llama3_70b.stg --set S=131072 --set tp=4 --ranks 0 -o traces/
+  stagec examples/gpt2.stg --stop-after build-backward        the IR after a pass
+"""
 
 
-def run_compile(arguments):
-    p = argparse.ArgumentParser("stagec")
-    p.add_argument("model")
-    p.add_argument("--plan")
-    p.add_argument("--set", action="append", default=[])
-    p.add_argument("--stop-after")
-    p.add_argument("--print-ir", action="store_true")
-    p.add_argument("--debug", action="store_true")
-    p.add_argument("--quiet", action="store_true")
-    p.add_argument("-o", dest="out")
-    a = p.parse_args(arguments)
-    compiled = compile_model(a.model, a.plan, overrides(a.set), stops=Stops(a.stop_after))
-    if a.stop_after:
+def run(arguments: Sequence[str]) -> int:
+    options = read_flags(arguments)
+    plug_ins = registry(options.load_pass)
+    if plug_ins.warnings:
+        sys.stderr.write(render(plug_ins.warnings))
+    with collector_paused():
+        compiled = compile_with(options, plug_ins)
+    if options.stop_after is not None:
         sys.stdout.write(print_ir(compiled.module))
         return 0
-    if a.out:
-        from stagec.backend.encode import TraceOptions, encode_traces
-        from stagec.backend.writer import WriteOptions, write_traces
-
-        write_traces(encode_traces(compiled.trace_set, TraceOptions()), a.out, WriteOptions())
+    if not options.quiet:
+        show(summarize(compiled.trace_set, compiled.module, compiled.plan.name))
+    if options.out is not None or options.bundle is not None:
+        save(compiled, options)
     return 0
+
+
+def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
+    options = make_parser().read(arguments)
+    if options.model is None:
+        raise usage_error("", "no model is given", help="`stagec MODEL.stg`, or `stagec --help`")
+    if options.out is None:
+        refuse_idle_flags(options, WRITING_FLAGS, "`-o DIR`")
+        if options.bundle is None:
+            refuse_idle_flags(options, ("names", "provenance"), "`-o DIR`")
+    if options.stop_after is not None:
+        for flag, value in (("-o", options.out), ("--bundle", options.bundle)):
+            if value is not None:
+                message = f"`{flag}` wants traces, and `--stop-after` ends before there are any"
+                raise usage_error(flag, message, "E0711", "leave out one of the two")
+    return options
+
+
+def make_parser() -> CommandParser:
+    width = max(map(len, COMMANDS)) + 2
+    commands = "\n".join(f"  {name:<{width}}{what}" for name, what in COMMANDS.items())
+    parser = CommandParser(
+        "stagec",
+        "Compile a model and a plan for spreading it into one Chakra execution trace per rank.",
+        EPILOG.format(commands=commands),
+    )
+    parser.add_argument("model", nargs="?", metavar="MODEL.stg")
+    parser.add_argument("--version", action="version", version=f"stagec {__version__}")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print errors and nothing else")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    add_model_flags(parser)
+    add_pass_flags(parser)
+    add_writing_flags(parser)
+    more = parser.add_argument_group("what traces contain")
+    more.add_argument(
+        "--names",
+        metavar="full|short|none",
+        type=one_of("--names", "full", "short", "none"),
+        help="names of nodes (full is the default)",
+    )
+    more.add_argument(
+        "--provenance",
+        action="store_true",
+        default=None,
+        help="give each node its source line, and the pass that made it",
+    )
+    more.add_argument(
+        "--bundle", metavar="FILE", help="write one file for `stagec expand`, however many ranks"
+    )
+    return parser
+
+
+def add_model_flags(parser: CommandParser) -> None:
+    group = parser.add_argument_group("the model")
+    group.add_argument("--plan", metavar="NAME", help="a plan of the file (the first by default)")
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=SIZE",
+        help="the size of a dim or a mesh axis; may be repeated",
+    )
+
+
+def add_pass_flags(parser: CommandParser) -> None:
+    group = parser.add_argument_group("passes")
+    group.add_argument(
+        "--stop-after",
+        metavar="PASS",
+        help="stop there and print the IR; `lower` is what the passes start from",
+    )
+    group.add_argument("--print-ir", action="store_true", help="print the IR after each pass")
+    group.add_argument(
+        "--load-pass",
+        action="append",
+        default=[],
+        metavar="FILE.py",
+        help="a file with passes of your own, which a plan runs with `pass NAME { ... }`",
+    )
+
+
+def compile_with(options: argparse.Namespace, plug_ins: Registry) -> Compiled:
+    """Compile, with progress and IR on the way."""
+    print_each = options.print_ir and options.stop_after is None
+    first = True
+
+    with pass_progress(options.quiet or print_each) as told:
+
+        def on_pass(name: str, module: ModuleOp) -> None:
+            nonlocal first
+            told(name)
+            if print_each:
+                separator = "" if first else "// -----\n"
+                sys.stdout.write(f"{separator}// IR after {name}\n{print_ir(module)}")
+                first = False
+
+        compiled = compile_model(
+            options.model,
+            options.plan,
+            overrides(options.set),
+            stops=Stops(options.stop_after, on_pass),
+            load_pass=plug_ins.make_pass,
+        )
+    if compiled.checked.warnings:
+        text = render(compiled.checked.warnings, compiled.checked.source.texts)
+        sys.stderr.write(text)
+    return compiled
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """IR is full of cycles that live until the end: looking for garbage among it doubles the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def save(compiled: Compiled, options: argparse.Namespace) -> None:
+    """Write the bundle, the traces, or both."""
+    chosen = TraceOptions(names=options.names or "full", provenance=bool(options.provenance))
+    traces = encode_traces(compiled.trace_set, chosen)
+    about = about_job(compiled, options)
+    if options.bundle is not None:
+        save_bundle(traces, options, about)
+    if options.out is not None:
+        write(traces, options, about)
+
+
+def save_bundle(traces: EncodedTraces, options: argparse.Namespace, about: dict[str, Any]) -> None:
+    num_bytes = write_bundle(options.bundle, Bundle(traces, about))
+    if not options.quiet:
+        ranks = f"{traces.mesh.num_ranks:,} ranks"
+        sys.stdout.write(f"{options.bundle}: {ranks} ({amount(num_bytes)}B written)\n")
+
+
+def about_job(compiled: Compiled, options: argparse.Namespace) -> dict[str, Any]:
+    """What decides the traces: texts, by name and hash, and flags. No path of this machine."""
+    folder = os.path.dirname(options.model)
+    texts = {
+        Path(os.path.relpath(file, folder or ".")).as_posix(): text.encode()
+        for file, text in compiled.checked.source.texts.items()
+    }
+    texts |= {Path(path).name: Path(path).read_bytes() for path in options.load_pass}
+    return {
+        "versions": {"stagec": __version__, "chakra": SCHEMA_VERSION},
+        "inputs": {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()},
+        "plan": compiled.plan.name,
+        "set": overrides(options.set),
+    }

@@ -24,9 +24,8 @@ from xdsl.utils.exceptions import ArgSpecParseError, DiagnosticException
 from xdsl.xdsl_opt_main import xDSLOptMain
 
 from stagec import __version__
-from stagec.cli.settings import overrides
-from stagec.cli.usage import usage_error
-from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, render
+from stagec.cli.usage import overrides, usage_error
+from stagec.diagnostics import CompileError, Diagnostic, render
 from stagec.frontend import check, lower, parse_text
 from stagec.frontend.files import decode
 from stagec.ir_text import parse_ir, print_ir, verify_ir
@@ -169,15 +168,7 @@ class StagecOpt(xDSLOptMain):
                 note=note,
             ) from None
         for spec in specs:
-            if spec.name not in self.available_passes:
-                message = f"there is no pass `{spec.name}`"
-                help_ = did_you_mean(spec.name, self.available_passes)
-                raise usage_error("", message, "E0704", help_ or "`stagec passes` lists them")
-            try:
-                yield self.available_passes[spec.name]().from_spec(spec)
-            except Exception as error:
-                message = f"`{spec.name}` cannot be run so: {error}"
-                raise usage_error("", message, "E0705") from error
+            yield self.registry.make_pass(spec.name, spec.parameters)
 
     def apply_passes(self, prog: ModuleOp) -> None:
         self.verify(prog)
