@@ -119,10 +119,8 @@ class Shell:
             arguments.pop(0)
             negations += 1
         streams, given, files = redirected(command.redirects, given)
-        if arguments[0] in COMMANDS and not NEEDS_PROCESS & set(arguments):
-            status = call(arguments, given, streams)
-        else:
-            status = start(arguments, given, streams)
+        is_function = arguments[0] in COMMANDS and not NEEDS_PROCESS & set(arguments)
+        status = (call if is_function else start)(arguments, given, streams)
         for path, mode, stream in files:
             with open(path, mode) as file:
                 file.write(stream.getvalue())

@@ -1,0 +1,56 @@
+"""`stagec ops`: the functions of the language, and the ops of our dialects."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+
+from stagec.cli.usage import CommandParser
+from stagec.dialects.stg import BUILTINS, Builtin
+from stagec.plugins import STAGEC_UNIVERSE
+
+
+def run(arguments: Sequence[str]) -> int:
+    parser = CommandParser(
+        "stagec ops", "List the functions of the language, and the ops of the dialects."
+    )
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    parser.read(arguments)
+    sections = [("functions of the language", [(signature(b), b.summary) for b in functions()])]
+    for name, factory in STAGEC_UNIVERSE.all_dialects.items():
+        dialect = factory()
+        title = first_line(import_module(f"stagec.dialects.{name}"))
+        sections.append((f"dialect {title}", [(op.name, first_line(op)) for op in dialect.operations]))
+    sys.stdout.write("\n".join(section(title, rows) for title, rows in sections))
+    return 0
+
+
+def functions() -> Iterable[Builtin]:
+    return sorted(BUILTINS.values(), key=lambda builtin: builtin.name)
+
+
+def signature(builtin: Builtin) -> str:
+    """How it is called: `rms_norm(x, weight?, over = dims)`."""
+    needed = len(builtin.operands) - builtin.optional_operands
+    operands = [f"{name}{'?' * (i >= needed)}" for i, name in enumerate(builtin.operands)]
+    options = [f"{o.name} = {'|'.join(o.choices) or o.kind}" for o in builtin.options]
+    return f"{builtin.name}({', '.join([*operands, *options])})"
+
+
+def first_line(documented: object) -> str:
+    """The first line of a docstring, without a full stop."""
+    return (inspect.getdoc(documented) or "").partition("\n")[0].removesuffix(".")
+
+
+def section(title: str, rows: Sequence[tuple[str, str]]) -> str:
+    """A title and two columns; a long first entry has a line of its own."""
+    width = min(max((len(name) for name, _ in rows), default=0), 36)
+    lines = [title, ""]
+    for name, text in rows:
+        if len(name) > width:
+            lines += [f"  {name}", f"  {'':<{width}}  {text}"]
+        else:
+            lines.append(f"  {name:<{width}}  {text}".rstrip())
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,93 @@
+"""Flags that say how traces are written, and the writing: shared by `stagec MODEL` and `expand`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from stagec.backend.encoded import EncodedTraces
+from stagec.backend.writer import WriteOptions, WriteReport, write_traces
+from stagec.cli.progress import writing_progress
+from stagec.cli.tables import amount
+from stagec.cli.usage import CommandParser, one_of, usage_error
+
+WRITING_FLAGS = ("ranks", "format", "compress", "links", "force", "resume", "executor")
+"""What says nothing where nothing is written."""
+
+
+def add_writing_flags(parser: CommandParser) -> None:
+    group = parser.add_argument_group("writing traces")
+    group.add_argument(
+        "-o", dest="out", metavar="DIR", help="write a trace per rank to a directory or a URL"
+    )
+    group.add_argument("--ranks", metavar="LIST", help="only these: 0,8,1024-1031")
+    group.add_argument(
+        "--format",
+        metavar="et|json",
+        type=one_of("--format", "et", "json"),
+        help="Chakra's binary form (the default), or one for people",
+    )
+    group.add_argument(
+        "--compress",
+        metavar="none|gzip",
+        type=one_of("--compress", "none", "gzip"),
+        help="for consumers that read it",
+    )
+    group.add_argument(
+        "--links",
+        metavar="auto|never",
+        type=one_of("--links", "auto", "never"),
+        help="let ranks with equal traces share a file (the default), or never",
+    )
+    group.add_argument(
+        "--force", action="store_true", default=None, help="write beside files of others"
+    )
+    group.add_argument(
+        "--resume", action="store_true", default=None, help="complete an interrupted run"
+    )
+    group.add_argument(
+        "--executor",
+        metavar="NAME",
+        help="who writes: threads:N (the default), processes:N, serial, dask:ADDRESS, mpi, or an "
+        "entry point",
+    )
+
+
+def refuse_idle_flags(options: argparse.Namespace, flags: tuple[str, ...], needs: str) -> None:
+    """An option that is accepted is obeyed: E0711 for one with nothing to work on."""
+    for name in flags:
+        if getattr(options, name) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            message = f"`{flag}` says how to write traces, and none are written"
+            raise usage_error(flag, message, "E0711", f"add {needs}")
+
+
+def write_options(options: argparse.Namespace) -> WriteOptions:
+    """What was given, and the writer's own defaults."""
+    given = {name: getattr(options, name) for name in WRITING_FLAGS}
+    return WriteOptions(**{name: value for name, value in given.items() if value is not None})
+
+
+def write(traces: EncodedTraces, options: argparse.Namespace, about: Mapping[str, Any]) -> None:
+    """Write the traces and say so."""
+    chosen = write_options(options)
+    with writing_progress(options.quiet) as progress:
+        report = write_traces(traces, options.out, chosen, about=about, progress=progress)
+    if not options.quiet:
+        sys.stdout.write(written(report))
+    for note in report.notes:
+        sys.stderr.write(f"note: {note}\n")
+
+
+def written(report: WriteReport) -> str:
+    """One line about what is there now."""
+    traces = "1 trace" if report.num_ranks == 1 else f"{report.num_ranks:,} traces"
+    groups = "1 group" if report.num_groups == 1 else f"{report.num_groups:,} groups"
+    parts = [f"{amount(report.bytes_written)}B written"]
+    if report.num_linked:
+        parts.append(f"{report.num_linked:,} share a file")
+    if report.num_kept:
+        parts.append(f"{report.num_kept:,} were there")
+    return f"{report.out}: {traces}, {groups} ({', '.join(parts)})\n"
