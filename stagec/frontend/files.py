@@ -69,8 +69,12 @@ class _Reader:
 
     def read(self, file: str, importer: syntax.ImportFile | None) -> None:
         """Read a file unless it was read before."""
-        real = os.path.realpath(file)
         span = importer.path.span if importer else None
+        try:
+            real = os.path.realpath(file)
+        except ValueError as error:
+            self.unreadable(file, span, str(error))
+            return
         circle = [shown for known, shown in self.reading if known == real]
         if circle:
             names = [shown for _, shown in self.reading]
@@ -92,12 +96,7 @@ class _Reader:
                 raise FileNotFoundError(f"it is {kind}")
             content = Path(file).read_bytes()
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            message = f"cannot read `{file}`: {reason.lower()}"
-            help_ = "the path is relative to the file that imports it" if importer else ""
-            self.findings.add(
-                Diagnostic("E0701", message, span, help=help_, origin="" if span else file)
-            )
+            self.unreadable(file, span, getattr(error, "strerror", None) or str(error))
             return
         self.reading.append((real, file))
         try:
@@ -107,6 +106,12 @@ class _Reader:
             for diagnostic in error.diagnostics:
                 self.findings.add(diagnostic)
         self.reading.pop()
+
+    def unreadable(self, file: str, span: Span | None, reason: str) -> None:
+        message = f"cannot read `{file}`: {reason.lower()}"
+        help_ = "the path is relative to the file that imports it" if span else ""
+        origin = "" if span else file
+        self.findings.add(Diagnostic("E0701", message, span, help=help_, origin=origin))
 
     def parse(self, text: str, file: str) -> None:
         """Parse one file and read what it imports."""

@@ -9,11 +9,14 @@ from graphlib import CycleError, TopologicalSorter
 
 from stagec import symbolic
 from stagec.diagnostics import Diagnostic, Findings, Span, closest, quoted
+from stagec.dialects.types import TIME_AXIS
 from stagec.frontend import syntax
 from stagec.frontend.numbers import LARGEST, condition, facts, names_in, whole
 from stagec.frontend.plans.merge import Merged
 from stagec.frontend.printing import text_of
 from stagec.symbolic import Size
+
+_NO_AXES = {"none": "no axis", TIME_AXIS: "the microbatches"}
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,9 @@ class _Resolver:
         for axis in mesh.axes if mesh else ():
             name = axis.name.text
             first = self.dims.get(name) or axes.get(name)
-            if name == "none":
-                self.error("E0306", "`none` cannot be an axis: it means no axis", axis.name.span)
+            if name in _NO_AXES:
+                message = f"`{name}` cannot be an axis: it means {_NO_AXES[name]}"
+                self.error("E0306", message, axis.name.span, "choose another name")
             elif first is not None:
                 what = "a dim" if name in self.dims else "an axis"
                 self.findings.add(
@@ -182,7 +186,7 @@ class _Resolver:
     def order(self) -> list[str]:
         """Names, each after those that its size mentions. A circle is a finding."""
         graph = {
-            name: [n for n in names_in(expr) if n in self.exprs and n not in self.fixed]
+            name: [n for n in names_in(expr) if n in self.exprs]
             for name, expr in self.exprs.items()
             if name not in self.fixed
         }

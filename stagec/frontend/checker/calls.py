@@ -16,11 +16,25 @@ from stagec.frontend.numbers import SIZE_FUNCTIONS, names_in, quantity, whole
 from stagec.frontend.numbers import shown as shown_number
 from stagec.frontend.printing import text_of
 
+_KEEPS_SHAPE = {
+    *stg.UNARY_FUNCTIONS,
+    "cast",
+    "causal_mask",
+    "dropout",
+    "layer_norm",
+    "rms_norm",
+    "rope",
+    "softmax",
+}
+"""Functions whose result has the shape of their first operand."""
+
 
 class CallChecker(ExpressionChecker):
     """Checks calls."""
 
-    def call(self, call: syntax.Call, num_results: int) -> list[Value | None]:
+    def call(
+        self, call: syntax.Call, num_results: int, want: Sequence[str] | None = None
+    ) -> list[Value | None]:
         """The results of a call, as many as are wanted."""
         name = call.function.text
         nothing: list[Value | None] = [None] * num_results
@@ -29,7 +43,7 @@ class CallChecker(ExpressionChecker):
         if name in self.context.signatures:
             results = self.call_signature(call, self.context.signatures[name])
         elif name in stg.BUILTINS:
-            results = self.call_builtin(call, stg.BUILTINS[name])
+            results = self.call_builtin(call, stg.BUILTINS[name], want)
         else:
             self.unknown(call, definitions.callables)
             return nothing
@@ -67,9 +81,15 @@ class CallChecker(ExpressionChecker):
             if value is not None:
                 value.used = True
 
-    def operands(self, call: syntax.Call) -> list[tuple[syntax.Argument, Value | None]]:
-        """The arguments without a name, checked."""
-        return [(a, self.expression(a.value)) for a in call.arguments if a.name is None]
+    def operands(
+        self, call: syntax.Call, want: Sequence[str] | None = None
+    ) -> list[tuple[syntax.Argument, Value | None]]:
+        """The arguments without a name, checked. `want` is the first one's shape, if that is known."""
+        found: list[tuple[syntax.Argument, Value | None]] = []
+        for argument in call.arguments:
+            if argument.name is None:
+                found.append((argument, self.expression(argument.value, None if found else want)))
+        return found
 
     def wrong_count(
         self, call: syntax.Call, names: Sequence[str], given: int, optional: int = 0
@@ -211,9 +231,11 @@ class CallChecker(ExpressionChecker):
 
     # ---- built-in ops ----
 
-    def call_builtin(self, call: syntax.Call, builtin: stg.Builtin) -> list[Value] | None:
+    def call_builtin(
+        self, call: syntax.Call, builtin: stg.Builtin, want: Sequence[str] | None
+    ) -> list[Value] | None:
         options = self.options(call, builtin)
-        arguments = self.operands(call)
+        arguments = self.operands(call, want if builtin.name in _KEEPS_SHAPE else None)
         names, optional = builtin.operands, builtin.optional_operands
         if self.wrong_count(call, names, len(arguments), optional) or options is None:
             return None

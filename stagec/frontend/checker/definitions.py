@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from stagec.diagnostics import Diagnostic, Findings
 from stagec.dialects.stg import BUILTINS
+from stagec.dialects.types import TIME_AXIS
 from stagec.frontend import syntax
 from stagec.frontend.files import Source
 from stagec.frontend.numbers import SIZE_FUNCTIONS
@@ -71,7 +72,7 @@ def _is_new(
         secondary = [(first.span, "first here")]
         findings.add(Diagnostic("E0202", message, name.span, secondary=secondary))
         return False
-    if not kind and (name.text in BUILTINS or name.text in SIZE_FUNCTIONS):
+    if not kind and name.text in (*BUILTINS, *SIZE_FUNCTIONS, TIME_AXIS):
         message = f"`{name}` is built in"
         help_ = "choose another name"
         findings.add(Diagnostic("E0202", message, name.span, help=help_))

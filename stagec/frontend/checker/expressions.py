@@ -33,13 +33,17 @@ class ExpressionChecker(BodyState, ABC):
     """Checks expressions and adds their ops. Results are None after a finding."""
 
     @abstractmethod
-    def call(self, call: syntax.Call, num_results: int) -> list[Value | None]:
+    def call(
+        self, call: syntax.Call, num_results: int, want: Sequence[str] | None = None
+    ) -> list[Value | None]:
         """The results of a call."""
 
     def expression(self, expr: syntax.Value, want: Sequence[str] | None = None) -> Value | None:
         """The tensor that an expression makes.
 
         `want` are the dims that the text says the result has: a contraction keeps shared ones of them.
+        They reach it through what leaves a shape as it is, and there only: in `y[B, D] = x * (x @ g)`
+        they say nothing of `x @ g`.
         """
         if self.is_number(expr):
             help_ = f"use it in an expression with a tensor: `x * {text_of(expr)}`"
@@ -48,15 +52,15 @@ class ExpressionChecker(BodyState, ABC):
         if isinstance(expr, syntax.Reference):
             return self.reference(expr)
         if isinstance(expr, syntax.Call):
-            return self.call(expr, 1)[0]
+            return self.call(expr, 1, want)[0]
         if isinstance(expr, syntax.Rename):
-            return self.rename(expr)
+            return self.rename(expr, want)
         if isinstance(expr, syntax.Negate):
-            return self.negate(expr)
+            return self.negate(expr, want)
         if isinstance(expr, syntax.Binary):
             if expr.operator == "@":
                 return self.contract(expr, want)
-            return self.elementwise(expr)
+            return self.elementwise(expr, want)
         self.error("E0210", f"`{text_of(expr)}` is not a tensor", expr.span)
         return None
 
@@ -101,22 +105,22 @@ class ExpressionChecker(BodyState, ABC):
         self.error("E0201", message, expr.span, help_, secondary=secondary)
         return None
 
-    def negate(self, expr: syntax.Negate) -> Value | None:
-        operand = self.expression(expr.operand)
+    def negate(self, expr: syntax.Negate, want: Sequence[str] | None) -> Value | None:
+        operand = self.expression(expr.operand, want)
         if operand is None:
             return None
         return self.apply(operand, operand.type, lambda x: stg.UnaryOp("neg", x), expr.span)
 
     # ---- elementwise ----
 
-    def elementwise(self, expr: syntax.Binary) -> Value | None:
+    def elementwise(self, expr: syntax.Binary, want: Sequence[str] | None) -> Value | None:
         if expr.operator not in _ELEMENTWISE:
             kind = "a number" if expr.operator in _OF_NUMBERS else "a condition"
             message = f"`{expr.operator}` makes {kind}, and no tensor"
             help_ = "write `square(x)`" if expr.operator == "**" else ""
             self.error("E0210", message, expr.span, help_)
             return None
-        sides = self.sides(expr)
+        sides = self.sides(expr, want)
         if sides is None:
             return None
         left, right = sides
@@ -133,15 +137,15 @@ class ExpressionChecker(BodyState, ABC):
         (value,) = self.emit(operands, [result], lambda v: build(v[0], v[1]), expr.span)
         return self.ordered(value, max(left.type.names, right.type.names, key=len), expr.span)
 
-    def sides(self, expr: syntax.Binary) -> tuple[Value, Value] | None:
+    def sides(self, expr: syntax.Binary, want: Sequence[str] | None) -> tuple[Value, Value] | None:
         """Both sides, a number on one as a constant of the other's dtype."""
         if self.is_number(expr.left):
-            right = self.expression(expr.right)
+            right = self.expression(expr.right, want)
             return None if right is None else (self.constant(expr.left, right.type.dtype), right)
-        left = self.expression(expr.left)
         if self.is_number(expr.right):
+            left = self.expression(expr.left, want)
             return None if left is None else (left, self.constant(expr.right, left.type.dtype))
-        right = self.expression(expr.right)
+        left, right = self.expression(expr.left), self.expression(expr.right)
         return None if left is None or right is None else (left, right)
 
     def broadcast_error(self, expr: syntax.Binary, left: Value, right: Value) -> None:
@@ -227,13 +231,16 @@ class ExpressionChecker(BodyState, ABC):
             secondary=self.origins((expr.left, left), (expr.right, right)),
         )
 
-    def rename(self, expr: syntax.Rename) -> Value | None:
-        operand = self.expression(expr.operand)
+    def rename(self, expr: syntax.Rename, want: Sequence[str] | None) -> Value | None:
+        old = [r.old.text for r in expr.renamings]
+        new = [r.new.text for r in expr.renamings]
+        if want is not None:
+            before = dict(zip(new, old, strict=True))
+            want = [before.get(n, n) for n in want]
+        operand = self.expression(expr.operand, want)
         if operand is None:
             return None
         names = list(operand.type.names)
-        old = [r.old.text for r in expr.renamings]
-        new = [r.new.text for r in expr.renamings]
         kept = [n for n in names if n not in old]
         for renaming in expr.renamings:
             if not self.renames(renaming, names, kept, old, new, expr, operand):

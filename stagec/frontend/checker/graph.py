@@ -82,7 +82,7 @@ def check_extent(
     for name in (*order, model.name.text):
         called = [step.module for step in bodies[name].calls()]
         depth[name] = 1 + max((depth[c] for c in called), default=0)
-        own = sum(not isinstance(step, CallStep) for step in bodies[name].walk())
+        own = 1 + len(bodies[name].parameters) + sum(1 for _ in bodies[name].walk())
         ops[name] = own + sum(ops[c] for c in called)
         repeats[name] = _repeats(bodies[name].steps, repeats)
     name = model.name

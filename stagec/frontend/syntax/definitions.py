@@ -1,4 +1,4 @@
-"""The items of a file."""
+"""The items of a file: dims, modules, models, ops, plans, imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements, the bodies that they make up, and what has a body."""
+"""Statements, and the bodies that they make up."""
 
 from __future__ import annotations
 
