@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from stagec.backend.bundle import Bundle, read_bundle, write_bundle
 from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import EncodedTraces, TraceOptions
@@ -88,7 +90,9 @@ def measure(name: str, case: Case, directory: Path, executor: str) -> None:
     write = clock(lambda: write_traces(traces, str(out), options))
     num_bytes = sum(path.stat().st_size for path in out.iterdir())
     num_ranks = traces.mesh.num_ranks
-    nodes = sum(len(m) * traces.classes[n].num_nodes for n, m in traces.by_class(_all(traces)))
+    nodes = sum(
+        len(m) * traces.classes[n].num_nodes for n, m in traces.by_class(np.arange(num_ranks))
+    )
     copy = clock(
         lambda: subprocess.run(["cp", "-r", str(out), str(directory / "copy")], check=True)
     )
@@ -104,10 +108,6 @@ def measure(name: str, case: Case, directory: Path, executor: str) -> None:
     )
     shutil.rmtree(out)
     shutil.rmtree(directory / "copy")
-
-
-def _all(traces: EncodedTraces):
-    return traces.class_of_ranks.argsort(kind="stable")
 
 
 def measure_million(directory: Path) -> None:

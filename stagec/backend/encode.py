@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stagec.backend import wire
+from stagec.backend.class_map import ClassMap
 from stagec.backend.class_table import HOLE, ClassTable, pack
 from stagec.backend.encoded import (
     FIRST_ID,
@@ -272,11 +273,15 @@ def _check_program(program: TraceProgram) -> None:
 
 def _check_groups_agree(encoded: EncodedTraces) -> None:
     """All members of a group that some rank names belong to it and name it: else none gets past it."""
-    mesh, everyone = encoded.mesh, np.arange(encoded.mesh.num_ranks, dtype=np.int64)
-    for number, users in enumerate(encoded.group_users(everyone)):
-        kind = encoded.formulas.groups.kinds[number]
-        assert kind.contains(mesh, users).all(), f"a rank uses a group of {kind} that it is not in"
-        _, counts = np.unique(
-            encoded.formulas.groups.of_ranks(number, mesh, users), return_counts=True
-        )
-        assert (counts == kind.size(mesh)).all(), f"not all members of a group of {kind} use it"
+    mesh, kinds = encoded.mesh, encoded.formulas.groups.kinds
+    wheres = [dict(c.where) for c in encoded.classes]
+    classes = ClassMap.make(mesh, wheres, also=[dict(kind.among) for kind in kinds])
+    for number, kind in enumerate(kinds):
+        variable = encoded.formulas.variables.index(GroupOf(number))
+        using = np.array([variable in c.variables for c in encoded.classes])
+        users = using[classes.owner]
+        members = users[np.ix_(*classes.inside(dict(kind.among)))]
+        assert members.sum() == users.sum(), f"a rank uses a group of {kind} that it is not in"
+        along = tuple(i for i, axis in enumerate(mesh.axes) if axis in kind.axes)
+        agreed = members.all(axis=along) == members.any(axis=along)
+        assert agreed.all(), f"not all members of a group of {kind} use it"

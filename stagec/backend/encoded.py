@@ -11,10 +11,11 @@ from functools import cached_property
 import numpy as np
 
 from stagec.backend import wire
+from stagec.backend.class_map import ClassMap
 from stagec.backend.groups import GroupIds
 from stagec.backend.node_records import NameStyle
 from stagec.backend.program import Mesh
-from stagec.backend.ranks import class_of_ranks, shifted
+from stagec.backend.ranks import shifted
 
 SCHEMA_VERSION = "0.0.4"
 FIRST_ID = 1
@@ -104,22 +105,21 @@ class EncodedTraces:
         return self.formulas.mesh
 
     @cached_property
-    def class_of_ranks(self) -> np.ndarray:
-        """The number of each rank's class."""
-        return class_of_ranks(self.mesh, (dict(c.where) for c in self.classes))
+    def class_map(self) -> ClassMap:
+        return ClassMap.make(self.mesh, [dict(c.where) for c in self.classes])
 
     def class_traces(self, number: int) -> ClassTraces:
         return ClassTraces(self.header, self.tag_span, self.formulas, self.classes[number])
 
     def by_class(self, ranks: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """The classes that `ranks` belong to, each with its own, in the order of both."""
-        owner = self.class_of_ranks[ranks]
+        owner = self.class_map.of(ranks)
         for number in np.unique(owner).tolist():
             yield number, ranks[owner == number]
 
     def group_users(self, ranks: np.ndarray) -> list[np.ndarray]:
         """For each kind of group, those of `ranks` whose traces name a group of it."""
-        owner = self.class_of_ranks[ranks]
+        owner = self.class_map.of(ranks)
         users: list[np.ndarray] = []
         for kind in range(len(self.formulas.groups.kinds)):
             variable = self.formulas.variables.index(GroupOf(kind))

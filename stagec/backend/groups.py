@@ -47,13 +47,6 @@ class GroupKind:
         where = {axis: (0,) for axis in self.other_axes(mesh)}
         return ranks_where(mesh, where | dict(self.among))
 
-    def contains(self, mesh: Mesh, ranks: np.ndarray) -> np.ndarray:
-        """Whether each rank belongs to a group of this kind."""
-        inside = np.ones(len(ranks), dtype=bool)
-        for axis, chosen in self.among:
-            inside &= np.isin(coordinate(mesh, axis, ranks), chosen)
-        return inside
-
 
 def kind_of(collective: Collective, mesh: Mesh) -> GroupKind:
     axes = tuple(a for a in mesh.axes if a in collective.axes and mesh.size(a) > 1)

@@ -45,19 +45,6 @@ def ranks_where(mesh: Mesh, where: Mapping[str, tuple[int, ...]]) -> np.ndarray:
     return ranks
 
 
-def class_of_ranks(mesh: Mesh, wheres: Iterable[Mapping[str, tuple[int, ...]]]) -> np.ndarray:
-    """The number of each rank's class. Classes must be a partition."""
-    owner = np.full(mesh.num_ranks, -1, dtype=np.int32)
-    total = 0
-    for number, where in enumerate(wheres):
-        ranks = ranks_where(mesh, where)
-        owner[ranks] = number
-        total += len(ranks)
-    assert total == mesh.num_ranks, f"classes hold {total} ranks of {mesh.num_ranks}"
-    assert (owner >= 0).all(), "a rank is in two classes and another in none"
-    return owner
-
-
 def parse_ranks(selection: str, num_ranks: int) -> np.ndarray:
     """`0,8,1024-1031` as ascending rank numbers, each once."""
     chosen: list[np.ndarray] = []

@@ -2,6 +2,7 @@
 
 import gzip
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +14,19 @@ from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import EncodedTraces, TraceOptions
 from stagec.backend.et_file import TraceReader
 from stagec.backend.groups import comm_groups
-from stagec.backend.program import TraceSet
+from stagec.backend.program import (
+    Collective,
+    Compute,
+    Dep,
+    Mesh,
+    Node,
+    RankClass,
+    Segment,
+    TraceSet,
+    Transfer,
+)
 from stagec.backend.stamping import make_stamp
-from tests.unit.backend_samples import jobs, pipelined_job, slow_nodes
+from tests.unit.backend_samples import ProgramBuilder, class_of, jobs, pipelined_job, slow_nodes
 
 
 def stamped(encoded: EncodedTraces, compress: str = "none") -> dict[int, tuple[bytes, int]]:
@@ -144,8 +155,78 @@ def test_table_survives_packing() -> None:
         unpack(b"no payload")
 
 
+@given(jobs(), st.data())
+@settings(deadline=None)
+def test_class_of_any_rank(job, data) -> None:
+    encoded = encode_traces(job)
+    ranks = np.array(data.draw(st.lists(st.integers(0, job.mesh.num_ranks - 1))), dtype=np.int64)
+    wanted = [class_of(job, rank).name for rank in ranks.tolist()]
+    assert [encoded.classes[i].name for i in encoded.class_map.of(ranks)] == wanted
+
+
 def test_classes_must_be_a_partition() -> None:
     job = pipelined_job()
-    gap = TraceSet(job.model, job.mesh, job.classes[:1])
-    with pytest.raises(AssertionError, match="classes hold 4 ranks of 8"):
-        encode_traces(gap)
+    with pytest.raises(AssertionError, match="in no class"):
+        encode_traces(TraceSet(job.model, job.mesh, job.classes[:1]))
+    everyone = RankClass("all", {}, job.classes[0].program)
+    with pytest.raises(AssertionError, match="in two classes"):
+        encode_traces(TraceSet(job.model, job.mesh, (job.classes[0], everyone)))
+
+
+def group_job(axes: tuple[str, ...], among: tuple, users: tuple[int, ...]) -> TraceSet:
+    """A job on (pp, dp) = (4, 2) in which the stages `users` run a collective."""
+    reduce = Collective("all_reduce", axes, 8, 8, "fp32", among)
+    segments = (
+        Segment("compute", (Node("add", "fwd", "", Compute(1, 1), "compute"),), 0),
+        Segment("reduce", (Node("all_reduce", "fwd", "", reduce, "comm"),), 0),
+    )
+    classes = []
+    for stage in range(4):
+        builder = ProgramBuilder(*segments)
+        builder.run(stage in users)
+        classes.append(RankClass(f"stage{stage}", {"pp": (stage,)}, builder.build()))
+    return TraceSet("groups", Mesh(("pp", "dp"), (4, 2)), tuple(classes))
+
+
+def test_members_of_a_group_must_all_use_it() -> None:
+    ends = (("pp", (0, 3)),)
+    for axes, among, users in (
+        (("pp",), (), (0, 1, 2, 3)),
+        (("pp",), ends, (0, 3)),
+        (("pp", "dp"), ends, (0, 3)),
+        (("dp",), (), (2,)),
+    ):
+        encode_traces(group_job(axes, among, users))
+    for axes, among, users, words in (
+        (("pp",), (), (0, 1, 2), "not all members"),
+        (("pp",), ends, (0,), "not all members"),
+        (("pp", "dp"), ends, (3,), "not all members"),
+        (("pp",), ends, (0, 1, 3), "that it is not in"),
+    ):
+        with pytest.raises(AssertionError, match=words):
+            encode_traces(group_job(axes, among, users))
+
+
+def test_programs_that_no_pass_may_make() -> None:
+    mesh = Mesh(("dp",), (2,))
+    node = Node("add", "fwd", "", Compute(1, 1), "compute", data_deps=(Dep(0, 0),))
+
+    def encode(node: Node, *slots: int) -> None:
+        builder = ProgramBuilder(Segment("s", (node,), 1))
+        for number in slots:
+            builder.run(0, (number,), tag=0)
+        encode_traces(TraceSet("bad", mesh, (RankClass("all", {}, builder.build()),)))
+
+    encode(node, -1, 0)
+    later = replace(node, data_deps=(Dep(-1, 0),))
+    home = replace(node, action=Transfer("send", ("dp",), 2, 1, 0, "bf16"))
+    alone = replace(node, action=Collective("all_reduce", (), 1, 1, "bf16"))
+    for bad, slots, words in (
+        (node, (0,), "names a later node"),
+        (node, (), "runs nothing"),
+        (later, (-1,), "node 0 depends on node 0"),
+        (home, (-1,), "goes to the rank that it comes from"),
+        (alone, (-1,), "group of one"),
+    ):
+        with pytest.raises(AssertionError, match=words):
+            encode(bad, *slots)
