@@ -88,7 +88,8 @@ class TraceAnalysis:
 
     def label(self, position: int) -> tuple[int, str]:
         """The id and the name of the node at a position."""
-        assert self.table is not None and self.graph is not None
+        assert self.table is not None
+        assert self.graph is not None
         row = int(self.graph.row[position])
         return int(self.table.id[row]), self.table.name(row)
 
@@ -190,7 +191,9 @@ class Template:
     def patch(self, loaded_buffer: Array) -> TraceAnalysis | None:
         """The analysis of a trace that is as long, if it differs only in what can be patched."""
         ours = self.analysis
-        assert ours.table is not None and ours.graph is not None and ours.program is not None
+        assert ours.table is not None
+        assert ours.graph is not None
+        assert ours.program is not None
         differing = _differing_bytes(ours.table.buffer, loaded_buffer)
         if not differing.size:
             return ours

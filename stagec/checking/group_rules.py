@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from stagec.checking.comm_groups import check_group_ids
+from stagec.checking.comm_groups import check_group_ids, check_idle_groups
 from stagec.checking.program import WORLD
 from stagec.checking.schema import COLLECTIVES
 from stagec.checking.trace_set import CheckedSet
@@ -41,6 +41,9 @@ def check_group_use(checked: CheckedSet) -> None:
         )
     if checked.astra_sim:
         check_group_ids(checked.groups, checked.used_groups, checked.findings)
+        all_known = all(summary.is_comparable for summary in checked.summaries.values())
+        if all_known and not checked.findings.has(f"E064{number}" for number in range(1, 8)):
+            check_idle_groups(checked.groups, checked.used_groups, checked.findings)
 
 
 def _fault(

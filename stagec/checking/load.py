@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stagec.checking.node_table import NodeTable, TooLarge, decode_nodes
+from stagec.checking.node_table import NodeTable, TooLargeError, decode_nodes
 from stagec.checking.trace_file import TraceFileError, read_bytes
 from stagec.checking.wire import LENGTH, VARINT, split_frames, walk
 
@@ -84,10 +84,10 @@ def decode_trace(buffer: Array, found: FileFindings) -> NodeTable | None:
         found.add("E0615", "the file is empty")
         return None
     start, end, stop = split_frames(buffer.data, MAX_NODES + 2)
+    if start.size > MAX_NODES + 1:
+        found.add("E0618", "the trace is too large", f"it has over {MAX_NODES} nodes")
+        return None
     if stop < buffer.size:
-        if start.size > MAX_NODES + 1:
-            found.add("E0618", "the trace is too large", f"it has over {MAX_NODES} nodes")
-            return None
         found.add(
             "E0612",
             "the trace ends inside a message",
@@ -102,7 +102,7 @@ def decode_trace(buffer: Array, found: FileFindings) -> NodeTable | None:
         return None
     try:
         table = decode_nodes(buffer, start[first:], end[first:])
-    except TooLarge as error:
+    except TooLargeError as error:
         found.add("E0618", "the trace is too large", str(error))
         return None
 

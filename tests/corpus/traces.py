@@ -63,6 +63,8 @@ class Traces:
     prefix: str = "model"
     headless: set[int] = field(default_factory=set)
     version: str = "0.0.4"
+    cut: dict[int, int] = field(default_factory=dict)
+    """Bytes that are left of a rank's file."""
 
     def file(self, rank: int) -> str:
         return f"{self.prefix}.{rank}.et"
@@ -85,7 +87,7 @@ class Traces:
     def write(self, directory: Path) -> None:
         for rank, nodes in self.nodes.items():
             data = encode_trace(nodes, self.version, rank not in self.headless)
-            (directory / self.file(rank)).write_bytes(data)
+            (directory / self.file(rank)).write_bytes(data[: self.cut.get(rank)])
         if self.groups:
             (directory / "comm_group.json").write_text(json.dumps(self.groups))
 

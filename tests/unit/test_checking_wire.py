@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stagec.backend.et_def_pb2 import Node as NodeMessage
 from stagec.checking.load import FileFindings, decode_trace
-from stagec.checking.node_table import NodeTable, TooLarge, decode_nodes
+from stagec.checking.node_table import NodeTable, TooLargeError, decode_nodes
 from stagec.checking.schema import ABSENT, ATTRIBUTES, IS_SIGNED, NO_VALUE, VALUE_KINDS
 from stagec.checking.wire import packed_varints, read_varints, split_frames
 from tests.corpus.traces import FIELDS, Node, delimited, encode_node, encode_trace, varint
@@ -22,7 +22,8 @@ def array(data: bytes) -> np.ndarray:
 def table_of(messages: list[bytes]) -> NodeTable:
     data = b"".join(varint(len(message)) + message for message in messages)
     start, end, stop = split_frames(data, 1 << 20)
-    assert stop == len(data) and start.size == len(messages)
+    assert stop == len(data)
+    assert start.size == len(messages)
     return decode_nodes(array(data), start, end)
 
 
@@ -142,7 +143,8 @@ def test_unknown_fields_are_skipped() -> None:
     unknown = delimited(99, b"x") + varint(77 << 3) + varint(1) + varint(50 << 3 | 1) + b"12345678"
     message = unknown + varint(1 << 3) + varint(6) + varint(51 << 3 | 5) + b"1234"
     table = table_of([message])
-    assert table.id.tolist() == [6] and not table.malformed.size
+    assert table.id.tolist() == [6]
+    assert not table.malformed.size
 
 
 @pytest.mark.parametrize(
@@ -177,10 +179,10 @@ def test_long_files_are_decoded_in_parts() -> None:
 
 
 def test_limits_are_told() -> None:
-    with pytest.raises(TooLarge, match="message"):
+    with pytest.raises(TooLargeError, match="message"):
         table_of([delimited(2, b"x" * (4 << 20))])
     body = delimited(5, b"\x01" * (3 << 20))
-    with pytest.raises(TooLarge, match="dependencies"):
+    with pytest.raises(TooLargeError, match="dependencies"):
         table_of([body] * 3)
 
 
