@@ -95,7 +95,7 @@ class LocalDestination:
         except OSError as error:
             self.discard()
             raise disk_error(error, out) from None
-        self.files = LocalFiles(str(self.staging), replace=self.in_place)
+        self.files = LocalFiles(str(self.staging), replace=self.in_place, shown=out)
 
     def check_space(self, num_bytes: int, num_files: int) -> None:
         disk = os.statvfs(self.staging)

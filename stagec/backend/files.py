@@ -34,6 +34,8 @@ class LocalFiles:
 
     directory: str
     replace: bool = False
+    shown: str = ""
+    """What messages call the directory, if not by its name."""
 
     def write(self, name: str, data: Data) -> None:
         path = f"{self.directory}/{name}"
@@ -49,7 +51,7 @@ class LocalFiles:
             if self.replace:
                 os.replace(target, path)
         except OSError as error:
-            raise disk_error(error, path) from None
+            raise self._error(error, name) from None
 
     def link(self, existing: str, name: str) -> bool:
         path = f"{self.directory}/{name}"
@@ -63,7 +65,7 @@ class LocalFiles:
         except OSError as error:
             if error.errno in _NO_LINKS:
                 return False
-            raise disk_error(error, path) from None
+            raise self._error(error, name) from None
         return True
 
     def matches(self, name: str, size: int, crc: int) -> bool:
@@ -77,6 +79,9 @@ class LocalFiles:
         except OSError:
             return False
         return found == crc
+
+    def _error(self, error: OSError, name: str) -> TraceError:
+        return disk_error(error, os.path.join(self.shown or self.directory, name))
 
 
 def write_whole(path: str, data: bytes) -> None:

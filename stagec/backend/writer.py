@@ -115,9 +115,9 @@ def write_traces(
 ) -> WriteReport:
     """Write the traces to a directory or URL.
 
-    `about` goes into the manifest: inputs, versions. E06xx where that cannot be; then nothing is
-    left behind. Interrupted (KeyboardInterrupt), the unfinished set stays out of sight, for
-    `resume`.
+    `about` goes into the manifest: inputs, versions. Where that cannot be, E06xx, and nothing is left
+    behind. Interrupted (KeyboardInterrupt), or failed when resumed, the unfinished set stays out of
+    sight, to be resumed.
     """
     options = options or WriteOptions()
     if options.format == "json" and options.compress != "none":
@@ -125,28 +125,29 @@ def write_traces(
     start = time.monotonic()
     ranks = select_ranks(traces, options.ranks)
     head = _manifest_head(traces, options, ranks, about or {})
-    destination = open_destination(
-        out,
-        head["digest"],
-        traces.model,
-        force=options.force,
-        resume=options.resume,
-        options=options.storage_options,
-    )
-    try:
-        groups = _write_groups(traces, ranks, destination)
-        tally = _write_ranks(traces, ranks, options, destination, start, progress)
-        entries = {
-            f"{traces.model}.{rank}.{options.format}": tally.files[rank]
-            for rank in sorted(tally.files)
-        }
-        destination.commit(manifest_json(head, {COMM_GROUP: groups.entry} | entries))
-    except Exception:
-        destination.discard()
-        raise
-    except BaseException:
-        destination.keep()
-        raise
+    with open_executor(options.executor) as executor:
+        destination = open_destination(
+            out,
+            head["digest"],
+            traces.model,
+            force=options.force,
+            resume=options.resume,
+            options=options.storage_options,
+        )
+        try:
+            groups = _write_groups(traces, ranks, destination)
+            tally = _write_ranks(traces, ranks, options, destination, executor, start, progress)
+            names = {
+                f"{traces.model}.{rank}.{options.format}": tally.files[rank]
+                for rank in sorted(tally.files)
+            }
+            destination.commit(manifest_json(head, {COMM_GROUP: groups.entry} | names))
+        except BaseException as error:
+            if isinstance(error, Exception) and not destination.resumed:
+                destination.discard()
+            else:
+                destination.keep()
+            raise
     return WriteReport(
         out=out,
         num_ranks=len(ranks),
@@ -198,6 +199,7 @@ def _write_ranks(
     ranks: np.ndarray,
     options: WriteOptions,
     destination: Destination,
+    executor: Executor,
     start: float,
     progress: Callable[[Progress], None] | None,
 ) -> _Tally:
@@ -212,12 +214,11 @@ def _write_ranks(
     chunks = list(make_chunks(traces, ranks, output))
     _check_space(traces, chunks, options, destination)
     tally = _Tally()
-    with open_executor(options.executor) as executor:
-        for result in run_tasks(executor, write_chunk, chunks):
-            tally.add(result)
-            if progress is not None:
-                elapsed = time.monotonic() - start
-                progress(Progress(len(tally.files), len(ranks), tally.bytes_written, elapsed))
+    for result in run_tasks(executor, write_chunk, chunks):
+        tally.add(result)
+        if progress is not None:
+            elapsed = time.monotonic() - start
+            progress(Progress(len(tally.files), len(ranks), tally.bytes_written, elapsed))
     return tally
 
 

@@ -30,9 +30,9 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def caught(traces: EncodedTraces, out: Path, **options) -> TraceError:
+def caught(traces: EncodedTraces, out: Path, executor: str = "serial", **options) -> TraceError:
     with pytest.raises(TraceError) as error:
-        write_traces(traces, str(out), WriteOptions(executor="serial", **options))
+        write_traces(traces, str(out), WriteOptions(executor=executor, **options))
     return error.value
 
 
@@ -187,14 +187,28 @@ def test_missing_parents_are_made(tmp_path, traces) -> None:
     assert len(contents(tmp_path / "a" / "b" / "traces")) == 10
 
 
-def test_swap_interrupted_between_its_renames_is_undone(tmp_path, traces) -> None:
+def test_swap_interrupted_between_its_renames_is_undone(tmp_path, traces, monkeypatch) -> None:
     out = tmp_path / "traces"
     write_traces(traces, str(out))
     os.rename(out, tmp_path / ".traces.stagec-old")
-    with pytest.raises(TraceError):
-        write_traces(traces, str(out), WriteOptions(executor="no-such"))
-    assert os.listdir(tmp_path) == ["traces"]
+    interrupt(monkeypatch, traces, out, 0)
+    assert sorted(os.listdir(tmp_path)) == [".traces.stagec-unfinished", "traces"]
     assert len(contents(out)) == 10
+
+
+def test_failure_keeps_what_was_to_be_resumed(tmp_path, traces, monkeypatch) -> None:
+    out = tmp_path / "traces"
+    interrupt(monkeypatch, traces, out, 6)
+
+    def fail(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", fail)
+        error = caught(traces, out, resume=True)
+    assert error.message == f"the disk is full: cannot write `{out}/comm_group.json`"
+    assert caught(traces, out, resume=True, executor="no-such").code == "E0608"
+    assert write_traces(traces, str(out), WriteOptions(resume=True)).num_kept == 5
 
 
 def test_two_runs_at_once(tmp_path, traces) -> None:
