@@ -39,10 +39,11 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec import symbolic
-from stagec.analysis.cost import elements, flops, is_free, op_bytes
+from stagec.analysis.cost import elements, flops, is_free, num_bytes, op_bytes
 from stagec.analysis.placement import is_input
 from stagec.analysis.sizes import mesh_of
 from stagec.dialects import dist, sched, stg
+from stagec.dialects.types import tensor_of
 from stagec.rewriting import inherit, programs
 
 NAME = "lower-to-tasks"
@@ -71,6 +72,8 @@ def lower(op: Operation, mesh: dict[str, int]) -> list[Operation]:
         return lower_collective(op, mesh)
     if isinstance(op, dist.StorageOp):
         return lower_storage(op, mesh)
+    if isinstance(op, dist.RotateOp | dist.GatherBlocksOp | dist.SendOp | dist.RecvOp):
+        return [lower_transfer(op, mesh)]
     if isinstance(op, dist.SliceOp) and (is_input(op.operand) or not spread(op.axes.data, mesh)):
         return [sched.ViewOp(op.operand, op.target)]
     if isinstance(op, stg.TensorOp) and is_free(op):
@@ -105,6 +108,34 @@ def lower_collective(op: dist.Collective, mesh: Mapping[str, int]) -> list[Opera
     source, target = op.source, op.target
     sizes = (source.num_bytes, target.num_bytes)
     return [sched.CollectiveOp(kind, [op.operand], axes, [target], source.dtype, *sizes)]
+
+
+def lower_transfer(
+    op: dist.RotateOp | dist.GatherBlocksOp | dist.SendOp | dist.RecvOp, mesh: Mapping[str, int]
+) -> Operation:
+    """One flat buffer of all values, handed on or gathered."""
+    axes = spread(op.axes.data, mesh)
+    values = op.outputs if isinstance(op, dist.RecvOp) else op.values
+    dtype = tensor_of(values[0].type).dtype
+    size = symbolic.total(num_bytes(v) for v in values)
+    match op:
+        case dist.RotateOp():
+            return sched.CollectiveOp(
+                "all_to_all", op.values, axes, op.result_types, dtype, size, size
+            )
+        case dist.GatherBlocksOp():
+            whole = size * symbolic.product(map(symbolic.symbol, axes))
+            return sched.CollectiveOp(
+                "all_gather", op.values, axes, op.result_types, dtype, size, whole
+            )
+        case dist.SendOp():
+            return sched.SendOp(
+                op.values, axes, op.to.value.data, op.channel.value.data, dtype, size
+            )
+        case dist.RecvOp():
+            return sched.RecvOp(
+                op.result_types, axes, op.source.value.data, op.channel.value.data, dtype, size
+            )
 
 
 STORAGE_KINDS = {

@@ -200,9 +200,12 @@ def score_pairs(q: TensorType, k: TensorType, causal: bool, window: Size | None)
 def attention_products(op: stg.AttentionOp | stg.AttentionGradOp) -> Size:
     """FLOPs of q k^T and of the probabilities times v: 2 per pair and width each."""
     q, k, v = stg.tensor_type(op.q), stg.tensor_type(op.k), stg.tensor_type(op.v)
-    counted = op.causal is not None and op.count.data == "causal"
-    window = op.window.data if op.window is not None else None
-    pairs = score_pairs(q, k, counted, window)
+    if op.pairs is not None:
+        pairs = op.pairs.data
+    else:
+        counted = op.causal is not None and op.count.data == "causal"
+        window = op.window.data if op.window is not None else None
+        pairs = score_pairs(q, k, counted, window)
     batch = symbolic.product(d.size for d in (*q.dims[:-3], q.dims[-2]))
     return 2 * batch * pairs * (q.dims[-1].size + v.dims[-1].size)
 
@@ -216,6 +219,12 @@ def _(op: stg.AttentionOp) -> Size:
 def _(op: stg.AttentionGradOp) -> Size:
     # Five products for two: the scores again, dv, dp, dq, dk (Dao et al. 2022, appendix B).
     return attention_products(op) * 5 / 2
+
+
+@flops.register
+def _(op: stg.MergeAttentionOp) -> Size:
+    # output - w (output - block); a difference, sigmoid(d), log(sigmoid(-d)) and its subtraction for each lse.
+    return 3 * elements(op.output) + 5 * elements(op.lse)
 
 
 # Loss and optimizer

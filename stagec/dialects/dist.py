@@ -27,6 +27,16 @@ from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from stagec.dialects.context import ContextOp
+from stagec.dialects.stages import (
+    STAGE_OPS,
+    Stage,
+    StageRecvOp,
+    StageSendOp,
+    StagesAttr,
+    StagesOp,
+    local_count,
+)
 from stagec.dialects.storage import (
     STORAGE_OPS,
     AllReduceGradientOp,
@@ -35,6 +45,13 @@ from stagec.dialects.storage import (
     StorageOp,
     TakeShardOp,
     UnshardOp,
+)
+from stagec.dialects.transfers import (
+    TRANSFER_OPS,
+    GatherBlocksOp,
+    RecvOp,
+    RotateOp,
+    SendOp,
 )
 from stagec.dialects.types import Dim, NamesAttr, PlacementAttr, ShardType, TensorType, parse_name
 
@@ -345,8 +362,18 @@ COLLECTIVES = (AllGatherOp, AllReduceOp, ReduceScatterOp, AllToAllOp)
 
 Dist = Dialect(
     "dist",
-    [MeshOp, RuleOp, ReshardOp, *COLLECTIVES, SliceOp, *STORAGE_OPS],
-    [MeshAttr, PlacementAttr, ShardType],
+    [
+        MeshOp,
+        RuleOp,
+        ContextOp,
+        ReshardOp,
+        *COLLECTIVES,
+        SliceOp,
+        *STORAGE_OPS,
+        *STAGE_OPS,
+        *TRANSFER_OPS,
+    ],
+    [MeshAttr, PlacementAttr, ShardType, StagesAttr],
 )
 
 __all__ = [
@@ -357,19 +384,30 @@ __all__ = [
     "AllReduceShardOp",
     "AllToAllOp",
     "Collective",
+    "ContextOp",
     "Dim",
     "Dist",
+    "GatherBlocksOp",
     "MeshAttr",
     "MeshOp",
     "Movement",
+    "RecvOp",
     "ReduceScatterOp",
     "ReduceShardOp",
     "ReshardOp",
+    "RotateOp",
     "RuleOp",
+    "SendOp",
     "SliceOp",
+    "Stage",
+    "StageRecvOp",
+    "StageSendOp",
+    "StagesAttr",
+    "StagesOp",
     "StorageOp",
     "TakeShardOp",
     "UnshardOp",
     "gathered",
+    "local_count",
     "scattered",
 ]

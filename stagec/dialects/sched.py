@@ -140,6 +140,91 @@ class CollectiveOp(IRDLOperation):
             raise VerifyException("sched.collective: a collective runs over some axis")
 
 
+class TransferOp(IRDLOperation):
+    """Shared by sends and receives: one buffer, to or from the rank `shift` further along `axes`.
+
+    Both ends have the same channel, so that a receive takes what was sent for it.
+    """
+
+    axes = prop_def(NamesAttr)
+    shift = prop_def(IntegerAttr.constr(i64))
+    channel = prop_def(IntegerAttr.constr(i64))
+    dtype = prop_def(StringAttr)
+    num_bytes = prop_def(SizeAttr, prop_name="bytes")
+    stream = prop_def(StringAttr)
+
+
+def transfer_properties(
+    axes: Sequence[str], shift: int, channel: int, dtype: str, num_bytes: Size, stream: str
+) -> dict[str, Attribute]:
+    return {
+        "axes": NamesAttr(tuple(axes)),
+        "shift": IntegerAttr(shift, i64),
+        "channel": IntegerAttr(channel, i64),
+        "dtype": StringAttr(dtype),
+        "bytes": SizeAttr(num_bytes),
+        "stream": StringAttr(stream),
+    }
+
+
+@irdl_op_definition
+class SendOp(TransferOp):
+    """Hand values over as one buffer, as soon as they are there. It ends without the receive."""
+
+    name = "sched.send"
+
+    values = var_operand_def()
+
+    assembly_format = (
+        "`(` $values `)` `to` $shift `over` $axes `channel` $channel `in` $dtype `bytes` $bytes "
+        "`on` $stream attr-dict `:` type($values)"
+    )
+
+    def __init__(
+        self,
+        values: Sequence[SSAValue],
+        axes: Sequence[str],
+        shift: int,
+        channel: int,
+        dtype: str,
+        num_bytes: Size,
+    ) -> None:
+        stream = comm_stream(axes)
+        super().__init__(
+            operands=[list(values)],
+            properties=transfer_properties(axes, shift, channel, dtype, num_bytes, stream),
+        )
+
+
+@irdl_op_definition
+class RecvOp(TransferOp):
+    """Take values in. On a stream of its own: were it to wait for the rank's send, rings could deadlock."""
+
+    name = "sched.recv"
+
+    outputs = var_result_def()
+
+    assembly_format = (
+        "`from` $shift `over` $axes `channel` $channel `in` $dtype `bytes` $bytes "
+        "`on` $stream attr-dict `:` type($outputs)"
+    )
+
+    def __init__(
+        self,
+        result_types: Sequence[Attribute],
+        axes: Sequence[str],
+        shift: int,
+        channel: int,
+        dtype: str,
+        num_bytes: Size,
+    ) -> None:
+        stream = f"{comm_stream(axes)}.recv"
+        super().__init__(
+            result_types=[list(result_types)],
+            properties=transfer_properties(axes, shift, channel, dtype, num_bytes, stream),
+        )
+
+
 @irdl_op_definition
 class ViewOp(IRDLOperation):
     """The operand's memory under another type. No node."""
@@ -181,24 +266,35 @@ class ScheduleOp(IRDLOperation):
         )
 
 
-NODES = (ComputeOp, CollectiveOp)
+NODES = (ComputeOp, CollectiveOp, SendOp, RecvOp)
 """Ops that become nodes of a trace; each has a stream."""
 
 
-def node_name(op: ComputeOp | CollectiveOp) -> str:
-    """What the node is called in traces and tables: `contract`, `all_gather`."""
-    return op.op.data if isinstance(op, ComputeOp) else op.kind.data
+def node_name(op: ComputeOp | CollectiveOp | SendOp | RecvOp) -> str:
+    """What the node is called in traces and tables: `contract`, `all_gather`, `send`."""
+    match op:
+        case ComputeOp():
+            return op.op.data
+        case CollectiveOp():
+            return op.kind.data
+        case SendOp():
+            return "send"
+        case RecvOp():
+            return "recv"
 
 
-Sched = Dialect("sched", [ComputeOp, CollectiveOp, ViewOp, ScheduleOp], [])
+Sched = Dialect("sched", [ComputeOp, CollectiveOp, SendOp, RecvOp, ViewOp, ScheduleOp], [])
 
 __all__ = [
     "COMPUTE_STREAM",
     "NODES",
     "CollectiveOp",
     "ComputeOp",
+    "RecvOp",
     "Sched",
     "ScheduleOp",
+    "SendOp",
+    "TransferOp",
     "ViewOp",
     "comm_stream",
     "node_name",

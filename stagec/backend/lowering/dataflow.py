@@ -138,6 +138,8 @@ class Dataflow:
         """The number of the layer at a path, counted through nested repeats; -1 outside of any."""
         layer = -1
         for repeat, iteration in zip(repeats, path, strict=True):
+            if stg.STEPS in repeat.attributes:
+                continue
             element = self._mirrored(repeat, iteration)
             layer = element if layer < 0 else layer * self.count(repeat) + element
         return layer

@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import FileLineColLoc, IntegerAttr
 from xdsl.ir import Operation, SSAValue
 
 from stagec.backend.lowering.dataflow import Dataflow, Path, Source, is_node
-from stagec.backend.program import Action, Collective, Compute, Dep, Node, Segment
+from stagec.backend.program import Action, Collective, Compute, Dep, Node, Segment, Transfer
 from stagec.dialects import sched, stg
 from stagec.symbolic import Size
 
@@ -368,6 +368,15 @@ class Layout:
         if isinstance(op, sched.ComputeOp):
             moved = self.number(op.reads.data) + self.number(op.writes.data)
             return Compute(self.number(op.flops.data), moved)
+        if isinstance(op, sched.SendOp | sched.RecvOp):
+            return Transfer(
+                sched.node_name(op),
+                op.axes.data,
+                op.shift.value.data,
+                self.number(op.num_bytes.data),
+                op.channel.value.data,
+                op.dtype.data,
+            )
         assert isinstance(op, sched.CollectiveOp)
         return Collective(
             op.kind.data,

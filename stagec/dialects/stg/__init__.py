@@ -5,10 +5,16 @@
 
 from xdsl.ir import Dialect
 
-from stagec.dialects.stg.attention import AttentionGradOp, AttentionOp, RopeOp
+from stagec.dialects.stg.attention import (
+    AttentionGradOp,
+    AttentionOp,
+    MergeAttentionOp,
+    RopeOp,
+)
 from stagec.dialects.stg.base import (
     PHASES,
     PLACEMENT,
+    STEPS,
     Indices,
     InferError,
     TensorOp,
@@ -127,6 +133,7 @@ OPS = [
     RopeOp,
     AttentionOp,
     AttentionGradOp,
+    MergeAttentionOp,
     CrossEntropyOp,
     CrossEntropyGradOp,
     MaxLogitOp,
@@ -146,6 +153,7 @@ __all__ = [
     "OPS",
     "PHASES",
     "PLACEMENT",
+    "STEPS",
     "UNARY_FUNCTIONS",
     "Builtin",
     "Indices",

@@ -69,7 +69,11 @@ class AttentionOp(TensorOp):
 
     Keeps the output and `lse`, the log-sum-exp of each query and head in fp32. `count` says how FLOPs
     count a causal mask: `causal` what a fused kernel computes, `full` all of it. `window` limits how
-    far back a query looks.
+    far back a query looks. `pairs` is the number of pairs of a query and a key that this device computes, where
+    the shapes do not say: its share of a mask, or one block of a ring.
+
+    Keys split over an axis that splits the queries, without `pairs`, are a ring to come (`expand-ring-attention`):
+    each device's queries meet the keys of all devices. With `pairs` they meet one device's keys.
     """
 
     name = "stg.attention"
@@ -81,12 +85,13 @@ class AttentionOp(TensorOp):
     causal = opt_prop_def(UnitAttr)
     count = prop_def(StringAttr)
     window = opt_prop_def(SizeAttr)
+    pairs = opt_prop_def(SizeAttr)
     result = result_def(TensorType)
     lse = result_def(TensorType)
 
     assembly_format = (
-        "$q `,` $k `,` $v (`causal` $causal^)? `count` $count (`window` $window^)? attr-dict "
-        "`:` functional-type(operands, results)"
+        "$q `,` $k `,` $v (`causal` $causal^)? `count` $count (`window` $window^)? "
+        "(`pairs` $pairs^)? attr-dict `:` functional-type(operands, results)"
     )
 
     def __init__(
@@ -113,6 +118,19 @@ class AttentionOp(TensorOp):
         blocked = frozenset((q[-1], v[-1], k[-3]))
         return Indices((q, k, v), (output, lse), blocked=blocked)
 
+    @property
+    def ring_axes(self) -> tuple[str, ...]:
+        """The axes round which the keys have still to go."""
+        return ring_axes(self)
+
+
+def ring_axes(op: AttentionOp | AttentionGradOp) -> tuple[str, ...]:
+    """The axes that split both queries and keys, if the op is not about one block of those."""
+    if op.pairs is not None:
+        return ()
+    queries = tensor_type(op.q).dims[-3].split
+    return tuple(a for a in tensor_type(op.k).dims[-3].split if a in queries)
+
 
 def attention_properties(causal: bool, count: str, window: Size | None) -> dict[str, Attribute]:
     properties: dict[str, Attribute] = {"count": StringAttr(count)}
@@ -127,7 +145,7 @@ def attention_properties(causal: bool, count: str, window: Size | None) -> dict[
 class AttentionGradOp(TensorOp):
     """Gradients of fused attention: scores are computed again, then four more products.
 
-    dk and dv sum over queries: over axes that split those they are partial.
+    dk and dv sum over queries: over axes that split those they are partial, unless the axes split keys too.
     """
 
     name = "stg.attention_grad"
@@ -142,13 +160,14 @@ class AttentionGradOp(TensorOp):
     causal = opt_prop_def(UnitAttr)
     count = prop_def(StringAttr)
     window = opt_prop_def(SizeAttr)
+    pairs = opt_prop_def(SizeAttr)
     dq = result_def(TensorType)
     dk = result_def(TensorType)
     dv = result_def(TensorType)
 
     assembly_format = (
         "$dy `,` $q `,` $k `,` $v `,` $output `,` $lse (`causal` $causal^)? `count` $count "
-        "(`window` $window^)? attr-dict `:` functional-type(operands, results)"
+        "(`window` $window^)? (`pairs` $pairs^)? attr-dict `:` functional-type(operands, results)"
     )
 
     def __init__(
@@ -161,18 +180,18 @@ class AttentionGradOp(TensorOp):
         values = (forward.q, forward.k, forward.v, forward.result, forward.lse)
         q, k, v, output, lse = (saved[x] if saved else x for x in values)
         partial = tensor_type(dy).partial
-        queries = tensor_type(q)
-        summed = sorted({*partial, *queries.dims[-3].split})
+        queries, keys = tensor_type(q), tensor_type(k)
+        summed = sorted({*partial, *queries.dims[-3].split} - {*keys.dims[-3].split})
         super().__init__(
             operands=[dy, q, k, v, output, lse],
             properties={
                 key: value
-                for key in ("causal", "count", "window")
+                for key in ("causal", "count", "window", "pairs")
                 if (value := forward.properties.get(key)) is not None
             },
             result_types=[
                 queries.with_partial(partial),
-                tensor_type(k).with_partial(summed),
+                keys.with_partial(summed),
                 tensor_type(v).with_partial(summed),
             ],
         )
@@ -183,3 +202,34 @@ class AttentionGradOp(TensorOp):
         )
         blocked = frozenset((q[-1], v[-1], k[-3]))
         return Indices((output, q, k, v, output, lse), (q, k, v), blocked=blocked)
+
+    @property
+    def ring_axes(self) -> tuple[str, ...]:
+        """The axes round which the keys have still to go."""
+        return ring_axes(self)
+
+
+@irdl_op_definition
+class MergeAttentionOp(TensorOp):
+    """Attention to two sets of keys from attention to each: the online softmax (Liu et al. 2023).
+
+    `output` and `lse` are of the keys so far, `block` and `block_lse` of some more. With w = sigmoid(block_lse - lse)
+    the output becomes output - w (output - block), and lse becomes lse - log(sigmoid(lse - block_lse)).
+    """
+
+    name = "stg.merge_attention"
+
+    output = operand_def(TensorType)
+    lse = operand_def(TensorType)
+    block = operand_def(TensorType)
+    block_lse = operand_def(TensorType)
+    merged = result_def(TensorType)
+    merged_lse = result_def(TensorType)
+
+    assembly_format = (
+        "$output `,` $lse `and` $block `,` $block_lse attr-dict "
+        "`:` functional-type(operands, results)"
+    )
+
+    def __init__(self, sofar: tuple[SSAValue, SSAValue], block: tuple[SSAValue, SSAValue]) -> None:
+        super().__init__(operands=[*sofar, *block], result_types=[sofar[0].type, sofar[1].type])

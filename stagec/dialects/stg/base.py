@@ -23,6 +23,9 @@ from stagec.dialects.types import PlacementAttr, StackType, TensorType
 PLACEMENT = "placement"
 """Attribute of an op between sharding propagation and localisation: how it is spread."""
 
+STEPS = "steps"
+"""Attribute of a repeat whose iterations are steps of one op, not layers of a model."""
+
 PHASES = ("fwd", "recompute", "bwd", "wgrad", "grad_reduce", "optim")
 """Parts of a training step. `bwd` makes the gradients of inputs, `wgrad` those of weights."""
 
@@ -81,10 +84,21 @@ class TensorOp(IRDLOperation, ABC):
             tuple(tensor_type(v).names for v in self.results),
         )
 
+    @property
+    def linear_operands(self) -> tuple[int, ...]:
+        """`LINEAR_OPERANDS`, unless they depend on what the op computes."""
+        return self.LINEAR_OPERANDS
+
     def verify_(self) -> None:
         for value in (*self.operands, *self.results):
             if not isinstance(value.type, TensorType):
                 raise VerifyException(f"{self.name} takes and makes tensors, not {value.type}")
+        for position, operand in enumerate(self.operands):
+            if tensor_type(operand).partial and position not in self.linear_operands:
+                raise VerifyException(
+                    f"{self.name}: it is not linear in operand {position}, "
+                    f"which is partial: <{tensor_type(operand).body}>"
+                )
         if PLACEMENT in self.attributes:
             return
         splits = operand_splits(self)
@@ -126,21 +140,24 @@ def local_results(
     """The results' types on one device when the indices are split so.
 
     A result is partial over the axes of indices that it lacks (they were summed over), and over
-    those of a partial operand in which the op is linear.
+    those of a partial operand in which the op is linear. An axis that splits the result too leaves nothing
+    partial: the op goes round that axis itself, as ring attention does.
     """
     types = operand_types or [tensor_type(v) for v in op.operands]
     indices = op.indices()
     carried: list[str] = []
-    for position in op.LINEAR_OPERANDS:
+    for position in op.linear_operands:
         if position < len(types):
             carried += [a for a in types[position].partial if a not in carried]
     made = []
     for result, names in zip(op.results, indices.results, strict=True):
+        own = {axis for index in names for axis in splits.get(index, ())}
         summed = [
             axis
             for index, axes in splits.items()
             if index not in names and index not in indices.statistics
             for axis in axes
+            if axis not in own
         ]
         partial = [*carried, *(a for a in summed if a not in carried)]
         made.append(placed(tensor_type(result), names, splits).with_partial(sorted(partial)))
@@ -187,6 +204,7 @@ def union_names(*types: TensorType) -> list[str]:
 __all__ = [
     "PHASES",
     "PLACEMENT",
+    "STEPS",
     "Indices",
     "InferError",
     "StackType",

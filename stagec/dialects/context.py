@@ -1,0 +1,67 @@
+"""How attention sees a sequence that a plan splits: `dist.context`.
+
+dist.context "ring" over [cp] rotate "all_to_all" balance "head_tail"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.irdl import IRDLOperation, irdl_op_definition, prop_def
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.types import NamesAttr
+
+METHODS = ("ring", "all_gather", "ulysses")
+ROTATIONS = ("all_to_all", "all_gather", "send_recv")
+BALANCES = ("head_tail", "none")
+
+
+@irdl_op_definition
+class ContextOp(IRDLOperation):
+    """`context cp { method = ring, rotate = all_to_all, balance = head_tail }` of a plan.
+
+    `ring`: queries stay, blocks of keys and values go round, by `rotate` (Liu et al. 2023). `all_gather`: each device gets
+    all keys and values (Llama 3, arXiv:2407.21783, section 3.3.2). `ulysses`: within attention heads are split
+    instead of the sequence (Jacobs et al. 2023).
+
+    `balance` says which part of the sequence a device of n has, as a causal mask gives later queries more to do:
+    `head_tail` the chunks i and 2n-1-i of 2n, `none` the i-th of n.
+    """
+
+    name = "dist.context"
+
+    method = prop_def(StringAttr)
+    axes = prop_def(NamesAttr)
+    rotate = prop_def(StringAttr)
+    balance = prop_def(StringAttr)
+
+    assembly_format = "$method `over` $axes `rotate` $rotate `balance` $balance attr-dict"
+
+    def __init__(
+        self,
+        method: str,
+        axes: Sequence[str],
+        rotate: str = "send_recv",
+        balance: str = "head_tail",
+    ) -> None:
+        super().__init__(
+            properties={
+                "method": StringAttr(method),
+                "axes": NamesAttr(tuple(axes)),
+                "rotate": StringAttr(rotate),
+                "balance": StringAttr(balance),
+            }
+        )
+
+    def verify_(self) -> None:
+        for what, chosen, choices in (
+            ("method", self.method.data, METHODS),
+            ("rotation", self.rotate.data, ROTATIONS),
+            ("balance", self.balance.data, BALANCES),
+        ):
+            if chosen not in choices:
+                raise VerifyException(f"dist.context: there is no {what} `{chosen}`")
+        if not self.axes.data:
+            raise VerifyException("dist.context: a context is over some axis")

@@ -1,0 +1,175 @@
+"""Ops of `dist` that hand values on to a neighbour along an axis.
+
+    %k1, %v1 = dist.rotate (%k, %v) over [cp] : (T, T) -> (T, T)
+
+Several values travel as one flat buffer. Devices along several axes count as one ring, the last axis the fastest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import IntegerAttr, i64
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    prop_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.traits import Pure
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.types import NamesAttr, StackType, TensorType, tensor_of
+from stagec.symbolic import Size
+
+
+def buffer_dtype(values: Sequence[SSAValue]) -> str:
+    """The one dtype of values that travel together."""
+    return tensor_of(values[0].type).dtype
+
+
+def verify_buffer(name: str, values: Sequence[SSAValue]) -> None:
+    dtypes = {tensor_of(value.type).dtype for value in values}
+    if len(dtypes) != 1:
+        raise VerifyException(f"{name}: one buffer has one dtype, not {', '.join(sorted(dtypes))}")
+
+
+@irdl_op_definition
+class RotateOp(IRDLOperation):
+    """Each device hands its values to the next one along `axes`, the last to the first.
+
+    After n of them on n devices everything is where it was. Equals a `dist.send` to 1 and a `dist.recv` from -1, as one
+    all-to-all in which all but one part is empty; its transpose is the rotation backwards. Sends operand_bytes.
+    """
+
+    name = "dist.rotate"
+
+    values = var_operand_def(TensorType)
+    axes = prop_def(NamesAttr)
+    outputs = var_result_def(TensorType)
+
+    traits = traits_def(Pure())
+    assembly_format = (
+        "`(` $values `)` `over` $axes attr-dict `:` functional-type($values, $outputs)"
+    )
+
+    def __init__(self, values: Sequence[SSAValue], axes: Sequence[str]) -> None:
+        super().__init__(
+            operands=[list(values)],
+            result_types=[[v.type for v in values]],
+            properties={"axes": NamesAttr(tuple(axes))},
+        )
+
+    def verify_(self) -> None:
+        if [v.type for v in self.values] != [v.type for v in self.outputs]:
+            raise VerifyException("dist.rotate: what comes has the types of what goes")
+        verify_buffer(self.name, self.values)
+
+
+@irdl_op_definition
+class GatherBlocksOp(IRDLOperation):
+    """Each device gets the values of all others, as stacks: element i is what i+1 `dist.rotate`s would bring.
+
+    The stacks may stop short of all n-1 others; what travels is all the same one all-gather, to
+    n * operand_bytes. Sends (n-1) * operand_bytes, as n-1 rotations do.
+    """
+
+    name = "dist.gather_blocks"
+
+    values = var_operand_def(TensorType)
+    axes = prop_def(NamesAttr)
+    blocks = var_result_def(StackType)
+
+    traits = traits_def(Pure())
+    assembly_format = "`(` $values `)` `over` $axes attr-dict `:` functional-type($values, $blocks)"
+
+    def __init__(self, values: Sequence[SSAValue], axes: Sequence[str], count: Size) -> None:
+        """`count`: how many others are looked at."""
+        stacks: list[Attribute] = []
+        for value in values:
+            assert isinstance(value.type, TensorType)
+            stacks.append(StackType.of(count, value.type))
+        super().__init__(
+            operands=[list(values)],
+            result_types=[stacks],
+            properties={"axes": NamesAttr(tuple(axes))},
+        )
+
+    def verify_(self) -> None:
+        if [v.type for v in self.values] != [b.type.element for b in self.blocks]:
+            raise VerifyException("dist.gather_blocks: stacks are of what is gathered")
+        verify_buffer(self.name, self.values)
+
+
+@irdl_op_definition
+class SendOp(IRDLOperation):
+    """Send values to the device `to` further along `axes`. Its `dist.recv` has the same channel, from -`to`.
+
+    Transpose of that `dist.recv`. Sends operand_bytes.
+    """
+
+    name = "dist.send"
+
+    values = var_operand_def(TensorType)
+    to = prop_def(IntegerAttr.constr(i64))
+    axes = prop_def(NamesAttr)
+    channel = prop_def(IntegerAttr.constr(i64))
+
+    assembly_format = (
+        "`(` $values `)` `to` $to `over` $axes `channel` $channel attr-dict `:` type($values)"
+    )
+
+    def __init__(
+        self, values: Sequence[SSAValue], to: int, axes: Sequence[str], channel: int
+    ) -> None:
+        super().__init__(
+            operands=[list(values)],
+            properties={
+                "to": IntegerAttr(to, i64),
+                "axes": NamesAttr(tuple(axes)),
+                "channel": IntegerAttr(channel, i64),
+            },
+        )
+
+    def verify_(self) -> None:
+        verify_buffer(self.name, self.values)
+
+
+@irdl_op_definition
+class RecvOp(IRDLOperation):
+    """Receive values from the device `from` further along `axes`: what its `dist.send` of this channel sent.
+
+    Receives of a channel complete in the order of its sends.
+    """
+
+    name = "dist.recv"
+
+    source = prop_def(IntegerAttr.constr(i64), prop_name="from")
+    axes = prop_def(NamesAttr)
+    channel = prop_def(IntegerAttr.constr(i64))
+    outputs = var_result_def(TensorType)
+
+    assembly_format = "`from` $from `over` $axes `channel` $channel attr-dict `:` type($outputs)"
+
+    def __init__(
+        self, types: Sequence[Attribute], source: int, axes: Sequence[str], channel: int
+    ) -> None:
+        super().__init__(
+            result_types=[list(types)],
+            properties={
+                "from": IntegerAttr(source, i64),
+                "axes": NamesAttr(tuple(axes)),
+                "channel": IntegerAttr(channel, i64),
+            },
+        )
+
+    def verify_(self) -> None:
+        verify_buffer(self.name, self.outputs)
+
+
+TRANSFER_OPS = (RotateOp, GatherBlocksOp, SendOp, RecvOp)
+
+__all__ = ["TRANSFER_OPS", "GatherBlocksOp", "RecvOp", "RotateOp", "SendOp"]
