@@ -6,7 +6,7 @@ Unlike xDSL's own, both name the place in the file. A mistake in the text is a `
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from io import StringIO
 
 from xdsl.context import Context
@@ -66,22 +66,27 @@ class LocatingParser(Parser):
 
 def verify_ir(module: ModuleOp, sources: Mapping[str, str] | None = None) -> None:
     """E0709 for each op that does not verify."""
-    found: list[Diagnostic] = []
+    try:
+        module.verify()
+    except VerifyException as error:
+        found = list(_mistakes(module)) or [
+            Diagnostic("E0709", _sentence(str(error)), place_of(module))
+        ]
+        raise CompileError(found, sources) from None
+
+
+def _mistakes(module: ModuleOp) -> Iterator[Diagnostic]:
+    """What is wrong with each op by itself."""
+    num_found = 0
     for op in module.walk():
         try:
             op.verify(verify_nested_ops=False)
         except VerifyException as error:
-            message = str(error).removeprefix(f"{op.name}: ")
-            found.append(Diagnostic("E0709", f"`{op.name}`: {_sentence(message)}", place_of(op)))
-        if len(found) == MOST_ERRORS:
-            break
-    if not found:
-        try:
-            module.verify()
-        except VerifyException as error:
-            found.append(Diagnostic("E0709", _sentence(str(error)), place_of(module)))
-    if found:
-        raise CompileError(found, sources)
+            message = _sentence(str(error).removeprefix(f"{op.name}: "))
+            yield Diagnostic("E0709", f"`{op.name}`: {message}", place_of(op))
+            num_found += 1
+        if num_found == MOST_ERRORS:
+            return
 
 
 def place_of(op: Operation) -> Span | None:

@@ -22,7 +22,7 @@ from stagec.cli.commands import COMMANDS
 from stagec.cli.output import WRITING_FLAGS, add_writing_flags, refuse_idle_flags, write
 from stagec.cli.progress import pass_progress
 from stagec.cli.tables import amount, show
-from stagec.cli.usage import CommandParser, one_of, overrides, usage_error
+from stagec.cli.usage import CommandParser, one_of, overrides, some_text, usage_error
 from stagec.diagnostics import render
 from stagec.driver import Compiled, Stops, compile_model
 from stagec.ir_text import print_ir
@@ -103,7 +103,10 @@ def make_parser() -> CommandParser:
         help="give each node its source line, and the pass that made it",
     )
     more.add_argument(
-        "--bundle", metavar="FILE", help="write one file for `stagec expand`, however many ranks"
+        "--bundle",
+        metavar="FILE",
+        type=some_text("--bundle"),
+        help="write one file for `stagec expand`, however many ranks",
     )
     return parser
 

@@ -22,7 +22,9 @@ def run(arguments: Sequence[str]) -> int:
     for name, factory in STAGEC_UNIVERSE.all_dialects.items():
         dialect = factory()
         title = first_line(import_module(f"stagec.dialects.{name}"))
-        sections.append((f"dialect {title}", [(op.name, first_line(op)) for op in dialect.operations]))
+        sections.append(
+            (f"dialect {title}", [(op.name, first_line(op)) for op in dialect.operations])
+        )
     sys.stdout.write("\n".join(section(title, rows) for title, rows in sections))
     return 0
 

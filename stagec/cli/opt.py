@@ -20,7 +20,7 @@ from typing import IO, NoReturn
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass, PassPipeline
 from xdsl.utils.arg_spec import parse_pipeline
-from xdsl.utils.exceptions import ArgSpecParseError, DiagnosticException
+from xdsl.utils.exceptions import ArgSpecParseError
 from xdsl.xdsl_opt_main import xDSLOptMain
 
 from stagec import __version__
@@ -175,11 +175,7 @@ class StagecOpt(xDSLOptMain):
         passes = self.pipeline.passes
         for number, each in enumerate(passes, 1):
             start = time.perf_counter()
-            try:
-                each.apply(self.ctx, prog)
-            except DiagnosticException as error:
-                message = f"the pass `{each.name}` failed: {error}"
-                raise CompileError([Diagnostic("E0713", message)]) from error
+            each.apply(self.ctx, prog)
             if self.args.time_passes:
                 print(f"Pass {each.name} took {time.perf_counter() - start} seconds")
             self.verify(prog)

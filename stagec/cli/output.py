@@ -11,7 +11,7 @@ from stagec.backend.encoded import EncodedTraces
 from stagec.backend.writer import WriteOptions, WriteReport, write_traces
 from stagec.cli.progress import writing_progress
 from stagec.cli.tables import amount
-from stagec.cli.usage import CommandParser, one_of, usage_error
+from stagec.cli.usage import CommandParser, one_of, some_text, usage_error
 
 WRITING_FLAGS = ("ranks", "format", "compress", "links", "force", "resume", "executor")
 """What says nothing where nothing is written."""
@@ -20,9 +20,15 @@ WRITING_FLAGS = ("ranks", "format", "compress", "links", "force", "resume", "exe
 def add_writing_flags(parser: CommandParser) -> None:
     group = parser.add_argument_group("writing traces")
     group.add_argument(
-        "-o", dest="out", metavar="DIR", help="write a trace per rank to a directory or a URL"
+        "-o",
+        dest="out",
+        metavar="DIR",
+        type=some_text("-o"),
+        help="write a trace per rank to a directory or a URL",
     )
-    group.add_argument("--ranks", metavar="LIST", help="only these: 0,8,1024-1031")
+    group.add_argument(
+        "--ranks", metavar="LIST", type=some_text("--ranks"), help="only these: 0,8,1024-1031"
+    )
     group.add_argument(
         "--format",
         metavar="et|json",
@@ -50,6 +56,7 @@ def add_writing_flags(parser: CommandParser) -> None:
     group.add_argument(
         "--executor",
         metavar="NAME",
+        type=some_text("--executor"),
         help="who writes: threads:N (the default), processes:N, serial, dask:ADDRESS, mpi, or an "
         "entry point",
     )
@@ -74,7 +81,11 @@ def write(traces: EncodedTraces, options: argparse.Namespace, about: Mapping[str
     """Write the traces and say so."""
     chosen = write_options(options)
     with writing_progress(options.quiet) as progress:
-        report = write_traces(traces, options.out, chosen, about=about, progress=progress)
+        try:
+            report = write_traces(traces, options.out, chosen, about=about, progress=progress)
+        except KeyboardInterrupt:
+            sys.stderr.write("\nnote: what is written is kept; `--resume` completes it")
+            raise
     if not options.quiet:
         sys.stdout.write(written(report))
     for note in report.notes:

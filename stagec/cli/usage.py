@@ -79,6 +79,17 @@ def one_of(flag: str, *choices: str) -> Callable[[str], str]:
     return read
 
 
+def some_text(flag: str) -> Callable[[str], str]:
+    """A flag whose value is not empty."""
+
+    def read(text: str) -> str:
+        if not text.strip():
+            raise usage_error(f"{flag} '{text}'", f"`{flag}` wants a value", "E0710")
+        return text
+
+    return read
+
+
 def whole_number(flag: str) -> Callable[[str], int]:
     """A flag with a number from 1."""
 
