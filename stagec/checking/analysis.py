@@ -127,7 +127,7 @@ def analyse(loaded: LoadedTrace, astra_sim: bool) -> TraceAnalysis:
 
 
 def _is_whole(found: FileFindings) -> bool:
-    return not any(finding.code == "E0612" for finding in found.found)
+    return not any(finding.code == "E0692" for finding in found.found)
 
 
 def _with_slots(summary: FileSummary, slots: Slots) -> FileSummary:

@@ -18,7 +18,8 @@ TARGETS = ("astra-sim", "none")
 """`none` leaves out the rules of a simulator, and asks only what any consumer must."""
 
 MUST_HOLD = (
-    *(f"E06{number}" for number in range(11, 23)),
+    *(f"E069{number}" for number in range(10)),
+    *("E0620", "E0621", "E0622"),
     *("E0630", "E0631", "E0632", "E0633", "E0640", "E0641", "E0642", "E0643", "E0644", "E0647"),
     *(f"E06{number}" for number in range(48, 58)),
 )
@@ -46,15 +47,15 @@ def check_traces(
     findings = Findings()
     sets, stray = find_traces(directory)
     for code, name, detail in stray:
-        message = "the directory cannot be read" if code == "E0610" else "a file is left out"
+        message = "the directory cannot be read" if code == "E0690" else "a file is left out"
         findings.add(code, message, Place(file=name, detail=detail))
-    if not sets and not findings.has(["E0610"]):
+    if not sets and not findings.has(["E0690"]):
         message = "there are no files PREFIX.<rank>.et"
-        findings.add("E0610", message, Place(file=directory))
+        findings.add("E0690", message, Place(file=directory))
     if len(sets) > 1:
         names = ", ".join(s.prefix[:40] for s in sets[:6]) + (", ..." if len(sets) > 6 else "")
         detail = f"{len(sets)} of them: {names}"
-        findings.add("W0610", "the directory holds several sets", Place(detail=detail))
+        findings.add("W0690", "the directory holds several sets", Place(detail=detail))
     summaries = [
         _check_set(directory, trace_set, findings, comm_group, target, jobs, progress, stress)
         for trace_set in sets
@@ -108,11 +109,11 @@ def _check_set(
 
 
 def _check_files(trace_set: TraceSet, findings: Findings, astra_sim: bool) -> None:
-    messages = {"E0611": "the file cannot be read", "E0617": "a file name is not understood"}
+    messages = {"E0691": "the file cannot be read", "E0697": "a file name is not understood"}
     for code, name, detail in trace_set.faults:
         findings.add(code, messages[code], Place(file=name, detail=detail))
     ranks = sorted(trace_set.files)
-    unreadable = {name for code, name, _ in trace_set.faults if code == "E0611"}
+    unreadable = {name for code, name, _ in trace_set.faults if code == "E0691"}
     last = ranks[-1] if ranks else -1
     # A rank number beyond all reason is a name, not a count of files: do not list what is missing.
     num_missing = last + 1 - len(ranks)
@@ -120,7 +121,7 @@ def _check_files(trace_set: TraceSet, findings: Findings, astra_sim: bool) -> No
         present = set(ranks)
         missing = [r for r in range(min(last, len(ranks) + 1000)) if r not in present]
         findings.add(
-            "E0616",
+            "E0696",
             "ranks have no trace",
             Place(
                 file=f"{trace_set.prefix}.{missing[0]}.et",

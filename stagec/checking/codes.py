@@ -1,7 +1,7 @@
 """The codes of `stagec check`: what each means and what to do about it.
 
-E06xx are faults: a consumer fails, hangs or computes something else. W06xx are suspicions. E0601 to
-E0609 belong to the writer of traces.
+E06xx are faults: a consumer fails, hangs or computes something else. W06xx are suspicions. Those
+below E0620 belong to the writer of traces.
 """
 
 from dataclasses import dataclass
@@ -16,36 +16,6 @@ class Code:
 
 
 CODES: dict[str, Code] = {
-    # Files.
-    "E0610": Code(
-        "there is no trace set",
-        "give the directory that holds the files `PREFIX.<rank>.et`",
-    ),
-    "E0611": Code("a file cannot be read", "traces are regular files that one may read"),
-    "E0612": Code("a trace is cut short", "write the file again: its end is missing"),
-    "E0613": Code(
-        "a message is no protobuf",
-        "write the file again: a Chakra trace is a GlobalMetadata and Nodes of the schema v0.0.4, "
-        "each preceded by its length as a varint",
-    ),
-    "E0614": Code(
-        "the header is missing",
-        "write a GlobalMetadata message first; readers take the first message for it",
-    ),
-    "E0615": Code("a trace has no nodes", "give every rank at least one node"),
-    "E0616": Code(
-        "ranks have no trace",
-        "name the files PREFIX.0.et to PREFIX.<N-1>.et, without gaps",
-    ),
-    "E0617": Code(
-        "a file name is not understood",
-        "name it PREFIX.<rank>.et, the rank in decimal without leading zeros",
-    ),
-    "E0618": Code(
-        "a trace is too large to check",
-        "split it; the limits are those of `stagec.checking.trace_file`",
-    ),
-    "E0619": Code("gzip data is damaged", "compress the file again"),
     # The graph of one rank.
     "E0620": Code(
         "a node id is used twice",
@@ -177,9 +147,39 @@ CODES: dict[str, Code] = {
     ),
     "E0681": Code("a trace is not writable", "chmod u+w: the target opens traces read-write"),
     "E0682": Code("there is only one rank", "the target does not run a single rank"),
+    # Files.
+    "E0690": Code(
+        "there is no trace set",
+        "give the directory that holds the files `PREFIX.<rank>.et`",
+    ),
+    "E0691": Code("a file cannot be read", "traces are regular files that one may read"),
+    "E0692": Code("a trace is cut short", "write the file again: its end is missing"),
+    "E0693": Code(
+        "a message is no protobuf",
+        "write the file again: a Chakra trace is a GlobalMetadata and Nodes of the schema v0.0.4, "
+        "each preceded by its length as a varint",
+    ),
+    "E0694": Code(
+        "the header is missing",
+        "write a GlobalMetadata message first; readers take the first message for it",
+    ),
+    "E0695": Code("a trace has no nodes", "give every rank at least one node"),
+    "E0696": Code(
+        "ranks have no trace",
+        "name the files PREFIX.0.et to PREFIX.<N-1>.et, without gaps",
+    ),
+    "E0697": Code(
+        "a file name is not understood",
+        "name it PREFIX.<rank>.et, the rank in decimal without leading zeros",
+    ),
+    "E0698": Code(
+        "a trace is too large to check",
+        "split it; the limits are those of `stagec.checking.trace_file`",
+    ),
+    "E0699": Code("gzip data is damaged", "compress the file again"),
     # Suspicions.
-    "W0610": Code("files are left out", "move them away if they do not belong to the set"),
-    "W0611": Code(
+    "W0690": Code("files are left out", "move them away if they do not belong to the set"),
+    "W0691": Code(
         "the schema has another version",
         "this checker reads v0.0.4: fields of others may mean something else",
     ),

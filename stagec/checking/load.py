@@ -81,15 +81,15 @@ def load_trace(path: str) -> LoadedTrace:
 def decode_trace(buffer: Array, found: FileFindings) -> NodeTable | None:
     """The nodes of a file whose bytes are `buffer`, if it can be read; what cannot goes to `found`."""
     if not buffer.size:
-        found.add("E0615", "the file is empty")
+        found.add("E0695", "the file is empty")
         return None
     start, end, stop = split_frames(buffer.data, MAX_NODES + 2)
     if start.size > MAX_NODES + 1:
-        found.add("E0618", "the trace is too large", f"it has over {MAX_NODES} nodes")
+        found.add("E0698", "the trace is too large", f"it has over {MAX_NODES} nodes")
         return None
     if stop < buffer.size:
         found.add(
-            "E0612",
+            "E0692",
             "the trace ends inside a message",
             f"the message at byte {stop}, after {start.size} whole ones, is longer than the "
             f"{buffer.size - stop} bytes that are left",
@@ -98,12 +98,12 @@ def decode_trace(buffer: Array, found: FileFindings) -> NodeTable | None:
         return None
     first = 1 if _is_header(buffer, start[:1], end[:1], found) else 0
     if start.size == first:
-        found.add("E0615", "the trace has no nodes")
+        found.add("E0695", "the trace has no nodes")
         return None
     try:
         table = decode_nodes(buffer, start[first:], end[first:])
     except TooLargeError as error:
-        found.add("E0618", "the trace is too large", str(error))
+        found.add("E0698", "the trace is too large", str(error))
         return None
 
     def where(row: int) -> str:
@@ -111,8 +111,8 @@ def decode_trace(buffer: Array, found: FileFindings) -> NodeTable | None:
             f"the message at byte {table.start[row]}, of {table.end[row] - table.start[row]} bytes"
         )
 
-    found.add_rows(table, "E0613", "a message is no Chakra node", table.malformed, where)
-    found.add_rows(table, "E0618", "a node has too many fields", table.overlong, where)
+    found.add_rows(table, "E0693", "a message is no Chakra node", table.malformed, where)
+    found.add_rows(table, "E0698", "a node has too many fields", table.overlong, where)
     # What the other rules would say of half-read nodes is noise.
     return None if table.malformed.size or table.overlong.size else table
 
@@ -134,10 +134,10 @@ def _is_header(buffer: Array, start: Array, end: Array, found: FileFindings) -> 
 
     malformed, _ = walk(buffer, start, end, handle)
     if is_node:
-        found.add("E0614", "the file does not start with a header", "its first message is a node")
+        found.add("E0694", "the file does not start with a header", "its first message is a node")
         return False
     if malformed.size:
-        found.add("E0613", "the first message is no Chakra header")
+        found.add("E0693", "the first message is no Chakra header")
     elif version not in KNOWN_VERSIONS:
-        found.add("W0611", "the header names another schema", f"it is written for `{version}`")
+        found.add("W0691", "the header names another schema", f"it is written for `{version}`")
     return True

@@ -78,7 +78,7 @@ class Scanner:
         try:
             return self._summarize(buffer, compressed, found, shared)
         except MemoryError:
-            found.add("E0618", "the trace is too large", "it does not fit into memory")
+            found.add("E0698", "the trace is too large", "it does not fit into memory")
             return FileSummary(0, buffer.size, compressed, tuple(found.found))
 
     def _summarize(
@@ -232,5 +232,5 @@ def _scan_alone(item: tuple[int, str], astra_sim: bool) -> tuple[Scanned, Shared
             return pool.submit(_work, [item]).result()
         except BrokenProcessPool:
             found = FileFindings()
-            found.add("E0618", "the trace is too large", "the process that read it died")
+            found.add("E0698", "the trace is too large", "the process that read it died")
             return [(item[0], FileSummary(0, 0, False, tuple(found.found)))], {}

@@ -64,18 +64,18 @@ def find_traces(directory: str) -> tuple[list[TraceSet], list[tuple[str, str, st
         with os.scandir(directory) as entries:
             names = sorted(os.fsdecode(entry.name) for entry in entries)
     except (OSError, ValueError) as error:
-        return [], [("E0610", directory, str(getattr(error, "strerror", None) or error))]
+        return [], [("E0690", directory, str(getattr(error, "strerror", None) or error))]
     for name in names:
         if not name.endswith((".et", ".et.gz")):
             continue
         match = _NAME.fullmatch(name)
         if match is None:
-            stray.append(("W0610", name, "its name is not PREFIX.<rank>.et"))
+            stray.append(("W0690", name, "its name is not PREFIX.<rank>.et"))
             continue
         prefix, rank = match["prefix"], int(match["rank"])
         trace_set = sets.setdefault(prefix, TraceSet(prefix))
         if match["rank"] != str(rank):
-            trace_set.faults.append(("E0617", name, f"the target looks for {prefix}.{rank}.et"))
+            trace_set.faults.append(("E0697", name, f"the target looks for {prefix}.{rank}.et"))
         clashes[prefix, rank].append(name)
         if rank in trace_set.files:
             continue
@@ -83,11 +83,11 @@ def find_traces(directory: str) -> tuple[list[TraceSet], list[tuple[str, str, st
         if isinstance(found, TraceFile):
             trace_set.files[rank] = found
         else:
-            trace_set.faults.append(("E0611", name, found))
+            trace_set.faults.append(("E0691", name, found))
     for (prefix, rank), group in clashes.items():
         if len(group) > 1:
             detail = f"rank {rank} has {len(group)} files: {', '.join(group[:4])}"
-            sets[prefix].faults.append(("E0617", group[1], detail))
+            sets[prefix].faults.append(("E0697", group[1], detail))
     return [sets[prefix] for prefix in sorted(sets)], stray
 
 
@@ -119,13 +119,13 @@ def read_bytes(path: str) -> tuple[np.ndarray, bool]:
         with open(path, "rb", buffering=0) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise TraceFileError("E0611", "it is not a regular file")
+                raise TraceFileError("E0691", "it is not a regular file")
             if file.read(2) == b"\x1f\x8b":
                 file.seek(0)
                 return _decompress(file), True
             file.seek(0)
             if status.st_size > MAX_FILE_BYTES:
-                raise TraceFileError("E0618", f"it has {status.st_size} bytes")
+                raise TraceFileError("E0698", f"it has {status.st_size} bytes")
             if status.st_size > MAPPED_BYTES:
                 return _map(file.fileno()), False
             data = bytearray(status.st_size)
@@ -135,7 +135,7 @@ def read_bytes(path: str) -> tuple[np.ndarray, bool]:
                 got += more
             return np.frombuffer(view[:got], dtype=np.uint8), False
     except OSError as error:
-        raise TraceFileError("E0611", error.strerror or str(error)) from None
+        raise TraceFileError("E0691", error.strerror or str(error)) from None
 
 
 def _map(descriptor: int) -> np.ndarray:
@@ -153,7 +153,7 @@ def _decompress(file: io.FileIO) -> np.ndarray:
             while chunk := unzipped.read(_CHUNK):
                 total += len(chunk)
                 if total > MAX_FILE_BYTES:
-                    raise TraceFileError("E0618", f"it has over {MAX_FILE_BYTES} bytes")
+                    raise TraceFileError("E0698", f"it has over {MAX_FILE_BYTES} bytes")
                 plain.write(chunk)
             if total > MAPPED_BYTES:
                 plain.flush()
@@ -161,4 +161,4 @@ def _decompress(file: io.FileIO) -> np.ndarray:
             plain.seek(0)
             return np.frombuffer(plain.read(), dtype=np.uint8)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise TraceFileError("E0619", str(error)) from None
+        raise TraceFileError("E0699", str(error)) from None

@@ -6,7 +6,8 @@ import pytest
 
 from stagec.checking import Report, check_traces
 from stagec.checking.codes import CODES
-from tests.corpus.faults import FAULTS, FILE_FAULTS, Fault, FileFault
+from tests.corpus.faults import FAULTS, Fault
+from tests.corpus.file_faults import FILE_FAULTS, FileFault
 from tests.corpus.good import GOOD
 
 

@@ -149,7 +149,7 @@ def change_group(traces: Traces, rng: random.Random) -> set[str]:
 def cut(traces: Traces, rng: random.Random) -> set[str]:
     rank, _ = pick(traces, rng)
     traces.cut[rank] = rng.randrange(1, len(encode_trace(traces.nodes[rank])) - 1)
-    return {"E0612", "E0615", "E0621", "E0648", "E0652", "E0653"}
+    return {"E0692", "E0695", "E0621", "E0648", "E0652", "E0653"}
 
 
 MUTATIONS: dict[str, Mutation] = {

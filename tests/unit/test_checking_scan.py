@@ -144,7 +144,7 @@ def test_a_reader_that_dies_is_a_finding(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(scan, "read_bytes", deadly)
     report = check_traces(tmp_path, jobs=2)
-    assert [finding.code for finding in report.findings] == ["E0618"]
+    assert [finding.code for finding in report.findings] == ["E0698"]
     assert [shared.first.rank for shared in report.findings[0].places] == [7]
 
 
@@ -158,7 +158,7 @@ def test_running_out_of_memory_is_a_finding(
 
     monkeypatch.setattr(scan, "decode_trace", fail)
     report = check_traces(tmp_path)
-    assert {finding.code for finding in report.findings} == {"E0618"}
+    assert {finding.code for finding in report.findings} == {"E0698"}
 
 
 def one_file(directory: Path, data: bytes) -> set[str]:
@@ -171,19 +171,19 @@ def test_a_gzip_bomb_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(trace_file, "MAX_FILE_BYTES", 8 << 20)
     bomb = gzip.compress(b"\0" * (64 << 20))
     tracemalloc.start()
-    assert one_file(tmp_path, bomb) == {"E0618"}
+    assert one_file(tmp_path, bomb) == {"E0698"}
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 40 << 20
 
 
 def test_millions_of_empty_messages_are_a_finding(tmp_path: Path) -> None:
-    assert one_file(tmp_path, b"\0" * (3 << 20)) == {"E0618"}
+    assert one_file(tmp_path, b"\0" * (3 << 20)) == {"E0698"}
 
 
 def test_too_large_a_file_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace_file, "MAX_FILE_BYTES", 1 << 20)
-    assert one_file(tmp_path, varint(0) + b"\1\0" * (1 << 20)) == {"E0618"}
+    assert one_file(tmp_path, varint(0) + b"\1\0" * (1 << 20)) == {"E0698"}
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -201,11 +201,11 @@ def test_limits_of_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     data = encode_trace([Node(k, "n", 4, list(range(k))) for k in range(60)])
     assert one_file(tmp_path, data) == set()
     monkeypatch.setattr(load, "MAX_NODES", 59)
-    assert one_file(tmp_path, data) == {"E0618"}
+    assert one_file(tmp_path, data) == {"E0698"}
     monkeypatch.setattr(load, "MAX_NODES", 60)
     assert one_file(tmp_path, data) == set()
     monkeypatch.setattr(node_table, "MAX_DEPENDENCIES", 1000)
-    assert one_file(tmp_path, data) == {"E0618"}
+    assert one_file(tmp_path, data) == {"E0698"}
 
 
 def test_templates_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
