@@ -13,6 +13,8 @@ ALL_PASSES = (
     "localize-shapes",
     "build-backward",
     "split-microbatches",
+    "split-stages",
+    "schedule-pipeline",
     "reduce-gradients",
     "insert-optimizer",
     "defer-reductions",

@@ -78,6 +78,8 @@ class Steps:
     axes: tuple[str, ...]
 
     def do(self, step: Operation) -> SSAValue:
+        step.attributes[stg.PART_OF] = StringAttr(self.op.name.partition(".")[2])
+        stg.add_names(step, stg.names_of(self.op))
         insert_before(self.op, [step], NAME)
         return step.results[0]
 

@@ -33,7 +33,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, UnitAttr
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
@@ -53,16 +53,19 @@ NAME = "lower-to-tasks"
 class LowerToTasks(ModulePass):
     name = NAME
 
+    serial: tuple[str, ...] = ()
+    """Kinds of communication that computation waits for, and that wait for it: `tp`, `zero`, `p2p`, ..."""
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         mesh = mesh_of(op)
         for program in programs(op):
             for inner in list(program.walk()):
                 lowered = lower(inner, mesh)
                 if lowered:
-                    replace(inner, lowered)
+                    replace(inner, lowered, communication_kind(inner) in self.serial)
 
 
-KEPT = ("made_by", "scope", "phase", "prefetch", "lag", "late")
+KEPT = ("made_by", "scope", "phase", "prefetch", "lag", "late", "shared")
 """What passes said of an op that still holds."""
 
 
@@ -74,6 +77,12 @@ def lower(op: Operation, mesh: dict[str, int]) -> list[Operation]:
         return lower_storage(op, mesh)
     if isinstance(op, dist.RotateOp | dist.GatherBlocksOp | dist.SendOp | dist.RecvOp):
         return [lower_transfer(op, mesh)]
+    if isinstance(op, dist.StageSendOp):
+        return [sched.StageSendOp(op.direction.data, op.number.value.data, op.value)]
+    if isinstance(op, dist.StageRecvOp):
+        return [
+            sched.StageRecvOp(op.direction.data, op.number.value.data, tensor_of(op.value.type))
+        ]
     if isinstance(op, dist.SliceOp) and (is_input(op.operand) or not spread(op.axes.data, mesh)):
         return [sched.ViewOp(op.operand, op.target)]
     if isinstance(op, stg.TensorOp) and is_free(op):
@@ -81,6 +90,15 @@ def lower(op: Operation, mesh: dict[str, int]) -> list[Operation]:
     if isinstance(op, stg.TensorOp | stg.OptimizerStepOp | stg.ZerosOp | dist.SliceOp):
         return [lower_compute(op)]
     return []
+
+
+def communication_kind(op: Operation) -> str:
+    """What a communication is for, in the words of a plan's `overlap`; empty for computation."""
+    if isinstance(op, dist.StorageOp):
+        return "zero"
+    if isinstance(op, dist.StageSendOp | dist.StageRecvOp):
+        return "p2p"
+    return stg.text(op, "purpose", "tp") if isinstance(op, dist.Collective) else ""
 
 
 def lower_compute(op: Operation) -> Operation:
@@ -171,9 +189,11 @@ def bucket_of(op: Operation) -> tuple[int, int] | None:
     return (numbers[0], numbers[1]) if len(numbers) == 2 else None
 
 
-def replace(op: Operation, lowered: Sequence[Operation]) -> None:
+def replace(op: Operation, lowered: Sequence[Operation], serial: bool) -> None:
     for made in lowered:
         inherit(made, op)
+        if serial and isinstance(made, sched.NODES):
+            made.attributes["serial"] = UnitAttr()
         made.attributes |= {k: v for k, v in op.attributes.items() if k in KEPT}
     names = [r.name_hint for r in op.results]
     results = [r for made in lowered for r in made.results]

@@ -32,6 +32,7 @@ After:
 Rules place values; an op has one placement of its own, over the indices of its iteration space, as in
 Shardy's op sharding rules. Weights are stored as their first reader needs them, inputs stay whole: they
 arrive as each reader needs them. `localize-shapes` then makes operands agree with their ops.
+A sequence that attention reads keys from may be split only where a `dist.context` says how attention sees it (E0309).
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 
+from stagec.analysis.context_errors import check_attention
+from stagec.analysis.contexts import Contexts
 from stagec.analysis.placement import (
     Rule,
     Splits,
@@ -65,21 +68,25 @@ class PropagateShardings(ModulePass):
     name = "propagate-shardings"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        rules = rules_of(op)
+        rules, contexts = rules_of(op), Contexts.of(op)
         errors = ShardingErrors(op)
         for program in programs(op):
-            place_ops(program, rules, errors)
+            place_ops(program, rules, contexts, errors)
             place_values(program, rules, errors)
             place_weights(program)
         errors.report()
         verify_placed(op)
 
 
-def place_ops(program: stg.ProgramOp, rules: Sequence[Rule], errors: ShardingErrors) -> None:
+def place_ops(
+    program: stg.ProgramOp, rules: Sequence[Rule], contexts: Contexts, errors: ShardingErrors
+) -> None:
     """Decide each op's placement. Values still have their global types."""
     for op in program.walk():
         if isinstance(op, stg.TensorOp) and not isinstance(op, stg.PlaceOp):
-            splits = op_splits(op, rules)
+            splits = op_splits(op, rules, contexts)
+            if isinstance(op, stg.AttentionOp):
+                check_attention(op, splits, rules, contexts, errors)
             errors.check_op(op, splits)
             op.attributes[stg.PLACEMENT] = stg.PlacementAttr.of(splits)
 

@@ -14,17 +14,17 @@ from pathlib import Path
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
-from xdsl.utils.exceptions import VerifyException
 
-from stagec.analysis.sizes import mesh_of, size_values
-from stagec.backend.lowering import Chunk, Slot, trace_program
-from stagec.backend.program import Mesh, RankClass, TraceSet
+from stagec.analysis.sizes import mesh_of
+from stagec.backend.program import Mesh, TraceSet
+from stagec.classes import rank_classes
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import stg
-from stagec.dialects.types import TIME_AXIS
+from stagec.facts import ModelFacts
 from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text
 from stagec.frontend.plans.plan import Argument, Plan
-from stagec.pipelines import ModelFacts, default_pipeline, final_passes, unsupported
+from stagec.ir_text import verify_ir
+from stagec.pipelines import default_pipeline, final_passes, unsupported
 from stagec.plugins import registry
 from stagec.rewriting import programs
 
@@ -101,7 +101,7 @@ def compile_program(
     passes = [
         *default_pipeline(checked.plan, facts),
         *plan_passes(checked.plan, load_pass or registry().make_pass),
-        *final_passes(),
+        *final_passes(checked.plan),
     ]
     check_stop(stops, passes)
     if run_passes(module, passes, stops):
@@ -155,18 +155,21 @@ def run_passes(module: ModuleOp, passes: Sequence[ModulePass], stops: Stops) -> 
     context = Context()
     for each in passes:
         each.apply(context, module)
-        verify(module, each.name)
+        verify(module, each)
         if told(stops, each.name, module):
             return True
     return False
 
 
-def verify(module: ModuleOp, after: str) -> None:
-    """IR that does not verify is a pass' mistake, not a user's."""
+def verify(module: ModuleOp, after: ModulePass) -> None:
+    """IR that does not verify is a pass' mistake: ours is no user's."""
     try:
-        module.verify()
-    except VerifyException as error:
-        raise AssertionError(f"the IR after `{after}` does not verify: {error}") from error
+        verify_ir(module)
+    except CompileError as error:
+        ours = type(after).__module__.startswith("stagec.")
+        assert not ours, f"the IR after `{after.name}` does not verify: {error}"
+        notes = [f"after the pass `{after.name}`"]
+        raise CompileError([replace(d, notes=notes) for d in error.diagnostics]) from error
 
 
 def told(stops: Stops, name: str, module: ModuleOp) -> bool:
@@ -177,15 +180,6 @@ def told(stops: Stops, name: str, module: ModuleOp) -> bool:
 
 def trace_set(module: ModuleOp, facts: ModelFacts) -> TraceSet:
     """The trace programs of every rank class."""
-    values = size_values(module)
     sizes = mesh_of(module)
-    (program,) = programs(module)
-    order = [Slot("pre", 0, -1)]
-    for microbatch in range(values[TIME_AXIS]):
-        order.append(Slot("F", 0, microbatch))
-        if facts.is_training:
-            order.append(Slot("B", 0, microbatch))
-    order.append(Slot("step", 0, -1))
-    rank_class = RankClass("all", {}, trace_program([Chunk(program, values)], order))
     mesh = Mesh(tuple(sizes), tuple(sizes.values()))
-    return TraceSet(program.model.data, mesh, (rank_class,))
+    return TraceSet(programs(module)[0].model.data, mesh, tuple(rank_classes(module, facts)))

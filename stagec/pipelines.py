@@ -7,19 +7,11 @@ from dataclasses import dataclass
 
 from xdsl.passes import ModulePass
 
-from stagec.diagnostics import Diagnostic
+from stagec.diagnostics import CompileError, Diagnostic
+from stagec.facts import ModelFacts
 from stagec.frontend.plans.plan import Clause, Plan
 from stagec.passes import load_pass
-
-
-@dataclass(frozen=True)
-class ModelFacts:
-    """What a pipeline needs to know of a model."""
-
-    batch_dim: str
-    """The leading dim of the first input: what microbatches and data parallelism split."""
-    is_training: bool
-    """Whether the output is a loss."""
+from stagec.schedules.catalogue import CATALOGUE
 
 
 def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
@@ -39,6 +31,7 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
             gradients=precision.gradients,
         )
     )
+    passes += pipeline_passes(plan)
     if facts.is_training:
         passes += [
             reduce_gradients(plan, facts),
@@ -53,6 +46,67 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
         passes.append(make("defer-reductions"))
     passes += [make("decompose-statistics"), make("insert-collectives")]
     return passes + storage_passes(plan)
+
+
+def pipeline_passes(plan: Plan) -> list[ModulePass]:
+    """Cut the model into stages, and order what they run."""
+    pipeline = plan.pipeline
+    if pipeline is None:
+        return []
+    sizes = schedule_sizes(plan)
+    return [
+        make(
+            "split-stages",
+            counts=pipeline.counts,
+            axis=pipeline.axis,
+            stages=sizes.stages,
+            first=pipeline.first,
+            last=pipeline.last,
+            layers=pipeline.layers or (),
+            mirrored=sizes.mirrored,
+        ),
+        make(
+            "schedule-pipeline",
+            schedule=pipeline.schedule,
+            axis=pipeline.axis,
+            virtual=sizes.per_rank,
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class ScheduleSizes:
+    """How many stages a schedule wants."""
+
+    stages: int
+    per_rank: int
+    mirrored: bool
+    """Whether each stage is on two ranks."""
+
+
+def schedule_sizes(plan: Plan) -> ScheduleSizes:
+    """Virtual stages by the schedule's rule. One that wants another number than the plan says is E0408."""
+    pipeline = plan.pipeline
+    assert pipeline is not None
+    ranks = plan.mesh[pipeline.axis]
+    entry = CATALOGUE.get(pipeline.schedule)
+    wanted = entry.stages_per_rank if entry is not None else None
+    given = "virtual_stages" in pipeline.given
+    if wanted is not None and given and pipeline.virtual_stages != wanted:
+        raise CompileError(
+            [
+                Diagnostic(
+                    "E0408",
+                    f"`{pipeline.schedule}` runs {wanted} virtual stages on each rank, "
+                    f"not {pipeline.virtual_stages}",
+                    pipeline.given["virtual_stages"],
+                    help=f"write `virtual_stages = {wanted}`",
+                )
+            ]
+        )
+    per_rank = wanted if wanted is not None else pipeline.virtual_stages
+    mirrored = pipeline.schedule == "dualpipe"
+    return ScheduleSizes(ranks if mirrored else ranks * per_rank, per_rank, mirrored)
 
 
 def reduce_gradients(plan: Plan, facts: ModelFacts) -> ModulePass:
@@ -102,9 +156,12 @@ def storage_passes(plan: Plan) -> list[ModulePass]:
     return passes
 
 
-def final_passes() -> list[ModulePass]:
+def final_passes(plan: Plan) -> list[ModulePass]:
     """What comes after a user's own passes."""
-    return [make("lower-to-tasks")]
+    overlap = plan.overlap
+    kinds = ("tp", "cp", "ep", "zero", "p2p")
+    serial = tuple(kind for kind in kinds if not getattr(overlap, kind))
+    return [make("lower-to-tasks", serial=serial)]
 
 
 def make(name: str, **arguments: object) -> ModulePass:
@@ -130,10 +187,8 @@ def data_axes(plan: Plan, batch_dim: str) -> tuple[str, ...]:
 def unsupported(plan: Plan) -> Sequence[Diagnostic]:
     """Clauses that no pass carries out yet. Nothing that a plan says is ignored in silence."""
     clauses: list[tuple[str, Clause | None, bool]] = [
-        ("pipeline", plan.pipeline, plan.pipeline is not None),
         ("recompute", plan.recompute, plan.recompute.what != ("none",)),
         ("context", plan.contexts[0] if plan.contexts else None, bool(plan.contexts)),
-        ("overlap", plan.overlap, plan.overlap.span is not None),
         ("device", plan.device, plan.device.span is not None),
         ("collectives { keep = shard }", plan.collectives, plan.collectives.keep == "shard"),
     ]

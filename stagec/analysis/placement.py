@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, OpResult, SSAValue
 
+from stagec.analysis.contexts import Contexts
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, tensor_of
 
@@ -100,8 +101,37 @@ def is_input(value: SSAValue) -> bool:
     return isinstance(owner, Block) and isinstance(owner.parent_op(), stg.ProgramOp)
 
 
-def op_splits(op: stg.TensorOp, rules: Sequence[Rule]) -> Splits:
+def op_splits(op: stg.TensorOp, rules: Sequence[Rule], contexts: Contexts | None = None) -> Splits:
     """The placement of an op: axes for each index of its iteration space.
+
+    Contexts say how attention is spread over the axes that split its sequence.
+    """
+    splits = splits_by_rules(op, rules)
+    if isinstance(op, stg.AttentionOp) and contexts is not None:
+        return in_context(op, splits, rules, contexts)
+    return splits
+
+
+def in_context(
+    op: stg.AttentionOp, splits: Splits, rules: Sequence[Rule], contexts: Contexts
+) -> Splits:
+    """What contexts make of the placement of attention.
+
+    Under `ulysses` an axis splits heads instead of queries, as the most minor one. In a `ring` an axis that splits the
+    queries splits the keys too, the one case of an axis that splits two indices of an op. Otherwise keys are whole.
+    """
+    (*_, queries, heads, _), (*_, keys, _, _), _ = op.indices().operands
+    along = splits.get(queries, ())
+    moved = tuple(a for a in along if a in contexts.axes("ulysses"))
+    stay = tuple(a for a in along if a not in moved)
+    stored = own_splits(op.k, rules).get(tensor_of(op.k.type).names[-3], ())
+    ring = tuple(a for a in stay if a in contexts.axes("ring") and a in stored)
+    changed = {queries: stay, heads: (*splits.get(heads, ()), *moved), keys: ring}
+    return {index: axes for index, axes in (splits | changed).items() if axes}
+
+
+def splits_by_rules(op: stg.TensorOp, rules: Sequence[Rule]) -> Splits:
+    """The placement that rules give an op.
 
     An axis may split an index only if some operand (not an input), weight or result is placed so. A value
     that the plan overrides decides for its own dims.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 
 from stagec.analysis.placement import Splits
 from stagec.analysis.sizes import size_values
@@ -56,7 +56,7 @@ class ShardingErrors:
             )
         )
 
-    def rule_of(self, dim: Dim) -> Operation | None:
+    def rule_of(self, dim: Dim) -> dist.RuleOp | None:
         for rule in self.rules:
             if dim.name in rule.dims.data and set(dim.split) & set(rule.axes.data):
                 return rule

@@ -116,6 +116,8 @@ class Node:
     ctrl_deps: tuple[Dep, ...] = ()
     location: str = ""
     made_by: str = ""
+    serial: bool = False
+    """A communication that computation waits for, and that waits for computation."""
 
 
 @dataclass(frozen=True, slots=True)

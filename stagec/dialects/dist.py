@@ -32,9 +32,10 @@ from stagec.dialects.stages import (
     STAGE_OPS,
     Stage,
     StageRecvOp,
-    StageSendOp,
     StagesAttr,
+    StageSendOp,
     StagesOp,
+    first_layer,
     local_count,
 )
 from stagec.dialects.storage import (
@@ -407,6 +408,7 @@ __all__ = [
     "StorageOp",
     "TakeShardOp",
     "UnshardOp",
+    "first_layer",
     "gathered",
     "local_count",
     "scattered",

@@ -24,10 +24,12 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.types import NamesAttr, SizeAttr
+from stagec.dialects.types import NamesAttr, SizeAttr, TensorType
 from stagec.symbolic import Size
 
 COMPUTE_STREAM = "compute"
+
+SEND_STREAM, RECV_STREAM = "p2p.send", "p2p.recv"
 
 KINDS = ("all_gather", "all_reduce", "reduce_scatter", "all_to_all")
 
@@ -154,7 +156,7 @@ class TransferOp(IRDLOperation):
     stream = prop_def(StringAttr)
 
 
-def transfer_properties(
+def buffer_properties(
     axes: Sequence[str], shift: int, channel: int, dtype: str, num_bytes: Size, stream: str
 ) -> dict[str, Attribute]:
     return {
@@ -192,7 +194,7 @@ class SendOp(TransferOp):
         stream = comm_stream(axes)
         super().__init__(
             operands=[list(values)],
-            properties=transfer_properties(axes, shift, channel, dtype, num_bytes, stream),
+            properties=buffer_properties(axes, shift, channel, dtype, num_bytes, stream),
         )
 
 
@@ -221,8 +223,58 @@ class RecvOp(TransferOp):
         stream = f"{comm_stream(axes)}.recv"
         super().__init__(
             result_types=[list(result_types)],
-            properties=transfer_properties(axes, shift, channel, dtype, num_bytes, stream),
+            properties=buffer_properties(axes, shift, channel, dtype, num_bytes, stream),
         )
+
+
+class StageTransferOp(IRDLOperation):
+    """Shared by the two ends of what crosses a stage boundary."""
+
+    direction = prop_def(StringAttr)
+    number = prop_def(IntegerAttr)
+    stream = prop_def(StringAttr)
+
+
+@irdl_op_definition
+class StageSendOp(StageTransferOp):
+    """`dist.stage_send` as a task of its own, which the schedule places."""
+
+    name = "sched.stage_send"
+
+    value = operand_def(TensorType)
+
+    assembly_format = "$direction $number $value `on` $stream attr-dict `:` type($value)"
+
+    def __init__(self, direction: str, number: int, value: SSAValue) -> None:
+        super().__init__(
+            operands=[value],
+            properties=transfer_properties(direction, number, SEND_STREAM),
+        )
+
+
+@irdl_op_definition
+class StageRecvOp(StageTransferOp):
+    """`dist.stage_recv` as a task of its own."""
+
+    name = "sched.stage_recv"
+
+    value = result_def(TensorType)
+
+    assembly_format = "$direction $number `on` $stream attr-dict `:` type($value)"
+
+    def __init__(self, direction: str, number: int, value_type: TensorType) -> None:
+        super().__init__(
+            result_types=[value_type],
+            properties=transfer_properties(direction, number, RECV_STREAM),
+        )
+
+
+def transfer_properties(direction: str, number: int, stream: str) -> dict[str, Attribute]:
+    return {
+        "direction": StringAttr(direction),
+        "number": IntegerAttr(number, i64),
+        "stream": StringAttr(stream),
+    }
 
 
 @irdl_op_definition
@@ -242,7 +294,10 @@ class ViewOp(IRDLOperation):
 
 @irdl_op_definition
 class ScheduleOp(IRDLOperation):
-    """How the pipeline runs its microbatches: `sched.schedule "1f1b" ranks "pp" virtual 1 microbatches "mb"`."""
+    """How the pipeline runs its microbatches: `sched.schedule "1f1b" ranks "pp" virtual 1 microbatches "mb"`.
+
+    The order of actions follows from these alone (`stagec.schedules`).
+    """
 
     name = "sched.schedule"
 
@@ -266,24 +321,20 @@ class ScheduleOp(IRDLOperation):
         )
 
 
-NODES = (ComputeOp, CollectiveOp, SendOp, RecvOp)
+NODES = (ComputeOp, CollectiveOp, SendOp, RecvOp, StageSendOp, StageRecvOp)
 """Ops that become nodes of a trace; each has a stream."""
 
 
-def node_name(op: ComputeOp | CollectiveOp | SendOp | RecvOp) -> str:
+def node_name(op: IRDLOperation) -> str:
     """What the node is called in traces and tables: `contract`, `all_gather`, `send`."""
-    match op:
-        case ComputeOp():
-            return op.op.data
-        case CollectiveOp():
-            return op.kind.data
-        case SendOp():
-            return "send"
-        case RecvOp():
-            return "recv"
+    if isinstance(op, ComputeOp):
+        return op.op.data
+    if isinstance(op, CollectiveOp):
+        return op.kind.data
+    return "send" if isinstance(op, SendOp | StageSendOp) else "recv"
 
 
-Sched = Dialect("sched", [ComputeOp, CollectiveOp, SendOp, RecvOp, ViewOp, ScheduleOp], [])
+Sched = Dialect("sched", [*NODES, ViewOp, ScheduleOp], [])
 
 __all__ = [
     "COMPUTE_STREAM",
@@ -294,6 +345,8 @@ __all__ = [
     "Sched",
     "ScheduleOp",
     "SendOp",
+    "StageRecvOp",
+    "StageSendOp",
     "TransferOp",
     "ViewOp",
     "comm_stream",

@@ -82,7 +82,9 @@ class StorageOp(IRDLOperation):
         return dtype_bytes(self.dtype.data)
 
 
-_FORMAT = "`(` $values `)` `over` $axes `in` $dtype attr-dict `:` functional-type($values, $outputs)"
+_FORMAT = (
+    "`(` $values `)` `over` $axes `in` $dtype attr-dict `:` functional-type($values, $outputs)"
+)
 
 
 @irdl_op_definition

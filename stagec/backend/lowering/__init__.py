@@ -4,6 +4,6 @@
 microbatch, its backward pass, the step) out as rows; `assemble` puts the tasks of a rank in their order.
 """
 
-from stagec.backend.lowering.assemble import Chunk, Slot, trace_program
+from stagec.backend.lowering.assemble import Assembler, Chunk, Slot
 
-__all__ = ["Chunk", "Slot", "trace_program"]
+__all__ = ["Assembler", "Chunk", "Slot"]

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stagec.backend.lowering.layout import Layout, Task
-from stagec.backend.program import Compute, Dep, Node, Segment, TraceProgram
+from stagec.backend.lowering.layout import TRANSFER_TASKS, Layout, Owners, Place, Row
+from stagec.backend.program import Compute, Dep, Node, Segment, TraceProgram, Transfer
 from stagec.dialects import stg
+from stagec.dialects.sched import COMPUTE_STREAM
 
 Ints = np.ndarray
 
@@ -25,11 +26,15 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One task in the order: of which chunk, and for which microbatch (-1: once per step)."""
+    """One task in the order: of which chunk, and for which microbatch (-1: once per step).
+
+    `shift` says how far along the axis of stages the peer of a transfer is.
+    """
 
     task: str
     chunk: int
     microbatch: int
+    shift: int = 0
 
 
 @dataclass
@@ -43,56 +48,133 @@ class Packed:
     source_task: Ints
     source_row: Ints
     source_node: Ints
-    tasks: tuple[str, ...]
+    tasks: tuple[tuple[str, int], ...]
+    """Task and chunk."""
 
 
-def trace_program(chunks: Sequence[Chunk], order: Sequence[Slot]) -> TraceProgram:
-    """Unroll tasks in `order`. Each task appears once per chunk and microbatch at most."""
-    split = any(slot.task in ("I", "W") for slot in order)
-    layouts = [Layout(c.program, c.values, split) for c in chunks]
-    segments: list[Segment] = []
-    offsets: list[int] = []
-    for layout in layouts:
-        offsets.append(len(segments))
-        segments += layout.segments
-    packed = {
-        (chunk, name): pack(task, offsets[chunk])
-        for chunk, layout in enumerate(layouts)
-        for name, task in layout.tasks.items()
-    }
-    present = [slot for slot in order if (slot.chunk, slot.task) in packed]
-    bases: dict[Slot, int] = {}
-    total = 0
-    for slot in present:
-        bases[slot] = total
-        total += len(packed[slot.chunk, slot.task].segment)
-    width = max((p.source_task.shape[1] for p in packed.values()), default=0)
-    rows = Rows.empty(total, width)
-    last = max((s.microbatch for s in present), default=-1)
-    for slot in present:
-        rows.fill(slot, packed[slot.chunk, slot.task], bases, last, chunks[slot.chunk].stage)
-    return finish(segments, rows)
+class Assembler:
+    """Puts the tasks of ranks in order. Layouts of equal chunks are made once for all rank classes."""
+
+    def __init__(self, axis: str = "", owners: Owners | None = None) -> None:
+        self.axis = axis
+        self.owners = owners or {}
+        self._layouts: dict[tuple[int, frozenset[tuple[str, int]], bool], Layout] = {}
+
+    def layout(self, chunk: Chunk, split: bool) -> Layout:
+        key = (id(chunk.program), frozenset(chunk.values.items()), split)
+        if key not in self._layouts:
+            self._layouts[key] = Layout(chunk.program, chunk.values, split, self.owners)
+        return self._layouts[key]
+
+    def program(self, chunks: Sequence[Chunk], order: Sequence[Slot]) -> TraceProgram:
+        """Unroll tasks in `order`. Each task appears once per chunk and microbatch at most."""
+        split = any(slot.task in ("I", "W") for slot in order)
+        layouts = [self.layout(chunk, split) for chunk in chunks]
+        segments: list[Segment] = []
+        offsets: list[int] = []
+        for layout in layouts:
+            offsets.append(len(segments))
+            segments += layout.segments
+        neighbours = local_neighbours(chunks, order)
+        packed: dict[tuple[int, str, int], Packed] = {}
+        present: list[Slot] = []
+        for slot in order:
+            task = layouts[slot.chunk].tasks.get(slot.task)
+            if task is None:
+                continue
+            present.append(slot)
+            key = (slot.chunk, slot.task, slot.shift)
+            if key not in packed:
+                rows = [handed_over(row, slot.chunk, neighbours, layouts) for row in task.rows]
+                made = pack(rows, slot.chunk, offsets[slot.chunk])
+                if slot.task in TRANSFER_TASKS:
+                    self.direct(made, segments, slot, chunks[slot.chunk].stage)
+                packed[key] = made
+        bases: dict[tuple[str, int, int], int] = {}
+        total = 0
+        for slot in present:
+            bases[slot.task, slot.chunk, slot.microbatch] = total
+            total += len(packed[slot.chunk, slot.task, slot.shift].segment)
+        width = max((p.source_task.shape[1] for p in packed.values()), default=0)
+        rows_of_rank = Rows.empty(total, width)
+        last = max((s.microbatch for s in present), default=-1)
+        for slot in present:
+            made = packed[slot.chunk, slot.task, slot.shift]
+            rows_of_rank.fill(slot, made, bases, last, chunks[slot.chunk].stage)
+        return finish(segments, rows_of_rank)
+
+    def direct(self, packed: Packed, segments: list[Segment], slot: Slot, stage: int) -> None:
+        """Give the transfers of a stage their peer, and the channel that both ends know."""
+        boundary = stage if slot.task in ("SEND_F", "RECV_B") else stage - 1
+        direction = slot.task.endswith("_B")
+        for position, old in enumerate(packed.segment):
+            nodes = []
+            for node in segments[old].nodes:
+                action = node.action
+                assert isinstance(action, Transfer)
+                channel = (2 * boundary + direction) * MAX_CROSSING + action.channel
+                action = replace(action, axes=(self.axis,), shift=slot.shift, channel=channel)
+                nodes.append(replace(node, action=action, phase="p2p"))
+            segments.append(replace(segments[old], nodes=tuple(nodes)))
+            packed.segment[position] = len(segments) - 1
 
 
-def pack(task: Task, first_segment: int) -> Packed:
-    names = sorted({a.task for r in task.rows for a in r.arguments if a is not None})
-    width = max((len(r.arguments) for r in task.rows), default=0)
-    shape = (len(task.rows), width)
+MAX_CROSSING = 64
+"""Values that may cross one stage boundary in one direction; a channel numbers boundary, direction and value."""
+
+
+def local_neighbours(chunks: Sequence[Chunk], order: Sequence[Slot]) -> dict[tuple[str, int], int]:
+    """For a chunk that receives nothing in a direction: the chunk of the same rank that it continues."""
+    received = {(slot.task, slot.chunk) for slot in order}
+    by_stage = {chunk.stage: position for position, chunk in enumerate(chunks)}
+    found: dict[tuple[str, int], int] = {}
+    for position, chunk in enumerate(chunks):
+        for task, step in (("RECV_F", -1), ("RECV_B", 1)):
+            other = by_stage.get(chunk.stage + step)
+            if other is not None and (task, position) not in received:
+                found[task, position] = other
+    return found
+
+
+def handed_over(
+    row: Row, chunk: int, neighbours: Mapping[tuple[str, int], int], layouts: Sequence[Layout]
+) -> Row:
+    """A row whose arguments come straight from the neighbouring stage, where that is on the same rank."""
+    arguments: list[Place | None] = []
+    for place in row.arguments:
+        other = neighbours.get((place.task, chunk)) if place is not None else None
+        if place is None or other is None:
+            arguments.append(place)
+            continue
+        direction = "forward" if place.task == "RECV_F" else "backward"
+        number = layouts[chunk].received[direction, place.row, place.node]
+        source = layouts[other].handed_over[direction, number]
+        arguments.append(replace(source, chunk=other) if source is not None else None)
+    return replace(row, arguments=arguments)
+
+
+def pack(rows: Sequence[Row], chunk: int, first_segment: int) -> Packed:
+    def key(place: Place) -> tuple[str, int]:
+        return place.task, chunk if place.chunk < 0 else place.chunk
+
+    names = sorted({key(a) for r in rows for a in r.arguments if a is not None})
+    width = max((len(r.arguments) for r in rows), default=0)
+    shape = (len(rows), width)
     source_task = np.full(shape, -1, np.int64)
     source_row = np.zeros(shape, np.int64)
     source_node = np.zeros(shape, np.int64)
     index = {name: i for i, name in enumerate(names)}
-    for i, row in enumerate(task.rows):
+    for i, row in enumerate(rows):
         for k, place in enumerate(row.arguments):
             if place is not None:
-                source_task[i, k] = index[place.task]
+                source_task[i, k] = index[key(place)]
                 source_row[i, k] = place.row
                 source_node[i, k] = place.node
     return Packed(
-        np.array([r.segment + first_segment for r in task.rows], np.int32),
-        np.array([r.layer for r in task.rows], np.int32),
-        np.array([r.lag for r in task.rows], np.int32),
-        np.array([r.early for r in task.rows], np.int32),
+        np.array([r.segment + first_segment for r in rows], np.int32),
+        np.array([r.layer for r in rows], np.int32),
+        np.array([r.lag for r in rows], np.int32),
+        np.array([r.early for r in rows], np.int32),
         source_task,
         source_row,
         source_node,
@@ -130,10 +212,15 @@ class Rows:
         )
 
     def fill(
-        self, slot: Slot, packed: Packed, bases: Mapping[Slot, int], last: int, stage: int
+        self,
+        slot: Slot,
+        packed: Packed,
+        bases: Mapping[tuple[str, int, int], int],
+        last: int,
+        stage: int,
     ) -> None:
         """Write the rows of one task."""
-        start = bases[slot]
+        start = bases[slot.task, slot.chunk, slot.microbatch]
         here = slice(start, start + len(packed.segment))
         self.segment[here] = packed.segment
         self.layer[here] = packed.layer
@@ -143,7 +230,7 @@ class Rows:
         self.stage[here] = stage
         width = packed.source_task.shape[1]
         sources = np.array(
-            [bases.get(source_slot(slot, name, last), -1) for name in packed.tasks] + [-1],
+            [bases.get(source_key(slot, *task, last), -1) for task in packed.tasks] + [-1],
             np.int64,
         )
         base = sources[packed.source_task]
@@ -152,12 +239,11 @@ class Rows:
         self.source_node[here, :width] = packed.source_node
 
 
-def source_slot(reader: Slot, task: str, last: int) -> Slot:
+def source_key(reader: Slot, task: str, chunk: int, last: int) -> tuple[str, int, int]:
     """Which run of a task a reader means: of its own microbatch; of the last one from outside the loop."""
     if task in ("pre", "step"):
-        return Slot(task, reader.chunk, -1)
-    microbatch = reader.microbatch if reader.microbatch >= 0 else last
-    return Slot(task, reader.chunk, microbatch)
+        return task, chunk, -1
+    return task, chunk, reader.microbatch if reader.microbatch >= 0 else last
 
 
 def finish(segments: Sequence[Segment], rows: Rows) -> TraceProgram:
@@ -210,11 +296,12 @@ def chain_streams(
     the stream had in an earlier row, which is one more slot per stream. A gather of parameters depends on no
     computation: its last slot keeps it from being issued before its time.
     """
-    streams = sorted({n.stream for s in segments for n in s.nodes})
+    streams = sorted({name for s in segments for n in s.nodes for name in streams_of(n)})
     extra = np.full((len(segment), len(streams) + 1), -1, np.int64)
     for k, stream in enumerate(streams):
-        before = ends_before(segments, segment, first, lambda n, stream=stream: n.stream == stream)
-        extra[:, k] = before
+        extra[:, k] = ends_before(
+            segments, segment, first, lambda node, stream=stream: stream in streams_of(node)
+        )
     compute = ends_before(segments, segment, first, lambda n: isinstance(n.action, Compute))
     gathers = np.flatnonzero(lag >= 0)
     for i, row in enumerate(gathers):
@@ -240,18 +327,24 @@ def ends_before(
     return np.concatenate([[-1], np.maximum.accumulate(position)[:-1]])
 
 
+def streams_of(node: Node) -> tuple[str, ...]:
+    """The queues that a node stands in: its own, and the computation's if that waits for it."""
+    if node.serial and node.stream != COMPUTE_STREAM:
+        return (node.stream, COMPUTE_STREAM)
+    return (node.stream,)
+
+
 def chain_segment(segment: Segment, streams: Sequence[str], width: int, is_gather: bool) -> Segment:
     previous: dict[str, int] = {}
     nodes = []
     for i, node in enumerate(segment.nodes):
-        before = previous.get(node.stream)
-        if before is None:
-            dep = Dep(width + streams.index(node.stream), 0)
-        else:
-            dep = Dep(-1, before)
-        previous[node.stream] = i
-        if dep not in node.data_deps:
-            node = replace(node, ctrl_deps=(*node.ctrl_deps, dep))
+        for stream in streams_of(node):
+            before = previous.get(stream)
+            slot = width + streams.index(stream)
+            dep = Dep(slot, 0) if before is None else Dep(-1, before)
+            previous[stream] = i
+            if dep not in node.data_deps and dep not in node.ctrl_deps:
+                node = replace(node, ctrl_deps=(*node.ctrl_deps, dep))
         if is_gather:
             node = replace(node, ctrl_deps=(*node.ctrl_deps, Dep(width + len(streams), 0)))
         nodes.append(node)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
-from stagec.dialects import sched, stg
+from stagec.dialects import dist, sched, stg
 from stagec.dialects.types import SizeAttr
 
 Path = tuple[int, ...]
@@ -140,9 +140,13 @@ class Dataflow:
         for repeat, iteration in zip(repeats, path, strict=True):
             if stg.STEPS in repeat.attributes:
                 continue
-            element = self._mirrored(repeat, iteration)
+            element = self._mirrored(repeat, iteration) + self.first_layer(repeat)
             layer = element if layer < 0 else layer * self.count(repeat) + element
         return layer
+
+    def first_layer(self, repeat: stg.RepeatOp) -> int:
+        """The number of a stage's first layer in the whole model; 0 for a repeat that is not cut."""
+        return self.values.get(dist.first_layer(str(repeat.count.data)), 0)
 
     def _depth(self, value: SSAValue) -> int:
         if value not in self._depths:

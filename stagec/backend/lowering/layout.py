@@ -17,6 +17,7 @@ from xdsl.ir import Operation, SSAValue
 from stagec.backend.lowering.dataflow import Dataflow, Path, Source, is_node
 from stagec.backend.program import Action, Collective, Compute, Dep, Node, Segment, Transfer
 from stagec.dialects import sched, stg
+from stagec.dialects.types import tensor_of
 from stagec.symbolic import Size
 
 TASK_OF_PHASE = {
@@ -29,6 +30,10 @@ TASK_OF_PHASE = {
 """The task that ops of a phase in the microbatch loop belong to when the backward pass is one piece."""
 
 
+Owners = Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]]
+"""For a weight that several stages have, by path: the axis of the stages, and their coordinates on it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A node: in which task, which row of it, which node of the row."""
@@ -36,6 +41,8 @@ class Place:
     task: str
     row: int
     node: int
+    chunk: int = -1
+    """Which chunk of the rank; -1: the one that it is in."""
 
 
 @dataclass
@@ -98,6 +105,15 @@ def stands_alone(op: Operation) -> bool:
     return any(key in op.attributes or key in op.properties for key in keys)
 
 
+def transfer_task(op: sched.StageSendOp | sched.StageRecvOp) -> str:
+    """The schedule's action that a transfer belongs to: `SEND_F`, `RECV_B`, ..."""
+    end = "SEND" if isinstance(op, sched.StageSendOp) else "RECV"
+    return f"{end}_{op.direction.data[0].upper()}"
+
+
+TRANSFER_TASKS = ("RECV_F", "SEND_F", "RECV_B", "SEND_B")
+
+
 def is_early(op: Operation) -> bool:
     return stg.phase_of(op) == "grad_reduce" and "late" not in op.attributes
 
@@ -110,8 +126,10 @@ class Layout:
         program: stg.ProgramOp,
         values: Mapping[str, int],
         split_backward: bool = False,
+        owners: Owners | None = None,
     ) -> None:
         self.values = values
+        self.owners = owners or {}
         self.dataflow = Dataflow(values)
         self.split_backward = split_backward
         self.segments: list[Segment] = []
@@ -119,6 +137,11 @@ class Layout:
         self.places: dict[Source, Place] = {}
         self._numbers: dict[Size, int] = {}
         self._pending: list[tuple[Row, list[SSAValue], Path]] = []
+        self.handed_over: dict[tuple[str, int], Place | None] = {}
+        """What a stage on the same rank receives, by direction and number."""
+        self.received: dict[tuple[str, int, int], int] = {}
+        """The number of each received value, by direction, row and node."""
+        self._sends = [op for op in program.walk() if isinstance(op, sched.StageSendOp)]
         self._buckets: dict[tuple[str, str, str], Bucket] = {}
         self._runs: dict[tuple[int, str], list[Run | stg.RepeatOp]] = {}
         self._place_program(program)
@@ -129,7 +152,8 @@ class Layout:
     def _place_program(self, program: stg.ProgramOp) -> None:
         loop = next((op for op in program.body.block.ops if isinstance(op, stg.AccumulateOp)), None)
         if loop is not None:
-            for task in ("F", "I", "W") if self.split_backward else ("F", "B"):
+            compute = ("F", "I", "W") if self.split_backward else ("F", "B")
+            for task in (*compute, *TRANSFER_TASKS):
                 self._place_ops(list(loop.body.block.ops), task, (), ())
                 self._close_buckets(task)
         before: list[Operation] = []
@@ -148,6 +172,8 @@ class Layout:
         self._close_buckets("step")
 
     def task_of(self, op: Operation) -> str:
+        if isinstance(op, sched.StageSendOp | sched.StageRecvOp):
+            return transfer_task(op)
         task = TASK_OF_PHASE[stg.phase_of(op)]
         if task == "B" and self.split_backward:
             return "W" if stg.phase_of(op) in ("wgrad", "grad_reduce") else "I"
@@ -340,9 +366,18 @@ class Layout:
     def _resolve(self) -> None:
         """Find the place behind each argument of each row, now that everything is placed."""
         for row, inputs, path in self._pending:
-            for value in inputs:
-                source = self.dataflow.source(value, path)
-                row.arguments.append(self.places.get(source) if source is not None else None)
+            row.arguments += [self.place_of(value, path) for value in inputs]
+        for op in self._sends:
+            key = (op.direction.data, op.number.value.data)
+            self.handed_over[key] = self.place_of(op.value, ())
+        for source, place in self.places.items():
+            if isinstance(source.op, sched.StageRecvOp):
+                key = (source.op.direction.data, place.row, place.node)
+                self.received[key] = source.op.number.value.data
+
+    def place_of(self, value: SSAValue, path: Path) -> Place | None:
+        source = self.dataflow.source(value, path)
+        return self.places.get(source) if source is not None else None
 
     # Templates
 
@@ -362,6 +397,7 @@ class Layout:
                 else ""
             ),
             made_by=stg.text(op, "made_by"),
+            serial="serial" in op.attributes,
         )
 
     def _action(self, op: Operation) -> Action:
@@ -377,6 +413,12 @@ class Layout:
                 op.channel.value.data,
                 op.dtype.data,
             )
+        if isinstance(op, sched.StageSendOp | sched.StageRecvOp):
+            tensor = tensor_of(op.value.type)
+            kind = "send" if isinstance(op, sched.StageSendOp) else "recv"
+            num_bytes = self.number(tensor.num_bytes)
+            # Which boundary it is, and how far the peer: `assemble` knows.
+            return Transfer(kind, (), 0, num_bytes, op.number.value.data, tensor.dtype)
         assert isinstance(op, sched.CollectiveOp)
         return Collective(
             op.kind.data,
@@ -384,7 +426,13 @@ class Layout:
             self.number(op.bytes_in.data),
             self.number(op.bytes_out.data),
             op.dtype.data,
+            self.among(op),
         )
+
+    def among(self, op: Operation) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The ranks that share a weight, where a collective is over those only."""
+        path = stg.text(op, "shared")
+        return self.owners.get(path, ()) if path else ()
 
     def number(self, size: Size) -> int:
         """The number of a size; a fraction of an operation counts as a whole one."""

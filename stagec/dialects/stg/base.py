@@ -9,11 +9,11 @@ operands and results on one device follow.
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from xdsl.dialects.builtin import StringAttr
+from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import IRDLOperation
 from xdsl.utils.exceptions import VerifyException
@@ -25,6 +25,12 @@ PLACEMENT = "placement"
 
 STEPS = "steps"
 """Attribute of a repeat whose iterations are steps of one op, not layers of a model."""
+
+PART_OF = "part_of"
+"""Attribute of an op that, with others, took the place of one of this kind: `softmax`."""
+
+NAMES = "names"
+"""Attribute of ops that make a value: what the plan calls it, where it names values to recompute."""
 
 PHASES = ("fwd", "recompute", "bwd", "wgrad", "grad_reduce", "optim")
 """Parts of a training step. `bwd` makes the gradients of inputs, `wgrad` those of weights."""
@@ -186,6 +192,26 @@ def scope_of(op: Operation) -> str:
     return text(op, "scope")
 
 
+def part_of(op: Operation) -> str:
+    """The kind of op that this is a step of, if it was taken apart."""
+    return text(op, PART_OF)
+
+
+def names_of(op: Operation) -> tuple[str, ...]:
+    """What a plan calls the value that the op makes, or helps to make."""
+    attribute = op.attributes.get(NAMES)
+    if not isinstance(attribute, ArrayAttr):
+        return ()
+    return tuple(name.data for name in attribute if isinstance(name, StringAttr))
+
+
+def add_names(op: Operation, names: Iterable[str]) -> None:
+    """Let an op know further names of the value that it makes."""
+    known = tuple(dict.fromkeys((*names_of(op), *names)))
+    if known:
+        op.attributes[NAMES] = ArrayAttr([StringAttr(name) for name in known])
+
+
 def wider(left: str, right: str) -> str:
     """The dtype that an op on both computes in."""
     from_order = {d: i for i, d in enumerate(("bool", "i8", "u8", "i16", "i32", "i64"))}
@@ -202,6 +228,8 @@ def union_names(*types: TensorType) -> list[str]:
 
 
 __all__ = [
+    "NAMES",
+    "PART_OF",
     "PHASES",
     "PLACEMENT",
     "STEPS",
@@ -210,8 +238,11 @@ __all__ = [
     "StackType",
     "TensorOp",
     "TensorType",
+    "add_names",
     "local_results",
+    "names_of",
     "operand_splits",
+    "part_of",
     "phase_of",
     "placed",
     "placement_of",

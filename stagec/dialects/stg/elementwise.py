@@ -15,7 +15,6 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.stg.base import (
     Indices,
-    InferError,
     TensorOp,
     tensor_type,
     union_names,
@@ -74,21 +73,30 @@ class AddOp(BinaryOp):
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0, 1)
 
     def verify_(self) -> None:
-        a, b = tensor_type(self.left), tensor_type(self.right)
-        if set(a.partial) != set(b.partial):
-            raise VerifyException(
-                f"stg.add: one term is partial over [{', '.join(a.partial)}], "
-                f"the other over [{', '.join(b.partial)}]"
-            )
+        check_terms(self)
         super().verify_()
 
 
 @irdl_op_definition
 class SubOp(BinaryOp):
-    """`left - right`."""
+    """`left - right`. Like terms of a sum, both may be partial, over the same axes."""
 
     name = "stg.sub"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0, 1)
+
+    def verify_(self) -> None:
+        check_terms(self)
+        super().verify_()
+
+
+def check_terms(op: AddOp | SubOp) -> None:
+    """A term that is not partial would be counted once per rank."""
+    a, b = tensor_type(op.left), tensor_type(op.right)
+    if set(a.partial) != set(b.partial):
+        raise VerifyException(
+            f"{op.name}: one term is partial over [{', '.join(a.partial)}], "
+            f"the other over [{', '.join(b.partial)}]"
+        )
 
 
 @irdl_op_definition
@@ -123,6 +131,10 @@ class UnaryOp(TensorOp):
         super().__init__(
             operands=[x], result_types=[x.type], properties={"function": StringAttr(function)}
         )
+
+    @property
+    def linear_operands(self) -> tuple[int, ...]:
+        return (0,) if self.function.data == "neg" else ()
 
     def verify_(self) -> None:
         if self.function.data not in UNARY_FUNCTIONS:
@@ -336,15 +348,3 @@ class CausalMaskOp(TensorOp):
         if window is not None:
             properties["window"] = StringAttr(window)
         super().__init__(operands=[scores], result_types=[scores.type], properties=properties)
-
-
-def infer_same(types: Sequence[TensorType]) -> TensorType:
-    return types[0]
-
-
-def check_float(types: Sequence[TensorType], position: int) -> None:
-    """Raises `InferError` for an operand of whole numbers."""
-    if not types[position].dtype.startswith(("fp", "bf")):
-        raise InferError(
-            f"this needs floating-point numbers, not {types[position].dtype}", operand=position
-        )

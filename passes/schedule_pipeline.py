@@ -1,0 +1,50 @@
+"""Say in which order the stages run their microbatches.
+
+Before `schedule-pipeline{schedule="1f1b" virtual=2 axis="pp"}`:
+
+    dist.mesh <pp = 4>
+    stg.program "M" () {
+      stg.output
+    }
+
+After:
+
+    dist.mesh <pp = 4>
+    sched.schedule "1f1b" ranks "pp" virtual 2 microbatches "mb"
+    stg.program "M" () {
+      stg.output
+    }
+
+The order itself is data that `stagec.schedules` makes from these numbers, and proves; it is unrolled where records are written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from stagec.dialects import sched
+from stagec.dialects.types import TIME_AXIS
+from stagec.rewriting import inherit, programs
+from stagec.symbolic import symbol
+
+
+@dataclass(frozen=True)
+class SchedulePipeline(ModulePass):
+    name = "schedule-pipeline"
+
+    schedule: str
+    """A schedule of `stagec.schedules`, or a user's: `mine.csv`, `mine.py:function`."""
+    axis: str
+    """The mesh axis of the stages."""
+    virtual: int = 1
+    """Virtual stages on each rank."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        first = programs(op)[0]
+        made = sched.ScheduleOp(self.schedule, symbol(self.axis), self.virtual, symbol(TIME_AXIS))
+        inherit(made, first)
+        op.body.block.insert_op_before(made, first)

@@ -1,0 +1,163 @@
+"""Attention whose sequence is split in a way that no context covers, or that its context cannot carry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from stagec.analysis.contexts import Contexts, is_masked
+from stagec.analysis.placement import Rule, Splits, is_input, own_splits
+from stagec.analysis.sharding_errors import ShardingErrors
+from stagec.diagnostics import Diagnostic, Span, span_of
+from stagec.dialects import dist, stg
+from stagec.dialects.types import Dim, tensor_of
+
+
+def check_attention(
+    op: stg.AttentionOp,
+    splits: Splits,
+    rules: Sequence[Rule],
+    contexts: Contexts,
+    errors: ShardingErrors,
+) -> None:
+    """Check the placement of attention against the plan's contexts, before its dims are checked one by one."""
+    check_keys(op, splits, rules, contexts, errors)
+    check_heads(op, splits, contexts, errors)
+    check_window(op, splits, errors)
+    check_chunks(op, splits, contexts, errors)
+
+
+def check_keys(
+    op: stg.AttentionOp,
+    splits: Splits,
+    rules: Sequence[Rule],
+    contexts: Contexts,
+    errors: ShardingErrors,
+) -> None:
+    """E0309: an axis splits the sequence of the keys, and no context says how attention sees that."""
+    queries = op.indices().operands[0][-3]
+    elsewhere = {a for index, axes in splits.items() if index != queries for a in axes}
+    for name, value in (("keys", op.k), ("values", op.v)):
+        if is_input(value):
+            continue
+        dim = tensor_of(value.type).names[-3]
+        stored = own_splits(value, rules).get(dim, ())
+        known = {*contexts.axes(), *elsewhere}
+        unknown = [a for a in stored if a not in known and errors.sizes.get(a, 1) > 1]
+        if not unknown:
+            continue
+        rule = errors.rule_of(Dim(dim, tuple(unknown)))
+        errors.findings.add(
+            Diagnostic(
+                "E0309",
+                f"attention needs the whole sequence of its keys, but {quoted(unknown)} "
+                f"split{'s' if len(unknown) == 1 else ''} `{dim}`",
+                span_of(op.location),
+                label=f"the {name} `{value.name_hint}`" if value.name_hint else f"the {name}",
+                secondary=places(rule, f"splits `{dim}`"),
+                help=f"say how attention sees it: `context {unknown[0]} {{ method = ring }}`",
+            )
+        )
+        return
+
+
+def check_heads(
+    op: stg.AttentionOp, splits: Splits, contexts: Contexts, errors: ShardingErrors
+) -> None:
+    """E0301: under `ulysses` an axis splits heads that it does not divide."""
+    axes = splits.get(op.indices().operands[0][-2], ())
+    moved = [a for a in axes if a in contexts.axes("ulysses")]
+    if not moved:
+        return
+    context = next(op for op in contexts.ops if moved[0] in op.axes.data)
+    numbers = [errors.sizes.get(tensor_of(v.type).names[-2]) for v in (op.q, op.k)]
+    for value in (op.q, op.k):
+        dim = Dim(tensor_of(value.type).names[-2], axes)
+        size, ways = errors.sizes.get(dim.name), number_of_ways(axes, errors)
+        if size is None or size % ways == 0 or (dim.name, axes) in errors.seen:
+            continue
+        errors.seen.add((dim.name, axes))
+        advice = [other_axis_size(moved[-1], size, axes, errors), "write `method = ring`"]
+        if value is op.k and numbers[0] is not None and numbers[0] % ways == 0:
+            query_heads = tensor_of(op.q.type).names[-2]
+            repeat = f"repeat_heads(k, heads = {dim.name}, to = {query_heads})"
+            advice.append(f"repeat the heads of keys and values: `{repeat}`")
+        errors.findings.add(
+            Diagnostic(
+                "E0301",
+                f"{sized(axes, errors)} {'together do' if len(axes) > 1 else 'does'} not divide "
+                f"`{dim.name} = {size}`",
+                span_of(context.location),
+                label=f"splits the heads of `{value.name_hint}`" if value.name_hint else "",
+                secondary=places(op, "within this attention"),
+                notes=["under `ulysses` an axis splits heads instead of the sequence"],
+                help=[text for text in advice if text],
+            )
+        )
+
+
+def check_window(op: stg.AttentionOp, splits: Splits, errors: ShardingErrors) -> None:
+    """E0309: a window in a ring.
+
+    Which blocks it needs differs from rank to rank; TransformerEngine refuses it for its ring too.
+    """
+    ring = splits.get(op.indices().operands[1][-3], ())
+    if op.window is None or number_of_ways(ring, errors) == 1:
+        return
+    errors.findings.add(
+        Diagnostic(
+            "E0309",
+            f"attention with a window needs its keys whole, but they go round {quoted(ring)}",
+            span_of(op.location),
+            label=f"looks back `{op.window.data}` keys",
+            help="write `method = all_gather` or `method = ulysses` in the context",
+        )
+    )
+
+
+def check_chunks(
+    op: stg.AttentionOp, splits: Splits, contexts: Contexts, errors: ShardingErrors
+) -> None:
+    """E0301: a head and a tail chunk for each rank do not come out even."""
+    name, along = tensor_of(op.q.type).names[-3], splits.get(op.indices().operands[0][-3], ())
+    concerned = [c for c in contexts.ops if set(c.axes.data) & set(along)]
+    size, ways = errors.sizes.get(name), number_of_ways(along, errors)
+    even = size is None or size % (2 * ways) == 0 or size % ways != 0
+    if not concerned or even or ways == 1 or not is_masked(op) or not contexts.balanced(along):
+        return
+    errors.findings.add(
+        Diagnostic(
+            "E0301",
+            f"2 chunks for each of {sized(along, errors)} do not divide `{name} = {size}`",
+            span_of(concerned[0].location),
+            label="a rank has a chunk from the head and one from the tail",
+            help=f"choose `{name} = {-(-size // (2 * ways)) * 2 * ways}`, or write `balance = none`",
+        )
+    )
+
+
+def number_of_ways(axes: Iterable[str], errors: ShardingErrors) -> int:
+    ways = 1
+    for axis in axes:
+        ways *= errors.sizes.get(axis, 1)
+    return ways
+
+
+def other_axis_size(axis: str, size: int, axes: Sequence[str], errors: ShardingErrors) -> str:
+    """The largest smaller size of an axis with which `axes` would divide `size`."""
+    others = number_of_ways([a for a in axes if a != axis], errors)
+    fitting = [n for n in range(errors.sizes[axis], 1, -1) if size % (n * others) == 0]
+    return f"choose `{axis} = {fitting[0]}`" if fitting else ""
+
+
+def quoted(axes: Iterable[str]) -> str:
+    return ", ".join(f"`{axis}`" for axis in axes)
+
+
+def sized(axes: Iterable[str], errors: ShardingErrors) -> str:
+    return ", ".join(f"`{axis} = {errors.sizes.get(axis, 1)}`" for axis in axes)
+
+
+def places(op: stg.AttentionOp | dist.RuleOp | None, label: str) -> list[tuple[Span, str]]:
+    """Where an op comes from, if that is known."""
+    span = span_of(op.location) if op is not None else None
+    return [(span, label)] if span is not None else []

@@ -1,0 +1,126 @@
+"""What a plan's contexts say, and how much of a causal mask falls to each rank.
+
+Pairs of a query and a key are counted as areas: a causal mask over s queries and s keys leaves s^2 / 2 of s^2, as
+FlashAttention's authors count them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+
+from stagec import symbolic
+from stagec.analysis.coordinates import joint_index
+from stagec.dialects import dist, stg
+from stagec.dialects.types import Dim
+from stagec.symbolic import ONE, Size
+
+HALF = ONE / 2
+
+Attention = stg.AttentionOp | stg.AttentionGradOp
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """The `dist.context` ops of a module."""
+
+    ops: tuple[dist.ContextOp, ...] = ()
+
+    @staticmethod
+    def of(module: ModuleOp) -> Contexts:
+        return Contexts(tuple(op for op in module.body.ops if isinstance(op, dist.ContextOp)))
+
+    def axes(self, method: str | None = None) -> tuple[str, ...]:
+        """The axes of all contexts, or of those with a method."""
+        return tuple(
+            axis for op in self.ops if method in (None, op.method.data) for axis in op.axes.data
+        )
+
+    def rotation(self, axes: Sequence[str]) -> str:
+        """How blocks go round these axes."""
+        return next(op.rotate.data for op in self.ops if set(axes) & set(op.axes.data))
+
+    def balanced(self, axes: Sequence[str]) -> bool:
+        """Whether each rank has a chunk from the head and one from the tail of the sequence."""
+        concerned = [op for op in self.ops if set(axes) & set(op.axes.data)]
+        return all(op.balance.data == "head_tail" for op in concerned)
+
+
+def is_masked(op: Attention) -> bool:
+    """Whether queries see only the keys before them in a sequence that is also their own."""
+    same = stg.tensor_type(op.q).names[-3] == stg.tensor_type(op.k).names[-3]
+    return op.causal is not None and same
+
+
+def area_before(position: Size, window: Size | None) -> Size:
+    """Pairs that a causal mask leaves of the queries before a position: of each with `window` keys at most."""
+    if window is None:
+        return position * position * HALF
+    reach = symbolic.call("min", position, window)
+    return position * reach - reach * reach * HALF
+
+
+def chunk_pairs(chunk: Size, length: Size, window: Size | None) -> Size:
+    """Pairs of the queries of chunk number `chunk`, all chunks of `length`, with the keys of the whole sequence."""
+    start = chunk * length
+    return area_before(start + length, window) - area_before(start, window)
+
+
+def share_of_mask(queries: Dim, window: Size | None, balanced: bool) -> Size:
+    """Pairs of a rank's queries with all keys under a causal mask."""
+    ways = symbolic.product(map(symbolic.symbol, queries.split))
+    rank = joint_index(queries.split)
+    if not balanced:
+        return chunk_pairs(rank, queries.size, window)
+    half = queries.size / 2
+    head, tail = rank, 2 * ways - 1 - rank
+    return chunk_pairs(head, half, window) + chunk_pairs(tail, half, window)
+
+
+@dataclass(frozen=True)
+class RingSteps:
+    """What the steps of a ring compute. Step 0 is a device's queries with its own keys."""
+
+    own: Size
+    """Pairs in step 0."""
+    other: Size
+    """Pairs in each later step that is not skipped."""
+    num_computed: Size
+    """Later steps that are not skipped; these come first."""
+
+
+def ring_steps(op: Attention, axes: Sequence[str], balanced: bool) -> RingSteps:
+    """Pairs of each step, as a ring computes them block by block (PyTorch, `_templated_ring_attention`).
+
+    Under a causal mask, with head-tail chunks, every later step needs either half of the keys or half of the queries;
+    without, the keys of later ranks are skipped. `count = full` counts all of the masked block of step 0.
+    """
+    queries, keys = stg.tensor_type(op.q).dims[-3], stg.tensor_type(op.k).dims[-3]
+    devices = symbolic.product(map(symbolic.symbol, axes))
+    block = queries.size * keys.size
+    if not is_masked(op):
+        return RingSteps(block, block, devices - 1)
+    if op.count.data == "full":
+        own = block
+    elif balanced:
+        own = block * HALF
+    else:
+        # Other axes may split the queries further: their keys end with the rank's own queries.
+        within = joint_index([a for a in queries.split if a not in axes])
+        own = chunk_pairs(within, queries.size, None)
+    if balanced:
+        return RingSteps(own, block * HALF, devices - 1)
+    return RingSteps(own, block, joint_index(axes))
+
+
+__all__ = [
+    "Attention",
+    "Contexts",
+    "RingSteps",
+    "chunk_pairs",
+    "is_masked",
+    "ring_steps",
+    "share_of_mask",
+]

@@ -1,0 +1,95 @@
+"""Sizes that depend on which rank it is: `cp.index` is a rank's coordinate along axis `cp`.
+
+Ranks whose programs have other numbers are classes of their own: a causal mask that is not balanced, experts
+that are not equally busy. A size names the coordinate; nothing else of a program depends on the rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from xdsl.ir import Operation
+
+from stagec import symbolic
+from stagec.dialects.types import SizeAttr, StackType
+from stagec.symbolic import ZERO, Size
+
+SUFFIX = ".index"
+
+
+def index(axis: str) -> Size:
+    """A rank's coordinate along an axis, from 0."""
+    return symbolic.symbol(f"{axis}{SUFFIX}")
+
+
+def joint_index(axes: Iterable[str]) -> Size:
+    """A rank's coordinate along several axes taken as one, the last of them the fastest."""
+    joint = ZERO
+    for axis in axes:
+        joint = joint * symbolic.symbol(axis) + index(axis)
+    return joint
+
+
+def axes_in(names: Iterable[str]) -> set[str]:
+    """The axes whose coordinates are among the names."""
+    return {name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)}
+
+
+def sizes_of(op: Operation) -> Iterator[Size]:
+    """Every size that an op, or one in its regions, states."""
+    for inner in op.walk():
+        for attribute in (*inner.properties.values(), *inner.attributes.values()):
+            if isinstance(attribute, SizeAttr):
+                yield attribute.data
+        for result in inner.results:
+            if isinstance(result.type, StackType):
+                yield result.type.count
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Ranks that share all numbers: their coordinates along the axes that matter, and a rank's as names."""
+
+    where: Mapping[str, tuple[int, ...]]
+    values: Mapping[str, int]
+
+    @property
+    def name(self) -> str:
+        """`cp=0,1 ep=3`; `all` if nothing depends on the rank."""
+        named = (f"{axis}={','.join(map(str, at))}" for axis, at in self.where.items())
+        return " ".join(named) or "all"
+
+
+def rank_classes(
+    ops: Sequence[Operation], values: Mapping[str, int], mesh: Mapping[str, int]
+) -> list[Coordinates]:
+    """The ranks, by the numbers that the sizes in `ops` have for them."""
+    sizes = {s for op in ops for s in sizes_of(op) if axes_in(s.names)}
+    concerned = {axis for s in sizes for axis in axes_in(s.names)}
+    axes = [axis for axis in mesh if axis in concerned]
+    groups: dict[tuple[object, ...], list[tuple[int, ...]]] = {}
+    for place in product(*(range(mesh[axis]) for axis in axes)):
+        here = {**values, **names_at(axes, place)}
+        numbers = tuple(s.evaluate(here) for s in sorted(sizes, key=str))
+        groups.setdefault(numbers, []).append(place)
+    found: list[Coordinates] = []
+    for places in groups.values():
+        for block in blocks(places):
+            first = tuple(at[0] for at in block)
+            where = dict(zip(axes, block, strict=True))
+            found.append(Coordinates(where, names_at(axes, first)))
+    return found
+
+
+def names_at(axes: Sequence[str], place: Sequence[int]) -> dict[str, int]:
+    return {f"{axis}{SUFFIX}": at for axis, at in zip(axes, place, strict=True)}
+
+
+def blocks(places: Sequence[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
+    """The places as products of coordinates along each axis: one if they are, else one for each place."""
+    along = [tuple(sorted(set(at))) for at in zip(*places, strict=True)]
+    if len(list(product(*along))) == len(places):
+        return [along]
+    return [[(at,) for at in place] for place in places]

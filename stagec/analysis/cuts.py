@@ -1,0 +1,157 @@
+"""Where a model can be cut into pipeline stages, and what each stage then has.
+
+The forward pass of one microbatch is a row of *elements*: section 0, repeat 1, section 1, ..., repeat k, section k. Sections are what
+stands between the repeats that are cut. The backward pass is the same row in reverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.ir import Block, Operation, SSAValue
+
+from stagec.dialects import dist, stg
+from stagec.symbolic import Size
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a kind of stage has: sections by number, and whether it has layers of each repeat."""
+
+    sections: frozenset[int]
+    layers: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Range:
+    """One stage: its layers of each repeat, the first of them, and the part that it is."""
+
+    counts: tuple[int, ...]
+    starts: tuple[int, ...]
+    part: Part
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """The cut repeats of a program, forward and backward, and the section of every other op."""
+
+    loop: stg.AccumulateOp
+    forward: tuple[stg.RepeatOp, ...]
+    backward: tuple[stg.RepeatOp, ...]
+    """`backward[i]` is the gradient of `forward[i]`; empty for a forward pass alone."""
+    sections: dict[Operation, int]
+    forward_ops: frozenset[Operation]
+
+    def element(self, op: Operation) -> int:
+        """The element that a top-level op of the loop is or belongs to: sections are even, repeats odd."""
+        if op in self.sections:
+            return 2 * self.sections[op]
+        repeats = self.forward if op in self.forward else self.backward
+        return 2 * repeats.index(op) + 1  # pyright: ignore[reportArgumentType]
+
+    def is_forward(self, op: Operation) -> bool:
+        return op in self.forward_ops
+
+
+def find_cuts(program: stg.ProgramOp, counts: Sequence[Size]) -> Cuts | None:
+    """The repeats with these counts in the microbatch loop; nothing if there are none."""
+    loop = next((op for op in program.body.block.ops if isinstance(op, stg.AccumulateOp)), None)
+    if loop is None:
+        return None
+    forward: list[stg.RepeatOp] = []
+    backward: list[stg.RepeatOp] = []
+    for op in loop.body.block.ops:
+        if isinstance(op, stg.RepeatOp) and op.count.data in counts:
+            (forward if stg.phase_of(op) == "fwd" else backward).append(op)
+    if not forward:
+        return None
+    backward.reverse()
+    assert not backward or len(backward) == len(forward)
+    sections: dict[Operation, int] = {}
+    forward_ops: set[Operation] = set()
+    passed, passed_back = 0, 0
+    in_backward = False
+    for op in loop.body.block.ops:
+        in_backward = in_backward or stg.phase_of(op) != "fwd"
+        if not in_backward:
+            forward_ops.add(op)
+        if op in forward:
+            passed += 1
+        elif op in backward:
+            passed_back += 1
+        elif not isinstance(op, stg.YieldOp):
+            sections[op] = len(forward) - passed_back if in_backward else passed
+    return Cuts(loop, tuple(forward), tuple(backward), sections, frozenset(forward_ops))
+
+
+def stage_ranges(totals: Sequence[int], per_stage: Sequence[int]) -> list[Range]:
+    """Deal the layers of all repeats, one after the other, to the stages."""
+    ranges: list[Range] = []
+    last_section = len(totals)
+    start = 0
+    for stage, count in enumerate(per_stage):
+        end = start + count
+        counts, starts = [], []
+        sections: set[int] = set()
+        if stage == 0:
+            sections.add(0)
+        if stage == len(per_stage) - 1:
+            sections.add(last_section)
+        base = 0
+        for index, total in enumerate(totals):
+            first, stop = max(start, base), min(end, base + total)
+            counts.append(max(0, stop - first))
+            starts.append(max(0, first - base))
+            if index and counts[-1] and first == base:
+                # The code between two repeats goes with the first layer of the second.
+                sections.add(index)
+            base += total
+        part = Part(frozenset(sections), tuple(c > 0 for c in counts))
+        ranges.append(Range(tuple(counts), tuple(starts), part))
+        start = end
+    return ranges
+
+
+def boundary(totals: Sequence[int], layers_before: int) -> int:
+    """The repeat (from 0) whose carried values cross after that many layers."""
+    base = 0
+    for index, total in enumerate(totals):
+        base += total
+        if layers_before <= base and total:
+            return index
+    return len(totals) - 1
+
+
+def kind_names(parts: Sequence[Part], last_section: int) -> dict[Part, str]:
+    """A name for each kind of stage, for people: `first`, `middle`, `last`, or `only`."""
+    names: dict[Part, str] = {}
+    for part in parts:
+        if part in names:
+            continue
+        is_first, is_last = 0 in part.sections, last_section in part.sections
+        base = (
+            "only"
+            if is_first and is_last
+            else "first"
+            if is_first
+            else "last"
+            if is_last
+            else "middle"
+        )
+        same = sum(1 for name in names.values() if name.startswith(base))
+        names[part] = base if not same else f"{base}_{same + 1}"
+    return names
+
+
+def is_portable(value: SSAValue) -> bool:
+    """Whether every stage can have a value at no cost: inputs, weights, constants, and views of them."""
+    owner = value.owner
+    if isinstance(owner, Block):
+        return isinstance(owner.parent_op(), stg.ProgramOp)
+    if isinstance(owner, stg.WeightOp | stg.ConstantOp):
+        return True
+    is_view = isinstance(owner, dist.ReshardOp | dist.SliceOp | stg.PlaceOp) or (
+        isinstance(owner, stg.TensorOp) and owner.IS_VIEW
+    )
+    return is_view and all(is_portable(operand) for operand in owner.operands)

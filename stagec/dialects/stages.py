@@ -1,0 +1,144 @@
+"""Pipeline stages: what crosses their boundaries, and which stage is which part of the model.
+
+    %h = dist.stage_recv "forward" 0 : !stg.tensor<[B/(mb*dp), S/tp, D], bf16>
+    dist.stage_send "forward" 0 %y : !stg.tensor<[B/(mb*dp), S/tp, D], bf16>
+
+A forward send goes to the stage after this one, a backward send to the one before. Which rank that is, and when, is the
+schedule's business. `dist.stage_recv` of a stage equals the operand of the same number of its neighbour's `dist.stage_send`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
+from xdsl.ir import Data, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_attr_definition,
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    result_def,
+)
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.types import TensorType
+
+DIRECTIONS = ("forward", "backward")
+
+
+@irdl_op_definition
+class StageSendOp(IRDLOperation):
+    """Hand a value to the neighbouring stage. Sends its bytes, once per microbatch."""
+
+    name = "dist.stage_send"
+
+    direction = prop_def(StringAttr)
+    number = prop_def(IntegerAttr)
+    value = operand_def(TensorType)
+
+    assembly_format = "$direction $number $value attr-dict `:` type($value)"
+
+    def __init__(self, direction: str, number: int, value: SSAValue) -> None:
+        super().__init__(
+            operands=[value],
+            properties={
+                "direction": StringAttr(direction),
+                "number": IntegerAttr(number, i64),
+            },
+        )
+
+    def verify_(self) -> None:
+        verify_direction(self.name, self.direction.data)
+
+
+@irdl_op_definition
+class StageRecvOp(IRDLOperation):
+    """A value that the neighbouring stage hands over."""
+
+    name = "dist.stage_recv"
+
+    direction = prop_def(StringAttr)
+    number = prop_def(IntegerAttr)
+    value = result_def(TensorType)
+
+    assembly_format = "$direction $number attr-dict `:` type($value)"
+
+    def __init__(self, direction: str, number: int, value_type: TensorType) -> None:
+        super().__init__(
+            result_types=[value_type],
+            properties={
+                "direction": StringAttr(direction),
+                "number": IntegerAttr(number, i64),
+            },
+        )
+
+    def verify_(self) -> None:
+        verify_direction(self.name, self.direction.data)
+
+
+def verify_direction(name: str, direction: str) -> None:
+    if direction not in DIRECTIONS:
+        raise VerifyException(f"{name}: a value goes forward or backward, not `{direction}`")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One virtual stage: which program it runs, with how many layers of each repeat that is cut."""
+
+    kind: str
+    layers: tuple[int, ...]
+
+
+@irdl_attr_definition
+class StagesAttr(Data[tuple[Stage, ...]]):
+    """Every virtual stage, first to last: `["first" 3, "middle" 4, "last" 3]`."""
+
+    name = "dist.stage_list"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> tuple[Stage, ...]:
+        def stage() -> Stage:
+            kind = parser.parse_str_literal()
+            layers: list[int] = []
+            while (number := parser.parse_optional_integer(allow_boolean=False)) is not None:
+                layers.append(number)
+            return Stage(kind, tuple(layers))
+
+        return tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, stage))
+
+    def print_parameter(self, printer: Printer) -> None:
+        stages = [f'"{s.kind}" {" ".join(map(str, s.layers))}' for s in self.data]
+        printer.print_string(f"[{', '.join(stages)}]")
+
+
+@irdl_op_definition
+class StagesOp(IRDLOperation):
+    """How the model is cut: `dist.stages [...] over "pp"`. Programs are found by their `kind` attribute."""
+
+    name = "dist.stages"
+
+    stages = prop_def(StagesAttr)
+    axis = prop_def(StringAttr)
+
+    assembly_format = "$stages `over` $axis attr-dict"
+
+    def __init__(self, stages: Sequence[Stage], axis: str) -> None:
+        super().__init__(properties={"stages": StagesAttr(tuple(stages)), "axis": StringAttr(axis)})
+
+
+STAGE_OPS = (StageSendOp, StageRecvOp, StagesOp)
+
+
+def local_count(index: int) -> str:
+    """The name of the number of layers that a stage has of the repeat that is cut as `index`-th."""
+    return f"stage.layers{index}"
+
+
+def first_layer(count: str) -> str:
+    """The name of the number, in the whole model, of a stage's first layer of a repeat with that count."""
+    return f"{count}.first"
