@@ -188,6 +188,11 @@ CODES: dict[str, Code] = {
         "compute has a duration and no cost",
         "add `num_ops` and `tensor_size`: without them the trace only runs with the roofline off",
     ),
+    "W0632": Code(
+        "a collective's size is that of its result",
+        "write the bytes that a rank puts in: of an ALL_GATHER its shard, of a REDUCE_SCATTER the "
+        "whole buffer",
+    ),
     "W0633": Code("a number needs more than 32 bits", "the target keeps its lower 32 bits"),
     "W0634": Code(
         "a size is no whole number of elements",

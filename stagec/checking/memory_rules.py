@@ -11,7 +11,7 @@ import numpy as np
 
 from stagec.checking.load import FileFindings
 from stagec.checking.node_table import NodeTable
-from stagec.checking.schema import ABSENT, COLL, NO_VALUE, SEND, STRING_LIST
+from stagec.checking.schema import ABSENT, COLL, COLLECTIVES, NO_VALUE, SEND, STRING_LIST
 from stagec.checking.structure import Graph
 from stagec.checking.wire import LENGTH, walk
 
@@ -135,6 +135,7 @@ def _follow_tensors(
     twice.report(table, found, "E0671", "a tensor is written twice")
     early.report(table, found, "E0672", "a tensor is read before it is written")
     _check_units(table, found, reads)
+    _check_shards(table, found, reads, writes)
 
 
 def _check_units(table: NodeTable, found: FileFindings, reads: _Tensors) -> None:
@@ -154,6 +155,26 @@ def _check_units(table: NodeTable, found: FileFindings, reads: _Tensors) -> None
         detail = f"its input has {ratio[0]:.0f} times as many bytes"
         message = "`comm_size` looks like a count of elements"
         found.add_rows(table, "W0635", message, rows, lambda _: detail)
+
+
+def _check_shards(table: NodeTable, found: FileFindings, reads: _Tensors, writes: _Tensors) -> None:
+    """`comm_size` is what a rank puts in: of an ALL_GATHER the shard, of a REDUCE_SCATTER the whole."""
+    kind, size = table.attributes["comm_type"].value, table.attributes["comm_size"].value
+    for name in ("ALL_GATHER", "REDUCE_SCATTER"):
+        chosen = (table.type == COLL) & (kind == COLLECTIVES.index(name))
+        wrong = [
+            row
+            for row in np.flatnonzero(chosen).tolist()
+            if len(reads.get(row, ())) == len(writes.get(row, ())) == 1
+            and reads[row][0][1] != writes[row][0][1] == int(size[row])
+        ]
+        found.add_rows(
+            table,
+            "W0632",
+            f"`comm_size` of {'an' if name[0] == 'A' else 'a'} {name} is that of its result",
+            np.array(wrong, dtype=np.int64),
+            lambda row: f"it is {size[row]}, and the input has {reads[row][0][1]} bytes",
+        )
 
 
 def _tensors(

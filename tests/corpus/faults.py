@@ -156,6 +156,8 @@ FAULTS = [
     Fault("list_is_text", "E0670", "mesh", m.change(1, "F0b", "inputs", "x", "string"), (1, "F0b")),
     Fault("decimal_point", "W0670", "mesh", m.change(1, "F0b", "inputs", ["x", "8.0"]), (1, "F0b")),
     Fault("elements_for_bytes", "W0635", "mesh", m.halve_sizes, (0, "F0gather")),
+    Fault("gathered_size", "W0632", "mesh", m.gathered_size, (0, "F0gather")),
+    Fault("scattered_size", "W0632", "mesh", m.scattered_size, (0, "F0scatter")),
     Fault("tensor_written_twice", "E0671", "mesh", m.tensor_twice, (1, "F1b")),
     Fault("read_before_write", "E0672", "mesh", m.read_early, (1, "F0b")),
     Fault("read_by_its_writer", "E0672", "mesh", m.in_place, (1, "F0b")),

@@ -240,6 +240,26 @@ def halve_sizes(traces: Traces) -> None:
                 node.set("inputs", [f"input of {node.name}", str(size)])
 
 
+def gathered_size(traces: Traces) -> None:
+    """Give the size of what an all-gather makes for that of what it takes."""
+    _resize_result(traces, "F0gather", 2)
+
+
+def scattered_size(traces: Traces) -> None:
+    """Give the size of what a reduce-scatter leaves for that of what it takes."""
+    _resize_result(traces, "F0scatter", 0.5)
+
+
+def _resize_result(traces: Traces, name: str, factor: float) -> None:
+    for nodes in traces.nodes.values():
+        for node in nodes:
+            if node.name == name:
+                size = int(str(node.get("comm_size")))
+                node.set("inputs", [f"input of {name}", str(size)])
+                node.set("outputs", [name, str(int(size * factor))])
+                node.set("comm_size", int(size * factor))
+
+
 def receiver_size(traces: Traces) -> None:
     traces.find(4, "recvF1").set("comm_size", 4096)
 
