@@ -10,24 +10,25 @@ Before `decompose-statistics`:
 After:
 
     %l, %t = "test.op"() : () -> (!stg.tensor<[B, V/tp], bf16>, !stg.tensor<[B], i32>)
-    %m = stg.max_logit %l {made_by = "decompose-statistics"} : (!stg.tensor<[B, V/tp], bf16>) -> !stg.tensor<[B], fp32>
-    %gm = dist.all_reduce "max" %m over [tp] {made_by = "decompose-statistics"}
+    %m = stg.max_logit %l {part_of = "cross_entropy", made_by = "decompose-statistics"}
+      : (!stg.tensor<[B, V/tp], bf16>) -> !stg.tensor<[B], fp32>
+    %gm = dist.all_reduce "max" %m over [tp] {part_of = "cross_entropy", made_by = "decompose-statistics"}
       : !stg.tensor<[B], fp32> -> !stg.tensor<[B], fp32>
-    %p = stg.target_logit %l, %t, %gm {made_by = "decompose-statistics"}
+    %p = stg.target_logit %l, %t, %gm {part_of = "cross_entropy", made_by = "decompose-statistics"}
       : (!stg.tensor<[B, V/tp], bf16>, !stg.tensor<[B], i32>, !stg.tensor<[B], fp32>) -> !stg.tensor<[B], fp32, partial [tp]>
-    %gp = dist.reshard %p {made_by = "decompose-statistics"}
+    %gp = dist.reshard %p {part_of = "cross_entropy", made_by = "decompose-statistics"}
       : !stg.tensor<[B], fp32, partial [tp]> -> !stg.tensor<[B], fp32>
-    %s = stg.sum_exp %l, %gm {made_by = "decompose-statistics"}
+    %s = stg.sum_exp %l, %gm {part_of = "cross_entropy", made_by = "decompose-statistics"}
       : (!stg.tensor<[B, V/tp], bf16>, !stg.tensor<[B], fp32>) -> !stg.tensor<[B], fp32, partial [tp]>
-    %gs = dist.reshard %s {made_by = "decompose-statistics"}
+    %gs = dist.reshard %s {part_of = "cross_entropy", made_by = "decompose-statistics"}
       : !stg.tensor<[B], fp32, partial [tp]> -> !stg.tensor<[B], fp32>
-    %loss, %lse = stg.loss_of_statistics %gm, %gp, %gs {made_by = "decompose-statistics"}
+    %loss, %lse = stg.loss_of_statistics %gm, %gp, %gs {part_of = "cross_entropy", made_by = "decompose-statistics"}
       : (!stg.tensor<[B], fp32>, !stg.tensor<[B], fp32>, !stg.tensor<[B], fp32>) -> (!stg.tensor<[], fp32>, !stg.tensor<[B], fp32>)
     "test.op"(%loss) : (!stg.tensor<[], fp32>) -> ()
 
 Cross-entropy over a split vocabulary takes three all-reduces of one fp32 number per position: the maximum, the target's
 logit, the sum of exponentials (Megatron-LM, `vocab_parallel_cross_entropy`), and no gathered logits. Softmax takes two,
-an RMS norm one, a layer norm two; their gradients one, one and two.
+an RMS norm one, a layer norm two; their gradients one, one and two. `part_of` says what the steps were.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter

@@ -129,5 +129,6 @@ def merged(root: stg.AddOp, group: Sequence[dist.ReshardOp]) -> SSAValue:
 
 def add(root: stg.AddOp, left: SSAValue, right: SSAValue) -> SSAValue:
     made = stg.AddOp(left, right)
+    stg.add_names(made, [name for op in sum_ops(root) for name in stg.names_of(op)])
     insert_before(root, [made], NAME)
     return made.result

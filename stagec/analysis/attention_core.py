@@ -21,7 +21,6 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from stagec.analysis.placement import is_weight
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TensorType
-from stagec.rewriting import part_of
 
 
 def attention_core(ops: Sequence[Operation]) -> set[Operation]:
@@ -33,19 +32,19 @@ def attention_core(ops: Sequence[Operation]) -> set[Operation]:
         core |= Core(here, over).around(softmax)
     # The statistics of a softmax that was taken apart, and what moves them, have no such dim.
     if any(is_softmax(op) and op in core for op in ops):
-        core |= {op for op in softmaxes if part_of(op) == "softmax"}
+        core |= {op for op in softmaxes if stg.part_of(op) == "softmax"}
     return core | {op for op in ops if isinstance(op, dist.Movement) and moves_statistics(op, core)}
 
 
 def is_fused(op: Operation) -> bool:
     """Fused attention, or a step of one that was taken apart."""
     return any(isinstance(each, stg.AttentionOp) for each in op.walk()) or (
-        part_of(op) == "attention"
+        stg.part_of(op) == "attention"
     )
 
 
 def is_softmax(op: Operation) -> bool:
-    return isinstance(op, stg.SoftmaxOp) or part_of(op) == "softmax"
+    return isinstance(op, stg.SoftmaxOp) or stg.part_of(op) == "softmax"
 
 
 def dims_of(softmaxes: Iterable[Operation]) -> list[set[str]]:
@@ -57,7 +56,7 @@ def dims_of(softmaxes: Iterable[Operation]) -> list[set[str]]:
 
 def moves_statistics(op: dist.Movement, core: set[Operation]) -> bool:
     maker = op.operand.owner
-    return isinstance(maker, stg.ReduceOp) and maker in core and part_of(maker) == "softmax"
+    return isinstance(maker, stg.ReduceOp) and maker in core and stg.part_of(maker) == "softmax"
 
 
 class Core:
