@@ -140,6 +140,14 @@ class Reducer:
 
         if self.options.one_unit:
             return self.reduce_as_one(partial, insert)
+        if self.options.join and not self.options.overlap:
+            # All is ready; units go in the order of the forward pass (PyTorch's pipeline stages).
+            reduced |= self.reductions(singles, paths, insert)
+            for count, stacks in by_count.items():
+                repeat = self.over_layers(count, stacks, paths, before)
+                insert(repeat)
+                reduced |= dict(zip(stacks, repeat.results, strict=True))
+            return reduced
         if self.options.join:
             for count, stacks in by_count.items():
                 repeat = self.over_layers(count, stacks, paths, before)
@@ -179,6 +187,11 @@ class Reducer:
                 current |= dict(zip(members, step.outputs, strict=True))
         return current
 
+    @property
+    def backwards(self) -> bool:
+        """Whether layers are reduced from the last to the first."""
+        return self.options.overlap or not self.options.join
+
     def over_layers(
         self,
         count: Size,
@@ -212,7 +225,7 @@ class Reducer:
         yielded = [results[s] for s in slices]
         body.add_op(stg.YieldOp(yielded))
         types = [stack_of(count, v) for v in yielded]
-        return stg.RepeatOp(count, [], stacks, Region(body), types, reverse=True)
+        return stg.RepeatOp(count, [], stacks, Region(body), types, reverse=self.backwards)
 
     def reductions(
         self,

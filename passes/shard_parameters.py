@@ -202,7 +202,7 @@ class Sharder:
             ]
             if not chosen:
                 continue
-            values = [w.weight for w in members if any(v is w for v, _ in chosen)]
+            values = [w.weight for w in members]
             op = self.unshard(values, phase)
             before = min((self.position(use.operation) for _, use in chosen), default=0)
             if at_start:

@@ -157,6 +157,9 @@ def gradient_lines(case: Case) -> list[str]:
         if case.degree("tp") > 1:
             # DDP sees a DTensor's gradient when a hook makes it local: after the backward pass.
             settings.append("overlap = false")
+    if zero_axes(case) and case.degree("pp") > 1:
+        # The pipeline's runtime reduces a stage's units after its last backward pass.
+        settings.append("overlap = false")
     if case.parallel.get("grad_accum", 1) > 1:
         every = bool(case.parallel.get("sync_every_mb"))
         settings.append(f"reduce = {'microbatch' if every else 'step'}")
