@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stagec.backend.lowering.layout import TRANSFER_TASKS, Layout, Owners, Place, Row
+from stagec.backend.lowering.layout import (
+    AFTER_BACKWARD,
+    TRANSFER_TASKS,
+    Layout,
+    Owners,
+    Place,
+    Row,
+)
 from stagec.backend.program import Compute, Dep, Node, Segment, TraceProgram, Transfer
 from stagec.dialects import stg
 from stagec.dialects.sched import COMPUTE_STREAM
@@ -44,7 +51,7 @@ class Packed:
     segment: Ints
     layer: Ints
     lag: Ints
-    early: Ints
+    moves: Ints
     source_task: Ints
     source_row: Ints
     source_node: Ints
@@ -174,7 +181,7 @@ def pack(rows: Sequence[Row], chunk: int, first_segment: int) -> Packed:
         np.array([r.segment + first_segment for r in rows], np.int32),
         np.array([r.layer for r in rows], np.int32),
         np.array([r.lag for r in rows], np.int32),
-        np.array([r.early for r in rows], np.int32),
+        np.array([r.moves for r in rows], np.int32),
         source_task,
         source_row,
         source_node,
@@ -189,11 +196,13 @@ class Rows:
     segment: Ints
     layer: Ints
     lag: Ints
-    early: Ints
+    moves: Ints
     microbatch: Ints
     stage: Ints
     source_row: Ints
     source_node: Ints
+    backward_end: dict[int, int] = field(default_factory=dict)
+    """The last row of the last backward pass of each stage."""
 
     @staticmethod
     def empty(total: int, width: int) -> Rows:
@@ -225,7 +234,9 @@ class Rows:
         self.segment[here] = packed.segment
         self.layer[here] = packed.layer
         self.lag[here] = packed.lag
-        self.early[here] = packed.early
+        self.moves[here] = packed.moves
+        if slot.task in ("B", "I", "W"):
+            self.backward_end[stage] = start + len(packed.segment) - 1
         self.microbatch[here] = slot.microbatch
         self.stage[here] = stage
         width = packed.source_task.shape[1]
@@ -271,17 +282,20 @@ def finish(segments: Sequence[Segment], rows: Rows) -> TraceProgram:
 def issue_order(rows: Rows) -> Ints:
     """Rows in issue order: a gradient's reduction right after the row that completes the gradient.
 
-    Reductions keep their order among themselves, so that every rank of a group issues the same.
+    Reductions of a stage keep their order among themselves.
     """
     position = np.arange(len(rows.segment), dtype=np.int64)
-    movable = np.flatnonzero(rows.early)
-    latest = 0
+    movable = np.flatnonzero(rows.moves)
+    latest: dict[int, int] = {}
     for row in movable:
-        sources = rows.source_row[row]
-        known = sources[sources >= 0]
-        ready = max((int(position[s]) for s in known), default=latest)
-        latest = max(latest, ready)
-        position[row] = min(latest, position[row])
+        stage = int(rows.stage[row])
+        if rows.moves[row] == AFTER_BACKWARD:
+            ready = rows.backward_end.get(stage, int(row))
+        else:
+            sources = rows.source_row[row]
+            ready = max((int(position[s]) for s in sources[sources >= 0]), default=0)
+        latest[stage] = max(latest.get(stage, 0), ready)
+        position[row] = min(latest[stage], position[row])
     tie = np.zeros(len(position), np.int64)
     tie[movable] = 1 + np.arange(len(movable))
     return np.lexsort((tie, position))

@@ -45,6 +45,9 @@ class Place:
     """Which chunk of the rank; -1: the one that it is in."""
 
 
+STAYS, WHEN_READY, AFTER_BACKWARD = range(3)
+
+
 @dataclass
 class Row:
     """One run of a segment. `arguments` has the place behind each slot, or nothing."""
@@ -54,8 +57,8 @@ class Row:
     arguments: list[Place | None]
     lag: int = -1
     """For a gather of parameters: how many gathers early it may begin; -1: no gather."""
-    early: bool = False
-    """Whether it is issued as soon as its arguments are ready: the reduction of a gradient."""
+    moves: int = STAYS
+    """Whether a reduction of a gradient is issued as soon as that is ready, or after the backward pass."""
 
 
 @dataclass
@@ -114,8 +117,11 @@ def transfer_task(op: sched.StageSendOp | sched.StageRecvOp) -> str:
 TRANSFER_TASKS = ("RECV_F", "SEND_F", "RECV_B", "SEND_B")
 
 
-def is_early(op: Operation) -> bool:
-    return stg.phase_of(op) == "grad_reduce" and "late" not in op.attributes
+def moves(op: Operation) -> int:
+    """How a row of this op is moved from its place in the program."""
+    if stg.phase_of(op) != "grad_reduce":
+        return STAYS
+    return AFTER_BACKWARD if "late" in op.attributes else WHEN_READY
 
 
 class Layout:
@@ -282,7 +288,7 @@ class Layout:
             self.places[Source(op, path)] = Place(task, len(rows), position)
         lag = attribute(run.ops[0], "lag", -1)
         layer = self.dataflow.layer(run.repeats, path)
-        row = Row(run.segment, layer, [], lag, is_early(run.ops[0]))
+        row = Row(run.segment, layer, [], lag, moves(run.ops[0]))
         rows.append(row)
         self._pending.append((row, run.inputs, path))
 
@@ -306,7 +312,7 @@ class Layout:
         segment = Segment(f"bucket.{node.phase}", (node,), num_slots)
         if segment not in self.segments:
             self.segments.append(segment)
-        row = Row(self.segments.index(segment), -1, [], -1, is_early(bucket.first))
+        row = Row(self.segments.index(segment), -1, [], -1, moves(bucket.first))
         for member in bucket.members:
             self.places[member] = Place(task, len(rows), 0)
             for value in member.op.operands:
