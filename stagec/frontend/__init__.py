@@ -4,7 +4,8 @@
 plan), `lower` the module. Each raises `CompileError` with all mistakes that it finds.
 """
 
-from stagec.frontend.checker import CheckedModel, check
+from stagec.frontend.check import check
+from stagec.frontend.checker import CheckedModel
 from stagec.frontend.files import Source, parse_file, parse_text
 from stagec.frontend.lowering import lower
 from stagec.frontend.plans.plan import Plan

@@ -32,7 +32,7 @@ Values = dict[Value, SSAValue]
 
 
 def lower(checked: CheckedModel) -> ModuleOp:
-    """The module: sizes, mesh, rules, and one `stg.program`."""
+    """The module: sizes, mesh, rules, contexts, and one `stg.program`."""
     module = ModuleOp([])
     block = module.body.block
     for name in checked.sizes.dim_names:
@@ -45,6 +45,10 @@ def lower(checked: CheckedModel) -> ModuleOp:
         block.add_op(_at(mesh, span) if span else mesh)
     for rule in plan.rules:
         block.add_op(_at(dist.RuleOp(rule.dims, rule.axes), rule.span))
+    for context in plan.contexts:
+        axes = plan.products.get(context.axis, (context.axis,))
+        op = dist.ContextOp(context.method, axes, context.rotate, context.balance)
+        block.add_op(_at(op, context.span) if context.span else op)
     block.add_op(_Lowering(checked).program())
     return module
 

@@ -110,8 +110,7 @@ def not_whole(value: Fraction, least: int) -> str | None:
 def shown(value: Fraction) -> str:
     """A number for people: `41.5`, `2/3`."""
     if value.denominator == 1:
-        digits = str(value.numerator) if abs(value) < 10**MOST_DIGITS else "a huge number"
-        return digits
+        return str(value.numerator) if abs(value) < 10**MOST_DIGITS else "a huge number"
     decimal = value.denominator
     for prime in (2, 5):
         while decimal % prime == 0:

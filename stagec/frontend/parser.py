@@ -71,14 +71,17 @@ def parse(text: str, file: str = "<text>") -> syntax.Program:
     thread, state = interactive.lexer_thread, interactive.parser_state
     findings = Findings()
     tree: Any = None
+    previous: Token | None = None
     while True:
         try:
             for token in thread.lex(state):
                 state.feed_token(token)
+                previous = token
             tree = state.feed_token(Token("$END", "", 0, 0, 0), is_end=True)
             break
         except UnexpectedInput as error:
-            findings.add(syntax_errors.explain(error, interactive, text, file, _spelled_out()))
+            where = syntax_errors.Input(text, file, _spelled_out())
+            findings.add(syntax_errors.explain(error, interactive, previous, where))
             if len(findings.found) >= MOST_ERRORS or not resume_after(
                 error, interactive, text, _spelled_out()
             ):

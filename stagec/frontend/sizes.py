@@ -39,6 +39,8 @@ class SizeTable:
     values: dict[str, int | None] = field(default_factory=dict)
     """Of all names: for expressions in a plan."""
     dim_names: tuple[str, ...] = ()
+    origins: dict[str, str] = field(default_factory=dict)
+    """`--set tp=4`, for the names that are sized so."""
 
     @property
     def known(self) -> dict[str, int]:
@@ -164,6 +166,7 @@ class _Resolver:
                 self.usage(f"a size of {int(text)} is {what}", origin, "")
             else:
                 self.fixed[name] = int(text)
+                self.table.origins[name] = origin
 
     def usage(self, message: str, origin: str, help_: str) -> None:
         self.findings.add(Diagnostic("E0702", message, origin=origin, help=help_))

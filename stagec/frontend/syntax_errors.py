@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from lark import Token
@@ -58,49 +59,57 @@ _HELP_AT = {
 }
 
 
+@dataclass(frozen=True)
+class Input:
+    """What is parsed. `keywords` has the terminal of each word or sign that the grammar spells out."""
+
+    text: str
+    file: str
+    keywords: Mapping[str, str]
+
+    def place(self, start: int, end: int) -> Span:
+        """The span of `text[start:end]`."""
+        line, column = self._line_column(start)
+        return Span(self.file, line, column, *self._line_column(end))
+
+    def _line_column(self, position: int) -> tuple[int, int]:
+        start = self.text.rfind("\n", 0, position) + 1
+        return self.text.count("\n", 0, position) + 1, position - start + 1
+
+
 def explain(
-    error: UnexpectedInput,
-    parser: InteractiveParser,
-    text: str,
-    file: str,
-    keywords: Mapping[str, str],
+    error: UnexpectedInput, parser: InteractiveParser, previous: Token | None, source: Input
 ) -> Diagnostic:
-    """The diagnostic for one place where the parser stopped."""
-    position = error_position(error, text)
+    """The diagnostic for one place where the parser stopped, after the token `previous`."""
+    position = error_position(error, source.text)
     if isinstance(error, UnexpectedCharacters):
-        return _character(text, position, file)
+        return _character(position, source)
     token: Token = error.token  # pyright: ignore[reportAttributeAccessIssue]
-    accepted = parser.accepts() | ({"$END"} if _ends(parser) else set())
-    return _Unexpected(token, accepted, parser, text, position, file, keywords).explain()
+    accepted = parser.accepts() | ({"$END"} if "$END" in parser.choices() else set())
+    values = parser.parser_state.value_stack
+    return _Unexpected(token, previous, accepted, values, position, source).explain()
 
 
-def place(text: str, start: int, end: int, file: str) -> Span:
-    """The span of `text[start:end]`."""
-    line, column = _line_column(text, start)
-    return Span(file, line, column, *_line_column(text, end))
-
-
-def _line_column(text: str, position: int) -> tuple[int, int]:
-    return text.count("\n", 0, position) + 1, position - (text.rfind("\n", 0, position) + 1) + 1
-
-
-def _character(text: str, position: int, file: str) -> Diagnostic:
+def _character(position: int, source: Input) -> Diagnostic:
+    text = source.text
     found = text[position]
     number = re.compile(r"[0-9][A-Za-z0-9_.]*").match(text, position)
     if number:
-        span = place(text, position, number.end(), file)
-        unit = re.fullmatch(r"(\d+)[kKmMgG]", number.group())
+        span = source.place(position, number.end())
+        unit = re.fullmatch(r"(\d+)([kKmMgG])", number.group())
         help_ = "write whole numbers in digits (`8192`), bytes with their unit (`80GiB`)"
         if unit:
-            help_ = f"write the number out: `{unit[1]} * 1024`, or `{unit[1]}000`"
+            power = "kmg".index(unit[2].lower()) + 1
+            binary = "1024" if power == 1 else f"1024**{power}"
+            help_ = f"write the number out: `{unit[1]} * {binary}`, or `{unit[1]}{'000' * power}`"
         return Diagnostic("E0105", f"`{number.group()}` is not a number", span, help=help_)
     end = text.find("\n", position)
     if found == '"':
-        span = place(text, position, end if end >= 0 else len(text), file)
+        span = source.place(position, end if end >= 0 else len(text))
         return Diagnostic(
             "E0103", "a string is not closed", span, help='end it with `"` on the same line'
         )
-    span = place(text, position, position + 1, file)
+    span = source.place(position, position + 1)
     shown = f"`{found}`" if found.isprintable() else f"the character U+{ord(found):04X}"
     help_ = _HELP_AT.get(found, "")
     if found.isalpha() and not help_:
@@ -114,22 +123,20 @@ class _Unexpected:
     def __init__(
         self,
         token: Token,
+        previous: Token | None,
         accepted: set[str],
-        parser: InteractiveParser,
-        text: str,
+        values: list[Any],
         position: int,
-        file: str,
-        keywords: Mapping[str, str],
+        source: Input,
     ) -> None:
-        self.token, self.accepted, self.text, self.position = token, accepted, text, position
-        self.file = file
-        self.spelling = {terminal: word for word, terminal in keywords.items()}
-        self.values: list[Any] = parser.parser_state.value_stack
+        self.token, self.before, self.accepted, self.values = token, previous, accepted, values
+        self.position, self.source, self.text = position, source, source.text
+        self.spelling = {terminal: word for word, terminal in source.keywords.items()}
         self.is_end = token.type == "$END"
-        self.span = place(text, position, position + max(1, len(token)), file)
-        before = text.rfind("\n", 0, position) + 1
-        self.starts_line = not text[before:position].strip()
-        last = self.values[-1] if self.values else None
+        self.span = source.place(position, position + max(1, len(token)))
+        line = self.text.rfind("\n", 0, position) + 1
+        self.starts_line = not self.text[line:position].strip()
+        last = values[-1] if values else None
         self.previous = last if isinstance(last, Token) else None
 
     def explain(self) -> Diagnostic:
@@ -137,6 +144,7 @@ class _Unexpected:
             self.closes_nothing,
             self.unclosed,
             self.bare_statement,
+            self.unfinished,
             self.reserved,
             self.apart,
             self.line_joined,
@@ -192,7 +200,7 @@ class _Unexpected:
         opener = opened[-1]
         closer = _CLOSERS[str(opener)]
         start = opener.start_pos or 0
-        span = place(self.text, start, start + 1, self.file)
+        span = self.source.place(start, start + 1)
         stop = "the file ends" if self.is_end else f"`{self.token}` starts a definition"
         return Diagnostic(
             "E0103",
@@ -210,7 +218,7 @@ class _Unexpected:
         if "COMMA" not in self.accepted:
             return None
         start = name.start_pos or 0
-        span = place(self.text, start, start + len(name), self.file)
+        span = self.source.place(start, start + len(name))
         if self.token.type == "_CALL":
             message = f"the result of `{name}(...)` is not used"
             return Diagnostic("E0101", message, span, help=f"write `x = {name}(...)`")
@@ -225,6 +233,24 @@ class _Unexpected:
             return Diagnostic("E0101", message, span, help=help_)
         message = f"expected `=` after `{name}`, found {self.found}"
         return self.error("E0101", message, self.advice())
+
+    def unfinished(self) -> Diagnostic | None:
+        """A line that breaks off: the next starts with a keyword, which is not what is wrong."""
+        starters = {*_DEFINITIONS, "WEIGHT", "REPEAT", "RETURN"}
+        if self.before is None:
+            return None
+        start = self.before.start_pos or 0
+        span = self.source.place(start, start + len(self.before))
+        message = f"expected {self.expected()} after `{self.before}`"
+        if self.is_end:
+            return Diagnostic("E0101", message, span)
+        if not self.starts_line or self.token.type not in starters:
+            return None
+        after = self.text[self.position + len(self.token) :].lstrip()
+        if after.startswith(("=", ",", "[", ":")) or {"RETURN", "DIM"} & self.accepted:
+            return None
+        where = [(self.span, "but here a new line starts")]
+        return Diagnostic("E0101", message, span, secondary=where)
 
     def reserved(self) -> Diagnostic | None:
         """A word that means something else where a name is wanted."""
@@ -252,7 +278,7 @@ class _Unexpected:
             help_ = f"move it behind {shown}, or finish the statement before it"
         else:
             message = f"`{self.token}` does not touch {shown}"
-            help_ = f"write `{name.group() if name else ''}{self.token}` without a space"
+            help_ = "leave out the space before it"
         return self.error("E0104", message, help_)
 
     def line_joined(self) -> Diagnostic | None:
@@ -272,34 +298,30 @@ class _Unexpected:
         keyword = closest(str(self.token), words)
         if keyword is None:
             return None
-        message = f"expected {self.expected()}, found {self.found}"
+        wanted = "a clause" if "MESH" in self.accepted else self.expected()
+        wanted = "a definition" if "MODULE" in self.accepted else wanted
+        message = f"expected {wanted}, found {self.found}"
         return self.error("E0101", message, f"did you mean `{keyword}`?")
 
     def advice(self) -> str:
         """What to write instead, for the mistakes that have a name."""
         token, accepted = self.token.type, self.accepted
-        after = self.text[self.position + len(self.token) :]
         if accepted == {"ARROW"}:
             return "say what it returns: `-> [B, S, D]`"
-        if token == "EQUAL" and "ASSIGN" in accepted:
+        if token == "ASSIGN" and self.before is not None and self.before.type == "ASSIGN":
             return "`=` assigns, `==` compares"
         if token == "ASSIGN" and "EQUAL" in accepted:
             return "`==` compares, `=` assigns"
-        if (token == "SLASH" and after.startswith("/")) or self._before("/"):
+        if token == "SLASH" and self.before is not None and self.before.type == "SLASH":
             return "a comment starts with `#`; whole division is `floordiv(a, b)`"
+        if self.before == "over" and "OVER" in accepted:
+            return "say what comes before `over`: `zero 1 over dp`"
         if {"_CALL"} == accepted:
             return "its inputs follow the name: `(x[B, S, D])`"
         if "MESH" in accepted:
-            clauses = [w for t, w in self.spelling.items() if t in accepted and w.isidentifier()]
-            return f"clauses are {quoted(sorted(clauses))}"
+            words = {w for t, w in self.spelling.items() if t in accepted and w.isidentifier()}
+            return f"clauses are {quoted(sorted(words - {'and', 'or', 'over', 'in'}))}"
         if "DIM" in accepted and "MODULE" in accepted:
             words = sorted(self.spelling[t] for t in _DEFINITIONS)
             return f"definitions are {quoted(words)}"
         return ""
-
-    def _before(self, sign: str) -> bool:
-        return self.position > 0 and self.text[self.position - 1] == sign and self.token == sign
-
-
-def _ends(parser: InteractiveParser) -> bool:
-    return "$END" in parser.choices()

@@ -44,6 +44,7 @@ class BodyChecker(CallChecker):
         body = Body(item.name.text, item.name.span, parameters, self.steps)
         self.first_weights: dict[str, Span] = {}
         self.weights: list[NameStep] = []
+        self.returned_inside = False
         self.bindings: list[tuple[Value, Span]] = []
         statements = list(item.body.statements)
         returns: syntax.Return | None = None
@@ -69,6 +70,7 @@ class BodyChecker(CallChecker):
         elif isinstance(statement, syntax.Repeat):
             self.repeat(statement)
         else:
+            self.returned_inside = True
             message = "`return` stands inside a repeat"
             self.error("E0213", message, statement.span, "return after the repeat")
 
@@ -162,9 +164,9 @@ class BodyChecker(CallChecker):
     ) -> None:
         """Give a value its name, and check the shape that is written with it."""
         name, span = target.name.text, target.name.span
+        self.environment[name] = None
         if self.is_dim(target.name):
             return
-        self.environment[name] = None
         self.local_to_repeat.pop(name, None)
         if value is None:
             return
@@ -185,6 +187,7 @@ class BodyChecker(CallChecker):
         if set(want) == set(value.type.names):
             return self.ordered(value, want, span)
         notes, help_ = self.differences(value.type.names, want)
+        help_ = help_ or _contraction_help(expr, value.type.names, want)
         message = f"this is {shown(value.type)}, not [{', '.join(want)}]"
         self.error(
             "E0205",
@@ -278,6 +281,8 @@ class BodyChecker(CallChecker):
         if isinstance(item, syntax.Model):
             body.results = self.model_results(item, returns)
             return
+        if returns is None and self.returned_inside:
+            return
         if returns is None:
             help_ = "end its body with `return`"
             self.error("E0213", f"module `{item.name}` returns nothing", item.name.span, help_)
@@ -300,16 +305,18 @@ class BodyChecker(CallChecker):
         value = self.expression(expr, want)
         if value is None or result.type is None or want is None:
             return None
-        declared = [(result.span, f"declared as {shown(result.type)}")]
         if set(want) != set(value.type.names):
             notes, help_ = self.differences(value.type.names, want)
+            help_ = help_ or _contraction_help(expr, value.type.names, want)
             message = f"this returns {shown(value.type)}, not {shown(result.type)}"
-            where = [*declared, *self.origins((expr, value))]
+            declared = (result.span, f"declared as {shown(result.type)}")
+            where = [declared, *self.origins((expr, value))]
             self.error("E0205", message, expr.span, help_, secondary=where, notes=notes)
             return None
         if value.type.dtype != result.type.dtype:
             message = f"this returns {value.type.dtype}, not {result.type.dtype}"
-            where = [*declared, *self.origins((expr, value))]
+            declared = (result.span, f"declared as {result.type.dtype}")
+            where = [declared, *self.origins((expr, value), dtypes=True)]
             self.wrong_dtype(message, value.type.dtype, result.type.dtype, expr.span, where)
             return None
         return self.ordered(value, want, expr.span)
@@ -318,6 +325,8 @@ class BodyChecker(CallChecker):
         if returns is not None:
             values = [self.expression(value) for value in returns.values]
             return [v for v in values if v is not None]
+        if self.returned_inside:
+            return []
         if LOSS not in self.environment:
             help_ = f"end it with `{LOSS} = ...`, or with `return`"
             message = f"model `{item.name}` has no result"
@@ -345,3 +354,12 @@ def _assigned(statements: Iterable[syntax.Statement]) -> list[syntax.Name]:
         elif isinstance(statement, syntax.Repeat):
             names += _assigned(statement.body.statements)
     return names
+
+
+def _contraction_help(expr: syntax.Expr, have: Sequence[str], want: Sequence[str]) -> str:
+    """For dims that a contraction inside of a sum or a product has summed over."""
+    if set(want) <= set(have) or not isinstance(expr, syntax.Binary) or expr.operator == "@":
+        return ""
+    if not any(isinstance(s, syntax.Binary) and s.operator == "@" for s in (expr.left, expr.right)):
+        return ""
+    return "`@` sums over every shared dim: write it as a statement that names those to keep"

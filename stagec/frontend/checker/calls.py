@@ -110,22 +110,19 @@ class CallChecker(ExpressionChecker):
     def call_signature(self, call: syntax.Call, signature: Signature) -> list[Value] | None:
         definitions = self.context.definitions
         kind = "module" if signature.name in definitions.modules else "op"
-        for argument in call.arguments:
-            if argument.name:
-                help_ = "pass tensors in order, without names"
-                message = f"{kind} `{signature.name}` has no options"
-                self.error("E0204", message, argument.name.span, help_)
         arguments = self.operands(call)
+        options = [argument.name for argument in call.arguments if argument.name]
+        for name in options:
+            message = f"{kind} `{signature.name}` has no options"
+            self.error("E0204", message, name.span, "pass tensors in order, without names")
         names = [p.name for p in signature.parameters]
-        if self.wrong_count(call, names, len(arguments)):
+        if options or self.wrong_count(call, names, len(arguments)):
             return None
         values = [
             self.passed(argument, value, parameter, signature)
             for (argument, value), parameter in zip(arguments, signature.parameters, strict=True)
         ]
         types = [result.type for result in signature.results]
-        if any(argument.name for argument in call.arguments):
-            return None
         given = [v for v in values if v is not None]
         known = [t for t in types if t is not None]
         if len(given) < len(values) or len(known) < len(types):
@@ -155,10 +152,7 @@ class CallChecker(ExpressionChecker):
         if value is None or parameter.type is None:
             return None
         span = argument.value.span
-        secondary = [
-            (parameter.span, f"`{parameter.name}` is {shown(parameter.type)}"),
-            *self.origins((argument.value, value)),
-        ]
+        origin = (argument.value, value)
         if set(value.type.names) != set(parameter.type.names):
             notes, help_ = self.differences(value.type.names, parameter.type.names)
             self.error(
@@ -167,12 +161,17 @@ class CallChecker(ExpressionChecker):
                 span,
                 help_,
                 label=f"this is {shown(value.type)}",
-                secondary=secondary,
+                secondary=[
+                    (parameter.span, f"`{parameter.name}` is {shown(parameter.type)}"),
+                    *self.origins(origin),
+                ],
                 notes=notes,
             )
             return None
         if value.type.dtype != parameter.type.dtype:
             message = f"`{to.name}` takes {parameter.type.dtype}, not {value.type.dtype}"
+            declared = (parameter.span, f"`{parameter.name}` is {parameter.type.dtype}")
+            secondary = [declared, *self.origins(origin, dtypes=True)]
             self.wrong_dtype(message, value.type.dtype, parameter.type.dtype, span, secondary)
             return None
         return self.ordered(value, parameter.type.names, span)

@@ -46,7 +46,8 @@ class ExpressionChecker(BodyState, ABC):
         they say nothing of `x @ g`.
         """
         if self.is_number(expr):
-            help_ = f"use it in an expression with a tensor: `x * {text_of(expr)}`"
+            text = f"({text_of(expr)})" if isinstance(expr, syntax.Binary) else text_of(expr)
+            help_ = f"use it in an expression with a tensor: `x * {text}`"
             self.error("E0210", "a number is not a tensor", expr.span, help_)
             return None
         if isinstance(expr, syntax.Reference):
@@ -115,8 +116,7 @@ class ExpressionChecker(BodyState, ABC):
 
     def elementwise(self, expr: syntax.Binary, want: Sequence[str] | None) -> Value | None:
         if expr.operator not in _ELEMENTWISE:
-            kind = "a number" if expr.operator in _OF_NUMBERS else "a condition"
-            message = f"`{expr.operator}` makes {kind}, and no tensor"
+            message = f"`{expr.operator}` is for sizes, not for tensors"
             help_ = "write `square(x)`" if expr.operator == "**" else ""
             self.error("E0210", message, expr.span, help_)
             return None
@@ -167,10 +167,15 @@ class ExpressionChecker(BodyState, ABC):
             notes=[f"{quoted(only_left)} only left, {quoted(only_right)} only right"],
         )
 
-    def origins(self, *sides: tuple[syntax.Value, Value]) -> list[tuple[Span, str]]:
-        """Where values that are read by name come from, for a diagnostic."""
+    def origins(
+        self, *sides: tuple[syntax.Value, Value], dtypes: bool = False
+    ) -> list[tuple[Span, str]]:
+        """Where values that are read by name come from, with their shapes or dtypes."""
         return [
-            (value.span, f"`{text_of(expr)}` is {shown(value.type)}")
+            (
+                value.span,
+                f"`{text_of(expr)}` is {value.type.dtype if dtypes else shown(value.type)}",
+            )
             for expr, value in sides
             if isinstance(expr, syntax.Reference) and value.span != expr.span
         ]
@@ -196,17 +201,21 @@ class ExpressionChecker(BodyState, ABC):
         for side, value in ((expr.left, left), (expr.right, right)):
             if value.type.dtype not in FLOATS:
                 message = f"a contraction is of floating-point tensors, not {value.type.dtype}"
-                where = self.origins((side, value))
+                where = self.origins((side, value), dtypes=True)
                 self.error("E0209", message, side.span, secondary=where)
                 return None
+        all_names = union_names(left.type, right.type)
         shared = [n for n in left.type.names if n in right.type.names]
         over = [n for n in shared if want is None or n not in want]
-        names = [n for n in union_names(left.type, right.type) if n not in over]
-        if not shared and want is None:
+        if want is not None and set(want) | set(over) == set(all_names):
+            names = list(want)
+        elif not shared:
             self.no_shared_dim(expr, left, right)
             return None
-        if want is not None and set(want) == set(names):
-            names = list(want)
+        else:
+            # What is wanted does not fit: show what the operands make without it.
+            over = shared
+            names = [n for n in all_names if n not in over]
         result = TensorType.of(names, wider(left.type.dtype, right.type.dtype))
         return self.emit(
             [left, right],

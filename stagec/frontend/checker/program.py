@@ -64,7 +64,7 @@ def check(
     num_errors = len(findings.errors)
     bodies = _check_bodies(source, definitions, table, resolved, findings)
     if definitions.models and len(findings.errors) == num_errors:
-        PlanChecker(resolved, definitions, bodies, table.known, findings).check()
+        PlanChecker(resolved, definitions, bodies, table, findings).check()
     findings.raise_errors(source.texts)
     model = definitions.models[0]
     returns = any(isinstance(s, syntax.Return) for s in model.body.statements)

@@ -9,12 +9,13 @@ from stagec.analysis import placement
 from stagec.analysis.sharding_errors import divisor_help
 from stagec.diagnostics import Diagnostic, Findings, Span, closest, quoted
 from stagec.dialects.stg import BUILTINS
-from stagec.dialects.types import Dim, TensorType
+from stagec.dialects.types import Dim
 from stagec.frontend.checker.definitions import Definitions
-from stagec.frontend.checker.steps import Body, NameStep, OpStep, RepeatStep, WeightStep
+from stagec.frontend.checker.steps import Body, NameStep, OpStep, RepeatStep, Value
 from stagec.frontend.checker.types import shown
 from stagec.frontend.paths import Scope, named_values
-from stagec.frontend.plans.plan import Override, Plan, Rule
+from stagec.frontend.plans.plan import Override, Plan
+from stagec.frontend.sizes import SizeTable
 
 REGIONS = ("none", "full")
 """What `recompute` knows besides ops and values."""
@@ -28,11 +29,11 @@ class PlanChecker:
         plan: Plan,
         definitions: Definitions,
         bodies: Mapping[str, Body],
-        sizes: Mapping[str, int],
+        table: SizeTable,
         findings: Findings,
     ) -> None:
         self.plan, self.definitions, self.bodies = plan, definitions, bodies
-        self.sizes, self.findings = sizes, findings
+        self.table, self.sizes, self.findings = table, table.known, findings
         self.model = bodies[definitions.models[0].name.text]
 
     def check(self) -> None:
@@ -44,44 +45,30 @@ class PlanChecker:
     # ---- rules ----
 
     def check_rules(self) -> None:
-        """E0301 for values that a rule splits unevenly, W0301 for dims that a rule never splits."""
-        splitting: set[tuple[int, str]] = set()
-        reported: set[tuple[str, tuple[str, ...]]] = set()
-        rules = self.plan.rules
-        plain = [placement.Rule(rule.dims, rule.axes) for rule in rules]
-        for tensor, what, is_stored in self.tensors():
-            splits = placement.split_dims(tensor.names, plain)
-            for number, rule in enumerate(rules):
-                splitting |= {
-                    (number, name)
-                    for name in rule.dims
-                    if set(splits.get(name, ())) & set(rule.axes)
-                }
-            # Inputs and weights are kept as their readers need them, not as the rules say.
-            for name, axes in splits.items() if not is_stored else ():
-                dim = Dim(name, axes)
-                if (name, axes) not in reported and not self.divides(dim):
-                    reported.add((name, axes))
-                    self.uneven(dim, what)
-        for number, rule in enumerate(rules):
-            for name in rule.dims:
-                if (number, name) not in splitting:
-                    self.never(rule, name)
+        """E0301 for values that a rule splits unevenly.
 
-    def tensors(self) -> list[tuple[TensorType, str, bool]]:
-        """Each tensor of the program: its type, what to call it, whether it is an input or weight."""
-        found: list[tuple[TensorType, str, bool]] = []
+        Weights and inputs are kept as their readers need them, not as the rules say.
+        """
+        rules = [placement.Rule(rule.dims, rule.axes) for rule in self.plan.rules]
+        reported: set[Dim] = set()
+        for value, what in self.values():
+            for name, axes in placement.split_dims(value.type.names, rules).items():
+                dim = Dim(name, axes)
+                if dim not in reported and not self.divides(dim):
+                    reported.add(dim)
+                    self.uneven(dim, value, what)
+
+    def values(self) -> list[tuple[Value, str]]:
+        """Every value that a body computes, and what to call it."""
+        found: dict[Value, str] = {}
         for body in self.reachable():
-            is_model = body is self.model
-            found += [(p.result.type, f"`{p.name}`", is_model) for p in body.parameters]
+            of = "" if body is self.model else f" of `{body.name}`"
             for step in body.walk():
-                if isinstance(step, WeightStep):
-                    found.append((step.result.type, f"weight `{step.name}`", True))
-                elif isinstance(step, OpStep) and step.operands:
-                    where = f"in `{body.name}`, line {step.span.line}"
-                    for result in step.results:
-                        found.append((result.type, f"{shown(result.type)} {where}", False))
-        return found
+                if isinstance(step, OpStep) and step.operands:
+                    found |= {value: f"{shown(value.type)}{of}" for value in step.results}
+                elif isinstance(step, NameStep) and step.value in found:
+                    found[step.value] = f"`{step.name}`{of}"
+        return list(found.items())
 
     def reachable(self) -> list[Body]:
         found = {self.model.name: self.model}
@@ -100,31 +87,25 @@ class PlanChecker:
     def divides(self, dim: Dim) -> bool:
         return self.sizes.get(dim.name, 0) % self.ways(dim) == 0
 
-    def uneven(self, dim: Dim, what: str) -> None:
+    def uneven(self, dim: Dim, value: Value, what: str) -> None:
         ways = self.ways(dim)
         rule = next(r for r in self.plan.rules if dim.name in r.dims and dim.split[-1] in r.axes)
         axes = quoted(f"{axis} = {self.sizes.get(axis)}" for axis in dim.split)
         size = self.sizes[dim.name]
         verb = "does" if len(dim.split) == 1 else "together do"
+        names = (*dim.split, dim.name)
+        origins = [self.table.origins[name] for name in names if name in self.table.origins]
         self.findings.add(
             Diagnostic(
                 "E0301",
                 f"{axes} {verb} not divide `{dim.name} = {size}`",
                 rule.dim_spans.get(dim.name, rule.span),
                 f"splits {what}",
+                secondary=[(value.span, shown(value.type))],
+                notes=[f"from {quoted(origins)}"] if origins else [],
                 help=divisor_help(dim, size, ways, dict(self.sizes)),
             )
         )
-
-    def never(self, rule: Rule, name: str) -> None:
-        tensors = [t for t, _, _ in self.tensors() if name in t.names]
-        note = f"no tensor has the dim `{name}`"
-        if tensors:
-            axes = quoted(rule.axes)
-            note = f"where there is `{name}`, earlier rules use {axes}"
-        message = f"this rule never splits `{name}`"
-        span = rule.dim_spans.get(name, rule.span)
-        self.findings.add(Diagnostic("W0301", message, span, notes=[note]))
 
     # ---- overrides ----
 

@@ -24,6 +24,7 @@ _ELSEWHERE = {
     "half": "fp16",
     "tf32": "fp32",
     "int": "i32",
+    "integer": "i32",
     "int64": "i64",
     "int32": "i32",
     "int16": "i16",

@@ -158,8 +158,8 @@ class _Resolver:
                     self.unknown_dim(dim)
             dims = None if target.dims is None else tuple(dim.text for dim in target.dims)
             if not is_none and (dims is None or len(dims) != 1):
-                message = f"this splits no one dim of `{target.path}`"
-                help_ = f"name the one that the axes split: `{target.path}[S]`"
+                message = "an override over axes names one dim of its value"
+                help_ = f"name the one that is split: `{target.path}[S]`"
                 self.error("E0303", message, target, help_)
                 continue
             path = tuple(name.text for name in target.path.names)
