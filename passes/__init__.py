@@ -20,8 +20,12 @@ ALL_PASSES = (
     "defer-reductions",
     "decompose-statistics",
     "insert-collectives",
+    "decompose-all-reduce",
+    "split-collectives",
     "shard-parameters",
     "bucket-gradients",
+    "count-attention-pairs",
+    "expand-ring-attention",
     "lower-to-tasks",
 )
 

@@ -1,0 +1,88 @@
+"""Decompose the all-reduces over one mesh axis into reduce-scatter and all-gather.
+
+Before `decompose-all-reduce{axis="tp" dim="S"}`:
+
+    %partial = "test.op"() : () -> !stg.tensor<[B/dp, S, D], bf16, partial [tp]>
+    %sum = dist.all_reduce "sum" %partial over [tp]
+      : !stg.tensor<[B/dp, S, D], bf16, partial [tp]> -> !stg.tensor<[B/dp, S, D], bf16>
+
+After:
+
+    %partial = "test.op"() : () -> !stg.tensor<[B/dp, S, D], bf16, partial [tp]>
+    %shard = dist.reduce_scatter %partial dim "S" over [tp] {made_by = "decompose-all-reduce"}
+      : !stg.tensor<[B/dp, S, D], bf16, partial [tp]> -> !stg.tensor<[B/dp, S/tp, D], bf16>
+    %sum = dist.all_gather %shard dim "S" over [tp] {made_by = "decompose-all-reduce"}
+      : !stg.tensor<[B/dp, S/tp, D], bf16> -> !stg.tensor<[B/dp, S, D], bf16>
+
+Both move the same bytes on a ring, 2 (n-1)/n of the operand's, but row-wise ops can then run on the shard, before the
+gather: Megatron's sequence parallelism (Korthikanti et al. 2022, section 4.2.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+
+from stagec.analysis.sizes import size_values
+from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.dialects import dist
+from stagec.rewriting import rewrite
+
+NAME = "decompose-all-reduce"
+
+
+@dataclass(frozen=True)
+class DecomposeAllReduce(ModulePass):
+    name = NAME
+
+    axis: str
+    """Mesh axis whose all-reduces are decomposed."""
+    dim: str
+    """Dim to scatter; tensors without it are left alone. The axis must divide it, else E0301."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        check_divides(op, self.axis, self.dim)
+        rewrite(op, DecomposeOne(self.axis, self.dim), NAME)
+
+
+def check_divides(module: ModuleOp, axis: str, dim: str) -> None:
+    """Every shard is whole."""
+    values = size_values(module)
+    if axis not in values or dim not in values:
+        return
+    for op in module.walk():
+        if isinstance(op, dist.AllReduceOp) and applies(op, axis, dim):
+            local = op.source.dim(dim).size.integer(values)
+            if local % values[axis]:
+                raise CompileError(
+                    [
+                        Diagnostic(
+                            "E0301",
+                            f"`{axis} = {values[axis]}` does not divide the {local} of `{dim}` on each rank",
+                            span_of(op.location),
+                            help="scatter another dim",
+                        )
+                    ]
+                )
+
+
+def applies(op: dist.AllReduceOp, axis: str, dim: str) -> bool:
+    return op.axes.data == (axis,) and op.kind.data == "sum" and dim in op.source.names
+
+
+@dataclass(frozen=True)
+class DecomposeOne(RewritePattern):
+    axis: str
+    dim: str
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: dist.AllReduceOp, rewriter: PatternRewriter) -> None:
+        if not applies(op, self.axis, self.dim):
+            return
+        scatter = dist.ReduceScatterOp(op.operand, self.dim, [self.axis])
+        gather = dist.AllGatherOp(scatter.result, self.dim, [self.axis])
+        rewriter.replace(op, [scatter, gather])
