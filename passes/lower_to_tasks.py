@@ -65,7 +65,7 @@ class LowerToTasks(ModulePass):
                     replace(inner, lowered, communication_kind(inner) in self.serial)
 
 
-KEPT = ("made_by", "scope", "phase", "prefetch", "lag", "late", "shared")
+KEPT = ("made_by", "scope", "phase", "prefetch", "lag", "late", "shared", "apart")
 """What passes said of an op that still holds."""
 
 

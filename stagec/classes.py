@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
+from stagec.analysis.coordinates import Coordinates, coordinate_classes
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.backend.lowering import Assembler, Chunk, Slot
 from stagec.backend.program import RankClass
@@ -30,9 +31,12 @@ def rank_classes(module: ModuleOp, facts: ModelFacts) -> Iterator[RankClass]:
     if stages is None:
         (program,) = programs(module)
         order = plain_order(values[TIME_AXIS], facts.is_training)
-        yield RankClass("all", {}, Assembler().program([Chunk(program, values)], order))
+        for ranks in coordinate_classes([program], values, mesh_of(module)):
+            chunk = Chunk(program, {**values, **ranks.values})
+            yield RankClass(ranks.name, ranks.where, Assembler().program([chunk], order))
         return
-    yield from stage_classes(module, stages, values)
+    for ranks in coordinate_classes(programs(module), values, mesh_of(module)):
+        yield from stage_classes(module, stages, values, ranks)
 
 
 def plain_order(microbatches: int, is_training: bool) -> list[Slot]:
@@ -47,17 +51,18 @@ def plain_order(microbatches: int, is_training: bool) -> list[Slot]:
 
 
 def stage_classes(
-    module: ModuleOp, stages: dist.StagesOp, values: Mapping[str, int]
+    module: ModuleOp, stages: dist.StagesOp, values: Mapping[str, int], ranks: Coordinates
 ) -> Iterator[RankClass]:
-    """A class per coordinate on the axis of the stages."""
+    """A class per coordinate on the axis of the stages, of ranks that differ in nothing else."""
     schedule = pipeline_schedule(module, values)
     axis = stages.axis.data
-    chunks = stage_chunks(module, stages, values)
+    chunks = stage_chunks(module, stages, {**values, **ranks.values})
     assembler = Assembler(axis, weight_owners(chunks, schedule, axis))
     for rank in range(mesh_of(module)[axis]):
         own = [chunks[stage] for stage in schedule.stages_of(rank)]
         program = assembler.program(own, rank_order(schedule, rank, own))
-        yield RankClass(f"{axis}{rank}", {axis: (rank,)}, program)
+        name = " ".join([f"{axis}{rank}", *([ranks.name] if ranks.where else [])])
+        yield RankClass(name, {axis: (rank,), **ranks.where}, program)
 
 
 def pipeline_schedule(module: ModuleOp, values: Mapping[str, int]) -> Schedule:

@@ -45,7 +45,14 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
     if plan.collectives.reduce == "lazy":
         passes.append(make("defer-reductions"))
     passes += [make("decompose-statistics"), make("insert-collectives")]
-    return passes + storage_passes(plan)
+    return passes + storage_passes(plan) + context_passes(plan)
+
+
+def context_passes(plan: Plan) -> list[ModulePass]:
+    """What attention does where its sequence is split."""
+    if not plan.contexts:
+        return []
+    return [make("count-attention-pairs"), make("expand-ring-attention")]
 
 
 def pipeline_passes(plan: Plan) -> list[ModulePass]:
@@ -188,7 +195,6 @@ def unsupported(plan: Plan) -> Sequence[Diagnostic]:
     """Clauses that no pass carries out yet. Nothing that a plan says is ignored in silence."""
     clauses: list[tuple[str, Clause | None, bool]] = [
         ("recompute", plan.recompute, plan.recompute.what != ("none",)),
-        ("context", plan.contexts[0] if plan.contexts else None, bool(plan.contexts)),
         ("device", plan.device, plan.device.span is not None),
         ("collectives { keep = shard }", plan.collectives, plan.collectives.keep == "shard"),
     ]

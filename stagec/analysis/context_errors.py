@@ -68,7 +68,7 @@ def check_heads(
     moved = [a for a in axes if a in contexts.axes("ulysses")]
     if not moved:
         return
-    context = next(op for op in contexts.ops if moved[0] in op.axes.data)
+    (context, *_) = contexts.along(moved)
     numbers = [errors.sizes.get(tensor_of(v.type).names[-2]) for v in (op.q, op.k)]
     for value in (op.q, op.k):
         dim = Dim(tensor_of(value.type).names[-2], axes)
@@ -119,7 +119,7 @@ def check_chunks(
 ) -> None:
     """E0301: a head and a tail chunk for each rank do not come out even."""
     name, along = tensor_of(op.q.type).names[-3], splits.get(op.indices().operands[0][-3], ())
-    concerned = [c for c in contexts.ops if set(c.axes.data) & set(along)]
+    concerned = contexts.along(along)
     size, ways = errors.sizes.get(name), number_of_ways(along, errors)
     even = size is None or size % (2 * ways) == 0 or size % ways != 0
     if not concerned or even or ways == 1 or not is_masked(op) or not contexts.balanced(along):

@@ -6,7 +6,7 @@ FlashAttention's authors count them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
@@ -38,14 +38,23 @@ class Contexts:
             axis for op in self.ops if method in (None, op.method.data) for axis in op.axes.data
         )
 
+    def along(self, axes: Sequence[str]) -> list[dist.ContextOp]:
+        """The contexts over some of these axes."""
+        return [op for op in self.ops if set(axes) & set(op.axes.data)]
+
     def rotation(self, axes: Sequence[str]) -> str:
         """How blocks go round these axes."""
-        return next(op.rotate.data for op in self.ops if set(axes) & set(op.axes.data))
+        return self.along(axes)[0].rotate.data
 
     def balanced(self, axes: Sequence[str]) -> bool:
         """Whether each rank has a chunk from the head and one from the tail of the sequence."""
-        concerned = [op for op in self.ops if set(axes) & set(op.axes.data)]
-        return all(op.balance.data == "head_tail" for op in concerned)
+        return all(op.balance.data == "head_tail" for op in self.along(axes))
+
+
+def ring_of(op: Attention, mesh: Mapping[str, int]) -> tuple[str, ...]:
+    """The axes with more than one rank round which the keys have still to go."""
+    axes = op.ring_axes
+    return axes if any(mesh.get(axis, 1) > 1 for axis in axes) else ()
 
 
 def is_masked(op: Attention) -> bool:
@@ -121,6 +130,7 @@ __all__ = [
     "RingSteps",
     "chunk_pairs",
     "is_masked",
+    "ring_of",
     "ring_steps",
     "share_of_mask",
 ]

@@ -57,12 +57,12 @@ class Coordinates:
 
     @property
     def name(self) -> str:
-        """`cp=0,1 ep=3`; `all` if nothing depends on the rank."""
-        named = (f"{axis}={','.join(map(str, at))}" for axis, at in self.where.items())
+        """`cp0,1 ep3`; `all` if nothing depends on the rank."""
+        named = (f"{axis}{','.join(map(str, at))}" for axis, at in self.where.items())
         return " ".join(named) or "all"
 
 
-def rank_classes(
+def coordinate_classes(
     ops: Sequence[Operation], values: Mapping[str, int], mesh: Mapping[str, int]
 ) -> list[Coordinates]:
     """The ranks, by the numbers that the sizes in `ops` have for them."""

@@ -1,0 +1,65 @@
+"""Say what of a causal mask falls to each rank where the sequence is split.
+
+Before `count-attention-pairs`:
+
+    dist.mesh <cp = 4>
+    dist.context "all_gather" over [cp] rotate "send_recv" balance "none"
+    stg.program "M" (%q : !stg.tensor<[B, S/cp, H, E], bf16>, %k : !stg.tensor<[B, S, H, E], bf16>) {
+      %o, %lse = stg.attention %q, %k, %k causal count "causal"
+        : (!stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S, H, E], bf16>, !stg.tensor<[B, S, H, E], bf16>)
+        -> (!stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S/cp, H], fp32>)
+      stg.output
+    }
+
+After:
+
+    dist.mesh <cp = 4>
+    dist.context "all_gather" over [cp] rotate "send_recv" balance "none"
+    stg.program "M" (%q : !stg.tensor<[B, S/cp, H, E], bf16>, %k : !stg.tensor<[B, S, H, E], bf16>) {
+      %o, %lse = stg.attention %q, %k, %k causal count "causal" pairs "S**2*cp.index/cp**2 + S**2/(2*cp**2)"
+        : (!stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S, H, E], bf16>, !stg.tensor<[B, S, H, E], bf16>)
+        -> (!stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S/cp, H], fp32>)
+      stg.output
+    }
+
+Later queries see more keys: without balance the last rank of n does 2n-1 times the work of the first, and each is a class of
+its own. With a chunk from the head and one from the tail all ranks do the same, which needs no saying, but for a `window`:
+the queries at the very start then see fewer keys. Rings count step by step (`expand-ring-attention`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from stagec.analysis.contexts import Attention, Contexts, is_masked, ring_of, share_of_mask
+from stagec.analysis.sizes import mesh_of
+from stagec.dialects import stg
+
+NAME = "count-attention-pairs"
+
+
+@dataclass(frozen=True)
+class CountAttentionPairs(ModulePass):
+    name = NAME
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        contexts, mesh = Contexts.of(op), mesh_of(op)
+        for inner in op.walk():
+            if isinstance(inner, Attention) and not ring_of(inner, mesh):
+                count_pairs(inner, contexts)
+
+
+def count_pairs(op: Attention, contexts: Contexts) -> None:
+    """Write down the pairs of an op whose queries are split, unless its shapes say them."""
+    queries = stg.tensor_type(op.q).dims[-3]
+    counted = op.pairs is None and op.count.data == "causal" and is_masked(op)
+    if not counted or not contexts.along(queries.split):
+        return
+    window = op.window.data if op.window is not None else None
+    balanced = contexts.balanced(queries.split)
+    if window is not None or not balanced:
+        op.properties["pairs"] = stg.SizeAttr(share_of_mask(queries, window, balanced))

@@ -1,0 +1,256 @@
+"""Doc."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp, UnitAttr
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from stagec import symbolic
+from stagec.analysis.contexts import Attention, Contexts, RingSteps, ring_of, ring_steps
+from stagec.analysis.sizes import mesh_of
+from stagec.dialects import dist, stg
+from stagec.dialects.types import SizeAttr, StackType
+from stagec.rewriting import inherit, insert_before
+from stagec.symbolic import Size
+
+NAME = "expand-ring-attention"
+
+ACCUMULATED = "fp32"
+"""Dtype of outputs and gradients that add up from step to step, also while they travel."""
+
+KEYS, GRADIENTS = 0, 1
+"""Channels of what is sent round."""
+
+Values = Sequence[SSAValue]
+
+Made = TypeVar("Made", bound=Operation)
+
+
+@dataclass(frozen=True)
+class ExpandRingAttention(ModulePass):
+    name = NAME
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        contexts, mesh = Contexts.of(op), mesh_of(op)
+        for inner in list(op.walk()):
+            if isinstance(inner, Attention) and (axes := ring_of(inner, mesh)):
+                steps = ring_steps(inner, axes, contexts.balanced(axes))
+                ring = ForwardRing if isinstance(inner, stg.AttentionOp) else BackwardRing
+                replace(inner, ring(inner, axes, contexts.rotation(axes), steps).expanded())
+        verify_expanded(op)
+
+
+def replace(op: Attention, results: Values) -> None:
+    for old, new in zip(op.results, results, strict=True):
+        new.name_hint = old.name_hint
+        old.replace_all_uses_with(new)
+    Rewriter.erase_op(op)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the ops that replace `origin` are added: before it, or in the body of a repeat before it."""
+
+    origin: Operation
+    body: Block | None = None
+    apart: bool = False
+    """Whether ops are issued apart from their neighbours, so that gradients which are ready may be reduced before them."""
+
+    def add(self, op: Made) -> Made:
+        if self.apart:
+            op.attributes["apart"] = UnitAttr()
+        if self.body is None:
+            insert_before(self.origin, [op], NAME)
+        else:
+            inherit(op, self.origin, NAME)
+            self.body.add_op(op)
+        return op
+
+    def repeat(
+        self,
+        count: Size,
+        carried: Values,
+        body: Callable[[Place, Values, Values], Values],
+        stacks: Values = (),
+    ) -> Values:
+        """Steps that `body` adds, given what is carried and an element of each stack."""
+        block = Block(arg_types=[v.type for v in carried])
+        for stack in stacks:
+            assert isinstance(stack.type, StackType)
+            block.insert_arg(stack.type.element, len(block.args))
+        arguments = list(block.args)
+        results = body(
+            Place(self.origin, block), arguments[: len(carried)], arguments[len(carried) :]
+        )
+        block.add_op(stg.YieldOp(results))
+        types: list[Attribute] = [v.type for v in carried]
+        op = stg.RepeatOp(count, carried, stacks, Region(block), types)
+        op.attributes[stg.STEPS] = UnitAttr()
+        return self.add(op).results
+
+
+@dataclass(frozen=True)
+class Ring(ABC):
+    """One attention, forward or backward, whose keys go round `axes`.
+
+    Its *state* is what adds up from step to step.
+    """
+
+    op: Attention
+    axes: tuple[str, ...]
+    rotation: str
+    steps: RingSteps
+
+    @abstractmethod
+    def finish(self, place: Place, state: Values) -> Values:
+        """The op's results, from the state after the last step."""
+
+    @abstractmethod
+    def compute(self, place: Place, keys: Values, state: Values) -> Values:
+        """The state after a step with another device's keys and values."""
+
+    @abstractmethod
+    def hand_on(self, place: Place, state: Values) -> Values:
+        """The state where the blocks are next."""
+
+    def expanded(self) -> Values:
+        """Add the steps; the op's results."""
+        start, keys = Place(self.op), (self.op.k, self.op.v)
+        blocks = self.first_transfer(Place(self.op, apart=stg.phase_of(self.op) == "bwd"), keys)
+        state = [cast(start, v, ACCUMULATED) for v in self.attend(start, keys, self.steps.own)]
+        state = self.hand_on(start, state)
+        go_on = self.look_at if self.rotation == "all_gather" else self.go_round
+        return self.finish(start, go_on(start, blocks, state))
+
+    def first_transfer(self, place: Place, keys: Values) -> Values:
+        """Ask for the blocks of all others, as stacks; or for the next block."""
+        if self.rotation == "all_gather":
+            count = self.steps.num_computed
+            blocks = place.add(dist.GatherBlocksOp(keys, self.axes, count)).blocks
+        else:
+            blocks = self.rotate(place, keys, KEYS)
+        return blocks
+
+    def look_at(self, place: Place, blocks: Values, state: Values) -> Values:
+        """Steps 1 to n-1 where every block is at hand."""
+
+        def step(inner: Place, carried: Values, block: Values) -> Values:
+            return self.hand_on(inner, self.compute(inner, block, carried))
+
+        def skip(inner: Place, carried: Values, _: Values) -> Values:
+            return self.hand_on(inner, carried)
+
+        state = place.repeat(self.steps.num_computed, state, step, blocks)
+        if self.skips and isinstance(self, BackwardRing):
+            state = place.repeat(self.num_others - self.steps.num_computed, state, skip)
+        return state
+
+    def go_round(self, place: Place, block: Values, state: Values) -> Values:
+        """Steps 1 to n-1: each asks for the next block, computes with its own, hands the state on.
+
+        The last step asks for nothing more. Steps that a rank skips come last; blocks and state go round all the same.
+        """
+        computed, others, width = self.steps.num_computed, self.num_others, len(block)
+
+        def step(inner: Place, carried: Values, _: Values) -> Values:
+            following = self.rotate(inner, carried[:width], KEYS)
+            reached = self.compute(inner, carried[:width], carried[width:])
+            return [*following, *self.hand_on(inner, reached)]
+
+        def skip(inner: Place, carried: Values, _: Values) -> Values:
+            following = self.rotate(inner, carried[:width], KEYS)
+            return [*following, *self.hand_on(inner, carried[width:])]
+
+        if not self.skips:
+            after = place.repeat(others - 1, [*block, *state], step)
+            state = self.compute(place, after[:width], after[width:])
+            return self.hand_on(place, state)
+        in_loop = symbolic.call("min", computed, others - 1)
+        after = place.repeat(in_loop, [*block, *state], step)
+        last = after[:width]
+
+        def last_step(inner: Place, carried: Values, _: Values) -> Values:
+            return self.compute(inner, last, carried)
+
+        after = place.repeat(others - 1 - in_loop, after, skip)
+        state = place.repeat(computed - in_loop, after[width:], last_step)
+        return self.hand_on(place, state)
+
+    @property
+    def num_others(self) -> Size:
+        return symbolic.product(map(symbolic.symbol, self.axes)) - 1
+
+    @property
+    def skips(self) -> bool:
+        """Whether some ranks have nothing to compute in some steps."""
+        return self.steps.num_computed != self.num_others
+
+    def rotate(self, place: Place, values: Values, channel: int) -> Values:
+        if self.rotation == "send_recv":
+            place.add(dist.SendOp(values, 1, self.axes, channel))
+            types = [v.type for v in values]
+            return place.add(dist.RecvOp(types, -1, self.axes, channel)).outputs
+        return place.add(dist.RotateOp(values, self.axes)).outputs
+
+    def attend(self, place: Place, keys: Values, pairs: Size) -> Values:
+        """Attention, or its gradients, with one block of keys and values."""
+        block = self.op.clone()
+        first = 1 if isinstance(block, stg.AttentionOp) else 2
+        block.operands[first], block.operands[first + 1] = keys
+        block.properties["pairs"] = SizeAttr(pairs)
+        block.attributes.pop("made_by", None)
+        return place.add(block).results
+
+
+class ForwardRing(Ring):
+    """The state: the output for the keys so far, and its log-sum-exp."""
+
+    def finish(self, place: Place, state: Values) -> Values:
+        output, lse = state
+        return [cast(place, output, stg.tensor_type(self.op.results[0]).dtype), lse]
+
+    def compute(self, place: Place, keys: Values, state: Values) -> Values:
+        sofar_output, sofar_lse = state
+        output, lse = self.attend(place, keys, self.steps.other)
+        merged = stg.MergeAttentionOp((sofar_output, sofar_lse), (output, lse))
+        return place.add(merged).results
+
+    def hand_on(self, place: Place, state: Values) -> Values:
+        return state
+
+
+class BackwardRing(Ring):
+    """The state: the gradient of the queries, and those of the keys and values of the block at hand."""
+
+    def finish(self, place: Place, state: Values) -> Values:
+        wanted = [stg.tensor_type(result).dtype for result in self.op.results]
+        return [cast(place, v, dtype) for v, dtype in zip(state, wanted, strict=True)]
+
+    def compute(self, place: Place, keys: Values, state: Values) -> Values:
+        terms = self.attend(place, keys, self.steps.other)
+        return [place.add(stg.AddOp(*pair)).result for pair in zip(state, terms, strict=True)]
+
+    def hand_on(self, place: Place, state: Values) -> Values:
+        dq, dk, dv = state
+        return [dq, *self.rotate(place, [dk, dv], GRADIENTS)]
+
+
+def cast(place: Place, value: SSAValue, dtype: str) -> SSAValue:
+    if stg.tensor_type(value).dtype == dtype:
+        return value
+    return place.add(stg.CastOp(value, dtype)).result
+
+
+def verify_expanded(module: ModuleOp) -> None:
+    """Check the promise: no attention is left whose keys have still to go round."""
+    mesh = mesh_of(module)
+    for op in module.walk():
+        assert not (isinstance(op, Attention) and ring_of(op, mesh)), op
