@@ -145,7 +145,8 @@ def _claims(table: NodeTable) -> tuple[Claim, ...]:
     claims: list[Claim] = []
     for node_type, name in ((SEND, "comm_src"), (RECV, "comm_dst")):
         column = table.attributes[name]
-        rows = np.flatnonzero((table.type == node_type) & column.is_integer())
+        rows = np.flatnonzero(table.type == node_type)
+        rows = rows[column.is_integer(rows)]
         ranks, first, counts = np.unique(
             number(table, name, rows), return_index=True, return_counts=True
         )
@@ -174,6 +175,19 @@ class Template:
         self._end = end[order].astype(np.int64)
         self._column = column[order]
         self._row = np.concatenate(rows)[order]
+        self._slim(table)
+
+    def _slim(self, table: NodeTable) -> None:
+        """Keep of the table what a patch needs."""
+        nothing = np.zeros(0, dtype=np.int64)
+        kept = (*_PATCHABLE, "comm_type", "comm_size")
+        attributes = {name: table.attributes[name] for name in kept}
+        slim = replace(
+            table,
+            attributes=attributes,
+            **dict.fromkeys(("start", "end", "duration", "dep_owner", "dep"), nothing),
+        )
+        self.analysis = replace(self.analysis, table=slim)
 
     @staticmethod
     def suits(analysis: TraceAnalysis) -> bool:
@@ -186,7 +200,7 @@ class Template:
     def num_bytes(self) -> int:
         """Of memory, about."""
         assert self.analysis.table is not None
-        return self.analysis.table.buffer.size + 400 * self.analysis.table.num_nodes
+        return self.analysis.table.buffer.size + 300 * self.analysis.table.num_nodes
 
     def patch(self, loaded_buffer: Array) -> TraceAnalysis | None:
         """The analysis of a trace that is as long, if it differs only in what can be patched."""
@@ -234,7 +248,7 @@ class Template:
         value, after = read_varints(buffer, self._start[spans])
         if (after != self._end[spans]).any() or (value >= _LARGEST_PATCH).any():
             return None
-        if not column.is_integer()[rows].all() or not _plain_varint(column.kind[rows]):
+        if not column.is_integer(rows).all() or not _plain_varint(column.kind[rows]):
             return None
         patched = column.value.copy()
         patched[rows] = value

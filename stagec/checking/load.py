@@ -9,7 +9,7 @@ from stagec.checking.node_table import NodeTable, TooLargeError, decode_nodes
 from stagec.checking.trace_file import TraceFileError, read_bytes
 from stagec.checking.wire import LENGTH, VARINT, split_frames, walk
 
-MAX_NODES = 1_000_000
+MAX_NODES = 2_000_000
 """Of one trace."""
 MAX_EXAMPLES = 4
 """Nodes shown of one fault in one file."""

@@ -64,7 +64,7 @@ def communication_is_known(table: NodeTable) -> bool:
         rows = np.flatnonzero(table.type == node_type)
         for name in REQUIRED[node_type]:
             column = table.attributes[name]
-            if not (column.is_integer() & ~column.is_negative())[rows].all():
+            if not (column.is_integer(rows) & ~column.is_negative(rows)).all():
                 return False
         if node_type == COLL:
             kind = table.attributes["pg_name"].kind[rows]
@@ -75,7 +75,7 @@ def communication_is_known(table: NodeTable) -> bool:
 
 def is_cpu_op(table: NodeTable, rows: Array) -> Array:
     column = table.attributes["is_cpu_op"]
-    return column.is_integer()[rows] & (column.value[rows] != 0)
+    return column.is_integer(rows) & (column.value[rows] != 0)
 
 
 def _check_type(
@@ -115,7 +115,7 @@ def _check_number(
 ) -> None:
     column = table.attributes[name]
     kind = column.kind[rows]
-    integer = column.is_integer()[rows]
+    integer = column.is_integer(rows)
     wrong = rows[~integer & (kind != ABSENT)]
     for number in np.unique(column.kind[wrong]):
         found.add_rows(
@@ -124,7 +124,7 @@ def _check_number(
             f"`{name}` of a {kind_of_node} is a {VALUE_KINDS[int(number)]}",
             wrong[column.kind[wrong] == number],
         )
-    negative = rows[integer & column.is_negative()[rows]]
+    negative = rows[integer & column.is_negative(rows)]
     found.add_rows(
         table,
         "E0633",
@@ -132,7 +132,7 @@ def _check_number(
         negative,
         lambda row: f"it is {int(column.value[row]) - (1 << 64)}",
     )
-    positive = rows[integer & ~column.is_negative()[rows]]
+    positive = rows[integer & ~column.is_negative(rows)]
     value = column.value[positive]
     if name in ("comm_src", "comm_dst", "comm_tag"):
         over, code, what = value >= 1 << 32, "W0633", "needs more than 32 bits"
@@ -156,18 +156,18 @@ def _check_costs(
         zeros = (("comm_size", "E0635"),)
     for name, code in zeros:
         column = table.attributes[name]
-        zero = column.is_integer()[rows] & (column.value[rows] == 0)
+        zero = column.is_integer(rows) & (column.value[rows] == 0)
         message = f"`{name}` of a {NODE_TYPES[node_type]} is 0"
         found.add_rows(table, code, message, rows[zero])
     if node_type in (COLL, SEND, RECV):
         column = table.attributes["comm_size"]
         value = column.value[rows]
-        odd = column.is_integer()[rows] & ((value & np.uint64(1)) == 1) & (value > 1)
+        odd = column.is_integer(rows) & ((value & np.uint64(1)) == 1) & (value > 1)
         found.add_rows(
             table,
             "W0634",
             "`comm_size` is odd: no whole number of 2-byte or 4-byte elements",
-            rows[odd & ~column.is_negative()[rows]],
+            rows[odd & ~column.is_negative(rows)],
             _value(table, "comm_size"),
         )
 
@@ -197,7 +197,7 @@ def _check_collective_kinds(table: NodeTable, found: FileFindings) -> None:
     if not rows.size:
         return
     kind = table.attributes["comm_type"]
-    rows = rows[kind.is_integer()[rows] & ~kind.is_negative()[rows]]
+    rows = rows[kind.is_integer(rows) & ~kind.is_negative(rows)]
     value = kind.value[rows]
     for number, name in enumerate(COLLECTIVES):
         same = rows[value == number]
@@ -210,7 +210,7 @@ def _check_collective_kinds(table: NodeTable, found: FileFindings) -> None:
         table, "E0636", "a collective has an unknown kind", unknown, _value(table, "comm_type")
     )
     size = table.attributes["comm_size"]
-    gathers = rows[(value == COLLECTIVES.index("ALL_GATHER")) & size.is_integer()[rows]]
+    gathers = rows[(value == COLLECTIVES.index("ALL_GATHER")) & size.is_integer(rows)]
     tiny = (size.value[gathers] > 0) & (size.value[gathers] < COMMON_SPLITS)
     found.add_rows(
         table,

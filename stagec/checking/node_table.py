@@ -32,11 +32,11 @@ class Column:
     repeated: np.ndarray
     """Nodes that have the attribute more than once. The first counts, as in ASTRA-sim's feeder."""
 
-    def is_integer(self) -> np.ndarray:
-        return IS_INTEGER[self.kind]
+    def is_integer(self, rows: np.ndarray) -> np.ndarray:
+        return IS_INTEGER[self.kind[rows]]
 
-    def is_negative(self) -> np.ndarray:
-        return IS_SIGNED[self.kind] & (self.value >> np.uint64(63)).astype(bool)
+    def is_negative(self, rows: np.ndarray) -> np.ndarray:
+        return IS_SIGNED[self.kind[rows]] & (self.value[rows] >> np.uint64(63)).astype(bool)
 
 
 @dataclass

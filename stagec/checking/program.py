@@ -133,7 +133,7 @@ def number(table: NodeTable, name: str, rows: Array) -> Array:
     """An attribute as int64; 0 where it is no number."""
     column = table.attributes[name]
     value = np.minimum(column.value[rows], np.uint64((1 << 63) - 1)).astype(np.int64)
-    return np.where(column.is_integer()[rows] & ~column.is_negative()[rows], value, 0)
+    return np.where(column.is_integer(rows) & ~column.is_negative(rows), value, 0)
 
 
 def _fill_groups(table: NodeTable, row: Array, program: Program) -> tuple[str, ...]:
