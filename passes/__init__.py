@@ -20,6 +20,8 @@ ALL_PASSES = (
     "defer-reductions",
     "decompose-statistics",
     "insert-collectives",
+    "recompute-activations",
+    "regather-operands",
     "decompose-all-reduce",
     "split-collectives",
     "shard-parameters",

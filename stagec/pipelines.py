@@ -45,6 +45,8 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
     if plan.collectives.reduce == "lazy":
         passes.append(make("defer-reductions"))
     passes += [make("decompose-statistics"), make("insert-collectives")]
+    if facts.is_training:
+        passes += saved_value_passes(plan)
     return passes + storage_passes(plan) + context_passes(plan)
 
 
@@ -133,6 +135,19 @@ def reduce_gradients(plan: Plan, facts: ModelFacts) -> ModulePass:
     )
 
 
+def saved_value_passes(plan: Plan) -> list[ModulePass]:
+    """What is computed or gathered again instead of saved."""
+    passes: list[ModulePass] = []
+    recompute = plan.recompute
+    if recompute.what != ("none",):
+        passes.append(
+            make("recompute-activations", what=recompute.what, modules=recompute.modules or ())
+        )
+    if plan.collectives.keep == "shard":
+        passes.append(make("regather-operands"))
+    return passes
+
+
 def storage_passes(plan: Plan) -> list[ModulePass]:
     """ZeRO, and the buckets in which gradients travel."""
     passes: list[ModulePass] = []
@@ -194,9 +209,7 @@ def data_axes(plan: Plan, batch_dim: str) -> tuple[str, ...]:
 def unsupported(plan: Plan) -> Sequence[Diagnostic]:
     """Clauses that no pass carries out yet. Nothing that a plan says is ignored in silence."""
     clauses: list[tuple[str, Clause | None, bool]] = [
-        ("recompute", plan.recompute, plan.recompute.what != ("none",)),
         ("device", plan.device, plan.device.span is not None),
-        ("collectives { keep = shard }", plan.collectives, plan.collectives.keep == "shard"),
     ]
     found = [
         Diagnostic(

@@ -1,0 +1,194 @@
+"""Save less in the forward pass, and compute again in the backward pass what it reads.
+
+Before `recompute-activations{what="exp"}`:
+
+    stg.program "M" (%x : !stg.tensor<[B, D], bf16>) {
+      %w = stg.weight "w" : !stg.stack<"L" x !stg.tensor<[D], bf16>>
+      %y, %es = stg.repeat "L" carry(%h = %x : !stg.tensor<[B, D], bf16>)
+          slice(%v = %w : !stg.stack<"L" x !stg.tensor<[D], bf16>>)
+          -> (!stg.tensor<[B, D], bf16>, !stg.stack<"L" x !stg.tensor<[B, D], bf16>>) {
+        %m = stg.mul %h, %v : (!stg.tensor<[B, D], bf16>, !stg.tensor<[D], bf16>) -> !stg.tensor<[B, D], bf16>
+        %e = stg.unary "exp" %m : (!stg.tensor<[B, D], bf16>) -> !stg.tensor<[B, D], bf16>
+        stg.yield %e, %e : !stg.tensor<[B, D], bf16>, !stg.tensor<[B, D], bf16>
+      }
+      %dx = stg.repeat "L" reverse carry(%dy = %y : !stg.tensor<[B, D], bf16>)
+          slice(%s = %es : !stg.stack<"L" x !stg.tensor<[B, D], bf16>>)
+          -> (!stg.tensor<[B, D], bf16>) attributes {phase = "bwd"} {
+        %dm = stg.mul %dy, %s {phase = "bwd"}
+          : (!stg.tensor<[B, D], bf16>, !stg.tensor<[B, D], bf16>) -> !stg.tensor<[B, D], bf16>
+        stg.yield %dm : !stg.tensor<[B, D], bf16>
+      }
+      stg.output
+    }
+
+After:
+
+    stg.program "M" (%x : !stg.tensor<[B, D], bf16>) {
+      %w = stg.weight "w" : !stg.stack<"L" x !stg.tensor<[D], bf16>>
+      %y, %ms = stg.repeat "L" carry(%h = %x : !stg.tensor<[B, D], bf16>)
+          slice(%v = %w : !stg.stack<"L" x !stg.tensor<[D], bf16>>)
+          -> (!stg.tensor<[B, D], bf16>, !stg.stack<"L" x !stg.tensor<[B, D], bf16>>) {
+        %m = stg.mul %h, %v : (!stg.tensor<[B, D], bf16>, !stg.tensor<[D], bf16>) -> !stg.tensor<[B, D], bf16>
+        %e = stg.unary "exp" %m : (!stg.tensor<[B, D], bf16>) -> !stg.tensor<[B, D], bf16>
+        stg.yield %e, %m : !stg.tensor<[B, D], bf16>, !stg.tensor<[B, D], bf16>
+      }
+      %dx = stg.repeat "L" reverse carry(%dy = %y : !stg.tensor<[B, D], bf16>)
+          slice(%s = %ms : !stg.stack<"L" x !stg.tensor<[B, D], bf16>>)
+          -> (!stg.tensor<[B, D], bf16>) attributes {phase = "bwd"} {
+        %e = stg.unary "exp" %s {phase = "recompute", made_by = "recompute-activations"}
+          : (!stg.tensor<[B, D], bf16>) -> !stg.tensor<[B, D], bf16>
+        %dm = stg.mul %dy, %e {phase = "bwd"}
+          : (!stg.tensor<[B, D], bf16>, !stg.tensor<[B, D], bf16>) -> !stg.tensor<[B, D], bf16>
+        stg.yield %dm : !stg.tensor<[B, D], bf16>
+      }
+      stg.output
+    }
+
+A value that the backward pass reads and that is not to be saved is made again by the ops that made it, as far back as
+values that are saved: weights, what the body is given, and results of ops that nobody asked to recompute (these are saved from
+now on). What nobody reads is not made again, so the last product of a block never is, and collectives only where a value
+needs them (Chen et al. 2016; PyTorch's checkpoint stops as early). All this happens before the first op that reads of it:
+under full recomputation at the start of the body, for an op alone just in time. Dropout replays its random numbers.
+
+`what` names ops (`softmax`, `silu`, `contract`), values that the plan names (the frontend writes their `names` on the ops that
+make them, unnamed steps included), modules, or
+
+- `full`: all ops of the repeated layers, or of `modules`, in a repeat or not. What leaves a call of a module is kept, as the
+  checkpoint of a module keeps its arguments: that is how two calls in one layer are two checkpoints;
+- `attention`: the core of attention, fused or not (`analysis/attention_core.py`), whose result is kept too, for the projection
+  after it reads it: selective recomputation as in Korthikanti et al. 2022, section 5.
+
+Ops named by kind are meant where layers are repeated, or in `modules` (calls anywhere on an op's path). A change of placement
+goes with the value that it moves; steps of an op that was taken apart (`part_of`) with the op; constants are never saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.ir import Operation, SSAValue
+from xdsl.passes import ModulePass
+
+from stagec.analysis.recompute_choice import FULL, Choice
+from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
+from stagec.dialects import dist, stg
+from stagec.rewriting import programs
+from stagec.saved_values import Level, inputs_of, levels_of, reads_of, remove_unread
+
+NAME = "recompute-activations"
+
+Dropped = Mapping[Level, set[SSAValue]]
+
+
+@dataclass(frozen=True)
+class RecomputeActivations(ModulePass):
+    name = NAME
+
+    what: tuple[str, ...]
+    """`full`, `attention`, or names of ops, values and modules. One that is nowhere is E0401."""
+    modules: tuple[str, ...] = ()
+    """Where: in calls of these modules. None: in every repeated layer."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        choice = Choice(self.what, self.modules)
+        chosen: list[tuple[list[Level], Dropped]] = []
+        for program in programs(op):
+            levels = levels_of(program)
+            chosen.append((levels, {level: choose(choice, level) for level in levels}))
+        if choice.unmet:
+            raise CompileError(problems(choice, programs(op)))
+        for levels, dropped in chosen:
+            for level in levels:
+                Rebuilding(level, dropped[level]).run()
+            remove_unread(levels)
+            verify_dropped(dropped)
+
+
+def choose(choice: Choice, level: Level) -> set[SSAValue]:
+    return choice.dropped(level.forward_ops(), is_repeated=level.outer is not None)
+
+
+def problems(choice: Choice, found_in: Sequence[stg.ProgramOp]) -> list[Diagnostic]:
+    """E0401 for each word that means no op."""
+    span = span_of(found_in[0].location) if found_in else None
+    modules = [word for word in choice.unmet if word in choice.modules]
+    if modules:
+        return [
+            Diagnostic("E0401", f"no op is in a call of `{m}` to recompute", span) for m in modules
+        ]
+    where = f" in {quoted(choice.modules, 'or')}" if choice.modules else " in a repeated layer"
+    help_ = "" if choice.modules else "for ops outside of repeats, name their module: `in Block`"
+    return [
+        Diagnostic(
+            "E0401",
+            f"there is no {'op' if word == FULL else f'`{word}`'}{where} to recompute",
+            span,
+            help=help_,
+        )
+        for word in choice.unmet
+    ]
+
+
+@dataclass
+class Rebuilding:
+    """Makes dropped values again in the backward block of one level."""
+
+    level: Level
+    dropped: set[SSAValue]
+    made: dict[SSAValue, SSAValue] = field(default_factory=dict)
+    """What the repeated ops make, by the value of the forward pass."""
+
+    def run(self) -> None:
+        level = self.level
+        saved = level.saved() if level.outer is not None else {v: v for v in self.dropped}
+        views = {view: value for view, value in saved.items() if value in self.dropped}
+        self.position = {op: i for i, op in enumerate(level.forward_ops())}
+        for reader in level.backward_ops():
+            for op, index in list(reads_of(reader, views)):
+                value = views[op.operands[index]]
+                for needed in self.slice_of(value):
+                    self.repeat(needed, reader)
+                op.operands[index] = self.made[value]
+
+    def slice_of(self, value: SSAValue) -> list[Operation]:
+        """The ops to repeat for a value, in their order."""
+        waiting, needed = [value], set[Operation]()
+        while waiting:
+            value = waiting.pop()
+            op = value.owner
+            if value in self.made or value not in self.dropped or op in needed:
+                continue
+            assert isinstance(op, Operation)
+            for each in (op, *self.sends_for(op)):
+                needed.add(each)
+                waiting += inputs_of(each)
+        return sorted(needed, key=lambda op: self.position[op])
+
+    def sends_for(self, op: Operation) -> list[Operation]:
+        """What the neighbours of a rank receive when it receives: its own sends of that channel."""
+        if not isinstance(op, dist.RecvOp):
+            return []
+        sends = [each for each in self.position if isinstance(each, dist.SendOp)]
+        return [each for each in sends if each.channel == op.channel and each.axes == op.axes]
+
+    def repeat(self, op: Operation, before: Operation) -> None:
+        inputs = {x: self.made[x] if x in self.made else self.level.use(x) for x in inputs_of(op)}
+        again = op.clone(inputs)
+        self.made |= dict(zip(op.results, again.results, strict=True))
+        for each in again.walk():
+            each.attributes |= {"phase": StringAttr("recompute"), "made_by": StringAttr(NAME)}
+        block = before.parent_block()
+        assert block is not None
+        block.insert_op_before(again, before)
+
+
+def verify_dropped(dropped: Dropped) -> None:
+    """Check the promise: the backward pass reads no dropped value that the forward pass made."""
+    for level, values in dropped.items():
+        assert not values.intersection(level.saved().values())
+        if level.outer is None:
+            for op in level.backward_ops():
+                assert not list(reads_of(op, dict.fromkeys(values))), op

@@ -1,0 +1,148 @@
+"""Which values of a forward pass a plan wants computed again: the words of `recompute` applied to ops.
+
+An op belongs to a *region*: it is named itself (`EXPLICIT`), or part of a call of a module, or of the core of attention. What
+leaves a region other than the first is kept: the ops that read it there would save it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.ir import Block, Operation, SSAValue
+
+from stagec.analysis.attention_core import attention_core
+from stagec.dialects import dist, stg
+
+FULL, ATTENTION = "full", "attention"
+
+EXPLICIT = "explicit"
+"""The region of an op that is asked for by its kind or name: its results are dropped, whoever reads them."""
+
+NEVER_REPEATED = (
+    stg.WeightOp,
+    stg.YieldOp,
+    stg.OutputOp,
+    stg.AccumulateOp,
+    stg.OptimizerStepOp,
+    dist.StageSendOp,
+    dist.StageRecvOp,
+)
+
+
+@dataclass
+class Choice:
+    """The words of a plan, and which of them have been met."""
+
+    what: Sequence[str]
+    modules: Sequence[str] = ()
+    met: set[str] = field(default_factory=set)
+
+    @property
+    def unmet(self) -> list[str]:
+        """Words that mean nothing in what has been looked at."""
+        return [word for word in dict.fromkeys((*self.modules, *self.what)) if word not in self.met]
+
+    def dropped(self, forward: Iterable[Operation], is_repeated: bool) -> set[SSAValue]:
+        """The values of a block's forward pass that are not to be saved. `is_repeated`: in a layer."""
+        ops = [op for op in forward if can_be_repeated(op)]
+        core = attention_core(ops) if ATTENTION in self.what else set[Operation]()
+        regions = {op: self.region(op, is_repeated, op in core) for op in ops}
+        found: set[SSAValue] = set()
+        for op in ops:
+            region = regions[op]
+            is_free = is_repeated and isinstance(op, stg.ConstantOp)
+            if is_free or region == EXPLICIT or goes_with(op, found):
+                found |= set(op.results)
+            elif region:
+                found |= {r for r in op.results if not leaves(r, region, regions)}
+        return found
+
+    def region(self, op: Operation, is_repeated: bool, in_core: bool) -> str:
+        """What an op is chosen as: the empty region if it is not."""
+        self.met |= {word for word in self.modules if call_of(op, (word,))}
+        module = call_of(op, self.modules)
+        if self.modules and not module:
+            return ""
+        is_layer = bool(module) or is_repeated
+        if FULL in self.what:
+            self.met |= {FULL} if is_layer else set()
+            return module or (EXPLICIT if is_layer else "")
+        names = {*stg.names_of(op), *(kinds_of(op) if is_layer else ())}
+        asked = names.intersection(self.what)
+        self.met |= asked
+        if asked:
+            return EXPLICIT
+        self.met |= {word for word in self.what if call_of(op, (word,))}
+        if call := call_of(op, self.what):
+            return call
+        if in_core and is_layer:
+            self.met.add(ATTENTION)
+            return ATTENTION
+        return ""
+
+
+def can_be_repeated(op: Operation) -> bool:
+    """Layers are not run again as a whole: what a repeat carries out is kept. Steps of one op are."""
+    if isinstance(op, stg.RepeatOp):
+        return stg.STEPS in op.attributes
+    return not isinstance(op, NEVER_REPEATED)
+
+
+def kinds_of(op: Operation) -> set[str]:
+    """The words for an op: `rms_norm`, `silu`, an op that the model declares, what it is a step of."""
+    kinds = {op.name.partition(".")[2], stg.part_of(op)}
+    if isinstance(op, stg.UnaryOp):
+        kinds.add(op.function.data)
+    if isinstance(op, stg.UserOp):
+        kinds.add(op.op.data)
+    # The core of attention is chosen as a whole.
+    return kinds - {ATTENTION, ""}
+
+
+def call_of(op: Operation, modules: Iterable[str]) -> str:
+    """The outermost call of one of the modules that an op is in, as the path of the call.
+
+    `Attention` is also the module of the calls `Attention_2`, `Attention_3`; `Block.Attention` is one
+    in a `Block`.
+    """
+    calls = stg.scope_of(op).split(".")
+    for end in range(1, len(calls) + 1):
+        for module in modules:
+            words = module.split(".")
+            tail = calls[max(0, end - len(words)) : end]
+            if len(tail) == len(words) and all(map(is_call, tail, words)):
+                return ".".join(calls[:end])
+    return ""
+
+
+def is_call(call: str, module: str) -> bool:
+    base, _, number = call.rpartition("_")
+    return call == module or (base == module and number.isdigit())
+
+
+def goes_with(op: Operation, dropped: set[SSAValue]) -> bool:
+    """Whether an op only views or moves a value that is dropped."""
+    is_view = isinstance(op, stg.TensorOp) and op.IS_VIEW
+    return (is_view or isinstance(op, dist.Movement)) and op.operands[0] in dropped
+
+
+def leaves(value: SSAValue, region: str, regions: Mapping[Operation, str]) -> bool:
+    """Whether an op of the forward pass reads a value outside of its region."""
+    block = value.owner.parent_block() if isinstance(value.owner, Operation) else None
+    for use in value.uses:
+        reader = ancestor_in(block, use.operation)
+        if isinstance(reader, stg.YieldOp) or stg.phase_of(reader) != "fwd":
+            continue
+        if regions.get(reader) != region:
+            return True
+    return False
+
+
+def ancestor_in(block: Block | None, op: Operation) -> Operation:
+    """The op of a block that is this one or has it in a region."""
+    while op.parent_block() is not block:
+        parent = op.parent_op()
+        assert parent is not None
+        op = parent
+    return op
