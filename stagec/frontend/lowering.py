@@ -66,6 +66,8 @@ class _Lowering:
         """The block of the program, then those of the repeats that are being filled."""
         self.counts: list[Size] = []
         """Of those repeats."""
+        self.named: set[SSAValue] = set()
+        """Values that have a name in the text."""
         self.slices: list[list[tuple[SSAValue, SSAValue]]] = []
         """Of those repeats: each stack, and the block argument that is one of it."""
 
@@ -125,6 +127,8 @@ class _Lowering:
         value = values[step.value]
         if value.name_hint is None:
             value.name_hint = step.name
+        self.note_names(value, step.name, scope)
+        self.named.add(value)
         for override in self.checked.plan.overrides:
             if scope.matches(override.path, step.name):
                 dims = override.dims
@@ -135,6 +139,17 @@ class _Lowering:
                 place.result.name_hint = step.name
                 value = place.result
         values[step.result] = value
+
+    def note_names(self, value: SSAValue, name: str, scope: Scope) -> None:
+        """Let the ops behind a value know what `recompute` calls it, as far back as other named values."""
+        words = [w for w in self.checked.plan.recompute.what if scope.means(w.split("."), name)]
+        waiting = [value] if words else []
+        while waiting:
+            value = waiting.pop()
+            op = value.owner
+            if isinstance(op, stg.TensorOp) and value not in self.named:
+                stg.add_names(op, words)
+                waiting += op.operands
 
     def weight(self, step: WeightStep, scope: Scope) -> SSAValue:
         """A weight of the program; inside repeats, one of its stack."""

@@ -44,6 +44,11 @@ class Scope:
         return all(word in (instance, module) for word, instance, module in tail)
 
 
+    def means(self, pattern: Sequence[str], name: str) -> bool:
+        """Like `matches`, but a bare name is any value that is called so."""
+        return pattern[-1] == name if len(pattern) == 1 else self.matches(pattern, name)
+
+
 def named_values(
     body: Body, bodies: Mapping[str, Body], scope: Scope
 ) -> Iterator[tuple[Scope, NameStep]]:

@@ -274,7 +274,7 @@ class _Resolver:
             axes = self.real_axes([clause.axis], "`context`")
             read = self.settings.read(clause.settings, resolved.Context, "`context`")
             if axes:
-                yield resolved.Context(axis=axes[0], span=clause.span, **read)
+                yield resolved.Context(axis=clause.axis.text, span=clause.span, **read)
 
     def device(self) -> resolved.Device:
         clause = self.merged.get(syntax.Device)

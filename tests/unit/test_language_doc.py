@@ -1,0 +1,143 @@
+"""docs/language.md is true: each example compiles, each construct has one, each word is there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import pytest
+
+from stagec.dialects.stg import BUILTINS
+from stagec.frontend import check, lower, parse_text, syntax
+from stagec.frontend.plans import plan
+from stagec.frontend.words import RESERVED
+
+PAGE = Path(__file__).parents[2] / "docs" / "language.md"
+TEXT = PAGE.read_text("utf-8")
+
+DIMS = """
+dim B = 16
+dim S = 1024
+dim D = 512
+"""
+REST = """
+dim H = 32
+dim K = 8
+dim E = D / H
+dim L = 4
+dim T = S
+dim C = D
+"""
+PARTS = {
+    "": "{block}",
+    "definitions": DIMS + "dim N = 128\n{block}\nmodel Net(x[B, S, D]) {{ return x }}\n",
+    "body": DIMS
+    + REST
+    + """
+module Pair(x[B, S, D]) -> [B, S, D], [B, S, D] {{ return x, x * 2 }}
+module Block(x[B, S, D]) -> [B, S, D] {{ return silu(x) }}
+model Net(x[B, S, D]) {{
+{block}
+}}
+""",
+    "plan": DIMS
+    + REST
+    + """
+module Block(x[B, S, D]) -> [B, S, D] {{
+  weight wq[D, H, E], wk[D, K, E], wo[H, E, D], norm[D]
+  h = rms_norm(x, norm)
+  k = h @ wk
+  return x + attention(h @ wq, k, k) @ wo
+}}
+model Net(x[B, S, D]) {{
+  repeat L {{ x = Block(x) }}
+  loss = mean(x, over = [B, S, D])
+}}
+plan p {{
+{block}
+}}
+""",
+}
+
+
+@dataclass(frozen=True)
+class Example:
+    """A fenced block: its line, what part of a file it shows, its text."""
+
+    line: int
+    part: str
+    block: str
+
+    @property
+    def program(self) -> str:
+        return PARTS[self.part].format(block=self.block)
+
+
+def examples() -> list[Example]:
+    found = re.finditer(r"^```stg *(\w*)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    return [Example(TEXT.count("\n", 0, m.start()) + 1, m[1], m[2]) for m in found]
+
+
+@pytest.mark.parametrize("example", examples(), ids=lambda e: f"line{e.line}")
+def test_example_compiles(example: Example):
+    checked = check(parse_text(example.program, str(PAGE)))
+    # A part may leave unused what it shows only the beginning of.
+    expected = {"W0301"} if example.part == "plan" else set()
+    assert {w.code for w in checked.warnings} <= expected
+    lower(checked).verify()
+
+
+def nodes(tree: object) -> set[type]:
+    found: set[type] = set()
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, syntax.Node):
+            found.add(type(node))
+            waiting += [getattr(node, f.name) for f in fields(node)]
+        elif isinstance(node, tuple):
+            waiting += node
+    return found
+
+
+def test_every_construct_has_an_example():
+    shown: set[type] = set()
+    for example in examples():
+        for program in parse_text(example.program, str(PAGE)).files.values():
+            shown |= nodes(program)
+    classes = {c for c in vars(syntax).values() if isinstance(c, type)} - {syntax.Node}
+    assert classes - shown == set()
+
+
+def test_every_plan_is_resolved_in_some_example():
+    resolved = [
+        check(parse_text(e.program, str(PAGE))).plan for e in examples() if e.part == "plan"
+    ]
+    for name in ("pipeline", "zero", "units", "microbatch", "contexts", "passes", "overrides"):
+        assert any(getattr(p, name) for p in resolved), name
+
+
+@pytest.mark.parametrize("name", sorted(BUILTINS))
+def test_every_built_in_op_is_listed(name: str):
+    table = TEXT.split("## Built-in ops")[1].split("\n## ")[0]
+    assert re.search(rf"`{name}[`(]", table)
+    for option in BUILTINS[name].options:
+        assert f"{option.name} = " in table, option.name
+
+
+def test_every_reserved_word_is_listed():
+    listed = TEXT.split("Reserved are ")[1].split(". Words")[0]
+    assert set(re.findall(r"`(\w+)`", listed)) == RESERVED
+
+
+@pytest.mark.parametrize(
+    "clause", [c for c in vars(plan).values() if isinstance(c, type) and issubclass(c, plan.Clause)]
+)
+def test_every_setting_is_described(clause: type[plan.Clause]):
+    for setting in fields(clause):
+        if "kind" in setting.metadata:
+            section = TEXT.split(f"### `{clause.__name__.lower()}`")[1].split("\n### ")[0]
+            assert f"`{setting.name}`" in section
+            for choice in setting.metadata["kind"].choices:
+                assert f"`{choice}`" in section or choice in TEXT.split("## Tensors")[1]
