@@ -48,14 +48,17 @@ def fused_ops(case: Case) -> list[str]:
 
 
 def projection_lines(case: Case, *, biases: bool, rotary: bool) -> list[str]:
-    """From x to q, k and v."""
+    """From x to q, k and v. What is rotated has a name before, too."""
     parts = fused_parts(case) if case.model["fused_qkv"] else separate_parts(case, biases)
     lines = [weights_line(case, biases)]
     if case.model["fused_qkv"]:
         rows = fused_rows(case)
         lines.append(f"y[B, S, {rows}] = x @ wqkv" + (" + bqkv" if biases else ""))
     for name, part in parts.items():
-        lines.append(f"{name} = rope({part})" if rotary and name != "v" else f"{name} = {part}")
+        if rotary and name != "v":
+            lines += [f"{name}_raw = {part}", f"{name} = rope({name}_raw)"]
+        else:
+            lines.append(f"{name} = {part}")
     return lines
 
 

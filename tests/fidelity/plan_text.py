@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.fidelity.attention_text import NotInTheLanguage, attention_dims
+from tests.fidelity.attention_text import NotInTheLanguage, attention_dims, repeats_heads
 from tests.fidelity.model_text import model_name
 from tests.fidelity.oracle import DTYPES, Case
 
@@ -142,8 +142,31 @@ def recompute_lines(case: Case) -> list[str]:
             return []
         case "full":
             return ["recompute full in Block"]
+        case "sac_attn":
+            return [f"recompute {', '.join(values_of_block(case))} in Block"]
+        case "sac_mm2":
+            # Of the matmuls, in order, the first is kept, the second is not, and so on.
+            kept = products_of_block(case)[::2]
+            again = [name for name in values_of_block(case) if name not in kept]
+            return [f"recompute {', '.join(again)} in Block"]
         case other:
             raise NotInTheLanguage(f"ac = {other}")
+
+
+def products_of_block(case: Case) -> list[str]:
+    """The values that matmuls with weights make, in order."""
+    if case.model["fused_qkv"] or case.model["attn"] == "eager":
+        raise NotInTheLanguage("selective recomputation of other attention than fused")
+    if case.model["arch"] == "gpt":
+        return ["q", "k", "v", "attended", "up", "fed"]
+    return ["q_raw", "k_raw", "v", "attended", "gate", "up", "fed"]
+
+
+def values_of_block(case: Case) -> list[str]:
+    """The named values of a block but for `mixed`, what fused attention makes."""
+    rotated = [] if case.model["arch"] == "gpt" else ["q", "k"]
+    repeated = ["k_all", "v_all"] if repeats_heads(case) else []
+    return [*products_of_block(case), *rotated, *repeated, "n1", "h", "n2", "hidden"]
 
 
 def gradient_lines(case: Case) -> list[str]:

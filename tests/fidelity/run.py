@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import traceback
 from pathlib import Path
 
 from stagec.backend.encode import TraceOptions, encode_traces
@@ -32,6 +33,10 @@ def run_case(case: Case) -> Outcome:
         if codes == {NOT_YET}:
             return Outcome(case, {}, not_yet="; ".join(d.message for d in error.diagnostics))
         return Outcome(case, {}, error=error.render())
+    except (
+        Exception
+    ):  # A compiler that breaks down on one case is no reason to leave out the others.
+        return Outcome(case, {}, error=traceback.format_exc(limit=-2))
     with tempfile.TemporaryDirectory() as directory:
         traces = written(case, compiled, Path(directory))
         findings = {rank: compare_rank(case, rank, traces.rank(rank, None)) for rank in case.ranks}
