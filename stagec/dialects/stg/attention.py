@@ -13,6 +13,7 @@ from typing import ClassVar
 from xdsl.dialects.builtin import StringAttr, UnitAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
+from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
 from stagec.dialects.types import SizeAttr, TensorType
@@ -30,6 +31,7 @@ class RopeOp(TensorOp):
     """
 
     name = "stg.rope"
+    LIKE: ClassVar[int | None] = 0
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     x = operand_def(TensorType)
@@ -118,10 +120,19 @@ class AttentionOp(TensorOp):
         blocked = frozenset((q[-1], v[-1], k[-3]))
         return Indices((q, k, v), (output, lse), blocked=blocked)
 
+    def verify_(self) -> None:
+        check_count(self)
+        super().verify_()
+
     @property
     def ring_axes(self) -> tuple[str, ...]:
         """The axes round which the keys have still to go."""
         return ring_axes(self)
+
+
+def check_count(op: AttentionOp | AttentionGradOp) -> None:
+    if op.count.data not in ("causal", "full"):
+        raise VerifyException(f"{op.name}: FLOPs count `{op.count.data}`, not `causal` or `full`")
 
 
 def ring_axes(op: AttentionOp | AttentionGradOp) -> tuple[str, ...]:
@@ -202,6 +213,10 @@ class AttentionGradOp(TensorOp):
         )
         blocked = frozenset((q[-1], v[-1], k[-3]))
         return Indices((output, q, k, v, output, lse), (q, k, v), blocked=blocked)
+
+    def verify_(self) -> None:
+        check_count(self)
+        super().verify_()
 
     @property
     def ring_axes(self) -> tuple[str, ...]:

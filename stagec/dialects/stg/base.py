@@ -80,6 +80,9 @@ class TensorOp(IRDLOperation, ABC):
     IS_VIEW: ClassVar[bool] = False
     """Whether the result is the operand's memory under another name: no work, nothing saved."""
 
+    LIKE: ClassVar[int | None] = None
+    """The operand whose dims the first result has, in the same order."""
+
     NUM_STATISTICS: ClassVar[int] = 0
     """How many of the last results are kept for the backward pass only; no rule places them."""
 
@@ -105,6 +108,9 @@ class TensorOp(IRDLOperation, ABC):
                     f"{self.name}: it is not linear in operand {position}, "
                     f"which is partial: <{tensor_type(operand).body}>"
                 )
+        if self.LIKE is not None:
+            source, result = tensor_type(self.operands[self.LIKE]), tensor_type(self.results[0])
+            expect_dims(self, source, result, source.names)
         if PLACEMENT in self.attributes:
             return
         splits = operand_splits(self)
@@ -119,6 +125,12 @@ class TensorOp(IRDLOperation, ABC):
 def tensor_type(value: SSAValue) -> TensorType:
     assert isinstance(value.type, TensorType), value
     return value.type
+
+
+def expect_dims(op: TensorOp, source: TensorType, result: TensorType, names: Sequence[str]) -> None:
+    """The dims that an op makes of `source` must be these."""
+    if result.names != tuple(names):
+        raise VerifyException(f"{op.name}: <{source.body}> does not become <{result.body}>")
 
 
 def operand_splits(op: TensorOp) -> dict[str, tuple[str, ...]]:

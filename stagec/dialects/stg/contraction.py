@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.stg.base import Indices, TensorOp, tensor_type, wider
+from stagec.dialects.stg.base import Indices, TensorOp, expect_dims, tensor_type, wider
 from stagec.dialects.types import Dim, NamesAttr, TensorType
 
 
@@ -111,8 +111,15 @@ class EmbeddingGradOp(TensorOp):
 
     def verify_(self) -> None:
         # Which rows a device keeps is its own choice: the table's first dim is in no operand.
-        if not set(tensor_type(self.dtable).names[1:]) <= set(tensor_type(self.dy).names):
+        ids, dy, table = (tensor_type(v) for v in (self.ids, self.dy, self.dtable))
+        if not set(table.dims[1:]) <= set(dy.dims):
             raise VerifyException("stg.embedding_grad: the table's rows are those of dy")
+        wanted = table.with_partial(sorted({*dy.partial, *ids.split_axes}))
+        if set(table.partial) != set(wanted.partial):
+            raise VerifyException(
+                f"stg.embedding_grad: the gradient is partial over [{', '.join(table.partial)}], "
+                f"but should be over [{', '.join(wanted.partial)}]"
+            )
 
 
 @irdl_op_definition
@@ -142,9 +149,16 @@ class RepeatHeadsOp(TensorOp):
         )
 
     def indices(self) -> Indices:
-        names = tensor_type(self.x).names
-        renamed = tuple(self.new.data if n == self.old.data else n for n in names)
-        return Indices((renamed,), (renamed,))
+        names = renamed_heads(self)
+        return Indices((names,), (names,))
+
+    def verify_(self) -> None:
+        expect_dims(self, tensor_type(self.x), tensor_type(self.result), renamed_heads(self))
+        super().verify_()
+
+
+def renamed_heads(op: RepeatHeadsOp | SumHeadsOp) -> tuple[str, ...]:
+    return tuple(op.new.data if n == op.old.data else n for n in tensor_type(op.x).names)
 
 
 @irdl_op_definition
@@ -173,3 +187,7 @@ class SumHeadsOp(TensorOp):
     def indices(self) -> Indices:
         names = tensor_type(self.x).names
         return Indices((names,), (names,))
+
+    def verify_(self) -> None:
+        expect_dims(self, tensor_type(self.x), tensor_type(self.result), renamed_heads(self))
+        super().verify_()

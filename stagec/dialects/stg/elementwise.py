@@ -16,6 +16,7 @@ from xdsl.utils.exceptions import VerifyException
 from stagec.dialects.stg.base import (
     Indices,
     TensorOp,
+    expect_dims,
     tensor_type,
     union_names,
     wider,
@@ -52,6 +53,11 @@ class BinaryOp(TensorOp):
 
     def __init__(self, left: SSAValue, right: SSAValue) -> None:
         super().__init__(operands=[left, right], result_types=[infer_binary(left, right)])
+
+    def verify_(self) -> None:
+        left, right = tensor_type(self.left), tensor_type(self.right)
+        expect_dims(self, left, tensor_type(self.result), union_names(left, right))
+        super().verify_()
 
 
 def infer_binary(left: SSAValue, right: SSAValue) -> TensorType:
@@ -120,6 +126,7 @@ class UnaryOp(TensorOp):
     """A function of each element: `stg.unary "silu" %x`. One of `UNARY_FUNCTIONS`."""
 
     name = "stg.unary"
+    LIKE: ClassVar[int | None] = 0
 
     function = prop_def(StringAttr)
     x = operand_def(TensorType)
@@ -137,9 +144,13 @@ class UnaryOp(TensorOp):
         return (0,) if self.function.data == "neg" else ()
 
     def verify_(self) -> None:
-        if self.function.data not in UNARY_FUNCTIONS:
-            raise VerifyException(f"stg.unary: there is no function `{self.function.data}`")
+        check_function(self)
         super().verify_()
+
+
+def check_function(op: UnaryOp | UnaryGradOp) -> None:
+    if op.function.data not in UNARY_FUNCTIONS:
+        raise VerifyException(f"{op.name}: there is no function `{op.function.data}`")
 
 
 @irdl_op_definition
@@ -148,6 +159,7 @@ class UnaryGradOp(TensorOp):
 
     name = "stg.unary_grad"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    LIKE: ClassVar[int | None] = 0
 
     function = prop_def(StringAttr)
     dy = operand_def(TensorType)
@@ -163,6 +175,10 @@ class UnaryGradOp(TensorOp):
             properties={"function": StringAttr(function)},
         )
 
+    def verify_(self) -> None:
+        check_function(self)
+        super().verify_()
+
 
 @irdl_op_definition
 class CastOp(TensorOp):
@@ -170,6 +186,7 @@ class CastOp(TensorOp):
 
     name = "stg.cast"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    LIKE: ClassVar[int | None] = 0
 
     x = operand_def(TensorType)
     result = result_def(TensorType)
@@ -212,10 +229,13 @@ class RenameOp(TensorOp):
         return Indices((names,), (names,))
 
     def verify_(self) -> None:
+        if len(self.old.data) != len(self.new.data):
+            raise VerifyException(
+                f"stg.rename: {len(self.old.data)} dims do not get {len(self.new.data)} names"
+            )
         source, result = tensor_type(self.x), tensor_type(self.result)
         renames = dict(zip(self.old.data, self.new.data, strict=True))
-        if result.names != tuple(renames.get(n, n) for n in source.names):
-            raise VerifyException(f"stg.rename: <{source.body}> does not become <{result.body}>")
+        expect_dims(self, source, result, [renames.get(n, n) for n in source.names])
         super().verify_()
 
 
@@ -237,13 +257,21 @@ class TransposeOp(TensorOp):
         result = TensorType.of([source.dim(n) for n in names], source.dtype, source.partial)
         super().__init__(operands=[x], result_types=[result])
 
+    def verify_(self) -> None:
+        source, result = tensor_type(self.x), tensor_type(self.result)
+        if set(source.names) != set(result.names):
+            raise VerifyException(f"stg.transpose: <{source.body}> does not become <{result.body}>")
+        super().verify_()
+
 
 @irdl_op_definition
 class ReduceOp(TensorOp):
-    """`sum`, `mean` or `max` over dims. Sums and means over a split dim are partial."""
+    """`sum`, `mean` or `max` over dims. Sums and means over a split dim are partial.
+
+    A maximum over a split dim takes a collective of its own, see `decompose-statistics`.
+    """
 
     name = "stg.reduce"
-    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     kind = prop_def(StringAttr)
     x = operand_def(TensorType)
@@ -262,6 +290,10 @@ class ReduceOp(TensorOp):
             result_types=[TensorType.of(kept, source.dtype, sorted({*source.partial, *summed}))],
         )
 
+    @property
+    def linear_operands(self) -> tuple[int, ...]:
+        return () if self.kind.data == "max" else (0,)
+
     def indices(self) -> Indices:
         over = frozenset(self.over.data)
         return Indices(
@@ -273,6 +305,8 @@ class ReduceOp(TensorOp):
     def verify_(self) -> None:
         if self.kind.data not in ("sum", "mean", "max"):
             raise VerifyException(f"stg.reduce: there is no reduction `{self.kind.data}`")
+        source, result = tensor_type(self.x), tensor_type(self.result)
+        expect_dims(self, source, result, [n for n in source.names if n not in self.over.data])
         super().verify_()
 
 
@@ -308,6 +342,7 @@ class DropoutOp(TensorOp):
 
     name = "stg.dropout"
     NUM_STATISTICS: ClassVar[int] = 1
+    LIKE: ClassVar[int | None] = 0
 
     rate = prop_def(StringAttr)
     x = operand_def(TensorType)
@@ -331,6 +366,7 @@ class CausalMaskOp(TensorOp):
 
     name = "stg.causal_mask"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    LIKE: ClassVar[int | None] = 0
 
     query = prop_def(StringAttr)
     key = prop_def(StringAttr)

@@ -55,6 +55,7 @@ class CrossEntropyGradOp(TensorOp):
     """(softmax(logits) - onehot(target)) * dloss / positions: no sum over V, so no collective."""
 
     name = "stg.cross_entropy_grad"
+    LIKE: ClassVar[int | None] = 1
 
     dloss = operand_def(TensorType)
     logits = operand_def(TensorType)

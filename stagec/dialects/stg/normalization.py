@@ -31,6 +31,8 @@ def statistic_type(x: SSAValue, over: Sequence[str]) -> TensorType:
 class NormOp(TensorOp):
     """Shared by ops that normalise `over` some dims."""
 
+    LIKE: ClassVar[int | None] = 0
+
     over = prop_def(NamesAttr)
 
     def indices(self) -> Indices:

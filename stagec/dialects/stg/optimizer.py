@@ -61,6 +61,8 @@ class OptimizerStepOp(IRDLOperation):
     def verify_(self) -> None:
         if self.algorithm.data not in NUM_STATES:
             raise VerifyException(f"stg.optimizer_step: `{self.algorithm.data}` is no optimizer")
+        if len(self.weights) != len(self.gradients):
+            raise VerifyException("stg.optimizer_step: one gradient per weight")
         for weight, gradient in zip(self.weights, self.gradients, strict=True):
             if tensor_of(weight.type).names != tensor_of(gradient.type).names:
                 raise VerifyException(f"stg.optimizer_step: {gradient.type} for {weight.type}")

@@ -23,7 +23,15 @@ from xdsl.printer import Printer
 from xdsl.traits import IsTerminator, NoTerminator, SingleBlockImplicitTerminator
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.types import SizeAttr, StackType, TensorType, ValueType, parse_size, tensor_of
+from stagec.dialects.types import (
+    ShardType,
+    SizeAttr,
+    StackType,
+    TensorType,
+    ValueType,
+    parse_size,
+    tensor_of,
+)
 from stagec.symbolic import Size
 
 
@@ -69,10 +77,8 @@ class ProgramOp(IRDLOperation):
         printer.print_string(' "' + self.model.data + '" ')
         with printer.in_parens():
             printer.print_list(self.body.block.args, printer.print_block_argument)
-        printer.print_string(" ")
         printer.print_op_attributes(self.attributes, print_keyword=True)
-        if self.attributes:
-            printer.print_string(" ")
+        printer.print_string(" ")
         printer.print_region(self.body, print_entry_block_args=False)
 
 
@@ -110,6 +116,11 @@ class ConstantOp(IRDLOperation):
         super().__init__(
             properties={"value": StringAttr(value)}, result_types=[TensorType.of((), dtype)]
         )
+
+    def verify_(self) -> None:
+        if tensor_of(self.constant.type).dims:
+            body = tensor_of(self.constant.type).body
+            raise VerifyException(f"stg.constant: a number has no dims, but this is <{body}>")
 
 
 @irdl_op_definition
@@ -200,6 +211,10 @@ class RepeatOp(IRDLOperation):
             raise VerifyException("stg.repeat: one body argument per carried value and slice")
         if len(yielded) != len(self.results):
             raise VerifyException("stg.repeat: one yielded value per result")
+        if len(self.results) < num_carried:
+            raise VerifyException(
+                f"stg.repeat: {num_carried} values are carried, but {len(self.results)} come out"
+            )
         for value, argument, next_, result in zip(
             self.carried, arguments, yielded, self.results, strict=False
         ):
@@ -315,7 +330,7 @@ class AccumulateOp(IRDLOperation):
         if len(yielded) != len(self.sums):
             raise VerifyException("stg.accumulate: one result per yielded value")
         for value, total in zip(yielded, self.sums, strict=True):
-            if tensor_of(value.type).data.dims != tensor_of(total.type).data.dims:
+            if not adds_up(value.type, total.type):
                 raise VerifyException(f"stg.accumulate: {value.type} adds up to {total.type}")
 
     @classmethod
@@ -341,6 +356,15 @@ class AccumulateOp(IRDLOperation):
         printer.print_op_attributes(self.attributes, print_keyword=True)
         printer.print_string(" ")
         printer.print_region(self.body, print_entry_block_args=False)
+
+
+def adds_up(term: Attribute, total: Attribute) -> bool:
+    """Whether the types differ in their dtype at most."""
+    if isinstance(term, StackType) and isinstance(total, StackType):
+        return term.count == total.count and adds_up(term.element, total.element)
+    if isinstance(term, TensorType | ShardType) and isinstance(total, TensorType | ShardType):
+        return term.with_dtype(tensor_of(total).dtype) == total
+    return False
 
 
 @irdl_op_definition

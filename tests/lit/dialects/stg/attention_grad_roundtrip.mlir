@@ -1,0 +1,8 @@
+// The gradients of keys and values sum over queries: partial over what splits those.
+// RUN: stagec-opt %s | stagec-opt - | filecheck %s
+
+%dy, %q, %k, %v, %o, %l = "test.op"() : () -> (!stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S, K, E], bf16>, !stg.tensor<[B, S, K, E], bf16>, !stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S/cp, H], fp32>)
+
+// CHECK: %dq, %dk, %dv = stg.attention_grad %dy, %q, %k, %v, %o, %l causal count "causal" : (!stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S, K, E], bf16>, !stg.tensor<[B, S, K, E], bf16>, !stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S/cp, H], fp32>) -> (!stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S, K, E], bf16, partial [cp]>, !stg.tensor<[B, S, K, E], bf16, partial [cp]>)
+%dq, %dk, %dv = stg.attention_grad %dy, %q, %k, %v, %o, %l causal count "causal"
+  : (!stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S, K, E], bf16>, !stg.tensor<[B, S, K, E], bf16>, !stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S/cp, H], fp32>) -> (!stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S, K, E], bf16, partial [cp]>, !stg.tensor<[B, S, K, E], bf16, partial [cp]>)

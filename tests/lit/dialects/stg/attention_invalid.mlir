@@ -1,0 +1,21 @@
+// Heads of queries and of keys are one index: an axis splits both or neither.
+// RUN: stagec-opt %s --verify-diagnostics --split-input-file | filecheck %s
+
+// CHECK: error[E0709]: `stg.attention`: operands disagree about `H`: split over [tp] and over []
+%q, %k = "test.op"() : () -> (!stg.tensor<[S, H/tp, E], bf16>, !stg.tensor<[S, K, E], bf16>)
+%o, %lse = stg.attention %q, %k, %k causal count "causal"
+  : (!stg.tensor<[S, H/tp, E], bf16>, !stg.tensor<[S, K, E], bf16>, !stg.tensor<[S, K, E], bf16>) -> (!stg.tensor<[S, H/tp, E], bf16>, !stg.tensor<[S, H/tp], fp32>)
+
+// -----
+
+// CHECK: error[E0709]: `stg.attention`: it is not linear in operand 0, which is partial: <[S, H, E], bf16, partial [tp]>
+%q, %k = "test.op"() : () -> (!stg.tensor<[S, H, E], bf16, partial [tp]>, !stg.tensor<[S, H, E], bf16>)
+%o, %lse = stg.attention %q, %k, %k causal count "causal"
+  : (!stg.tensor<[S, H, E], bf16, partial [tp]>, !stg.tensor<[S, H, E], bf16>, !stg.tensor<[S, H, E], bf16>) -> (!stg.tensor<[S, H, E], bf16>, !stg.tensor<[S, H], fp32>)
+
+// -----
+
+// CHECK: error[E0709]: `stg.attention`: FLOPs count `half`, not `causal` or `full`
+%q = "test.op"() : () -> !stg.tensor<[S, H, E], bf16>
+%o, %lse = stg.attention %q, %q, %q causal count "half"
+  : (!stg.tensor<[S, H, E], bf16>, !stg.tensor<[S, H, E], bf16>, !stg.tensor<[S, H, E], bf16>) -> (!stg.tensor<[S, H, E], bf16>, !stg.tensor<[S, H], fp32>)

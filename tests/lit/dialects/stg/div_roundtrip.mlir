@@ -1,0 +1,13 @@
+// A quotient is linear in its left operand, which may be partial.
+// RUN: stagec-opt %s | stagec-opt - | filecheck %s
+
+%x, %w = "test.op"() : () -> (!stg.tensor<[B/dp, D/tp], bf16>, !stg.tensor<[D/tp], bf16>)
+%p, %s = "test.op"() : () -> (!stg.tensor<[B/dp, D], fp32, partial [tp]>, !stg.tensor<[], fp32>)
+
+// CHECK: %y = stg.div %x, %w : (!stg.tensor<[B/dp, D/tp], bf16>, !stg.tensor<[D/tp], bf16>) -> !stg.tensor<[B/dp, D/tp], bf16>
+%y = stg.div %x, %w
+  : (!stg.tensor<[B/dp, D/tp], bf16>, !stg.tensor<[D/tp], bf16>) -> !stg.tensor<[B/dp, D/tp], bf16>
+
+// CHECK: %z = stg.div %p, %s : (!stg.tensor<[B/dp, D], fp32, partial [tp]>, !stg.tensor<[], fp32>) -> !stg.tensor<[B/dp, D], fp32, partial [tp]>
+%z = stg.div %p, %s
+  : (!stg.tensor<[B/dp, D], fp32, partial [tp]>, !stg.tensor<[], fp32>) -> !stg.tensor<[B/dp, D], fp32, partial [tp]>

@@ -1,0 +1,18 @@
+// An optimizer is known, and each weight has a reduced gradient of its dims.
+// RUN: stagec-opt %s --verify-diagnostics --split-input-file | filecheck %s
+
+// CHECK: error[E0709]: `stg.optimizer_step`: `lion` is no optimizer
+%w = "test.op"() : () -> !stg.tensor<[D], fp32>
+stg.optimizer_step "lion" states "fp32" (%w) from (%w) : !stg.tensor<[D], fp32> from !stg.tensor<[D], fp32>
+
+// -----
+
+// CHECK: error[E0709]: `stg.optimizer_step`: !stg.tensor<[F], fp32> for !stg.tensor<[D], fp32>
+%w, %g = "test.op"() : () -> (!stg.tensor<[D], fp32>, !stg.tensor<[F], fp32>)
+stg.optimizer_step "sgd" states "fp32" (%w) from (%g) : !stg.tensor<[D], fp32> from !stg.tensor<[F], fp32>
+
+// -----
+
+// CHECK: error[E0709]: `stg.optimizer_step`: one gradient per weight
+%w = "test.op"() : () -> !stg.tensor<[D], fp32>
+stg.optimizer_step "sgd" states "fp32" (%w) from () : !stg.tensor<[D], fp32> from

@@ -1,0 +1,12 @@
+// The step of all weights of a device; a master copy where weights are narrower.
+// RUN: stagec-opt %s | stagec-opt - | filecheck %s
+
+%w, %g, %ws, %gs = "test.op"() : () -> (!stg.tensor<[D], bf16>, !stg.tensor<[D], fp32>, !stg.stack<"L" x !stg.tensor<[D], bf16>>, !stg.stack<"L" x !stg.tensor<[D], fp32>>)
+
+// CHECK: stg.optimizer_step "adamw" states "fp32" master "fp32"(%w, %ws) from(%g, %gs) : !stg.tensor<[D], bf16>, !stg.stack<"L" x !stg.tensor<[D], bf16>> from !stg.tensor<[D], fp32>, !stg.stack<"L" x !stg.tensor<[D], fp32>>
+stg.optimizer_step "adamw" states "fp32" master "fp32" (%w, %ws) from (%g, %gs)
+  : !stg.tensor<[D], bf16>, !stg.stack<"L" x !stg.tensor<[D], bf16>> from !stg.tensor<[D], fp32>, !stg.stack<"L" x !stg.tensor<[D], fp32>>
+
+// CHECK: stg.optimizer_step "sgd" states "fp32"(%w) from(%g) : !stg.tensor<[D], bf16> from !stg.tensor<[D], fp32>
+stg.optimizer_step "sgd" states "fp32" (%w) from (%g)
+  : !stg.tensor<[D], bf16> from !stg.tensor<[D], fp32>

@@ -1,0 +1,8 @@
+// Key heads repeated for the query heads that share them; what splits one splits the other.
+// RUN: stagec-opt %s | stagec-opt - | filecheck %s
+
+%k = "test.op"() : () -> !stg.tensor<[B/dp, S, K/tp, E], bf16>
+
+// CHECK: %h = stg.repeat_heads %k "K" to "H" : (!stg.tensor<[B/dp, S, K/tp, E], bf16>) -> !stg.tensor<[B/dp, S, H/tp, E], bf16>
+%h = stg.repeat_heads %k "K" to "H"
+  : (!stg.tensor<[B/dp, S, K/tp, E], bf16>) -> !stg.tensor<[B/dp, S, H/tp, E], bf16>

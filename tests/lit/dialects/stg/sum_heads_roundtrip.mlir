@@ -1,0 +1,8 @@
+// The gradient of repeated heads sums over those that shared one.
+// RUN: stagec-opt %s | stagec-opt - | filecheck %s
+
+%k = "test.op"() : () -> !stg.tensor<[B/dp, S, H/tp, E], bf16>
+
+// CHECK: %h = stg.sum_heads %k "H" to "K" : (!stg.tensor<[B/dp, S, H/tp, E], bf16>) -> !stg.tensor<[B/dp, S, K/tp, E], bf16>
+%h = stg.sum_heads %k "H" to "K"
+  : (!stg.tensor<[B/dp, S, H/tp, E], bf16>) -> !stg.tensor<[B/dp, S, K/tp, E], bf16>

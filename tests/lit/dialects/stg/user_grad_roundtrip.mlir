@@ -1,0 +1,8 @@
+// The gradient of a user's op: linear in the cotangents.
+// RUN: stagec-opt %s | stagec-opt - | filecheck %s
+
+%dy, %x, %w = "test.op"() : () -> (!stg.tensor<[B/dp, F], bf16, partial [tp]>, !stg.tensor<[B/dp, D], bf16>, !stg.tensor<[D, F], bf16>)
+
+// CHECK: %dx, %dw = stg.user_grad "mixer"(%dy, %x, %w) flops "4*B*D*F" bytes "0" : (!stg.tensor<[B/dp, F], bf16, partial [tp]>, !stg.tensor<[B/dp, D], bf16>, !stg.tensor<[D, F], bf16>) -> (!stg.tensor<[B/dp, D], bf16, partial [tp]>, !stg.tensor<[D, F], bf16, partial [dp, tp]>)
+%dx, %dw = stg.user_grad "mixer" (%dy, %x, %w) flops "4*B*D*F" bytes "0"
+  : (!stg.tensor<[B/dp, F], bf16, partial [tp]>, !stg.tensor<[B/dp, D], bf16>, !stg.tensor<[D, F], bf16>) -> (!stg.tensor<[B/dp, D], bf16, partial [tp]>, !stg.tensor<[D, F], bf16, partial [dp, tp]>)

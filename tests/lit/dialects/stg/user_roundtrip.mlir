@@ -1,0 +1,8 @@
+// An op that the model declares states its costs.
+// RUN: stagec-opt %s | stagec-opt - | filecheck %s
+
+%x, %w = "test.op"() : () -> (!stg.tensor<[B/dp, D], bf16>, !stg.tensor<[D, F/tp], bf16>)
+
+// CHECK: %y = stg.user "mixer"(%x, %w) flops "2*B*D*F" bytes "2*B*F" backward_flops "4*B*D*F" backward_bytes "0" : (!stg.tensor<[B/dp, D], bf16>, !stg.tensor<[D, F/tp], bf16>) -> !stg.tensor<[B/dp, F/tp], bf16>
+%y = stg.user "mixer" (%x, %w) flops "2*B*D*F" bytes "2*B*F" backward_flops "4*B*D*F" backward_bytes "0"
+  : (!stg.tensor<[B/dp, D], bf16>, !stg.tensor<[D, F/tp], bf16>) -> !stg.tensor<[B/dp, F/tp], bf16>
