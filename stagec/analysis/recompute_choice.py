@@ -89,13 +89,25 @@ def can_be_repeated(op: Operation) -> bool:
     return not isinstance(op, NEVER_REPEATED)
 
 
+def op_words() -> set[str]:
+    """Every word for an op that ships: what `recompute` may name besides what a program defines."""
+    tensor_ops = [op for op in stg.OPS if issubclass(op, stg.TensorOp)]
+    kinds = {op.name.partition(".")[2] for op in (*tensor_ops, *dist.COLLECTIVES)}
+    return {kind for kind in kinds if not kind.endswith("_grad")} | {*stg.BUILTINS}
+
+
 def kinds_of(op: Operation) -> set[str]:
     """The words for an op: `rms_norm`, `silu`, an op that the model declares, what it is a step of."""
     kinds = {op.name.partition(".")[2], stg.part_of(op)}
-    if isinstance(op, stg.UnaryOp):
-        kinds.add(op.function.data)
-    if isinstance(op, stg.UserOp):
-        kinds.add(op.op.data)
+    match op:
+        case stg.UnaryOp():
+            kinds.add(op.function.data)
+        case stg.ReduceOp():
+            kinds.add(op.kind.data)
+        case stg.UserOp():
+            kinds.add(op.op.data)
+        case _:
+            pass
     # The core of attention is chosen as a whole.
     return kinds - {ATTENTION, ""}
 

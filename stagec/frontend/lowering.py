@@ -128,7 +128,6 @@ class _Lowering:
         if value.name_hint is None:
             value.name_hint = step.name
         self.note_names(value, step.name, scope)
-        self.named.add(value)
         for override in self.checked.plan.overrides:
             if scope.matches(override.path, step.name):
                 dims = override.dims
@@ -137,7 +136,9 @@ class _Lowering:
                 place = stg.PlaceOp(value, dims, override.axes)
                 self.add(place, override.span, scope)
                 place.result.name_hint = step.name
+                self.named.add(value)
                 value = place.result
+        self.named.add(value)
         values[step.result] = value
 
     def note_names(self, value: SSAValue, name: str, scope: Scope) -> None:
@@ -145,11 +146,10 @@ class _Lowering:
         words = [w for w in self.checked.plan.recompute.what if scope.means(w.split("."), name)]
         waiting = [value] if words else []
         while waiting:
-            value = waiting.pop()
-            op = value.owner
-            if isinstance(op, stg.TensorOp) and value not in self.named:
+            op = waiting.pop().owner
+            if isinstance(op, stg.TensorOp):
                 stg.add_names(op, words)
-                waiting += op.operands
+                waiting += [x for x in op.operands if x not in self.named]
 
     def weight(self, step: WeightStep, scope: Scope) -> SSAValue:
         """A weight of the program; inside repeats, one of its stack."""

@@ -43,7 +43,6 @@ class Scope:
         tail = zip(outer, instances[-len(outer) :], modules[-len(outer) :], strict=True)
         return all(word in (instance, module) for word, instance, module in tail)
 
-
     def means(self, pattern: Sequence[str], name: str) -> bool:
         """Like `matches`, but a bare name is any value that is called so."""
         return pattern[-1] == name if len(pattern) == 1 else self.matches(pattern, name)

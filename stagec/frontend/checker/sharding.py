@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from stagec.analysis import placement
+from stagec.analysis.recompute_choice import op_words
 from stagec.analysis.sharding_errors import divisor_help
 from stagec.diagnostics import Diagnostic, Findings, Span, closest, quoted
-from stagec.dialects.stg import BUILTINS
 from stagec.dialects.types import Dim
 from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.steps import Body, NameStep, OpStep, RepeatStep, Value
@@ -173,14 +173,17 @@ class PlanChecker:
             self.check_module(path, plan.units_span)
         for path in plan.recompute.modules or ():
             self.check_module(path, plan.recompute.span)
-        names = {step.name for _, step in self.named()}
-        known = {*REGIONS, *BUILTINS, *self.definitions.ops, *self.definitions.modules, *names}
+        values = list(self.named())
+        known = {*REGIONS, *op_words(), *self.definitions.ops, *self.definitions.modules}
         for what in plan.recompute.what:
-            if what.split(".")[-1] not in known:
-                close = closest(what, known)
-                help_ = f"did you mean `{close}`?" if close else ""
-                message = f"there is no op or value `{what}` to recompute"
-                self.findings.add(Diagnostic("E0401", message, plan.recompute.span, help=help_))
+            path = what.split(".")
+            is_value = any(scope.means(path, step.name) for scope, step in values)
+            if is_value or what in known or path[-1] in self.definitions.modules:
+                continue
+            close = closest(what, {*known, *(step.name for _, step in values)})
+            help_ = f"did you mean `{close}`?" if close else ""
+            message = f"there is no op or value `{what}` to recompute"
+            self.findings.add(Diagnostic("E0401", message, plan.recompute.span, help=help_))
 
     def check_module(self, path: str, span: Span | None) -> None:
         if path.split(".")[-1] in self.definitions.modules:
