@@ -12,7 +12,7 @@ import numpy as np
 from stagec.checking.load import FileFindings, LoadedTrace, LocalFinding
 from stagec.checking.memory_rules import check_memory
 from stagec.checking.node_rules import check_nodes, communication_is_known
-from stagec.checking.node_table import Column, NodeTable
+from stagec.checking.node_table import Column, NodeTable, TooLargeError
 from stagec.checking.program import (
     Program,
     Slots,
@@ -107,8 +107,11 @@ def analyse(loaded: LoadedTrace, astra_sim: bool) -> TraceAnalysis:
     if table is not None and graph is not None:
         if astra_sim:
             check_memory(table, graph, found)
-        program, slots = build_program(table, graph)
-        durations = nominal_durations(table, graph, program)
+        try:
+            program, slots = build_program(table, graph)
+            durations = nominal_durations(table, graph, program)
+        except TooLargeError as error:
+            found.add("E0698", "the trace is too large", str(error))
     summary = FileSummary(
         num_nodes=table.num_nodes if table is not None else 0,
         num_bytes=loaded.num_bytes,

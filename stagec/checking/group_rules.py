@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from stagec.checking.comm_groups import check_group_ids, check_idle_groups
+from stagec.checking.findings import Place
 from stagec.checking.program import WORLD
 from stagec.checking.schema import COLLECTIVES
 from stagec.checking.trace_set import CheckedSet
@@ -24,26 +25,26 @@ def check_group_use(checked: CheckedSet) -> None:
             if fault is not None:
                 hits.setdefault((*fault, summary.program, slot), []).append(rank)
     for (code, message, _, slot), ranks in sorted(hits.items(), key=lambda hit: hit[1][0]):
-        rank = ranks[0]
-        program = checked.reader.analysis(rank).program
-        at = None if program is None else program.collectives_of(slot)
-        name = checked.summaries[rank].groups[slot][:80]
-        checked.findings.add(
-            code,
-            message,
-            checked.reader.place(
-                rank,
-                int(at[0]) if at is not None and at.size else None,
-                f"it is group `{name}`" if name else "it names no group",
-            ),
-            ranks=ranks,
-            count=1 if at is None else max(1, at.size),
-        )
+        _report_use(checked, code, message, slot, ranks)
     if checked.astra_sim:
         check_group_ids(checked.groups, checked.used_groups, checked.findings)
         all_known = all(summary.is_comparable for summary in checked.summaries.values())
         if all_known and not checked.findings.has(f"E064{number}" for number in range(1, 8)):
             check_idle_groups(checked.groups, checked.used_groups, checked.findings)
+
+
+def _report_use(checked: CheckedSet, code: str, message: str, slot: int, ranks: list[int]) -> None:
+    """Report the collectives of a group slot, the same on all `ranks`."""
+    rank = ranks[0]
+    if checked.findings.is_full(code, message):
+        checked.findings.add(code, message, Place(rank=rank), ranks=ranks)
+        return
+    program = checked.reader.analysis(rank).program
+    at = [] if program is None else program.collectives_of(slot).tolist()
+    name = checked.summaries[rank].groups[slot][:80]
+    detail = f"it is group `{name}`" if name else "it names no group"
+    place = checked.reader.place(rank, at[0] if at else None, detail)
+    checked.findings.add(code, message, place, ranks=ranks, count=max(1, len(at)))
 
 
 def _fault(

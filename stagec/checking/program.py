@@ -6,12 +6,13 @@ slots to groups and to peers; most sets of thousands of ranks have a handful of 
 """
 
 import hashlib
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
 
 from stagec.checking.node_rules import is_cpu_op
-from stagec.checking.node_table import NodeTable
+from stagec.checking.node_table import NodeTable, TooLargeError
 from stagec.checking.schema import COMP, MEM_LOAD, MEM_STORE, STRING
 from stagec.checking.structure import Graph
 
@@ -19,6 +20,9 @@ Array = np.ndarray
 
 KIND_COMP, KIND_CPU, KIND_COLL, KIND_SEND, KIND_RECV, KIND_MEM, KIND_OTHER = range(7)
 _KIND_OF_TYPE = np.array([6, 6, 5, 5, 0, 3, 4, 2], dtype=np.uint8)
+
+MAX_SLOTS = 50_000
+"""Groups of one trace, and its peers."""
 
 WORLD = ""
 """The group of a collective that names none, or "0"."""
@@ -98,7 +102,10 @@ class Slots:
 
 
 def build_program(table: NodeTable, graph: Graph) -> tuple[Program, Slots]:
-    """The program of a table. Numbers that are missing or wrong count as 0."""
+    """The program of a table. Numbers that are missing or wrong count as 0.
+
+    Raises `TooLargeError`.
+    """
     row = graph.row
     node_type = table.type[row]
     known = (node_type >= 0) & (node_type < _KIND_OF_TYPE.size)
@@ -121,12 +128,19 @@ def build_program(table: NodeTable, graph: Graph) -> tuple[Program, Slots]:
 def fill_slots(table: NodeTable, graph: Graph, program: Program) -> Slots:
     """Read what is communicated into `program`, and return the tables."""
     groups = _fill_groups(table, graph.row, program)
-    sequences = tuple(
-        _digest(program.comm_type[at], program.size[at])
-        for at in (program.collectives_of(slot) for slot in range(len(groups)))
-    )
+    sequences = _sequences(program, len(groups))
     peers, sends, channels = _fill_peers(table, graph.row, program)
     return Slots(groups, sequences, peers, sends, channels)
+
+
+def _sequences(program: Program, num_groups: int) -> tuple[bytes, ...]:
+    at = program.in_issue_order(np.flatnonzero(program.kind == KIND_COLL))
+    at = at[np.argsort(program.slot[at], kind="stable")]
+    bounds = np.searchsorted(program.slot[at], np.arange(num_groups + 1)).tolist()
+    return tuple(
+        _digest(program.comm_type[at[a:b]], program.size[at[a:b]])
+        for a, b in itertools.pairwise(bounds)
+    )
 
 
 def number(table: NodeTable, name: str, rows: Array) -> Array:
@@ -144,6 +158,8 @@ def _fill_groups(table: NodeTable, row: Array, program: Program) -> tuple[str, .
     program.size[at] = number(table, "comm_size", row[at]).astype(np.uint64)
     code, names = _group_codes(table, row[at])
     slot, first = _number_by_appearance(code)
+    if first.size > MAX_SLOTS:
+        raise TooLargeError(f"it uses over {MAX_SLOTS} groups")
     program.slot[at] = slot
     return tuple(names[int(code[k])] for k in first)
 
@@ -193,6 +209,8 @@ def _fill_peers(
     peer = np.where(sends, number(table, "comm_dst", rows), number(table, "comm_src", rows))
     tag, size = number(table, "comm_tag", rows), number(table, "comm_size", rows)
     slot, first = _number_by_appearance(np.minimum(peer, 1 << 60) * 2 + sends)
+    if first.size > MAX_SLOTS:
+        raise TooLargeError(f"it has over {MAX_SLOTS} peers")
     order = np.lexsort((size, tag, slot))
     fields = np.stack([slot[order], tag[order], size[order]])
     new = np.ones(at.size, dtype=bool)
@@ -210,7 +228,7 @@ def _fill_peers(
     tags, sizes = fields[1, starts], fields[2, starts]
     channels = tuple(
         Channel(tags[a:b], sizes[a:b], count[a:b])
-        for a, b in zip(first_entry[:-1].tolist(), first_entry[1:].tolist(), strict=True)
+        for a, b in itertools.pairwise(first_entry.tolist())
     )
     return peer[first], sends[first], channels
 

@@ -63,7 +63,7 @@ class Report:
 
     def json(self) -> str:
         """One object; its fields keep their meaning, new ones may be added."""
-        return json.dumps(self.as_dict(), indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(self.as_dict(), indent=2) + "\n"
 
     def as_dict(self) -> dict[str, object]:
         s = self.summary

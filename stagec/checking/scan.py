@@ -134,7 +134,7 @@ def scan_traces(
     unique = [group[0] for group in links]
     total = sum(file.num_bytes for file in unique)
     done = 0
-    workers = min(jobs or len(os.sched_getaffinity(0)), max(1, len(unique)))
+    workers = min(jobs or num_cores(), max(1, len(unique)))
     if jobs is None and total < _SERIAL_BYTES:
         workers = 1
     batches = list(_batches(unique))
@@ -153,6 +153,13 @@ def scan_traces(
         if progress is not None:
             progress(done, len(files))
     return scan
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 Batch = list[tuple[int, str]]

@@ -85,6 +85,9 @@ def _report_lonely(
     checked: CheckedSet, code: str, message: str, slot: int, ranks: list[int]
 ) -> None:
     rank = ranks[0]
+    if checked.findings.is_full(code, message):
+        checked.findings.add(code, message, Place(rank=rank), ranks=ranks)
+        return
     at = _nodes(checked, rank, slot)
     peer = checked.summaries[rank].peers[slot]
     place = checked.reader.place(rank, at[0] if at else None, f"its peer is rank {peer}")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stagec.checking import check_traces, deadlock, replay
+from stagec.checking import check_traces, deadlock, program, replay, symmetry
 from stagec.checking.findings import Findings, Place, ranges
 from stagec.checking.symmetry import color_ranks
 from tests.corpus.good import GOOD, Rank, mesh
@@ -124,6 +124,32 @@ def test_one_rank_of_each_color_stands_for_all(
     monkeypatch.setattr(deadlock, "color_ranks", apart)
     check_traces(directory)
     assert ends[0] == symmetric
+
+
+def test_long_chains_are_not_refined_for_ever(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(mesh(pp=9, dp=1, tp=1, microbatches=2), directory)
+    before = check_traces(directory)
+    monkeypatch.setattr(symmetry, "MAX_REFINEMENTS", 1)
+    assert check_traces(directory).json() == before.json()
+
+
+def test_many_groups_cost_no_more_than_few(directory: Path) -> None:
+    traces = GOOD["data_parallel"]()
+    traces.groups = {str(k + 1): [0, 1, 2, 3] for k in range(400)}
+    for rank in traces.nodes:
+        build = Rank()
+        last: Node | None = None
+        for group in traces.groups:
+            last = build.coll(f"on {group}", ALL_REDUCE, 64, group, last)
+        traces.nodes[rank] = build.nodes
+    assert not check_traces(write(traces, directory)).findings
+
+
+def test_too_many_peers_are_a_finding(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "MAX_SLOTS", 1)
+    assert "E0698" in codes(check_traces(write(mesh(), directory)))
 
 
 def test_large_irregular_sets_are_replayed_without_their_times(
