@@ -1,4 +1,61 @@
-"""Doc."""
+"""Let the keys and values of attention go round the devices that their sequence is split over.
+
+Before `expand-ring-attention`:
+
+    dist.mesh <cp = 4>
+    dist.context "ring" over [cp] rotate "all_to_all" balance "head_tail"
+    %q, %k, %v = "test.op"()
+      : () -> (!stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H, E], fp32>)
+    %o, %lse = stg.attention %q, %k, %v causal count "causal"
+      : (!stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H, E], fp32>)
+      -> (!stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H], fp32>)
+    "test.op"(%o) : (!stg.tensor<[S/cp, H, E], fp32>) -> ()
+
+After:
+
+    dist.mesh <cp = 4>
+    dist.context "ring" over [cp] rotate "all_to_all" balance "head_tail"
+    %q, %k, %v = "test.op"()
+      : () -> (!stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H, E], fp32>)
+    %k1, %v1 = dist.rotate (%k, %v) over [cp]
+      : (!stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H, E], fp32>) -> (!stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H, E], fp32>)
+    %o0, %lse0 = stg.attention %q, %k, %v causal count "causal" pairs "S**2/(2*cp**2)"
+      : (!stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H, E], fp32>)
+      -> (!stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H], fp32>)
+    %kn, %vn, %on, %lsen = stg.repeat "cp - 2"
+      carry(%ki = %k1 : !stg.tensor<[S/cp, H, E], fp32>, %vi = %v1 : !stg.tensor<[S/cp, H, E], fp32>,
+            %oi = %o0 : !stg.tensor<[S/cp, H, E], fp32>, %lsei = %lse0 : !stg.tensor<[S/cp, H], fp32>)
+      -> (!stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H], fp32>)
+      attributes {steps} {
+      %kj, %vj = dist.rotate (%ki, %vi) over [cp]
+        : (!stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H, E], fp32>) -> (!stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H, E], fp32>)
+      %ob, %lseb = stg.attention %q, %ki, %vi causal count "causal" pairs "S**2/(2*cp**2)"
+        : (!stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H, E], fp32>)
+        -> (!stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H], fp32>)
+      %oj, %lsej = stg.merge_attention %oi, %lsei and %ob, %lseb
+        : (!stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H], fp32>, !stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H], fp32>)
+        -> (!stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H], fp32>)
+      stg.yield %kj, %vj, %oj, %lsej
+        : !stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H], fp32>
+    }
+    %oc, %lsec = stg.attention %q, %kn, %vn causal count "causal" pairs "S**2/(2*cp**2)"
+      : (!stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H, E], fp32>)
+      -> (!stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H], fp32>)
+    %o, %lse = stg.merge_attention %on, %lsen and %oc, %lsec
+      : (!stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H], fp32>, !stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H], fp32>)
+      -> (!stg.tensor<[S/cp, H, E], fp32>, !stg.tensor<[S/cp, H], fp32>)
+    "test.op"(%o) : (!stg.tensor<[S/cp, H, E], fp32>) -> ()
+
+Ring attention (Liu et al. 2023) as PyTorch does it (`_templated_ring_attention`), n devices in n steps: each device asks for the
+next block before it computes with the one at hand, so that transfers overlap computation. Keys and values are one flat buffer.
+Backward (`stg.attention_grad`) the blocks go round again, and after each block go the gradients of its keys and values, in fp32,
+until they are home: n - 1 transfers forward, 2n - 1 backward. With `rotate = all_gather` the blocks of all others come at once, each
+way; gradients still go round, n times. Outputs, too, add up in fp32.
+
+A rank that has nothing to compute in a step (`balance = none`: the keys are later than its queries) takes part in its transfers all
+the same; how many such steps there are depends on `cp.index`. Nothing is unrolled: a step is a repeat's body whatever n is.
+TransformerEngine's ring needs 2n - 2 transfers backward, for it keeps the block that came last.
+"""
 
 from __future__ import annotations
 

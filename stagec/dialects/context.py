@@ -1,6 +1,8 @@
-"""How attention sees a sequence that a plan splits: `dist.context`.
+"""How attention sees a sequence that a plan splits.
 
-dist.context "ring" over [cp] rotate "all_to_all" balance "head_tail"
+    dist.context "ring" over [cp] rotate "all_to_all" balance "head_tail"
+
+What follows from it is `stagec.analysis.contexts`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,89 @@
+"""The grid of devices, and a plan's rules for spreading values over it.
+
+    dist.mesh <dp = 4, tp = 8>
+    dist.rule [H, K] over [tp]
+
+What follows from rules is `stagec.analysis.placement`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.ir import Data
+from xdsl.irdl import IRDLOperation, irdl_attr_definition, irdl_op_definition, prop_def
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.types import NamesAttr, parse_name
+
+
+@dataclass(frozen=True)
+class MeshAxes:
+    """Axis names and sizes, the slowest-varying in rank order first."""
+
+    axes: tuple[tuple[str, int], ...]
+
+
+@irdl_attr_definition
+class MeshAttr(Data[MeshAxes]):
+    """`<dp = 4, tp = 8>`"""
+
+    name = "dist.axes"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> MeshAxes:
+        def axis() -> tuple[str, int]:
+            name = parse_name(parser)
+            parser.parse_punctuation("=")
+            return name, parser.parse_integer(allow_boolean=False, allow_negative=False)
+
+        return MeshAxes(tuple(parser.parse_comma_separated_list(parser.Delimiter.ANGLE, axis)))
+
+    def print_parameter(self, printer: Printer) -> None:
+        body = ", ".join(f"{name} = {size}" for name, size in self.data.axes)
+        printer.print_string(f"<{body}>")
+
+
+@irdl_op_definition
+class MeshOp(IRDLOperation):
+    """The named grid of devices that the program runs on."""
+
+    name = "dist.mesh"
+
+    mesh = prop_def(MeshAttr)
+
+    assembly_format = "$mesh attr-dict"
+
+    def __init__(self, axes: Sequence[tuple[str, int]]) -> None:
+        super().__init__(properties={"mesh": MeshAttr(MeshAxes(tuple(axes)))})
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return dict(self.mesh.data.axes)
+
+    def verify_(self) -> None:
+        if len(self.sizes) != len(self.mesh.data.axes):
+            raise VerifyException("dist.mesh: an axis appears twice")
+        for name, size in self.mesh.data.axes:
+            if size < 1:
+                raise VerifyException(f"dist.mesh: axis `{name}` has size {size}")
+
+
+@irdl_op_definition
+class RuleOp(IRDLOperation):
+    """`shard H, K over tp` of a plan. Rules are tried in the order of their ops."""
+
+    name = "dist.rule"
+
+    dims = prop_def(NamesAttr)
+    axes = prop_def(NamesAttr)
+
+    assembly_format = "$dims `over` $axes attr-dict"
+
+    def __init__(self, dims: Sequence[str], axes: Sequence[str]) -> None:
+        super().__init__(
+            properties={"dims": NamesAttr(tuple(dims)), "axes": NamesAttr(tuple(axes))}
+        )
