@@ -16,12 +16,13 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from xdsl.ir import Dialect
 from xdsl.passes import ModulePass
 from xdsl.universe import XDSL_UNIVERSE, Universe
 from xdsl.utils.arg_spec import ArgSpec
+from xdsl.utils.hints import isa, type_repr
 from xdsl.utils.target import Target
 
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
@@ -30,7 +31,8 @@ from stagec.passes import pass_factories
 GROUP = "xdsl.universe"
 
 PassFactory = Callable[[], type[ModulePass]]
-Argument = int | float | bool | str | tuple[int | float | bool | str, ...]
+Scalar = int | float | bool | str
+Argument = Scalar | tuple[Scalar, ...]
 T = TypeVar("T")
 
 
@@ -122,7 +124,7 @@ class Registry:
 
 def registry(files: Iterator[str] | list[str] | tuple[str, ...] = ()) -> Registry:
     """xDSL, stagec, what is installed, and then what `--load-pass` names."""
-    found = _installed()
+    found = installed()
     made = Registry(
         dict(found.dialects),
         dict(found.passes),
@@ -136,7 +138,8 @@ def registry(files: Iterator[str] | list[str] | tuple[str, ...] = ()) -> Registr
 
 
 @cache
-def _installed() -> Registry:
+def installed() -> Registry:
+    """What packages bring. A broken one is a warning."""
     found = Registry()
     found.add("xdsl", XDSL_UNIVERSE)
     found.add("stagec", STAGEC_UNIVERSE)
@@ -150,7 +153,7 @@ def _add_entry_point(found: Registry, point: EntryPoint) -> None:
     try:
         universe = point.load()
         if not isinstance(universe, Universe):
-            raise TypeError(f"`{point.value}` is a {type(universe).__name__}, not a `Universe`")
+            raise TypeError(f"it is of type `{type(universe).__name__}`, not a `Universe`")
     except (Exception, SystemExit) as error:
         found.warnings.append(
             Diagnostic(
@@ -187,14 +190,38 @@ def instantiate(pass_class: type[ModulePass], arguments: Mapping[str, Argument])
         for key in unknown
     ]
     found += [Diagnostic("E0705", f"the pass `{name}` wants a `{key}`") for key in missing]
+    hints = get_type_hints(pass_class)
+    values: dict[str, tuple[Scalar, ...]] = {}
+    for key in given.keys() & set(known):
+        value = given[key]
+        values[key] = fitting(value if isinstance(value, tuple) else (value,), hints[key])
+        if not fits(values[key], hints[key]):
+            message = f"`{key}` of the pass `{name}` has to be `{type_repr(hints[key])}`"
+            found.append(Diagnostic("E0705", message, notes=[f"it is {shown(values[key])}"]))
     if found:
         raise CompileError(found)
-    values = {k: v if isinstance(v, tuple) else (v,) for k, v in given.items()}
     try:
         return pass_class.from_spec(ArgSpec(name, values))
     except (TypeError, ValueError) as error:
         message = f"the pass `{name}` cannot be run so"
         raise CompileError([Diagnostic("E0705", message, notes=[str(error)])]) from error
+
+
+def fitting(value: tuple[Scalar, ...], hint: object) -> tuple[Scalar, ...]:
+    """A whole number is a number too."""
+    return tuple(float(v) if hint is float and type(v) is int else v for v in value)
+
+
+def fits(value: tuple[Scalar, ...], hint: Any) -> bool:
+    """Whether xDSL takes the value for a field: alone, or as a tuple. An option without one is None."""
+    if not value:
+        return isa(None, hint) or isa(value, hint)
+    return (len(value) == 1 and isa(value[0], hint)) or isa(value, hint)
+
+
+def shown(value: tuple[Scalar, ...]) -> str:
+    """As it is written on a command line."""
+    return f"`{', '.join(str(v).lower() if isinstance(v, bool) else str(v) for v in value)}`"
 
 
 def _always(pass_class: type[ModulePass]) -> PassFactory:

@@ -24,7 +24,8 @@ from stagec.cli.progress import pass_progress
 from stagec.cli.tables import amount, show
 from stagec.cli.usage import CommandParser, one_of, overrides, some_text, usage_error
 from stagec.diagnostics import render
-from stagec.driver import Compiled, Stops, compile_model
+from stagec.driver import Compiled, Stops, compile_program
+from stagec.frontend import check, parse_file
 from stagec.ir_text import print_ir
 from stagec.plugins import Registry, registry
 from stagec.summary import summarize
@@ -141,7 +142,10 @@ def add_pass_flags(parser: CommandParser) -> None:
 
 
 def compile_with(options: argparse.Namespace, plug_ins: Registry) -> Compiled:
-    """Compile, with progress and IR on the way."""
+    """Compile, with warnings, progress and IR on the way."""
+    checked = check(parse_file(options.model), options.plan, overrides(options.set))
+    if checked.warnings:
+        sys.stderr.write(render(checked.warnings, checked.source.texts))
     print_each = options.print_ir and options.stop_after is None
     first = True
 
@@ -155,17 +159,9 @@ def compile_with(options: argparse.Namespace, plug_ins: Registry) -> Compiled:
                 sys.stdout.write(f"{separator}// IR after {name}\n{print_ir(module)}")
                 first = False
 
-        compiled = compile_model(
-            options.model,
-            options.plan,
-            overrides(options.set),
-            stops=Stops(options.stop_after, on_pass),
-            load_pass=plug_ins.make_pass,
+        return compile_program(
+            checked, stops=Stops(options.stop_after, on_pass), load_pass=plug_ins.make_pass
         )
-    if compiled.checked.warnings:
-        text = render(compiled.checked.warnings, compiled.checked.source.texts)
-        sys.stderr.write(text)
-    return compiled
 
 
 @contextmanager

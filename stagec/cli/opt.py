@@ -24,7 +24,7 @@ from xdsl.utils.exceptions import ArgSpecParseError
 from xdsl.xdsl_opt_main import xDSLOptMain
 
 from stagec import __version__
-from stagec.cli.usage import overrides, usage_error
+from stagec.cli.usage import mistake, overrides, usage_error
 from stagec.diagnostics import CompileError, Diagnostic, render
 from stagec.frontend import check, lower, parse_text
 from stagec.frontend.files import decode
@@ -51,7 +51,8 @@ class StagecOpt(xDSLOptMain):
         try:
             super().__init__("Run passes on IR text and on models.", arguments)
         except ArgSpecParseError as error:
-            raise usage_error("--target", str(error).partition("\n")[0], "E0710") from None
+            message = "`--target` is malformed"
+            raise usage_error("", message, "E0710", note=str(error).splitlines()[-1]) from None
 
     # What there is
 
@@ -71,6 +72,10 @@ class StagecOpt(xDSLOptMain):
 
     def register_all_arguments(self, arg_parser: argparse.ArgumentParser) -> None:
         arg_parser.prog = "stagec-opt"
+
+        def refuse(message: str) -> NoReturn:
+            raise mistake(arg_parser, message)
+
         arg_parser.error = refuse
         super().register_all_arguments(arg_parser)
         ours = arg_parser.add_argument_group("stagec")
@@ -232,8 +237,3 @@ class StagecOpt(xDSLOptMain):
         except OSError as error:
             message = f"cannot write `{path}`: {(error.strerror or '').lower()}"
             raise usage_error("-o", message, "E0710") from None
-
-
-def refuse(message: str) -> NoReturn:
-    """What argparse does with a mistake, in our words."""
-    raise usage_error("", message)

@@ -31,40 +31,49 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        raise self.mistake(message)
-
-    def mistake(self, message: str) -> CompileError:
-        """What argparse says, in our words."""
-        help_ = f"`{self.prog} --help` explains the command line"
-        if match := re.fullmatch(
-            r"argument (\S+?)(?:/\S+)?: expected (?:one|at .*) argument", message
-        ):
-            return usage_error(match[1], f"`{match[1]}` wants a value", help=help_)
-        if match := re.fullmatch(
-            r"argument (\S+?)(?:/\S+)?: ignored explicit argument .*", message
-        ):
-            return usage_error(match[1], f"`{match[1]}` takes no value", help=help_)
-        if match := re.fullmatch(r"the following arguments are required: (.*)", message):
-            return usage_error("", f"{match[1]} is missing", help=help_)
-        return usage_error("", message, help=help_)
+        raise mistake(self, message)
 
     def read(self, arguments: Sequence[str]) -> argparse.Namespace:
         """The flags of a line. One that does not exist is E0707, with the one that may be meant."""
         found, rest = self.parse_known_args(arguments)
         if rest:
-            flag, _, _ = rest[0].partition("=")
-            if not flag.startswith("-"):
-                raise usage_error("", f"`{rest[0]}` is one name too many", help=self.usage_line())
-            help_ = did_you_mean(flag, self.flags())
-            message = f"there is no flag `{flag}`"
-            raise usage_error("", message, help=help_ or f"`{self.prog} --help` lists the flags")
+            raise unknown(self, rest[0])
         return found
 
-    def flags(self) -> list[str]:
-        return re.findall(r"(?<![\w-])--?[a-z][\w-]*", self.format_help())
 
-    def usage_line(self) -> str:
-        return " ".join(self.format_usage().split())
+def mistake(parser: argparse.ArgumentParser, message: str) -> CompileError:
+    """What argparse says, in our words."""
+    about = f"`{parser.prog} --help` explains the command line"
+    match = re.fullmatch(r"argument (?:\S+/)?(\S+): (.*)", message)
+    if match:
+        flag, what = match.groups()
+        if what.startswith("expected"):
+            return usage_error(flag, f"`{flag}` wants a value", help=about)
+        if what.startswith("ignored explicit argument"):
+            return usage_error(flag, f"`{flag}` takes no value", help=about)
+        if choice := re.fullmatch(r"invalid choice: '(.*)' \(choose from (.*)\)", what):
+            return not_a_choice(flag, choice[1], re.findall(r"[\w-]+", choice[2]))
+    if rest := re.fullmatch(r"unrecognized arguments: (\S+).*", message):
+        return unknown(parser, rest[1])
+    if names := re.fullmatch(r"the following arguments are required: (.*)", message):
+        return usage_error("", f"{names[1]} is missing", help=about)
+    return usage_error("", message, help=about)
+
+
+def unknown(parser: argparse.ArgumentParser, text: str) -> CompileError:
+    """A flag that there is not, or a name too many."""
+    flag, _, _ = text.partition("=")
+    if not flag.startswith("-"):
+        help_ = f"`{parser.prog} --help` explains the command line"
+        return usage_error("", f"`{text}` is one name too many", help=help_)
+    known = re.findall(r"(?<![\w-])--?[a-z][\w-]*", parser.format_help())
+    help_ = did_you_mean(flag, known) or f"`{parser.prog} --help` lists the flags"
+    return usage_error("", f"there is no flag `{flag}`", help=help_)
+
+
+def not_a_choice(flag: str, text: str, choices: Sequence[str]) -> CompileError:
+    help_ = did_you_mean(text, choices) or f"it can be {quoted(choices, 'or')}"
+    return usage_error(f"{flag} {text}", f"`{flag}` cannot be `{text}`", "E0710", help_)
 
 
 def one_of(flag: str, *choices: str) -> Callable[[str], str]:
@@ -72,8 +81,7 @@ def one_of(flag: str, *choices: str) -> Callable[[str], str]:
 
     def read(text: str) -> str:
         if text not in choices:
-            help_ = did_you_mean(text, choices) or f"it can be {quoted(choices, 'or')}"
-            raise usage_error(f"{flag} {text}", f"`{flag}` cannot be `{text}`", "E0710", help_)
+            raise not_a_choice(flag, text, choices)
         return text
 
     return read

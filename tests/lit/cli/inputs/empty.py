@@ -1,0 +1,1 @@
+"""A file for `--load-pass` without a pass."""

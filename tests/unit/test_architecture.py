@@ -1,0 +1,151 @@
+"""What the tree promises: where things are, what they are called, and what must exist for each."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
+
+import pytest
+from xdsl.ir import Operation
+from xdsl.universe import XDSL_UNIVERSE
+
+from stagec.codes import CODES
+from stagec.passes import ALL_PASSES, load_pass
+from stagec.plugins import STAGEC_UNIVERSE
+
+ROOT = Path(__file__).parents[2]
+LIT = ROOT / "tests" / "lit"
+LONGEST_FILE = 400
+"""Lines at which to look for a second idea."""
+
+PARAMETER_TYPES = {"int", "float", "bool", "str"}
+PARAMETER_TYPES |= {f"tuple[{name}, ...]" for name in PARAMETER_TYPES}
+"""What a command line can spell."""
+
+PASS_FILES = sorted((ROOT / "passes").glob("*.py"))
+SOURCES = sorted(p for p in (ROOT / "stagec").rglob("*.py") if not p.stem.endswith("_pb2"))
+OPS = [
+    (name, op)
+    for name, factory in sorted(STAGEC_UNIVERSE.all_dialects.items())
+    for op in factory().operations
+]
+
+
+def relative(paths: list[Path]) -> list[str]:
+    return [str(path.relative_to(ROOT)) for path in paths]
+
+
+# Passes
+
+
+def test_every_pass_is_listed():
+    names = {path.stem.replace("_", "-") for path in PASS_FILES if path.stem != "__init__"}
+    assert names == set(ALL_PASSES)
+    assert len(ALL_PASSES) == len(set(ALL_PASSES))
+
+
+@pytest.mark.parametrize("name", ALL_PASSES)
+def test_one_name_in_four_spellings(name: str):
+    pass_class = load_pass(name)
+    assert pass_class.name == name
+    assert pass_class.__name__ == "".join(word.capitalize() for word in name.split("-"))
+    assert pass_class.__module__ == f"stagec.passes.{name.replace('-', '_')}"
+    tests = sorted((LIT / "passes" / name.replace("-", "_")).glob("*.mlir"))
+    assert tests, f"there is no lit test of {name}"
+
+
+@pytest.mark.parametrize("name", ALL_PASSES)
+def test_passes_are_frozen_and_have_plain_parameters(name: str):
+    pass_class = load_pass(name)
+    assert pass_class.__dataclass_params__.frozen
+    for field in dataclasses.fields(pass_class):
+        assert str(field.type) in PARAMETER_TYPES, f"{name}: {field.name} is {field.type}"
+
+
+def test_no_name_of_ours_is_taken_by_xdsl():
+    """xDSL's tools refuse to start where two packages have one name."""
+    assert not STAGEC_UNIVERSE.all_passes.keys() & XDSL_UNIVERSE.all_passes.keys()
+    assert not STAGEC_UNIVERSE.all_dialects.keys() & XDSL_UNIVERSE.all_dialects.keys()
+
+
+# Ops
+
+
+@pytest.mark.parametrize(("dialect", "op"), OPS, ids=[op.name for _, op in OPS])
+def test_every_op_is_documented_and_tested(dialect: str, op: type[Operation]):
+    assert op.name.startswith(f"{dialect}.")
+    assert inspect.getdoc(op), "no docstring"
+    has_format = "assembly_format" in vars(op) or any(
+        "print" in vars(base) or "assembly_format" in vars(base)
+        for base in op.__mro__
+        if base.__module__.startswith("stagec.")
+    )
+    assert has_format, "no assembly format"
+    for kind in ("roundtrip", "invalid"):
+        test = LIT / "dialects" / dialect / f"{op.name.partition('.')[2]}_{kind}.mlir"
+        assert test.is_file(), f"there is no {test.relative_to(ROOT)}"
+
+
+# Codes
+
+
+def test_every_code_is_documented():
+    text = (ROOT / "docs" / "errors.md").read_text()
+    assert not [c for c in CODES if not re.search(rf"^#+ `?{c}\b", text, re.MULTILINE)]
+
+
+def lit_texts() -> str:
+    return "\n".join(p.read_text(errors="replace") for p in LIT.rglob("*") if p.suffix in (".stg", ".mlir"))
+
+
+def test_every_code_has_a_lit_test():
+    """But for those about installed packages: test_plugins.py."""
+    shown = set(re.findall(r"CHECK.*\[([EW]\d{4})\]", lit_texts()))
+    assert not sorted(CODES.keys() - shown - {"W0701", "W0702"})
+
+
+# Files
+
+
+def test_no_file_is_too_long():
+    assert not [
+        f"{path.relative_to(ROOT)}: {lines} lines"
+        for path in [*SOURCES, *PASS_FILES]
+        if (lines := path.read_text().count("\n")) > LONGEST_FILE
+    ]
+
+
+def test_only_the_command_line_prints():
+    wrong = re.compile(r"(?<!def )(?<![.\w])print\(|sys\.std(out|err)\b|\bimport rich\b|\bfrom rich\b")
+    cli = ROOT / "stagec" / "cli"
+    texts = {p: re.sub(r'""".*?"""', "", p.read_text(), flags=re.DOTALL) for p in SOURCES}
+    assert not relative([p for p, t in texts.items() if cli not in p.parents and wrong.search(t)])
+
+
+def test_nothing_is_put_off_or_silenced():
+    marks = re.compile("TO" + r"DO|FIX" + r"ME|# no" + r"qa|type: ig" + r"nore|XX" + "X")
+    folders = ("stagec", "passes", "grammar", "tests", "benchmarks", "docs", "examples")
+    paths = [p for f in folders for p in (ROOT / f).rglob("*") if p.is_file()]
+    texts = [p for p in paths if p.suffix in (".py", ".stg", ".lark", ".md", ".mlir", ".toml")]
+    assert not relative([p for p in texts if marks.search(p.read_text(errors="replace"))])
+
+
+def test_lit_tests_say_what_they_show():
+    """The first line is a comment that states it."""
+    tests = [p for p in LIT.rglob("*") if p.suffix in (".stg", ".mlir") and "inputs" not in p.parts]
+    first = {p: p.read_text(errors="replace").partition("\n")[0] for p in tests}
+    good = re.compile(r"(//|#) (?!RUN)\S.*[.:]$")
+    assert not relative([p for p, line in first.items() if not good.match(line)])
+
+
+def test_package_is_all_that_is_installed():
+    try:
+        installed = files("stagec") or []
+    except PackageNotFoundError:
+        pytest.skip("stagec is not installed")
+    tops = {Path(str(path)).parts[0] for path in installed}
+    foreign = [t for t in tops if t not in ("stagec", "..") and not re.match("stagec-.*-info", t)]
+    assert not [t for t in foreign if not t.startswith("__editable__")]

@@ -1,0 +1,134 @@
+"""Passes and dialects of third parties: installed, or in a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stagec import plugins
+from stagec.cli import main, opt_main
+from stagec.diagnostics import CompileError
+from stagec.plugins import registry
+
+PASSES = """
+from dataclasses import dataclass
+from xdsl.passes import ModulePass
+from xdsl.universe import Universe
+
+@dataclass(frozen=True)
+class MarkProgram(ModulePass):
+    \"\"\"Say that someone was here.\"\"\"
+    name = "mark-program"
+
+    def apply(self, ctx, op):
+        from xdsl.dialects.builtin import UnitAttr
+        op.attributes["marked"] = UnitAttr()
+
+UNIVERSE = Universe(all_passes={"mark-program": lambda: MarkProgram})
+TAKES_OURS = Universe(all_passes={"lower-to-tasks": lambda: MarkProgram})
+NOT_ONE = 3
+"""
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    """Makes an entry point as an installed package has it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def install(name: str, value: str, text: str = PASSES) -> None:
+        (tmp_path / f"{value.partition(':')[0]}.py").write_text(text)
+        info = tmp_path / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[{plugins.GROUP}]\n{name} = {value}\n")
+
+    plugins.installed.cache_clear()
+    yield install
+    plugins.installed.cache_clear()
+    for name in [n for n in sys.modules if n.startswith("someone")]:
+        del sys.modules[name]
+
+
+def test_installed_pass_runs(install, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    install("someone", "someones_passes:UNIVERSE")
+    source = tmp_path / "x.mlir"
+    source.write_text('"test.op"() : () -> ()')
+    assert opt_main([str(source), "-p", "mark-program"]) == 0
+    output = capsys.readouterr()
+    assert "attributes {marked}" in output.out
+    assert output.err == ""
+
+
+def test_installed_pass_is_listed(install, capsys: pytest.CaptureFixture[str]):
+    install("someone", "someones_passes:UNIVERSE")
+    assert main(["passes"]) == 0
+    assert "  mark-program  Say that someone was here\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "note"),
+    [
+        ("someones_broken:UNIVERSE", "import not_there_at_all", "ModuleNotFoundError"),
+        ("someones_exit:UNIVERSE", "raise SystemExit(3)", "SystemExit: 3"),
+        ("someones_syntax:UNIVERSE", "def", "SyntaxError"),
+        ("someones_passes:NOT_ONE", PASSES, "it is of type `int`, not a `Universe`"),
+        ("someones_passes:NOT_THERE", PASSES, "AttributeError"),
+    ],
+)
+def test_broken_package_is_one_warning(
+    install,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    value: str,
+    text: str,
+    note: str,
+):
+    install("someone", value, text)
+    source = tmp_path / "x.mlir"
+    source.write_text('"test.op"() : () -> ()')
+    assert opt_main([str(source)]) == 0
+    output = capsys.readouterr()
+    assert '"test.op"() : () -> ()' in output.out
+    assert output.err.startswith(
+        "warning[W0701]: the plug-in `someone` cannot be loaded and is left out\n"
+        f"  = note: {value}: "
+    )
+    assert note in output.err
+    assert output.err.count("\n") == 3
+
+
+def test_a_taken_name_stays_with_its_owner(install):
+    install("someone", "someones_passes:TAKES_OURS")
+    found = registry()
+    assert found.find_pass("lower-to-tasks").__module__ == "stagec.passes.lower_to_tasks"
+    (warning,) = found.warnings
+    assert warning.code == "W0702"
+    assert warning.message == (
+        "the pass `lower-to-tasks` of the plug-in `someone` is left out: the name is taken"
+    )
+
+
+def test_pass_that_cannot_be_imported(install):
+    text = PASSES + "\ndef broken():\n    raise ImportError('no torch')\n"
+    text += "BROKEN = Universe(all_passes={'broken': broken})\n"
+    install("someone", "someones_lazy:BROKEN", text)
+    with pytest.raises(CompileError) as caught:
+        registry().find_pass("broken")
+    (diagnostic,) = caught.value.diagnostics
+    assert (diagnostic.code, diagnostic.notes) == ("E0712", ["ImportError: no torch"])
+
+
+def test_arguments_are_checked():
+    make = registry().make_pass
+    assert str(make("split-microbatches", {"dim": "B", "size": 2})) == 'split-microbatches{dim="B" size=2}'
+    for arguments, message in (
+        ({"dim": 3}, "`dim` of the pass `split-microbatches` has to be `str`"),
+        ({"dim": "B", "size": (1, 2)}, "`size` of the pass `split-microbatches` has to be `int`"),
+        ({}, "the pass `split-microbatches` wants a `dim`"),
+    ):
+        with pytest.raises(CompileError) as caught:
+            make("split-microbatches", arguments)
+        assert [d.message for d in caught.value.diagnostics] == [message]
