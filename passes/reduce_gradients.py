@@ -16,9 +16,9 @@ After:
       %g = "test.op"() : () -> !stg.stack<"L" x !stg.tensor<[D], fp32, partial [dp, tp]>>
       %r = stg.repeat "L" reverse slice(%s = %g : !stg.stack<"L" x !stg.tensor<[D], fp32, partial [dp, tp]>>)
           -> (!stg.stack<"L" x !stg.tensor<[D], fp32>>) attributes {phase = "grad_reduce", made_by = "reduce-gradients"} {
-        %a = dist.reshard %s {phase = "grad_reduce", made_by = "reduce-gradients"}
+        %a = dist.reshard %s {scope = "w", phase = "grad_reduce", made_by = "reduce-gradients"}
           : !stg.tensor<[D], fp32, partial [dp, tp]> -> !stg.tensor<[D], fp32, partial [dp]>
-        %b = dist.all_reduce_gradient (%a) over [dp] in "fp32" {phase = "grad_reduce", made_by = "reduce-gradients"}
+        %b = dist.all_reduce_gradient (%a) over [dp] in "fp32" {scope = "w", phase = "grad_reduce", made_by = "reduce-gradients"}
           : (!stg.tensor<[D], fp32, partial [dp]>) -> !stg.tensor<[D], fp32>
         stg.yield %b : !stg.tensor<[D], fp32>
       }
@@ -240,19 +240,20 @@ class Reducer:
             current[gradient] = gradient
             source = stg.tensor_type(gradient)
             remaining = [a for a in source.partial if a in self.options.axes]
+            key = paths[gradient]
             if self.options.join:
-                key = unit_of(paths[gradient], self.options.units)
-            else:
-                key = paths[gradient]
+                key = unit_of(key, self.options.units)
             units.setdefault((key, tuple(remaining)), []).append(gradient)
-        for (_, remaining), members in units.items():
+        for (key, remaining), members in units.items():
             for gradient in members:
                 source = stg.tensor_type(gradient)
                 if source.partial != remaining:
                     step = dist.ReshardOp(gradient, source.with_partial(remaining))
+                    serve(step, paths[gradient])
                     insert(step)
                     current[gradient] = step.result
             for step in self.data_steps([current[g] for g in members], remaining):
+                serve(step, key)
                 insert(step)
                 for gradient, output in zip(members, step.outputs, strict=True):
                     current[gradient] = output
@@ -278,6 +279,12 @@ class Reducer:
         if not self.options.overlap:
             op.attributes["late"] = UnitAttr()
         inherit(op, origin, NAME)
+
+
+def serve(op: Operation, path: str) -> None:
+    """Name the weight or the unit whose gradient an op reduces."""
+    if path:
+        op.attributes["scope"] = StringAttr(path)
 
 
 def weight_path(weight: SSAValue) -> str:
