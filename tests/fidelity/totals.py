@@ -35,8 +35,8 @@ def nodes_of(rank_class: RankClass, in_layer: int | None = None) -> Iterator[tup
 def model_flops(trace_set: TraceSet) -> int:
     """FLOPs of contractions and attention over all ranks, backward twice forward.
 
-    Papers count the model, not the kernels: one of the five products of a fused attention's backward
-    computes the scores again (Dao et al. 2022, appendix B), and is left out.
+    Papers count the model, not the kernels: what is computed again is left out, and so is one of the five
+    products of a fused attention's backward, the scores again (Dao et al. 2022, appendix B).
     """
     return sum(
         ranks_of(trace_set, rank_class) * count * model_share(node)
@@ -47,7 +47,7 @@ def model_flops(trace_set: TraceSet) -> int:
 
 def model_share(node: Node) -> int:
     """The FLOPs of a node that belong to the model."""
-    if not isinstance(node.action, Compute) or node.op not in KINDS:
+    if not isinstance(node.action, Compute) or node.op not in KINDS or node.phase == "recompute":
         return 0
     if node.op == "attention_grad":
         share, rest = divmod(node.action.num_ops * 4, 5)
