@@ -24,6 +24,7 @@ ALL_PASSES = (
     "regather-operands",
     "decompose-all-reduce",
     "split-collectives",
+    "overlap-gathers",
     "shard-parameters",
     "bucket-gradients",
     "count-attention-pairs",

@@ -77,6 +77,11 @@ def lower(op: Operation, mesh: dict[str, int]) -> list[Operation]:
         return lower_storage(op, mesh)
     if isinstance(op, dist.RotateOp | dist.GatherBlocksOp | dist.SendOp | dist.RecvOp):
         return [lower_transfer(op, mesh)]
+    if isinstance(op, dist.PieceOp):
+        return [sched.ViewOp(op.shard, op.piece.type)]
+    if isinstance(op, dist.JoinPiecesOp):
+        # The last piece is there when all are: they came one after the other.
+        return [sched.ViewOp(op.pieces[-1], op.whole.type)]
     if isinstance(op, dist.StageSendOp):
         return [sched.StageSendOp(op.direction.data, op.number.value.data, op.value)]
     if isinstance(op, dist.StageRecvOp):

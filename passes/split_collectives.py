@@ -1,6 +1,6 @@
 """Run a collective over several axes as one after the other: a hierarchy.
 
-Before `split-collectives{axes="dp,tp"}`:
+Before `split-collectives{axes="dp","tp"}`:
 
     %x = "test.op"() : () -> !stg.tensor<[S/(dp*tp), D], bf16>
     %g = dist.all_gather %x dim "S" over [dp, tp] : !stg.tensor<[S/(dp*tp), D], bf16> -> !stg.tensor<[S, D], bf16>

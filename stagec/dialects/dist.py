@@ -25,6 +25,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.context import ContextOp
 from stagec.dialects.mesh import MeshAttr, MeshOp, RuleOp
+from stagec.dialects.pieces import PIECE_OPS, JoinPiecesOp, PieceOp, piece_axis
 from stagec.dialects.stages import (
     STAGE_OPS,
     Stage,
@@ -100,6 +101,14 @@ class ReshardOp(Movement):
     def __init__(self, operand: SSAValue, target: TensorType) -> None:
         super().__init__(operands=[operand], result_types=[target])
 
+    def verify_(self) -> None:
+        super().verify_()
+        source, target = self.source, self.target
+        if not set(target.partial) <= set(source.partial):
+            raise VerifyException(
+                f"dist.reshard: nothing becomes partial: <{source.body}> to <{target.body}>"
+            )
+
 
 class Collective(Movement):
     """Shared by the collectives: they run over the group of ranks that differ along `axes` only."""
@@ -109,7 +118,7 @@ class Collective(Movement):
 
 def gathered(source: TensorType, dim: str, axes: Sequence[str]) -> TensorType:
     """`source` after gathering `dim` over its most minor `axes`."""
-    split = source.dim(dim).split
+    split = known_dim(source, dim).split
     count = len(axes)
     if not count or split[-count:] != tuple(axes):
         raise VerifyException(f"`{source.dim(dim)}` is not split over [{', '.join(axes)}] last")
@@ -118,7 +127,13 @@ def gathered(source: TensorType, dim: str, axes: Sequence[str]) -> TensorType:
 
 def scattered(source: TensorType, dim: str, axes: Sequence[str]) -> TensorType:
     """`source` with `dim` split further over `axes`."""
-    return source.with_splits({**source.splits, dim: (*source.dim(dim).split, *axes)})
+    return source.with_splits({**source.splits, dim: (*known_dim(source, dim).split, *axes)})
+
+
+def known_dim(source: TensorType, dim: str) -> Dim:
+    if dim not in source.names:
+        raise VerifyException(f"there is no dim `{dim}` in <{source.body}>")
+    return source.dim(dim)
 
 
 @irdl_op_definition
@@ -301,6 +316,7 @@ Dist = Dialect(
         *STORAGE_OPS,
         *STAGE_OPS,
         *TRANSFER_OPS,
+        *PIECE_OPS,
     ],
     [MeshAttr, PlacementAttr, ShardType, StagesAttr],
 )
@@ -317,9 +333,11 @@ __all__ = [
     "Dim",
     "Dist",
     "GatherBlocksOp",
+    "JoinPiecesOp",
     "MeshAttr",
     "MeshOp",
     "Movement",
+    "PieceOp",
     "RecvOp",
     "ReduceScatterOp",
     "ReduceShardOp",
@@ -339,5 +357,6 @@ __all__ = [
     "first_layer",
     "gathered",
     "local_count",
+    "piece_axis",
     "scattered",
 ]

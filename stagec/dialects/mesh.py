@@ -87,3 +87,7 @@ class RuleOp(IRDLOperation):
         super().__init__(
             properties={"dims": NamesAttr(tuple(dims)), "axes": NamesAttr(tuple(axes))}
         )
+
+    def verify_(self) -> None:
+        if not self.dims.data or not self.axes.data:
+            raise VerifyException("dist.rule: a rule has dims and axes")

@@ -24,7 +24,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.types import NamesAttr, SizeAttr, TensorType
+from stagec.dialects.types import DTYPE_BITS, NamesAttr, SizeAttr, TensorType
 from stagec.symbolic import Size
 
 COMPUTE_STREAM = "compute"
@@ -154,6 +154,12 @@ class TransferOp(IRDLOperation):
     dtype = prop_def(StringAttr)
     num_bytes = prop_def(SizeAttr, prop_name="bytes")
     stream = prop_def(StringAttr)
+
+    def verify_(self) -> None:
+        if not self.axes.data:
+            raise VerifyException(f"{self.name}: a transfer is along some axis")
+        if self.dtype.data not in DTYPE_BITS:
+            raise VerifyException(f"{self.name}: there is no dtype `{self.dtype.data}`")
 
 
 def buffer_properties(

@@ -9,10 +9,11 @@ gather before use and a reduce-scatter of its gradient. The parameters of a unit
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
@@ -24,7 +25,6 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from stagec import symbolic
 from stagec.dialects.types import (
     NamesAttr,
     ShardType,
@@ -33,7 +33,6 @@ from stagec.dialects.types import (
     dtype_bytes,
     tensor_of,
 )
-from stagec.symbolic import Size
 
 Stored = ShardType | StackType
 
@@ -53,16 +52,7 @@ def whole_of(value_type: object, dtype: str) -> TensorType | StackType:
     return value_type.with_tensor(tensor) if isinstance(value_type, StackType) else tensor
 
 
-def shard_elements(value: SSAValue) -> Size:
-    assert isinstance(value.type, ShardType | StackType)
-    return value.type.num_elements
-
-
-def group_size(axes: Sequence[str]) -> Size:
-    return symbolic.product(map(symbolic.symbol, axes))
-
-
-class StorageOp(IRDLOperation):
+class StorageOp(IRDLOperation, ABC):
     """Shared by ops that move the parameters of a unit as one buffer, in `dtype`."""
 
     values = var_operand_def()
@@ -74,12 +64,42 @@ class StorageOp(IRDLOperation):
         if len(self.values) != len(self.outputs):
             raise VerifyException(f"{self.name}: one result per operand")
         for value, output in zip(self.values, self.outputs, strict=True):
-            if tensor_of(value.type).dims != tensor_of(output.type).dims:
-                raise VerifyException(f"{self.name}: {value.type} does not become {output.type}")
+            self.verify_operand(value.type)
+            if output.type != (made := self.made_of(value.type)):
+                raise VerifyException(
+                    f"{self.name}: {value.type} becomes {made}, not {output.type}"
+                )
+
+    @abstractmethod
+    def verify_operand(self, value_type: Attribute) -> None:
+        """Whether the op takes a value of this type."""
+
+    @abstractmethod
+    def made_of(self, value_type: Attribute) -> Attribute:
+        """The type of what the op makes of a value."""
+
+    def expect_shard(self, value_type: Attribute, axes: Sequence[str] = ()) -> None:
+        """A value is a shard, split over these axes if any are given."""
+        leaf = leaf_of(value_type)
+        if not isinstance(leaf, ShardType) or (axes and leaf.axes != tuple(axes)):
+            over = f" over [{', '.join(axes)}]" if axes else ""
+            raise VerifyException(f"{self.name}: {value_type} is no shard{over}")
+
+    def expect_partial(self, value_type: Attribute) -> None:
+        """A value is a term of a sum over the op's axes."""
+        leaf = leaf_of(value_type)
+        if not isinstance(leaf, TensorType) or not set(self.axes.data) <= set(leaf.partial):
+            over = ", ".join(self.axes.data)
+            raise VerifyException(f"{self.name}: {value_type} is not partial over [{over}]")
 
     @property
     def element_bytes(self) -> int:
         return dtype_bytes(self.dtype.data)
+
+
+def leaf_of(value_type: Attribute) -> Attribute:
+    """The type itself, or that of a stack's innermost elements."""
+    return value_type.leaf if isinstance(value_type, StackType) else value_type
 
 
 _FORMAT = (
@@ -106,6 +126,12 @@ class UnshardOp(StorageOp):
             properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
         )
 
+    def verify_operand(self, value_type: Attribute) -> None:
+        self.expect_shard(value_type, self.axes.data)
+
+    def made_of(self, value_type: Attribute) -> Attribute:
+        return whole_of(value_type, self.dtype.data)
+
 
 @irdl_op_definition
 class ReduceShardOp(StorageOp):
@@ -126,6 +152,12 @@ class ReduceShardOp(StorageOp):
             properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
         )
 
+    def verify_operand(self, value_type: Attribute) -> None:
+        self.expect_partial(value_type)
+
+    def made_of(self, value_type: Attribute) -> Attribute:
+        return shard_of(value_type, self.axes.data)
+
 
 @irdl_op_definition
 class AllReduceShardOp(StorageOp):
@@ -143,6 +175,12 @@ class AllReduceShardOp(StorageOp):
             properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
         )
 
+    def verify_operand(self, value_type: Attribute) -> None:
+        self.expect_shard(value_type)
+
+    def made_of(self, value_type: Attribute) -> Attribute:
+        return value_type
+
 
 @irdl_op_definition
 class AllReduceGradientOp(StorageOp):
@@ -159,6 +197,12 @@ class AllReduceGradientOp(StorageOp):
             result_types=[[reduced(g.type, axes) for g in gradients]],
             properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
         )
+
+    def verify_operand(self, value_type: Attribute) -> None:
+        self.expect_partial(value_type)
+
+    def made_of(self, value_type: Attribute) -> Attribute:
+        return reduced(value_type, self.axes.data)
 
 
 def reduced(value_type: object, axes: Sequence[str]) -> TensorType | StackType:
@@ -183,6 +227,13 @@ class TakeShardOp(StorageOp):
             result_types=[[shard_of(v.type, axes) for v in values]],
             properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
         )
+
+    def verify_operand(self, value_type: Attribute) -> None:
+        if not isinstance(leaf_of(value_type), TensorType):
+            raise VerifyException(f"{self.name}: {value_type} is no whole parameter")
+
+    def made_of(self, value_type: Attribute) -> Attribute:
+        return shard_of(value_type, self.axes.data)
 
 
 STORAGE_OPS = (UnshardOp, ReduceShardOp, AllReduceShardOp, AllReduceGradientOp, TakeShardOp)

@@ -26,15 +26,17 @@ from stagec.dialects.types import NamesAttr, StackType, TensorType, tensor_of
 from stagec.symbolic import Size
 
 
-def buffer_dtype(values: Sequence[SSAValue]) -> str:
-    """The one dtype of values that travel together."""
-    return tensor_of(values[0].type).dtype
-
-
 def verify_buffer(name: str, values: Sequence[SSAValue]) -> None:
+    if not values:
+        raise VerifyException(f"{name}: there is nothing to hand over")
     dtypes = {tensor_of(value.type).dtype for value in values}
     if len(dtypes) != 1:
         raise VerifyException(f"{name}: one buffer has one dtype, not {', '.join(sorted(dtypes))}")
+
+
+def verify_peer(name: str, distance: int) -> None:
+    if not distance:
+        raise VerifyException(f"{name}: a device is no peer of its own")
 
 
 @irdl_op_definition
@@ -135,6 +137,7 @@ class SendOp(IRDLOperation):
         )
 
     def verify_(self) -> None:
+        verify_peer(self.name, self.to.value.data)
         verify_buffer(self.name, self.values)
 
 
@@ -167,6 +170,7 @@ class RecvOp(IRDLOperation):
         )
 
     def verify_(self) -> None:
+        verify_peer(self.name, self.source.value.data)
         verify_buffer(self.name, self.outputs)
 
 

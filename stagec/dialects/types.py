@@ -79,7 +79,7 @@ def _parse_names(parser: AttrParser) -> tuple[str, ...]:
 
 def parse_name(parser: AttrParser) -> str:
     """A dim's or axis' name."""
-    return parser.parse_identifier(" expected a name")
+    return parser.parse_identifier(", the name of a dim or of an axis,")
 
 
 def _parse_dim(parser: AttrParser) -> Dim:

@@ -248,3 +248,11 @@ class MergeAttentionOp(TensorOp):
 
     def __init__(self, sofar: tuple[SSAValue, SSAValue], block: tuple[SSAValue, SSAValue]) -> None:
         super().__init__(operands=[*sofar, *block], result_types=[sofar[0].type, sofar[1].type])
+
+    def verify_(self) -> None:
+        super().verify_()
+        given = [tensor_type(v).body for v in (self.output, self.lse)]
+        made = [tensor_type(v).body for v in self.results]
+        if given != made:
+            given_text, made_text = (" and ".join(f"<{t}>" for t in both) for both in (given, made))
+            raise VerifyException(f"{self.name}: {given_text} do not become {made_text}")
