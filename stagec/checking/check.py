@@ -125,7 +125,7 @@ def _check_files(trace_set: TraceSet, findings: Findings, astra_sim: bool) -> No
             "ranks have no trace",
             Place(
                 file=f"{trace_set.prefix}.{missing[0]}.et",
-                detail=f"the last rank is {last}, {num_missing} are missing: {ranges(missing)}",
+                detail=f"of ranks 0-{last}, {num_missing:,} are missing: {ranges(missing)}",
             ),
         )
     if astra_sim and len(ranks) == 1 and last == 0:

@@ -174,7 +174,7 @@ CODES: dict[str, Code] = {
     ),
     "E0698": Code(
         "a trace is too large to check",
-        "split it; the limits are those of `stagec.checking.trace_file`",
+        "check it in parts: such a trace is more than any consumer reads",
     ),
     "E0699": Code("gzip data is damaged", "compress the file again"),
     # Suspicions.
@@ -216,6 +216,10 @@ CODES: dict[str, Code] = {
     "W0641": Code(
         'the path of the groups has the word "empty" in it',
         "rename it: the target takes such a path for no file",
+    ),
+    "W0642": Code(
+        "compute with a cost is marked as an op of the CPU",
+        "set `is_cpu_op` to false: of ops of the CPU the target takes the recorded duration",
     ),
     "W0660": Code(
         "ranks may wait for each other, depending on run times",

@@ -233,11 +233,13 @@ class _Walker:
             if state.kind[node] == KIND_COLL:
                 return self._absent_member(rank, node)
             return self._sender(rank, node)
-        dependencies = state.dependencies(node)
-        if dependencies:
-            then = dependencies[0]
+        then, between = node, -1
+        while dependencies := state.dependencies(then):
+            then, between = dependencies[0], between + 1
+        if then != node:
+            through = f", through {between} more," if between else ""
             return _Wait(
-                lambda: f"{self._name(rank, node)} depends on node {self._id(rank, then)}",
+                lambda: f"{self._name(rank, node)} depends{through} on node {self._id(rank, then)}",
                 rank,
                 then,
             )

@@ -89,6 +89,9 @@ def _check_type(
         if not astra_sim:
             return
         # An op of the CPU takes its recorded duration.
+        costs = table.attributes["num_ops"].kind[rows] != ABSENT
+        message = "compute with a cost is marked as an op of the CPU"
+        found.add_rows(table, "W0642", message, rows[cpu & costs])
         rows = rows[~cpu]
     costless = np.zeros(rows.size, dtype=bool)
     for name in REQUIRED[node_type]:
