@@ -121,8 +121,9 @@ def check_chunks(
     name, along = tensor_of(op.q.type).names[-3], splits.get(op.indices().operands[0][-3], ())
     concerned = contexts.along(along)
     size, ways = errors.sizes.get(name), number_of_ways(along, errors)
-    even = size is None or size % (2 * ways) == 0 or size % ways != 0
-    if not concerned or even or ways == 1 or not is_masked(op) or not contexts.balanced(along):
+    if not concerned or ways == 1 or not is_masked(op) or not contexts.balanced(along):
+        return
+    if size is None or size % (2 * ways) == 0 or size % ways:
         return
     errors.findings.add(
         Diagnostic(

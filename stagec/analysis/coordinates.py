@@ -52,7 +52,7 @@ def sizes_of(op: Operation) -> Iterator[Size]:
 class Coordinates:
     """Ranks that share all numbers: their coordinates along the axes that matter, and a rank's as names."""
 
-    where: Mapping[str, tuple[int, ...]]
+    where: dict[str, tuple[int, ...]]
     values: Mapping[str, int]
 
     @property
