@@ -1,0 +1,12 @@
+// The kind is known, and there is an axis to run over.
+// RUN: stagec-opt %s --verify-diagnostics --split-input-file | filecheck %s
+
+// CHECK: error[E0709]: `sched.collective`: there is no collective `broadcast`
+%a = "test.op"() : () -> !stg.tensor<[D], fp32, partial [dp]>
+%x = sched.collective "broadcast" (%a) over [dp] in "fp32" bytes "1" to "1" on "comm.dp" : (!stg.tensor<[D], fp32, partial [dp]>) -> !stg.tensor<[D], fp32, partial [dp]>
+
+// -----
+
+// CHECK: error[E0709]: `sched.collective`: a collective runs over some axis
+%a = "test.op"() : () -> !stg.tensor<[D], fp32, partial [dp]>
+%x = sched.collective "all_reduce" (%a) over [] in "fp32" bytes "1" to "1" on "comm" : (!stg.tensor<[D], fp32, partial [dp]>) -> !stg.tensor<[D], fp32, partial [dp]>
