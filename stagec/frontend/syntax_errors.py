@@ -162,6 +162,12 @@ class _Unexpected:
     def found(self) -> str:
         return "the end of the file" if self.is_end else f"`{self.token}`"
 
+    @property
+    def is_name(self) -> bool:
+        """Whether a keyword is used as a name: by what follows it."""
+        after = self.text[self.position + len(self.token) :].lstrip()
+        return after.startswith(("=", ",", "[", ":"))
+
     def expected(self) -> str:
         """What could stand here, in a user's words."""
         left = set(self.accepted)
@@ -194,7 +200,7 @@ class _Unexpected:
     def unclosed(self) -> Diagnostic | None:
         """The text, or the next definition, comes before a bracket's end."""
         opened = open_brackets(self.values)
-        definition = self.token.type in _DEFINITIONS and self.starts_line and self.span.column == 1
+        definition = self.token.type in _DEFINITIONS and self.span.column == 1 and not self.is_name
         if not opened or not (self.is_end or definition):
             return None
         opener = opened[-1]
@@ -246,8 +252,7 @@ class _Unexpected:
             return Diagnostic("E0101", message, span)
         if not self.starts_line or self.token.type not in starters:
             return None
-        after = self.text[self.position + len(self.token) :].lstrip()
-        if after.startswith(("=", ",", "[", ":")) or {"RETURN", "DIM"} & self.accepted:
+        if self.is_name or {"RETURN", "DIM"} & self.accepted:
             return None
         where = [(self.span, "but here a new line starts")]
         return Diagnostic("E0101", message, span, secondary=where)
@@ -258,11 +263,10 @@ class _Unexpected:
         if not word.isidentifier() or "NAME" not in self.accepted or self.token.type == "NAME":
             return None
         help_ = f"choose another name, such as `{word}_` or `{word[0].upper()}{word[1:]}`"
-        if self.token.type in _DEFINITIONS and {"RETURN", "WEIGHT"} & self.accepted:
-            after = self.text[self.position + len(word) :].lstrip()
-            if not after.startswith(("=", ",", "[")):
-                message = f"`{word}` belongs to the top level of the file"
-                return self.error("E0101", message, "close the body with `}` before it")
+        in_a_body = {"RETURN", "WEIGHT"} & self.accepted
+        if self.token.type in _DEFINITIONS and in_a_body and not self.is_name:
+            message = f"`{word}` belongs to the top level of the file"
+            return self.error("E0101", message, "close the body with `}` before it")
         return self.error("E0102", f"`{word}` is a reserved word and cannot be a name", help_)
 
     def apart(self) -> Diagnostic | None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import fields
 
 import pytest
 
@@ -12,74 +11,15 @@ from stagec.dialects.stg import BUILTINS
 from stagec.frontend import check, lower, parse_text, syntax
 from stagec.frontend.plans import plan
 from stagec.frontend.words import RESERVED
+from tests.unit.doc_examples import DOCS, Example, examples
 
-PAGE = Path(__file__).parents[2] / "docs" / "language.md"
+PAGE = DOCS / "language.md"
 TEXT = PAGE.read_text("utf-8")
 
-DIMS = """
-dim B = 16
-dim S = 1024
-dim D = 512
-"""
-REST = """
-dim H = 32
-dim K = 8
-dim E = D / H
-dim L = 4
-dim T = S
-dim C = D
-"""
-PARTS = {
-    "": "{block}",
-    "definitions": DIMS + "dim N = 128\n{block}\nmodel Net(x[B, S, D]) {{ return x }}\n",
-    "body": DIMS
-    + REST
-    + """
-module Pair(x[B, S, D]) -> [B, S, D], [B, S, D] {{ return x, x * 2 }}
-module Block(x[B, S, D]) -> [B, S, D] {{ return silu(x) }}
-model Net(x[B, S, D]) {{
-{block}
-}}
-""",
-    "plan": DIMS
-    + REST
-    + """
-module Block(x[B, S, D]) -> [B, S, D] {{
-  weight wq[D, H, E], wk[D, K, E], wo[H, E, D], norm[D]
-  h = rms_norm(x, norm)
-  k = h @ wk
-  return x + attention(h @ wq, k, k) @ wo
-}}
-model Net(x[B, S, D]) {{
-  repeat L {{ x = Block(x) }}
-  loss = mean(x, over = [B, S, D])
-}}
-plan p {{
-{block}
-}}
-""",
-}
+EXAMPLES = examples(PAGE)
 
 
-@dataclass(frozen=True)
-class Example:
-    """A fenced block: its line, what part of a file it shows, its text."""
-
-    line: int
-    part: str
-    block: str
-
-    @property
-    def program(self) -> str:
-        return PARTS[self.part].format(block=self.block)
-
-
-def examples() -> list[Example]:
-    found = re.finditer(r"^```stg *(\w*)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-    return [Example(TEXT.count("\n", 0, m.start()) + 1, m[1], m[2]) for m in found]
-
-
-@pytest.mark.parametrize("example", examples(), ids=lambda e: f"line{e.line}")
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: f"line{e.line}")
 def test_example_compiles(example: Example):
     checked = check(parse_text(example.program, str(PAGE)))
     # A part may leave unused what it shows only the beginning of.
@@ -103,7 +43,7 @@ def nodes(tree: object) -> set[type]:
 
 def test_every_construct_has_an_example():
     shown: set[type] = set()
-    for example in examples():
+    for example in EXAMPLES:
         for program in parse_text(example.program, str(PAGE)).files.values():
             shown |= nodes(program)
     classes = {c for c in vars(syntax).values() if isinstance(c, type)} - {syntax.Node}
@@ -111,9 +51,7 @@ def test_every_construct_has_an_example():
 
 
 def test_every_plan_is_resolved_in_some_example():
-    resolved = [
-        check(parse_text(e.program, str(PAGE))).plan for e in examples() if e.part == "plan"
-    ]
+    resolved = [check(parse_text(e.program, str(PAGE))).plan for e in EXAMPLES if e.part == "plan"]
     for name in ("pipeline", "zero", "units", "microbatch", "contexts", "passes", "overrides"):
         assert any(getattr(p, name) for p in resolved), name
 
