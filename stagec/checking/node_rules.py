@@ -19,6 +19,7 @@ from stagec.checking.schema import (
     MEM_LOAD,
     MEM_STORE,
     METADATA,
+    NO_VALUE,
     NODE_TYPES,
     RECV,
     SEND,
@@ -124,7 +125,7 @@ def _check_number(
         found.add_rows(
             table,
             "E0632",
-            f"`{name}` of a {kind_of_node} is a {VALUE_KINDS[int(number)]}",
+            f"`{name}` of a {kind_of_node} {_kind_in_words(int(number))}",
             wrong[column.kind[wrong] == number],
         )
     negative = rows[integer & column.is_negative(rows)]
@@ -146,6 +147,13 @@ def _check_number(
     else:
         return
     found.add_rows(table, code, f"`{name}` {what}", positive[over], _value(table, name))
+
+
+def _kind_in_words(number: int) -> str:
+    if number == NO_VALUE:
+        return "has no value"
+    kind = VALUE_KINDS[number]
+    return f"is {'an' if kind.startswith('int') else 'a'} {kind}"
 
 
 def _check_costs(

@@ -48,7 +48,6 @@ ATTRIBUTES = (
 """The attributes that are read. All others are ignored, as consumers ignore them."""
 
 VALUE_KINDS = {
-    1: "nothing",
     3: "double",
     5: "float",
     7: "int32",
@@ -65,15 +64,17 @@ VALUE_KINDS = {
     29: "string",
     31: "bytes",
 }
-VALUE_KINDS |= {number + 1: f"{kind} list" for number, kind in VALUE_KINDS.items() if number > 1}
-"""The members of `AttributeProto.value`, by field number; `NO_VALUE` for an attribute without one."""
+VALUE_KINDS |= {number + 1: f"{kind} list" for number, kind in VALUE_KINDS.items()}
+"""The members of `AttributeProto.value`, by field number."""
 
-ABSENT, NO_VALUE, STRING, STRING_LIST = 0, 1, 29, 30
+STRING, STRING_LIST = 29, 30
+ABSENT, NO_VALUE = 0, 1
+"""In place of a field number: there is no such attribute, or it has no value."""
 SFIXED32 = 23
 IS_INTEGER = np.isin(np.arange(33), (7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27))
 IS_SIGNED = np.isin(np.arange(33), (7, 9, 15, 17, 23, 25))
 IS_ZIGZAG = np.isin(np.arange(33), (15, 17))
-WIRE_TYPE = {number: LENGTH for number in VALUE_KINDS if number > 1} | {
+WIRE_TYPE = {number: LENGTH for number in VALUE_KINDS} | {
     3: FIXED64,
     5: FIXED32,
     19: FIXED32,
