@@ -71,7 +71,7 @@ def substitute(command: str, path: Path, scratch: str) -> str:
         "s": str(path),
         "S": str(path.parent),
         "p": str(path.parent),
-        "t": os.path.join(scratch, f"{path.stem}.tmp"),
+        "t": os.path.join(scratch, f"{path.name}.tmp"),
         "T": scratch,
         "%": "%",
     }
