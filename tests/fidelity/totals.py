@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stagec.backend.program import Collective, Compute, Node, RankClass, TraceSet
+from tests.fidelity.oracle import DTYPE_BYTES
 from tests.fidelity.trace import KINDS
 
 
@@ -77,3 +78,19 @@ def layer_collectives(trace_set: TraceSet, axis: str, layer: int) -> Counter[tup
             size = max(action.operand_bytes, action.result_bytes)
             found[node.phase, action.kind, size] += count
     return found
+
+
+def ring_elements(trace_set: TraceSet, axis: str) -> int:
+    """Elements that a rank sends over `axis` on a ring, but for the share that is its own.
+
+    An all-reduce is a reduce-scatter and an all-gather, each of the whole buffer (Patarasuk and Yuan 2009).
+    """
+    (rank_class,) = trace_set.classes
+    elements = 0
+    for node, count in nodes_of(rank_class):
+        action = node.action
+        if isinstance(action, Collective) and action.axes == (axis,):
+            whole = max(action.operand_bytes, action.result_bytes)
+            passes = 2 if action.kind == "all_reduce" else 1
+            elements += count * passes * whole // DTYPE_BYTES[action.dtype]
+    return elements

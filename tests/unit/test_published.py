@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,12 @@ from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType
 from stagec.driver import Compiled, Stops, compile_model, compile_text
 from tests.fidelity.run import NOT_YET
-from tests.fidelity.totals import forward_flops_of_layers, layer_collectives, model_flops
+from tests.fidelity.totals import (
+    forward_flops_of_layers,
+    layer_collectives,
+    model_flops,
+    ring_elements,
+)
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -216,10 +220,11 @@ model Gpt(tokens[B, S]: i32, positions[S]: i32, targets[B, S]: i32) {{
   loss = cross_entropy(layer_norm(x, norm, shift) @ embed, targets)
 }}
 
-plan {plan} {{
+plan table {{
   mesh dp = {dp}, tp = {tp}
   shard B over dp
-  shard H, F, V over tp{sequence}
+  shard H, F, V over tp
+  {clauses}
   microbatch 1
   precision {{ weights = fp16, activations = fp16, gradients = fp32, optimizer = fp32 }}
   optimizer adam
@@ -228,20 +233,19 @@ plan {plan} {{
 
 
 def gpt(
-    heads: int, hidden: int, layers: int, tp: int, batch: int, *, dp: int = 8, sp: bool = False
+    heads: int,
+    hidden: int,
+    layers: int,
+    tp: int,
+    batch: int,
+    clauses: str = "",
+    stops: Stops | None = None,
 ) -> Compiled:
     """A model of Narayanan's table on a (dp, tp) mesh."""
     text = GPT.format(
-        plan="table",
-        heads=heads,
-        hidden=hidden,
-        layers=layers,
-        tp=tp,
-        dp=dp,
-        batch=batch,
-        sequence="\n  shard S, P over tp" if sp else "",
+        heads=heads, hidden=hidden, layers=layers, tp=tp, dp=8, batch=batch, clauses=clauses
     )
-    return compile_text(text, "gpt.stg", "table")
+    return compile_text(text, "gpt.stg", "table", stops=stops)
 
 
 @pytest.mark.parametrize("row", NARAYANAN, ids=lambda row: f"h{row[1]}")
@@ -259,23 +263,58 @@ def test_parameters_of_the_same_rows(row: tuple[int, int, int, int, int, float])
     """12 l h^2 (1 + 13/(12h) + (V+s)/(12 l h)), which leaves out the last norm's 2 h."""
     _, hidden, layers, *_ = row
     formula = 12 * layers * hidden**2 + 13 * layers * hidden + (51200 + 2048) * hidden
-    text = GPT.format(
-        plan="table", heads=row[0], hidden=hidden, layers=layers, tp=1, dp=1, batch=1, sequence=""
-    )
-    compiled = compile_text(text, "gpt.stg", "table", stops=Stops(after="lower"))
+    compiled = gpt(row[0], hidden, layers, 1, batch=8, stops=Stops(after="lower"))
     assert num_parameters(compiled) == formula + 2 * hidden
 
 
-@pytest.mark.parametrize("sp", [False, True], ids=["tp", "tp_sp"])
-def test_collectives_of_a_layer(sp: bool) -> None:
-    """Shoeybi et al. 2019; Korthikanti et al. 2022: of s b h elements each, per microbatch."""
+# By phase, collectives over tp of a layer and microbatch, each of s b h elements (Shoeybi et al. 2019; Korthikanti
+# et al. 2022). Full recomputation is published as six all-reduces, the whole forward pass again; nothing reads the last
+# of them in a backward pass, so the third phase has one instead of two.
+LAYER_COLLECTIVES = {
+    "": {"fwd": {"all_reduce": 2}, "bwd": {"all_reduce": 2}},
+    "recompute full": {
+        "fwd": {"all_reduce": 2},
+        "recompute": {"all_reduce": 1},
+        "bwd": {"all_reduce": 2},
+    },
+    "shard S, P over tp": {
+        "fwd": {"all_gather": 2, "reduce_scatter": 2},
+        "bwd": {"all_gather": 2, "reduce_scatter": 2},
+    },
+    "shard S, P over tp collectives { keep = shard }": {
+        "fwd": {"all_gather": 2, "reduce_scatter": 2},
+        "bwd": {"all_gather": 2, "reduce_scatter": 2},
+        "wgrad": {"all_gather": 2},
+    },
+}
+
+
+@pytest.mark.parametrize("clauses", LAYER_COLLECTIVES)
+def test_collectives_of_a_layer(clauses: str) -> None:
     heads, hidden, layers, tp, *_ = NARAYANAN[3]
-    compiled = gpt(heads, hidden, layers, tp, batch=8, sp=sp)
-    activation = 2048 * 1 * hidden * 2
-    found: Counter[tuple[str, str]] = Counter()
+    compiled = gpt(heads, hidden, layers, tp, batch=8, clauses=clauses)
+    activation_bytes = 2048 * 1 * hidden * 2
+    found: dict[str, dict[str, int]] = {}
     for (phase, kind, size), count in layer_collectives(compiled.trace_set, "tp", 1).items():
         if phase != "grad_reduce":
-            assert size == activation
-            found[phase, kind] += count
-    kinds = ("all_gather", "reduce_scatter") if sp else ("all_reduce",)
-    assert found == {(phase, kind): 2 for phase in ("fwd", "bwd") for kind in kinds}
+            assert size == activation_bytes
+            found.setdefault(phase, {})[kind] = count
+    assert found == LAYER_COLLECTIVES[clauses]
+
+
+# Elements that each rank sends per step on a ring, in parameters P (Rajbhandari et al., ZeRO, section 7).
+ZERO_VOLUMES = {
+    "": 2,
+    "zero 1 over dp": 2,
+    "zero 2 over dp": 2,
+    "zero 3 over dp unit none": 3,
+}
+
+
+@pytest.mark.parametrize("clauses", ZERO_VOLUMES)
+def test_data_parallel_volume(clauses: str) -> None:
+    heads, hidden, *_ = NARAYANAN[0]
+    compiled = gpt(heads, hidden, 4, 1, batch=8, clauses=clauses)
+    text = gpt(heads, hidden, 4, 1, batch=8, stops=Stops(after="lower"))
+    elements = ring_elements(compiled.trace_set, "dp")
+    assert elements == ZERO_VOLUMES[clauses] * num_parameters(text)
