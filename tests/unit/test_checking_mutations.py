@@ -147,9 +147,13 @@ def change_group(traces: Traces, rng: random.Random) -> set[str]:
 
 
 def cut(traces: Traces, rng: random.Random) -> set[str]:
+    """Cut a file inside a message. Between two, only what is missed can tell."""
     rank, _ = pick(traces, rng)
-    traces.cut[rank] = rng.randrange(1, len(encode_trace(traces.nodes[rank])) - 1)
-    return {"E0692", "E0695", "E0621", "E0648", "E0652", "E0653"}
+    nodes = traces.nodes[rank]
+    last = rng.randrange(len(nodes))
+    whole, more = len(encode_trace(nodes[:last])), len(encode_trace(nodes[: last + 1]))
+    traces.cut[rank] = rng.randrange(whole + 1, more)
+    return {"E0692"}
 
 
 MUTATIONS: dict[str, Mutation] = {
