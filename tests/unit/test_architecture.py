@@ -98,7 +98,9 @@ def test_every_code_is_documented():
 
 
 def lit_texts() -> str:
-    return "\n".join(p.read_text(errors="replace") for p in LIT.rglob("*") if p.suffix in (".stg", ".mlir"))
+    return "\n".join(
+        p.read_text(errors="replace") for p in LIT.rglob("*") if p.suffix in (".stg", ".mlir")
+    )
 
 
 def test_every_code_has_a_lit_test():
@@ -119,7 +121,9 @@ def test_no_file_is_too_long():
 
 
 def test_only_the_command_line_prints():
-    wrong = re.compile(r"(?<!def )(?<![.\w])print\(|sys\.std(out|err)\b|\bimport rich\b|\bfrom rich\b")
+    wrong = re.compile(
+        r"(?<!def )(?<![.\w])print\(|sys\.std(out|err)\b|\bimport rich\b|\bfrom rich\b"
+    )
     cli = ROOT / "stagec" / "cli"
     texts = {p: re.sub(r'""".*?"""', "", p.read_text(), flags=re.DOTALL) for p in SOURCES}
     assert not relative([p for p, t in texts.items() if cli not in p.parents and wrong.search(t)])

@@ -123,7 +123,10 @@ def test_pass_that_cannot_be_imported(install):
 
 def test_arguments_are_checked():
     make = registry().make_pass
-    assert str(make("split-microbatches", {"dim": "B", "size": 2})) == 'split-microbatches{dim="B" size=2}'
+    assert (
+        str(make("split-microbatches", {"dim": "B", "size": 2}))
+        == 'split-microbatches{dim="B" size=2}'
+    )
     for arguments, message in (
         ({"dim": 3}, "`dim` of the pass `split-microbatches` has to be `str`"),
         ({"dim": "B", "size": (1, 2)}, "`size` of the pass `split-microbatches` has to be `int`"),

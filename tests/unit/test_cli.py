@@ -1,0 +1,225 @@
+"""The command line where lit cannot see it: exit statuses, interruptions, terminals, crashes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stagec import __version__
+from stagec.cli import main, opt_main, outcome
+from stagec.cli.tables import amount
+
+ROOT = Path(__file__).parents[2]
+INPUTS = ROOT / "tests" / "lit" / "cli" / "inputs"
+TINY = str(INPUTS / "tiny.stg")
+STAGEC = [sys.executable, "-c", "import sys; from stagec.cli import main; sys.exit(main())"]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*STAGEC, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def test_version(capsys: pytest.CaptureFixture[str]):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"stagec {__version__}\n"
+
+
+def test_version_loads_nothing():
+    code = (
+        "import sys; from stagec.cli import main; main(['--version'])\n"
+        "print(sorted({'xdsl', 'lark', 'numpy', 'sympy', 'rich', 'argparse'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == f"stagec {__version__}\n[]\n"
+
+
+@pytest.mark.parametrize("command", [[], ["check"], ["expand"], ["ops"], ["passes"]])
+def test_help(command: list[str], capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as end:
+        main([*command, "--help"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith(" ".join(["usage: stagec", *command]))
+
+
+def test_opt_version(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as end:
+        opt_main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith(f"stagec-opt {__version__}, on xDSL 0.")
+
+
+def test_quiet_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main([TINY, "-q", "-o", str(tmp_path / "traces")]) == 0
+    output = capsys.readouterr()
+    assert (output.out, output.err) == ("", "")
+    assert sorted(p.name for p in (tmp_path / "traces").iterdir()) == [
+        "Tiny.0.et",
+        "Tiny.1.et",
+        "comm_group.json",
+        "manifest.json",
+    ]
+
+
+def test_manifest_says_what_it_was_made_of(tmp_path: Path):
+    """By name and hash, and without a path of this machine."""
+    out = tmp_path / "traces"
+    flags = ["--set", "B=16", "--load-pass", str(INPUTS / "passes.py")]
+    assert main([TINY, "-q", "-o", str(out), *flags]) == 0
+    text = (out / "manifest.json").read_text()
+    about = json.loads(text)["about"]
+    assert about["inputs"] == {
+        name: hashlib.sha256((INPUTS / name).read_bytes()).hexdigest()
+        for name in ("tiny.stg", "passes.py")
+    }
+    assert (about["plan"], about["set"]) == ("two", {"B": "16"})
+    assert about["versions"] == {"stagec": __version__, "chakra": "0.0.4"}
+    assert str(ROOT) not in text
+
+
+def test_same_input_same_bytes(tmp_path: Path):
+    """Under any hash seed, from any directory."""
+    for seed, folder in (("1", ROOT), ("2", tmp_path)):
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
+        command = [*STAGEC, TINY, "-q", "-o", str(tmp_path / seed)]
+        subprocess.run(command, cwd=folder, env=environment, check=True)
+    for path in (tmp_path / "1").iterdir():
+        assert path.read_bytes() == (tmp_path / "2" / path.name).read_bytes()
+
+
+def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("stagec.cli.output.write_traces", interrupt)
+    assert main([TINY, "-q", "-o", "traces"]) == 130
+    assert capsys.readouterr().err == (
+        "\nnote: what is written is kept; `--resume` completes it\nstagec: interrupted\n"
+    )
+
+
+def test_bug_of_ours(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("two and two")
+
+    monkeypatch.setattr("stagec.cli.compile_command.compile_program", fail)
+    assert main([TINY]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith(
+        "stagec: this is a bug in stagec, not a mistake of yours: AssertionError: two and two\n"
+        "  = note: in `fail`, test_cli.py:"
+    )
+    assert "Traceback" not in message
+    assert main([TINY, "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_reader_that_goes_away():
+    process = subprocess.Popen(
+        [*STAGEC, "ops"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 1
+    assert errors == b""
+
+
+def test_terminal_without_letters():
+    """A summary has lines that are no ASCII."""
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([*STAGEC, TINY], cwd=ROOT, env=environment, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"all   |     2 |" in done.stdout
+
+
+def test_progress_is_for_terminals(tmp_path: Path):
+    """On standard error, and gone in the end."""
+    primary, secondary = pty.openpty()
+    done = subprocess.run(
+        [*STAGEC, TINY, "-o", str(tmp_path / "traces")],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=secondary,
+        check=True,
+    )
+    os.close(secondary)
+    shown = os.read(primary, 100_000).decode()
+    os.close(primary)
+    assert "compiling" in shown
+    assert "writing" in shown
+    assert "compiling" not in done.stdout.decode()
+
+
+def test_check_reports_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main([TINY, "-q", "-o", str(tmp_path), "--ranks", "0"]) == 0
+    capsys.readouterr()
+    assert main(["check", str(tmp_path), "-q"]) == 1
+    assert "error[E06" in capsys.readouterr().out
+
+
+def test_directory_named_like_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A model may be called like a command if its path says so."""
+    (tmp_path / "check").write_text(Path(TINY).read_text())
+    monkeypatch.chdir(tmp_path)
+    assert main(["./check", "-q"]) == 0
+
+
+def test_every_flag_is_obeyed_or_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Each flag about writing does something, and without `-o` is an error."""
+    flags = ["--ranks=0", "--format=json", "--compress=gzip", "--links=never", "--executor=serial"]
+    flags += ["--force", "--resume", "--names=none", "--provenance"]
+    for flag in flags:
+        assert main([TINY, "-q", flag]) == 1
+        assert "[E0711]" in capsys.readouterr().err
+        assert main([TINY, "-q", flag, "-o", str(tmp_path / flag)]) == 0
+    plain = tmp_path / "plain"
+    assert main([TINY, "-q", "-o", str(plain)]) == 0
+    texts = {p.name: p.read_bytes() for p in plain.iterdir()}
+    changed = {
+        flag
+        for flag in flags
+        if {p.name: p.read_bytes() for p in (tmp_path / flag).iterdir()} != texts
+    }
+    assert changed == set(flags) - {"--links=never", "--executor=serial", "--force", "--resume"}
+    linked = {p.name: p.stat().st_nlink for p in plain.iterdir()}
+    unlinked = {p.stat().st_nlink for p in (tmp_path / "--links=never").iterdir()}
+    assert (linked["Tiny.0.et"], unlinked) == (2, {1})
+
+
+def test_output_that_cannot_be_encoded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
+
+    def command() -> int:
+        sys.stdout.write("\N{BOX DRAWINGS LIGHT HORIZONTAL}")
+        return 0
+
+    assert outcome.guarded(command) == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0 "),
+        (999, "999 "),
+        (1000, "1.000 k"),
+        (12345, "12.35 k"),
+        (999_949, "999.9 k"),
+        (999_999, "1.000 M"),
+        (70_553_706_496, "70.55 G"),
+        (10**27, "1000 Y"),
+    ],
+)
+def test_amount(number: int, text: str):
+    assert amount(number) == text
