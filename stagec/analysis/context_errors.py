@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from stagec.analysis.contexts import Contexts, is_masked
 from stagec.analysis.placement import Rule, Splits, is_input, own_splits
 from stagec.analysis.sharding_errors import ShardingErrors
-from stagec.diagnostics import Diagnostic, Span, span_of
+from stagec.diagnostics import Diagnostic, Span, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import Dim, tensor_of
 
@@ -150,12 +150,8 @@ def other_axis_size(axis: str, size: int, axes: Sequence[str], errors: ShardingE
     return f"choose `{axis} = {fitting[0]}`" if fitting else ""
 
 
-def quoted(axes: Iterable[str]) -> str:
-    return ", ".join(f"`{axis}`" for axis in axes)
-
-
 def sized(axes: Iterable[str], errors: ShardingErrors) -> str:
-    return ", ".join(f"`{axis} = {errors.sizes.get(axis, 1)}`" for axis in axes)
+    return quoted(f"{axis} = {errors.sizes.get(axis, 1)}" for axis in axes)
 
 
 def places(op: stg.AttentionOp | dist.RuleOp | None, label: str) -> list[tuple[Span, str]]:
