@@ -98,6 +98,7 @@ class RecomputeActivations(ModulePass):
         for program in programs(op):
             levels = levels_of(program)
             chosen.append((levels, {level: choose(choice, level) for level in levels}))
+            meet_layers_that_save_nothing(choice, program, levels)
         if choice.unmet:
             raise CompileError(problems(choice, programs(op)))
         for levels, dropped in chosen:
@@ -109,6 +110,16 @@ class RecomputeActivations(ModulePass):
 
 def choose(choice: Choice, level: Level) -> set[SSAValue]:
     return choice.dropped(level.forward_ops(), is_repeated=level.outer is not None)
+
+
+def meet_layers_that_save_nothing(
+    choice: Choice, program: stg.ProgramOp, levels: Sequence[Level]
+) -> None:
+    """A word that means an op there is no mistake."""
+    seen = {level.forward for level in levels}
+    for op in program.walk():
+        if isinstance(op, stg.RepeatOp) and op.body.block not in seen and stg.phase_of(op) == "fwd":
+            choice.dropped(op.body.block.ops, is_repeated=True)
 
 
 def problems(choice: Choice, found_in: Sequence[stg.ProgramOp]) -> list[Diagnostic]:

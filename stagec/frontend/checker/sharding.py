@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 
 from stagec.analysis import placement
@@ -141,7 +141,7 @@ class PlanChecker:
 
     def no_value(self, override: Override, known: Sequence[tuple[str, ...]]) -> None:
         path = ".".join(override.path)
-        paths = {".".join(k[-n:]) for k in known for n in range(1, len(k) + 1)}
+        paths = endings(known)
         paths |= {f"{self.model.name}.{k[0]}" for k in known if len(k) == 1}
         close = closest(path, paths)
         help_ = f"did you mean `{close}`?" if close else "name it by its module: `Block.h`"
@@ -180,7 +180,8 @@ class PlanChecker:
             is_value = any(scope.means(path, step.name) for scope, step in values)
             if is_value or what in known or path[-1] in self.definitions.modules:
                 continue
-            close = closest(what, {*known, *(step.name for _, step in values)})
+            paths = {(*scope.instances, step.name) for scope, step in values}
+            close = closest(what, {*known, *endings(paths)})
             help_ = f"did you mean `{close}`?" if close else ""
             message = f"there is no op or value `{what}` to recompute"
             self.findings.add(Diagnostic("E0401", message, plan.recompute.span, help=help_))
@@ -191,3 +192,8 @@ class PlanChecker:
         close = closest(path, self.definitions.modules)
         help_ = f"did you mean `{close}`?" if close else ""
         self.findings.add(Diagnostic("E0401", f"there is no module `{path}`", span, help=help_))
+
+
+def endings(paths: Iterable[Sequence[str]]) -> set[str]:
+    """What a path may be called by: all of it, or as much of its end as one likes."""
+    return {".".join(path[-n:]) for path in paths for n in range(1, len(path) + 1)}
