@@ -22,6 +22,7 @@ ALL_PASSES = (
     "insert-collectives",
     "recompute-activations",
     "regather-operands",
+    "exchange-counts",
     "decompose-all-reduce",
     "split-collectives",
     "overlap-gathers",

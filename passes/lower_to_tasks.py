@@ -77,6 +77,13 @@ def lower(op: Operation, mesh: dict[str, int]) -> list[Operation]:
         return lower_storage(op, mesh)
     if isinstance(op, dist.RotateOp | dist.GatherBlocksOp | dist.SendOp | dist.RecvOp):
         return [lower_transfer(op, mesh)]
+    if isinstance(op, dist.ExchangeCountsOp):
+        axes, size = spread(op.axes.data, mesh), num_bytes(op.counts)
+        if not axes:
+            return [sched.ViewOp(op.counts, op.result.type)]
+        dtype = tensor_of(op.counts.type).dtype
+        types = [op.result.type]
+        return [sched.CollectiveOp("all_to_all", [op.counts], axes, types, dtype, size, size)]
     if isinstance(op, dist.PieceOp):
         return [sched.ViewOp(op.shard, op.piece.type)]
     if isinstance(op, dist.JoinPiecesOp):

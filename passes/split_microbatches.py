@@ -33,6 +33,7 @@ dtype that they add up in.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -66,7 +67,7 @@ class SplitMicrobatches(ModulePass):
         for program in programs(op):
             define_axis(op, program, self.dim, self.size)
             wrap(program, self.gradients)
-            split_batch(program, self.dim)
+            split_batch(program, [self.dim, *routed_dims(program)])
 
 
 def batch_axes(program: stg.ProgramOp, dim: str) -> tuple[str, ...]:
@@ -130,14 +131,22 @@ def widened(gradient: SSAValue, dtype: str) -> TensorType | StackType:
     return value_type.with_tensor(tensor) if isinstance(value_type, StackType) else tensor
 
 
-def split_batch(program: stg.ProgramOp, dim: str) -> None:
+def routed_dims(program: stg.ProgramOp) -> list[str]:
+    """The dims of experts' tokens, which are as many as the batch is large."""
+    found = (op.tokens.data for op in program.walk() if isinstance(op, stg.DispatchOp))
+    return list(dict.fromkeys(found))
+
+
+def split_batch(program: stg.ProgramOp, dims: Sequence[str]) -> None:
     """Sizes in the loop are those of one microbatch."""
 
     def retype(value: SSAValue) -> None:
         value_type = value.type
         if not isinstance(value_type, TensorType | StackType):
             return
-        tensor = tensor_of(value_type).split_in_time(dim, TIME_AXIS)
+        tensor = tensor_of(value_type)
+        for dim in dims:
+            tensor = tensor.split_in_time(dim, TIME_AXIS)
         new = value_type.with_tensor(tensor) if isinstance(value_type, StackType) else tensor
         if new != value_type:
             set_type(value, new)

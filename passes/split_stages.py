@@ -82,7 +82,7 @@ from stagec.analysis.cuts import (
 from stagec.analysis.sizes import size_values
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
-from stagec.dialects.types import StackType, TensorType, ValueType, tensor_of
+from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.rewriting import inherit, programs, set_type
 from stagec.symbolic import Size, size, symbol
 
@@ -417,10 +417,16 @@ class StageProgram:
 
     def prune(self) -> None:
         """Erase what belongs to other stages, and weights that are not used here."""
+        unused: set[Operation] = set()
+        for op in reversed(list(self.loop.body.block.ops)):
+            if is_weight_sum(op) and not list(op.results[0].uses):
+                unused.add(op)
+                op.detach()
+                op.erase()
         absent = [
             self.ops[op]
             for op in self.cuts.loop.body.block.ops
-            if not isinstance(op, stg.YieldOp) and not self.has(op)
+            if not isinstance(op, stg.YieldOp) and not self.has(op) and self.ops[op] not in unused
         ]
         for op in reversed(absent):
             portable = bool(op.results) and all(is_portable(r) for r in op.results)
@@ -430,10 +436,6 @@ class StageProgram:
             assert not used, f"{op.name} of another stage is used"
             op.detach()
             op.erase()
-        for op in reversed(list(self.loop.body.block.ops)):
-            if is_weight_sum(op) and not list(op.results[0].uses):
-                op.detach()
-                op.erase()
         for op in list(self.clone.body.block.ops):
             if isinstance(op, stg.WeightOp) and not list(op.weight.uses):
                 op.detach()
@@ -503,12 +505,8 @@ def tie_weights(stages: Sequence[StageProgram], options: SplitStages) -> None:
 
 
 def tie(output: stg.OutputOp, position: int, gradient: SSAValue, path: str, axis: str) -> None:
-    assert isinstance(gradient.type, ValueType)
-    tensor = tensor_of(gradient.type)
-    partial = tensor.with_partial([*tensor.partial, axis])
-    whole = gradient.type.with_tensor(partial) if isinstance(gradient.type, StackType) else partial
-    set_type(gradient, whole)
-    step = dist.AllReduceGradientOp([gradient], [axis], tensor.dtype)
+    dtype = tensor_of(gradient.type).dtype
+    step = dist.AllReduceGradientOp([gradient], [axis], dtype)
     step.attributes["phase"] = StringAttr("grad_reduce")
     step.attributes["shared"] = StringAttr(path)
     inherit(step, output, NAME)

@@ -41,6 +41,7 @@ CODES: dict[str, str] = {
     "E0307": "a change of sharding that would permute a dim",
     "E0308": "microbatches that do not divide the batch",
     "E0309": "a sequence that attention needs whole",
+    "E0310": "experts that have not as many tokens as are sent",
     "W0301": "a rule that never applies",
     "E0401": "a clause that does not fit its plan",
     "E0402": "a setting that a clause does not have",

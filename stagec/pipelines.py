@@ -44,7 +44,7 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
         ]
     if plan.collectives.reduce == "lazy":
         passes.append(make("defer-reductions"))
-    passes += [make("decompose-statistics"), make("insert-collectives")]
+    passes += [make("decompose-statistics"), make("insert-collectives"), make("exchange-counts")]
     if facts.is_training:
         passes += saved_value_passes(plan)
     return passes + storage_passes(plan) + context_passes(plan)

@@ -290,6 +290,35 @@ def _(op: stg.OptimizerStepOp) -> Bytes:
     return Bytes(gradients + master + states, master + states + weights)
 
 
+# Routing
+
+
+@flops.register
+def _(op: stg.DispatchOp) -> Size:
+    return elements(op.routed) if op.weights is not None else ZERO
+
+
+@flops.register
+def _(op: stg.CombineOp) -> Size:
+    # An addition for each copy, and a multiplication if it is weighted.
+    return elements(op.routed) * (2 if op.weights is not None else 1)
+
+
+@flops.register
+def _(op: stg.CombineWeightGradOp) -> Size:
+    return 2 * elements(op.routed)
+
+
+@flops.register
+def _(op: stg.TopkOp) -> Size:
+    return elements(op.scores)
+
+
+@flops.register
+def _(op: stg.TopkGradOp) -> Size:
+    return elements(op.dscores)
+
+
 # Ops that a model declares
 
 

@@ -109,7 +109,19 @@ def op_splits(op: stg.TensorOp, rules: Sequence[Rule], contexts: Contexts | None
     splits = splits_by_rules(op, rules)
     if isinstance(op, stg.AttentionOp) and contexts is not None:
         return in_context(op, splits, rules, contexts)
+    if isinstance(op, stg.DispatchOp | stg.CombineOp):
+        return with_routed_tokens(op, splits, rules)
     return splits
+
+
+def with_routed_tokens(
+    op: stg.DispatchOp | stg.CombineOp, splits: Splits, rules: Sequence[Rule]
+) -> Splits:
+    """What splits the tokens splits the tokens of each expert: they are the same, in another order."""
+    index, parts = op.merged_index()
+    own = tensor_of(op.routed.type).with_splits(own_splits(op.routed, rules))
+    axes = stg.merged_axes(splits, parts, own)
+    return splits | {index: axes} if axes else splits
 
 
 def in_context(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
+from stagec import symbolic
 from stagec.analysis.placement import Splits
 from stagec.analysis.sizes import size_values
 from stagec.diagnostics import Diagnostic, Findings, span_of
@@ -26,10 +27,31 @@ class ShardingErrors:
             self.check_dim(dim, value.name_hint or "")
 
     def check_op(self, op: stg.TensorOp, splits: Splits) -> None:
+        if isinstance(op, stg.DispatchOp):
+            self.check_routing(op)
         for operand, indices in zip(op.operands, op.indices().operands, strict=True):
             placed: TensorType = stg.placed(tensor_of(operand.type), indices, splits)
             for dim in placed.dims:
                 self.check_dim(dim, operand.name_hint or "")
+
+    def check_routing(self, op: stg.DispatchOp) -> None:
+        """E0310: without drops the experts' tokens are the tokens, once for each of their experts."""
+        routed, chosen = tensor_of(op.routed.type), tensor_of(op.experts.type)
+        sent = symbolic.product(symbolic.symbol(n) for n in chosen.names)
+        arrived = symbolic.product(symbolic.symbol(n) for n in routed.names[:2])
+        if op.dropless is None or sent.evaluate(self.sizes) == arrived.evaluate(self.sizes):
+            return
+        tokens, experts = routed.names[1], routed.names[0]
+        self.findings.add(
+            Diagnostic(
+                "E0310",
+                f"{sent.evaluate(self.sizes)} tokens are sent, but the {self.sizes[experts]} experts have "
+                f"`{tokens} = {self.sizes[tokens]}` each",
+                span_of(op.location),
+                help=f"write `dim {tokens} = {' * '.join(chosen.names)} / {experts}`, "
+                "or `dropless = false` for a capacity",
+            )
+        )
 
     def check_dim(self, dim: Dim, value: str) -> None:
         """E0301: the axes that split a dim do not divide it."""

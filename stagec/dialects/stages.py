@@ -5,6 +5,11 @@
 
 A forward send goes to the stage after this one, a backward send to the one before. Which rank that is, and when, is the
 schedule's business. `dist.stage_recv` of a stage equals the operand of the same number of its neighbour's `dist.stage_send`.
+
+    dist.give_gradient "embed" %g : !stg.tensor<[V, D], fp32>
+    %t = dist.take_gradient "embed" 0 : !stg.tensor<[V, D], fp32>
+
+Stages of one rank that share a weight add up its gradients without moving them.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
-from xdsl.ir import Data, SSAValue
+from xdsl.ir import Attribute, Data, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     irdl_attr_definition,
@@ -26,7 +31,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.types import TensorType
+from stagec.dialects.types import TensorType, ValueType
 
 DIRECTIONS = ("forward", "backward")
 
@@ -81,6 +86,43 @@ class StageRecvOp(IRDLOperation):
         verify_direction(self.name, self.direction.data)
 
 
+@irdl_op_definition
+class GiveGradientOp(IRDLOperation):
+    """Hand a stage's gradient of a tied weight to another stage of the same rank, which adds it to its own.
+
+    Moves nothing: both are in the memory of the rank. The other end is a `dist.take_gradient`.
+    """
+
+    name = "dist.give_gradient"
+
+    weight = prop_def(StringAttr)
+    gradient = operand_def(ValueType)
+
+    assembly_format = "$weight $gradient attr-dict `:` type($gradient)"
+
+    def __init__(self, weight: str, gradient: SSAValue) -> None:
+        super().__init__(operands=[gradient], properties={"weight": StringAttr(weight)})
+
+
+@irdl_op_definition
+class TakeGradientOp(IRDLOperation):
+    """The gradient of a tied weight that another stage of the same rank gives; `number` counts those stages."""
+
+    name = "dist.take_gradient"
+
+    weight = prop_def(StringAttr)
+    number = prop_def(IntegerAttr)
+    gradient = result_def(ValueType)
+
+    assembly_format = "$weight $number attr-dict `:` type($gradient)"
+
+    def __init__(self, weight: str, number: int, value_type: Attribute) -> None:
+        super().__init__(
+            result_types=[value_type],
+            properties={"weight": StringAttr(weight), "number": IntegerAttr(number, i64)},
+        )
+
+
 def verify_direction(name: str, direction: str) -> None:
     if direction not in DIRECTIONS:
         raise VerifyException(f"{name}: a value goes forward or backward, not `{direction}`")
@@ -131,7 +173,7 @@ class StagesOp(IRDLOperation):
         super().__init__(properties={"stages": StagesAttr(tuple(stages)), "axis": StringAttr(axis)})
 
 
-STAGE_OPS = (StageSendOp, StageRecvOp, StagesOp)
+STAGE_OPS = (StageSendOp, StageRecvOp, GiveGradientOp, TakeGradientOp, StagesOp)
 
 
 def local_count(index: int) -> str:

@@ -205,6 +205,42 @@ class AllReduceGradientOp(StorageOp):
         return reduced(value_type, self.axes.data)
 
 
+@irdl_op_definition
+class AllReduceTiedOp(StorageOp):
+    """Sum the gradients of a weight that several stages have over their ranks, as one all-reduce in `dtype`.
+
+    `axes` is that of the stages, and the group has only the ranks of those which have `weight`. A program is
+    that of one kind of stage, so its types do not say that a value is a term of such a sum.
+    """
+
+    name = "dist.all_reduce_tied"
+
+    weight = prop_def(StringAttr)
+
+    traits = traits_def(Pure())
+    assembly_format = (
+        "$weight `(` $values `)` `over` $axes `in` $dtype attr-dict `:` "
+        "functional-type($values, $outputs)"
+    )
+
+    def __init__(self, weight: str, gradient: SSAValue, axis: str, dtype: str) -> None:
+        super().__init__(
+            operands=[[gradient]],
+            result_types=[[gradient.type]],
+            properties={
+                "weight": StringAttr(weight),
+                "axes": NamesAttr((axis,)),
+                "dtype": StringAttr(dtype),
+            },
+        )
+
+    def verify_operand(self, value_type: Attribute) -> None:
+        """Any gradient will do."""
+
+    def made_of(self, value_type: Attribute) -> Attribute:
+        return value_type
+
+
 def reduced(value_type: object, axes: Sequence[str]) -> TensorType | StackType:
     assert isinstance(value_type, TensorType | StackType)
     tensor = tensor_of(value_type)
@@ -236,4 +272,11 @@ class TakeShardOp(StorageOp):
         return shard_of(value_type, self.axes.data)
 
 
-STORAGE_OPS = (UnshardOp, ReduceShardOp, AllReduceShardOp, AllReduceGradientOp, TakeShardOp)
+STORAGE_OPS = (
+    UnshardOp,
+    ReduceShardOp,
+    AllReduceShardOp,
+    AllReduceGradientOp,
+    AllReduceTiedOp,
+    TakeShardOp,
+)

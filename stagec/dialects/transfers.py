@@ -14,7 +14,9 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
+    operand_def,
     prop_def,
+    result_def,
     traits_def,
     var_operand_def,
     var_result_def,
@@ -174,6 +176,33 @@ class RecvOp(IRDLOperation):
         verify_buffer(self.name, self.outputs)
 
 
-TRANSFER_OPS = (RotateOp, GatherBlocksOp, SendOp, RecvOp)
+@irdl_op_definition
+class ExchangeCountsOp(IRDLOperation):
+    """Tell each device how many tokens of the others it will have for each of its experts: an all-to-all of whole numbers.
 
-__all__ = ["TRANSFER_OPS", "GatherBlocksOp", "RecvOp", "RotateOp", "SendOp"]
+    Before a dispatch without drops, whose sizes depend on the data. Sends (n-1)/n of operand_bytes.
+    """
+
+    name = "dist.exchange_counts"
+
+    counts = operand_def(TensorType)
+    axes = prop_def(NamesAttr)
+    result = result_def(TensorType)
+
+    assembly_format = "$counts `over` $axes attr-dict `:` type($counts) `->` type($result)"
+
+    def __init__(self, counts: SSAValue, axes: Sequence[str]) -> None:
+        super().__init__(
+            operands=[counts],
+            result_types=[counts.type],
+            properties={"axes": NamesAttr(tuple(axes))},
+        )
+
+    def verify_(self) -> None:
+        if self.counts.type != self.result.type:
+            raise VerifyException("dist.exchange_counts: as many numbers come as go")
+
+
+TRANSFER_OPS = (RotateOp, GatherBlocksOp, SendOp, RecvOp, ExchangeCountsOp)
+
+__all__ = ["TRANSFER_OPS", "ExchangeCountsOp", "GatherBlocksOp", "RecvOp", "RotateOp", "SendOp"]

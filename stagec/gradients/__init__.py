@@ -11,7 +11,15 @@ sees it (and so decides what is saved), `gradients.emit` adds an op that makes t
 """
 
 from stagec.gradients.gradients import Gradients, NotDifferentiable, gradient_of
-from stagec.gradients.rules import attention, contraction, elementwise, loss, normalization, user
+from stagec.gradients.rules import (
+    attention,
+    contraction,
+    elementwise,
+    loss,
+    normalization,
+    routing,
+    user,
+)
 
 __all__ = [
     "Gradients",
@@ -22,5 +30,6 @@ __all__ = [
     "gradient_of",
     "loss",
     "normalization",
+    "routing",
     "user",
 ]

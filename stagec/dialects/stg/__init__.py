@@ -76,6 +76,15 @@ from stagec.dialects.stg.normalization import (
 )
 from stagec.dialects.stg.optimizer import NUM_STATES, OptimizerStepOp
 from stagec.dialects.stg.placement import PlaceOp
+from stagec.dialects.stg.routing import (
+    CombineOp,
+    CombineWeightGradOp,
+    DispatchOp,
+    RoutedOp,
+    TopkGradOp,
+    TopkOp,
+    merged_axes,
+)
 from stagec.dialects.stg.structure import (
     AccumulateOp,
     ConstantOp,
@@ -145,6 +154,11 @@ OPS = [
     TargetLogitOp,
     SumExpOp,
     LossOfStatisticsOp,
+    TopkOp,
+    TopkGradOp,
+    DispatchOp,
+    CombineOp,
+    CombineWeightGradOp,
     OptimizerStepOp,
     UserOp,
     UserGradOp,
@@ -176,6 +190,8 @@ __all__ = [
     "add_names",
     "add_to_yield",
     "local_results",
+    "merged_axes",
+    "RoutedOp",
     "names_of",
     "operand_splits",
     "part_of",

@@ -19,7 +19,7 @@ from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
 from stagec.dialects.types import SizeAttr, TensorType
 from stagec.symbolic import Size
 
-KEY = "key:"
+KEY = "key."
 """Marks the index of keys and values apart from the queries' of the same name."""
 
 

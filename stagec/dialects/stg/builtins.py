@@ -24,6 +24,7 @@ from stagec.dialects.stg.elementwise import (
 )
 from stagec.dialects.stg.loss import CrossEntropyOp
 from stagec.dialects.stg.normalization import LayerNormOp, RmsNormOp, SoftmaxOp
+from stagec.dialects.stg.routing import CombineOp, DispatchOp, TopkOp
 from stagec.dialects.types import DTYPE_BITS, TensorType
 from stagec.symbolic import Size
 
@@ -219,6 +220,58 @@ def infer_cross_entropy(types: Types, options: Options) -> tuple[TensorType, ...
     return (TensorType.of((), "fp32"),)
 
 
+def infer_topk(types: Types, options: Options) -> tuple[TensorType, ...]:
+    need_float(types, 0)
+    over, to = str(options["over"]), str(options["to"])
+    need_dim(types[0], over, "over")
+    if to in types[0].names:
+        raise InferError(f"`{to}` is already a dim of the scores", option="to")
+    names = [*(n for n in types[0].names if n != over), to]
+    return TensorType.of(names, types[0].dtype), TensorType.of(names, "i32")
+
+
+def infer_dispatch(types: Types, options: Options) -> tuple[TensorType, ...]:
+    x, experts = types
+    need_float(types, 0)
+    need_ids(types, 1)
+    if experts.names[:-1] != x.names[:-1]:
+        raise InferError(
+            f"tokens are [{', '.join(x.names)}], their experts [{', '.join(experts.names)}]",
+            operand=1,
+            notes=["they differ in their last dim"],
+        )
+    over, tokens = str(options["experts"]), str(options["tokens"])
+    if over == tokens or {over, tokens} & set(x.names):
+        raise InferError("the dims of experts and of their tokens are new ones", option="tokens")
+    return (TensorType.of([over, tokens, x.names[-1]], x.dtype),)
+
+
+def infer_combine(types: Types, options: Options) -> tuple[TensorType, ...]:
+    routed, weights, experts = types
+    need_float(types, 0, 1)
+    need_ids(types, 2)
+    if len(routed.names) != 3:
+        raise InferError(
+            f"experts' tokens are [experts, tokens, width], but this is [{', '.join(routed.names)}]",
+            operand=0,
+        )
+    if weights.names != experts.names:
+        raise InferError(
+            f"weights are [{', '.join(weights.names)}], experts [{', '.join(experts.names)}]",
+            operand=2,
+        )
+    return (TensorType.of([*experts.names[:-1], routed.names[-1]], routed.dtype),)
+
+
+def build_dispatch(values: Values, options: Options) -> Operation:
+    return DispatchOp(
+        *values,
+        str(options["experts"]),
+        str(options["tokens"]),
+        dropless=bool(options.get("dropless", True)),
+    )
+
+
 def _norm_over(values: Values, options: Options) -> tuple[str, ...]:
     types = [v.type for v in values]
     return normalised_dims(types, options)  # pyright: ignore[reportArgumentType]
@@ -349,6 +402,43 @@ BUILTINS: dict[str, Builtin] = {
                 values[0], str(options["heads"]), str(options["to"])
             ),
             (Option("heads", "dim", required=True), Option("to", "dim", required=True)),
+        ),
+        Builtin(
+            "topk",
+            ("scores",),
+            "the largest scores over a dim, and which they are",
+            infer_topk,
+            lambda values, options: TopkOp(
+                values[0],
+                str(options["over"]),
+                str(options["to"]),
+                normalise=bool(options.get("normalise", False)),
+            ),
+            (
+                Option("over", "dim", required=True),
+                Option("to", "dim", required=True),
+                Option("normalise", "bool"),
+            ),
+            num_results=2,
+        ),
+        Builtin(
+            "dispatch",
+            ("x", "experts"),
+            "each token, copied to the tokens of its experts",
+            infer_dispatch,
+            build_dispatch,
+            (
+                Option("experts", "dim", required=True),
+                Option("tokens", "dim", required=True),
+                Option("dropless", "bool"),
+            ),
+        ),
+        Builtin(
+            "combine",
+            ("routed", "weights", "experts"),
+            "what a token's experts made of it, weighted and added up",
+            infer_combine,
+            lambda values, options: CombineOp(values[0], values[2], values[1]),
         ),
         Builtin(
             "dropout",
