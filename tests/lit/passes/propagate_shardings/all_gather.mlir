@@ -1,0 +1,12 @@
+// With all keys gathered, an axis splits the queries only.
+// RUN: stagec-opt %s -p propagate-shardings | stagec-opt - | filecheck %s
+
+// CHECK: stg.attention {{.*}} {placement = #dist.placement<[S/cp]>}
+dist.mesh <cp = 4>
+dist.rule [S] over [cp]
+dist.context "all_gather" over [cp] rotate "all_to_all" balance "head_tail"
+stg.program "M" (%x : !stg.tensor<[S, H, E], bf16>) {
+  %q = stg.unary "silu" %x : (!stg.tensor<[S, H, E], bf16>) -> !stg.tensor<[S, H, E], bf16>
+  %o, %lse = stg.attention %q, %q, %q count "causal" : (!stg.tensor<[S, H, E], bf16>, !stg.tensor<[S, H, E], bf16>, !stg.tensor<[S, H, E], bf16>) -> (!stg.tensor<[S, H, E], bf16>, !stg.tensor<[S, H], fp32>)
+  stg.output %o : !stg.tensor<[S, H, E], bf16>
+}
