@@ -148,7 +148,15 @@ class Level(Gradients):
         source = behind_reshards(operand)
         if not self.wants(source):
             return
-        self.terms.setdefault(source, []).append(self.converted(cotangent, source, operand))
+        if source is not operand and not self.is_reduced(cotangent, source):
+            # Readers of one gathered value: their terms are added up before they move.
+            source = operand
+        self.terms.setdefault(source, []).append(self.converted(cotangent, source))
+
+    def is_reduced(self, cotangent: SSAValue, source: SSAValue) -> bool:
+        """Whether a term is reduced on its way to the value that was moved."""
+        spread = self.dependence.split_axes(source)
+        return any(axis in spread for axis in stg.tensor_type(cotangent).partial)
 
     # The walk
 
@@ -159,7 +167,11 @@ class Level(Gradients):
             self.current = op
             if isinstance(op, stg.RepeatOp):
                 RepeatGradient(self, op).build()
-            elif not isinstance(op, dist.ReshardOp | stg.WeightOp | stg.ConstantOp):
+            elif isinstance(op, dist.ReshardOp):
+                source = behind_reshards(op.operand)
+                term = self.converted(self.cotangent(op.result), source)
+                self.terms.setdefault(source, []).append(term)
+            elif not isinstance(op, stg.WeightOp | stg.ConstantOp):
                 dys = [self.cotangent(r) if r in self.terms else None for r in op.results]
                 try:
                     gradient_of(op, dys, self)
@@ -183,7 +195,7 @@ class Level(Gradients):
         block.insert_op_before(op, self.end)
         return op
 
-    def converted(self, cotangent: SSAValue, source: SSAValue, operand: SSAValue) -> SSAValue:
+    def converted(self, cotangent: SSAValue, source: SSAValue) -> SSAValue:
         """A term in the sharding of its value; partial only where that may be carried on."""
         value_type, term_type = stg.tensor_type(source), stg.tensor_type(cotangent)
         spread = self.dependence.split_axes(source)
