@@ -109,13 +109,14 @@ class _Resolver:
         for name, dim in self.dims.items():
             self.exprs[name] = dim.size
         for name, axis in self.axes.items():
-            if axis.size is not None and name not in self.table.products:
+            is_product = name in self.table.products or name in self.table.values
+            if axis.size is not None and not is_product:
                 self.exprs[name] = axis.size
         self.read_plan_sizes()
         for name in self.order():
             self.evaluate(name)
         for name, parts in self.table.products.items():
-            known = [self.table.values[part] for part in parts]
+            known = [self.table.values.get(part) for part in parts]
             if None not in known:
                 self.table.values[name] = _product([k for k in known if k is not None])
         return self.table
@@ -137,13 +138,18 @@ class _Resolver:
                 self.table.values[name] = None
             else:
                 self.table.products[name] = tuple(f for f in self.axes if f in (factors or ()))
-        for name, parts in self.table.products.items():
-            nested = [p for p in parts if p in self.table.products]
-            if nested:
-                size = self.axes[name].size
-                message = f"`{nested[0]}` is itself a product"
-                assert size is not None
-                self.error("E0306", message, size.span, "name the axes that it consists of")
+        nested = {
+            name: inner[0]
+            for name, parts in self.table.products.items()
+            if (inner := [part for part in parts if part in self.table.products])
+        }
+        for name, inner in nested.items():
+            size = self.axes[name].size
+            assert size is not None
+            message = f"`{inner}` is itself a product"
+            self.error("E0306", message, size.span, "name the axes that it consists of")
+            self.table.values[name] = None
+            del self.table.products[name]
 
     def read_overrides(self) -> None:
         """`--set NAME=VALUE`, which no text defines: so the diagnostics have an origin."""

@@ -68,7 +68,7 @@ class SettingsReader:
             return self.choice(entry, kind)
         if kind.name == "bytes" and isinstance(value, syntax.ByteSize):
             return byte_count(value, self.findings)
-        if kind.name == "bytes" and not isinstance(value, syntax.Number):
+        if kind.name == "bytes" and not self.is_size(value):
             return self.refuse(entry, "is a number of bytes, such as `25MiB`")
         if kind.name == "number":
             return self.number(entry)
@@ -78,6 +78,12 @@ class SettingsReader:
             found = [self.whole(v, name, kind) for v in value.values]
             return None if None in found else tuple(found)
         return self.whole(value, name, kind)
+
+    def is_size(self, value: syntax.Value) -> bool:
+        """Whether a value can be meant as a number."""
+        if isinstance(value, syntax.Reference):
+            return value.name.text in self.sizes
+        return isinstance(value, syntax.Number | syntax.Binary | syntax.Call | syntax.Negate)
 
     def whole(self, value: syntax.Value, name: str, kind: Kind) -> int | None:
         found = whole(value, self.sizes, self.findings, f"`{name}`", kind.least)

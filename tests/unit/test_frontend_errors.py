@@ -1,0 +1,58 @@
+"""The lit tests of the frontend, letter for letter: FileCheck would forgive white space."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from stagec.diagnostics import CompileError, render
+from stagec.frontend import check, parse_file
+
+FOLDER = Path(__file__).parents[1] / "lit" / "frontend"
+FILES = [
+    path
+    for path in sorted(FOLDER.rglob("*.stg"))
+    if "inputs" not in path.parts and re.search("^# CHECK: (error|warning)", path.read_text(), re.M)
+]
+LEAST = 60
+"""Distinct wrong inputs, of the language and its plans alone."""
+
+
+def expected(text: str) -> str:
+    """The rendering that the CHECK lines spell."""
+    found = re.findall(r"^# CHECK(?:-NEXT|-EMPTY)?:(?: (.*))?$", text, re.MULTILINE)
+    return "".join(f"{line}\n" for line in found)
+
+
+def arguments(text: str) -> tuple[str | None, dict[str, str]]:
+    """`--plan` and `--set` of the RUN line."""
+    command = re.search(r"^# RUN: (.*?) 2>&1", text, re.MULTILINE)
+    assert command
+    words = shlex.split(command[1])
+    plans = [words[i + 1] for i, word in enumerate(words) if word == "--plan"]
+    sets = [words[i + 1].split("=", 1) for i, word in enumerate(words) if word == "--set"]
+    return (plans[0] if plans else None), dict(sets)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.stem}")
+def test_rendering(path: Path):
+    text = path.read_text("utf-8")
+    plan, sets = arguments(text)
+    try:
+        source = parse_file(path)
+        found = render(check(source, plan, sets).warnings, source.texts)
+    except CompileError as error:
+        found = error.render()
+    assert found.replace(str(path.parent), "{{.*}}") == expected(text)
+
+
+def test_there_are_enough():
+    assert len(FILES) >= LEAST
+
+
+def test_each_is_another():
+    renderings = [expected(path.read_text("utf-8")) for path in FILES]
+    assert len(set(renderings)) == len(renderings)

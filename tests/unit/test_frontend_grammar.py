@@ -1,0 +1,130 @@
+"""The grammar is free of conflicts, and its rules are the syntax classes."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+from lark.exceptions import GrammarError
+
+from stagec.diagnostics import CompileError
+from stagec.frontend import syntax
+from stagec.frontend.parser import DEEPEST, build_parser, class_name, grammar_text, parse
+from stagec.frontend.printing import text_of
+from stagec.frontend.words import DEFINITIONS, RESERVED
+
+
+def built_rules() -> set[str]:
+    """Rules that build something: not those that stand for their parts."""
+    rules = build_parser().rules
+    names = {str(r.alias or r.origin.name) for r in rules if r.alias or not r.options.expand1}
+    return {n for n in names if not n.startswith("_") and not n.endswith("_list")}
+
+
+def test_no_conflicts():
+    build_parser(strict=True)
+
+
+def test_a_conflict_would_be_found():
+    ambiguous = grammar_text().replace('"return" expr_list', '"return" expr_list?')
+    assert ambiguous != grammar_text()
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(GrammarError, match="conflict"):
+        patch.setattr("stagec.frontend.parser.grammar_text", lambda: ambiguous)
+        build_parser(strict=True)
+
+
+def test_each_rule_builds_a_class_and_each_class_has_a_rule():
+    classes = {c.__name__ for c in vars(syntax).values() if isinstance(c, type)}
+    assert {class_name(rule) for rule in built_rules()} == classes - {"Node", "Name"}
+
+
+def test_reserved_words_are_those_that_name_nothing_in_the_grammar():
+    for word in RESERVED:
+        with pytest.raises(CompileError):
+            parse(f"dim {word} = 1")
+    for free in ("mesh", "over", "plan_", "in", "extends", "zero", "set", "1f1b"):
+        assert parse(f"dim {free} = 1").items
+
+
+def test_definitions_are_the_items_of_a_program():
+    rule = next(line for line in grammar_text().split("\n") if line.startswith("_item:"))
+    items = {part.strip() for part in rule.removeprefix("_item:").split("|")}
+    assert items == {"import_file" if d == "import" else d for d in DEFINITIONS}
+
+
+def test_nodes_know_where_they_stand():
+    text = "dim A = 1\n\nmodule F(x[A]) -> [A] {\n  return (x * 2)[A -> A]\n}\n"
+    module = parse(text, "f.stg").items[1]
+    assert (module.span.file, module.span.line, module.span.column) == ("f.stg", 3, 1)
+    assert (module.span.end_line, module.span.end_column) == (5, 2)
+    assert isinstance(module, syntax.Module)
+    (statement,) = module.body.statements
+    assert isinstance(statement, syntax.Return)
+    span = statement.values[0].span
+    assert text.split("\n")[span.line - 1][span.column - 1 : span.end_column - 1].endswith(
+        "x * 2)[A -> A]"
+    )
+
+
+def test_nodes_are_equal_wherever_they_stand():
+    assert parse("dim A = 1 + 2") == parse("# other\n\n  dim A=1+2", "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("a - b - c", "(a - b) - c"),
+        ("a * b @ c / d", "((a * b) @ c) / d"),
+        ("a + b * -c ** 2", "a + (b * (-(c ** 2)))"),
+        ("a ** -b ** c", "a ** (-(b ** c))"),
+        ("-a[S -> T]", "-(a[S -> T])"),
+        ("a == b or c < d and e > f", "(a == b) or ((c < d) and (e > f))"),
+        ("f(x)[S -> T, T -> S] @ y", "((f(x))[S -> T, T -> S]) @ y"),
+    ],
+)
+def test_strength_of_operators(text: str, same: str):
+    assert parse(f"dim A = {text}") == parse(f"dim A = {same}")
+
+
+@pytest.mark.parametrize("text", ["a == b == c", "a < b < c"])
+def test_comparisons_do_not_chain(text: str):
+    with pytest.raises(CompileError):
+        parse(f"dim A = {text}")
+
+
+def test_printing_needs_no_more_parentheses_than_the_grammar():
+    text = "dim A = (a + b) * c - (d - e) ** 2 @ -f(x, over = [S, T])\n"
+    assert text_of(parse(text)) == text
+
+
+def test_commas_between_settings_may_be_left_out():
+    with_commas = parse("plan p { overlap { zero = true, tp = false, } }")
+    assert parse("plan p { overlap { zero = true\n tp = false } }") == with_commas
+
+
+def test_optional_parts_are_none():
+    plan = parse("plan p { zero 1 over dp  device h100  pipeline none }").items[0]
+    assert isinstance(plan, syntax.Plan)
+    zero, device, pipeline = plan.clauses
+    assert isinstance(zero, syntax.Zero)
+    assert zero.settings is None
+    assert isinstance(device, syntax.Device)
+    assert (str(device.preset), device.settings) == ("h100", None)
+    assert isinstance(pipeline, syntax.Pipeline)
+    assert pipeline.axis is None
+
+
+def test_line_ends_of_windows_and_byte_order_marks_are_white_space():
+    assert parse("dim A = 1\r\ndim B = 2\r\n") == parse("dim A = 1\ndim B = 2\n")
+
+
+def test_depth_is_bounded_where_the_diagnostic_says():
+    parse("dim A = " + "-" * (DEEPEST - 4) + "1")
+    with pytest.raises(CompileError, match="E0106"):
+        parse("dim A = " + "-" * DEEPEST + "1")
+
+
+def test_every_field_of_a_node_is_typed_by_the_grammar():
+    for kind in vars(syntax).values():
+        if isinstance(kind, type) and issubclass(kind, syntax.Node):
+            assert [f.name for f in fields(kind)][0] == "span"
