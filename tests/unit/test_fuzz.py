@@ -16,11 +16,7 @@ from stagec.frontend.parser import parse
 from stagec.frontend.printing import text_of
 from stagec.frontend.words import RESERVED
 
-VALID = (
-    """
-import_free = 0
-"""
-    and """
+VALID = """
 dim B = 8
 dim S = 2 * 64
 dim T = S
@@ -71,7 +67,6 @@ plan p {
 
 plan q extends p { set S = 256 rank_order tp, pp, ep, edp }
 """
-)
 
 
 def only_diagnostics(text: str) -> None:
