@@ -5,7 +5,7 @@ import sys
 
 import lit.formats
 
-config = globals()["config"]
+config, lit_config = globals()["config"], globals()["lit_config"]
 here = os.path.dirname(os.path.abspath(__file__))
 root = os.path.dirname(os.path.dirname(here))
 
@@ -14,5 +14,5 @@ config.test_format = lit.formats.ShTest(execute_external=False)
 config.suffixes = [".mlir", ".stg"]
 config.excludes = ["Output", "inputs"]
 config.test_source_root = here
-config.test_exec_root = os.path.join(root, "build", "lit")
+config.test_exec_root = lit_config.params.get("exec_root", os.path.join(root, "build", "lit"))
 config.environment["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]

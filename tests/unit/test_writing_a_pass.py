@@ -1,0 +1,89 @@
+"""docs/writing_a_pass.md, followed literally: its files are written, its commands run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "writing_a_pass.md"
+BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TOOL = """#!{python}
+import sys
+sys.path.insert(0, {root!r})
+from stagec.cli import {function}
+sys.exit({function}())
+"""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block. One with a name is a file, `sh` are commands, `text` is in what they print."""
+
+    kind: str
+    name: str
+    text: str
+
+
+def blocks() -> Iterator[Block]:
+    for kind, name, text in BLOCK.findall(PAGE.read_text()):
+        yield Block(kind, name, text)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A shell that finds the tools of this tree, installed or not."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name, function in (("stagec", "main"), ("stagec-opt", "opt_main")):
+        tool = tools / name
+        text = TOOL.format(python=sys.executable, root=str(ROOT), function=function)
+        tool.write_text(text)
+        tool.chmod(0o755)
+    path = os.pathsep.join([str(tools), os.path.dirname(sys.executable), os.environ["PATH"]])
+    return os.environ | {"PATH": path}
+
+
+def squeezed(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_page(tmp_path: Path, environment: dict[str, str]):
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    printed: list[str] = []
+    num_commands = num_outputs = 0
+    for block in blocks():
+        if block.name:
+            (folder / block.name).write_text(block.text)
+        elif block.kind == "sh":
+            done = subprocess.run(
+                ["bash", "-e", "-c", block.text],
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            printed = squeezed(done.stdout)
+            num_commands += 1
+        elif block.kind == "text":
+            for line in squeezed(block.text):
+                assert any(line in shown for shown in printed), (line, printed)
+            num_outputs += 1
+    assert (num_commands, num_outputs) == (3, 4)
+
+
+def test_every_file_is_named_in_the_text():
+    text = PAGE.read_text()
+    for block in blocks():
+        if block.name:
+            assert f"`{block.name}`:\n\n```" in text
