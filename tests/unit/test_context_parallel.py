@@ -384,3 +384,19 @@ def test_joint_index_counts_the_last_axis_fastest():
     index = joint_index(["a", "b"])
     assert index == size("a.index*b + b.index")
     assert joint_index([]) == ONE - 1
+
+
+@pytest.mark.parametrize("method", ["ring", "all_gather", "ulysses"])
+def test_without_overlap_computation_waits(tmp_path: Path, method: str):
+    plan = f"mesh cp = 4\n shard S over cp\n context cp {{ method = {method} }}\n"
+    waiting = compiled(plan + " overlap { cp = false }")
+    free = compiled(plan)
+    for made, expected_serial in ((waiting, {True}), (free, {False})):
+        moves = [
+            n
+            for n in nodes(made.trace_set.classes[0])
+            if isinstance(n.action, Collective | Transfer) and n.phase in ("fwd", "bwd")
+        ]
+        assert {n.serial for n in moves} == expected_serial
+    write_traces(encode_traces(waiting.trace_set), str(tmp_path))
+    assert not check_traces(tmp_path).findings
