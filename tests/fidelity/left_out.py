@@ -46,6 +46,7 @@ ENTRIES = (
     Entry("row-bias-gradients", has_row_biases),
     Entry("vocabulary-gradient", has_whole_table_gradients),
     Entry("optimizer-steps", lambda case: case.is_training),
+    Entry("grouped-experts", lambda case: case.model["arch"] == "moe"),
     Entry("steady-state", lambda case: False),
 )
 

@@ -26,11 +26,11 @@ def model_name(case: Case) -> str:
 def model_text(case: Case) -> str:
     """Dims, ops, modules and the model."""
     arch = case.model["arch"]
-    if arch == "moe":
-        raise NotInTheLanguage("experts")
+    if arch == "moe" and case.model["router"] != "balanced":
+        raise NotInTheLanguage(f"router = {case.model['router']}")
     if case.opts.get("infer") not in (None, "prefill"):
         raise NotInTheLanguage(f"infer = {case.opts['infer']}")
-    modules = llama_modules(case) if arch == "llama" else gpt_modules(case)
+    modules = gpt_modules(case) if arch == "gpt" else llama_modules(case)
     return "\n".join([dims_text(case), *fused_ops(case), *modules, top_text(case)])
 
 
@@ -52,6 +52,8 @@ def dims_text(case: Case) -> str:
     }
     if m["arch"] == "gpt":
         sizes["P"] = m["seq"]
+    if m["arch"] == "moe":
+        sizes |= {"X": m["experts"], "A": m["top_k"], "M": m["moe_ffn"], "C": "B * S * A / X"}
     return "".join(f"dim {name} = {size}\n" for name, size in sizes.items())
 
 
@@ -72,17 +74,7 @@ def llama_modules(case: Case) -> list[str]:
                 "return attended",
             ],
         ),
-        module(
-            "module SwiGLU(x[B, S, D]) -> [B, S, D]",
-            [
-                "weight w1[F, D], w3[F, D], w2[D, F]",
-                "gate = x @ w1",
-                "up = x @ w3",
-                "hidden = silu(gate) * up",
-                "fed = hidden @ w2",
-                "return fed",
-            ],
-        ),
+        experts_module() if case.model["arch"] == "moe" else swiglu_module(),
         module(
             "module Block(x[B, S, D]) -> [B, S, D]",
             [
@@ -90,10 +82,42 @@ def llama_modules(case: Case) -> list[str]:
                 "n1 = rms_norm(x, norm1)",
                 "h = x + Attention(n1)",
                 "n2 = rms_norm(h, norm2)",
-                "return h + SwiGLU(n2)",
+                f"return h + {'Experts' if case.model['arch'] == 'moe' else 'SwiGLU'}(n2)",
             ],
         ),
     ]
+
+
+def swiglu_module() -> str:
+    return module(
+        "module SwiGLU(x[B, S, D]) -> [B, S, D]",
+        [
+            "weight w1[F, D], w3[F, D], w2[D, F]",
+            "gate = x @ w1",
+            "up = x @ w3",
+            "hidden = silu(gate) * up",
+            "fed = hidden @ w2",
+            "return fed",
+        ],
+    )
+
+
+def experts_module() -> str:
+    """Without drops: each of the A experts of each token gets it, all equally many."""
+    return module(
+        "module Experts(x[B, S, D]) -> [B, S, D]",
+        [
+            "weight router[X, D], w1[X, M, D], w3[X, M, D], w2[X, D, M]",
+            "scores = softmax(x @ router, over = X)",
+            "gates, chosen = topk(scores, over = X, to = A, normalise = true)",
+            "routed = dispatch(x, chosen, experts = X, tokens = C, dropless = true)",
+            "gate[X, C, M] = routed @ w1",
+            "up[X, C, M] = routed @ w3",
+            "hidden = silu(gate) * up",
+            "fed[X, C, D] = hidden @ w2",
+            "return combine(fed, gates, chosen)",
+        ],
+    )
 
 
 def gpt_modules(case: Case) -> list[str]:

@@ -6,8 +6,8 @@ The form is that of `oracles/README.md`. Nothing here knows a case by its name.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,6 @@ DTYPES = {
     "int32": "i32",
 }
 DTYPE_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "i64": 8, "i32": 4}
-
-MESH_AXES = ("pp", "dp", "dp_shard", "cp", "ep", "tp")
-"""Axes that a case may name, slowest first where its coordinates do not say."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +62,14 @@ class Case:
 
     @property
     def mesh(self) -> dict[str, int]:
-        """Axes and their sizes, slowest first."""
+        """Axes and their sizes, slowest first. Experts over part of `dp` make two axes of it."""
         named = next(iter(self.coordinates.values()))
-        sizes = {axis: int(self.parallel.get(axis, 1)) for axis in named}
-        for axis in MESH_AXES:
-            degree = int(self.parallel.get(axis, 1))
-            if axis not in sizes and axis != "ep" and degree > 1:
-                sizes[axis] = degree
+        sizes: dict[str, int] = {}
+        for axis in named:
+            if axis == "dp" and "ep" not in named and 1 < self.degree("ep") < self.degree("dp"):
+                sizes |= {"edp": self.degree("dp") // self.degree("ep"), "ep": self.degree("ep")}
+            else:
+                sizes[axis] = self.degree(axis)
         return sizes
 
     @property
@@ -95,11 +93,36 @@ def read_case(path: Path) -> Case:
         stages={rank: tuple(entry["stages"]) for rank, entry in ranks.items() if "stages" in entry},
         ranks={rank: read_rank(rank, entry) for rank, entry in ranks.items()},
     )
+    case = replace(case, ranks={r: on_mesh(record, case.mesh) for r, record in case.ranks.items()})
     product = 1
     for size in case.mesh.values():
         product *= size
     assert product == case.world_size, f"{case.name}: {case.mesh} is not {case.world_size} ranks"
     return case
+
+
+def on_mesh(record: RankRecord, mesh: Mapping[str, int]) -> RankRecord:
+    """Communications by the axes of the mesh, whatever PyTorch calls a group of ranks."""
+    communications = []
+    for each in record.communications:
+        axis = axes_of(each.ranks, mesh)
+        assert each.axis not in mesh or each.axis == axis, f"{each} is over {axis}"
+        communications.append(replace(each, axis=axis))
+    return replace(record, communications=tuple(communications))
+
+
+def coordinates(rank: int, mesh: Mapping[str, int]) -> dict[str, int]:
+    """A rank's place along each axis, the fastest-varying last."""
+    found: dict[str, int] = {}
+    for axis in reversed(list(mesh)):
+        rank, found[axis] = divmod(rank, mesh[axis])
+    return found
+
+
+def axes_of(ranks: Sequence[int], mesh: Mapping[str, int]) -> str:
+    """The axes along which ranks differ."""
+    places = [coordinates(rank, mesh) for rank in ranks]
+    return "+".join(axis for axis in mesh if len({place[axis] for place in places}) > 1)
 
 
 def read_rank(rank: int, entry: Mapping[str, Any]) -> RankRecord:

@@ -43,12 +43,20 @@ def plan_text(case: Case) -> str:
 
 
 def mesh_lines(case: Case) -> list[str]:
-    return ["mesh " + ", ".join(f"{axis} = {size}" for axis, size in case.mesh.items())]
+    sizes = [f"{axis} = {size}" for axis, size in case.mesh.items()]
+    if "edp" in case.mesh:
+        sizes.append("dp = edp * ep")
+    return [f"mesh {', '.join(sizes)}"]
 
 
 def data_axes(case: Case) -> list[str]:
     """Axes over which ranks have sequences of their own."""
-    return [axis for axis in case.mesh if axis in ("dp", "dp_shard")]
+    return [axis for axis in ("dp", "dp_shard") if axis in named_axes(case)]
+
+
+def named_axes(case: Case) -> list[str]:
+    """The axes of the mesh, and the product that `dp` may be."""
+    return [*case.mesh, *(["dp"] if "edp" in case.mesh else [])]
 
 
 def is_sequence_parallel(case: Case) -> bool:
@@ -59,6 +67,11 @@ def shard_lines(case: Case) -> list[str]:
     lines: list[str] = []
     if data_axes(case):
         lines.append(f"shard B over {', '.join(data_axes(case))}")
+    if case.degree("ep") > 1:
+        lines.append(f"shard X over {'ep' if 'ep' in case.mesh else 'dp'}")
+    if case.model["arch"] == "moe" and data_axes(case):
+        # What splits the tokens and not the experts splits the tokens of each expert.
+        lines.append(f"shard C over {', '.join(data_axes(case))}")
     sequence_axes = ["cp"] if case.degree("cp") > 1 else []
     if case.degree("tp") > 1:
         heads = [dim for dim in ("H", "K") if dim in attention_dims(case)]
@@ -109,7 +122,7 @@ def zero_axes(case: Case) -> list[str]:
     """Axes over which FSDP shards parameters; none for DDP."""
     mode = case.parallel.get("dp_mode", "ddp")
     axes = {"ddp": (), "fsdp": ("dp", "cp"), "hsdp": ("dp_shard", "cp")}[mode]
-    return [axis for axis in case.mesh if axis in axes and case.degree(axis) > 1]
+    return [axis for axis in named_axes(case) if axis in axes and case.degree(axis) > 1]
 
 
 def zero_lines(case: Case) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from stagec.backend.et_def_pb2 import CollectiveCommType, Node, NodeType
 from stagec.backend.et_file import read_trace
+from tests.fidelity.oracle import axes_of
 from tests.fidelity.record import (
     ATTENTION,
     ATTENTION_GRAD,
@@ -78,22 +79,11 @@ class Traces:
             dtype=name["dtype"],
             bytes_in=bytes_in,
             bytes_out=bytes_out,
-            axis=self.axes(ranks),
+            axis=axes_of(ranks, self.mesh),
             ranks=ranks,
             scope=name["scope"],
             reduces_gradient=name["phase"] == "grad_reduce",
         )
-
-    def axes(self, ranks: tuple[int, ...]) -> str:
-        """The mesh axes along which ranks differ."""
-        coordinates = [self.coordinates(rank) for rank in ranks]
-        return "+".join(a for a in self.mesh if len({c[a] for c in coordinates}) > 1)
-
-    def coordinates(self, rank: int) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for axis in reversed(self.mesh):
-            rank, found[axis] = divmod(rank, self.mesh[axis])
-        return found
 
 
 def collective_bytes(kind: str, size: int, members: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from stagec.backend.et_def_pb2 import AttributeProto, CollectiveCommType, Node, 
 from stagec.backend.et_file import write_trace
 from tests.fidelity.compare import Finding, compare_rank, differences
 from tests.fidelity.left_out import ENTRIES, applying, table_rows
-from tests.fidelity.oracle import Case, read_case
+from tests.fidelity.oracle import Case, axes_of, read_case
 from tests.fidelity.record import Communication, Compute, Memory, RankRecord
 from tests.fidelity.report import ranks_text
 from tests.fidelity.stg_text import stg_text
@@ -237,10 +237,10 @@ def test_ranks_are_shown_as_runs() -> None:
 
 
 def test_axes_of_a_group() -> None:
-    traces = Traces(Path("nowhere"), "Llama", {"pp": 2, "dp": 2, "tp": 2})
-    assert traces.axes((0, 1)) == "tp"
-    assert traces.axes((1, 3)) == "dp"
-    assert traces.axes((0, 2, 4, 6)) == "pp+dp"
+    mesh = {"pp": 2, "dp": 2, "tp": 2}
+    assert axes_of((0, 1), mesh) == "tp"
+    assert axes_of((1, 3), mesh) == "dp"
+    assert axes_of((0, 2, 4, 6), mesh) == "pp+dp"
 
 
 def test_the_documentation_has_the_tools_table() -> None:

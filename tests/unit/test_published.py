@@ -75,7 +75,8 @@ def plans_of(example: Path) -> list[str]:
 
 
 def examples() -> list[Path]:
-    return sorted(EXAMPLES.glob("*.stg"))
+    """Those of models that somebody published: their headers state figures."""
+    return sorted(p for p in EXAMPLES.glob("*.stg") if "# Parameters:" in p.read_text())
 
 
 def num_parameters(compiled: Compiled) -> int:
@@ -114,6 +115,11 @@ def test_the_copies_here_are_the_published_ones() -> None:
         for _, h, d, n, t, _, _, b, _, f in data["narayanan_2021_table_1"]["rows"]
     ]
     assert rows == NARAYANAN
+
+
+def test_the_published_models_are_among_the_examples() -> None:
+    names = {path.stem for path in examples()}
+    assert names >= {"gpt2", "gpt3_175b", "llama3_8b", "llama3_70b", "llama3_405b"}
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -251,9 +257,8 @@ def gpt(
 @pytest.mark.parametrize("row", NARAYANAN, ids=lambda row: f"h{row[1]}")
 def test_flops_per_iteration(row: tuple[int, int, int, int, int, float]) -> None:
     """Equation 3 counts a second forward pass of the layers for full recomputation."""
-    *sizes, published_flops = row
-    compiled = gpt(*sizes)
-    num_layers = sizes[2]
+    heads, hidden, num_layers, tp, batch, published_flops = row
+    compiled = gpt(heads, hidden, num_layers, tp, batch)
     again = forward_flops_of_layers(compiled.trace_set, num_layers)
     assert close(model_flops(compiled.trace_set) + again, published_flops)
 
