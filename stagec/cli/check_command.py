@@ -38,12 +38,24 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--jobs", metavar="N", type=whole_number("--jobs"), help="processes (all cores by default)"
     )
+    parser.add_argument(
+        "--stress",
+        metavar="N",
+        type=whole_number("--stress"),
+        default=0,
+        help="replay N more times, with run times drawn at random",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing if all is well")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     options = parser.read(arguments)
     with counting_progress(options.quiet, "reading", "files") as progress:
         report = check_traces(
-            options.directory, options.comm_group, options.target, options.jobs, progress
+            options.directory,
+            options.comm_group,
+            options.target,
+            options.jobs,
+            progress,
+            options.stress,
         )
     if report.findings or not options.quiet:
         sys.stdout.write(report.json() if options.format == "json" else report.text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -9,9 +10,12 @@ import os
 import pty
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from stagec import __version__
 from stagec.cli import main, opt_main, outcome
@@ -196,6 +200,32 @@ def test_every_flag_is_obeyed_or_refused(tmp_path: Path, capsys: pytest.CaptureF
     linked = {p.name: p.stat().st_nlink for p in plain.iterdir()}
     unlinked = {p.stat().st_nlink for p in (tmp_path / "--links=never").iterdir()}
     assert (linked["Tiny.0.et"], unlinked) == (2, {1})
+
+
+WORDS = [
+    *("--plan", "two", "--set", "B=4", "--set=B=0", "dp=3", "--set=dp=4", "=", "--stop-after=lower"),
+    *("--print-ir", "--load-pass", "-o", "traces", "-otraces", "--ranks", "0", "--ranks=7-3"),
+    *("--format=json", "--compress=gzip", "--links=never", "--force", "--resume", "--quiet", "-q"),
+    *("--executor", "serial", "--names=none", "--provenance", "--bundle", "job", "--", "-", ""),
+    *("check", "expand", "passes", "--jobs=2", "--target=none", "--debug", "-x", "\N{SNOWMAN}"),
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(words=st.lists(st.sampled_from(WORDS), max_size=6), at=st.integers(0, 6))
+def test_any_command_line_ends_well(words: list[str], at: int):
+    """Status 0 or 1, and with 1 something to read."""
+    words.insert(at, TINY)
+    output, errors = io.StringIO(), io.StringIO()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(errors),
+    ):
+        status = main(words)
+    assert status in (0, 1), errors.getvalue()
+    assert status == 0 or "error[" in errors.getvalue() + output.getvalue()
 
 
 def test_output_that_cannot_be_encoded(monkeypatch: pytest.MonkeyPatch):
