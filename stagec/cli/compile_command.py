@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import hashlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +45,7 @@ def run(arguments: Sequence[str]) -> int:
     plug_ins = registry(options.load_pass)
     if plug_ins.warnings:
         sys.stderr.write(render(plug_ins.warnings))
-    with collector_paused():
-        compiled = compile_with(options, plug_ins)
+    compiled = compile_with(options, plug_ins)
     if options.stop_after is not None:
         sys.stdout.write(print_ir(compiled.module))
         return 0
@@ -162,16 +159,6 @@ def compile_with(options: argparse.Namespace, plug_ins: Registry) -> Compiled:
         return compile_program(
             checked, stops=Stops(options.stop_after, on_pass), load_pass=plug_ins.make_pass
         )
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """IR is full of cycles that live until the end: looking for garbage among it doubles the time."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def save(compiled: Compiled, options: argparse.Namespace) -> None:
