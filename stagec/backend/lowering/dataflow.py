@@ -6,20 +6,21 @@ they run. Element e of a stack belongs to iteration e, or to the e-th from the e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from stagec.dialects import dist, sched, stg
-from stagec.dialects.types import SizeAttr
+from stagec.dialects.types import SizeAttr, StackType
 
 Path = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A node op in one iteration."""
+    """An op in one iteration: a node's, or the `sched.taken` that stands for a node of another stage."""
 
     op: Operation
     path: Path
@@ -58,6 +59,13 @@ class Dataflow:
 
     def source(self, value: SSAValue, path: Path) -> Source | None:
         """The node that makes `value` for a reader at `path`; nothing for weights and inputs."""
+        origin, path = self.origin(value, path)
+        if isinstance(origin, OpResult) and is_node(origin.op):
+            return Source(origin.op, path)
+        return None
+
+    def origin(self, value: SSAValue, path: Path) -> tuple[SSAValue, Path]:
+        """What `value` is for a reader at `path`: a node's result, a weight, a constant or an input, and its path."""
         while True:
             path = path[: self._depth(value)]
             if isinstance(value, BlockArgument):
@@ -65,11 +73,23 @@ class Dataflow:
             else:
                 assert isinstance(value, OpResult)
                 if is_node(value.op):
-                    return Source(value.op, path)
+                    return value, path
                 step = self._result(value, path)
             if step is None:
-                return None
+                return value, path
             value, path = step
+
+    def origins(self, value: SSAValue, path: Path) -> Iterator[tuple[SSAValue, Path]]:
+        """Like `origin`, for each element of a stack."""
+        counts: list[int] = []
+        element = value.type
+        while isinstance(element, StackType):
+            counts.append(element.count.integer(self.values))
+            element = element.element
+        for elements in product(*(range(count) for count in counts)):
+            found = self._element(value, elements, path)
+            if found is not None:
+                yield self.origin(*found)
 
     def _argument(self, value: BlockArgument, path: Path) -> tuple[SSAValue, Path] | None:
         repeat = value.block.parent_op()
