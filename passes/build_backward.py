@@ -278,8 +278,7 @@ class Level(Gradients):
         """A slice of a stack, as an argument of the backward body."""
         assert self.mirrored is not None and isinstance(stack.type, StackType)
         self.slices.append(stack)
-        argument = self.mirrored.insert_arg(stack.type.element, len(self.mirrored.args))
-        return argument
+        return self.mirrored.insert_arg(stack.type.element, len(self.mirrored.args))
 
 
 @dataclass

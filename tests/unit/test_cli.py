@@ -203,7 +203,17 @@ def test_every_flag_is_obeyed_or_refused(tmp_path: Path, capsys: pytest.CaptureF
 
 
 WORDS = [
-    *("--plan", "two", "--set", "B=4", "--set=B=0", "dp=3", "--set=dp=4", "=", "--stop-after=lower"),
+    *(
+        "--plan",
+        "two",
+        "--set",
+        "B=4",
+        "--set=B=0",
+        "dp=3",
+        "--set=dp=4",
+        "=",
+        "--stop-after=lower",
+    ),
     *("--print-ir", "--load-pass", "-o", "traces", "-otraces", "--ranks", "0", "--ranks=7-3"),
     *("--format=json", "--compress=gzip", "--links=never", "--force", "--resume", "--quiet", "-q"),
     *("--executor", "serial", "--names=none", "--provenance", "--bundle", "job", "--", "-", ""),
