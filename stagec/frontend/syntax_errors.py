@@ -32,14 +32,18 @@ _GROUPS = (
     ({"MESH", "SHARD", "ZERO"}, "a clause"),
 )
 _CLOSERS = {"{": "}", "(": ")", "[": "]"}
-_NAMES = {
+TERMINAL_NAMES = {
     "NAME": "a name",
+    "INT": "a whole number",
+    "FLOAT": "a number",
+    "BYTES": "a number of bytes",
     "PASS_NAME": "the name of a pass",
     "STRING": "a string in quotes",
     "_CALL": "`(`",
     "_INDEX": "`[`",
     "$END": "the end of the file",
 }
+"""What people call the terminals that the grammar does not spell out."""
 
 _HELP_AT = {
     ";": "a statement ends with its line: leave `;` out",
@@ -183,7 +187,7 @@ class _Unexpected:
         if _OPERATORS & left:
             left -= _OPERATORS | _COMPARISONS
             words.append("an operator")
-        words += sorted(_NAMES.get(t) or f"`{self.spelling[t]}`" for t in left)
+        words += sorted(TERMINAL_NAMES.get(t) or f"`{self.spelling[t]}`" for t in left)
         if len(words) > 1:
             return ", ".join(words[:-1]) + " or " + words[-1]
         return words[0] if words else "the end of the file"

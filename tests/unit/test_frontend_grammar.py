@@ -9,6 +9,7 @@ from stagec.diagnostics import CompileError
 from stagec.frontend import syntax
 from stagec.frontend.parser import DEEPEST, build_parser, class_name, grammar_text, parse
 from stagec.frontend.printing import text_of
+from stagec.frontend.syntax_errors import TERMINAL_NAMES
 from stagec.frontend.words import DEFINITIONS, RESERVED
 
 
@@ -42,6 +43,12 @@ def test_reserved_words_are_those_that_name_nothing_in_the_grammar():
             parse(f"dim {word} = 1")
     for free in ("mesh", "over", "plan_", "in", "extends", "zero", "set", "1f1b"):
         assert parse(f"dim {free} = 1").items
+
+
+def test_every_terminal_can_be_named_in_a_diagnostic():
+    lark = build_parser()
+    named = {t.name for t in lark.terminals if t.pattern.type == "str"} | set(TERMINAL_NAMES)
+    assert {t.name for t in lark.terminals} - named == set(lark.ignore_tokens)
 
 
 def test_definitions_are_the_items_of_a_program():

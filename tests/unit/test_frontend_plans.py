@@ -153,6 +153,13 @@ def test_settings_have_their_types():
     )
 
 
+def test_a_pipelines_own_microbatch_goes_before_the_clause():
+    for text, size in (("", 2), ("microbatch = 4", 4)):
+        p = plan(f"plan p {{ mesh pp = 2  microbatch 2  pipeline L over pp {{ {text} }} }}")
+        assert p.pipeline is not None
+        assert (p.pipeline.microbatch, p.microbatch) == (size, 2)
+
+
 def test_units_that_are_not_said_differ_from_none():
     assert plan("").units is None
     assert plan("plan p { unit none }").units == ()

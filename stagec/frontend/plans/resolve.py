@@ -39,6 +39,7 @@ class _Resolver:
     def resolve(self) -> resolved.Plan:
         merged = self.merged
         microbatch = merged.get(syntax.Microbatch)
+        num_sequences = self.microbatch(microbatch)
         unit = merged.get(syntax.Unit)
         return resolved.Plan(
             name=merged.plan.name.text if merged.plan else "",
@@ -47,8 +48,8 @@ class _Resolver:
             products=dict(self.table.products),
             rules=tuple(self.rules()),
             overrides=tuple(self.overrides()),
-            pipeline=self.pipeline(),
-            microbatch=self.microbatch(microbatch),
+            pipeline=self.pipeline(num_sequences),
+            microbatch=num_sequences,
             microbatch_span=microbatch.span if microbatch else None,
             zero=self.zero(),
             units=self.units(unit),
@@ -174,7 +175,8 @@ class _Resolver:
         title = f"`{kind.__name__.lower()}`"
         return target(span=clause.span, **self.settings.read(clause.settings, target, title))
 
-    def pipeline(self) -> resolved.Pipeline | None:
+    def pipeline(self, microbatch: int | None) -> resolved.Pipeline | None:
+        """`microbatch` is that of the clause of that name: the pipeline's own goes before it."""
         clause = self.merged.get(syntax.Pipeline)
         if clause is None:
             return None
@@ -195,6 +197,8 @@ class _Resolver:
                 help_ = f"name one of {quoted(axes)}"
                 self.error("E0401", "a pipeline runs over a single axis", clause.axis, help_)
             return None
+        if microbatch is not None:
+            settings.setdefault("microbatch", microbatch)
         return resolved.Pipeline(counts=counts, axis=axes[0], span=clause.span, **settings)
 
     def microbatch(self, clause: syntax.Microbatch | None) -> int | None:
