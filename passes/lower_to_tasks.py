@@ -39,6 +39,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec import symbolic
+from stagec.analysis.contexts import Contexts
 from stagec.analysis.cost import elements, flops, is_free, num_bytes, op_bytes
 from stagec.analysis.placement import is_input
 from stagec.analysis.sizes import mesh_of
@@ -57,15 +58,15 @@ class LowerToTasks(ModulePass):
     """Kinds of communication that computation waits for, and that wait for it: `tp`, `zero`, `p2p`, ..."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        mesh = mesh_of(op)
+        mesh, along = mesh_of(op), Contexts.of(op).axes()
         for program in programs(op):
             for inner in list(program.walk()):
                 lowered = lower(inner, mesh)
                 if lowered:
-                    replace(inner, lowered, communication_kind(inner) in self.serial)
+                    replace(inner, lowered, communication_kind(inner, along) in self.serial)
 
 
-KEPT = ("made_by", "scope", "phase", "prefetch", "lag", "late", "shared", "apart")
+KEPT = ("made_by", "scope", "phase", "prefetch", "lag", "late", "apart")
 """What passes said of an op that still holds."""
 
 
@@ -89,6 +90,8 @@ def lower(op: Operation, mesh: dict[str, int]) -> list[Operation]:
     if isinstance(op, dist.JoinPiecesOp):
         # The last piece is there when all are: they came one after the other.
         return [sched.ViewOp(op.pieces[-1], op.whole.type)]
+    if isinstance(op, dist.TakeGradientOp):
+        return [lower_take(op)]
     if isinstance(op, dist.StageSendOp):
         return [sched.StageSendOp(op.direction.data, op.number.value.data, op.value)]
     if isinstance(op, dist.StageRecvOp):
@@ -104,13 +107,19 @@ def lower(op: Operation, mesh: dict[str, int]) -> list[Operation]:
     return []
 
 
-def communication_kind(op: Operation) -> str:
-    """What a communication is for, in the words of a plan's `overlap`; empty for computation."""
+def communication_kind(op: Operation, contexts: Sequence[str]) -> str:
+    """What a communication is for, in the words of a plan's `overlap`; empty for computation.
+
+    `contexts` are the axes that attention's sequence is split over.
+    """
+    moves = (dist.Collective, dist.RotateOp, dist.GatherBlocksOp, dist.SendOp, dist.RecvOp)
+    if isinstance(op, moves) and set(op.axes.data) <= set(contexts):
+        return "cp"
     if isinstance(op, dist.StorageOp):
         return "zero"
     if isinstance(op, dist.StageSendOp | dist.StageRecvOp):
         return "p2p"
-    return stg.text(op, "purpose", "tp") if isinstance(op, dist.Collective) else ""
+    return stg.text(op, "purpose", "tp") if isinstance(op, moves) else ""
 
 
 def lower_compute(op: Operation) -> Operation:
@@ -123,6 +132,18 @@ def lower_compute(op: Operation) -> Operation:
         moved.read,
         moved.written,
     )
+
+
+def lower_take(op: dist.TakeGradientOp) -> Operation:
+    """Another stage's gradient is there; adding it reads both and writes one."""
+    taken = sched.TakenOp(op.weight.data, op.number.value.data, op.gradient.type)
+    inherit(taken, op)
+    block = op.parent_block()
+    assert block is not None
+    block.insert_op_before(taken, op)
+    values = [op.gradient, taken.value]
+    size = num_bytes(op.gradient)
+    return sched.ComputeOp("add", values, [op.total.type], elements(op.gradient), 2 * size, size)
 
 
 def spread(axes: Sequence[str], mesh: Mapping[str, int]) -> list[str]:
@@ -173,6 +194,7 @@ STORAGE_KINDS = {
     dist.ReduceShardOp: "reduce_scatter",
     dist.AllReduceShardOp: "all_reduce",
     dist.AllReduceGradientOp: "all_reduce",
+    dist.AllReduceTiedOp: "all_reduce",
 }
 
 
@@ -187,11 +209,12 @@ def lower_storage(op: dist.StorageOp, mesh: Mapping[str, int]) -> list[Operation
     part = symbolic.total(elements(v) for v in smaller) * op.element_bytes
     whole = part * symbolic.product(map(symbolic.symbol, axes))
     sizes = {"all_gather": (part, whole), "reduce_scatter": (whole, part)}.get(kind, (part, part))
-    return [
-        sched.CollectiveOp(
-            kind, op.values, axes, op.result_types, op.dtype.data, *sizes, bucket=bucket_of(op)
-        )
-    ]
+    made = sched.CollectiveOp(
+        kind, op.values, axes, op.result_types, op.dtype.data, *sizes, bucket=bucket_of(op)
+    )
+    if isinstance(op, dist.AllReduceTiedOp):
+        made.attributes["tied"] = op.weight
+    return [made]
 
 
 def bucket_of(op: Operation) -> tuple[int, int] | None:

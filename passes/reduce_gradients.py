@@ -45,7 +45,7 @@ from xdsl.rewriter import Rewriter
 from stagec.analysis.units import unit_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, ValueType, tensor_of
-from stagec.rewriting import inherit, programs
+from stagec.rewriting import inherit, programs, set_type
 from stagec.symbolic import Size
 
 NAME = "reduce-gradients"
@@ -90,7 +90,7 @@ class Reducer:
         loop = next((op for op in block.ops if isinstance(op, stg.AccumulateOp)), None)
         paths = {g: weight_path(w) for w, g in zip(output.weights, output.gradients, strict=True)}
         if self.options.every_microbatch and loop is not None:
-            self.reduce_inside(loop, paths)
+            self.reduce_inside(loop, {own_part(g): path for g, path in paths.items()})
             return
         reduced = self.reduce_all(list(output.gradients), paths, output)
         finished = stg.OutputOp(
@@ -107,6 +107,11 @@ class Reducer:
             for value, total in zip(yield_op.values, loop.sums, strict=True)
             if total in paths
         }
+        inner |= {
+            yield_op.values[op.gradient.index]: op.weight.data
+            for op in self.program.body.block.ops
+            if isinstance(op, dist.GiveGradientOp) and isinstance(op.gradient, OpResult)
+        }
         reduced = self.reduce_all(list(inner), inner, yield_op)
         values = [reduced.get(v, v) for v in yield_op.values]
         sums = []
@@ -118,6 +123,11 @@ class Reducer:
         grown = stg.AccumulateOp(loop.axis.data, loop.detach_region(loop.body), sums)
         inherit(grown, loop)
         Rewriter.replace_op(loop, grown, grown.results)
+        for op in self.program.body.block.ops:
+            if isinstance(op, dist.TakeGradientOp):
+                set_type(op.total, op.gradient.type)
+            elif isinstance(op, dist.AllReduceTiedOp):
+                set_type(op.outputs[0], op.values[0].type)
 
     def reduce_all(
         self, gradients: Sequence[SSAValue], paths: Mapping[SSAValue, str], before: Operation
@@ -285,6 +295,13 @@ def serve(op: Operation, path: str) -> None:
     """Name the weight or the unit whose gradient an op reduces."""
     if path:
         op.attributes["scope"] = StringAttr(path)
+
+
+def own_part(gradient: SSAValue) -> SSAValue:
+    """A tied weight's gradient before what other stages have is added to it."""
+    while isinstance(op := gradient.owner, dist.TakeGradientOp | dist.AllReduceTiedOp):
+        gradient = op.operands[0]
+    return gradient
 
 
 def weight_path(weight: SSAValue) -> str:

@@ -72,7 +72,6 @@ from xdsl.rewriter import Rewriter
 from stagec.analysis.cuts import (
     Cuts,
     Part,
-    Range,
     boundary,
     find_cuts,
     is_portable,
@@ -83,6 +82,7 @@ from stagec.analysis.sizes import size_values
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
+from stagec.pipeline_schedule import stage_placement
 from stagec.rewriting import inherit, programs, set_type
 from stagec.symbolic import Size, size, symbol
 
@@ -97,25 +97,24 @@ class SplitStages(ModulePass):
     """The repeats that are cut, by their counts."""
     axis: str
     """The mesh axis of the stages."""
-    stages: int
-    """Virtual stages in all."""
+    stages: int = 0
+    """Virtual stages in all; 0: as many as the schedule runs."""
     first: int = 0
     """Layers that the first stage has more than others; negative: fewer."""
     last: int = 0
     """The same of the last stage."""
     layers: tuple[int, ...] = ()
     """Layers of each virtual stage, instead of an even division."""
-    mirrored: bool = False
-    """Whether each stage is on two ranks (DualPipe), so that every gradient is summed over both."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         values = size_values(op)
+        stages = self.stages or len(stage_placement(op) or [()])
         for program in programs(op):
             cuts = find_cuts(program, [size(c) for c in self.counts])
             if cuts is None:
                 raise CompileError([nothing_to_cut(program, self.counts)])
             totals = [r.count.data.integer(values) for r in cuts.forward]
-            per_stage = layers_per_stage(self, sum(totals), program)
+            per_stage = layers_per_stage(self, stages, sum(totals), program)
             split(op, program, cuts, totals, per_stage, self)
 
 
@@ -128,29 +127,31 @@ def nothing_to_cut(program: stg.ProgramOp, counts: Sequence[str]) -> Diagnostic:
     )
 
 
-def layers_per_stage(options: SplitStages, total: int, program: stg.ProgramOp) -> list[int]:
+def layers_per_stage(
+    options: SplitStages, stages: int, total: int, program: stg.ProgramOp
+) -> list[int]:
     """Layers of each virtual stage. A division that does not come out even is E0407."""
     if options.layers:
-        if sum(options.layers) == total and len(options.layers) == options.stages:
+        if sum(options.layers) == total and len(options.layers) == stages:
             return list(options.layers)
         problem = (
             f"`layers` has {len(options.layers)} stages with {sum(options.layers)} layers in all, "
-            f"but there are {options.stages} stages and {total} layers"
+            f"but there are {stages} stages and {total} layers"
         )
     else:
-        even, rest = divmod(total - options.first - options.last, options.stages)
-        if options.stages == 1:
+        even, rest = divmod(total - options.first - options.last, stages)
+        if stages == 1:
             return [total]
-        per_stage = [even] * options.stages
+        per_stage = [even] * stages
         per_stage[0] += options.first
         per_stage[-1] += options.last
         if not rest and min(per_stage) >= 0:
             return per_stage
-        problem = f"{total} layers do not divide into {options.stages} stages"
+        problem = f"{total} layers do not divide into {stages} stages"
         if options.first or options.last:
             problem += f" with {options.first:+} on the first and {options.last:+} on the last"
-    even, rest = divmod(total, options.stages)
-    example = [even + (s < rest) for s in range(options.stages)]
+    even, rest = divmod(total, stages)
+    example = [even + (s < rest) for s in range(stages)]
     raise CompileError(
         [
             Diagnostic(
@@ -191,7 +192,6 @@ def split(
             made[name].build(options, name)
             block.insert_op_before(made[name].clone, program)
         before = after
-    tie_weights(list(made.values()), options)
     Rewriter.erase_op(program)
 
 
@@ -483,38 +483,3 @@ def rename_repeat(repeat: stg.RepeatOp, count: Size) -> None:
 def is_weight_sum(op: Operation) -> bool:
     """Whether an op adds up terms of a weight's gradient."""
     return isinstance(op, stg.AddOp) and stg.phase_of(op) == "wgrad"
-
-
-def tie_weights(stages: Sequence[StageProgram], options: SplitStages) -> None:
-    """Sum the gradients of weights that several stages have over the ranks of those stages."""
-    holders: dict[str, int] = {}
-    for stage in stages:
-        for op in stage.clone.body.block.ops:
-            if isinstance(op, stg.WeightOp) and not isinstance(op.weight.type, StackType):
-                holders[op.path.data] = holders.get(op.path.data, 0) + 1
-    for stage in stages:
-        output = stage.clone.body.block.last_op
-        assert isinstance(output, stg.OutputOp)
-        for position, (weight, gradient) in enumerate(
-            zip(output.weights, output.gradients, strict=True)
-        ):
-            assert isinstance(weight.owner, stg.WeightOp)
-            path = weight.owner.path.data
-            if holders.get(path, 0) > 1 or options.mirrored:
-                tie(output, position, gradient, path, options.axis)
-
-
-def tie(output: stg.OutputOp, position: int, gradient: SSAValue, path: str, axis: str) -> None:
-    dtype = tensor_of(gradient.type).dtype
-    step = dist.AllReduceGradientOp([gradient], [axis], dtype)
-    step.attributes["phase"] = StringAttr("grad_reduce")
-    step.attributes["shared"] = StringAttr(path)
-    inherit(step, output, NAME)
-    block = output.parent_block()
-    assert block is not None
-    block.insert_op_before(step, output)
-    start = len(output.values) + len(output.weights)
-    output.operands[start + position] = step.outputs[0]
-
-
-__all__ = ["Range", "SplitStages"]

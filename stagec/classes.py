@@ -7,25 +7,44 @@ evaluates.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.coordinates import Coordinates, coordinate_classes
 from stagec.analysis.sizes import mesh_of, size_values
-from stagec.backend.lowering import Assembler, Chunk, Slot
+from stagec.backend.lowering import Assembler, Chunk, Owners, Slot
 from stagec.backend.program import RankClass
-from stagec.diagnostics import CompileError, Diagnostic, span_of
-from stagec.dialects import dist, sched, stg
-from stagec.dialects.types import TIME_AXIS
+from stagec.dialects import dist, stg
+from stagec.dialects.types import TIME_AXIS, StackType
 from stagec.facts import ModelFacts
+from stagec.pipeline_schedule import pipeline_schedule
 from stagec.rewriting import programs
-from stagec.schedules import Schedule, ScheduleError, build
+from stagec.schedules import Schedule
 from stagec.schedules.table import Kind
+
+
+@dataclass(frozen=True)
+class RankTasks:
+    """What a rank class runs: its part of the model, and the order of its tasks."""
+
+    name: str
+    where: dict[str, tuple[int, ...]]
+    chunks: Sequence[Chunk]
+    order: Sequence[Slot]
+    assembler: Assembler
 
 
 def rank_classes(module: ModuleOp, facts: ModelFacts) -> Iterator[RankClass]:
     """Every rank class of a module that is lowered to tasks."""
+    for tasks in rank_tasks(module, facts):
+        program = tasks.assembler.program(tasks.chunks, tasks.order)
+        yield RankClass(tasks.name, tasks.where, program)
+
+
+def rank_tasks(module: ModuleOp, facts: ModelFacts) -> Iterator[RankTasks]:
+    """The tasks of every rank class, in order."""
     values = size_values(module)
     stages = next((op for op in module.body.ops if isinstance(op, dist.StagesOp)), None)
     if stages is None:
@@ -33,10 +52,11 @@ def rank_classes(module: ModuleOp, facts: ModelFacts) -> Iterator[RankClass]:
         order = plain_order(values[TIME_AXIS], facts.is_training)
         for ranks in coordinate_classes([program], values, mesh_of(module)):
             chunk = Chunk(program, {**values, **ranks.values})
-            yield RankClass(ranks.name, ranks.where, Assembler().program([chunk], order))
+            yield RankTasks(ranks.name, ranks.where, [chunk], order, Assembler())
         return
+    schedule = pipeline_schedule(module)
     for ranks in coordinate_classes(programs(module), values, mesh_of(module)):
-        yield from stage_classes(module, stages, values, ranks)
+        yield from stage_tasks(module, stages, schedule, values, ranks)
 
 
 def plain_order(microbatches: int, is_training: bool) -> list[Slot]:
@@ -50,31 +70,22 @@ def plain_order(microbatches: int, is_training: bool) -> list[Slot]:
     return order
 
 
-def stage_classes(
-    module: ModuleOp, stages: dist.StagesOp, values: Mapping[str, int], ranks: Coordinates
-) -> Iterator[RankClass]:
+def stage_tasks(
+    module: ModuleOp,
+    stages: dist.StagesOp,
+    schedule: Schedule,
+    values: Mapping[str, int],
+    ranks: Coordinates,
+) -> Iterator[RankTasks]:
     """A class per coordinate on the axis of the stages, of ranks that differ in nothing else."""
-    schedule = pipeline_schedule(module, values)
     axis = stages.axis.data
-    chunks = stage_chunks(module, stages, {**values, **ranks.values})
-    assembler = Assembler(axis, weight_owners(chunks, schedule, axis))
+    chunks = with_owners(stage_chunks(module, stages, {**values, **ranks.values}), schedule, axis)
+    assembler = Assembler(axis)
     for rank in range(mesh_of(module)[axis]):
         own = [chunks[stage] for stage in schedule.stages_of(rank)]
-        program = assembler.program(own, rank_order(schedule, rank, own))
         name = " ".join([f"{axis}{rank}", *([ranks.name] if ranks.where else [])])
-        yield RankClass(name, {axis: (rank,), **ranks.where}, program)
-
-
-def pipeline_schedule(module: ModuleOp, values: Mapping[str, int]) -> Schedule:
-    """The schedule that `sched.schedule` names, built. One that cannot be is E0409."""
-    op = next(op for op in module.body.ops if isinstance(op, sched.ScheduleOp))
-    ranks, virtual = op.ranks.data.integer(values), op.virtual_stages.value.data
-    try:
-        return build(op.schedule.data, ranks, virtual, op.microbatches.data.integer(values))
-    except ScheduleError as error:
-        raise CompileError(
-            [Diagnostic("E0409", error.message, span_of(op.location), help=error.help)]
-        ) from None
+        order = rank_order(schedule, rank, own)
+        yield RankTasks(name, {axis: (rank,), **ranks.where}, own, order, assembler)
 
 
 def stage_chunks(module: ModuleOp, stages: dist.StagesOp, values: Mapping[str, int]) -> list[Chunk]:
@@ -93,17 +104,27 @@ def stage_chunks(module: ModuleOp, stages: dist.StagesOp, values: Mapping[str, i
     return chunks
 
 
-def weight_owners(
-    chunks: Sequence[Chunk], schedule: Schedule, axis: str
-) -> dict[str, tuple[tuple[str, tuple[int, ...]], ...]]:
-    """The coordinates of the stages that have each weight which is not in a layer."""
-    ranks: dict[str, set[int]] = {}
-    for chunk in chunks:
-        owners = np.unique(schedule.owner[chunk.stage])
+def with_owners(chunks: Sequence[Chunk], schedule: Schedule, axis: str) -> list[Chunk]:
+    """Chunks that know which ranks share each tied weight: one of a layer is that of its stage."""
+    own = [tuple(int(r) for r in np.unique(schedule.owner[chunk.stage])) for chunk in chunks]
+    shared: dict[str, set[int]] = {}
+    for chunk, ranks in zip(chunks, own, strict=True):
         for op in chunk.program.body.block.ops:
-            if isinstance(op, stg.WeightOp):
-                ranks.setdefault(op.path.data, set()).update(int(r) for r in owners)
-    return {path: ((axis, tuple(sorted(found))),) for path, found in ranks.items()}
+            if isinstance(op, stg.WeightOp) and not isinstance(op.weight.type, StackType):
+                shared.setdefault(op.path.data, set()).update(ranks)
+    tied = {chunk.program: tied_weights(chunk.program) for chunk in chunks}
+
+    def owners(chunk: Chunk, ranks: tuple[int, ...]) -> Owners:
+        return {
+            path: ((axis, tuple(sorted(shared.get(path, ranks)))),) for path in tied[chunk.program]
+        }
+
+    return [replace(c, owners=owners(c, ranks)) for c, ranks in zip(chunks, own, strict=True)]
+
+
+def tied_weights(program: stg.ProgramOp) -> list[str]:
+    """The weights whose gradients are reduced over the ranks of several stages."""
+    return [path for op in program.walk() if (path := stg.text(op, "tied"))]
 
 
 TASKS = {

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.passes import ModulePass
 
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.facts import ModelFacts
-from stagec.frontend.plans.plan import Clause, Plan
+from stagec.frontend.plans.plan import Clause, Pipeline, Plan
 from stagec.passes import load_pass
 from stagec.schedules.catalogue import CATALOGUE
 
@@ -62,46 +62,40 @@ def pipeline_passes(plan: Plan) -> list[ModulePass]:
     pipeline = plan.pipeline
     if pipeline is None:
         return []
-    sizes = schedule_sizes(plan)
     return [
+        make(
+            "schedule-pipeline",
+            schedule=schedule_path(pipeline),
+            axis=pipeline.axis,
+            virtual=virtual_stages(pipeline),
+        ),
         make(
             "split-stages",
             counts=pipeline.counts,
             axis=pipeline.axis,
-            stages=sizes.stages,
             first=pipeline.first,
             last=pipeline.last,
             layers=pipeline.layers or (),
-            mirrored=sizes.mirrored,
         ),
-        make(
-            "schedule-pipeline",
-            schedule=pipeline.schedule,
-            axis=pipeline.axis,
-            virtual=sizes.per_rank,
-        ),
+        make("tie-weights"),
     ]
 
 
-@dataclass(frozen=True)
-class ScheduleSizes:
-    """How many stages a schedule wants."""
-
-    stages: int
-    per_rank: int
-    mirrored: bool
-    """Whether each stage is on two ranks."""
+def schedule_path(pipeline: Pipeline) -> str:
+    """A schedule's name; a file of the user's own as seen from here: the plan names it from its own folder."""
+    if pipeline.schedule in CATALOGUE or "schedule" not in pipeline.given:
+        return pipeline.schedule
+    folder = os.path.dirname(pipeline.given["schedule"].file)
+    return os.path.join(folder, pipeline.schedule)
 
 
-def schedule_sizes(plan: Plan) -> ScheduleSizes:
-    """Virtual stages by the schedule's rule. One that wants another number than the plan says is E0408."""
-    pipeline = plan.pipeline
-    assert pipeline is not None
-    ranks = plan.mesh[pipeline.axis]
+def virtual_stages(pipeline: Pipeline) -> int:
+    """Stages of a rank, by the schedule's rule. One that wants another number than the plan says is E0408."""
     entry = CATALOGUE.get(pipeline.schedule)
     wanted = entry.stages_per_rank if entry is not None else None
-    given = "virtual_stages" in pipeline.given
-    if wanted is not None and given and pipeline.virtual_stages != wanted:
+    if wanted is None:
+        return pipeline.virtual_stages
+    if "virtual_stages" in pipeline.given and pipeline.virtual_stages != wanted:
         raise CompileError(
             [
                 Diagnostic(
@@ -113,9 +107,7 @@ def schedule_sizes(plan: Plan) -> ScheduleSizes:
                 )
             ]
         )
-    per_rank = wanted if wanted is not None else pipeline.virtual_stages
-    mirrored = pipeline.schedule == "dualpipe"
-    return ScheduleSizes(ranks if mirrored else ranks * per_rank, per_rank, mirrored)
+    return wanted
 
 
 def reduce_gradients(plan: Plan, facts: ModelFacts) -> ModulePass:

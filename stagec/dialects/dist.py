@@ -28,11 +28,13 @@ from stagec.dialects.mesh import MeshAttr, MeshOp, RuleOp
 from stagec.dialects.pieces import PIECE_OPS, JoinPiecesOp, PieceOp, piece_axis
 from stagec.dialects.stages import (
     STAGE_OPS,
+    GiveGradientOp,
     Stage,
     StageRecvOp,
     StagesAttr,
     StageSendOp,
     StagesOp,
+    TakeGradientOp,
     first_layer,
     local_count,
 )
@@ -337,6 +339,7 @@ __all__ = [
     "Dist",
     "ExchangeCountsOp",
     "GatherBlocksOp",
+    "GiveGradientOp",
     "JoinPiecesOp",
     "MeshAttr",
     "MeshOp",
@@ -356,6 +359,7 @@ __all__ = [
     "StagesAttr",
     "StagesOp",
     "StorageOp",
+    "TakeGradientOp",
     "TakeShardOp",
     "UnshardOp",
     "first_layer",

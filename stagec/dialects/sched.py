@@ -24,7 +24,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.types import DTYPE_BITS, NamesAttr, SizeAttr, TensorType
+from stagec.dialects.types import DTYPE_BITS, NamesAttr, SizeAttr, TensorType, ValueType
 from stagec.symbolic import Size
 
 COMPUTE_STREAM = "compute"
@@ -297,6 +297,32 @@ class ViewOp(IRDLOperation):
     def __init__(self, operand: SSAValue, result_type: Attribute) -> None:
         super().__init__(operands=[operand], result_types=[result_type])
 
+    def verify_(self) -> None:
+        for value in (self.operand, self.result):
+            if not isinstance(value.type, ValueType):
+                raise VerifyException(
+                    f"sched.view: a view is of a tensor, a shard or a stack, not of {value.type}"
+                )
+
+
+@irdl_op_definition
+class TakenOp(IRDLOperation):
+    """The gradient of a tied weight that the `number`-th other stage of the rank which has it gives. No node."""
+
+    name = "sched.taken"
+
+    weight = prop_def(StringAttr)
+    number = prop_def(IntegerAttr)
+    value = result_def()
+
+    assembly_format = "$weight $number attr-dict `:` type($value)"
+
+    def __init__(self, weight: str, number: int, value_type: Attribute) -> None:
+        super().__init__(
+            result_types=[value_type],
+            properties={"weight": StringAttr(weight), "number": IntegerAttr(number, i64)},
+        )
+
 
 @irdl_op_definition
 class ScheduleOp(IRDLOperation):
@@ -340,7 +366,7 @@ def node_name(op: IRDLOperation) -> str:
     return "send" if isinstance(op, SendOp | StageSendOp) else "recv"
 
 
-Sched = Dialect("sched", [*NODES, ViewOp, ScheduleOp], [])
+Sched = Dialect("sched", [*NODES, ViewOp, TakenOp, ScheduleOp], [])
 
 __all__ = [
     "COMPUTE_STREAM",
@@ -353,6 +379,7 @@ __all__ = [
     "SendOp",
     "StageRecvOp",
     "StageSendOp",
+    "TakenOp",
     "TransferOp",
     "ViewOp",
     "comm_stream",

@@ -7,7 +7,7 @@ A forward send goes to the stage after this one, a backward send to the one befo
 schedule's business. `dist.stage_recv` of a stage equals the operand of the same number of its neighbour's `dist.stage_send`.
 
     dist.give_gradient "embed" %g : !stg.tensor<[V, D], fp32>
-    %t = dist.take_gradient "embed" 0 : !stg.tensor<[V, D], fp32>
+    %t = dist.take_gradient "embed" 0 %g : !stg.tensor<[V, D], fp32> -> !stg.tensor<[V, D], fp32>
 
 Stages of one rank that share a weight add up its gradients without moving them.
 """
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
-from xdsl.ir import Attribute, Data, SSAValue
+from xdsl.ir import Data, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     irdl_attr_definition,
@@ -26,9 +26,11 @@ from xdsl.irdl import (
     operand_def,
     prop_def,
     result_def,
+    traits_def,
 )
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
+from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.types import TensorType, ValueType
@@ -106,21 +108,33 @@ class GiveGradientOp(IRDLOperation):
 
 @irdl_op_definition
 class TakeGradientOp(IRDLOperation):
-    """The gradient of a tied weight that another stage of the same rank gives; `number` counts those stages."""
+    """A stage's gradient of a tied weight plus that of another stage of the same rank, which gives it.
+
+    `number` counts the stages that give. The sum is local: no bytes are sent.
+    """
 
     name = "dist.take_gradient"
 
     weight = prop_def(StringAttr)
     number = prop_def(IntegerAttr)
-    gradient = result_def(ValueType)
+    gradient = operand_def(ValueType)
+    total = result_def(ValueType)
 
-    assembly_format = "$weight $number attr-dict `:` type($gradient)"
+    traits = traits_def(Pure())
+    assembly_format = "$weight $number $gradient attr-dict `:` type($gradient) `->` type($total)"
 
-    def __init__(self, weight: str, number: int, value_type: Attribute) -> None:
+    def __init__(self, weight: str, number: int, gradient: SSAValue) -> None:
         super().__init__(
-            result_types=[value_type],
+            operands=[gradient],
+            result_types=[gradient.type],
             properties={"weight": StringAttr(weight), "number": IntegerAttr(number, i64)},
         )
+
+    def verify_(self) -> None:
+        if self.gradient.type != self.total.type:
+            raise VerifyException(
+                f"{self.name}: {self.gradient.type} does not add up to {self.total.type}"
+            )
 
 
 def verify_direction(name: str, direction: str) -> None:

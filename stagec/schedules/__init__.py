@@ -10,14 +10,13 @@ schedule is and demands, and the paper it is from, is in `catalogue`; what a use
 `custom`; what `validate` proves, in `validator`; how a transfer finds its place, in `transfers`.
 """
 
-import difflib
-from pathlib import Path
-
-from stagec.schedules.catalogue import CATALOGUE, Entry, build_named, check_sizes, names
+from stagec.schedules.build import build
+from stagec.schedules.catalogue import CATALOGUE, Entry, check_sizes, names
 from stagec.schedules.custom import from_csv, from_function, from_rows
 from stagec.schedules.errors import InvalidSchedule, ScheduleError
 from stagec.schedules.in_flight import InFlight
 from stagec.schedules.picture import picture
+from stagec.schedules.placement import Placement, placement
 from stagec.schedules.table import Action, Kind, Schedule, text
 from stagec.schedules.timing import Costs, Timing, simulate
 from stagec.schedules.validator import Report, validate
@@ -30,6 +29,7 @@ __all__ = [
     "InFlight",
     "InvalidSchedule",
     "Kind",
+    "Placement",
     "Report",
     "Schedule",
     "ScheduleError",
@@ -41,28 +41,8 @@ __all__ = [
     "from_rows",
     "names",
     "picture",
+    "placement",
     "simulate",
     "text",
     "validate",
 ]
-
-
-def build(name: str, p: int, v: int, m: int, directory: str | Path = ".") -> Schedule:
-    """The schedule `name` for p ranks of v stages each and m microbatches, transfers included.
-
-    `name` is one of `names()`, or the path of a `.csv` table or a `FILE.py:FUNCTION`, relative to
-    `directory`. Raises `ScheduleError` when there is no such schedule, or not for these sizes.
-    """
-    if name in CATALOGUE:
-        return build_named(name, p, v, m)
-    if name.endswith(".csv"):
-        return from_csv(Path(directory) / name, p, v, m)
-    if ":" in name:
-        return from_function(name, p, v, m, directory)
-    close = difflib.get_close_matches(name, names(), n=1)
-    guess = f"did you mean `{close[0]}`? " if close else ""
-    raise ScheduleError(
-        f"no schedule `{name}`",
-        f"{guess}choose one of {', '.join(names())}, a table `FILE.csv` or `FILE.py:FUNCTION`",
-        "unknown",
-    )

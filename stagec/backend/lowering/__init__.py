@@ -4,6 +4,7 @@
 microbatch, its backward pass, the step) out as rows; `assemble` puts the tasks of a rank in their order.
 """
 
-from stagec.backend.lowering.assemble import Assembler, Chunk, Slot
+from stagec.backend.lowering.assemble import Arrangement, Assembler, Chunk, Slot
+from stagec.backend.lowering.layout import Owners
 
-__all__ = ["Assembler", "Chunk", "Slot"]
+__all__ = ["Arrangement", "Assembler", "Chunk", "Owners", "Slot"]

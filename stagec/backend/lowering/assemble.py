@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from stagec.backend.lowering.layout import (
     AFTER_BACKWARD,
+    TAKEN,
     TRANSFER_TASKS,
     Layout,
     Owners,
     Place,
     Row,
 )
-from stagec.backend.program import Compute, Dep, Node, Segment, TraceProgram, Transfer
+from stagec.backend.lowering.streams import IssuedRows, chain_streams
+from stagec.backend.program import Segment, TraceProgram, Transfer
 from stagec.dialects import stg
-from stagec.dialects.sched import COMPUTE_STREAM
 
 Ints = np.ndarray
 
@@ -29,6 +30,7 @@ class Chunk:
     program: stg.ProgramOp
     values: Mapping[str, int]
     stage: int = 0
+    owners: Owners = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +64,23 @@ class Packed:
 class Assembler:
     """Puts the tasks of ranks in order. Layouts of equal chunks are made once for all rank classes."""
 
-    def __init__(self, axis: str = "", owners: Owners | None = None) -> None:
+    def __init__(self, axis: str = "") -> None:
         self.axis = axis
-        self.owners = owners or {}
-        self._layouts: dict[tuple[int, frozenset[tuple[str, int]], bool], Layout] = {}
+        self._layouts: dict[object, Layout] = {}
 
     def layout(self, chunk: Chunk, split: bool) -> Layout:
-        key = (id(chunk.program), frozenset(chunk.values.items()), split)
+        numbers, owners = frozenset(chunk.values.items()), frozenset(chunk.owners.items())
+        key = (id(chunk.program), numbers, owners, split)
         if key not in self._layouts:
-            self._layouts[key] = Layout(chunk.program, chunk.values, split, self.owners)
+            self._layouts[key] = Layout(chunk.program, chunk.values, split, chunk.owners)
         return self._layouts[key]
 
     def program(self, chunks: Sequence[Chunk], order: Sequence[Slot]) -> TraceProgram:
         """Unroll tasks in `order`. Each task appears once per chunk and microbatch at most."""
+        return finish(self.arrange(chunks, order))
+
+    def arrange(self, chunks: Sequence[Chunk], order: Sequence[Slot]) -> Arrangement:
+        """Lay all tasks out as rows, and give those their places in issue order."""
         split = any(slot.task in ("I", "W") for slot in order)
         layouts = [self.layout(chunk, split) for chunk in chunks]
         segments: list[Segment] = []
@@ -104,11 +110,11 @@ class Assembler:
             total += len(packed[slot.chunk, slot.task, slot.shift].segment)
         width = max((p.source_task.shape[1] for p in packed.values()), default=0)
         rows_of_rank = Rows.empty(total, width)
-        last = max((s.microbatch for s in present), default=-1)
+        last = {(slot.task, slot.chunk): slot.microbatch for slot in present}
         for slot in present:
             made = packed[slot.chunk, slot.task, slot.shift]
             rows_of_rank.fill(slot, made, bases, last, chunks[slot.chunk].stage)
-        return finish(segments, rows_of_rank)
+        return arranged(layouts, neighbours, bases, segments, rows_of_rank)
 
     def direct(self, packed: Packed, segments: list[Segment], slot: Slot, stage: int) -> None:
         """Give the transfers of a stage their peer, and the channel that both ends know."""
@@ -149,6 +155,9 @@ def handed_over(
     """A row whose arguments come straight from the neighbouring stage, where that is on the same rank."""
     arguments: list[Place | None] = []
     for place in row.arguments:
+        if place is not None and place.task.startswith(TAKEN):
+            arguments.append(given(place, chunk, layouts))
+            continue
         other = neighbours.get((place.task, chunk)) if place is not None else None
         if place is None or other is None:
             arguments.append(place)
@@ -158,6 +167,14 @@ def handed_over(
         source = layouts[other].handed_over[direction, number]
         arguments.append(replace(source, chunk=other) if source is not None else None)
     return replace(row, arguments=arguments)
+
+
+def given(place: Place, chunk: int, layouts: Sequence[Layout]) -> Place | None:
+    """The node behind a gradient that another stage of the rank gives."""
+    weight = place.task.removeprefix(TAKEN)
+    givers = [i for i, other in enumerate(layouts) if i != chunk and weight in other.given]
+    source = layouts[givers[place.row]].given[weight]
+    return replace(source, chunk=givers[place.row]) if source is not None else None
 
 
 def pack(rows: Sequence[Row], chunk: int, first_segment: int) -> Packed:
@@ -225,7 +242,7 @@ class Rows:
         slot: Slot,
         packed: Packed,
         bases: Mapping[tuple[str, int, int], int],
-        last: int,
+        last: Mapping[tuple[str, int], int],
         stage: int,
     ) -> None:
         """Write the rows of one task."""
@@ -250,24 +267,62 @@ class Rows:
         self.source_node[here, :width] = packed.source_node
 
 
-def source_key(reader: Slot, task: str, chunk: int, last: int) -> tuple[str, int, int]:
+def source_key(
+    reader: Slot, task: str, chunk: int, last: Mapping[tuple[str, int], int]
+) -> tuple[str, int, int]:
     """Which run of a task a reader means: of its own microbatch; of the last one from outside the loop."""
     if task in ("pre", "step"):
         return task, chunk, -1
-    return task, chunk, reader.microbatch if reader.microbatch >= 0 else last
+    outside = reader.microbatch < 0
+    return task, chunk, last.get((task, chunk), -1) if outside else reader.microbatch
 
 
-def finish(segments: Sequence[Segment], rows: Rows) -> TraceProgram:
-    """Give rows their positions, and each stream its order as control dependencies."""
+@dataclass
+class Arrangement:
+    """All tasks of a rank as rows, and where each is in issue order."""
+
+    layouts: Sequence[Layout]
+    """Of each chunk."""
+    neighbours: Mapping[tuple[str, int], int]
+    """For a chunk that receives nothing in a direction: the chunk of the rank that it continues."""
+    bases: Mapping[tuple[str, int, int], int]
+    """The first row of each task, by task, chunk and microbatch."""
+    segments: Sequence[Segment]
+    rows: Rows
+    order: Ints
+    """Rows in issue order."""
+    place: Ints
+    """Each row's position in issue order."""
+    first: Ints
+    """The first node of each position; one more has the total."""
+
+
+def arranged(
+    layouts: Sequence[Layout],
+    neighbours: Mapping[tuple[str, int], int],
+    bases: Mapping[tuple[str, int, int], int],
+    segments: Sequence[Segment],
+    rows: Rows,
+) -> Arrangement:
     order = issue_order(rows)
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
-    segment = rows.segment[order]
     lengths = np.array([len(s.nodes) for s in segments] or [0], np.int64)
-    first = np.concatenate([[0], np.cumsum(lengths[segment])])
+    first = np.concatenate([[0], np.cumsum(lengths[rows.segment[order]])])
+    return Arrangement(layouts, neighbours, bases, segments, rows, order, place, first)
+
+
+def finish(arrangement: Arrangement) -> TraceProgram:
+    """Give rows their positions, and each stream its order as control dependencies."""
+    segments, rows, order = arrangement.segments, arrangement.rows, arrangement.order
+    place, first = arrangement.place, arrangement.first
+    segment = rows.segment[order]
     source_row, source_node = rows.source_row[order], rows.source_node[order]
     slots = np.where(source_row >= 0, first[place[source_row]] + source_node, -1).astype(np.int64)
-    chained, extra = chain_streams(segments, segment, first, slots.shape[1], rows.lag[order])
+    issued = IssuedRows(
+        segment, first[:-1], rows.lag[order], rows.moves[order], np.all(slots < 0, axis=1)
+    )
+    chained, extra = chain_streams(segments, issued, slots.shape[1])
     return TraceProgram(
         segments=tuple(chained),
         segment=segment,
@@ -299,67 +354,3 @@ def issue_order(rows: Rows) -> Ints:
     tie = np.zeros(len(position), np.int64)
     tie[movable] = 1 + np.arange(len(movable))
     return np.lexsort((tie, position))
-
-
-def chain_streams(
-    segments: Sequence[Segment], segment: Ints, first: Ints, width: int, lag: Ints
-) -> tuple[list[Segment], Ints]:
-    """Let each node follow the one before it on its stream.
-
-    Within a segment that is a node of its own; the first of a segment follows the last node that
-    the stream had in an earlier row, which is one more slot per stream. A gather of parameters depends on no
-    computation: its last slot keeps it from being issued before its time.
-    """
-    streams = sorted({name for s in segments for n in s.nodes for name in streams_of(n)})
-    extra = np.full((len(segment), len(streams) + 1), -1, np.int64)
-    for k, stream in enumerate(streams):
-        extra[:, k] = ends_before(
-            segments, segment, first, lambda node, stream=stream: stream in streams_of(node)
-        )
-    compute = ends_before(segments, segment, first, lambda n: isinstance(n.action, Compute))
-    gathers = np.flatnonzero(lag >= 0)
-    for i, row in enumerate(gathers):
-        early = gathers[max(0, i - int(lag[row]))]
-        extra[row, -1] = compute[early]
-    hoisted = [i for i, s in enumerate(segments) if is_gather(s)]
-    chained = [chain_segment(s, streams, width, i in hoisted) for i, s in enumerate(segments)]
-    return chained, extra
-
-
-def is_gather(segment: Segment) -> bool:
-    """Whether a segment is a gather of parameters, which nothing computed holds back."""
-    return len(segment.nodes) == 1 and segment.nodes[0].op == "all_gather"
-
-
-def ends_before(
-    segments: Sequence[Segment], segment: Ints, first: Ints, belongs: Callable[[Node], bool]
-) -> Ints:
-    """For each row, the last node of an earlier row that belongs; -1 for none."""
-    ends = [max((i for i, n in enumerate(s.nodes) if belongs(n)), default=-1) for s in segments]
-    end = np.array(ends or [-1], np.int64)[segment]
-    position = np.where(end >= 0, first[:-1] + end, -1)
-    return np.concatenate([[-1], np.maximum.accumulate(position)[:-1]])
-
-
-def streams_of(node: Node) -> tuple[str, ...]:
-    """The queues that a node stands in: its own, and the computation's if that waits for it."""
-    if node.serial and node.stream != COMPUTE_STREAM:
-        return (node.stream, COMPUTE_STREAM)
-    return (node.stream,)
-
-
-def chain_segment(segment: Segment, streams: Sequence[str], width: int, is_gather: bool) -> Segment:
-    previous: dict[str, int] = {}
-    nodes = []
-    for i, node in enumerate(segment.nodes):
-        for stream in streams_of(node):
-            before = previous.get(stream)
-            slot = width + streams.index(stream)
-            dep = Dep(slot, 0) if before is None else Dep(-1, before)
-            previous[stream] = i
-            if dep not in node.data_deps and dep not in node.ctrl_deps:
-                node = replace(node, ctrl_deps=(*node.ctrl_deps, dep))
-        if is_gather:
-            node = replace(node, ctrl_deps=(*node.ctrl_deps, Dep(width + len(streams), 0)))
-        nodes.append(node)
-    return Segment(segment.name, tuple(nodes), width + len(streams) + 1)

@@ -16,7 +16,7 @@ from xdsl.ir import Operation, SSAValue
 
 from stagec.backend.lowering.dataflow import Dataflow, Path, Source, is_node
 from stagec.backend.program import Action, Collective, Compute, Dep, Node, Segment, Transfer
-from stagec.dialects import sched, stg
+from stagec.dialects import dist, sched, stg
 from stagec.dialects.types import tensor_of
 from stagec.symbolic import Size
 
@@ -31,7 +31,10 @@ TASK_OF_PHASE = {
 
 
 Owners = Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]]
-"""For a weight that several stages have, by path: the axis of the stages, and their coordinates on it."""
+"""For a weight that several ranks have, by path: the axis of the stages, and the ranks' coordinates on it."""
+
+TAKEN = "taken "
+"""With the path of a weight: the task of what other stages of the rank give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,8 @@ TRANSFER_TASKS = ("RECV_F", "SEND_F", "RECV_B", "SEND_B")
 
 def moves(op: Operation) -> int:
     """How a row of this op is moved from its place in the program."""
-    if stg.phase_of(op) != "grad_reduce":
+    if stg.phase_of(op) != "grad_reduce" or "tied" in op.attributes:
+        # Ranks of several stages reduce a tied weight: each when all its transfers are done.
         return STAYS
     return AFTER_BACKWARD if "late" in op.attributes else WHEN_READY
 
@@ -145,9 +149,12 @@ class Layout:
         self._pending: list[tuple[Row, list[SSAValue], Path]] = []
         self.handed_over: dict[tuple[str, int], Place | None] = {}
         """What a stage on the same rank receives, by direction and number."""
+        self.given: dict[str, Place | None] = {}
+        """What this stage gives to others of its rank, by the path of the weight."""
         self.received: dict[tuple[str, int, int], int] = {}
         """The number of each received value, by direction, row and node."""
         self._sends = [op for op in program.walk() if isinstance(op, sched.StageSendOp)]
+        self._gives = [op for op in program.body.block.ops if isinstance(op, dist.GiveGradientOp)]
         self._buckets: dict[tuple[str, str, str], Bucket] = {}
         self._runs: dict[tuple[int, str], list[Run | stg.RepeatOp]] = {}
         self._place_program(program)
@@ -376,6 +383,8 @@ class Layout:
         for op in self._sends:
             key = (op.direction.data, op.number.value.data)
             self.handed_over[key] = self.place_of(op.value, ())
+        for op in self._gives:
+            self.given[op.weight.data] = self.place_of(op.gradient, ())
         for source, place in self.places.items():
             if isinstance(source.op, sched.StageRecvOp):
                 key = (source.op.direction.data, place.row, place.node)
@@ -383,6 +392,8 @@ class Layout:
 
     def place_of(self, value: SSAValue, path: Path) -> Place | None:
         source = self.dataflow.source(value, path)
+        if source is not None and isinstance(source.op, sched.TakenOp):
+            return Place(TAKEN + source.op.weight.data, source.op.number.value.data, 0)
         return self.places.get(source) if source is not None else None
 
     # Templates
@@ -437,7 +448,7 @@ class Layout:
 
     def among(self, op: Operation) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """The ranks that share a weight, where a collective is over those only."""
-        path = stg.text(op, "shared")
+        path = stg.text(op, "tied")
         return self.owners.get(path, ()) if path else ()
 
     def number(self, size: Size) -> int:

@@ -1,0 +1,126 @@
+"""The order of each stream as control dependencies, and what keeps a communication from being issued early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stagec.backend.lowering.layout import AFTER_BACKWARD, WHEN_READY
+from stagec.backend.program import Collective, Compute, Dep, Node, Segment, Transfer
+from stagec.dialects.sched import COMPUTE_STREAM
+
+Ints = np.ndarray
+
+
+@dataclass(frozen=True)
+class IssuedRows:
+    """What streams need to know of the rows, in issue order."""
+
+    segment: Ints
+    first: Ints
+    """The position of each row's first node."""
+    lag: Ints
+    moves: Ints
+    is_free: Ints
+    """Whether a row reads nothing that a node makes."""
+
+
+def chain_streams(
+    segments: Sequence[Segment], rows: IssuedRows, width: int
+) -> tuple[list[Segment], Ints]:
+    """Let each node follow the one before it on its stream.
+
+    Within a segment that is a node of its own; the first of a segment follows the last node that
+    the stream had in an earlier row, which is one more slot per stream. The last slot is what a row
+    waits for so as not to be issued before its time (`held_back`).
+    """
+    streams = sorted({n.stream for s in segments for n in s.nodes})
+    extra = np.full((len(rows.segment), len(streams) + 1), -1, np.int64)
+    for k, stream in enumerate(streams):
+        extra[:, k] = ends_before(
+            segments, rows, lambda node, stream=stream: stands_in(node, stream)
+        )
+    extra[:, -1] = held_back(segments, rows)
+    waiting = np.unique(rows.segment[extra[:, -1] >= 0])
+    chained = [chain_segment(s, streams, width, i in waiting) for i, s in enumerate(segments)]
+    return chained, extra
+
+
+def held_back(segments: Sequence[Segment], rows: IssuedRows) -> Ints:
+    """The computation that must end before a row's first node is issued; -1 for none.
+
+    - A gather of parameters reads nothing: one in the forward pass begins when the gather `lag` before
+      it is due, any other where it stands.
+    - A reduction of a gradient that waits for the end of the backward pass waits for that.
+    - One that is issued as soon as it is ready stands behind the row that completes the gradient. If other
+      communication in that row comes between, it waits for the row's computation too. Else ranks that are a
+      little faster than others, and have one slot for all communication, would issue the two the other way
+      round, and wait for each other.
+    """
+    held = np.full(len(rows.segment), -1, np.int64)
+    compute = ends_before(segments, rows, lambda n: isinstance(n.action, Compute))
+    is_gather = np.array([len(s.nodes) == 1 and s.nodes[0].op == "all_gather" for s in segments])
+    placed = is_gather[rows.segment] & rows.is_free & (rows.lag < 0)
+    gathers = np.flatnonzero(placed | (rows.lag >= 0))
+    number = np.arange(len(gathers)) - np.maximum(0, rows.lag[gathers])
+    held[gathers] = compute[gathers[np.maximum(0, number)]]
+    late = rows.moves == AFTER_BACKWARD
+    held[late] = compute[late]
+    between = np.array([communicates(s) for s in segments])
+    moved = np.flatnonzero(rows.moves == WHEN_READY)
+    behind = np.maximum.accumulate(np.where(rows.moves == 0, np.arange(len(held)), -1))[moved]
+    mixed = moved[(behind >= 0) & between[rows.segment[behind]]]
+    held[mixed] = compute[mixed]
+    return held
+
+
+def communicates(segment: Segment) -> bool:
+    """Whether computation and communication are mixed in a segment."""
+    others = [n for n in segment.nodes if isinstance(n.action, Collective | Transfer)]
+    return 0 < len(others) < len(segment.nodes)
+
+
+def ends_before(
+    segments: Sequence[Segment], rows: IssuedRows, belongs: Callable[[Node], bool]
+) -> Ints:
+    """For each row, the last node of an earlier row that belongs; -1 for none."""
+    ends = [max((i for i, n in enumerate(s.nodes) if belongs(n)), default=-1) for s in segments]
+    end = np.array(ends or [-1], np.int64)[rows.segment]
+    position = np.where(end >= 0, rows.first + end, -1)
+    return np.concatenate([[-1], np.maximum.accumulate(position)[:-1]])
+
+
+def stands_in(node: Node, stream: str) -> bool:
+    """Whether a node stands in a queue: its own, and the computation's if that waits for it.
+
+    Ranks of several stages come to a tied weight's reduction with different things behind them. Where one
+    slot serves all communication they would wait for each other, each with what the other needs still to
+    come: so it stands in the queues of all communication.
+    """
+    if node.stream == stream:
+        return True
+    if stream == COMPUTE_STREAM:
+        return node.serial
+    return isinstance(node.action, Collective) and bool(node.action.among)
+
+
+def chain_segment(segment: Segment, streams: Sequence[str], width: int, waits: bool) -> Segment:
+    """Chain the nodes of a segment; the first waits for the last slot as well if `waits`."""
+    previous: dict[str, int] = {}
+    nodes: list[Node] = []
+    for i, node in enumerate(segment.nodes):
+        deps: list[Dep] = []
+        for k, stream in enumerate(streams):
+            if not stands_in(node, stream):
+                continue
+            before = previous.get(stream)
+            deps.append(Dep(width + k, 0) if before is None else Dep(-1, before))
+            previous[stream] = i
+        if waits and not i:
+            deps.append(Dep(width + len(streams), 0))
+        known = {*node.data_deps, *node.ctrl_deps}
+        new = tuple(d for d in dict.fromkeys(deps) if d not in known)
+        nodes.append(replace(node, ctrl_deps=(*node.ctrl_deps, *new)) if new else node)
+    return Segment(segment.name, tuple(nodes), width + len(streams) + 1)

@@ -1,0 +1,67 @@
+"""The schedule that the IR of a pipelined program names, and where its stages are.
+
+`sched.schedule` names it, `stagec.schedules` builds it. One that cannot be built, or is wrong, is E0409.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from xdsl.dialects.builtin import ModuleOp
+
+from stagec.analysis.sizes import size_values
+from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.dialects import sched
+from stagec.schedules import (
+    InvalidSchedule,
+    Placement,
+    Schedule,
+    ScheduleError,
+    build,
+    placement,
+    validate,
+)
+
+T = TypeVar("T")
+
+
+def schedule_op(module: ModuleOp) -> sched.ScheduleOp | None:
+    return next((op for op in module.body.ops if isinstance(op, sched.ScheduleOp)), None)
+
+
+def stage_placement(module: ModuleOp) -> Placement | None:
+    """For each stage its ranks along the pipeline's axis; nothing if there is no schedule."""
+    op = schedule_op(module)
+    return None if op is None else explained(op, lambda: placement(*arguments(module, op)))
+
+
+def pipeline_schedule(module: ModuleOp) -> Schedule:
+    """The schedule of a module that has one, proved right."""
+    op = schedule_op(module)
+    assert op is not None
+
+    def make() -> Schedule:
+        schedule = build(*arguments(module, op))
+        validate(schedule)
+        return schedule
+
+    return explained(op, make)
+
+
+def arguments(module: ModuleOp, op: sched.ScheduleOp) -> tuple[str, int, int, int]:
+    """Name, p, v and m."""
+    values = size_values(module)
+    ranks, microbatches = op.ranks.data.integer(values), op.microbatches.data.integer(values)
+    return op.schedule.data, ranks, op.virtual_stages.value.data, microbatches
+
+
+def explained(op: sched.ScheduleOp, make: Callable[[], T]) -> T:
+    """What `make` gives; its `ScheduleError` as a diagnostic."""
+    try:
+        return make()
+    except ScheduleError as error:
+        notes = list(error.cycle) if isinstance(error, InvalidSchedule) else []
+        raise CompileError(
+            [Diagnostic("E0409", error.message, span_of(op.location), notes=notes, help=error.help)]
+        ) from None

@@ -1,0 +1,33 @@
+"""Which ranks have which stages.
+
+    loop            stage s is on rank s mod p
+    v               stages go down the ranks and up again: s on rank s or 2p - 1 - s
+    bidirectional   stage s is on ranks s and p - 1 - s (DualPipe)
+
+A schedule of the user's own has its stages where its actions are.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from stagec.schedules.build import build
+from stagec.schedules.catalogue import CATALOGUE, check_sizes
+
+Placement = tuple[tuple[int, ...], ...]
+"""For each stage the ranks that have it, ascending."""
+
+
+def placement(name: str, p: int, v: int, m: int, directory: str | Path = ".") -> Placement:
+    """Where the stages of a schedule are. Raises `ScheduleError` like `build`."""
+    if name not in CATALOGUE:
+        owner = build(name, p, v, m, directory).owner
+        return tuple(tuple(np.unique(row[row >= 0]).tolist()) for row in owner)
+    check_sizes(name, p, v, m)
+    match CATALOGUE[name].placement:
+        case "v":
+            return tuple((s if s < p else 2 * p - 1 - s,) for s in range(2 * p))
+        case "bidirectional":
+            return tuple(tuple(sorted({s, p - 1 - s})) for s in range(p))
+        case _:
+            return tuple((s % p,) for s in range(p * v))

@@ -1,0 +1,1 @@
+"""Replays traces by the issue rules of ASTRA-sim, to see that every node of every rank runs."""
