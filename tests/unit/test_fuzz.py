@@ -165,6 +165,7 @@ references = build(syntax.Reference, names)
 numbers = build(
     syntax.Number, st.sampled_from(["0", "1", "2", "3", "8", "64", "0.5", "1e3", "9" * 30])
 )
+levels = build(syntax.Number, st.sampled_from(["0", "1", "3", "9" * 50]))
 functions = st.sampled_from(
     ["rope", "silu", "softmax", "embedding", "attention", "rms_norm", "min", "sqrt", "Block", "foo"]
 ).map(lambda text: syntax.Name(text, span=NOWHERE))
@@ -216,7 +217,7 @@ clauses = st.one_of(
     build(syntax.Shard, some(targets), some(names)),
     build(syntax.Pipeline, some(names, 1, 2), st.none() | names, st.none() | settings_),
     build(syntax.Microbatch, expressions),
-    build(syntax.Zero, numbers | references, st.none() | some(names), st.none() | settings_),
+    build(syntax.Zero, levels | references, st.none() | some(names), st.none() | settings_),
     build(syntax.Unit, some(paths)),
     build(syntax.Recompute, some(paths), st.none() | some(paths)),
     build(syntax.Precision, settings_),
