@@ -47,7 +47,7 @@ from xdsl.rewriter import Rewriter
 from stagec.analysis.units import ROOT, unit_of
 from stagec.dialects import dist, stg
 from stagec.dialects.storage import shard_of
-from stagec.dialects.types import StackType, ValueType, tensor_of
+from stagec.dialects.types import ShardType, StackType, ValueType, tensor_of
 from stagec.rewriting import inherit, programs, set_type
 
 NAME = "shard-parameters"
@@ -119,7 +119,12 @@ class Sharder:
 
     def store(self, weight: stg.WeightOp) -> None:
         set_type(
-            weight.weight, shard_of(weight.weight.type, self.options.axes, self.options.storage)
+            weight.weight,
+            shard_of(
+                weight.weight.type,
+                storage_axes(weight.weight, self.options.axes),
+                self.options.storage,
+            ),
         )
 
     # Gathering
@@ -145,9 +150,7 @@ class Sharder:
         stacks = [w.weight for w in members if isinstance(w.weight.type, StackType)]
         single = [w.weight for w in members if w.weight not in stacks]
         if single:
-            op = self.unshard(single, FORWARD)
-            self.insert(op, self.loop)
-            self.use_gathered(members, readers, dict(zip(single, op.outputs, strict=True)))
+            self.use_gathered(members, readers, self.gather(single, FORWARD, self.loop))
         if stacks:
             repeat = self.over_layers(stacks)
             self.insert(repeat, self.loop)
@@ -203,12 +206,10 @@ class Sharder:
             if not chosen:
                 continue
             values = [w.weight for w in members]
-            op = self.unshard(values, phase)
             before = min((self.position(use.operation) for _, use in chosen), default=0)
             if at_start:
                 before = 0 if phase == FORWARD else first_of_phase(block, BACKWARD)
-            self.insert(op, operation_at(block, before))
-            gathered = dict(zip(values, op.outputs, strict=True))
+            gathered = self.gather(values, phase, operation_at(block, before))
             for weight, use in chosen:
                 replace_operand(use.operation, use.index, gathered[weight.weight])
 
@@ -231,26 +232,60 @@ class Sharder:
                 self.gather_in_layers(inner, inner_paths)
         for unit, members in reversed(groups.items()):
             uses = {m: list(m.uses) for m in members}
-            op = self.unshard(members, phase)
             first = body.first_op
             assert first is not None
             if unit != ROOT:
                 positions = [index_in(body, u.operation) for m in members for u in uses[m]]
                 first = operation_at(body, min(positions))
-            self.insert(op, first)
-            for member, output in zip(members, op.outputs, strict=True):
+            for member, output in self.gather(members, phase, first).items():
                 for use in uses[member]:
                     replace_operand(use.operation, use.index, output)
 
-    def unshard(self, values: Sequence[SSAValue], phase: str) -> dist.UnshardOp:
-        op = dist.UnshardOp(values, self.options.axes, self.options.gather)
-        ahead = IntegerAttr(self.options.prefetch, i64)
-        op.attributes["lag" if phase == FORWARD else "prefetch"] = ahead
-        op.attributes["phase"] = StringAttr(phase)
-        return op
+    def gather(
+        self, values: Sequence[SSAValue], phase: str, before: Operation
+    ) -> dict[SSAValue, SSAValue]:
+        """Gather a unit: one buffer for all that is stored over the same axes."""
+        gathered: dict[SSAValue, SSAValue] = {}
+        for op in self.unshard(values, phase):
+            self.insert(op, before)
+            gathered |= dict(zip(op.values, op.outputs, strict=True))
+        return gathered
+
+    def unshard(self, values: Sequence[SSAValue], phase: str) -> list[dist.UnshardOp]:
+        made = unshard(values, self.options.gather, phase)
+        for op in made:
+            ahead = IntegerAttr(self.options.prefetch, i64)
+            op.attributes["lag" if phase == FORWARD else "prefetch"] = ahead
+        return made
 
     def insert(self, op: Operation, before: Operation) -> None:
         insert(op, before)
+
+
+def unshard(values: Sequence[SSAValue], dtype: str, phase: str) -> list[dist.UnshardOp]:
+    """One gather for all shards over the same axes."""
+    by_axes: dict[tuple[str, ...], list[SSAValue]] = {}
+    for value in values:
+        by_axes.setdefault(stored_over(value), []).append(value)
+    made = []
+    for axes, members in by_axes.items():
+        op = dist.UnshardOp(members, axes, dtype)
+        op.attributes["phase"] = StringAttr(phase)
+        made.append(op)
+    return made
+
+
+def stored_over(value: SSAValue) -> tuple[str, ...]:
+    """The axes of a shard, or of a stack's."""
+    leaf = value.type.leaf if isinstance(value.type, StackType) else value.type
+    assert isinstance(leaf, ShardType), value
+    return leaf.axes
+
+
+def storage_axes(weight: SSAValue, axes: Sequence[str]) -> tuple[str, ...]:
+    """The axes that a weight's storage is split over: not those that split its computation already (experts)."""
+    own = tensor_of(weight.type).split_axes
+    return tuple(a for a in axes if a not in own)
 
 
 def insert(op: Operation, before: Operation) -> None:
@@ -303,9 +338,9 @@ def repeat_over(count, stacks: Sequence[SSAValue], make, phase: str) -> stg.Repe
         body.add_op(repeat)
         results[inner] = repeat.results[0]
     if plain:
-        op = make(plain)
-        body.add_op(op)
-        results |= dict(zip(plain, op.outputs, strict=True))
+        for op in make(plain):
+            body.add_op(op)
+            results |= dict(zip(op.values, op.outputs, strict=True))
     yielded = [results[s] for s in slices]
     body.add_op(stg.YieldOp(yielded))
     types = []
@@ -327,7 +362,8 @@ def gather_after_step(options: ShardParameters, program: stg.ProgramOp) -> None:
         return
     shards: list[SSAValue] = []
     for weight in step.weights:
-        take = dist.TakeShardOp([weight], options.axes, tensor_of(weight.type).dtype)
+        axes = storage_axes(weight, options.axes)
+        take = dist.TakeShardOp([weight], axes, tensor_of(weight.type).dtype)
         take.attributes["phase"] = StringAttr("optim")
         insert(take, step)
         shards.append(take.outputs[0])
@@ -344,16 +380,15 @@ def gather_after_step(options: ShardParameters, program: stg.ProgramOp) -> None:
     after = updated.next_op
     assert after is not None
 
-    def gather(values: Sequence[SSAValue]) -> dist.UnshardOp:
-        op = dist.UnshardOp(values, options.axes, options.gather)
-        op.attributes["phase"] = StringAttr("optim")
-        return op
+    def gather(values: Sequence[SSAValue]) -> list[dist.UnshardOp]:
+        return unshard(values, options.gather, "optim")
 
     by_count: dict[object, list[SSAValue]] = {}
     for shard in shards:
         if isinstance(shard.type, StackType):
             by_count.setdefault(shard.type.count, []).append(shard)
         else:
-            insert(gather([shard]), after)
+            for op in gather([shard]):
+                insert(op, after)
     for count, stacks in by_count.items():
-        insert(repeat_over(count, stacks, lambda values: gather(values), "optim"), after)
+        insert(repeat_over(count, stacks, gather, "optim"), after)

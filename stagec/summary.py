@@ -6,13 +6,14 @@ Pure data: `stagec.cli` shows it. Every number is the sum of what the class' tra
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.sizes import size_values
+from stagec.backend.lowering import Chunk
 from stagec.backend.program import (
     Collective,
     Compute,
@@ -23,10 +24,12 @@ from stagec.backend.program import (
     TraceSet,
     Transfer,
 )
-from stagec.dialects import stg
+from stagec.classes import stage_chunks
+from stagec.dialects import dist, stg
 from stagec.dialects.types import ShardType, StackType, TensorType, tensor_of
+from stagec.pipeline_schedule import pipeline_schedule
 from stagec.rewriting import programs
-from stagec.symbolic import ONE, Size, total
+from stagec.symbolic import ONE, Size
 
 MATRIX_OPS = frozenset({"contract", "attention", "attention_grad"})
 """Whose FLOPs run on matrix units, and are those that papers count."""
@@ -87,19 +90,48 @@ class Summary:
 
 def summarize(traces: TraceSet, module: ModuleOp, plan: str = "") -> Summary:
     """The totals of a job. `module` is the IR that the traces were made from."""
-    values = size_values(module)
-    stored = [stored_parameters(program, values) for program in programs(module)]
-    on_rank = stored[0] if len(stored) == 1 else None
+    holders = chunk_holders(module)
+    whole: dict[tuple[int, str], int] = {}
+    for chunk in {c.stage: c for chunks in holders.values() for c in chunks}.values():
+        for path, value_type in weights(chunk.program):
+            # A weight in the layers is another one on each stage; one beside them is the same.
+            stage = chunk.stage if isinstance(value_type, StackType) else 0
+            whole[stage, path] = whole_elements(value_type).integer(chunk.values)
     return Summary(
         model=traces.model,
         plan=plan,
         mesh=traces.mesh,
-        num_parameters=sum(model_parameters(p, values) for p in programs(module)),
+        num_parameters=sum(whole.values()),
         classes=tuple(
-            class_summary(traces.mesh, each, on_rank or stored[number])
-            for number, each in enumerate(traces.classes)
+            class_summary(traces.mesh, each, stored_parameters(holders_of(holders, each)))
+            for each in traces.classes
         ),
     )
+
+
+def chunk_holders(module: ModuleOp) -> dict[tuple[str, int], list[Chunk]]:
+    """The parts of the model that ranks hold, by coordinate on the axis of the stages; without stages, by ("", 0)."""
+    values = size_values(module)
+    stages = next((op for op in module.body.ops if isinstance(op, dist.StagesOp)), None)
+    if stages is None:
+        (program,) = programs(module)
+        return {("", 0): [Chunk(program, values)]}
+    schedule = pipeline_schedule(module)
+    chunks = stage_chunks(module, stages, values)
+    axis = stages.axis.data
+    return {
+        (axis, rank): [chunks[stage] for stage in schedule.stages_of(rank)]
+        for rank in range(schedule.num_ranks)
+    }
+
+
+def holders_of(
+    holders: Mapping[tuple[str, int], Sequence[Chunk]], rank_class: RankClass
+) -> Sequence[Chunk]:
+    for (axis, coordinate), chunks in holders.items():
+        if not axis or coordinate in rank_class.where.get(axis, ()):
+            return chunks
+    raise AssertionError(rank_class.name)
 
 
 def class_summary(mesh: Mesh, rank_class: RankClass, parameters: Parameters) -> ClassSummary:
@@ -171,27 +203,28 @@ def num_ranks(mesh: Mesh, rank_class: RankClass) -> int:
     return product
 
 
-def weights(program: stg.ProgramOp) -> Iterator[TensorType | ShardType | StackType]:
-    """The type of each parameter."""
+def weights(
+    program: stg.ProgramOp,
+) -> Iterator[tuple[str, TensorType | ShardType | StackType]]:
+    """The path and the type of each parameter."""
     for op in program.walk():
         if isinstance(op, stg.WeightOp):
             value_type = op.weight.type
             assert isinstance(value_type, TensorType | ShardType | StackType)
-            yield value_type
+            yield op.path.data, value_type
 
 
-def stored_parameters(program: stg.ProgramOp, values: Mapping[str, int]) -> Parameters:
-    """What one rank holds."""
-    types = list(weights(program))
-    return Parameters(
-        total(t.num_elements for t in types).integer(values),
-        total(t.num_bytes for t in types).integer(values),
-    )
-
-
-def model_parameters(program: stg.ProgramOp, values: Mapping[str, int]) -> int:
-    """All ranks together, each parameter once."""
-    return total(whole_elements(t) for t in weights(program)).integer(values)
+def stored_parameters(chunks: Sequence[Chunk]) -> Parameters:
+    """What one rank holds. A weight that two of its stages share it holds once."""
+    held: dict[tuple[int, str], tuple[int, int]] = {}
+    for chunk in chunks:
+        for path, value_type in weights(chunk.program):
+            stage = chunk.stage if isinstance(value_type, StackType) else 0
+            held[stage, path] = (
+                value_type.num_elements.integer(chunk.values),
+                value_type.num_bytes.integer(chunk.values),
+            )
+    return Parameters(sum(n for n, _ in held.values()), sum(b for _, b in held.values()))
 
 
 def whole_elements(value_type: TensorType | ShardType | StackType) -> Size:
