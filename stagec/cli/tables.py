@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Sequence
+from itertools import groupby
+from typing import TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from stagec.summary import ClassSummary, Summary, Traffic
+from stagec.summary import ClassSummary, Summary
 
-WIDTH = 100
+WIDTH = 120
 """Columns where the output is no terminal."""
+
+Key = TypeVar("Key", bound=Hashable)
 
 PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 
@@ -58,17 +62,17 @@ def heading(summary: Summary) -> str:
     return f"{summary.model}{plan}: {summary.num_parameters:,} parameters on {ranks}{mesh}\n"
 
 
-def compute_table(classes: Iterable[ClassSummary]) -> Table:
+def compute_table(classes: Sequence[ClassSummary]) -> Table:
+    """A row per class; classes with the same numbers share one."""
     table = _table("one rank, one step")
-    table.add_column("class", no_wrap=True)
+    table.add_column("class")
     for title in ("ranks", "nodes", "parameters", "their bytes"):
         table.add_column(title, justify="right", no_wrap=True)
     for title in ("matrix FLOPs", "other FLOPs", "bytes moved"):
         table.add_column(title, justify="right", no_wrap=True)
-    for each in classes:
-        table.add_row(
-            class_label(each.name, each.where),
-            f"{each.num_ranks:,}",
+
+    def numbers(each: ClassSummary) -> tuple[str, ...]:
+        return (
             f"{each.num_nodes:,}",
             f"{each.parameters.count:,}",
             f"{amount(each.parameters.num_bytes)}B",
@@ -76,39 +80,53 @@ def compute_table(classes: Iterable[ClassSummary]) -> Table:
             amount(each.other_flops).strip(),
             f"{amount(each.bytes_moved)}B",
         )
+
+    for row, members in grouped(classes, numbers).items():
+        ranks = sum(classes[number].num_ranks for number in members)
+        table.add_row(label(classes, members), f"{ranks:,}", *row)
     return table
 
 
-def traffic_table(classes: Iterable[ClassSummary]) -> Table:
-    """Classes with the same communication share their rows."""
-    shared: dict[tuple[Traffic, ...], list[str]] = {}
-    for each in classes:
-        shared.setdefault(each.traffic, []).append(class_label(each.name, each.where))
+def traffic_table(classes: Sequence[ClassSummary]) -> Table:
+    """The same for communication."""
     table = _table("communication of one rank, one step")
     table.add_column("class")
     table.add_column("over", no_wrap=True)
     table.add_column("kind", no_wrap=True)
     for title in ("count", "bytes before", "bytes after"):
         table.add_column(title, justify="right", no_wrap=True)
-    for traffic, names in shared.items():
-        label = ", ".join(names)
+    for traffic, members in grouped(classes, lambda each: each.traffic).items():
+        name = label(classes, members)
         for row in traffic:
             table.add_row(
-                label,
+                name,
                 ", ".join(row.axes) or "host",
                 row.kind,
                 f"{row.count:,}",
                 f"{amount(row.operand_bytes)}B",
                 f"{amount(row.result_bytes)}B",
             )
-            label = ""
+            name = ""
     return table
 
 
-def class_label(name: str, where: Mapping[str, tuple[int, ...]]) -> str:
-    """A class by its name, or by where its ranks are if that is what it is named for."""
-    places = ", ".join(f"{axis} {','.join(map(str, at))}" for axis, at in where.items())
-    return name if not places or name in places else f"{name} ({places})"
+def grouped(
+    classes: Sequence[ClassSummary], key: Callable[[ClassSummary], Key]
+) -> dict[Key, list[int]]:
+    """The numbers of the classes that are alike, in the order of the first of each."""
+    found: dict[Key, list[int]] = {}
+    for number, each in enumerate(classes):
+        found.setdefault(key(each), []).append(number)
+    return found
+
+
+def label(classes: Sequence[ClassSummary], members: Sequence[int]) -> str:
+    """`pp0, pp2-pp7`: three and more in a row by the first and the last."""
+    parts: list[str] = []
+    for _, run in groupby(enumerate(members), key=lambda pair: pair[1] - pair[0]):
+        names = [classes[number].name for _, number in run]
+        parts += [f"{names[0]} - {names[-1]}"] if len(names) > 2 else names
+    return ", ".join(parts)
 
 
 def _table(title: str) -> Table:

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from stagec import __version__
 from stagec.cli import main, opt_main, outcome
-from stagec.cli.tables import amount
+from stagec.cli.tables import amount, label
+from stagec.summary import ClassSummary, Parameters
 
 ROOT = Path(__file__).parents[2]
 INPUTS = ROOT / "tests" / "lit" / "cli" / "inputs"
@@ -263,3 +264,12 @@ def test_output_that_cannot_be_encoded(monkeypatch: pytest.MonkeyPatch):
 )
 def test_amount(number: int, text: str):
     assert amount(number) == text
+
+
+@pytest.mark.parametrize(
+    ("members", "text"),
+    [([0], "pp0"), ([0, 1], "pp0, pp1"), ([0, 2, 3, 4], "pp0, pp2 - pp4"), ([1, 3], "pp1, pp3")],
+)
+def test_label_of_classes_that_are_alike(members: list[int], text: str):
+    classes = [ClassSummary(f"pp{i}", {}, 1, 0, 0, 0, 0, (), Parameters(0, 0)) for i in range(5)]
+    assert label(classes, members) == text
