@@ -12,7 +12,7 @@ from stagec.frontend import syntax
 from stagec.frontend.checker.expressions import ExpressionChecker
 from stagec.frontend.checker.steps import CallStep, Value
 from stagec.frontend.checker.types import Signature, Typed, shown
-from stagec.frontend.numbers import SIZE_FUNCTIONS, names_in, quantity, whole
+from stagec.frontend.numbers import SIZE_FUNCTIONS, quantity, whole
 from stagec.frontend.numbers import shown as shown_number
 from stagec.frontend.printing import text_of
 
@@ -59,9 +59,6 @@ class CallChecker(ExpressionChecker):
         return list(results)
 
     def unknown(self, call: syntax.Call, known: Sequence[str]) -> None:
-        for argument in call.arguments:
-            if not isinstance(argument.value, syntax.Text | syntax.ListValue | syntax.Boolean):
-                self.mark_used(argument.value)
         name = call.function.text
         help_ = did_you_mean(name, known)
         message = f"there is no op or module `{name}`"
@@ -73,13 +70,6 @@ class CallChecker(ExpressionChecker):
         elif not help_:
             help_ = "declare one with `op` or `module`; `stagec ops` lists those that are built in"
         self.error("E0201", message, call.function.span, help_)
-
-    def mark_used(self, expr: syntax.Value) -> None:
-        """What an unknown op would have read is not unused."""
-        for name in names_in(expr):
-            value = self.environment.get(name)
-            if value is not None:
-                value.used = True
 
     def operands(
         self, call: syntax.Call, want: Sequence[str] | None = None
