@@ -31,8 +31,16 @@ def piece_axis(axis: str) -> str:
     return f"{axis}.piece"
 
 
+def verify_dim(tensor: TensorType, dim: str, axes: Sequence[str]) -> None:
+    if dim not in tensor.names:
+        raise VerifyException(f"<{tensor.body}> has no dim `{dim}`")
+    if not axes:
+        raise VerifyException("there is no axis to cut over")
+
+
 def piece_type(shard: TensorType, dim: str, axes: Sequence[str]) -> TensorType:
     """The type of a device's own shard of `dim`, as one of the pieces that go round."""
+    verify_dim(shard, dim, axes)
     split = shard.dim(dim).split
     if split[-len(axes) :] != tuple(axes):
         raise VerifyException(f"`{shard.dim(dim)}` is not split over [{', '.join(axes)}] last")
@@ -42,7 +50,10 @@ def piece_type(shard: TensorType, dim: str, axes: Sequence[str]) -> TensorType:
 
 def joined_type(piece: TensorType, dim: str, axes: Sequence[str]) -> TensorType:
     """The type of all pieces together."""
+    verify_dim(piece, dim, axes)
     pieces = [piece_axis(a) for a in axes]
+    if piece.dim(dim).split[-len(axes) :] != tuple(pieces):
+        raise VerifyException(f"`{piece.dim(dim)}` is no piece over [{', '.join(axes)}]")
     split = tuple(a for a in piece.dim(dim).split if a not in pieces)
     return piece.with_splits({**piece.splits, dim: split})
 
@@ -101,7 +112,10 @@ class JoinPiecesOp(IRDLOperation):
         )
 
     def verify_(self) -> None:
-        expected = joined_type(tensor_of(self.pieces[0].type), self.dim.data, self.axes.data)
+        types = [tensor_of(piece.type) for piece in self.pieces]
+        if len(set(types)) != 1:
+            raise VerifyException("dist.join_pieces: pieces are one or more, all of one type")
+        expected = joined_type(types[0], self.dim.data, self.axes.data)
         if self.whole.type != expected:
             raise VerifyException(f"dist.join_pieces: the pieces make {expected}")
 

@@ -201,6 +201,13 @@ class ExchangeCountsOp(IRDLOperation):
     def verify_(self) -> None:
         if self.counts.type != self.result.type:
             raise VerifyException("dist.exchange_counts: as many numbers come as go")
+        counts = tensor_of(self.counts.type)
+        if len(counts.dims) != 1 or counts.dtype != "i64":
+            raise VerifyException(
+                f"dist.exchange_counts: one i64 for each expert travels, not <{counts.body}>"
+            )
+        if not self.axes.data:
+            raise VerifyException("dist.exchange_counts: there is no axis to exchange over")
 
 
 TRANSFER_OPS = (RotateOp, GatherBlocksOp, SendOp, RecvOp, ExchangeCountsOp)

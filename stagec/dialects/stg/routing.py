@@ -25,7 +25,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
+from stagec.dialects.stg.base import PLACEMENT, Indices, TensorOp, expect_dims, tensor_type
 from stagec.dialects.types import Dim, TensorType
 
 
@@ -59,6 +59,19 @@ class TopkOp(TensorOp):
             properties=properties | ({"normalise": UnitAttr()} if normalise else {}),
             result_types=[TensorType.of(dims, source.dtype), TensorType.of(dims, "i32")],
         )
+
+    def verify_(self) -> None:
+        super().verify_()
+        source, over = tensor_type(self.scores), self.over.data
+        if over not in source.names:
+            raise VerifyException(f"stg.topk: scores <{source.body}> are not over `{over}`")
+        names = [self.to.data if n == over else n for n in source.names]
+        weights, experts = tensor_type(self.weights), tensor_type(self.experts)
+        expect_dims(self, source, weights, names)
+        expect_dims(self, source, experts, names)
+        if weights.dtype != source.dtype:
+            raise VerifyException(f"stg.topk: weights are {source.dtype} as scores are")
+        expect_numbers(self, experts)
 
     def indices(self) -> Indices:
         base = super().indices()
@@ -94,6 +107,19 @@ class TopkGradOp(TensorOp):
             operands=[dweights, weights, experts], result_types=[scores_type.with_partial(partial)]
         )
 
+    def verify_(self) -> None:
+        super().verify_()
+        expect_numbers(self, tensor_type(self.experts))
+        names = {tensor_type(v).names for v in self.operands}
+        if len(names) != 1:
+            raise VerifyException("stg.topk_grad: weights and experts have the dims of dweights")
+        chosen, scores = tensor_type(self.dweights), tensor_type(self.dscores)
+        pairs = list(zip(chosen.names, scores.names, strict=False))
+        if len(chosen.names) != len(scores.names) or sum(a != b for a, b in pairs) != 1:
+            raise VerifyException(
+                f"stg.topk_grad: <{chosen.body}> is no choice from scores <{scores.body}>"
+            )
+
     def indices(self) -> Indices:
         base = super().indices()
         chosen = set(base.operands[0]) - set(base.results[0])
@@ -106,6 +132,30 @@ class RoutedOp(TensorOp):
     def merged_index(self) -> tuple[str, tuple[str, ...]]:
         """The index of an expert's tokens, and those of the tokens that it is made of."""
         raise AssertionError(self.name)
+
+    def verify_routing(
+        self, tokens: SSAValue, routed: SSAValue, experts: SSAValue, weights: SSAValue | None
+    ) -> None:
+        """What splits the tokens splits those of the experts; the rest is whole on each device."""
+        many, chosen = tensor_type(tokens), tensor_type(experts)
+        bins = tensor_type(routed)
+        expect_linear(self)
+        expect_numbers(self, chosen)
+        if len(bins.dims) != 3 or many.names[-1:] != bins.names[-1:]:
+            raise VerifyException(
+                f"{self.name}: tokens <{many.body}> do not go to experts as <{bins.body}>"
+            )
+        if chosen.names[:-1] != many.names[:-1]:
+            raise VerifyException(
+                f"{self.name}: experts <{chosen.body}> are not those of tokens <{many.body}>"
+            )
+        if weights is not None and tensor_type(weights).dims != chosen.dims:
+            raise VerifyException(
+                f"{self.name}: weights <{tensor_type(weights).body}> are not those of experts "
+                f"<{chosen.body}>"
+            )
+        if PLACEMENT not in self.attributes:
+            verify_splits(self.name, many, bins, chosen)
 
 
 @irdl_op_definition
@@ -170,7 +220,19 @@ class DispatchOp(RoutedOp):
         return self.tokens.data, tensor_type(self.experts).names[:-1]
 
     def verify_(self) -> None:
-        verify_routed(self, tensor_type(self.x), tensor_type(self.routed))
+        self.verify_routing(self.x, self.routed, self.experts, self.weights)
+        x, routed, counts = (tensor_type(v) for v in (self.x, self.routed, self.counts))
+        if routed.names[:2] != (self.over.data, self.tokens.data):
+            raise VerifyException(
+                f"stg.dispatch: <{routed.body}> does not begin with `{self.over.data}` and "
+                f"`{self.tokens.data}`"
+            )
+        if (routed.dtype, routed.partial) != (x.dtype, x.partial):
+            raise VerifyException(
+                f"stg.dispatch: copies of <{x.body}> are not <{routed.body}>: a dispatch moves"
+            )
+        if counts != TensorType.of([Dim(self.over.data)], "i64"):
+            raise VerifyException(f"stg.dispatch: counts are <[{self.over.data}], i64>")
 
 
 @irdl_op_definition
@@ -210,7 +272,12 @@ class CombineOp(RoutedOp):
         return tensor_type(self.routed).names[1], tensor_type(self.experts).names[:-1]
 
     def verify_(self) -> None:
-        verify_routed(self, tensor_type(self.result), tensor_type(self.routed))
+        self.verify_routing(self.result, self.routed, self.experts, self.weights)
+        routed, result = tensor_type(self.routed), tensor_type(self.result)
+        if (result.dtype, result.partial) != (routed.dtype, routed.partial):
+            raise VerifyException(
+                f"stg.combine: what experts made is <{routed.body}>, the sum <{result.body}>"
+            )
 
 
 @irdl_op_definition
@@ -239,21 +306,44 @@ class CombineWeightGradOp(RoutedOp):
         return tensor_type(self.routed).names[1], tensor_type(self.experts).names[:-1]
 
     def verify_(self) -> None:
-        verify_routed(self, tensor_type(self.dy), tensor_type(self.routed))
+        self.verify_routing(self.dy, self.routed, self.experts, self.dweights)
+        dy, dweights = tensor_type(self.dy), tensor_type(self.dweights)
+        partial = {*dy.partial, *dy.dims[-1].split}
+        if PLACEMENT not in self.attributes and set(dweights.partial) != partial:
+            raise VerifyException(
+                f"stg.combine_weight_grad: the products are partial over "
+                f"[{', '.join(sorted(partial))}], not <{dweights.body}>"
+            )
 
 
-def verify_routed(op: RoutedOp, tokens: TensorType, routed: TensorType) -> None:
-    """Tokens [..., D] and experts' tokens [X, C, D]: what splits the one splits the other."""
-    if len(routed.dims) != 3 or tokens.names[-1] != routed.names[-1]:
-        raise VerifyException(
-            f"{op.name}: tokens <{tokens.body}> do not go to experts as <{routed.body}>"
-        )
+def verify_splits(name: str, tokens: TensorType, routed: TensorType, experts: TensorType) -> None:
     axes = {a for d in tokens.dims[:-1] for a in d.split}
-    if "placement" not in op.attributes and axes != set(routed.dims[1].split):
+    if axes != set(routed.dims[1].split):
         raise VerifyException(
-            f"{op.name}: tokens are split over [{', '.join(sorted(axes))}], experts' tokens over "
+            f"{name}: tokens are split over [{', '.join(sorted(axes))}], experts' tokens over "
             f"[{', '.join(routed.dims[1].split)}]"
         )
+    if experts.dims[:-1] != tokens.dims[:-1] or routed.dims[-1] != tokens.dims[-1]:
+        raise VerifyException(
+            f"{name}: tokens <{tokens.body}>, experts <{experts.body}> and experts' tokens "
+            f"<{routed.body}> are not split alike"
+        )
+    if routed.dims[0].split or experts.dims[-1].split:
+        raise VerifyException(f"{name}: each device needs all of `{routed.names[0]}`")
+
+
+def expect_linear(op: TensorOp) -> None:
+    for position, operand in enumerate(op.operands):
+        if tensor_type(operand).partial and position not in op.linear_operands:
+            raise VerifyException(
+                f"{op.name}: it is not linear in operand {position}, "
+                f"which is partial: <{tensor_type(operand).body}>"
+            )
+
+
+def expect_numbers(op: TensorOp, experts: TensorType) -> None:
+    if experts.dtype not in ("i32", "i64"):
+        raise VerifyException(f"{op.name}: numbers of experts are i32 or i64, not {experts.dtype}")
 
 
 def merged_axes(
