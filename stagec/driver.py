@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from xdsl.context import Context
@@ -24,6 +25,7 @@ from stagec.facts import ModelFacts
 from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text
 from stagec.frontend.plans.plan import Argument, Plan
 from stagec.ir_text import verify_ir
+from stagec.memory import ClassPlan, Tried, changes, explain, plan_memory, too_much
 from stagec.pipelines import default_pipeline, final_passes, unsupported
 from stagec.plugins import registry
 from stagec.rewriting import programs
@@ -39,6 +41,7 @@ class Compiled:
     checked: CheckedModel
     module: ModuleOp
     traces: TraceSet | None
+    facts: ModelFacts | None = None
 
     @property
     def plan(self) -> Plan:
@@ -48,6 +51,12 @@ class Compiled:
     def trace_set(self) -> TraceSet:
         assert self.traces is not None, "the compilation stopped before"
         return self.traces
+
+    @cached_property
+    def memory(self) -> list[ClassPlan]:
+        """The memory of each rank class."""
+        assert self.facts is not None, "the compilation stopped before"
+        return plan_memory(self.module, self.plan, self.facts)
 
 
 @dataclass(frozen=True)
@@ -106,7 +115,29 @@ def compile_program(
     check_stop(stops, passes)
     if run_passes(module, passes, stops):
         return Compiled(checked, module, None)
-    return Compiled(checked, module, trace_set(module, facts))
+    compiled = Compiled(checked, module, trace_set(module, facts), facts)
+    check_memory(compiled, load_pass)
+    return compiled
+
+
+def check_memory(compiled: Compiled, load_pass: PassLoader | None) -> None:
+    """E0501 if a rank needs more memory than the plan says a device has."""
+    limit = compiled.plan.device.memory
+    worst = too_much(compiled.memory, limit) if limit is not None else None
+    if worst is None:
+        return
+    assert compiled.facts is not None
+    tried: list[Tried] = []
+    for change in changes(compiled.plan, compiled.facts):
+        try:
+            other = compile_program(
+                replace(compiled.checked, plan=change.plan), load_pass=load_pass
+            )
+        except CompileError:
+            # A change that does not compile is none to propose.
+            continue
+        tried.append(Tried(change, max(each.peak_bytes for each in other.memory)))
+    raise CompileError([explain(worst, compiled.plan, tried)])
 
 
 def model_facts(module: ModuleOp) -> ModelFacts:

@@ -9,7 +9,7 @@ from xdsl.passes import ModulePass
 
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.facts import ModelFacts
-from stagec.frontend.plans.plan import Clause, Pipeline, Plan
+from stagec.frontend.plans.plan import Device, Pipeline, Plan
 from stagec.passes import load_pass
 from stagec.schedules.catalogue import CATALOGUE
 
@@ -44,9 +44,10 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
         ]
     if plan.collectives.reduce == "lazy":
         passes.append(make("defer-reductions"))
-    passes += [make("decompose-statistics"), make("insert-collectives"), make("exchange-counts")]
+    passes += [make("decompose-statistics"), make("insert-collectives")]
     if facts.is_training:
         passes += saved_value_passes(plan)
+    passes.append(make("exchange-counts"))
     return passes + storage_passes(plan) + context_passes(plan)
 
 
@@ -200,17 +201,18 @@ def data_axes(plan: Plan, batch_dim: str) -> tuple[str, ...]:
 
 def unsupported(plan: Plan) -> Sequence[Diagnostic]:
     """Clauses that no pass carries out yet. Nothing that a plan says is ignored in silence."""
-    clauses: list[tuple[str, Clause | None, bool]] = [
-        ("device", plan.device, plan.device.span is not None),
-    ]
-    found = [
+    if not says_more_than_memory(plan.device):
+        return []
+    return [
         Diagnostic(
             "E0406",
-            f"this version of stagec does not carry out `{name}`",
-            clause.span if clause is not None else None,
-            help="take the clause out of the plan",
+            "this version of stagec reads nothing of `device` but its `memory`",
+            plan.device.span,
+            help="write `device { memory = ... }` alone",
         )
-        for name, clause, used in clauses
-        if used
     ]
-    return found
+
+
+def says_more_than_memory(device: Device) -> bool:
+    """Whether a device is described by what no pass reads: its speed, or a preset."""
+    return device.preset is not None or bool(set(device.given) - {"memory"})

@@ -1,0 +1,23 @@
+"""Memory, planned from lifetimes: what each rank class keeps, since when, until when, and what for.
+
+`plan_memory` answers for every rank class of a compiled module. `values` tells what is made and read, `lifetimes` when, in the order
+of the schedule; `static` what stays from step to step.
+"""
+
+from stagec.memory.kinds import TITLES, Kind
+from stagec.memory.limit import Change, Tried, changes, explain, too_much
+from stagec.memory.plan import ClassPlan, Moment, Part, plan_memory
+
+__all__ = [
+    "TITLES",
+    "Change",
+    "ClassPlan",
+    "Kind",
+    "Moment",
+    "Part",
+    "Tried",
+    "changes",
+    "explain",
+    "plan_memory",
+    "too_much",
+]

@@ -1,0 +1,34 @@
+"""What memory is used for."""
+
+from enum import IntEnum
+
+
+class Kind(IntEnum):
+    """In the order in which tables and charts show them."""
+
+    PARAMETERS = 0
+    MASTER = 1
+    OPTIMIZER = 2
+    GRADIENTS = 3
+    SAVED = 4
+    RECOMPUTED = 5
+    DEFERRED = 6
+    GATHERED = 7
+    COMMUNICATION = 8
+    INPUTS = 9
+    TEMPORARIES = 10
+
+
+TITLES = {
+    Kind.PARAMETERS: "parameters",
+    Kind.MASTER: "master weights",
+    Kind.OPTIMIZER: "optimizer state",
+    Kind.GRADIENTS: "gradients",
+    Kind.SAVED: "saved activations",
+    Kind.RECOMPUTED: "recomputed values",
+    Kind.DEFERRED: "kept for weight gradients",
+    Kind.GATHERED: "gathered parameters",
+    Kind.COMMUNICATION: "communication buffers",
+    Kind.INPUTS: "inputs",
+    Kind.TEMPORARIES: "temporaries",
+}

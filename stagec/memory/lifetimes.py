@@ -1,0 +1,235 @@
+"""When each value of a rank is born and dies, over the nodes of its program in issue order.
+
+A value lives from the node that makes it to the last node that reads it, both included. The sum of a gradient over
+microbatches lives from its first term on. Nothing is unrolled here but arrays: a table's rows times microbatches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stagec.backend.lowering import Arrangement
+from stagec.memory.kinds import Kind
+from stagec.memory.values import ValueTable
+
+Ints = np.ndarray
+
+ONCE = ("pre", "step")
+"""Tasks that run once per step."""
+FORWARD = ("F", "RECV_F")
+BACKWARD = ("B", "I", "W")
+
+
+@dataclass(frozen=True)
+class Lifetimes:
+    """One row per buffer. `birth` and `death` are nodes; `value` is a row of the chunk's table."""
+
+    birth: Ints
+    death: Ints
+    num_bytes: Ints
+    kind: Ints
+    chunk: Ints
+    value: Ints
+    microbatch: Ints
+    num_nodes: int
+
+    def __len__(self) -> int:
+        return len(self.birth)
+
+    def live_bytes(self, chosen: Ints | None = None) -> Ints:
+        """Bytes alive at each node; of some buffers only, if given."""
+        rows = slice(None) if chosen is None else chosen
+        change = np.zeros(self.num_nodes + 1, np.int64)
+        np.add.at(change, self.birth[rows], self.num_bytes[rows])
+        np.subtract.at(change, self.death[rows] + 1, self.num_bytes[rows])
+        return np.cumsum(change)[:-1]
+
+    def alive_at(self, node: int) -> Ints:
+        """Rows of the buffers that are alive at a node."""
+        return np.flatnonzero((self.birth <= node) & (node <= self.death))
+
+
+@dataclass
+class ChunkLives:
+    """The values of one chunk in all microbatches: `[m, value]`, one row if the task runs once."""
+
+    table: ValueTable
+    microbatches: Ints
+    birth: Ints
+    """-1 where the value is not made."""
+    death: Ints
+    sum_death: Ints
+    """Of the sums over microbatches; -1 for none."""
+    saved: Ints
+    """Whether the backward pass reads it."""
+    deferred: Ints
+    once: Ints
+
+
+def lifetimes(
+    arrangement: Arrangement, tables: Sequence[ValueTable], persistent: bool
+) -> Lifetimes:
+    """`persistent`: sums in another dtype than their terms are buffers that stay from step to step."""
+    places = Places(arrangement)
+    chunks = [chunk_lives(places, number, table) for number, table in enumerate(tables)]
+    hand_over(arrangement.neighbours, chunks)
+    last = int(arrangement.first[-1]) - 1
+    parts = [
+        part
+        for number, lives in enumerate(chunks)
+        for part in (buffers(lives, number), sums(lives, number, persistent, last))
+    ]
+    columns = [np.concatenate([part[k] for part in parts]) for k in range(7)]
+    kept = columns[2] > 0
+    return Lifetimes(*(column[kept] for column in columns), num_nodes=last + 1)
+
+
+class Places:
+    """Nodes from tasks, rows and microbatches."""
+
+    def __init__(self, arrangement: Arrangement) -> None:
+        self.place = arrangement.place
+        self.first = arrangement.first
+        self.bases = arrangement.bases
+
+    def microbatches(self, chunk: int) -> Ints:
+        found = {m for (_, c, m) in self.bases if c == chunk and m >= 0}
+        return np.array(sorted(found) or [0], np.int64)
+
+    def nodes(
+        self,
+        chunk: int,
+        tasks: Sequence[str],
+        microbatches: Ints,
+        task: Ints,
+        row: Ints,
+        node: Ints,
+    ) -> Ints:
+        """`[m, ...]`: -1 where the task does not run."""
+        base = np.array(
+            [
+                [self.bases.get((t, chunk, -1 if t in ONCE else int(m)), -1) for t in tasks]
+                for m in microbatches
+            ],
+            np.int64,
+        ).reshape(len(microbatches), len(tasks))
+        start = base[:, task]
+        rows = np.where(start >= 0, start + row, 0)
+        return np.where(start >= 0, self.first[self.place[rows]] + node, -1)
+
+
+def chunk_lives(places: Places, chunk: int, table: ValueTable) -> ChunkLives:
+    microbatches = places.microbatches(chunk)
+    birth = places.nodes(chunk, table.tasks, microbatches, table.task, table.row, table.node)
+    reads = places.nodes(
+        chunk, table.tasks, microbatches, table.read_task, table.read_row, table.read_node
+    )
+    once = np.isin(table.task, indices(table.tasks, ONCE))
+    latest = reads.max(axis=0) if len(microbatches) else reads
+    of_value = ~table.of_sum
+    death = np.maximum(birth, highest(reads[:, of_value], table.read_value[of_value], len(table)))
+    death[:, once] = np.maximum(
+        death, highest(latest[None, of_value], table.read_value[of_value], len(table))
+    )[:, once]
+    sum_death = highest(latest[None, table.of_sum], table.read_value[table.of_sum], len(table))[0]
+    saved = read_by(table, BACKWARD) & made_in(table, FORWARD)
+    deferred = read_by(table, ("W",)) & made_in(table, ("I", "RECV_B"))
+    return ChunkLives(table, microbatches, birth, death, sum_death, saved, deferred, once)
+
+
+def indices(tasks: Sequence[str], chosen: Sequence[str]) -> list[int]:
+    return [i for i, task in enumerate(tasks) if task in chosen]
+
+
+def made_in(table: ValueTable, tasks: Sequence[str]) -> Ints:
+    return np.isin(table.task, indices(table.tasks, tasks))
+
+
+def read_by(table: ValueTable, tasks: Sequence[str]) -> Ints:
+    """Whether some reader of a value, not of its sum, is in one of these tasks."""
+    readers = np.isin(table.read_task, indices(table.tasks, tasks)) & ~table.of_sum
+    found = np.zeros(len(table), bool)
+    found[table.read_value[readers]] = True
+    return found
+
+
+def highest(positions: Ints, values: Ints, count: int) -> Ints:
+    """`[m, value]`: the last of each value's readers, -1 for none."""
+    found = np.full((len(positions), count), -1, np.int64)
+    if len(values):
+        order = np.argsort(values, kind="stable")
+        starts = np.flatnonzero(np.diff(values[order], prepend=-1))
+        found[:, values[order][starts]] = np.maximum.reduceat(positions[:, order], starts, axis=1)
+    return found
+
+
+def hand_over(neighbours: Mapping[tuple[str, int], int], chunks: Sequence[ChunkLives]) -> None:
+    """What a stage of the same rank hands over is one buffer: the receiver's, from when it is made."""
+    for (task, chunk), other in neighbours.items():
+        direction = "forward" if task == "RECV_F" else "backward"
+        for key, value in chunks[chunk].table.received.items():
+            source = chunks[other].table.sent.get(key) if key[0] == direction else None
+            if source is None:
+                continue
+            taker, giver = chunks[chunk], chunks[other]
+            readers = taker.table.read_value == value
+            if not readers.any():
+                continue
+            taker.birth[:, value] = giver.birth[:, source]
+            taker.death[:, value] = np.maximum(taker.death[:, value], giver.birth[:, source])
+            if not (giver.saved[source] or giver.deferred[source]):
+                giver.birth[:, source] = -1
+
+
+def buffers(lives: ChunkLives, chunk: int) -> tuple[Ints, ...]:
+    """The values themselves."""
+    table = lives.table
+    kind = table.kind.copy()
+    kind[lives.deferred & (kind == Kind.TEMPORARIES)] = Kind.DEFERRED
+    kind[lives.saved & (kind == Kind.TEMPORARIES)] = Kind.SAVED
+    kind[(table.accumulated > 0) & (kind == Kind.TEMPORARIES)] = Kind.GRADIENTS
+    num_bytes = np.where(kind == Kind.PARAMETERS, 0, table.num_bytes)
+    exists = (lives.birth >= 0) & (num_bytes > 0)
+    if len(lives.microbatches) > 1:
+        exists[1:, lives.once] = False
+    death = lives.death.copy()
+    alone = is_the_sum(lives)
+    death[:, alone] = np.maximum(death, lives.sum_death)[:, alone]
+    m, value = np.nonzero(exists)
+    return (
+        lives.birth[m, value],
+        death[m, value],
+        num_bytes[value],
+        kind[value],
+        np.full(len(value), chunk),
+        value,
+        np.where(lives.once[value], -1, lives.microbatches[m]),
+    )
+
+
+def is_the_sum(lives: ChunkLives) -> Ints:
+    """Of one microbatch alone, in the dtype of the sum: the term is the sum."""
+    alone = len(lives.microbatches) == 1
+    return (lives.table.accumulated > 0) & ~lives.table.widened & alone
+
+
+def sums(lives: ChunkLives, chunk: int, persistent: bool, last: int) -> tuple[Ints, ...]:
+    """The sums over microbatches."""
+    table = lives.table
+    made = (lives.birth >= 0).any(axis=0)
+    value = np.flatnonzero((table.accumulated > 0) & ~is_the_sum(lives) & made)
+    birth = np.where(lives.birth >= 0, lives.birth, last).min(axis=0)[value]
+    death = np.maximum(lives.sum_death, lives.birth.max(axis=0))[value]
+    stays = table.widened[value] & persistent
+    return (
+        np.where(stays, 0, birth),
+        np.where(stays, last, death),
+        table.accumulated[value],
+        np.full(len(value), int(Kind.GRADIENTS)),
+        np.full(len(value), chunk),
+        value,
+        np.full(len(value), -1),
+    )

@@ -1,0 +1,120 @@
+"""A device that has not enough memory: what is too much, when, and what of the plan to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from stagec.diagnostics import Diagnostic
+from stagec.facts import ModelFacts
+from stagec.frontend.plans.plan import Device, Plan, Recompute, Zero
+from stagec.memory.kinds import TITLES
+from stagec.memory.plan import ClassPlan
+
+MOST_CAUSES = 5
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Change:
+    """Another plan, and what a user writes for it."""
+
+    text: str
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A change, and the highest peak of any rank with it."""
+
+    change: Change
+    peak_bytes: int
+
+
+def too_much(classes: Sequence[ClassPlan], limit: int) -> ClassPlan | None:
+    """The class with the highest peak, if that is above the limit."""
+    worst = max(classes, key=lambda each: each.peak_bytes)
+    return worst if worst.peak_bytes > limit else None
+
+
+def changes(plan: Plan, facts: ModelFacts) -> Iterator[Change]:
+    """What might help, each alone. Without the limit, which is what they are tried for."""
+    free = replace(plan, device=Device())
+    if not facts.is_training:
+        return
+    if plan.recompute.what == ("none",):
+        yield Change("recompute full", replace(free, recompute=Recompute(what=("full",))))
+    yield from smaller_microbatches(plan, free)
+    yield from more_zero(plan, free, facts)
+    yield from more_stages(plan, free)
+
+
+def smaller_microbatches(plan: Plan, free: Plan) -> Iterator[Change]:
+    pipeline = plan.pipeline
+    if pipeline is not None:
+        if pipeline.microbatch > 1:
+            size = pipeline.microbatch // 2
+            smaller = replace(pipeline, microbatch=size)
+            yield Change(f"microbatch = {size}", replace(free, pipeline=smaller))
+    elif plan.microbatch != 1:
+        size = (plan.microbatch or 2) // 2
+        yield Change(f"microbatch {size}", replace(free, microbatch=size))
+
+
+def more_zero(plan: Plan, free: Plan, facts: ModelFacts) -> Iterator[Change]:
+    axes = plan.zero.axes if plan.zero is not None else split_batch(plan, facts)
+    level = plan.zero.level if plan.zero is not None else 0
+    for stage in range(level + 1, 4):
+        if axes:
+            zero = replace(plan.zero, level=stage) if plan.zero else Zero(level=stage, axes=axes)
+            yield Change(f"zero {stage} over {', '.join(axes)}", replace(free, zero=zero))
+
+
+def split_batch(plan: Plan, facts: ModelFacts) -> tuple[str, ...]:
+    return tuple(a for rule in plan.rules if facts.batch_dim in rule.dims for a in rule.axes)
+
+
+def more_stages(plan: Plan, free: Plan) -> Iterator[Change]:
+    """Twice the stages, on twice the ranks."""
+    pipeline = plan.pipeline
+    if pipeline is None:
+        return
+    axes = tuple(
+        replace(axis, size=2 * axis.size) if axis.name == pipeline.axis else axis
+        for axis in plan.axes
+    )
+    text = f"mesh {pipeline.axis} = {2 * plan.mesh[pipeline.axis]}"
+    yield Change(text, replace(free, axes=axes))
+
+
+def explain(worst: ClassPlan, plan: Plan, tried: Sequence[Tried]) -> Diagnostic:
+    """The error: by how much, where, when, the largest causes, and the changes that would do."""
+    limit = plan.device.memory
+    assert limit is not None
+    causes = worst.parts_at_peak()[:MOST_CAUSES]
+    fitting = [each for each in tried if each.peak_bytes <= limit]
+    return Diagnostic(
+        "E0501",
+        f"rank class `{worst.name}` needs {gib(worst.peak_bytes)}, "
+        f"{gib(worst.peak_bytes - limit)} more than the device has",
+        plan.device.given.get("memory", plan.device.span),
+        label=f"the device has {gib(limit)}",
+        notes=[
+            f"the peak is at {worst.peak}",
+            *(f"{gib(part.num_bytes)} {TITLES[part.kind]}: {part.place}" for part in causes),
+        ],
+        help=[help_text(each, limit) for each in (fitting or tried)]
+        or ["use a larger device, or more ranks"],
+    )
+
+
+def help_text(tried: Tried, limit: int) -> str:
+    fits = "" if tried.peak_bytes <= limit else ", which is not enough alone"
+    return f"`{tried.change.text}` gives a peak of {gib(tried.peak_bytes)}{fits}"
+
+
+def gib(num_bytes: int) -> str:
+    """`12.34 GiB`; small ones in MiB."""
+    if num_bytes >= GIB:
+        return f"{num_bytes / GIB:.2f} GiB"
+    return f"{num_bytes / (1 << 20):.2f} MiB"

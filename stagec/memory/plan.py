@@ -1,0 +1,199 @@
+"""plan_memory(): what each rank class keeps in memory, and when it is most."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+
+from stagec.backend.lowering import Arrangement
+from stagec.classes import RankTasks, rank_tasks
+from stagec.facts import ModelFacts
+from stagec.frontend.plans.plan import Plan
+from stagec.memory.kinds import Kind
+from stagec.memory.lifetimes import Lifetimes, lifetimes
+from stagec.memory.static import StaticBytes, Stored, keeps_gradients, static_bytes
+from stagec.memory.values import About, ValueTable, value_table
+
+ALWAYS = (Kind.PARAMETERS, Kind.MASTER, Kind.OPTIMIZER)
+"""Kinds that are there all the time. Gradients have lifetimes of their own."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A node of the program, for people."""
+
+    node: int
+    task: str
+    """`F`, `B`, ... of the microbatch; `step` outside of it."""
+    stage: int
+    """Virtual stage; -1 without a pipeline."""
+    microbatch: int
+    layer: int
+    op: str
+    scope: str
+
+    def __str__(self) -> str:
+        where = f" of microbatch {self.microbatch}" if self.microbatch >= 0 else ""
+        where += f" on stage {self.stage}" if self.stage >= 0 else ""
+        layer = f", layer {self.layer}" if self.layer >= 0 else ""
+        scope = f" in {self.scope}" if self.scope else ""
+        return f"{self.task}{where}{layer}: {self.op}{scope}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Buffers of one kind, of one place in the model, together."""
+
+    kind: Kind
+    name: str
+    scope: str
+    location: str
+    num_bytes: int
+    count: int
+
+    @property
+    def place(self) -> str:
+        """`contract in Block.SwiGLU, model.stg:26 (64 buffers)`."""
+        inside = f" in {self.scope}" if self.scope and self.scope not in self.name else ""
+        line = f", {self.location}" if self.location else ""
+        return f"{self.name}{inside}{line} ({self.count} buffer{'s' * (self.count != 1)})"
+
+
+@dataclass(frozen=True)
+class ClassPlan:
+    """The memory of one rank class."""
+
+    name: str
+    where: Mapping[str, tuple[int, ...]]
+    static: StaticBytes
+    saved_bytes: tuple[int, ...]
+    """Saved activations of one microbatch, for each virtual stage of the rank."""
+    lives: Lifetimes
+    tables: Sequence[ValueTable]
+    stored: Sequence[Stored]
+    peak_bytes: int
+    peak: Moment
+
+    @property
+    def always_bytes(self) -> int:
+        """Parameters, master weights and optimizer state."""
+        return sum(self.static.num_bytes[kind] for kind in ALWAYS)
+
+    def timeline(self) -> np.ndarray:
+        """Bytes alive at each node."""
+        return self.lives.live_bytes() + self.always_bytes
+
+    def timeline_by_kind(self) -> dict[Kind, np.ndarray]:
+        found: dict[Kind, np.ndarray] = {}
+        for kind in Kind:
+            if kind in ALWAYS:
+                number = self.static.num_bytes[kind]
+                series = np.full(self.lives.num_nodes, number, np.int64)
+            else:
+                series = self.lives.live_bytes(np.flatnonzero(self.lives.kind == kind))
+            if series.any():
+                found[kind] = series
+        return found
+
+    def at_peak(self) -> dict[Kind, int]:
+        """Bytes by kind when it is most."""
+        alive = self.lives.alive_at(self.peak.node)
+        sums = np.bincount(self.lives.kind[alive], self.lives.num_bytes[alive], minlength=len(Kind))
+        found = {kind: int(sums[kind]) for kind in Kind}
+        for kind in ALWAYS:
+            found[kind] += self.static.num_bytes[kind]
+        return found
+
+    def parts_at_peak(self) -> list[Part]:
+        """What memory consists of when it is most, by kind, place in the model and op; largest first."""
+        sizes: dict[tuple[Kind, str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+        for row in self.lives.alive_at(self.peak.node).tolist():
+            kind = Kind(int(self.lives.kind[row]))
+            said = self.about(row)
+            total = sizes[kind, said.op, said.scope, said.location]
+            total[0] += int(self.lives.num_bytes[row])
+            total[1] += 1
+        for each in self.stored:
+            if each.kind in ALWAYS:
+                total = sizes[each.kind, each.path, each.scope, each.location]
+                total[0] += each.num_bytes
+                total[1] += 1
+        parts = [Part(*key, *total) for key, total in sizes.items()]
+        return sorted(parts, key=lambda part: -part.num_bytes)
+
+    def about(self, row: int) -> About:
+        table = self.tables[int(self.lives.chunk[row])]
+        return table.abouts[int(table.about[int(self.lives.value[row])])]
+
+
+def plan_memory(module: ModuleOp, plan: Plan, facts: ModelFacts) -> list[ClassPlan]:
+    """The memory of every rank class of a module that is lowered to tasks."""
+    made: dict[object, ValueTable] = {}
+    return [plan_class(tasks, plan, made) for tasks in rank_tasks(module, facts)]
+
+
+def plan_class(tasks: RankTasks, plan: Plan, made: dict[object, ValueTable]) -> ClassPlan:
+    """`made` has the tables of layouts that other classes share."""
+    arrangement = tasks.assembler.arrange(tasks.chunks, tasks.order)
+    keeps = keeps_gradients(plan)
+    tables: list[ValueTable] = []
+    for chunk, layout in zip(tasks.chunks, arrangement.layouts, strict=True):
+        numbers = frozenset(
+            (name, number) for name, number in chunk.values.items() if not name.endswith(".first")
+        )
+        key = (chunk.program, numbers, layout.split_backward)
+        if key not in made:
+            made[key] = value_table(layout, chunk.program, keeps)
+        tables.append(made[key])
+    persistent = plan.zero is None or plan.zero.level < 3
+    lives = lifetimes(arrangement, tables, persistent)
+    static, stored = static_bytes(tasks.chunks, plan)
+    live = lives.live_bytes()
+    node = int(np.argmax(live)) if len(live) else 0
+    always = sum(static.num_bytes[kind] for kind in ALWAYS)
+    return ClassPlan(
+        name=tasks.name,
+        where=tasks.where,
+        static=static,
+        saved_bytes=saved_bytes(lives, len(tables)),
+        lives=lives,
+        tables=tables,
+        stored=stored,
+        peak_bytes=always + (int(live[node]) if len(live) else 0),
+        peak=moment(arrangement, tasks, node),
+    )
+
+
+def saved_bytes(lives: Lifetimes, num_chunks: int) -> tuple[int, ...]:
+    """Of each chunk, of its first microbatch."""
+    saved = lives.kind == Kind.SAVED
+    found: list[int] = []
+    for chunk in range(num_chunks):
+        own = saved & (lives.chunk == chunk)
+        first = lives.microbatch[own].min(initial=0) if own.any() else 0
+        found.append(int(lives.num_bytes[own & (lives.microbatch == first)].sum()))
+    return tuple(found)
+
+
+def moment(arrangement: Arrangement, tasks: RankTasks, node: int) -> Moment:
+    position = int(np.searchsorted(arrangement.first, node, side="right")) - 1
+    row = int(arrangement.order[position])
+    rows = arrangement.rows
+    template = arrangement.segments[int(rows.segment[row])].nodes
+    at = template[node - int(arrangement.first[position])]
+    starts = sorted((base, key) for key, base in arrangement.bases.items())
+    found = max((s for s in starts if s[0] <= row), default=(0, ("", 0, -1)))
+    task, chunk, microbatch = found[1]
+    return Moment(
+        node=node,
+        task=task,
+        stage=tasks.chunks[chunk].stage if tasks.assembler.axis else -1,
+        microbatch=microbatch,
+        layer=int(rows.layer[row]),
+        op=at.op,
+        scope=at.scope,
+    )

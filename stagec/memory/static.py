@@ -1,0 +1,157 @@
+"""Bytes that stay on a device from step to step: parameters, master weights, optimizer state, gradients.
+
+As closed forms over the sizes of the model and the mesh, and as numbers. What ZeRO splits is padded as it is stored:
+a shard has ceil(rows / ranks) rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from xdsl.ir import BlockArgument, OpResult, SSAValue
+
+from stagec.backend.lowering import Chunk
+from stagec.dialects import sched, stg
+from stagec.dialects.types import StackType, ValueType, dtype_bytes
+from stagec.frontend.plans.plan import Plan
+from stagec.memory.kinds import Kind
+from stagec.memory.values import line_of
+from stagec.symbolic import ZERO, Size
+
+STATIC: tuple[Kind, ...] = (Kind.PARAMETERS, Kind.MASTER, Kind.OPTIMIZER, Kind.GRADIENTS)
+
+
+@dataclass(frozen=True)
+class StaticBytes:
+    """By kind, of one virtual stage or of all of a rank."""
+
+    forms: Mapping[Kind, Size]
+    num_bytes: Mapping[Kind, int]
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.num_bytes.values())
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One parameter: what a rank keeps of it."""
+
+    path: str
+    scope: str
+    location: str
+    kind: Kind
+    num_bytes: int
+
+
+def static_bytes(chunks: Sequence[Chunk], plan: Plan) -> tuple[StaticBytes, list[Stored]]:
+    """Of a rank that has these stages. A weight that two of them share is stored once."""
+    forms: dict[Kind, Size] = dict.fromkeys(STATIC, ZERO)
+    numbers: dict[Kind, int] = dict.fromkeys(STATIC, 0)
+    stored: list[Stored] = []
+    seen: set[str] = set()
+    for chunk in chunks:
+        for weight, kind, size in weight_bytes(chunk.program, plan):
+            is_shared = not isinstance(weight.weight.type, StackType)
+            key = f"{kind} {weight.path.data}"
+            if is_shared and key in seen:
+                continue
+            seen.add(key)
+            number = size.integer(chunk.values)
+            forms[kind] = forms[kind] + size
+            numbers[kind] += number
+            stored.append(
+                Stored(weight.path.data, stg.scope_of(weight), line_of(weight), kind, number)
+            )
+    return StaticBytes(forms, numbers), stored
+
+
+def weight_bytes(program: stg.ProgramOp, plan: Plan) -> Iterator[tuple[stg.WeightOp, Kind, Size]]:
+    """Each weight of a program, and the bytes of each kind that belong to it."""
+    updated = updates(program)
+    precision = plan.precision
+    states = stg.NUM_STATES[plan.optimizer.algorithm] * dtype_bytes(precision.optimizer)
+    for op in program.body.block.ops:
+        if not isinstance(op, stg.WeightOp):
+            continue
+        yield op, Kind.PARAMETERS, size_of(op.weight)
+        if op not in updated:
+            continue
+        weight, gradient = updated[op]
+        yield op, Kind.OPTIMIZER, elements_of(weight) * states
+        if precision.master is not None and not is_wide(weight, precision.master):
+            yield op, Kind.MASTER, elements_of(weight) * dtype_bytes(precision.master)
+        whole = summed(gradient) if keeps_gradients(plan) else gradient
+        yield op, Kind.GRADIENTS, size_of(whole)
+
+
+def keeps_gradients(plan: Plan) -> bool:
+    """Whether a rank keeps gradients whole: without ZeRO, and under its first stage."""
+    return plan.zero is None or plan.zero.level < 2
+
+
+def is_wide(weight: SSAValue, master: str) -> bool:
+    """Whether what is stored is in the dtype of the master copy, and so is that copy."""
+    assert isinstance(weight.type, ValueType)
+    leaf = weight.type.leaf if isinstance(weight.type, StackType) else weight.type
+    return leaf.num_bytes == leaf.num_elements * dtype_bytes(master)
+
+
+def size_of(value: SSAValue) -> Size:
+    assert isinstance(value.type, ValueType)
+    return value.type.num_bytes
+
+
+def elements_of(value: SSAValue) -> Size:
+    assert isinstance(value.type, ValueType)
+    return value.type.num_elements
+
+
+def updates(program: stg.ProgramOp) -> dict[stg.WeightOp, tuple[SSAValue, SSAValue]]:
+    """For each weight: its part that the optimizer updates, and the gradient that it reads."""
+    found: dict[stg.WeightOp, tuple[SSAValue, SSAValue]] = {}
+    for op in program.body.block.ops:
+        if isinstance(op, sched.ComputeOp) and op.op.data == "optimizer_step":
+            half = len(op.inputs) // 2
+            for weight, gradient in zip(op.inputs[:half], op.inputs[half:], strict=True):
+                owner = weight.owner
+                while isinstance(owner, sched.ViewOp):
+                    owner = owner.operand.owner
+                if isinstance(owner, stg.WeightOp):
+                    found[owner] = (weight, gradient)
+    return found
+
+
+def summed(gradient: SSAValue) -> SSAValue:
+    """The sum over microbatches behind what the optimizer reads, before it is reduced over ranks."""
+    value = gradient
+    while isinstance(value, OpResult):
+        op = value.op
+        if isinstance(op, sched.ViewOp):
+            value = op.operand
+        elif isinstance(op, sched.CollectiveOp):
+            value = op.values[value.index]
+        elif isinstance(op, stg.RepeatOp):
+            value = sliced(op, value.index)
+        else:
+            break
+    return value
+
+
+def sliced(repeat: stg.RepeatOp, index: int) -> SSAValue:
+    """The stack whose elements a repeat of reductions reduces."""
+    value = repeat.yield_op.values[index]
+    while isinstance(value, OpResult):
+        op = value.op
+        if isinstance(op, sched.CollectiveOp):
+            value = op.values[value.index]
+        elif isinstance(op, sched.ViewOp):
+            value = op.operand
+        else:
+            return value
+    assert isinstance(value, BlockArgument)
+    return repeat.stacks[value.index - len(repeat.carried)]
+
+
+__all__ = ["STATIC", "StaticBytes", "Stored", "keeps_gradients", "static_bytes"]

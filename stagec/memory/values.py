@@ -1,0 +1,320 @@
+"""Every value of one virtual stage: where it is made, who reads it, how large it is.
+
+A table per layout. Tasks (`F`, `B`, ...) are as in `stagec.backend.lowering`; a place is a task, a row of it, a node of the
+row. Views are no values: who reads one reads what it views. What is reduced in place is one value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from xdsl.dialects.builtin import FileLineColLoc
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+
+from stagec.backend.lowering.dataflow import Path, is_node
+from stagec.backend.lowering.layout import Layout, Place
+from stagec.dialects import sched, stg
+from stagec.dialects.types import ShardType, StackType, ValueType, dtype_bytes, tensor_of
+from stagec.memory.kinds import Kind
+
+Ints = np.ndarray
+Key = tuple[SSAValue, Path]
+
+
+@dataclass(frozen=True)
+class About:
+    """What to say of the values that an op makes."""
+
+    op: str
+    scope: str
+    location: str
+    phase: str
+
+
+@dataclass
+class ValueTable:
+    """Columns of equal length, one row per value; reads, one row per reader and value."""
+
+    tasks: tuple[str, ...]
+    task: Ints
+    row: Ints
+    node: Ints
+    num_bytes: Ints
+    kind: Ints
+    """`Kind`, as far as the value alone tells."""
+    about: Ints
+    abouts: tuple[About, ...]
+    results: list[SSAValue]
+    """The result, or the input, that each value is an instance of."""
+    accumulated: Ints
+    """Bytes of the sum over microbatches that the value is a term of; 0 for none."""
+    widened: Ints
+    """Whether that sum has another dtype than the value."""
+    read_value: Ints
+    read_task: Ints
+    read_row: Ints
+    read_node: Ints
+    of_sum: Ints
+    """Whether a reader reads the sum over microbatches, not the value."""
+    received: dict[tuple[str, int], int] = field(default_factory=dict)
+    """What the neighbouring stages hand over, by direction and number."""
+    sent: dict[tuple[str, int], int] = field(default_factory=dict)
+    """What they are handed."""
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+
+def value_table(layout: Layout, program: stg.ProgramOp, keeps_gradients: bool) -> ValueTable:
+    """`keeps_gradients`: reducing a gradient does not free it."""
+    return TableMaker(layout, program, keeps_gradients).table()
+
+
+class TableMaker:
+    def __init__(self, layout: Layout, program: stg.ProgramOp, keeps_gradients: bool) -> None:
+        self.layout = layout
+        self.keeps_gradients = keeps_gradients
+        self.tasks = tuple(layout.tasks)
+        self.inside = ops_inside(program)
+        self.sums = summed_dtypes(program)
+        self.index: dict[Key, int] = {}
+        self.places: list[Place] = []
+        self.results: list[SSAValue] = []
+        self.sizes: list[int] = []
+        self.kinds: list[Kind] = []
+        self.about: list[int] = []
+        self.abouts: dict[About, int] = {}
+        self.reads: list[tuple[int, Place, bool]] = []
+        self.same: dict[int, tuple[int, bool]] = {}
+        """Values that have the memory of another, or of its sum over microbatches."""
+        self._made: dict[Operation, list[tuple[SSAValue, int, Kind]]] = {}
+
+    def table(self) -> ValueTable:
+        for source, place in self.layout.places.items():
+            for result, num_bytes, kind in self.made_by(source.op):
+                self.add((result, source.path), place, num_bytes, kind, source.op)
+        for source, place in self.layout.places.items():
+            self.read_operands(source.op, source.path, place)
+        return self.columns()
+
+    def made_by(self, op: Operation) -> list[tuple[SSAValue, int, Kind]]:
+        if op not in self._made:
+            kind = kind_of(op)
+            self._made[op] = [(r, self.bytes_of(r), kind) for r in op.results]
+        return self._made[op]
+
+    def bytes_of(self, value: SSAValue) -> int:
+        assert isinstance(value.type, ValueType)
+        return self.layout.number(value.type.num_bytes)
+
+    def add(self, key: Key, place: Place, num_bytes: int, kind: Kind, op: Operation | None) -> int:
+        self.index[key] = len(self.places)
+        self.places.append(place)
+        self.results.append(key[0])
+        self.sizes.append(num_bytes)
+        self.kinds.append(kind)
+        said = about(op) if op is not None else About("input", key[0].name_hint or "", "", "fwd")
+        self.about.append(self.abouts.setdefault(said, len(self.abouts)))
+        return len(self.places) - 1
+
+    # Reads
+
+    def read_operands(self, op: Operation, path: Path, place: Place) -> None:
+        for number, operand in enumerate(op.operands):
+            for key in self.origins(operand, path):
+                value = self.value_of(key, operand, place)
+                if value is None:
+                    continue
+                of_sum = key[0] in self.sums and op not in self.inside
+                self.reads.append((value, place, of_sum))
+                self.join(op, number, path, value, of_sum)
+
+    def origins(self, operand: SSAValue, path: Path) -> Iterator[Key]:
+        if isinstance(operand.type, StackType):
+            yield from self.layout.dataflow.origins(operand, path)
+        else:
+            yield self.layout.dataflow.origin(operand, path)
+
+    def value_of(self, key: Key, operand: SSAValue, place: Place) -> int | None:
+        """The value read. An input is there from its first reader on, as large as readers want it."""
+        value = self.index.get(key)
+        argument = key[0]
+        if not isinstance(argument, BlockArgument):
+            return value
+        if not isinstance(argument.block.parent_op(), stg.ProgramOp):
+            return None
+        num_bytes = self.bytes_of(operand)
+        if value is None:
+            return self.add(key, place, num_bytes, Kind.INPUTS, None)
+        self.sizes[value] = max(self.sizes[value], num_bytes)
+        return value
+
+    def join(self, op: Operation, number: int, path: Path, operand: int, of_sum: bool) -> None:
+        """An all-reduce whose operand nobody else reads works in place; one of gradients always does."""
+        if not isinstance(op, sched.CollectiveOp) or len(op.results) != len(op.operands):
+            return
+        is_gradient = stg.phase_of(op) == "grad_reduce"
+        if op.kind.data == "all_reduce":
+            mine = op.operands[number]
+            in_place = is_gradient or (isinstance(mine, OpResult) and mine.has_one_use())
+        else:
+            in_place = is_gradient and self.keeps_gradients and op.kind.data == "reduce_scatter"
+        if in_place:
+            self.same[self.index[op.results[number], path]] = (operand, of_sum)
+
+    def root(self, value: int, of_sum: bool) -> tuple[int, bool]:
+        while value in self.same:
+            value, sum_too = self.same[value]
+            of_sum = of_sum or sum_too
+        return value, of_sum
+
+    # Columns
+
+    def columns(self) -> ValueTable:
+        number = {task: i for i, task in enumerate(self.tasks)}
+        sizes = np.array(self.sizes, np.int64)
+        for joined in self.same:
+            sizes[joined] = 0
+        reads = [(*self.root(value, of_sum), place) for value, place, of_sum in self.reads]
+        sums = [self.sums.get(result) for result in self.results]
+        widths = [dtype_bytes(tensor_of(r.type).dtype) for r in self.results]
+        ends = [self.received_or_sent(i) for i in range(len(self.results))]
+        return ValueTable(
+            tasks=self.tasks,
+            task=np.array([number[p.task] for p in self.places], np.int64),
+            row=np.array([p.row for p in self.places], np.int64),
+            node=np.array([p.node for p in self.places], np.int64),
+            num_bytes=sizes,
+            kind=np.array(self.kinds, np.int64),
+            about=np.array(self.about, np.int64),
+            abouts=tuple(self.abouts),
+            results=self.results,
+            accumulated=np.array(
+                [
+                    size // width * dtype_bytes(dtype) if dtype is not None else 0
+                    for size, width, dtype in zip(self.sizes, widths, sums, strict=True)
+                ],
+                np.int64,
+            ),
+            widened=np.array(
+                [
+                    dtype is not None and dtype != tensor_of(result.type).dtype
+                    for result, dtype in zip(self.results, sums, strict=True)
+                ],
+                bool,
+            ),
+            read_value=np.array([value for value, _, _ in reads], np.int64),
+            read_task=np.array([number[place.task] for _, _, place in reads], np.int64),
+            read_row=np.array([place.row for _, _, place in reads], np.int64),
+            read_node=np.array([place.node for _, _, place in reads], np.int64),
+            of_sum=np.array([of_sum for _, of_sum, _ in reads], bool),
+            received={key: i for i, key in enumerate(ends) if key is not None},
+            sent=self.handed_on(),
+        )
+
+    def received_or_sent(self, value: int) -> tuple[str, int] | None:
+        owner = self.results[value].owner
+        if isinstance(owner, sched.StageRecvOp):
+            return owner.direction.data, owner.number.value.data
+        return None
+
+    def handed_on(self) -> dict[tuple[str, int], int]:
+        sent: dict[tuple[str, int], int] = {}
+        for source in self.layout.places:
+            op = source.op
+            if isinstance(op, sched.StageSendOp):
+                value = self.index.get(self.layout.dataflow.origin(op.value, source.path))
+                if value is not None:
+                    sent[op.direction.data, op.number.value.data] = self.root(value, False)[0]
+        return sent
+
+
+def about(op: Operation) -> About:
+    assert isinstance(op, sched.NODES)
+    return About(sched.node_name(op), stg.scope_of(op), line_of(op), stg.phase_of(op))
+
+
+def line_of(op: Operation) -> str:
+    """File and line in the model's text."""
+    location = op.location
+    if not isinstance(location, FileLineColLoc):
+        return ""
+    return f"{location.filename.data}:{location.line.data}"
+
+
+def kind_of(op: Operation) -> Kind:
+    """What the results of an op are, whoever reads them."""
+    phase = stg.phase_of(op)
+    if phase == "grad_reduce":
+        return Kind.GRADIENTS
+    if is_gather_of_parameters(op):
+        # After the step it fills the parameters themselves.
+        return Kind.PARAMETERS if phase == "optim" else Kind.GATHERED
+    if phase == "recompute":
+        return Kind.RECOMPUTED
+    return Kind.TEMPORARIES
+
+
+def is_gather_of_parameters(op: Operation) -> bool:
+    if not isinstance(op, sched.CollectiveOp) or op.kind.data != "all_gather":
+        return False
+    types = [v.type.leaf if isinstance(v.type, StackType) else v.type for v in op.values]
+    return any(isinstance(t, ShardType) for t in types)
+
+
+def ops_inside(program: stg.ProgramOp) -> set[Operation]:
+    """The ops of the loop over microbatches."""
+    return {
+        inner
+        for op in program.body.block.ops
+        if isinstance(op, stg.AccumulateOp)
+        for inner in op.walk()
+    }
+
+
+def summed_dtypes(program: stg.ProgramOp) -> dict[SSAValue, str]:
+    """The results that the loop over microbatches adds up, and the dtype of the sum."""
+    dtypes: dict[SSAValue, str] = {}
+    for op in program.body.block.ops:
+        if isinstance(op, stg.AccumulateOp):
+            for yielded, total in zip(op.yield_op.values, op.results, strict=True):
+                for root in roots(yielded):
+                    dtypes[root] = tensor_of(total.type).dtype
+    return dtypes
+
+
+def roots(value: SSAValue) -> set[SSAValue]:
+    """The results of nodes that a value may be, in any iteration."""
+    found: set[SSAValue] = set()
+    seen: set[SSAValue] = set()
+    ahead = [value]
+    while ahead:
+        value = ahead.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        owner = value.owner
+        if isinstance(owner, Block):
+            ahead += behind_argument(value)
+        elif is_node(owner):
+            found.add(value)
+        elif isinstance(owner, sched.ViewOp):
+            ahead.append(owner.operand)
+        elif isinstance(owner, stg.RepeatOp):
+            assert isinstance(value, OpResult)
+            ahead.append(owner.yield_op.values[value.index])
+            if value.index < len(owner.carried):
+                ahead.append(owner.carried[value.index])
+    return found
+
+
+def behind_argument(value: SSAValue) -> list[SSAValue]:
+    assert isinstance(value, BlockArgument)
+    repeat = value.block.parent_op()
+    if not isinstance(repeat, stg.RepeatOp):
+        return []
+    if value.index < len(repeat.carried):
+        return [repeat.carried[value.index], repeat.yield_op.values[value.index]]
+    return [repeat.stacks[value.index - len(repeat.carried)]]
