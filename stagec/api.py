@@ -1,0 +1,57 @@
+"""Traces for programs: `stagec.traces(...)`, rank by rank, without a file.
+
+    import stagec
+
+    for rank, data in stagec.traces("model.stg", plan="h100_16k", ranks="0,8,1024-1031"):
+        simulator.feed(rank, data)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+from stagec.backend.bundle import MAGIC, read_bundle
+from stagec.backend.encode import encode_traces
+from stagec.backend.encoded import EncodedTraces, TraceOptions
+from stagec.backend.writer import iterate_traces
+from stagec.driver import compile_model
+
+
+def traces(
+    source: str | Path,
+    plan: str | None = None,
+    overrides: Mapping[str, int | str] | None = None,
+    *,
+    ranks: str = "",
+    names: Literal["full", "short", "none"] = "full",
+    provenance: bool = False,
+    compress: Literal["none", "gzip"] = "none",
+) -> Iterator[tuple[int, bytes]]:
+    """Each rank and the bytes of its `.et` file, equal to those that the command line writes.
+
+    `source` is a model's file, or a bundle (whose plan and options are fixed). `ranks` is a selection such as
+    `0,8,1024-1031`, all where empty. `CompileError` for a mistake in the model or the plan, `TraceError` for one in `ranks`.
+    """
+    if is_bundle(Path(source)):
+        encoded = read_bundle(source).traces
+    else:
+        compiled = compile_model(source, plan, {k: str(v) for k, v in (overrides or {}).items()})
+        encoded = encode_traces(compiled.trace_set, TraceOptions(names, provenance))
+    return selected(encoded, ranks, compress)
+
+
+def selected(
+    encoded: EncodedTraces, ranks: str, compress: Literal["none", "gzip"]
+) -> Iterator[tuple[int, bytes]]:
+    for rank, data in iterate_traces(encoded, ranks, compress):
+        yield rank, bytes(data)
+
+
+def is_bundle(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
