@@ -213,7 +213,8 @@ class DispatchOp(RoutedOp):
         base = super().indices()
         chosen = base.operands[1][-1]
         blocked = frozenset((self.over.data, self.tokens.data, chosen))
-        everything = frozenset(n for names in base.operands for n in names)
+        # Counts are a device's own, of the tokens that it has: no part of a sum.
+        everything = frozenset(n for names in base.operands for n in names) | {self.tokens.data}
         return Indices(base.operands, base.results, blocked=blocked, statistics=everything)
 
     def merged_index(self) -> tuple[str, tuple[str, ...]]:
@@ -231,7 +232,8 @@ class DispatchOp(RoutedOp):
             raise VerifyException(
                 f"stg.dispatch: copies of <{x.body}> are not <{routed.body}>: a dispatch moves"
             )
-        if counts != TensorType.of([Dim(self.over.data)], "i64"):
+        own = counts.with_splits({}) if PLACEMENT in self.attributes else counts
+        if own != TensorType.of([Dim(self.over.data)], "i64"):
             raise VerifyException(f"stg.dispatch: counts are <[{self.over.data}], i64>")
 
 
