@@ -52,7 +52,7 @@ from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.gradients import Gradients, NotDifferentiable, gradient_of
-from stagec.rewriting import inherit, programs, set_type
+from stagec.rewriting import inherit, programs
 from stagec.symbolic import Size
 
 NAME = "build-backward"
@@ -304,17 +304,17 @@ class RepeatGradient:
             carried_type = stg.tensor_type(argument).with_partial(())
             cotangent = body.insert_arg(carried_type, len(body.args))
             inner.contribute(repeat.yield_op.values[position], cotangent)
-        captured = Captured(inner, repeat)
-        starts += captured.carry(level, body)
         forward_ops = [op for op in repeat.body.block.ops if not isinstance(op, stg.YieldOp)]
         inner.run(forward_ops)
+        captured = Captured(inner, len(active))
+        starts += captured.start(level)
         self.finish(inner, active, captured, starts)
 
     def start(self, position: int) -> SSAValue:
         """The cotangent of what a carried value is in the end."""
         result = self.repeat.carry_results[position]
         if result in self.level.terms:
-            return self.level.cotangent(result)
+            return self.level.reduced_to(self.level.cotangent(result), set())
         zeros = stg.ZerosOp(stg.tensor_type(result).with_partial(()))
         return self.level.add(zeros, self.repeat, "bwd").results[0]
 
@@ -359,53 +359,44 @@ class RepeatGradient:
 
 @dataclass
 class Captured:
-    """Values from outside that a repeat's body reads: their cotangents add up over iterations."""
+    """Values from outside that a repeat's body reads: their cotangents add up over iterations.
+
+    A sum may stay partial where its terms may: it is reduced once, at the end.
+    """
 
     inner: Level
-    repeat: stg.RepeatOp
-    values: list[SSAValue] = field(default_factory=list)
-    sums: list[SSAValue] = field(default_factory=list)
-    zeros: list[SSAValue] = field(default_factory=list)
+    num_carried: int
+    """What the backward repeat carries before these sums."""
+    values: list[SSAValue] = field(init=False)
+    terms: list[SSAValue] = field(init=False)
 
-    def carry(self, level: Level, body: Block) -> list[SSAValue]:
-        """Carry a sum, zero at first, for each captured value that weights are behind."""
-        for value in captured_values(self.repeat):
-            source = behind_reshards(value)
-            if not level.wants(source) or source in self.values:
-                continue
-            sum_type = stg.tensor_type(source).with_partial(())
-            self.values.append(source)
-            self.sums.append(body.insert_arg(sum_type, len(body.args)))
-            self.zeros.append(level.add(stg.ZerosOp(sum_type), self.repeat, "bwd").results[0])
-        return list(self.zeros)
+    def __post_init__(self) -> None:
+        inner = self.inner
+        self.values = [v for v in inner.terms if not is_inside(v, inner.forward)]
+        self.terms = [inner.cotangent(v) for v in self.values]
+
+    def start(self, level: Level) -> list[SSAValue]:
+        """Zeros, outside of the repeat."""
+        zeros = [stg.ZerosOp(stg.tensor_type(term)) for term in self.terms]
+        return [level.add(op, self.repeat, "bwd").results[0] for op in zeros]
 
     def totals(self) -> list[SSAValue]:
         """The sums after one more iteration."""
         made = []
-        for value, so_far, zeros in zip(self.values, self.sums, self.zeros, strict=True):
-            if value in self.inner.terms:
-                term = self.inner.cotangent(value)
-                # A sum may stay partial where its terms may: it is reduced once, at the end.
-                for start in (so_far, zeros):
-                    set_type(start, term.type)
-                made.append(self.inner.add_terms(so_far, term, value))
-            else:
-                made.append(so_far)
+        assert self.inner.mirrored is not None
+        for position, (value, term) in enumerate(zip(self.values, self.terms, strict=True)):
+            so_far = self.inner.mirrored.insert_arg(term.type, self.num_carried + position)
+            made.append(self.inner.add_terms(so_far, term, value))
         return made
+
+    @property
+    def repeat(self) -> stg.RepeatOp:
+        assert self.inner.repeat is not None
+        return self.inner.repeat
 
     def contribute(self, level: Level, totals: Sequence[SSAValue]) -> None:
         for value, total in zip(self.values, totals, strict=True):
             level.contribute(value, total)
-
-
-def captured_values(repeat: stg.RepeatOp) -> list[SSAValue]:
-    """Values of outer blocks that ops in a repeat's body read directly."""
-    found: list[SSAValue] = []
-    for op in repeat.body.walk():
-        for operand in op.operands:
-            if not is_inside(operand, repeat.body.block) and operand not in found:
-                found.append(operand)
-    return found
 
 
 def is_inside(value: SSAValue, block: Block) -> bool:

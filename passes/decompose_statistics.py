@@ -28,7 +28,7 @@ After:
 
 Cross-entropy over a split vocabulary takes three all-reduces of one fp32 number per position: the maximum, the target's
 logit, the sum of exponentials (Megatron-LM, `vocab_parallel_cross_entropy`), and no gathered logits. Softmax takes two,
-an RMS norm one, a layer norm two; their gradients one, one and two. `part_of` says what the steps were.
+an RMS norm one, a layer norm two; their gradients one, one and two. A maximum takes one; its gradient none. `part_of` says what the steps were.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec.dialects import dist, stg
+from stagec.dialects.types import TIME_AXIS
 from stagec.rewriting import insert_before
 
 NAME = "decompose-statistics"
@@ -54,7 +55,7 @@ class DecomposeStatistics(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for candidate in list(op.walk()):
-            if isinstance(candidate, stg.TensorOp) and type(candidate) in DECOMPOSITIONS:
+            if isinstance(candidate, stg.TensorOp) and is_whole(candidate):
                 axes = split_statistics(candidate)
                 if axes:
                     steps = Steps(candidate, axes)
@@ -64,11 +65,17 @@ class DecomposeStatistics(ModulePass):
                     Rewriter.erase_op(candidate)
 
 
+def is_whole(op: stg.TensorOp) -> bool:
+    """Whether an op has a decomposition, and is not part of one."""
+    return type(op) in DECOMPOSITIONS and stg.PART_OF not in op.attributes
+
+
 def split_statistics(op: stg.TensorOp) -> tuple[str, ...]:
-    """The axes that split the dims over which an op takes statistics."""
+    """The axes that split the dims over which an op takes statistics. A microbatch has its own."""
     splits = stg.operand_splits(op)
     statistics = op.indices().statistics
-    return tuple(a for index, axes in splits.items() if index in statistics for a in axes)
+    axes = [a for index, axes in splits.items() if index in statistics for a in axes]
+    return tuple(a for a in axes if a != TIME_AXIS)
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,13 @@ class Steps:
     def sum(self, x: SSAValue, over: tuple[str, ...]) -> SSAValue:
         return self.total(self.do(stg.ReduceOp("sum", x, over)))
 
+    def mean(self, x: SSAValue, over: tuple[str, ...]) -> SSAValue:
+        return self.total(self.do(stg.ReduceOp("mean", x, over)))
+
+    def max(self, x: SSAValue, over: tuple[str, ...]) -> SSAValue:
+        local = self.do(stg.ReduceOp("max", x, over))
+        return self.do(dist.AllReduceOp(local, self.axes, "max"))
+
     def mul(self, a: SSAValue, b: SSAValue) -> SSAValue:
         return self.do(stg.MulOp(a, b))
 
@@ -115,9 +129,13 @@ def cross_entropy(op: stg.CrossEntropyOp, steps: Steps) -> list[SSAValue]:
     return list(finish.results)
 
 
+def reduce(op: stg.ReduceOp, steps: Steps) -> list[SSAValue]:
+    """A maximum: nothing else that `stg.reduce` computes has statistics."""
+    return [steps.max(op.x, op.over.data)]
+
+
 def softmax(op: stg.SoftmaxOp, steps: Steps) -> list[SSAValue]:
-    largest = steps.do(stg.ReduceOp("max", op.x, op.over.data))
-    largest = steps.do(dist.AllReduceOp(largest, steps.axes, "max"))
+    largest = steps.max(op.x, op.over.data)
     powers = steps.do(stg.UnaryOp("exp", steps.sub(op.x, largest)))
     return [steps.do(stg.DivOp(powers, steps.sum(powers, op.over.data)))]
 
@@ -129,7 +147,7 @@ def softmax_grad(op: stg.SoftmaxGradOp, steps: Steps) -> list[SSAValue]:
 
 def rms_norm(op: stg.RmsNormOp, steps: Steps) -> list[SSAValue]:
     squares = steps.do(stg.CastOp(steps.do(stg.UnaryOp("square", op.x)), "fp32"))
-    rstd = steps.do(stg.UnaryOp("rsqrt", steps.sum(squares, op.over.data)))
+    rstd = steps.do(stg.UnaryOp("rsqrt", steps.mean(squares, op.over.data)))
     result = steps.mul(op.x, steps.do(stg.CastOp(rstd, stg.tensor_type(op.x).dtype)))
     return [steps.mul(result, op.weight) if op.weight is not None else result, rstd]
 
@@ -139,16 +157,16 @@ def rms_norm_grad(op: stg.RmsNormGradOp, steps: Steps) -> list[SSAValue]:
     rstd = steps.do(stg.CastOp(op.rstd, dtype))
     scaled = steps.mul(op.dy, op.weight) if op.weight is not None else op.dy
     normal = steps.mul(op.x, rstd)
-    inner = steps.sum(steps.mul(scaled, normal), op.over.data)
-    return [steps.mul(steps.sub(scaled, steps.mul(normal, inner)), rstd)]
+    inner = steps.mean(steps.mul(scaled, normal), op.over.data)
+    return [steps.mul(steps.sub(scaled, steps.mul(inner, normal)), rstd)]
 
 
 def layer_norm(op: stg.LayerNormOp, steps: Steps) -> list[SSAValue]:
     dtype, over = stg.tensor_type(op.x).dtype, op.over.data
-    mean = steps.total(steps.do(stg.ReduceOp("mean", steps.do(stg.CastOp(op.x, "fp32")), over)))
+    mean = steps.mean(steps.do(stg.CastOp(op.x, "fp32")), over)
     centred = steps.sub(op.x, steps.do(stg.CastOp(mean, dtype)))
     squares = steps.do(stg.CastOp(steps.do(stg.UnaryOp("square", centred)), "fp32"))
-    rstd = steps.do(stg.UnaryOp("rsqrt", steps.sum(squares, over)))
+    rstd = steps.do(stg.UnaryOp("rsqrt", steps.mean(squares, over)))
     result = steps.mul(centred, steps.do(stg.CastOp(rstd, dtype)))
     if op.weight is not None:
         result = steps.mul(result, op.weight)
@@ -163,14 +181,15 @@ def layer_norm_grad(op: stg.LayerNormGradOp, steps: Steps) -> list[SSAValue]:
     scaled = steps.mul(op.dy, op.weight) if op.weight is not None else op.dy
     centred = steps.sub(op.x, steps.do(stg.CastOp(op.mean, dtype)))
     normal = steps.mul(centred, rstd)
-    first = steps.total(steps.do(stg.ReduceOp("mean", scaled, over)))
-    second = steps.total(steps.do(stg.ReduceOp("mean", steps.mul(scaled, normal), over)))
-    rest = steps.sub(steps.sub(scaled, first), steps.mul(normal, second))
+    first = steps.mean(scaled, over)
+    second = steps.mean(steps.mul(scaled, normal), over)
+    rest = steps.sub(steps.sub(scaled, first), steps.mul(second, normal))
     return [steps.mul(rest, rstd)]
 
 
 DECOMPOSITIONS: dict[type[Operation], Callable[..., list[SSAValue]]] = {
     stg.CrossEntropyOp: cross_entropy,
+    stg.ReduceOp: reduce,
     stg.SoftmaxOp: softmax,
     stg.SoftmaxGradOp: softmax_grad,
     stg.RmsNormOp: rms_norm,

@@ -55,7 +55,9 @@ from stagec.analysis.placement import (
     needed_type,
     op_splits,
     own_splits,
+    placings,
     rules_of,
+    unplaced,
 )
 from stagec.analysis.sharding_errors import ShardingErrors
 from stagec.dialects import stg
@@ -71,6 +73,7 @@ class PropagateShardings(ModulePass):
         rules, contexts = rules_of(op), Contexts.of(op)
         errors = ShardingErrors(op)
         for program in programs(op):
+            settle_carried(program)
             place_ops(program, rules, contexts, errors)
             place_values(program, rules, errors)
             place_weights(program)
@@ -89,6 +92,16 @@ def place_ops(
                 check_attention(op, splits, rules, contexts, errors)
             errors.check_op(op, splits)
             op.attributes[stg.PLACEMENT] = stg.PlacementAttr.of(splits)
+
+
+def settle_carried(program: stg.ProgramOp) -> None:
+    """What a repeat carries has one placement. Overrides that are not of all that it can be are not of it."""
+    for op in program.walk():
+        if isinstance(op, stg.RepeatOp):
+            for index, argument in enumerate(op.carry_args):
+                if not placings(argument):
+                    op.operands[index] = unplaced(op.carried[index])
+                    op.yield_op.operands[index] = unplaced(op.yield_op.values[index])
 
 
 def place_values(program: stg.ProgramOp, rules: Sequence[Rule], errors: ShardingErrors) -> None:

@@ -71,12 +71,10 @@ class SplitMicrobatches(ModulePass):
 
 
 def batch_axes(program: stg.ProgramOp, dim: str) -> tuple[str, ...]:
-    """The axes that split the batch: those of the first value that has it split."""
-    for op in program.walk():
-        for result in op.results:
-            if isinstance(result.type, TensorType) and dim in result.type.names:
-                return result.type.dim(dim).split
-    return ()
+    """The axes that split the batch: all that split it for any value."""
+    types = (result.type for op in program.walk() for result in op.results)
+    splits = [t.dim(dim).split for t in types if isinstance(t, TensorType) and dim in t.names]
+    return max(splits, key=len, default=())
 
 
 def define_axis(module: ModuleOp, program: stg.ProgramOp, dim: str, size: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, OpResult, SSAValue
+from xdsl.ir import Block, BlockArgument, OpResult, SSAValue
 
 from stagec.analysis.contexts import Contexts
 from stagec.dialects import dist, stg
@@ -52,8 +52,7 @@ def split_dims(names: Iterable[str], rules: Sequence[Rule]) -> Splits:
 def own_splits(value: SSAValue, rules: Sequence[Rule]) -> Splits:
     """How a value is spread between the ops: by the rules, or as a `stg.place` says."""
     splits = split_dims(tensor_of(value.type).names, rules)
-    place = placing(value)
-    if place is not None:
+    for place in placings(value):
         kept = {d: a for d, a in splits.items() if d not in place.dims.data}
         splits = {d: tuple(x for x in axes if x not in place.axes.data) for d, axes in kept.items()}
         if place.dims.data and place.axes.data:
@@ -61,12 +60,63 @@ def own_splits(value: SSAValue, rules: Sequence[Rule]) -> Splits:
     return {d: a for d, a in splits.items() if a}
 
 
-def placing(value: SSAValue) -> stg.PlaceOp | None:
-    """The override that a value is the result of, also as a slice of an overridden stack."""
-    if isinstance(value, OpResult):
-        return value.op if isinstance(value.op, stg.PlaceOp) else None
+def placings(value: SSAValue) -> list[stg.PlaceOp]:
+    """The overrides that a value is the result of, in order.
+
+    A slice of an overridden stack is overridden too, and so is what a repeat carries if what goes in and what
+    each iteration hands on are, alike.
+    """
     stack = sliced_stack(value)
-    return placing(stack) if stack is not None else None
+    if stack is not None:
+        return placings(stack)
+    chains = [placing_chain(v) for v in carried_values(value)]
+    alike = {tuple((p.dims, p.axes) for p in chain) for chain in chains}
+    return chains[0] if len(alike) == 1 else []
+
+
+def placing_chain(value: SSAValue) -> list[stg.PlaceOp]:
+    chain: list[stg.PlaceOp] = []
+    while isinstance(value, OpResult) and isinstance(value.op, stg.PlaceOp):
+        chain.insert(0, value.op)
+        value = value.op.x
+    return chain
+
+
+def unplaced(value: SSAValue) -> SSAValue:
+    """The value that overrides are of."""
+    chain = placing_chain(value)
+    return chain[0].x if chain else value
+
+
+def carried_values(value: SSAValue) -> list[SSAValue]:
+    """What a value that repeats carry can be: what goes in, and what iterations hand on. Else the value itself."""
+    found: list[SSAValue] = []
+    seen: set[SSAValue] = set()
+    pending = [value]
+    while pending:
+        current = pending.pop(0)
+        if current in seen:
+            continue
+        seen.add(current)
+        carrier = carrier_of(current)
+        if carrier is None:
+            found.append(current)
+        else:
+            repeat, index = carrier
+            pending += [repeat.carried[index], repeat.yield_op.values[index]]
+    return found
+
+
+def carrier_of(value: SSAValue) -> tuple[stg.RepeatOp, int] | None:
+    """The repeat that carries a value, inside of it or out of it, and as which of those that it carries."""
+    if isinstance(value, OpResult):
+        repeat, index = value.op, value.index
+    else:
+        assert isinstance(value, BlockArgument)
+        repeat, index = value.block.parent_op(), value.index
+    if isinstance(repeat, stg.RepeatOp) and index < len(repeat.carried):
+        return repeat, index
+    return None
 
 
 def sliced_stack(value: SSAValue) -> SSAValue | None:
@@ -81,12 +131,11 @@ def sliced_stack(value: SSAValue) -> SSAValue | None:
 def source_of(value: SSAValue) -> SSAValue:
     """The weight, input or result that a value is, behind slices and overrides."""
     while True:
-        if isinstance(value, OpResult) and isinstance(value.op, stg.PlaceOp):
-            value = value.op.x
-        elif (stack := sliced_stack(value)) is not None:
-            value = stack
-        else:
+        value = unplaced(value)
+        stack = sliced_stack(value)
+        if stack is None:
             return value
+        value = stack
 
 
 def is_weight(value: SSAValue) -> bool:
@@ -157,11 +206,11 @@ def splits_by_rules(op: stg.TensorOp, rules: Sequence[Rule]) -> Splits:
     values += zip(op.results[:visible], indices.results[:visible], strict=True)
     for value, value_indices in values:
         splits = own_splits(value, rules)
-        place = placing(value)
+        overridden = {dim for place in placings(value) for dim in place.dims.data}
         for dim, index in zip(tensor_of(value.type).names, value_indices, strict=True):
             if dim not in names.setdefault(index, []):
                 names[index].append(dim)
-            if place is not None and dim in place.dims.data:
+            if dim in overridden:
                 fixed[index] = splits.get(dim, ())
             elif not is_input(value):
                 offers.setdefault(index, set()).update(splits.get(dim, ()))

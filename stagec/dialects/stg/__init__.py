@@ -43,13 +43,11 @@ from stagec.dialects.stg.contraction import (
 from stagec.dialects.stg.elementwise import (
     UNARY_FUNCTIONS,
     AddOp,
-    BroadcastOp,
     CastOp,
     CausalMaskOp,
     DivOp,
     DropoutOp,
     MulOp,
-    ReduceOp,
     RenameOp,
     SubOp,
     TransposeOp,
@@ -76,6 +74,7 @@ from stagec.dialects.stg.normalization import (
 )
 from stagec.dialects.stg.optimizer import NUM_STATES, OptimizerStepOp
 from stagec.dialects.stg.placement import PlaceOp
+from stagec.dialects.stg.reduction import BroadcastOp, MaxGradOp, ReduceOp
 from stagec.dialects.stg.routing import (
     CombineOp,
     CombineWeightGradOp,
@@ -85,16 +84,13 @@ from stagec.dialects.stg.routing import (
     TopkOp,
     merged_axes,
 )
+from stagec.dialects.stg.sources import ConstantOp, DimOp, WeightOp, ZerosOp
 from stagec.dialects.stg.structure import (
     AccumulateOp,
-    ConstantOp,
-    DimOp,
     OutputOp,
     ProgramOp,
     RepeatOp,
-    WeightOp,
     YieldOp,
-    ZerosOp,
     add_to_yield,
     with_results,
 )
@@ -128,6 +124,7 @@ OPS = [
     RenameOp,
     TransposeOp,
     ReduceOp,
+    MaxGradOp,
     BroadcastOp,
     DropoutOp,
     CausalMaskOp,

@@ -19,11 +19,11 @@ from stagec.dialects.stg.elementwise import (
     CastOp,
     CausalMaskOp,
     DropoutOp,
-    ReduceOp,
     UnaryOp,
 )
 from stagec.dialects.stg.loss import CrossEntropyOp
 from stagec.dialects.stg.normalization import LayerNormOp, RmsNormOp, SoftmaxOp
+from stagec.dialects.stg.reduction import ReduceOp
 from stagec.dialects.stg.routing import CombineOp, DispatchOp, TopkOp
 from stagec.dialects.types import DTYPE_BITS, TensorType
 from stagec.symbolic import Size

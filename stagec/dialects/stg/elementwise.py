@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import StringAttr, UnitAttr
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
@@ -265,78 +265,6 @@ class TransposeOp(TensorOp):
 
 
 @irdl_op_definition
-class ReduceOp(TensorOp):
-    """`sum`, `mean` or `max` over dims. Sums and means over a split dim are partial.
-
-    A maximum over a split dim takes a collective of its own, see `decompose-statistics`.
-    """
-
-    name = "stg.reduce"
-
-    kind = prop_def(StringAttr)
-    x = operand_def(TensorType)
-    over = prop_def(NamesAttr)
-    result = result_def(TensorType)
-
-    assembly_format = "$kind $x `over` $over attr-dict `:` functional-type(operands, results)"
-
-    def __init__(self, kind: str, x: SSAValue, over: Sequence[str]) -> None:
-        source = tensor_type(x)
-        kept = [d for d in source.dims if d.name not in over]
-        summed = [a for n in over for a in source.dim(n).split] if kind != "max" else []
-        super().__init__(
-            operands=[x],
-            properties={"kind": StringAttr(kind), "over": NamesAttr(tuple(over))},
-            result_types=[TensorType.of(kept, source.dtype, sorted({*source.partial, *summed}))],
-        )
-
-    @property
-    def linear_operands(self) -> tuple[int, ...]:
-        return () if self.kind.data == "max" else (0,)
-
-    def indices(self) -> Indices:
-        over = frozenset(self.over.data)
-        return Indices(
-            (tensor_type(self.x).names,),
-            (tensor_type(self.result).names,),
-            statistics=over if self.kind.data == "max" else frozenset(),
-        )
-
-    def verify_(self) -> None:
-        if self.kind.data not in ("sum", "mean", "max"):
-            raise VerifyException(f"stg.reduce: there is no reduction `{self.kind.data}`")
-        source, result = tensor_type(self.x), tensor_type(self.result)
-        expect_dims(self, source, result, [n for n in source.names if n not in self.over.data])
-        super().verify_()
-
-
-@irdl_op_definition
-class BroadcastOp(TensorOp):
-    """Repeat a tensor along further dims: the gradient of a reduction. A view."""
-
-    name = "stg.broadcast"
-    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
-    IS_VIEW: ClassVar[bool] = True
-
-    x = operand_def(TensorType)
-    result = result_def(TensorType)
-
-    assembly_format = "$x attr-dict `:` functional-type(operands, results)"
-
-    def __init__(self, x: SSAValue, result_type: TensorType) -> None:
-        partial = tensor_type(x).partial
-        super().__init__(operands=[x], result_types=[result_type.with_partial(partial)])
-
-    def verify_(self) -> None:
-        source, result = tensor_type(self.x), tensor_type(self.result)
-        for dim in source.dims:
-            if dim not in result.dims:
-                raise VerifyException(f"stg.broadcast: `{dim}` is not in <{result.body}>")
-        if set(source.partial) != set(result.partial):
-            raise VerifyException("stg.broadcast: a partial tensor stays partial")
-
-
-@irdl_op_definition
 class DropoutOp(TensorOp):
     """Zero a share of the elements. `mask` says which, a byte each, for the backward pass."""
 
@@ -362,25 +290,38 @@ class DropoutOp(TensorOp):
 
 @irdl_op_definition
 class CausalMaskOp(TensorOp):
-    """Scores of keys after their query become -inf. `query` and `key` name the two dims."""
+    """Scores of keys after their query become -inf, or `zero`, as their gradients do.
+
+    `query` and `key` name the two dims.
+    """
 
     name = "stg.causal_mask"
-    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     LIKE: ClassVar[int | None] = 0
 
     query = prop_def(StringAttr)
     key = prop_def(StringAttr)
-    window = opt_prop_def(StringAttr)
+    zero = opt_prop_def(UnitAttr)
     scores = operand_def(TensorType)
     result = result_def(TensorType)
 
     assembly_format = (
-        "$scores `query` $query `key` $key (`window` $window^)? attr-dict "
+        "(`zero` $zero^)? $scores `query` $query `key` $key attr-dict "
         "`:` functional-type(operands, results)"
     )
 
-    def __init__(self, scores: SSAValue, query: str, key: str, window: str | None = None) -> None:
-        properties = {"query": StringAttr(query), "key": StringAttr(key)}
-        if window is not None:
-            properties["window"] = StringAttr(window)
+    def __init__(self, scores: SSAValue, query: str, key: str, zero: bool = False) -> None:
+        properties: dict[str, Attribute] = {"query": StringAttr(query), "key": StringAttr(key)}
+        if zero:
+            properties["zero"] = UnitAttr()
         super().__init__(operands=[scores], result_types=[scores.type], properties=properties)
+
+    @property
+    def linear_operands(self) -> tuple[int, ...]:
+        return () if self.zero is None else (0,)
+
+    def verify_(self) -> None:
+        for name in (self.query.data, self.key.data):
+            if name not in tensor_type(self.scores).names:
+                body = tensor_type(self.scores).body
+                raise VerifyException(f"stg.causal_mask: there is no dim `{name}` in <{body}>")
+        super().verify_()

@@ -2,6 +2,7 @@
 
 from xdsl.ir import SSAValue
 
+from stagec import symbolic
 from stagec.dialects import stg
 from stagec.gradients.gradients import Cotangents, Gradients, gradient_of
 
@@ -81,17 +82,20 @@ def _(op: stg.PlaceOp, dys: Cotangents, gradients: Gradients) -> None:
 
 @gradient_of.register
 def _(op: stg.ReduceOp, dys: Cotangents, gradients: Gradients) -> None:
-    if not gradients.wants(op.x):
-        return
-    source = stg.tensor_type(op.x)
-    spread = gradients.insert(stg.BroadcastOp(only(dys), source.with_partial(())), op.x)
-    if op.kind.data == "sum":
-        gradients.contribute(op.x, spread.results[0])
-    elif op.kind.data == "mean":
-        share = gradients.insert(stg.ConstantOp("1/n", source.dtype), op.x)
+    if op.kind.data == "max":
+        gradients.emit(
+            op.x,
+            lambda: stg.MaxGradOp(only(dys), gradients.use(op.x), gradients.use(op.result)),
+        )
+    elif gradients.wants(op.x):
+        source = stg.tensor_type(op.x)
+        spread = gradients.insert(stg.BroadcastOp(only(dys), source.with_partial(())), op.x)
+        if op.kind.data == "sum":
+            gradients.contribute(op.x, spread.results[0])
+            return
+        number = str(symbolic.ONE / symbolic.product(map(symbolic.symbol, op.over.data)))
+        share = gradients.insert(stg.ConstantOp(number, source.dtype), op.x)
         gradients.emit(op.x, lambda: stg.MulOp(spread.results[0], share.results[0]))
-    else:
-        gradients.emit(op.x, lambda: stg.UnaryGradOp("max", spread.results[0], gradients.use(op.x)))
 
 
 @gradient_of.register
@@ -106,4 +110,5 @@ def _(op: stg.DropoutOp, dys: Cotangents, gradients: Gradients) -> None:
 
 @gradient_of.register
 def _(op: stg.CausalMaskOp, dys: Cotangents, gradients: Gradients) -> None:
-    gradients.emit(op.scores, lambda: stg.CausalMaskOp(only(dys), op.query.data, op.key.data))
+    query, key = op.query.data, op.key.data
+    gradients.emit(op.scores, lambda: stg.CausalMaskOp(only(dys), query, key, zero=True))

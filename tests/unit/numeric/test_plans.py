@@ -1,0 +1,49 @@
+"""A model spread over devices, after every pass, computes the loss and gradients of one device."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.numeric.models import GPT, LLAMA
+from tests.unit.numeric.training import Model
+
+MODELS = {"llama": LLAMA, "gpt": GPT}
+
+TENSOR = "shard B over dp\nshard H, K, F, V over tp"
+SEQUENCE = f"{TENSOR}\nshard S over tp"
+MESH = "mesh dp = 2, tp = 2"
+
+PLANS = {
+    "data": "mesh dp = 2\nshard B over dp\nmicrobatch 1",
+    "tensor": f"{MESH}\n{TENSOR}",
+    "sequence": f"{MESH}\n{SEQUENCE}",
+    "eager": f"{MESH}\n{SEQUENCE}\ncollectives {{ reduce = eager }}",
+    "width": f"{MESH}\nshard B over dp\nshard D over tp",
+    "width_first": f"{MESH}\nshard D over tp\n{TENSOR}",
+    "keys": "mesh cp = 2\nshard T over cp",
+    "gathered_logits": f"{MESH}\n{SEQUENCE}\nshard Llama.logits over none",
+    "zero1": "mesh dp = 4\nshard B over dp\nzero 1 over dp",
+    "zero2": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 2 over dp",
+    "zero3": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 3 over dp",
+    "zero3_gathered_once": f"{MESH}\n{TENSOR}\nzero 3 over dp {{ reshard = false }}",
+}
+
+ONE_MODEL = {"gathered_logits": "llama", "keys": "gpt"}
+"""Plans about what only one of the models has."""
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("name", MODELS)
+def test_spread_as_on_one_device(name: str, plan: str):
+    if ONE_MODEL.get(plan, name) == name:
+        MODELS[name].check(f"{PLANS[plan]}\noptimizer sgd")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_are_derivatives(name: str):
+    check_derivatives(MODELS[name])
+
+
+def check_derivatives(model: Model) -> None:
+    for path, gradient, difference in model.differences():
+        assert gradient == pytest.approx(difference, rel=1e-5, abs=1e-8), path

@@ -1,0 +1,139 @@
+"""A model's loss and gradients: on one device, and spread as a plan says, after each pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+
+from stagec.analysis.sizes import size_values
+from stagec.dialects import stg
+from stagec.dialects.types import StackType, TensorType, tensor_of
+from stagec.driver import Stops, compile_text
+from stagec.rewriting import programs
+from tests.unit.numeric.interpreter import Outcome, run
+from tests.unit.numeric.machine import Array
+
+NOT_LOCAL = ("lower", "propagate-shardings")
+"""After these, operands do not yet agree with their ops."""
+
+WITHOUT_MEANING = ("lower-to-tasks",)
+"""After these, ops are costs."""
+
+ONE_DEVICE = "plan one_device { optimizer sgd }"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model's text, without plans; `ids` below which all its whole numbers are."""
+
+    text: str
+    ids: int = 4
+
+    def module(self, after: str) -> ModuleOp:
+        stops = Stops(after=after)
+        return compile_text(f"{self.text}\n{ONE_DEVICE}", plan="one_device", stops=stops).module
+
+    @cached_property
+    def on_one_device(self) -> ModuleOp:
+        return self.module("build-backward")
+
+    @cached_property
+    def weights(self) -> dict[str, Array]:
+        """Random numbers around one, so that no square root or logarithm is of a negative one."""
+        generator = np.random.default_rng(1)
+        values = size_values(self.on_one_device)
+        (program,) = programs(self.on_one_device)
+        made = {}
+        for op in program.body.block.ops:
+            if isinstance(op, stg.WeightOp):
+                shape = shape_of(op.weight.type, values)
+                made[op.path.data] = generator.uniform(0.5, 1.5, shape)
+        return made
+
+    @cached_property
+    def inputs(self) -> list[Array]:
+        generator = np.random.default_rng(2)
+        values = size_values(self.on_one_device)
+        (program,) = programs(self.on_one_device)
+        made: list[Array] = []
+        for argument in program.body.block.args:
+            shape = shape_of(argument.type, values)
+            if tensor_of(argument.type).dtype.startswith("i"):
+                made.append(generator.integers(0, self.ids, shape))
+            else:
+                made.append(generator.uniform(0.5, 1.5, shape))
+        return made
+
+    @cached_property
+    def reference(self) -> Outcome:
+        return run(self.on_one_device, self.weights, self.inputs)
+
+    def loss(self, weights: dict[str, Array]) -> float:
+        return float(run(self.on_one_device, weights, self.inputs).outputs[0])
+
+    def differences(self) -> Iterator[tuple[str, float, float]]:
+        """For one element of each weight: its gradient, and the central difference of the loss."""
+        generator = np.random.default_rng(3)
+        step = 1e-5
+        for path, gradient in self.reference.gradients.items():
+            place = tuple(generator.integers(0, n) for n in gradient.shape)
+            losses = []
+            for sign in (1, -1):
+                moved = {name: array.copy() for name, array in self.weights.items()}
+                moved[path][place] += sign * step
+                losses.append(self.loss(moved))
+            yield path, float(gradient[place]), (losses[0] - losses[1]) / (2 * step)
+
+    def outcomes(self, plan: str) -> dict[str, Outcome]:
+        """What the program computes after each pass, spread as the plan says."""
+        found: dict[str, Outcome] = {}
+
+        def interpret(name: str, module: ModuleOp) -> None:
+            if name not in (*NOT_LOCAL, *WITHOUT_MEANING):
+                found[name] = run(module, self.weights, self.inputs)
+
+        compile_text(
+            f"{self.text}\nplan spread {{\n{plan}\n}}",
+            plan="spread",
+            stops=Stops(on_pass=interpret),
+        )
+        return found
+
+    def check(self, plan: str) -> None:
+        """Each pass leaves a program of the same loss and the same gradients."""
+        outcomes = self.outcomes(plan)
+        assert {"localize-shapes", "build-backward", "insert-collectives"} <= outcomes.keys()
+        for name, outcome in outcomes.items():
+            for loss in outcome.outputs:
+                np.testing.assert_allclose(loss, self.reference.outputs[0], err_msg=name)
+            if name != "localize-shapes":
+                self.check_gradients(outcome, name)
+
+    def check_gradients(self, outcome: Outcome, name: str) -> None:
+        assert outcome.gradients.keys() == self.reference.gradients.keys()
+        for path, gradient in self.reference.gradients.items():
+            np.testing.assert_allclose(
+                outcome.gradients[path],
+                gradient,
+                rtol=1e-6,
+                atol=1e-9,
+                err_msg=f"gradient of `{path}` after {name}",
+            )
+
+
+def shape_of(value_type: object, sizes: dict[str, int]) -> Sequence[int]:
+    """The global shape, the counts of stacks in front."""
+    if isinstance(value_type, StackType):
+        return [value_type.count.integer(sizes), *shape_of(value_type.element, sizes)]
+    assert isinstance(value_type, TensorType)
+    return [sizes[n] for n in value_type.names]
+
+
+@lru_cache
+def model(text: str, ids: int = 4) -> Model:
+    """One model per text, so that its reference is computed once."""
+    return Model(text, ids)
