@@ -17,6 +17,8 @@ from stagec.backend.bundle import Bundle, write_bundle
 from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import SCHEMA_VERSION, EncodedTraces, TraceOptions
 from stagec.cli.commands import COMMANDS
+from stagec.cli.memory_page import write_page
+from stagec.cli.memory_tables import show_memory
 from stagec.cli.output import WRITING_FLAGS, add_writing_flags, refuse_idle_flags, write
 from stagec.cli.progress import pass_progress
 from stagec.cli.tables import amount, show
@@ -51,6 +53,8 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     if not options.quiet:
         show(summarize(compiled.trace_set, compiled.module, compiled.plan.name))
+    if options.memory is not None:
+        explain_memory(compiled, options)
     if options.out is not None or options.bundle is not None:
         save(compiled, options)
     return 0
@@ -65,7 +69,8 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         if options.bundle is None:
             refuse_idle_flags(options, ("names", "provenance"), "`-o DIR`")
     if options.stop_after is not None:
-        for flag, value in (("-o", options.out), ("--bundle", options.bundle)):
+        wanting = (("-o", options.out), ("--bundle", options.bundle), ("--memory", options.memory))
+        for flag, value in wanting:
             if value is not None:
                 message = f"`{flag}` wants traces, and `--stop-after` ends before there are any"
                 raise usage_error(flag, message, "E0711", "leave out one of the two")
@@ -86,6 +91,14 @@ def make_parser() -> CommandParser:
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     add_model_flags(parser)
     add_pass_flags(parser)
+    parser.add_argument(
+        "--memory",
+        nargs="?",
+        const="",
+        metavar="FILE.html",
+        type=page_name,
+        help="show what memory each rank needs, when and what for; or write it as a page",
+    )
     add_writing_flags(parser)
     more = parser.add_argument_group("what traces contain")
     more.add_argument(
@@ -107,6 +120,29 @@ def make_parser() -> CommandParser:
         help="write one file for `stagec expand`, however many ranks",
     )
     return parser
+
+
+def page_name(text: str) -> str:
+    """The value of `--memory`. E0710 if it is no page."""
+    if text and not text.endswith(".html"):
+        raise usage_error(
+            f"--memory {text}",
+            f"`--memory` writes a page, and `{text}` does not end in `.html`",
+            "E0710",
+            help="name a file like `memory.html`, or put `--memory` after the model",
+        )
+    return text
+
+
+def explain_memory(compiled: Compiled, options: argparse.Namespace) -> None:
+    """Print the plan of memory, or write it as a page."""
+    if options.memory:
+        title = f"Memory of one rank of {compiled.trace_set.model}"
+        write_page(compiled.memory, title, options.memory)
+        if not options.quiet:
+            sys.stdout.write(f"{options.memory}: memory of {len(compiled.memory)} rank classes\n")
+    else:
+        show_memory(compiled.memory)
 
 
 def add_model_flags(parser: CommandParser) -> None:

@@ -64,7 +64,7 @@ def heading(summary: Summary) -> str:
 
 def compute_table(classes: Sequence[ClassSummary]) -> Table:
     """A row per class; classes with the same numbers share one."""
-    table = _table("one rank, one step")
+    table = plain_table("one rank, one step")
     table.add_column("class")
     for title in ("ranks", "nodes", "parameters", "their bytes"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -89,7 +89,7 @@ def compute_table(classes: Sequence[ClassSummary]) -> Table:
 
 def traffic_table(classes: Sequence[ClassSummary]) -> Table:
     """The same for communication."""
-    table = _table("communication of one rank, one step")
+    table = plain_table("communication of one rank, one step")
     table.add_column("class")
     table.add_column("over", no_wrap=True)
     table.add_column("kind", no_wrap=True)
@@ -129,7 +129,7 @@ def label(classes: Sequence[ClassSummary], members: Sequence[int]) -> str:
     return ", ".join(parts)
 
 
-def _table(title: str) -> Table:
+def plain_table(title: str) -> Table:
     return Table(
         title=title,
         title_justify="left",

@@ -1,0 +1,84 @@
+"""`--memory`: what each rank class keeps, as tables and as a timeline of text."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+from rich.table import Table
+
+from stagec.cli.tables import plain_table, text_of
+from stagec.memory import TITLES, ClassPlan
+from stagec.memory.limit import gib
+from stagec.memory.samples import sample
+from stagec.memory.static import STATIC
+
+BARS = " ▁▂▃▄▅▆▇█"
+TIMELINE_WIDTH = 64
+MOST_PARTS = 10
+
+
+def show_memory(classes: Sequence[ClassPlan]) -> None:
+    """Print it to standard output."""
+    worst = max(classes, key=lambda each: each.peak_bytes)
+    parts = [
+        "",
+        text_of(static_table(classes)),
+        f"{worst.name} needs most at {worst.peak}\n",
+        text_of(peak_table(worst)),
+        text_of(parts_table(worst)),
+        timeline_text(classes),
+    ]
+    sys.stdout.write("\n".join(parts))
+
+
+def static_table(classes: Sequence[ClassPlan]) -> Table:
+    table = plain_table("memory of one rank")
+    table.add_column("class")
+    for title in ("parameters", "master", "optimizer", "gradients", "saved/microbatch", "peak"):
+        table.add_column(title, justify="right", no_wrap=True)
+    shared: dict[tuple[int, ...], list[str]] = {}
+    for each in classes:
+        saved = max(each.saved_bytes, default=0)
+        kept = [each.static.num_bytes[kind] for kind in STATIC]
+        shared.setdefault((*kept, saved, each.peak_bytes), []).append(each.name)
+    for numbers, names in shared.items():
+        table.add_row(", ".join(names), *map(gib, numbers))
+    return table
+
+
+def peak_table(worst: ClassPlan) -> Table:
+    """By kind, when the class with the highest peak needs most."""
+    table = plain_table("by kind")
+    table.add_column("what for", no_wrap=True)
+    table.add_column("bytes", justify="right", no_wrap=True)
+    for kind, number in worst.at_peak().items():
+        if number:
+            table.add_row(TITLES[kind], gib(number))
+    return table
+
+
+def parts_table(worst: ClassPlan) -> Table:
+    """The largest things in the memory of the class that has the highest peak."""
+    table = plain_table("largest")
+    table.add_column("bytes", justify="right", no_wrap=True)
+    table.add_column("what for", no_wrap=True)
+    table.add_column("made by")
+    for part in worst.parts_at_peak()[:MOST_PARTS]:
+        table.add_row(gib(part.num_bytes), TITLES[part.kind], part.place)
+    return table
+
+
+def timeline_text(classes: Sequence[ClassPlan]) -> str:
+    """A line per class: each character is the highest that memory was in that part of the step."""
+    highest = max(each.peak_bytes for each in classes)
+    width = max(len(each.name) for each in classes)
+    lines = [f"one step, from 0 to {gib(highest)}\n"]
+    for each in classes:
+        timeline = each.timeline()
+        heights = timeline[sample(timeline, TIMELINE_WIDTH)]
+        steps = np.ceil(heights * (len(BARS) - 1) / max(highest, 1)).astype(int)
+        bars = "".join(BARS[step] for step in steps.tolist())
+        lines.append(f"{each.name:<{width}}  {bars}\n")
+    return "".join(lines)
