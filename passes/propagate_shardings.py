@@ -62,12 +62,15 @@ from stagec.analysis.placement import (
 from stagec.analysis.sharding_errors import ShardingErrors
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
-from stagec.rewriting import programs, set_type
+from stagec.rewriting import insert_before, programs, set_type
+
+
+NAME = "propagate-shardings"
 
 
 @dataclass(frozen=True)
 class PropagateShardings(ModulePass):
-    name = "propagate-shardings"
+    name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         rules, contexts = rules_of(op), Contexts.of(op)
@@ -119,9 +122,22 @@ def place_values(program: stg.ProgramOp, rules: Sequence[Rule], errors: Sharding
                 place(argument)
         for result in op.results:
             place(result)
-    for op in program.walk(reverse=True):
+    for op in list(program.walk(reverse=True)):
         if isinstance(op, stg.RepeatOp):
+            place_carried(op)
             retype_stacks(op)
+
+
+def place_carried(repeat: stg.RepeatOp) -> None:
+    """Bring an input that a repeat carries, or is handed by its body, to the sharding of what is carried."""
+    for reader in (repeat, repeat.yield_op):
+        for position, argument in enumerate(repeat.carry_args):
+            value = reader.operands[position]
+            if value.type != argument.type:
+                place = stg.PlaceOp(value, (), ())
+                set_type(place.result, argument.type)
+                insert_before(reader, [place], NAME)
+                reader.operands[position] = place.result
 
 
 def retype_stacks(repeat: stg.RepeatOp) -> None:
