@@ -64,7 +64,6 @@ from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.rewriting import insert_before, programs, set_type
 
-
 NAME = "propagate-shardings"
 
 
