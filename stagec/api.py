@@ -1,9 +1,9 @@
 """Traces for programs: `stagec.traces(...)`, rank by rank, without a file.
 
-    import stagec
+import stagec
 
-    for rank, data in stagec.traces("model.stg", plan="h100_16k", ranks="0,8,1024-1031"):
-        simulator.feed(rank, data)
+for rank, data in stagec.traces("model.stg", plan="h100_16k", ranks="0,8,1024-1031"):
+    simulator.feed(rank, data)
 """
 
 from __future__ import annotations
