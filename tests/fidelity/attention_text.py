@@ -103,10 +103,13 @@ def attention_lines(case: Case) -> list[str]:
         call = f"attention(q, {k}, {v}, causal = {causal}, count = full)"
         return [*lines, f"mixed[B, S, H, E] = {call}"]
     scores = "causal_mask(scores, query = S, key = T)" if m["causal"] else "scores"
-    probabilities = f"softmax(cast({scores}, dtype = fp32), over = T)"
+    probabilities = f"softmax({scores}, over = T)"
+    if case.compute_dtype != "fp32":
+        wide = f"softmax(cast({scores}, dtype = fp32), over = T)"
+        probabilities = f"cast({wide}, dtype = {case.compute_dtype})"
     return [
         *lines,
         f"scores[B, H, S, T] = q @ {k}[S -> T]",
-        f"probabilities = cast({probabilities}, dtype = {case.compute_dtype})",
+        f"probabilities = {probabilities}",
         f"mixed[B, S, H, E] = probabilities @ {v}[S -> T]",
     ]

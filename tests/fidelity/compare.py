@@ -49,7 +49,8 @@ def compare_rank(case: Case, rank: int, traced: RankRecord) -> list[Finding]:
     if partial is not None:
         findings.append(compare_partial(partial))
     if measured.memory is not None and traced.memory is not None:
-        expected = comparable_memory(case, measured.memory, num_weights(case, rank))
+        weights, loss = num_weights(case, rank), traced.memory.holds_loss
+        expected = comparable_memory(case, measured.memory, weights, loss)
         findings += compare_memory(expected, traced.memory)
     return findings
 
@@ -138,6 +139,8 @@ def compare_memory(measured: Memory, traced: Memory) -> list[Finding]:
         "gradients": (measured.gradients, traced.gradients),
         "optimizer state": (measured.optimizer, traced.optimizer),
     }
+    if measured.saved is not None and traced.saved is not None:
+        pairs = {**pairs, "saved activations": (measured.saved, traced.saved)}
     return [
         Finding(f"bytes of {what}", str(theirs), str(ours), theirs == ours)
         for what, (theirs, ours) in pairs.items()

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.fidelity.model_text import ROW_BIASES, row_split_tables
-from tests.fidelity.oracle import Case
+from tests.fidelity.oracle import DTYPE_BYTES, Case
 from tests.fidelity.plan_text import is_sequence_parallel
 from tests.fidelity.record import Communication, Memory, RankRecord
 
 TABLE = Path(__file__).parents[2] / "docs" / "fidelity.md"
 STEP_COUNTER_BYTES = 4
+TARGET_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,24 @@ def has_whole_table_gradients(case: Case) -> bool:
     return bool(row_split_tables(case)) and any(m and m.gradients > m.parameters for m in memories)
 
 
+def has_wide_shards(case: Case) -> bool:
+    """FSDP2 in mixed precision."""
+    return case.compute_dtype != case.dtype and case.parallel.get("dp_mode") in ("fsdp", "hsdp")
+
+
+def has_own_targets(case: Case) -> bool:
+    """Pipelines whose stages free a microbatch before they begin the last."""
+    return "microbatches" in case.parallel and case.parallel.get("schedule") != "GPipe"
+
+
 ENTRIES = (
     Entry("repeated-reductions", reduces_when_read),
     Entry("row-bias-gradients", has_row_biases),
     Entry("vocabulary-gradient", has_whole_table_gradients),
     Entry("optimizer-steps", lambda case: case.is_training),
+    Entry("wide-shards", has_wide_shards),
+    Entry("loss-statistics", lambda case: case.is_training),
+    Entry("targets-of-the-batch", has_own_targets),
     Entry("grouped-experts", lambda case: case.model["arch"] == "moe"),
     Entry("steady-state", lambda case: False),
 )
@@ -116,13 +130,23 @@ def is_row_bias(case: Case, communication: Communication) -> bool:
     return is_tp_gradient(communication) and name in ROW_BIASES[case.model["arch"]]
 
 
-def comparable_memory(case: Case, measured: Memory, num_tensors: int) -> Memory:
+def comparable_memory(case: Case, measured: Memory, num_tensors: int, holds_loss: bool) -> Memory:
     """The measured bytes, less what the entries on memory cover, to the byte."""
-    gradients, optimizer = measured.gradients, measured.optimizer
+    parameters, gradients, optimizer = measured.parameters, measured.gradients, measured.optimizer
+    saved = measured.saved
     if case.is_training:
         optimizer -= STEP_COUNTER_BYTES * num_tensors
     if gradients > measured.parameters:
         tp = case.degree("tp")
         for rows, width in row_split_tables(case):
             gradients -= (rows - rows // tp) * width * case.element_bytes
-    return replace(measured, gradients=gradients, optimizer=optimizer)
+    if has_wide_shards(case):
+        narrow = DTYPE_BYTES[case.compute_dtype] * parameters // case.element_bytes
+        parameters, optimizer = narrow, optimizer + parameters
+    if has_own_targets(case) and saved is not None and holds_loss:
+        tokens = case.model["batch"] * case.model["seq"]
+        microbatches = int(case.parallel["microbatches"])
+        saved -= (microbatches - 1) * tokens * TARGET_BYTES
+    return replace(
+        measured, parameters=parameters, gradients=gradients, optimizer=optimizer, saved=saved
+    )

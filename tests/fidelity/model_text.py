@@ -64,6 +64,7 @@ def module(head: str, lines: list[str]) -> str:
 
 def llama_modules(case: Case) -> list[str]:
     return [
+        *norm_modules(case),
         module(
             "module Attention(x[B, S, D]) -> [B, S, D]",
             [
@@ -79,12 +80,36 @@ def llama_modules(case: Case) -> list[str]:
             "module Block(x[B, S, D]) -> [B, S, D]",
             [
                 "weight norm1[D], norm2[D]",
-                "n1 = rms_norm(x, norm1)",
+                f"n1 = {norm_name(case)}(x, norm1)",
                 "h = x + Attention(n1)",
-                "n2 = rms_norm(h, norm2)",
+                f"n2 = {norm_name(case)}(h, norm2)",
                 f"return h + {'Experts' if case.model['arch'] == 'moe' else 'SwiGLU'}(n2)",
             ],
         ),
+    ]
+
+
+def norm_name(case: Case) -> str:
+    """RMSNorm as one op, or as PyTorch's module of that name computes it: op by op."""
+    return "RmsNorm" if case.model["norm"] == "module" else "rms_norm"
+
+
+def norm_modules(case: Case) -> list[str]:
+    """The module keeps x, its products with 1 / rms in fp32, and 1 / rms; one op keeps x and 1 / rms."""
+    if case.model["arch"] == "gpt" or norm_name(case) == "rms_norm":
+        return []
+    wide, back = "x", "x * scale"
+    if case.compute_dtype != "fp32":
+        wide, back = "cast(x, dtype = fp32)", f"cast(y * scale, dtype = {case.compute_dtype})"
+    return [
+        module(
+            "module RmsNorm(x[B, S, D], w[D]) -> [B, S, D]",
+            [
+                *([f"y = {wide}"] if wide != "x" else []),
+                f"scale = rsqrt(mean(square({'y' if wide != 'x' else 'x'}), over = D))",
+                f"return {back} * w",
+            ],
+        )
     ]
 
 
@@ -158,11 +183,11 @@ def gpt_modules(case: Case) -> list[str]:
 def top_text(case: Case) -> str:
     """The model itself: embedding, blocks, head and loss."""
     is_gpt = case.model["arch"] == "gpt"
-    inputs, tables = ["tokens[B, S]: i32"], ["embed[V, D]"]
+    inputs, tables = ["tokens[B, S]: i64"], ["embed[V, D]"]
     embedded = "embedding(tokens, embed)"
-    norm, affine = "rms_norm", ["norm"]
+    norm, affine = norm_name(case), ["norm"]
     if is_gpt:
-        inputs.append("positions[S]: i32")
+        inputs.append("positions[S]: i64")
         tables.append("places[P, D]")
         embedded += " + embedding(positions, places)"
         norm, affine = "layer_norm", ["norm", "shift"]
@@ -171,7 +196,7 @@ def top_text(case: Case) -> str:
         head, ends = "head", ["head[V, D]"]
     ending = ["return logits"]
     if case.is_training:
-        inputs.append("targets[B, S]: i32")
+        inputs.append("targets[B, S]: i64")
         ending = ["loss = cross_entropy(logits, targets)"]
     weights = [*tables, *(f"{name}[D]" for name in affine), *ends]
     return module(

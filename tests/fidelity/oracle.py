@@ -135,7 +135,12 @@ def read_rank(rank: int, entry: Mapping[str, Any]) -> RankRecord:
     record = RankRecord(
         tuple(computes),
         tuple(read_communication(rank, row) for row in entry["collectives"]),
-        Memory(memory["param_bytes"], memory["grad_bytes"], memory["optim_state_bytes_total"]),
+        Memory(
+            memory["param_bytes"],
+            memory["grad_bytes"],
+            memory["optim_state_bytes_total"],
+            memory["saved_activation_bytes"]["total_unique_storage_bytes_over_step"],
+        ),
     )
     check_totals(record, entry["flops"])
     return record

@@ -54,6 +54,10 @@ class Memory:
     parameters: int
     gradients: int
     optimizer: int
+    saved: int | None = None
+    """Activations kept for the backward pass, of all microbatches; none where they do not compare."""
+    holds_loss: bool = False
+    """Whether the rank computes the loss."""
 
 
 @dataclass(frozen=True)

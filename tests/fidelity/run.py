@@ -12,6 +12,7 @@ from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, compile_text
 from tests.fidelity.attention_text import NotInTheLanguage
 from tests.fidelity.compare import Outcome, compare_rank
+from tests.fidelity.memory import planned_memory
 from tests.fidelity.model_text import model_name
 from tests.fidelity.oracle import Case
 from tests.fidelity.plan_text import PLAN
@@ -39,7 +40,10 @@ def run_case(case: Case) -> Outcome:
         return Outcome(case, {}, error=traceback.format_exc(limit=-2))
     with tempfile.TemporaryDirectory() as directory:
         traces = written(case, compiled, Path(directory))
-        findings = {rank: compare_rank(case, rank, traces.rank(rank, None)) for rank in case.ranks}
+        findings = {
+            rank: compare_rank(case, rank, traces.rank(rank, planned_memory(case, compiled, rank)))
+            for rank in case.ranks
+        }
     return Outcome(case, findings)
 
 
