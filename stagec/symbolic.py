@@ -114,7 +114,7 @@ class Size:
             if quotient is None:
                 raise SizeError(f"`{self}` is divided by the sum `{other}`")
             return quotient
-        monomial, coefficient = other.terms[0]
+        monomial, coefficient = next(iter(other.terms))
         inverse = Size({tuple((a, -e) for a, e in monomial): 1 / coefficient})
         return self * inverse
 
