@@ -35,7 +35,8 @@ def _(op: stg.CombineOp, dys: Cotangents, gradients: Gradients) -> None:
         lambda: stg.DispatchOp(
             dy,
             gradients.use(op.experts),
-            *routed.names[:2],
+            routed.names[0],
+            routed.names[1],
             weights=gradients.use(weights) if weights is not None else None,
             routed_type=routed,
         ),
