@@ -265,7 +265,8 @@ def infer_combine(types: Types, options: Options) -> tuple[TensorType, ...]:
 
 def build_dispatch(values: Values, options: Options) -> Operation:
     return DispatchOp(
-        *values,
+        values[0],
+        values[1],
         str(options["experts"]),
         str(options["tokens"]),
         dropless=bool(options.get("dropless", True)),
@@ -338,7 +339,7 @@ BUILTINS: dict[str, Builtin] = {
             ("ids", "table"),
             "rows of a table by number",
             infer_embedding,
-            lambda values, options: EmbeddingOp(*values),
+            lambda values, options: EmbeddingOp(values[0], values[1]),
         ),
         Builtin(
             "rms_norm",
