@@ -139,7 +139,7 @@ def read_rank(rank: int, entry: Mapping[str, Any]) -> RankRecord:
             memory["param_bytes"],
             memory["grad_bytes"],
             memory["optim_state_bytes_total"],
-            memory["saved_activation_bytes"]["total_unique_storage_bytes_over_step"],
+            memory.get("saved_activation_bytes", {}).get("total_unique_storage_bytes_over_step"),
         ),
     )
     check_totals(record, entry["flops"])
