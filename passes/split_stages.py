@@ -258,20 +258,23 @@ class StageProgram:
             upstream = element < middle if forward else element > middle
             if not upstream:
                 continue
-            for result in op.results:
-                if isinstance(result.type, TensorType) and not is_portable(result):
-                    if self.is_read_beyond(result, cut, middle, forward):
-                        found.append(result)
+            found += [
+                result
+                for result in op.results
+                if isinstance(result.type, TensorType)
+                and not is_portable(result)
+                and self.is_read_beyond(result, cut, middle, forward)
+            ]
         return found
 
     def is_read_beyond(
         self, value: SSAValue, cut: stg.RepeatOp, middle: int, forward: bool
     ) -> bool:
         for use in value.uses:
-            if isinstance(use.operation, stg.YieldOp) or is_weight_sum(use.operation):
-                if self.holder(use.operation) is use.operation:
-                    continue
             holder = self.holder(use.operation)
+            collects = isinstance(use.operation, stg.YieldOp) or is_weight_sum(use.operation)
+            if collects and holder is use.operation:
+                continue
             if self.cuts.is_forward(holder) is not forward:
                 continue
             if holder is cut:
