@@ -223,7 +223,9 @@ def test_gradients_of_experts_of_one_group_stay():
 # The whole
 
 
-@pytest.mark.parametrize("more", ["", "microbatch 1", "zero 1 over dp", "recompute full"])
+@pytest.mark.parametrize(
+    "more", ["", "microbatch 1", "zero 1 over dp", "zero 3 over dp", "recompute full"]
+)
 def test_traces_hold_together(tmp_path: Path, more: str):
     write_traces(encode_traces(compiled(2, 2, more).trace_set), str(tmp_path))
     report = check_traces(tmp_path)
