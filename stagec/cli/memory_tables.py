@@ -10,6 +10,7 @@ from rich.table import Table
 
 from stagec.cli.tables import plain_table, text_of
 from stagec.memory import TITLES, ClassPlan
+from stagec.memory.arena import assign_offsets
 from stagec.memory.limit import gib
 from stagec.memory.samples import sample
 from stagec.memory.static import STATIC
@@ -17,6 +18,8 @@ from stagec.memory.static import STATIC
 BARS = " ▁▂▃▄▅▆▇█"
 TIMELINE_WIDTH = 64
 MOST_PARTS = 10
+MOST_PLACED = 20_000
+"""Buffers that are given offsets: that takes the square of their number."""
 
 
 def show_memory(classes: Sequence[ClassPlan]) -> None:
@@ -25,7 +28,7 @@ def show_memory(classes: Sequence[ClassPlan]) -> None:
     parts = [
         "",
         text_of(static_table(classes)),
-        f"{worst.name} needs most at {worst.peak}\n",
+        f"{worst.name} needs most at {worst.peak}\n{arena_text(worst)}",
         text_of(peak_table(worst)),
         text_of(parts_table(worst)),
         timeline_text(classes),
@@ -68,6 +71,15 @@ def parts_table(worst: ClassPlan) -> Table:
     for part in worst.parts_at_peak()[:MOST_PARTS]:
         table.add_row(gib(part.num_bytes), TITLES[part.kind], part.place)
     return table
+
+
+def arena_text(worst: ClassPlan) -> str:
+    """What placing all buffers but the static ones at fixed offsets would take."""
+    if len(worst.lives) > MOST_PLACED:
+        return ""
+    arena = assign_offsets(worst.lives)
+    wasted = gib(arena.fragmentation_bytes)
+    return f"one arena for all that comes and goes: {gib(arena.num_bytes)}, {wasted} of it gaps\n"
 
 
 def timeline_text(classes: Sequence[ClassPlan]) -> str:

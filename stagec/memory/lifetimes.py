@@ -21,6 +21,7 @@ ONCE = ("pre", "step")
 """Tasks that run once per step."""
 FORWARD = ("F", "RECV_F")
 BACKWARD = ("B", "I", "W")
+RECEIVED = ("RECV_F", "RECV_B")
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class ChunkLives:
     """Whether the backward pass reads it."""
     deferred: Ints
     once: Ints
+    first_read: Ints
+    """The first reader of what was received, else the birth."""
 
 
 def lifetimes(
@@ -80,7 +83,11 @@ def lifetimes(
     parts = [
         part
         for number, lives in enumerate(chunks)
-        for part in (buffers(lives, number), sums(lives, number, persistent, last))
+        for part in (
+            buffers(lives, number),
+            waiting(lives, number),
+            sums(lives, number, persistent, last),
+        )
     ]
     columns = [np.concatenate([part[k] for part in parts]) for k in range(7)]
     kept = columns[2] > 0
@@ -137,7 +144,12 @@ def chunk_lives(places: Places, chunk: int, table: ValueTable) -> ChunkLives:
     sum_death = highest(latest[None, table.of_sum], table.read_value[table.of_sum], len(table))[0]
     saved = read_by(table, BACKWARD) & made_in(table, FORWARD)
     deferred = read_by(table, ("W",)) & made_in(table, ("I", "RECV_B"))
-    return ChunkLives(table, microbatches, birth, death, sum_death, saved, deferred, once)
+    first_read = birth.copy()
+    received = made_in(table, RECEIVED)
+    first_read[:, received] = earliest(reads, table.read_value, birth)[:, received]
+    return ChunkLives(
+        table, microbatches, birth, death, sum_death, saved, deferred, once, first_read
+    )
 
 
 def indices(tasks: Sequence[str], chosen: Sequence[str]) -> list[int]:
@@ -166,6 +178,16 @@ def highest(positions: Ints, values: Ints, count: int) -> Ints:
     return found
 
 
+def earliest(positions: Ints, values: Ints, birth: Ints) -> Ints:
+    """`[m, value]`: the first of each value's readers, its birth if it has none."""
+    found = birth.copy()
+    if len(values):
+        order = np.argsort(values, kind="stable")
+        starts = np.flatnonzero(np.diff(values[order], prepend=-1))
+        found[:, values[order][starts]] = np.minimum.reduceat(positions[:, order], starts, axis=1)
+    return np.maximum(found, birth)
+
+
 def hand_over(neighbours: Mapping[tuple[str, int], int], chunks: Sequence[ChunkLives]) -> None:
     """What a stage of the same rank hands over is one buffer: the receiver's, from when it is made."""
     for (task, chunk), other in neighbours.items():
@@ -178,7 +200,7 @@ def hand_over(neighbours: Mapping[tuple[str, int], int], chunks: Sequence[ChunkL
             readers = taker.table.read_value == value
             if not readers.any():
                 continue
-            taker.birth[:, value] = giver.birth[:, source]
+            taker.birth[:, value] = taker.first_read[:, value] = giver.birth[:, source]
             taker.death[:, value] = np.maximum(taker.death[:, value], giver.birth[:, source])
             if not (giver.saved[source] or giver.deferred[source]):
                 giver.birth[:, source] = -1
@@ -200,13 +222,28 @@ def buffers(lives: ChunkLives, chunk: int) -> tuple[Ints, ...]:
     death[:, alone] = np.maximum(death, lives.sum_death)[:, alone]
     m, value = np.nonzero(exists)
     return (
-        lives.birth[m, value],
+        lives.first_read[m, value],
         death[m, value],
         num_bytes[value],
         kind[value],
         np.full(len(value), chunk),
         value,
         np.where(lives.once[value], -1, lives.microbatches[m]),
+    )
+
+
+def waiting(lives: ChunkLives, chunk: int) -> tuple[Ints, ...]:
+    """What was received and is not read yet: a communication buffer until then."""
+    early = (lives.birth >= 0) & (lives.birth < lives.first_read) & (lives.table.num_bytes > 0)
+    m, value = np.nonzero(early)
+    return (
+        lives.birth[m, value],
+        lives.first_read[m, value] - 1,
+        lives.table.num_bytes[value],
+        np.full(len(value), int(Kind.COMMUNICATION)),
+        np.full(len(value), chunk),
+        value,
+        lives.microbatches[m],
     )
 
 
