@@ -1,6 +1,6 @@
 """Decompose the all-reduces over one mesh axis into reduce-scatter and all-gather.
 
-Before `decompose-all-reduce{axis="tp" dim="S"}`:
+Before `decompose-all-reduce{axis="tp" scatter="S"}`:
 
     %partial = "test.op"() : () -> !stg.tensor<[B/dp, S, D], bf16, partial [tp]>
     %sum = dist.all_reduce "sum" %partial over [tp]
@@ -41,12 +41,12 @@ class DecomposeAllReduce(ModulePass):
 
     axis: str
     """Mesh axis whose all-reduces are decomposed."""
-    dim: str
+    scatter: str
     """Dim to scatter; tensors without it are left alone. The axis must divide it, else E0301."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        check_divides(op, self.axis, self.dim)
-        rewrite(op, DecomposeOne(self.axis, self.dim), NAME)
+        check_divides(op, self.axis, self.scatter)
+        rewrite(op, DecomposeOne(self.axis, self.scatter), NAME)
 
 
 def check_divides(module: ModuleOp, axis: str, dim: str) -> None:

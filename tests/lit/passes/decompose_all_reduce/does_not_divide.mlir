@@ -1,5 +1,5 @@
 // Every device gets as large a shard.
-// RUN: not stagec-opt %s -p 'decompose-all-reduce{axis="tp" dim="S"}' 2>&1 | filecheck %s
+// RUN: not stagec-opt %s -p 'decompose-all-reduce{axis="tp" scatter="S"}' 2>&1 | filecheck %s
 
 stg.dim "S" = "12"
 dist.mesh <cp = 2, tp = 4>

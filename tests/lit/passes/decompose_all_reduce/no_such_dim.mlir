@@ -1,5 +1,5 @@
 // A tensor without the dim is left alone, and so is one that is reduced over more axes.
-// RUN: stagec-opt %s -p 'decompose-all-reduce{axis="tp" dim="S"}' | filecheck %s
+// RUN: stagec-opt %s -p 'decompose-all-reduce{axis="tp" scatter="S"}' | filecheck %s
 
 %p, %q = "test.op"() : () -> (!stg.tensor<[D], bf16, partial [tp]>, !stg.tensor<[S, D], bf16, partial [dp, tp]>)
 // CHECK: dist.all_reduce "sum" %p over [tp]

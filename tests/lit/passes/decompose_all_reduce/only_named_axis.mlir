@@ -1,5 +1,5 @@
 // The all-reduces over the named axis are decomposed, others stay.
-// RUN: stagec-opt %s -p 'decompose-all-reduce{axis="tp" dim="S"}' | filecheck %s
+// RUN: stagec-opt %s -p 'decompose-all-reduce{axis="tp" scatter="S"}' | filecheck %s
 
 %p, %q = "test.op"() : () -> (!stg.tensor<[S, D], bf16, partial [tp]>, !stg.tensor<[S, D], bf16, partial [dp]>)
 // CHECK:      %[[SHARD:[^ ]*]] = dist.reduce_scatter %p dim "S" over [tp]
