@@ -121,7 +121,7 @@ def place_values(program: stg.ProgramOp, rules: Sequence[Rule], errors: Sharding
                 place(argument)
         for result in op.results:
             place(result)
-    for op in list(program.walk(reverse=True)):
+    for op in reversed(list(program.walk())):
         if isinstance(op, stg.RepeatOp):
             place_carried(op)
             retype_stacks(op)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
@@ -31,8 +33,11 @@ class ShardingErrors:
             self.check_routing(op)
         for operand, indices in zip(op.operands, op.indices().operands, strict=True):
             placed: TensorType = stg.placed(tensor_of(operand.type), indices, splits)
-            for dim in placed.dims:
-                self.check_dim(dim, operand.name_hint or "")
+            kind = op.name.partition(".")[2]
+            for dim, index in zip(placed.dims, indices, strict=True):
+                same = index != dim.name and index in self.sizes
+                note = f"`{kind}` splits `{dim.name}` as it splits `{index}`"
+                self.check_dim(dim, operand.name_hint or "", [note] if same else [])
 
     def check_routing(self, op: stg.DispatchOp) -> None:
         """E0310: without drops the experts' tokens are the tokens, once for each of their experts."""
@@ -53,7 +58,7 @@ class ShardingErrors:
             )
         )
 
-    def check_dim(self, dim: Dim, value: str) -> None:
+    def check_dim(self, dim: Dim, value: str, notes: Sequence[str] = ()) -> None:
         """E0301: the axes that split a dim do not divide it."""
         if not dim.split or (dim.name, dim.split) in self.seen:
             return
@@ -74,15 +79,16 @@ class ShardingErrors:
                 else f"{axes} together do not divide `{dim.name} = {size}`",
                 span_of(rule.location) if rule is not None else None,
                 label=f"splits `{value}`" if value else "",
+                notes=notes,
                 help=divisor_help(dim, size, ways, self.sizes),
             )
         )
 
     def rule_of(self, dim: Dim) -> dist.RuleOp | None:
-        for rule in self.rules:
-            if dim.name in rule.dims.data and set(dim.split) & set(rule.axes.data):
-                return rule
-        return None
+        """The rule that splits a dim, or what an op takes to be the same index."""
+        splitting = [r for r in self.rules if set(dim.split) & set(r.axes.data)]
+        own = [r for r in splitting if dim.name in r.dims.data]
+        return next(iter([*own, *splitting]), None)
 
     def report(self) -> None:
         self.findings.raise_errors({})
