@@ -3,14 +3,14 @@
 
 // CHECK:      dist.rotate(%k, %v) over [cp]
 // CHECK-NEXT: stg.attention %q, %k, %v causal count "causal" pairs "S**2/(2*cp**2)"
-// CHECK:      stg.repeat "min(cp.index, cp - 2)"
+// CHECK:      stg.repeat "min(cp - 2, cp.index)"
 // CHECK-NEXT:   dist.rotate
 // CHECK-NEXT:   stg.attention {{.*}} pairs "S**2/cp**2"
 // CHECK-NEXT:   stg.merge_attention
-// CHECK:      stg.repeat "cp - min(cp.index, cp - 2) - 2"
+// CHECK:      stg.repeat "cp - min(cp - 2, cp.index) - 2"
 // CHECK-NEXT:   dist.rotate
 // CHECK-NEXT:   stg.yield
-// CHECK:      stg.repeat "cp.index - min(cp.index, cp - 2)"
+// CHECK:      stg.repeat "cp.index - min(cp - 2, cp.index)"
 // CHECK-NEXT:   stg.attention
 // CHECK-NEXT:   stg.merge_attention
 // CHECK-NEXT:   stg.yield

@@ -1,14 +1,7 @@
-"""Exact size expressions: `B*S*D`, `S/(cp*tp)`, `ceildiv(V, dp)*D`.
-
-A `Size` is a polynomial with rational coefficients and integer exponents (negative ones divide)
-over *atoms*. An atom is a named size (`S`, `tp`) or an opaque function of sizes (`ceildiv`, `max`,
-`min`, `floordiv`, `mod`), so that every expression has one canonical form: equal sizes compare and hash equal.
-Never a float: sizes exceed 2**53. sympy is for people (`stagec explain`), not for this module.
-"""
+"""The algebra: what `+ - * /` and functions make of sizes, and the one form of each expression."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -48,6 +41,10 @@ FUNCTIONS: dict[str, Callable[..., Fraction]] = {
 }
 
 
+DIVISIONS = ("ceildiv", "floordiv", "mod")
+"""Functions of a dividend and a divisor; the others take any number of sizes, in any order."""
+
+
 def _order(atom: Atom) -> tuple[int, str]:
     return (0, atom) if isinstance(atom, str) else (1, str(atom))
 
@@ -77,7 +74,7 @@ class Size:
         return bool(self.terms)
 
     def __add__(self, other: Size | int) -> Size:
-        other = size(other)
+        other = as_size(other)
         if not other.terms:
             return self
         if not self.terms:
@@ -93,22 +90,24 @@ class Size:
         return Size({m: -c for m, c in self.terms})
 
     def __sub__(self, other: Size | int) -> Size:
-        return self + -size(other)
+        return self + -as_size(other)
 
     def __rsub__(self, other: Size | int) -> Size:
-        return size(other) + -self
+        return as_size(other) + -self
 
     def __mul__(self, other: Size | int) -> Size:
-        return _multiply(self, size(other))
+        return _multiply(self, as_size(other))
 
     __rmul__ = __mul__
 
     def __truediv__(self, other: Size | int) -> Size:
-        other = size(other)
+        other = as_size(other)
         if not other.terms:
             raise SizeError(f"`{self}` is divided by zero")
         if self == other:
             return ONE
+        if not self.terms:
+            return ZERO
         if len(other.terms) > 1:
             quotient = _exact_quotient(self, other)
             if quotient is None:
@@ -119,7 +118,7 @@ class Size:
         return self * inverse
 
     def __rtruediv__(self, other: Size | int) -> Size:
-        return size(other) / self
+        return as_size(other) / self
 
     def __pow__(self, exponent: int) -> Size:
         if exponent < 0:
@@ -168,7 +167,7 @@ class Size:
             term = Size({(): coefficient})
             for atom, exponent in monomial:
                 if isinstance(atom, str):
-                    value = size(bindings[atom]) if atom in bindings else symbol(atom)
+                    value = as_size(bindings[atom]) if atom in bindings else symbol(atom)
                 else:
                     value = call(atom.function, *(a.substitute(bindings) for a in atom.arguments))
                 term = term * value**exponent
@@ -186,6 +185,8 @@ class Size:
                     value = values[atom]
                 else:
                     arguments = [a.evaluate(values) for a in atom.arguments]
+                    if atom.function in DIVISIONS and not arguments[1]:
+                        raise SizeError(f"`{atom}` divides by zero")
                     value = FUNCTIONS[atom.function](*arguments)
                 if isinstance(value, Fraction):
                     top, bottom = value.numerator, value.denominator
@@ -233,10 +234,11 @@ def _merge(left: Monomial, right: Monomial) -> Monomial:
 
 def _exact_quotient(a: Size, b: Size) -> Size | None:
     """The quotient when it is a monomial: `(2*x*y + 2*x) / (y + 1)` is `2*x`."""
-    if not a.terms or len(a.terms) != len(b.terms):
+    if len(a.terms) != len(b.terms):
         return None
-    quotient = Size(dict(a.terms[:1])) / Size(dict(b.terms[:1]))
-    return quotient if quotient * b == a else None
+    first = Size(dict(b.terms[:1]))
+    quotients = (Size(dict([term])) / first for term in a.terms)
+    return next((q for q in quotients if q * b == a), None)
 
 
 def constant(value: int | Fraction) -> Size:
@@ -248,29 +250,37 @@ def symbol(name: str) -> Size:
     return Size({((name, 1),): Fraction(1)})
 
 
-def size(value: Size | int | str) -> Size:
-    """A size from an int, from a size's text, or itself."""
-    if isinstance(value, Size):
-        return value
-    if isinstance(value, int):
-        return constant(value)
-    return parse(value)
+def as_size(value: Size | int) -> Size:
+    return value if isinstance(value, Size) else constant(value)
 
 
 def call(function: str, *arguments: Size | int) -> Size:
     """`ceildiv(a, b)` and its like; a number if every argument is one."""
-    sizes = tuple(size(a) for a in arguments)
-    values = [s.constant for s in sizes]
-    known = [v for v in values if v is not None]
-    if len(known) == len(values):
-        if function in ("ceildiv", "floordiv", "mod") and known[1] == 0:
+    sizes = tuple(as_size(a) for a in arguments)
+    if function in DIVISIONS:
+        if len(sizes) != 2:
+            raise SizeError(f"`{function}` takes two sizes, not {len(sizes)}")
+        if sizes[1] == ZERO:
             raise SizeError(f"`{Call(function, sizes)}` divides by zero")
+        if function != "mod" and sizes[1] == ONE and is_whole(sizes[0]):
+            return sizes[0]
+    else:
+        # In one order, so that equal ones are equal.
+        sizes = tuple(sorted(set(sizes), key=str))
+        if len(sizes) == 1:
+            return sizes[0]
+    known = [v for s in sizes if (v := s.constant) is not None]
+    if len(known) == len(sizes):
         return constant(FUNCTIONS[function](*known))
-    if function in ("ceildiv", "floordiv") and values[1] == 1:
-        return sizes[0]
-    if function in ("max", "min") and len(set(sizes)) == 1:
-        return sizes[0]
     return Size({((Call(function, sizes), 1),): Fraction(1)})
+
+
+def is_whole(value: Size) -> bool:
+    """Whether nothing divides in a size: it is a whole number if its names are."""
+    return all(
+        coefficient.denominator == 1 and all(exponent > 0 for _, exponent in monomial)
+        for monomial, coefficient in value.terms
+    )
 
 
 def ceildiv(a: Size | int, b: Size | int) -> Size:
@@ -288,7 +298,7 @@ def total(terms: Iterable[Size | int]) -> Size:
     """The sum; linear in the number of terms, where repeated `+` is quadratic."""
     sums: dict[Monomial, Fraction] = {}
     for term in terms:
-        for monomial, coefficient in size(term).terms:
+        for monomial, coefficient in as_size(term).terms:
             sums[monomial] = sums.get(monomial, Fraction(0)) + coefficient
     return Size(sums)
 
@@ -321,91 +331,3 @@ def _print(expression: Size) -> str:
 
 def _power(atom: Atom, exponent: int) -> str:
     return f"{atom}**{exponent}" if exponent > 1 else str(atom)
-
-
-_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_][A-Za-z_0-9.]*)|(\*\*|[-+*/(),%]))")
-
-
-@lru_cache(maxsize=1 << 14)
-def parse(text: str) -> Size:
-    """The inverse of `str`. Raises `SizeError` on anything else."""
-    tokens: list[str] = []
-    position = 0
-    stripped = text.rstrip()
-    while position < len(stripped):
-        match = _TOKEN.match(stripped, position)
-        if match is None:
-            raise SizeError(f"`{text}` is not a size")
-        tokens.append(match.group(match.lastindex or 0))
-        position = match.end()
-    parser = _Parser(text, tokens)
-    result = parser.sum()
-    if parser.position != len(tokens):
-        raise SizeError(f"`{text}` is not a size")
-    return result
-
-
-class _Parser:
-    def __init__(self, text: str, tokens: list[str]) -> None:
-        self.text, self.tokens, self.position = text, tokens, 0
-
-    def peek(self) -> str:
-        return self.tokens[self.position] if self.position < len(self.tokens) else ""
-
-    def take(self, wanted: str | None = None) -> str:
-        token = self.peek()
-        if not token or (wanted is not None and token != wanted):
-            raise SizeError(f"`{self.text}` is not a size")
-        self.position += 1
-        return token
-
-    def sum(self) -> Size:
-        result = self.product()
-        while self.peek() in ("+", "-"):
-            if self.take() == "+":
-                result = result + self.product()
-            else:
-                result = result - self.product()
-        return result
-
-    def product(self) -> Size:
-        result = self.unary()
-        while self.peek() in ("*", "/"):
-            if self.take() == "*":
-                result = result * self.unary()
-            else:
-                result = result / self.unary()
-        return result
-
-    def unary(self) -> Size:
-        if self.peek() == "-":
-            self.take()
-            return -self.unary()
-        base = self.atom()
-        if self.peek() == "**":
-            self.take()
-            exponent = self.take()
-            if not exponent.isdigit():
-                raise SizeError(f"`{self.text}` is not a size")
-            base = base ** int(exponent)
-        return base
-
-    def atom(self) -> Size:
-        token = self.take()
-        if token == "(":
-            inner = self.sum()
-            self.take(")")
-            return inner
-        if token.isdigit():
-            return constant(int(token))
-        if token in FUNCTIONS and self.peek() == "(":
-            self.take("(")
-            arguments = [self.sum()]
-            while self.peek() == ",":
-                self.take(",")
-                arguments.append(self.sum())
-            self.take(")")
-            return call(token, *arguments)
-        if token[0].isalpha() or token[0] == "_":
-            return symbol(token)
-        raise SizeError(f"`{self.text}` is not a size")
