@@ -344,11 +344,10 @@ def issue_order(rows: Rows) -> Ints:
     latest: dict[int, int] = {}
     for row in movable:
         stage = int(rows.stage[row])
+        sources = rows.source_row[row]
+        ready = max((int(position[s]) for s in sources[sources >= 0]), default=0)
         if rows.moves[row] == AFTER_BACKWARD:
-            ready = rows.backward_end.get(stage, int(row))
-        else:
-            sources = rows.source_row[row]
-            ready = max((int(position[s]) for s in sources[sources >= 0]), default=0)
+            ready = max(ready, rows.backward_end.get(stage, int(row)))
         latest[stage] = max(latest.get(stage, 0), ready)
         position[row] = min(latest[stage], position[row])
     tie = np.zeros(len(position), np.int64)

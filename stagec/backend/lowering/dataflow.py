@@ -13,7 +13,8 @@ from itertools import product
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from stagec.dialects import dist, sched, stg
-from stagec.dialects.types import SizeAttr, StackType
+from stagec.dialects.attributes import SizeAttr
+from stagec.dialects.types import StackType
 
 Path = tuple[int, ...]
 

@@ -107,7 +107,7 @@ def attribute(op: Operation, key: str, default: int = 0) -> int:
 
 def stands_alone(op: Operation) -> bool:
     """Whether an op is a row of its own, to be issued apart from its neighbours."""
-    keys = ("prefetch", "lag", "bucket_bytes", "apart")
+    keys = ("prefetch", "lag", "bucket_bytes", "apart", "tied")
     return any(key in op.attributes or key in op.properties for key in keys)
 
 

@@ -49,15 +49,18 @@ def chain_streams(
 
 
 def held_back(segments: Sequence[Segment], rows: IssuedRows) -> Ints:
-    """The computation that must end before a row's first node is issued; -1 for none.
+    """The computation that must end before a row is issued; -1 for none.
 
     - A gather of parameters reads nothing: one in the forward pass begins when the gather `lag` before
       it is due, any other where it stands.
     - A reduction of a gradient that waits for the end of the backward pass waits for that.
-    - One that is issued as soon as it is ready stands behind the row that completes the gradient. If other
-      communication in that row comes between, it waits for the row's computation too. Else ranks that are a
-      little faster than others, and have one slot for all communication, would issue the two the other way
-      round, and wait for each other.
+    - One that is issued as soon as it is ready stands behind the row that completes the gradient. Where rows
+      communicate too, it waits for all of that row. Else ranks that are a little faster than others, and have
+      one slot for all communication, would issue the two the other way round, and wait for each other. What
+      stands behind the reduction waits for the row as well, for the same reason.
+
+    The same can happen to a gather that is due before tensor-parallel collectives and stands behind them, but
+    only if ranks of one class do not keep step; waiting for those would leave nothing to overlap it with.
     """
     held = np.full(len(rows.segment), -1, np.int64)
     compute = ends_before(segments, rows, lambda n: isinstance(n.action, Compute))
@@ -68,11 +71,11 @@ def held_back(segments: Sequence[Segment], rows: IssuedRows) -> Ints:
     held[gathers] = compute[gathers[np.maximum(0, number)]]
     late = rows.moves == AFTER_BACKWARD
     held[late] = compute[late]
-    between = np.array([communicates(s) for s in segments])
-    moved = np.flatnonzero(rows.moves == WHEN_READY)
-    behind = np.maximum.accumulate(np.where(rows.moves == 0, np.arange(len(held)), -1))[moved]
-    mixed = moved[(behind >= 0) & between[rows.segment[behind]]]
-    held[mixed] = compute[mixed]
+    if any(communicates(s) for s in segments):
+        ready = rows.moves == WHEN_READY
+        held[ready] = compute[ready]
+        after = np.flatnonzero(ready[:-1] & ~ready[1:]) + 1
+        held[after] = np.maximum(held[after], compute[after])
     return held
 
 
@@ -107,7 +110,7 @@ def stands_in(node: Node, stream: str) -> bool:
 
 
 def chain_segment(segment: Segment, streams: Sequence[str], width: int, waits: bool) -> Segment:
-    """Chain the nodes of a segment; the first waits for the last slot as well if `waits`."""
+    """Chain the nodes of a segment; the first on each stream waits for the last slot too if `waits`."""
     previous: dict[str, int] = {}
     nodes: list[Node] = []
     for i, node in enumerate(segment.nodes):
@@ -118,7 +121,7 @@ def chain_segment(segment: Segment, streams: Sequence[str], width: int, waits: b
             before = previous.get(stream)
             deps.append(Dep(width + k, 0) if before is None else Dep(-1, before))
             previous[stream] = i
-        if waits and not i:
+        if waits and any(dep.slot >= 0 for dep in deps):
             deps.append(Dep(width + len(streams), 0))
         known = {*node.data_deps, *node.ctrl_deps}
         new = tuple(d for d in dict.fromkeys(deps) if d not in known)
