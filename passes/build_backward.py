@@ -43,11 +43,12 @@ from dataclasses import dataclass, field
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec.analysis.dependence import Dependence
+from stagec.analysis.enclosing import behind_reshards, is_inside
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
@@ -151,6 +152,9 @@ class Level(Gradients):
         if source is not operand and not self.is_reduced(cotangent, source):
             # Readers of one gathered value: their terms are added up before they move.
             source = operand
+        self.add_term(source, cotangent)
+
+    def add_term(self, source: SSAValue, cotangent: SSAValue) -> None:
         self.terms.setdefault(source, []).append(self.converted(cotangent, source))
 
     def is_reduced(self, cotangent: SSAValue, source: SSAValue) -> bool:
@@ -169,8 +173,7 @@ class Level(Gradients):
                 RepeatGradient(self, op).build()
             elif isinstance(op, dist.ReshardOp):
                 source = behind_reshards(op.operand)
-                term = self.converted(self.cotangent(op.result), source)
-                self.terms.setdefault(source, []).append(term)
+                self.add_term(source, self.cotangent(op.result))
             elif not isinstance(op, stg.WeightOp | stg.ConstantOp):
                 dys = [self.cotangent(r) if r in self.terms else None for r in op.results]
                 try:
@@ -397,25 +400,6 @@ class Captured:
     def contribute(self, level: Level, totals: Sequence[SSAValue]) -> None:
         for value, total in zip(self.values, totals, strict=True):
             level.contribute(value, total)
-
-
-def is_inside(value: SSAValue, block: Block) -> bool:
-    """Whether a value is defined in a block or in a region within it."""
-    owner = value.owner
-    inner = owner if isinstance(owner, Block) else owner.parent_block()
-    while inner is not None:
-        if inner is block:
-            return True
-        parent = inner.parent_op()
-        inner = parent.parent_block() if parent is not None else None
-    return False
-
-
-def behind_reshards(value: SSAValue) -> SSAValue:
-    """The value whose other placement this is: its cotangent is brought there directly."""
-    while isinstance(value, OpResult) and isinstance(value.op, dist.ReshardOp):
-        value = value.op.operand
-    return value
 
 
 def stack_of(count: Size, value: SSAValue) -> StackType:

@@ -74,7 +74,8 @@ from stagec import symbolic
 from stagec.analysis.contexts import Attention, Contexts, RingSteps, ring_of, ring_steps
 from stagec.analysis.sizes import mesh_of
 from stagec.dialects import dist, stg
-from stagec.dialects.types import SizeAttr, StackType
+from stagec.dialects.attributes import SizeAttr
+from stagec.dialects.types import StackType
 from stagec.rewriting import inherit, insert_before
 from stagec.symbolic import Size
 

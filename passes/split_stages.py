@@ -61,30 +61,27 @@ embeddings) is on both; its gradient is summed over their ranks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, StringAttr
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec.analysis.cuts import (
     Cuts,
-    Part,
     boundary,
     find_cuts,
-    is_portable,
     kind_names,
     stage_ranges,
 )
 from stagec.analysis.sizes import size_values
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
-from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.pipeline_schedule import stage_placement
-from stagec.rewriting import inherit, programs, set_type
-from stagec.symbolic import Size, size, symbol
+from stagec.rewriting import inherit, programs
+from stagec.stage_program import StageProgram
+from stagec.symbolic import size
 
 NAME = "split-stages"
 
@@ -189,300 +186,7 @@ def split(
             entry = boundary(totals, before) if stage else None
             leave = boundary(totals, after) if stage < len(ranges) - 1 else None
             made[name] = StageProgram(program, cuts, each.part, entry, leave)
-            made[name].build(options, name)
+            made[name].build(name)
             block.insert_op_before(made[name].clone, program)
         before = after
     Rewriter.erase_op(program)
-
-
-@dataclass
-class StageProgram:
-    """The program of one kind of stage, cut out of a copy of the whole."""
-
-    program: stg.ProgramOp
-    cuts: Cuts
-    part: Part
-    entry: int | None
-    """The repeat whose carried values come from the stage before; None for the first stage."""
-    leave: int | None
-    """The repeat whose carried values go to the stage after; None for the last."""
-    clone: stg.ProgramOp = field(init=False)
-    values: dict[SSAValue, SSAValue] = field(default_factory=dict)
-    ops: dict[Operation, Operation] = field(default_factory=dict)
-
-    def build(self, options: SplitStages, name: str) -> None:
-        self.clone = self.program.clone(self.values)
-        self.clone.attributes["kind"] = StringAttr(name)
-        for old, new in zip(self.program.walk(), self.clone.walk(), strict=True):
-            self.ops[old] = new
-            new.location = old.location
-        has_backward = bool(self.cuts.backward)
-        arrivals = [self.receive("forward", self.entry)]
-        departures = [self.departing("forward", self.leave)]
-        if has_backward:
-            arrivals.append(self.receive("backward", self.leave))
-            departures.append(self.departing("backward", self.entry))
-        for direction, values in zip(("forward", "backward"), departures, strict=False):
-            self.send(direction, values)
-        self.keep_gradients()
-        self.prune()
-        self.rename_counts(options)
-
-    # What is here
-
-    def has(self, op: Operation) -> bool:
-        """Whether a top-level op of the whole loop is in this stage."""
-        if op in self.cuts.sections:
-            return self.cuts.sections[op] in self.part.sections
-        return self.part.layers[self.cuts.element(op) // 2]
-
-    def holder(self, op: Operation) -> Operation:
-        """The top-level op of the loop that contains an op."""
-        block = self.cuts.loop.body.block
-        while op.parent_block() is not block:
-            parent = op.parent_op()
-            assert parent is not None
-            op = parent
-        return op
-
-    def crossing(self, direction: str, at: int) -> list[SSAValue]:
-        """Values of the whole program that cross in a repeat besides what it carries, in their order."""
-        forward = direction == "forward"
-        repeats = self.cuts.forward if forward else self.cuts.backward
-        cut, middle = repeats[at], 2 * at + 1
-        found: list[SSAValue] = []
-        for op in self.cuts.loop.body.block.ops:
-            if isinstance(op, stg.YieldOp) or self.cuts.is_forward(op) is not forward:
-                continue
-            element = self.cuts.element(op)
-            upstream = element < middle if forward else element > middle
-            if not upstream:
-                continue
-            found += [
-                result
-                for result in op.results
-                if isinstance(result.type, TensorType)
-                and not is_portable(result)
-                and self.is_read_beyond(result, cut, middle, forward)
-            ]
-        return found
-
-    def is_read_beyond(
-        self, value: SSAValue, cut: stg.RepeatOp, middle: int, forward: bool
-    ) -> bool:
-        for use in value.uses:
-            holder = self.holder(use.operation)
-            collects = isinstance(use.operation, stg.YieldOp) or is_weight_sum(use.operation)
-            if collects and holder is use.operation:
-                continue
-            if self.cuts.is_forward(holder) is not forward:
-                continue
-            if holder is cut:
-                if use.operation is not cut:
-                    return True
-                continue
-            element = self.cuts.element(holder)
-            if element > middle if forward else element < middle:
-                return True
-        return False
-
-    # What is handed over
-
-    def receive(self, direction: str, at: int | None) -> list[Operation]:
-        """Replace what other stages make by what is received."""
-        if at is None:
-            return []
-        forward = direction == "forward"
-        cut = (self.cuts.forward if forward else self.cuts.backward)[at]
-        made: list[Operation] = []
-        anchor = self.first_op(direction)
-
-        def arrive(value_type: object) -> SSAValue:
-            recv = dist.StageRecvOp(direction, len(made), tensor_of(value_type))
-            self.insert(recv, anchor, direction)
-            made.append(recv)
-            return recv.value
-
-        clone = self.ops[cut]
-        assert isinstance(clone, stg.RepeatOp)
-        for position, value in enumerate(cut.carried):
-            arrived = arrive(value.type)
-            if self.has(cut):
-                clone.operands[position] = arrived
-            else:
-                clone.results[position].replace_all_uses_with(arrived)
-        for value in self.crossing(direction, at):
-            self.values[value].replace_all_uses_with(arrived := arrive(value.type))
-            self.values[value] = arrived
-        return made
-
-    def departing(self, direction: str, at: int | None) -> list[SSAValue]:
-        """What goes to the next stage in a direction: carried values, then others that cross."""
-        if at is None:
-            return []
-        cut = (self.cuts.forward if direction == "forward" else self.cuts.backward)[at]
-        clone = self.ops[cut]
-        assert isinstance(clone, stg.RepeatOp)
-        carried = clone.results[: len(cut.carried)] if self.has(cut) else clone.carried
-        return [*carried, *(self.values[v] for v in self.crossing(direction, at))]
-
-    def send(self, direction: str, values: Sequence[SSAValue]) -> None:
-        anchor = self.first_op("backward") if direction == "forward" else self.yield_op
-        for number, value in enumerate(values):
-            self.insert(dist.StageSendOp(direction, number, value), anchor, direction)
-
-    @property
-    def loop(self) -> stg.AccumulateOp:
-        clone = self.ops[self.cuts.loop]
-        assert isinstance(clone, stg.AccumulateOp)
-        return clone
-
-    @property
-    def yield_op(self) -> stg.YieldOp:
-        return self.loop.yield_op
-
-    def first_op(self, direction: str) -> Operation:
-        """Before this op things of a direction begin."""
-        for op in self.loop.body.block.ops:
-            is_backward = stg.phase_of(op) != "fwd"
-            if is_backward == (direction == "backward") or isinstance(op, stg.YieldOp):
-                return op
-        return self.yield_op
-
-    def insert(self, op: Operation, before: Operation, direction: str) -> None:
-        op.attributes["phase"] = StringAttr("fwd" if direction == "forward" else "bwd")
-        inherit(op, before, NAME)
-        op.attributes.pop("scope", None)
-        self.loop.body.block.insert_op_before(op, before)
-
-    # What stays
-
-    def keep_gradients(self) -> None:
-        """Yield the gradients that this stage makes, or its terms of them."""
-        whole = self.cuts.loop.yield_op
-        loop, output = self.loop, self.clone.body.block.last_op
-        assert isinstance(output, stg.OutputOp)
-        kept: list[tuple[SSAValue, SSAValue, SSAValue]] = []
-        for value, total in zip(whole.values, self.cuts.loop.sums, strict=True):
-            term = self.term(value)
-            if term is None:
-                continue
-            clone_total = self.values[total]
-            for weight, gradient in zip(output.weights, output.gradients, strict=True):
-                if gradient is clone_total:
-                    kept.append((term, clone_total, weight))
-        terms = [term for term, _, _ in kept]
-        Rewriter.replace_op(self.yield_op, stg.YieldOp(terms))
-        finished = stg.OutputOp([], [], [])
-        inherit(finished, output)
-        Rewriter.replace_op(output, finished)
-        types = [total.type for _, total, _ in kept]
-        grown = stg.AccumulateOp(loop.axis.data, loop.detach_region(loop.body), types)
-        inherit(grown, loop)
-        grown.attributes |= loop.attributes
-        self.ops[self.cuts.loop] = grown
-        block = self.clone.body.block
-        block.insert_op_before(grown, loop)
-        loop.detach()
-        loop.erase(safe_erase=False)
-        weights = [weight for _, _, weight in kept]
-        values = self.loss(grown)
-        last = stg.OutputOp(values, weights, grown.sums)
-        inherit(last, finished)
-        Rewriter.replace_op(finished, last)
-
-    def loss(self, loop: stg.AccumulateOp) -> list[SSAValue]:
-        return []
-
-    def term(self, value: SSAValue) -> SSAValue | None:
-        """The part of a gradient that is made here; a sum over stages keeps the terms of this one."""
-        owner = value.owner
-        assert isinstance(owner, Operation)
-        holder = self.holder(owner)
-        if is_weight_sum(owner) and owner is holder:
-            terms = [t for t in map(self.term, owner.operands) if t is not None]
-            if len(terms) == 2 and self.has(holder):
-                return self.values[value]
-            if len(terms) == 2:
-                made = stg.AddOp(*terms)
-                self.insert(made, self.yield_op, "backward")
-                made.attributes["phase"] = StringAttr("wgrad")
-                return made.result
-            return terms[0] if terms else None
-        if isinstance(owner, dist.ReshardOp) and owner is holder and not self.has(holder):
-            inner = self.term(owner.operand)
-            if inner is None:
-                return None
-            made = dist.ReshardOp(inner, owner.target)
-            self.insert(made, self.yield_op, "backward")
-            return made.result
-        return self.values[value] if self.has(holder) else None
-
-    def prune(self) -> None:
-        """Erase what belongs to other stages, and weights that are not used here."""
-        unused: set[Operation] = set()
-        for op in reversed(list(self.loop.body.block.ops)):
-            if is_weight_sum(op) and not list(op.results[0].uses):
-                unused.add(op)
-                op.detach()
-                op.erase()
-        absent = [
-            self.ops[op]
-            for op in self.cuts.loop.body.block.ops
-            if not isinstance(op, stg.YieldOp) and not self.has(op) and self.ops[op] not in unused
-        ]
-        for op in reversed(absent):
-            portable = bool(op.results) and all(is_portable(r) for r in op.results)
-            used = any(list(r.uses) for r in op.results)
-            if portable and used:
-                continue
-            assert not used, f"{op.name} of another stage is used"
-            op.detach()
-            op.erase()
-        for op in list(self.clone.body.block.ops):
-            if isinstance(op, stg.WeightOp) and not list(op.weight.uses):
-                op.detach()
-                op.erase()
-
-    def rename_counts(self, options: SplitStages) -> None:
-        """Repeats run as often as the stage has layers."""
-        names: dict[Size, Size] = {}
-        for index, repeat in enumerate(self.cuts.forward):
-            names[repeat.count.data] = symbol(dist.local_count(index))
-        for index, repeat in enumerate(self.cuts.forward):
-            local = symbol(dist.local_count(index))
-            for whole in (repeat, *self.cuts.backward[index : index + 1]):
-                if self.has(whole):
-                    clone = self.ops[whole]
-                    rename_repeat(clone, local)  # pyright: ignore[reportArgumentType]
-        self.retype_stacks(names)
-
-    def retype_stacks(self, names: dict[Size, Size]) -> None:
-        """Stacks of weights, saved values and gradients are as long as the stage's repeats."""
-        block = self.clone.body.block
-        for op in [*block.ops, *self.loop.body.block.ops]:
-            for result in op.results:
-                value_type = result.type
-                if isinstance(value_type, StackType) and value_type.count in names:
-                    local = self.local_of(result, names[value_type.count])
-                    set_type(result, StackType.of(local, value_type.element))
-
-    def local_of(self, value: SSAValue, default: Size) -> Size:
-        """The count of the repeat that makes or slices a stack."""
-        if isinstance(value.owner, stg.RepeatOp):
-            return value.owner.count.data
-        if isinstance(value.owner, stg.AccumulateOp):
-            return self.local_of(value.owner.yield_op.values[value.index], default)  # pyright: ignore
-        for use in value.uses:
-            if isinstance(use.operation, stg.RepeatOp):
-                return use.operation.count.data
-        return default
-
-
-def rename_repeat(repeat: stg.RepeatOp, count: Size) -> None:
-    repeat.properties["count"] = stg.SizeAttr(count)
-
-
-def is_weight_sum(op: Operation) -> bool:
-    """Whether an op adds up terms of a weight's gradient."""
-    return isinstance(op, stg.AddOp) and stg.phase_of(op) == "wgrad"

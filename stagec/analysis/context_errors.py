@@ -9,7 +9,8 @@ from stagec.analysis.placement import Rule, Splits, is_input, own_splits
 from stagec.analysis.sharding_errors import ShardingErrors
 from stagec.diagnostics import Diagnostic, Span, quoted, span_of
 from stagec.dialects import dist, stg
-from stagec.dialects.types import Dim, tensor_of
+from stagec.dialects.attributes import Dim
+from stagec.dialects.types import tensor_of
 
 
 def check_attention(

@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import ModuleOp
 from stagec import symbolic
 from stagec.analysis.coordinates import joint_index
 from stagec.dialects import dist, stg
-from stagec.dialects.types import Dim
+from stagec.dialects.attributes import Dim
 from stagec.symbolic import ONE, Size
 
 HALF = ONE / 2

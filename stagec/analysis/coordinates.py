@@ -13,7 +13,8 @@ from itertools import product
 from xdsl.ir import Operation
 
 from stagec import symbolic
-from stagec.dialects.types import SizeAttr, StackType
+from stagec.dialects.attributes import SizeAttr
+from stagec.dialects.types import StackType
 from stagec.symbolic import ZERO, Size
 
 SUFFIX = ".index"

@@ -12,7 +12,8 @@ from stagec.analysis.placement import Splits
 from stagec.analysis.sizes import size_values
 from stagec.diagnostics import Diagnostic, Findings, span_of
 from stagec.dialects import dist, stg
-from stagec.dialects.types import Dim, TensorType, tensor_of
+from stagec.dialects.attributes import Dim
+from stagec.dialects.types import TensorType, tensor_of
 
 
 class ShardingErrors:

@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.irdl import IRDLOperation, irdl_op_definition, prop_def
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.types import NamesAttr
+from stagec.dialects.attributes import NamesAttr
 
 METHODS = ("ring", "all_gather", "ulysses")
 ROTATIONS = ("all_to_all", "all_gather", "send_recv")

@@ -23,6 +23,7 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from stagec.dialects.attributes import Dim, NamesAttr, PlacementAttr
 from stagec.dialects.context import ContextOp
 from stagec.dialects.mesh import MeshAttr, MeshOp, RuleOp
 from stagec.dialects.pieces import PIECE_OPS, JoinPiecesOp, PieceOp, piece_axis
@@ -56,7 +57,7 @@ from stagec.dialects.transfers import (
     RotateOp,
     SendOp,
 )
-from stagec.dialects.types import Dim, NamesAttr, PlacementAttr, ShardType, TensorType
+from stagec.dialects.types import ShardType, TensorType
 
 
 class Movement(IRDLOperation):

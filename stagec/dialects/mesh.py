@@ -17,7 +17,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.types import NamesAttr, parse_name
+from stagec.dialects.attributes import NamesAttr, parse_name
 
 
 @dataclass(frozen=True)

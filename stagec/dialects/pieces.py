@@ -23,7 +23,8 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.types import NamesAttr, TensorType, tensor_of
+from stagec.dialects.attributes import NamesAttr
+from stagec.dialects.types import TensorType, tensor_of
 
 
 def piece_axis(axis: str) -> str:

@@ -24,7 +24,8 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.types import DTYPE_BITS, NamesAttr, SizeAttr, TensorType, ValueType
+from stagec.dialects.attributes import NamesAttr, SizeAttr
+from stagec.dialects.types import DTYPE_BITS, TensorType, ValueType
 from stagec.symbolic import Size
 
 COMPUTE_STREAM = "compute"

@@ -25,14 +25,8 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.types import (
-    NamesAttr,
-    ShardType,
-    StackType,
-    TensorType,
-    dtype_bytes,
-    tensor_of,
-)
+from stagec.dialects.attributes import NamesAttr
+from stagec.dialects.types import ShardType, StackType, TensorType, dtype_bytes, tensor_of
 
 Stored = ShardType | StackType
 

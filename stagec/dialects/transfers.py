@@ -24,7 +24,8 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.types import NamesAttr, StackType, TensorType, tensor_of
+from stagec.dialects.attributes import NamesAttr
+from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.symbolic import Size
 
 

@@ -16,7 +16,7 @@ from stagec.backend.program import Collective, Compute, Node, RankClass, Transfe
 from stagec.backend.writer import write_traces
 from stagec.checking import check_traces
 from stagec.dialects import stg
-from stagec.dialects.types import Dim
+from stagec.dialects.attributes import Dim
 from stagec.driver import Compiled, Stops, compile_text
 from stagec.symbolic import ONE, size
 

@@ -248,7 +248,12 @@ def test_the_documentation_has_the_tools_table() -> None:
 
 
 def test_entries_apply_where_they_should(case: Case, tmp_path: Path) -> None:
-    assert applying(case) == ["repeated-reductions", "vocabulary-gradient", "optimizer-steps", "loss-statistics"]
+    assert applying(case) == [
+        "repeated-reductions",
+        "vocabulary-gradient",
+        "optimizer-steps",
+        "loss-statistics",
+    ]
     forward = read_case(case_file(tmp_path, opts={"infer": "prefill"}))
     assert "optimizer-steps" not in applying(forward)
 

@@ -5,6 +5,7 @@
 
 from xdsl.ir import Dialect
 
+from stagec.dialects.attributes import NamesAttr, PlacementAttr, SizeAttr
 from stagec.dialects.stg.attention import (
     AttentionGradOp,
     AttentionOp,
@@ -95,13 +96,7 @@ from stagec.dialects.stg.structure import (
     with_results,
 )
 from stagec.dialects.stg.user import UserGradOp, UserOp
-from stagec.dialects.types import (
-    NamesAttr,
-    PlacementAttr,
-    SizeAttr,
-    StackType,
-    TensorType,
-)
+from stagec.dialects.types import StackType, TensorType
 
 OPS = [
     DimOp,

@@ -15,8 +15,9 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
+from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
-from stagec.dialects.types import SizeAttr, TensorType
+from stagec.dialects.types import TensorType
 from stagec.symbolic import Size
 
 KEY = "key."

@@ -18,7 +18,8 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import IRDLOperation
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.types import PlacementAttr, StackType, TensorType
+from stagec.dialects.attributes import PlacementAttr
+from stagec.dialects.types import StackType, TensorType
 
 PLACEMENT = "placement"
 """Attribute of an op between sharding propagation and localisation: how it is spread."""

@@ -10,8 +10,9 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
+from stagec.dialects.attributes import Dim, NamesAttr
 from stagec.dialects.stg.base import Indices, TensorOp, expect_dims, tensor_type, wider
-from stagec.dialects.types import Dim, NamesAttr, TensorType
+from stagec.dialects.types import TensorType
 
 
 @irdl_op_definition

@@ -13,6 +13,7 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
+from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.stg.base import (
     Indices,
     TensorOp,
@@ -21,7 +22,7 @@ from stagec.dialects.stg.base import (
     union_names,
     wider,
 )
-from stagec.dialects.types import NamesAttr, TensorType
+from stagec.dialects.types import TensorType
 
 UNARY_FUNCTIONS = (
     "abs",

@@ -19,8 +19,9 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
-from stagec.dialects.types import NamesAttr, TensorType
+from stagec.dialects.types import TensorType
 
 
 def statistic_type(x: SSAValue, over: Sequence[str]) -> TensorType:

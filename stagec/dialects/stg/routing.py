@@ -25,8 +25,9 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from stagec.dialects.attributes import Dim
 from stagec.dialects.stg.base import PLACEMENT, Indices, TensorOp, expect_dims, tensor_type
-from stagec.dialects.types import Dim, TensorType
+from stagec.dialects.types import TensorType
 
 
 @irdl_op_definition

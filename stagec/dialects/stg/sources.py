@@ -6,7 +6,8 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.irdl import IRDLOperation, irdl_op_definition, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.types import SizeAttr, TensorType, ValueType, tensor_of
+from stagec.dialects.attributes import SizeAttr
+from stagec.dialects.types import TensorType, ValueType, tensor_of
 from stagec.symbolic import Size
 
 

@@ -22,15 +22,8 @@ from xdsl.printer import Printer
 from xdsl.traits import IsTerminator, NoTerminator, SingleBlockImplicitTerminator
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.types import (
-    ShardType,
-    SizeAttr,
-    StackType,
-    TensorType,
-    ValueType,
-    parse_size,
-    tensor_of,
-)
+from stagec.dialects.attributes import SizeAttr, parse_size
+from stagec.dialects.types import ShardType, StackType, TensorType, ValueType, tensor_of
 from stagec.symbolic import Size
 
 

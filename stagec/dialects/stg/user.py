@@ -9,8 +9,9 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, prop_def, var_operand_def, var_result_def
 
+from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
-from stagec.dialects.types import SizeAttr, TensorType
+from stagec.dialects.types import TensorType
 from stagec.symbolic import Size
 
 

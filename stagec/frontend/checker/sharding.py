@@ -9,7 +9,7 @@ from stagec.analysis import placement
 from stagec.analysis.recompute_choice import op_words
 from stagec.analysis.sharding_errors import divisor_help
 from stagec.diagnostics import Diagnostic, Findings, Span, closest, quoted
-from stagec.dialects.types import Dim
+from stagec.dialects.attributes import Dim
 from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.steps import Body, NameStep, OpStep, RepeatStep, Value
 from stagec.frontend.checker.types import shown

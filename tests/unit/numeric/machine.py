@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stagec.dialects.types import TIME_AXIS, Dim, ShardType, TensorType
+from stagec.dialects.attributes import Dim
+from stagec.dialects.types import TIME_AXIS, ShardType, TensorType
 
 Array = np.ndarray
 

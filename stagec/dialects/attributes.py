@@ -1,0 +1,122 @@
+"""Attributes that the dialects share: dims and the axes that split them, names, sizes, placements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from xdsl.ir import Data
+from xdsl.irdl import irdl_attr_definition
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+
+from stagec import symbolic
+from stagec.symbolic import Size
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A named dim and the axes that split it, major first."""
+
+    name: str
+    split: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> Size:
+        return symbolic.symbol(self.name) / symbolic.product(map(symbolic.symbol, self.split))
+
+    def __str__(self) -> str:
+        if not self.split:
+            return self.name
+        if len(self.split) == 1:
+            return f"{self.name}/{self.split[0]}"
+        return f"{self.name}/({'*'.join(self.split)})"
+
+
+def parse_names(parser: AttrParser) -> tuple[str, ...]:
+    return tuple(
+        parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: parse_name(parser))
+    )
+
+
+def parse_name(parser: AttrParser) -> str:
+    """A dim's or axis' name."""
+    return parser.parse_identifier(", the name of a dim or of an axis,")
+
+
+def parse_dim(parser: AttrParser) -> Dim:
+    name = parse_name(parser)
+    if parser.parse_optional_characters("/") is None:
+        return Dim(name)
+    if parser.parse_optional_punctuation("(") is None:
+        return Dim(name, (parse_name(parser),))
+    split = [parse_name(parser)]
+    while parser.parse_optional_characters("*") is not None:
+        split.append(parse_name(parser))
+    parser.parse_punctuation(")")
+    return Dim(name, tuple(split))
+
+
+def parse_size(parser: AttrParser) -> Size:
+    """A quoted size expression."""
+    position = parser.pos
+    text = parser.parse_str_literal(" expected a size")
+    try:
+        return symbolic.parse(text)
+    except symbolic.SizeError as error:
+        parser.raise_error(str(error), position)
+
+
+@irdl_attr_definition
+class SizeAttr(Data[Size]):
+    """An exact size expression, printed in quotes: `"B*S/dp"`."""
+
+    name = "stg.size"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Size:
+        return parse_size(parser)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f'"{self.data}"')
+
+
+@irdl_attr_definition
+class NamesAttr(Data[tuple[str, ...]]):
+    """Names of dims or of mesh axes, in order: `[cp, tp]`."""
+
+    name = "stg.names"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> tuple[str, ...]:
+        return parse_names(parser)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f"[{', '.join(self.data)}]")
+
+
+@irdl_attr_definition
+class PlacementAttr(Data[tuple[Dim, ...]]):
+    """The axes that split each index of an op's iteration space: `<[B/dp, H/tp]>`."""
+
+    name = "dist.placement"
+
+    @staticmethod
+    def of(splits: Mapping[str, Sequence[str]]) -> PlacementAttr:
+        return PlacementAttr(tuple(Dim(n, tuple(s)) for n, s in splits.items() if s))
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> tuple[Dim, ...]:
+        with parser.in_angle_brackets():
+            return tuple(
+                parser.parse_comma_separated_list(
+                    parser.Delimiter.SQUARE, lambda: parse_dim(parser)
+                )
+            )
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f"<[{', '.join(map(str, self.data))}]>")
+
+    @property
+    def splits(self) -> dict[str, tuple[str, ...]]:
+        return {d.name: d.split for d in self.data}
