@@ -52,6 +52,9 @@ class InsertOptimizer(ModulePass):
         for program in programs(op):
             output = program.body.block.last_op
             assert isinstance(output, stg.OutputOp)
+            if not output.weights:
+                # A stage without weights has nothing to update.
+                continue
             step = stg.OptimizerStepOp(
                 self.algorithm, self.states, self.master or None, output.weights, output.gradients
             )
