@@ -25,6 +25,7 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr, SizeAttr
+from stagec.dialects.stages import verify_crossing, verify_number
 from stagec.dialects.types import DTYPE_BITS, TensorType, ValueType
 from stagec.symbolic import Size
 
@@ -238,8 +239,11 @@ class StageTransferOp(IRDLOperation):
     """Shared by the two ends of what crosses a stage boundary."""
 
     direction = prop_def(StringAttr)
-    number = prop_def(IntegerAttr)
+    number = prop_def(IntegerAttr.constr(i64))
     stream = prop_def(StringAttr)
+
+    def verify_(self) -> None:
+        verify_crossing(self.name, self.direction.data, self.number.value.data)
 
 
 @irdl_op_definition
@@ -313,7 +317,7 @@ class TakenOp(IRDLOperation):
     name = "sched.taken"
 
     weight = prop_def(StringAttr)
-    number = prop_def(IntegerAttr)
+    number = prop_def(IntegerAttr.constr(i64))
     value = result_def()
 
     assembly_format = "$weight $number attr-dict `:` type($value)"
@@ -323,6 +327,9 @@ class TakenOp(IRDLOperation):
             result_types=[value_type],
             properties={"weight": StringAttr(weight), "number": IntegerAttr(number, i64)},
         )
+
+    def verify_(self) -> None:
+        verify_number(self.name, self.number.value.data)
 
 
 @irdl_op_definition

@@ -45,7 +45,7 @@ class StageSendOp(IRDLOperation):
     name = "dist.stage_send"
 
     direction = prop_def(StringAttr)
-    number = prop_def(IntegerAttr)
+    number = prop_def(IntegerAttr.constr(i64))
     value = operand_def(TensorType)
 
     assembly_format = "$direction $number $value attr-dict `:` type($value)"
@@ -60,7 +60,7 @@ class StageSendOp(IRDLOperation):
         )
 
     def verify_(self) -> None:
-        verify_direction(self.name, self.direction.data)
+        verify_crossing(self.name, self.direction.data, self.number.value.data)
 
 
 @irdl_op_definition
@@ -70,7 +70,7 @@ class StageRecvOp(IRDLOperation):
     name = "dist.stage_recv"
 
     direction = prop_def(StringAttr)
-    number = prop_def(IntegerAttr)
+    number = prop_def(IntegerAttr.constr(i64))
     value = result_def(TensorType)
 
     assembly_format = "$direction $number attr-dict `:` type($value)"
@@ -85,7 +85,7 @@ class StageRecvOp(IRDLOperation):
         )
 
     def verify_(self) -> None:
-        verify_direction(self.name, self.direction.data)
+        verify_crossing(self.name, self.direction.data, self.number.value.data)
 
 
 @irdl_op_definition
@@ -105,6 +105,10 @@ class GiveGradientOp(IRDLOperation):
     def __init__(self, weight: str, gradient: SSAValue) -> None:
         super().__init__(operands=[gradient], properties={"weight": StringAttr(weight)})
 
+    def verify_(self) -> None:
+        if not self.weight.data:
+            raise VerifyException(f"{self.name}: the weight has no path")
+
 
 @irdl_op_definition
 class TakeGradientOp(IRDLOperation):
@@ -116,7 +120,7 @@ class TakeGradientOp(IRDLOperation):
     name = "dist.take_gradient"
 
     weight = prop_def(StringAttr)
-    number = prop_def(IntegerAttr)
+    number = prop_def(IntegerAttr.constr(i64))
     gradient = operand_def(ValueType)
     total = result_def(ValueType)
 
@@ -131,15 +135,23 @@ class TakeGradientOp(IRDLOperation):
         )
 
     def verify_(self) -> None:
+        verify_number(self.name, self.number.value.data)
         if self.gradient.type != self.total.type:
             raise VerifyException(
                 f"{self.name}: {self.gradient.type} does not add up to {self.total.type}"
             )
 
 
-def verify_direction(name: str, direction: str) -> None:
+def verify_crossing(name: str, direction: str, number: int) -> None:
+    """What crosses a stage boundary goes one way or the other, and has a number from 0 on."""
     if direction not in DIRECTIONS:
         raise VerifyException(f"{name}: a value goes forward or backward, not `{direction}`")
+    verify_number(name, number)
+
+
+def verify_number(name: str, number: int) -> None:
+    if number < 0:
+        raise VerifyException(f"{name}: numbers count from 0, not from {number}")
 
 
 @dataclass(frozen=True)
@@ -185,6 +197,19 @@ class StagesOp(IRDLOperation):
 
     def __init__(self, stages: Sequence[Stage], axis: str) -> None:
         super().__init__(properties={"stages": StagesAttr(tuple(stages)), "axis": StringAttr(axis)})
+
+    def verify_(self) -> None:
+        stages = self.stages.data
+        if not stages:
+            raise VerifyException("dist.stages: there is no stage")
+        for stage in stages:
+            if len(stage.layers) != len(stages[0].layers):
+                raise VerifyException(
+                    f"dist.stages: `{stage.kind}` has layers of {len(stage.layers)} repeats, "
+                    f"`{stages[0].kind}` of {len(stages[0].layers)}"
+                )
+            if min(stage.layers, default=0) < 0:
+                raise VerifyException(f"dist.stages: `{stage.kind}` has {min(stage.layers)} layers")
 
 
 STAGE_OPS = (StageSendOp, StageRecvOp, GiveGradientOp, TakeGradientOp, StagesOp)

@@ -186,6 +186,13 @@ class ShardType(Data[Shard], TypeAttribute):
 
     name = "dist.shard"
 
+    def verify(self) -> None:
+        axes = [*self.tensor.split_axes, *self.axes]
+        if len(set(axes)) != len(axes):
+            raise VerifyException(
+                f"an axis is used twice in <{self.tensor.body}> over [{', '.join(self.axes)}]"
+            )
+
     @staticmethod
     def of(tensor: TensorType, axes: Iterable[str]) -> ShardType:
         return ShardType(Shard(tensor, tuple(axes)))
