@@ -31,7 +31,8 @@ from xdsl.rewriter import Rewriter
 
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist
-from stagec.dialects.types import TensorType
+from stagec.dialects.attributes import Dim
+from stagec.dialects.types import TIME_AXIS, TensorType
 from stagec.rewriting import insert_before
 
 NAME = "insert-collectives"
@@ -140,12 +141,17 @@ def in_mesh_order(axes: list[str]) -> list[str]:
 def cannot_reshard(reshard: dist.ReshardOp, current: TensorType) -> Diagnostic:
     return Diagnostic(
         "E0307",
-        f"a value split as [{', '.join(map(str, current.dims))}] cannot become "
-        f"[{', '.join(map(str, reshard.target.dims))}]: gathering the major axis of a dim alone "
-        "would permute it",
+        f"a value split as {shown(current)} cannot become {shown(reshard.target)}: gathering the "
+        "major axis of a dim alone would permute it",
         span_of(reshard.location),
         help="write the axes of that dim in the other order in the plan's rules",
     )
+
+
+def shown(tensor: TensorType) -> str:
+    """The dims as a plan splits them: not into microbatches."""
+    dims = [Dim(d.name, tuple(a for a in d.split if a != TIME_AXIS)) for d in tensor.dims]
+    return f"[{', '.join(map(str, dims))}]"
 
 
 def verify_no_reshard(module: ModuleOp) -> None:

@@ -343,7 +343,7 @@ class ScheduleOp(IRDLOperation):
 
     schedule = prop_def(StringAttr)
     ranks = prop_def(SizeAttr)
-    virtual_stages = prop_def(IntegerAttr)
+    virtual_stages = prop_def(IntegerAttr.constr(i64))
     microbatches = prop_def(SizeAttr)
 
     assembly_format = (

@@ -107,7 +107,7 @@ class TableMaker:
 
     def bytes_of(self, value: SSAValue) -> int:
         assert isinstance(value.type, ValueType)
-        return self.layout.number(value.type.num_bytes)
+        return self.layout.templates.number(value.type.num_bytes)
 
     def add(self, key: Key, place: Place, num_bytes: int, kind: Kind, op: Operation | None) -> int:
         self.index[key] = len(self.places)

@@ -110,8 +110,8 @@ def peak_in_flight(nodes: Sequence[Node]) -> int:
     first: dict[tuple[str, str], int] = {}
     last: dict[tuple[str, str], int] = {}
     for node in nodes:
-        slot = str(attributes(node)["schedule_slot"]).split("/")
-        if node.type != NodeType.COMP_NODE or len(slot) < 3:
+        slot = str(attributes(node)["schedule_slot"]).split("/")[1:]
+        if node.type != NodeType.COMP_NODE:
             continue
         stage = next((part for part in slot if part.startswith("s")), "")
         microbatch = next((part for part in slot if part.startswith("m")), "")

@@ -5,6 +5,6 @@ microbatch, its backward pass, the step) out as rows; `assemble` puts the tasks 
 """
 
 from stagec.backend.lowering.assemble import Arrangement, Assembler, Chunk, Slot
-from stagec.backend.lowering.layout import Owners
+from stagec.backend.lowering.templates import Owners
 
 __all__ = ["Arrangement", "Assembler", "Chunk", "Owners", "Slot"]

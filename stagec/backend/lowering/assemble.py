@@ -16,7 +16,7 @@ from stagec.backend.lowering.layout import (
     Place,
     Row,
 )
-from stagec.backend.lowering.streams import IssuedRows, chain_streams
+from stagec.backend.lowering.streams import IssuedRows, chain_streams, receives
 from stagec.backend.program import Segment, TraceProgram, Transfer
 from stagec.dialects import stg
 
@@ -319,8 +319,14 @@ def finish(arrangement: Arrangement) -> TraceProgram:
     segment = rows.segment[order]
     source_row, source_node = rows.source_row[order], rows.source_node[order]
     slots = np.where(source_row >= 0, first[place[source_row]] + source_node, -1).astype(np.int64)
+    arrives = np.array([receives(s) for s in segments] or [False])
     issued = IssuedRows(
-        segment, first[:-1], rows.lag[order], rows.moves[order], np.all(slots < 0, axis=1)
+        segment,
+        first[:-1],
+        rows.lag[order],
+        rows.moves[order],
+        is_free=np.all(slots < 0, axis=1),
+        is_received=np.any((source_row >= 0) & arrives[rows.segment[source_row]], axis=1),
     )
     chained, extra = chain_streams(segments, issued, slots.shape[1])
     return TraceProgram(

@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from xdsl.dialects.builtin import FileLineColLoc, IntegerAttr
+from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Operation, SSAValue
 
 from stagec.backend.lowering.dataflow import Dataflow, Path, Source, is_node
-from stagec.backend.program import Action, Collective, Compute, Dep, Node, Segment, Transfer
+from stagec.backend.lowering.templates import Owners, Templates
+from stagec.backend.program import Collective, Dep, Node, Segment
 from stagec.dialects import dist, sched, stg
-from stagec.dialects.types import tensor_of
-from stagec.symbolic import Size
 
 TASK_OF_PHASE = {
     "fwd": "F",
@@ -29,9 +28,6 @@ TASK_OF_PHASE = {
 }
 """The task that ops of a phase in the microbatch loop belong to when the backward pass is one piece."""
 
-
-Owners = Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]]
-"""For a weight that several ranks have, by path: the axis of the stages, and the ranks' coordinates on it."""
 
 TAKEN = "taken "
 """With the path of a weight: the task of what other stages of the rank give."""
@@ -138,14 +134,12 @@ class Layout:
         split_backward: bool = False,
         owners: Owners | None = None,
     ) -> None:
-        self.values = values
-        self.owners = owners or {}
+        self.templates = Templates(values, owners or {})
         self.dataflow = Dataflow(values)
         self.split_backward = split_backward
         self.segments: list[Segment] = []
         self.tasks: dict[str, Task] = {}
         self.places: dict[Source, Place] = {}
-        self._numbers: dict[Size, int] = {}
         self._pending: list[tuple[Row, list[SSAValue], Path]] = []
         self.handed_over: dict[tuple[str, int], Place | None] = {}
         """What a stage on the same rank receives, by direction and number."""
@@ -308,7 +302,9 @@ class Layout:
         key = (task, op.kind.data, op.stream.data)
         bucket = self._buckets.setdefault(key, Bucket(op))
         bucket.members.append(Source(op, path))
-        bucket.num_bytes += max(self.number(op.bytes_in.data), self.number(op.bytes_out.data))
+        bucket.num_bytes += max(
+            self.templates.number(op.bytes_in.data), self.templates.number(op.bytes_out.data)
+        )
         if bucket.num_bytes >= bucket.limit:
             self._issue_bucket(key, task)
 
@@ -332,9 +328,9 @@ class Layout:
         first = ops[0]
         assert isinstance(first, sched.CollectiveOp)
         num_slots = sum(len(op.operands) for op in ops)
-        bytes_in = sum(self.number(op.bytes_in.data) for op in ops)  # pyright: ignore
-        bytes_out = sum(self.number(op.bytes_out.data) for op in ops)  # pyright: ignore
-        node = self._node(first, tuple(Dep(k, 0) for k in range(num_slots)))
+        bytes_in = sum(self.templates.number(op.bytes_in.data) for op in ops)  # pyright: ignore
+        bytes_out = sum(self.templates.number(op.bytes_out.data) for op in ops)  # pyright: ignore
+        node = self.templates.node(first, tuple(Dep(k, 0) for k in range(num_slots)))
         action = Collective(first.kind.data, first.axes.data, bytes_in, bytes_out, first.dtype.data)
         return replace(node, action=action, scope="bucket", location=""), num_slots
 
@@ -364,7 +360,7 @@ class Layout:
                     dep = Dep(slot_of[operand], 0)
                 if dep not in deps:
                     deps.append(dep)
-            nodes.append(self._node(op, tuple(deps)))
+            nodes.append(self.templates.node(op, tuple(deps)))
         scope = stg.scope_of(run.ops[0])
         name = f"{scope or 'model'}.{stg.phase_of(run.ops[0])}"
         self.segments.append(Segment(name, tuple(nodes), len(run.inputs)))
@@ -395,65 +391,3 @@ class Layout:
         if source is not None and isinstance(source.op, sched.TakenOp):
             return Place(TAKEN + source.op.weight.data, source.op.number.value.data, 0)
         return self.places.get(source) if source is not None else None
-
-    # Templates
-
-    def _node(self, op: Operation, deps: tuple[Dep, ...]) -> Node:
-        location = op.location
-        assert isinstance(op, sched.NODES)
-        return Node(
-            op=sched.node_name(op),
-            phase=stg.phase_of(op),
-            scope=stg.scope_of(op),
-            action=self._action(op),
-            stream=op.stream.data,
-            data_deps=deps,
-            location=(
-                f"{location.filename.data}:{location.line.data}:{location.column.data}"
-                if isinstance(location, FileLineColLoc)
-                else ""
-            ),
-            made_by=stg.text(op, "made_by"),
-            serial="serial" in op.attributes,
-        )
-
-    def _action(self, op: Operation) -> Action:
-        if isinstance(op, sched.ComputeOp):
-            moved = self.number(op.reads.data) + self.number(op.writes.data)
-            return Compute(self.number(op.flops.data), moved)
-        if isinstance(op, sched.SendOp | sched.RecvOp):
-            return Transfer(
-                sched.node_name(op),
-                op.axes.data,
-                op.shift.value.data,
-                self.number(op.num_bytes.data),
-                op.channel.value.data,
-                op.dtype.data,
-            )
-        if isinstance(op, sched.StageSendOp | sched.StageRecvOp):
-            tensor = tensor_of(op.value.type)
-            kind = "send" if isinstance(op, sched.StageSendOp) else "recv"
-            num_bytes = self.number(tensor.num_bytes)
-            # Which boundary it is, and how far the peer: `assemble` knows.
-            return Transfer(kind, (), 0, num_bytes, op.number.value.data, tensor.dtype)
-        assert isinstance(op, sched.CollectiveOp)
-        return Collective(
-            op.kind.data,
-            op.axes.data,
-            self.number(op.bytes_in.data),
-            self.number(op.bytes_out.data),
-            op.dtype.data,
-            self.among(op),
-        )
-
-    def among(self, op: Operation) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """The ranks that share a weight, where a collective is over those only."""
-        path = stg.text(op, "tied")
-        return self.owners.get(path, ()) if path else ()
-
-    def number(self, size: Size) -> int:
-        """The number of a size; a fraction of an operation counts as a whole one."""
-        if size not in self._numbers:
-            exact = size.evaluate(self.values)
-            self._numbers[size] = -(-exact.numerator // exact.denominator)
-        return self._numbers[size]

@@ -25,6 +25,8 @@ class IssuedRows:
     moves: Ints
     is_free: Ints
     """Whether a row reads nothing that a node makes."""
+    is_received: Ints
+    """Whether a row reads what another rank sends."""
 
 
 def chain_streams(
@@ -59,6 +61,9 @@ def held_back(segments: Sequence[Segment], rows: IssuedRows) -> Ints:
       one slot for all communication, would issue the two the other way round, and wait for each other. What
       stands behind the reduction waits for the row as well, for the same reason.
 
+    - So does what communicates a value just received: that may be there while the rank still computes
+      what it is to send.
+
     The same can happen to a gather that is due before tensor-parallel collectives and stands behind them, but
     only if ranks of one class do not keep step; waiting for those would leave nothing to overlap it with.
     """
@@ -76,7 +81,13 @@ def held_back(segments: Sequence[Segment], rows: IssuedRows) -> Ints:
         held[ready] = compute[ready]
         after = np.flatnonzero(ready[:-1] & ~ready[1:]) + 1
         held[after] = np.maximum(held[after], compute[after])
+        held[rows.is_received] = np.maximum(held[rows.is_received], compute[rows.is_received])
     return held
+
+
+def receives(segment: Segment) -> bool:
+    """Whether a segment is a transfer that arrives."""
+    return any(isinstance(n.action, Transfer) and n.action.kind == "recv" for n in segment.nodes)
 
 
 def communicates(segment: Segment) -> bool:

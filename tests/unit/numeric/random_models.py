@@ -222,17 +222,15 @@ def cases(draw: st.DrawFn) -> Case:
     body = "\n".join(f"  {line}" for line in [*lines, *writer.lines, f"loss = {loss}"])
     dims = "\n".join(f"dim {n} = {'S' if n == 'T' else 4}" for n in DIMS)
     model = f"{dims}\nmodel M(input[B, S, D]) {{\n{body}\n}}"
-    return Case(model, draw(plans(list(writer.values)[1:], mixes_batch)))
+    repeats = any(line.startswith("repeat") for line in writer.lines)
+    return Case(model, draw(plans(list(writer.values)[1:], mixes_batch, repeats)))
 
 
 @st.composite
-def plans(draw: st.DrawFn, names: list[str], mixes_batch: bool) -> str:
+def plans(draw: st.DrawFn, names: list[str], mixes_batch: bool, repeats: bool) -> str:
     """Rules for dims in any order, overrides of values, and what else changes the collectives."""
     axes = draw(st.sampled_from([("a",), ("a", "b")]))
-    zero = draw(st.sampled_from([0, 1, 2, 3])) if len(axes) == 1 else 0
-    lines = [f"mesh {', '.join(f'{a} = 2' for a in (('dp', *axes) if zero else axes))}"]
-    if zero:
-        lines += ["shard B over dp", f"zero {zero} over dp"]
+    lines = [f"mesh {', '.join(f'{a} = 2' for a in axes)}"]
     for _ in range(draw(st.integers(1, 4))):
         dims = draw(st.lists(st.sampled_from(DIMS), min_size=1, max_size=3, unique=True))
         over = draw(st.lists(st.sampled_from(axes), min_size=1, max_size=2, unique=True))
@@ -240,8 +238,15 @@ def plans(draw: st.DrawFn, names: list[str], mixes_batch: bool) -> str:
     if names and draw(st.booleans()):
         name = draw(st.sampled_from(names))
         lines.append(f"shard M.{name} over none")
-    if draw(st.booleans()):
-        lines.append("collectives { reduce = eager }")
+    reduce, keep = (
+        draw(st.sampled_from(("lazy", "eager"))),
+        draw(st.sampled_from(("gathered", "shard"))),
+    )
+    lines.append(f"collectives {{ reduce = {reduce}, keep = {keep} }}")
+    if repeats:
+        lines.append(f"recompute {draw(st.sampled_from(('none', 'full', 'tanh')))}")
     if not mixes_batch and draw(st.booleans()):
         lines.append("microbatch 1")
+    if draw(st.booleans()):
+        lines.append(f"zero {draw(st.integers(1, 3))} over {', '.join(axes)}")
     return "\n".join([*lines, "optimizer sgd"])

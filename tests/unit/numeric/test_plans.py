@@ -12,6 +12,7 @@ MODELS = {"llama": LLAMA, "gpt": GPT}
 TENSOR = "shard B over dp\nshard H, K, F, V over tp"
 SEQUENCE = f"{TENSOR}\nshard S over tp"
 MESH = "mesh dp = 2, tp = 2"
+CONTEXT = "mesh dp = 2, cp = 2\nshard B over dp\nshard S over cp"
 
 PLANS = {
     "data": "mesh dp = 2\nshard B over dp\nmicrobatch 1",
@@ -25,10 +26,22 @@ PLANS = {
     "zero1": "mesh dp = 4\nshard B over dp\nzero 1 over dp",
     "zero2": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 2 over dp",
     "zero3": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 3 over dp",
+    "zero3_units": f"{MESH}\n{TENSOR}\nzero 3 over dp\nunit Block",
+    "zero_over_tensor_axis": f"{MESH}\n{TENSOR}\nzero 3 over dp, tp",
+    "recompute": f"{MESH}\n{SEQUENCE}\nrecompute full",
+    "recompute_attention": f"{MESH}\n{SEQUENCE}\nrecompute attention, add in Block",
+    "gathered_again": f"{MESH}\n{SEQUENCE}\ncollectives {{ keep = shard }}",
+    "keys_gathered": f"{CONTEXT}\ncontext cp {{ method = all_gather, balance = none }}",
+    "heads_exchanged": f"{CONTEXT}\ncontext cp {{ method = ulysses, balance = none }}",
     "zero3_gathered_once": f"{MESH}\n{TENSOR}\nzero 3 over dp {{ reshard = false }}",
 }
 
-ONE_MODEL = {"gathered_logits": "llama", "keys": "gpt"}
+ONE_MODEL = {
+    "gathered_logits": "llama",
+    "keys": "gpt",
+    "keys_gathered": "llama",
+    "heads_exchanged": "llama",
+}
 """Plans about what only one of the models has."""
 
 

@@ -1,5 +1,5 @@
-// Stacks are reduced layer by layer, in the order of the backward pass, through nested repeats; what is ready before them
-// goes before, the rest after.
+// Stacks are reduced layer by layer, in the order of the backward pass, through nested repeats.
+// What is ready before them goes before, the rest after.
 // RUN: stagec-opt %s -p 'reduce-gradients{axes="dp"}' | filecheck %s
 
 stg.program "M" () {

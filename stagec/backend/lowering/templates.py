@@ -1,0 +1,86 @@
+"""Node templates: what each op of `sched` is in a trace, in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from xdsl.dialects.builtin import FileLineColLoc
+from xdsl.ir import Operation
+
+from stagec.backend.program import Action, Collective, Compute, Dep, Node, Transfer
+from stagec.dialects import sched, stg
+from stagec.dialects.types import tensor_of
+from stagec.symbolic import Size
+
+Owners = Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]]
+"""For a weight that several ranks have, by path: the axis of the stages, and the ranks' coordinates on it."""
+
+
+@dataclass
+class Templates:
+    """Makes nodes, with the numbers that sizes have."""
+
+    values: Mapping[str, int]
+    owners: Owners
+    _numbers: dict[Size, int] = field(default_factory=dict)
+
+    def node(self, op: Operation, deps: tuple[Dep, ...]) -> Node:
+        location = op.location
+        assert isinstance(op, sched.NODES)
+        return Node(
+            op=sched.node_name(op),
+            phase=stg.phase_of(op),
+            scope=stg.scope_of(op),
+            action=self.action(op),
+            stream=op.stream.data,
+            data_deps=deps,
+            location=(
+                f"{location.filename.data}:{location.line.data}:{location.column.data}"
+                if isinstance(location, FileLineColLoc)
+                else ""
+            ),
+            made_by=stg.text(op, "made_by"),
+            serial="serial" in op.attributes,
+        )
+
+    def action(self, op: Operation) -> Action:
+        if isinstance(op, sched.ComputeOp):
+            moved = self.number(op.reads.data) + self.number(op.writes.data)
+            return Compute(self.number(op.flops.data), moved)
+        if isinstance(op, sched.SendOp | sched.RecvOp):
+            return Transfer(
+                sched.node_name(op),
+                op.axes.data,
+                op.shift.value.data,
+                self.number(op.num_bytes.data),
+                op.channel.value.data,
+                op.dtype.data,
+            )
+        if isinstance(op, sched.StageSendOp | sched.StageRecvOp):
+            tensor = tensor_of(op.value.type)
+            kind = "send" if isinstance(op, sched.StageSendOp) else "recv"
+            num_bytes = self.number(tensor.num_bytes)
+            # Which boundary it is, and how far the peer: `assemble` knows.
+            return Transfer(kind, (), 0, num_bytes, op.number.value.data, tensor.dtype)
+        assert isinstance(op, sched.CollectiveOp)
+        return Collective(
+            op.kind.data,
+            op.axes.data,
+            self.number(op.bytes_in.data),
+            self.number(op.bytes_out.data),
+            op.dtype.data,
+            self.among(op),
+        )
+
+    def among(self, op: Operation) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The ranks that share a weight, where a collective is over those only."""
+        path = stg.text(op, "tied")
+        return self.owners.get(path, ()) if path else ()
+
+    def number(self, size: Size) -> int:
+        """The number of a size; a fraction of an operation counts as a whole one."""
+        if size not in self._numbers:
+            exact = size.evaluate(self.values)
+            self._numbers[size] = -(-exact.numerator // exact.denominator)
+        return self._numbers[size]
