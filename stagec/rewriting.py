@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import LocationAttr, ModuleOp, StringAttr, UnknownLoc
-from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
 
 from stagec.dialects import stg
@@ -78,10 +78,6 @@ def insert_after(op: Operation, new: Sequence[Operation], pass_name: str) -> Non
 def programs(module: ModuleOp) -> list[stg.ProgramOp]:
     """The programs of a module."""
     return [op for op in module.body.ops if isinstance(op, stg.ProgramOp)]
-
-
-def body_of(op: stg.ProgramOp | stg.RepeatOp | stg.AccumulateOp) -> Block:
-    return op.body.block
 
 
 def set_type(value: SSAValue, value_type: Attribute) -> None:

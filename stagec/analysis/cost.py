@@ -197,8 +197,10 @@ def score_pairs(q: TensorType, k: TensorType, causal: bool, window: Size | None)
     return queries * keys * (HALF if causal else ONE)
 
 
-def attention_products(op: stg.AttentionOp | stg.AttentionGradOp) -> Size:
-    """FLOPs of q k^T and of the probabilities times v: 2 per pair and width each."""
+def attention_products(
+    op: stg.AttentionOp | stg.AttentionGradOp, of_keys: int, of_values: int
+) -> Size:
+    """FLOPs of so many products over the width of keys, and so many over that of values: 2 per pair and element."""
     q, k, v = stg.tensor_type(op.q), stg.tensor_type(op.k), stg.tensor_type(op.v)
     if op.pairs is not None:
         pairs = op.pairs.data
@@ -207,18 +209,19 @@ def attention_products(op: stg.AttentionOp | stg.AttentionGradOp) -> Size:
         window = op.window.data if op.window is not None else None
         pairs = score_pairs(q, k, counted, window)
     batch = symbolic.product(d.size for d in (*q.dims[:-3], q.dims[-2]))
-    return 2 * batch * pairs * (q.dims[-1].size + v.dims[-1].size)
+    return 2 * batch * pairs * (of_keys * q.dims[-1].size + of_values * v.dims[-1].size)
 
 
 @flops.register
 def _(op: stg.AttentionOp) -> Size:
-    return attention_products(op)
+    # q k^T, and the probabilities times v.
+    return attention_products(op, 1, 1)
 
 
 @flops.register
 def _(op: stg.AttentionGradOp) -> Size:
-    # Five products for two: the scores again, dv, dp, dq, dk (Dao et al. 2022, appendix B).
-    return attention_products(op) * 5 / 2
+    # Five products for two: the scores again, dq and dk; dv and dp (Dao et al. 2022, appendix B).
+    return attention_products(op, 3, 2)
 
 
 @flops.register

@@ -14,7 +14,7 @@ from xdsl.ir import Block, BlockArgument, OpResult, SSAValue
 
 from stagec.analysis.contexts import Contexts
 from stagec.dialects import dist, stg
-from stagec.dialects.types import StackType, tensor_of
+from stagec.dialects.types import tensor_of
 
 Splits = dict[str, tuple[str, ...]]
 
@@ -249,8 +249,3 @@ def needed_type(op: stg.TensorOp, position: int, splits: Splits) -> stg.TensorTy
     """The type that an op placed so needs an operand in. Never partial."""
     operand = tensor_of(op.operands[position].type)
     return stg.placed(operand.with_partial(()), op.indices().operands[position], splits)
-
-
-def element_types(value: SSAValue) -> StackType | stg.TensorType:
-    assert isinstance(value.type, StackType | stg.TensorType)
-    return value.type

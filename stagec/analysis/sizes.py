@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec.diagnostics import CompileError, Diagnostic, span_of
@@ -53,7 +51,3 @@ def size_values(module: ModuleOp) -> dict[str, int]:
                     [Diagnostic("E0208", f"`{name}`: {error}", span_of(op.location))]
                 ) from None
     return values
-
-
-def evaluate(size: Size, values: dict[str, int]) -> Fraction:
-    return size.evaluate(values)

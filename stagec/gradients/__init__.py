@@ -10,7 +10,7 @@ A rule is registered for an op class, by us or by a third party:
 sees it (and so decides what is saved), `gradients.emit` adds an op that makes the cotangent of an operand.
 """
 
-from stagec.gradients.gradients import Gradients, NotDifferentiable, gradient_of
+from stagec.gradients.gradients import Gradients, gradient_of
 from stagec.gradients.rules import (
     attention,
     contraction,
@@ -23,7 +23,6 @@ from stagec.gradients.rules import (
 
 __all__ = [
     "Gradients",
-    "NotDifferentiable",
     "attention",
     "contraction",
     "elementwise",

@@ -8,13 +8,10 @@ from functools import singledispatch
 
 from xdsl.ir import Operation, SSAValue
 
+from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import stg
 
 Cotangents = Sequence[SSAValue | None]
-
-
-class NotDifferentiable(Exception):
-    """An op on the way to the loss that has no gradient rule."""
 
 
 class Gradients(ABC):
@@ -62,5 +59,13 @@ class Gradients(ABC):
 
 @singledispatch
 def gradient_of(op: Operation, dys: Cotangents, gradients: Gradients) -> None:
-    """Contribute to the cotangents of an op's operands, from those of its results."""
-    raise NotDifferentiable(op.name)
+    """Contribute to the cotangents of an op's operands, from those of its results.
+
+    Raises:
+        CompileError: E0218, the op has no rule.
+    """
+    help = "register one with `stagec.gradients.gradient_of`"
+    found = Diagnostic(
+        "E0218", f"`{op.name}` has no gradient rule", span_of(op.location), help=help
+    )
+    raise CompileError([found])

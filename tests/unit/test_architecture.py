@@ -53,7 +53,8 @@ def test_one_name_in_four_spellings(name: str):
     assert pass_class.name == name
     assert pass_class.__name__ == "".join(word.capitalize() for word in name.split("-"))
     assert pass_class.__module__ == f"stagec.passes.{name.replace('-', '_')}"
-    tests = sorted((LIT / "passes" / name.replace("-", "_")).glob("*.mlir"))
+    folder = LIT / "passes" / name.replace("-", "_")
+    tests = [*folder.glob("*.mlir"), *folder.glob("*.stg")]
     assert tests, f"there is no lit test of {name}"
 
 

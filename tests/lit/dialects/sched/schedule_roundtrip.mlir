@@ -1,5 +1,5 @@
 // Which schedule, over how many ranks, stages and microbatches.
 // RUN: stagec-opt %s | stagec-opt - | filecheck %s
 
-// CHECK: sched.schedule "interleaved_1f1b" ranks "pp" virtual 8 : i64 microbatches "mb"
-sched.schedule "interleaved_1f1b" ranks "pp" virtual 8 : i64 microbatches "mb"
+// CHECK: sched.schedule "interleaved_1f1b" ranks "pp" virtual 8 microbatches "mb"
+sched.schedule "interleaved_1f1b" ranks "pp" virtual 8 microbatches "mb"

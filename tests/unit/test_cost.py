@@ -1,0 +1,251 @@
+"""FLOPs and bytes of ops against numbers computed by hand, each with its source."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from xdsl.ir import Operation, SSAValue
+from xdsl.utils.test_value import create_ssa_value
+
+from stagec.analysis.cost import flops, is_free, op_bytes
+from stagec.dialects import dist, stg
+from stagec.dialects.types import Dim, ShardType, StackType, TensorType
+from stagec.symbolic import Size, parse, symbol
+
+
+def value(*dims: str, dtype: str = "bf16") -> SSAValue:
+    """A tensor of dims as in text: `S/tp`."""
+    named = [
+        Dim(name, (axis,) if axis else ()) for name, _, axis in (d.partition("/") for d in dims)
+    ]
+    return create_ssa_value(TensorType.of(named, dtype))
+
+
+def reads_and_writes(op: Operation) -> tuple[Size, Size]:
+    moved = op_bytes(op)
+    return moved.read, moved.written
+
+
+# Contractions
+
+
+def test_a_contraction_is_two_per_multiply_add():
+    """2 m n k of a matrix product (Golub and Van Loan 2013, table 1.1.2), over the whole iteration space."""
+    op = stg.ContractOp(value("B/dp", "S", "D"), value("D", "H/tp", "E"), ["D"])
+    assert flops(op) == parse("2*B*S*D*H*E/(dp*tp)")
+    assert reads_and_writes(op) == (
+        parse("2*B*S*D/dp + 2*D*H*E/tp"),
+        parse("2*B*S*H*E/(dp*tp)"),
+    )
+
+
+def test_a_contraction_over_a_split_dim_is_a_share():
+    op = stg.ContractOp(value("B", "F/tp"), value("F/tp", "D"), ["F"])
+    assert flops(op) == parse("2*B*F*D/tp")
+
+
+def test_a_transformer_layer_of_gpt3():
+    """24 B s h^2 + 4 B s^2 h forward (Narayanan et al. 2021, section 5.1), of GPT-3 175B: s = 2048, h = 12288."""
+    x = value("B", "S", "D")
+    products = [
+        stg.ContractOp(x, value("D", "H", "E"), ["D"]),
+        stg.ContractOp(x, value("D", "H", "E"), ["D"]),
+        stg.ContractOp(x, value("D", "H", "E"), ["D"]),
+        stg.ContractOp(value("B", "S", "H", "E"), value("H", "E", "D"), ["H", "E"]),
+        stg.ContractOp(x, value("D", "F"), ["D"]),
+        stg.ContractOp(value("B", "S", "F"), value("F", "D"), ["F"]),
+    ]
+    q = value("B", "S", "H", "E")
+    products.append(stg.AttentionOp(q, q, q))
+    sizes = {"B": 1, "S": 2048, "D": 12288, "H": 96, "E": 128, "F": 4 * 12288}
+    made = sum(flops(op).integer(sizes) for op in products)
+    assert made == 24 * 2048 * 12288**2 + 4 * 2048**2 * 12288
+
+
+# Attention
+
+
+def attention(causal: bool, count: str = "causal", window: str | None = None) -> stg.AttentionOp:
+    q, k = value("B", "S", "H", "E"), value("B", "S", "K", "E")
+    return stg.AttentionOp(q, k, k, causal, count, parse(window) if window else None)
+
+
+def backward(op: stg.AttentionOp) -> stg.AttentionGradOp:
+    return stg.AttentionGradOp(value("B", "S", "H", "E"), op)
+
+
+@pytest.mark.parametrize(
+    ("op", "pairs"),
+    [
+        (attention(causal=False), "S**2"),
+        # `flops` in benchmarks/benchmark_flash_attention.py of Dao-AILab/flash-attention: // 2 if causal.
+        (attention(causal=True), "S**2/2"),
+        (attention(causal=True, count="full"), "S**2"),
+        # Each query sees W keys; under a mask the first W see a triangle.
+        (attention(causal=False, window="W"), "S*min(S, W)"),
+        (attention(causal=True, window="64"), "S*min(64, S) - min(64, S)**2/2"),
+    ],
+)
+def test_attention_counts_pairs(op: stg.AttentionOp, pairs: str):
+    """4 FLOPs per pair, head and element of a head forward (FlashAttention, `flops`: 4 B S^2 H E), 2.5 times that backward."""
+    assert flops(op) == 4 * parse("B*H*E") * parse(pairs)
+    assert flops(backward(op)) == 10 * parse("B*H*E") * parse(pairs)
+
+
+def test_a_window_under_a_mask_is_nearly_the_pairs():
+    """Of S queries, number i sees min(i + 1, W) keys; the diagonal counts as half, as it does without a window."""
+    sizes = {"B": 1, "S": 1024, "H": 1, "K": 1, "E": 1}
+    seen = sum(min(i + 1, 64) for i in range(1024))
+    counted = flops(attention(causal=True, window="64")).integer(sizes) // 4
+    assert counted == seen - 64 // 2
+
+
+def test_keys_and_values_of_different_width():
+    """Multi-head latent attention: scores over 192, values of 128 (DeepSeek-V2, arXiv:2405.04434, section 2.1)."""
+    q, v = value("S", "H", "E"), value("S", "H", "G")
+    op = stg.AttentionOp(q, q, v)
+    sizes = {"S": 10, "H": 2, "E": 192, "G": 128}
+    assert flops(op).integer(sizes) == 2 * 10 * 10 * 2 * (192 + 128)
+    # Scores again, dq, dk over 192; dp, dv over 128.
+    grad = stg.AttentionGradOp(v, op)
+    assert flops(grad).integer(sizes) == 2 * 10 * 10 * 2 * (3 * 192 + 2 * 128)
+
+
+def test_attention_never_writes_scores():
+    op = attention(causal=True)
+    read, written = reads_and_writes(op)
+    assert read == parse("2*B*S*H*E + 4*B*S*K*E")
+    # The result, and a log-sum-exp in fp32 for each query and head.
+    assert written == parse("2*B*S*H*E + 4*B*S*H")
+
+
+# Tables, norms, losses
+
+
+def test_an_embedding_reads_rows_and_not_the_table():
+    op = stg.EmbeddingOp(value("B", "S", dtype="i32"), value("V", "D"))
+    assert flops(op) == 0
+    assert reads_and_writes(op) == (parse("4*B*S + 2*B*S*D"), parse("2*B*S*D"))
+
+
+def test_the_gradient_of_a_table_is_written_whole():
+    """A dense gradient, as `nn.Embedding(sparse=False)` makes: each row of dy is added once."""
+    ids, dy = value("B", "S", dtype="i32"), value("B", "S", "D")
+    op = stg.EmbeddingGradOp(ids, dy, TensorType.of(["V", "D"], "bf16"))
+    assert flops(op) == parse("B*S*D")
+    assert reads_and_writes(op) == (parse("4*B*S + 2*B*S*D"), parse("2*V*D"))
+
+
+def test_a_target_logit_is_one_number_per_position():
+    op = stg.TargetLogitOp(value("B", "V/tp"), value("B", dtype="i32"), value("B", dtype="fp32"))
+    assert reads_and_writes(op) == (parse("2*B + 4*B + 4*B"), parse("4*B"))
+
+
+@pytest.mark.parametrize(
+    ("op", "per_element"),
+    [
+        # square, sum, scale; and the weight
+        (stg.RmsNormOp(value("B", "D"), None, ["D"]), 3),
+        (stg.RmsNormOp(value("B", "D"), value("D"), ["D"]), 4),
+        # sum, subtract, square, sum, scale; weight; bias
+        (stg.LayerNormOp(value("B", "D"), [], ["D"]), 5),
+        (stg.LayerNormOp(value("B", "D"), [value("D"), value("D")], ["D"]), 7),
+        # maximum, subtract, exp, sum, divide
+        (stg.SoftmaxOp(value("B", "D"), ["D"]), 5),
+        (stg.UnaryOp("gelu", value("B", "D")), 1),
+        (stg.AddOp(value("B", "D"), value("D")), 1),
+        (stg.ReduceOp("sum", value("B", "D"), ["D"]), 1),
+        # Of each pair: 4 multiplications and 2 additions (Su et al. 2021, equation 34).
+        (stg.RopeOp(value("B", "D")), 3),
+        (stg.CastOp(value("B", "D"), "fp32"), 0),
+    ],
+)
+def test_operations_per_element(op: Operation, per_element: int):
+    assert flops(op) == parse("B*D") * per_element
+
+
+# The optimizer
+
+
+def test_adamw_with_master_weights():
+    """16 bytes of state per parameter under mixed precision (Rajbhandari et al. 2020, section 3.1): 2 + 2 + 12.
+
+    A step reads the fp32 gradient (4), master weight (4) and moments (8), and writes all but the gradient, and the bf16
+    weight (2).
+    """
+    weight, gradient = value("D", "F/tp"), value("D", "F/tp", dtype="fp32")
+    op = stg.OptimizerStepOp("adamw", "fp32", "fp32", [weight], [gradient])
+    assert reads_and_writes(op) == (parse("16*D*F/tp"), parse("14*D*F/tp"))
+
+
+def test_sgd_without_state():
+    weight = value("D", dtype="fp32")
+    op = stg.OptimizerStepOp("sgd", "fp32", None, [weight], [weight])
+    assert reads_and_writes(op) == (parse("8*D"), parse("4*D"))
+    assert flops(op) == parse("2*D")
+
+
+def test_a_step_over_stacks_and_shards():
+    tensor = TensorType.of(["D", "F"], "fp32")
+    stack = create_ssa_value(StackType.of(symbol("L"), ShardType.of(tensor, ("dp",))))
+    op = stg.OptimizerStepOp("sgd_momentum", "fp32", None, [stack], [stack])
+    elements = parse("L*ceildiv(D, dp)*F")
+    assert reads_and_writes(op) == (12 * elements, 8 * elements)
+
+
+# Ops of a model, views
+
+
+def test_a_users_op_is_divided_by_what_splits_it():
+    x = value("B/dp", "D")
+    made = TensorType.of([Dim("B", ("dp",)), Dim("F", ("tp",))], "bf16")
+    op = stg.UserOp("f", [x], [made], parse("8*B*F"), parse("2*B*F"), parse("0"), parse("0"))
+    assert flops(op) == parse("8*B*F/(dp*tp)")
+    assert op_bytes(op).moved == parse("2*B*F/(dp*tp)")
+
+
+def test_views_are_free_and_slices_are_copies():
+    x = value("S", "D")
+    assert is_free(stg.RenameOp(x, ["S"], ["T"]))
+    assert is_free(stg.TransposeOp(x, ["D", "S"]))
+    assert is_free(stg.BroadcastOp(x, TensorType.of(["B", "S", "D"], "bf16")))
+    assert not is_free(stg.CastOp(x, "fp32"))
+    piece = dist.SliceOp(x, "S", ["tp"])
+    assert not is_free(piece)
+    assert op_bytes(piece).moved == parse("4*S*D/tp")
+
+
+# Shares
+
+
+@given(
+    st.sampled_from([("dp",), ("tp",), ("dp", "tp")]),
+    st.sampled_from(["B", "D", "F"]),
+)
+def test_ranks_share_a_contraction(axes: tuple[str, ...], split: str):
+    """FLOPs summed over the ranks that split an op are those of the op on one device."""
+
+    def tensor(*names: str) -> SSAValue:
+        return create_ssa_value(
+            TensorType.of([Dim(n, axes if n == split else ()) for n in names], "bf16")
+        )
+
+    op = stg.ContractOp(tensor("B", "D"), tensor("D", "F"), ["D"])
+    sizes = {"B": 64, "D": 128, "F": 256, "dp": 4, "tp": 8}
+    ranks = 1
+    for axis in axes:
+        ranks *= sizes[axis]
+    assert flops(op).evaluate(sizes) * ranks == 2 * 64 * 128 * 256
+
+
+def test_a_class_of_ones_own_may_say_otherwise():
+    class Loud(stg.UnaryOp):
+        pass
+
+    @flops.register(Loud)
+    def _(op: Operation) -> Size:
+        return parse("17")
+
+    assert flops(Loud("exp", value("B"))) == 17
+    assert flops(stg.UnaryOp("exp", value("B"))) == symbol("B")

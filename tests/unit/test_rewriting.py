@@ -1,0 +1,115 @@
+"""Changing IR keeps where it came from."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import (
+    FileLineColLoc,
+    IntAttr,
+    ModuleOp,
+    StringAttr,
+    UnitAttr,
+    UnknownLoc,
+)
+from xdsl.ir import Block, Region
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+
+from stagec.dialects import stg
+from stagec.dialects.types import TensorType
+from stagec.rewriting import inherit, insert_after, insert_before, programs, rewrite, set_type
+
+HERE = FileLineColLoc(StringAttr("model.stg"), IntAttr(3), IntAttr(7))
+THERE = FileLineColLoc(StringAttr("model.stg"), IntAttr(9), IntAttr(1))
+
+
+def program() -> tuple[ModuleOp, stg.UnaryOp]:
+    """One op of a gradient's reduction, with all that is inherited."""
+    x = TensorType.of(["B"], "bf16")
+    block = Block(arg_types=[x])
+    op = stg.UnaryOp("exp", block.args[0])
+    op.location = HERE
+    op.attributes |= {
+        "scope": StringAttr("Block"),
+        "phase": StringAttr("bwd"),
+        "late": UnitAttr(),
+        "other": UnitAttr(),
+    }
+    block.add_ops([op, stg.OutputOp([op.result])])
+    return ModuleOp([stg.ProgramOp("M", Region(block))]), op
+
+
+class Negate(RewritePattern):
+    """exp(x) becomes -tanh(x)."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: stg.UnaryOp, rewriter: PatternRewriter) -> None:
+        if op.function.data != "exp":
+            return
+        inner = stg.UnaryOp("tanh", op.x)
+        rewriter.replace(op, [inner, stg.UnaryOp("neg", inner.result)])
+
+
+def test_a_pattern_hands_on_location_scope_and_phase():
+    module, _ = program()
+    rewrite(module, Negate(), "negate")
+    inner, outer, _ = programs(module)[0].body.block.ops
+    for op in (inner, outer):
+        assert op.location == HERE
+        assert op.attributes == {
+            "scope": StringAttr("Block"),
+            "phase": StringAttr("bwd"),
+            "late": UnitAttr(),
+            "made_by": StringAttr("negate"),
+        }
+
+
+def test_what_a_new_op_says_itself_stays():
+    _, op = program()
+    new = stg.UnaryOp("tanh", op.x)
+    new.location = THERE
+    new.attributes |= {"phase": StringAttr("fwd"), "made_by": StringAttr("another")}
+    inherit(new, op, "negate")
+    assert new.location == THERE
+    assert new.attributes["phase"] == StringAttr("fwd")
+    assert new.attributes["made_by"] == StringAttr("another")
+    assert new.attributes["scope"] == StringAttr("Block")
+    assert "other" not in new.attributes
+
+
+def test_ops_around_another_serve_it():
+    module, op = program()
+    before, after = stg.UnaryOp("sin", op.x), stg.UnaryOp("cos", op.result)
+    insert_before(op, [before], "a")
+    insert_after(op, [after], "b")
+    names = [o.function.data for o in module.walk() if isinstance(o, stg.UnaryOp)]
+    assert names == ["sin", "exp", "cos"]
+    assert before.location == after.location == HERE
+    assert (before.attributes["made_by"], after.attributes["made_by"]) == (
+        StringAttr("a"),
+        StringAttr("b"),
+    )
+
+
+def test_a_pattern_that_does_not_match_changes_nothing():
+    module, op = program()
+    op.properties["function"] = StringAttr("relu")
+    before = str(module)
+    rewrite(module, Negate(), "negate")
+    assert str(module) == before
+
+
+def test_without_a_place_there_is_none_to_hand_on():
+    _, op = program()
+    op.location = UnknownLoc()
+    new = stg.UnaryOp("tanh", op.x)
+    inherit(new, op, "negate")
+    assert new.location == UnknownLoc()
+
+
+def test_a_value_keeps_its_identity_with_another_type():
+    _, op = program()
+    table = {op.result: "seen"}
+    split = TensorType.of(["B"], "bf16").with_splits({"B": ("dp",)})
+    set_type(op.result, split)
+    assert table[op.result] == "seen"
+    assert op.result.type == split
+    assert next(iter(op.result.uses)).operation.operands[0].type == split
