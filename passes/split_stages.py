@@ -55,10 +55,7 @@ After:
 
 What comes before the layers is the first stage's, what comes after them the last one's. A value that is used further down than
 the next stage is handed from stage to stage, and so is its cotangent on the way back. A weight used on two stages (tied
-embeddings) is on both, each with its term of the gradient.
-
-With `scatter_gather` a value that all ranks of an axis have (plain tensor parallelism) is sliced over that axis before it is
-sent, and gathered after: each link carries its part only once (Narayanan et al. 2021, arXiv:2104.04473, section 4.1).
+embeddings) is on both; its gradient is summed over their ranks.
 """
 
 from __future__ import annotations
@@ -83,7 +80,7 @@ from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.pipeline_schedule import stage_placement
 from stagec.rewriting import inherit, programs
-from stagec.stage_program import StageProgram, Travel
+from stagec.stage_program import StageProgram
 from stagec.symbolic import size
 
 NAME = "split-stages"
@@ -105,8 +102,6 @@ class SplitStages(ModulePass):
     """The same of the last stage."""
     layers: tuple[int, ...] = ()
     """Layers of each virtual stage, instead of an even division."""
-    scatter_gather: bool = False
-    """Send each rank's slice of what all ranks of an axis have, and gather it at the other end."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         values = size_values(op)
@@ -182,7 +177,6 @@ def split(
     listed = dist.StagesOp(stages, options.axis)
     inherit(listed, program)
     block.insert_op_before(listed, program)
-    travel = Travel(options.axis, size_values(module)) if options.scatter_gather else None
     made: dict[str, StageProgram] = {}
     before = 0
     for stage, each in enumerate(ranges):
@@ -191,7 +185,7 @@ def split(
         if name not in made:
             entry = boundary(totals, before) if stage else None
             leave = boundary(totals, after) if stage < len(ranges) - 1 else None
-            made[name] = StageProgram(program, cuts, each.part, entry, leave, travel)
+            made[name] = StageProgram(program, cuts, each.part, entry, leave)
             made[name].build(name)
             block.insert_op_before(made[name].clone, program)
         before = after

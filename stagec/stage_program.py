@@ -137,7 +137,6 @@ class StageProgram:
                 clone.operands[position] = arrived
             else:
                 clone.results[position].replace_all_uses_with(arrived)
-                self.values[cut.results[position]] = arrived
         for value in self.crossing(direction, at):
             self.values[value].replace_all_uses_with(arrived := arrive(value.type))
             self.values[value] = arrived
