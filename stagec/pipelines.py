@@ -201,16 +201,26 @@ def data_axes(plan: Plan, batch_dim: str) -> tuple[str, ...]:
 
 def unsupported(plan: Plan) -> Sequence[Diagnostic]:
     """Clauses that no pass carries out yet. Nothing that a plan says is ignored in silence."""
-    if not says_more_than_memory(plan.device):
-        return []
-    return [
-        Diagnostic(
-            "E0406",
-            "this version of stagec reads nothing of `device` but its `memory`",
-            plan.device.span,
-            help="write `device { memory = ... }` alone",
+    found = []
+    if says_more_than_memory(plan.device):
+        found.append(
+            Diagnostic(
+                "E0406",
+                "this version of stagec reads nothing of `device` but its `memory`",
+                plan.device.span,
+                help="write `device { memory = ... }` alone",
+            )
         )
-    ]
+    if plan.pipeline is not None and plan.pipeline.scatter_gather:
+        found.append(
+            Diagnostic(
+                "E0406",
+                "this version of stagec does not do `scatter_gather`: values travel whole",
+                plan.pipeline.given["scatter_gather"],
+                help="leave it out",
+            )
+        )
+    return found
 
 
 def says_more_than_memory(device: Device) -> bool:
