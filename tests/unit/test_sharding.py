@@ -10,20 +10,21 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from xdsl.context import Context
+from xdsl.dialects import test as xdsl_test
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.test import TestOp
-from xdsl.ir import Block, Operation, Region
+from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.utils.test_value import create_ssa_value
 
 from stagec.analysis.cost import flops
 from stagec.analysis.placement import Rule, op_splits, split_dims
 from stagec.analysis.sizes import size_values
+from stagec.diagnostics import CompileError
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.types import TensorType
-from stagec.diagnostics import CompileError
 from stagec.driver import Stops, compile_text
 from stagec.passes import load_pass
+from stagec.rewriting import set_type
 from tests.unit.numeric.interpreter import Runner
 from tests.unit.numeric.machine import Array, Machine
 from tests.unit.numeric.models import GPT, LLAMA
@@ -103,9 +104,9 @@ def value_of(tensor: TensorType, whole: Array, machine: Machine) -> Array:
 
 def steps(source: TensorType, target: TensorType) -> tuple[list[dist.Movement], Operation]:
     """What `insert-collectives` makes of a change of placement, and what reads the result."""
-    start = TestOp(result_types=[source])
+    start = xdsl_test.TestOp(result_types=[source])
     reshard = dist.ReshardOp(start.results[0], target)
-    end = TestOp(operands=[reshard.result])
+    end = xdsl_test.TestOp(operands=[reshard.result])
     module = ModuleOp([start, reshard, end])
     load_pass("insert-collectives")().apply(Context(), module)
     module.verify()
@@ -197,9 +198,8 @@ def test_the_gradient_of_a_change_is_its_transpose(
     weight = stg.WeightOp("w", TensorType.of(["S", "D"], "fp32"))
     source = parse_type(before)
     made = stg.UnaryOp("exp", weight.weight)
-    moved = dist.ReshardOp(create_ssa_value(source), parse_type(after))
-    start = TestLinear(made.result, source)
-    moved.operands[0] = start.result
+    start = PlacedSo(made.result, source)
+    moved = dist.ReshardOp(start.result, parse_type(after))
     read = stg.UnaryOp("tanh", moved.result)
     loss = stg.ReduceOp("sum", read.result, ["S", "D"])
     block = Block([weight, made, start, moved, read, loss, stg.OutputOp([loss.result])])
@@ -214,14 +214,12 @@ def test_the_gradient_of_a_change_is_its_transpose(
     assert " ".join(kinds[False][:1]) == backward
 
 
-class TestLinear(stg.CastOp):
+class PlacedSo(stg.CastOp):
     """Makes a value of any placement, as an op on a weight would."""
 
-    __test__ = False
-
-    def __init__(self, x, result_type: TensorType) -> None:
+    def __init__(self, x: SSAValue, result_type: TensorType) -> None:
         super().__init__(x, "fp32")
-        self.result._type = result_type
+        set_type(self.result, result_type)
 
 
 # FLOPs
