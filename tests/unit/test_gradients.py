@@ -1,0 +1,159 @@
+"""Each gradient rule against the central difference of the loss, on one device and spread over a mesh."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from stagec.diagnostics import CompileError
+from stagec.dialects import stg
+from stagec.gradients import gradient_of
+from stagec.rewriting import programs
+from tests.unit.numeric.training import Model
+
+SIZES = """
+dim B = 2
+dim S = 4
+dim T = S
+dim D = 4
+dim H = 4
+dim K = 2
+dim V = 4
+"""
+
+SPREAD = "mesh a = 2\nshard D over a\nshard H, K, V over a\noptimizer sgd"
+"""Splits what most ops work on."""
+
+
+def model(body: str, inputs: str = "x[B, S, D]") -> Model:
+    return Model(f"{SIZES}\nmodel M({inputs}) {{\n{body}\n}}")
+
+
+def elementwise(text: str) -> Model:
+    """A loss that is no sum of what is tested, so that cotangents differ."""
+    return model(
+        f"weight w[S, D], u[D]\n y = x * w\n z = {text}\n loss = mean(z * x * z, over = [B, S, D])"
+    )
+
+
+UNARY = {f"unary_{f}": elementwise(f"{f}(y)") for f in stg.UNARY_FUNCTIONS if f != "neg"}
+UNARY["unary_abs"] = elementwise("abs(y - x)")
+UNARY["unary_neg"] = elementwise("-y")
+
+MODELS = UNARY | {
+    "add": elementwise("y + u"),
+    "sub": elementwise("y - u"),
+    "mul": elementwise("y * u"),
+    "div": elementwise("y / u"),
+    "div_same": elementwise("y / (y + u)"),
+    "cast": elementwise("cast(y, dtype = fp64)"),
+    "transpose_of_broadcast": elementwise("u + y"),
+    "transpose": Model(
+        f"{SIZES}\nmodule F(x[D, S, B]) -> [D, S, B] {{ return tanh(x) }}\n"
+        "model M(x[B, S, D]) {\n weight w[D]\n loss = mean(F(x * w), over = [B, S, D])\n}"
+    ),
+    "rename": model("weight w[S]\n y = x * w\n loss = sum(y[S -> T] @ exp(y), over = [S, T])"),
+    "reduce_sum": elementwise("y * sum(y, over = D)"),
+    "reduce_mean": elementwise("y * mean(y, over = [S, D])"),
+    "reduce_max": elementwise("y * max(y, over = D)"),
+    "dropout": elementwise("dropout(y, rate = 0.5)"),
+    "contract": model("weight w[D, H], v[H]\n loss = sum(exp(x @ w) @ v, over = [B, S])"),
+    "contract_batched": model(
+        "weight w[S, D, H]\n y[B, S, H] = x @ w\n loss = mean(y * y, over = [B, S, H])"
+    ),
+    "outer_product": model(
+        "weight w[H]\n y[B, S, D, H] = x @ w\n loss = mean(y * y, over = [B, S, D, H])"
+    ),
+    "embedding": model(
+        "weight w[V, D], u[D]\n y = embedding(i, w)\n loss = sum(y * y * u, over = [B, S, D])",
+        "i[B, S]: i32",
+    ),
+    "repeat_heads": model(
+        "weight w[K, D]\n y = repeat_heads(x * w, heads = K, to = H)\n loss = mean(y * y, over = [B, H, D])",
+        "x[B, K, D]",
+    ),
+    "rope": elementwise("rope(y)"),
+    "rms_norm": elementwise("rms_norm(y, u)"),
+    "rms_norm_without_weight": elementwise("rms_norm(y)"),
+    "rms_norm_of_two_dims": elementwise("rms_norm(y, w)"),
+    "layer_norm": elementwise("layer_norm(y, u, u * 0.5)"),
+    "layer_norm_without_bias": elementwise("layer_norm(y, u)"),
+    "layer_norm_without_weight": elementwise("layer_norm(y, over = [S, D])"),
+    "softmax": elementwise("softmax(y, over = D)"),
+    "softmax_of_two_dims": elementwise("softmax(y, over = [S, D])"),
+    "causal_mask": model(
+        "weight w[S, T]\n"
+        "p = softmax(causal_mask(w + x, query = S, key = T), over = T)\n"
+        "loss = mean(p * p * x, over = [B, S, T])",
+        "x[B, S, T]",
+    ),
+    "attention": model(
+        "weight w[H, D], v[K, D]\n"
+        "y = attention(x * w, k * v, exp(k) * v, causal = true)\n"
+        "loss = mean(y * y, over = [B, S, H, D])",
+        "x[B, S, H, D], k[B, S, K, D]",
+    ),
+    "attention_window": model(
+        "weight w[H, D]\n"
+        "y = attention(x * w, x, x, causal = true, window = 2)\n"
+        "loss = mean(y * y, over = [B, S, H, D])",
+        "x[B, S, H, D]",
+    ),
+    "cross_entropy": model(
+        "weight w[D, V]\n loss = cross_entropy(x @ w, i) * 3.0", "x[B, S, D], i[B, S]: i32"
+    ),
+    "override": model("weight w[D, H]\n y = x @ w\n loss = mean(y * y, over = [B, S, H])"),
+    "repeat": model(
+        "weight u[D]\n y = x * u\n"
+        "repeat 3 {\n weight w[D]\n y = tanh(y * w) + y * u\n}\n"
+        "loss = mean(y * y, over = [B, S, D])"
+    ),
+    "repeat_in_repeat": model(
+        "weight u[D]\n y = x * u\n"
+        "repeat 2 {\n repeat 3 {\n weight w[D]\n y = tanh(y * w) + y * u\n}\n y = y * 0.5\n}\n"
+        "loss = mean(y * y, over = [B, S, D])"
+    ),
+    "one_weight_twice": model(
+        "weight w[V, D]\n loss = cross_entropy(tanh(embedding(i, w)) @ w, i)", "i[B, S]: i32"
+    ),
+}
+
+PLANS = {"override": f"{SPREAD}\nshard M.y over none"}
+
+WITHOUT_NUMBERS = {
+    # Costs, and no formula.
+    "stg.user",
+    # Numbers of experts depend on what is computed; test_routing.py counts them.
+    "stg.topk",
+    "stg.dispatch",
+    "stg.combine",
+}
+
+OF_GRADIENTS = {"stg.sum_heads", "stg.broadcast"}
+"""Made by gradients alone: only a second derivative would ask for theirs."""
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_are_derivatives(name: str):
+    for path, gradient, difference in MODELS[name].differences():
+        assert gradient == pytest.approx(difference, rel=1e-5, abs=1e-7), path
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_spread_gradients_are_those_of_one_device(name: str):
+    MODELS[name].check(PLANS.get(name, SPREAD))
+
+
+def test_every_rule_is_tested():
+    tested = set()
+    for each in MODELS.values():
+        (program,) = programs(each.module("propagate-shardings"))
+        tested |= {op.name for op in program.walk()}
+    known = {c.name for c in gradient_of.registry if inspect.isclass(c) and hasattr(c, "name")}
+    assert known - tested - {"stg.place"} == WITHOUT_NUMBERS | OF_GRADIENTS
+
+
+def test_an_op_without_a_rule():
+    with pytest.raises(CompileError, match=r"E0218: `stg\.output` has no gradient rule"):
+        gradient_of(stg.OutputOp([]), [], None)  # pyright: ignore[reportArgumentType]
