@@ -61,6 +61,7 @@ class DecomposeStatistics(ModulePass):
                     steps = Steps(candidate, axes)
                     results = DECOMPOSITIONS[type(candidate)](candidate, steps)
                     for old, new in zip(candidate.results, results, strict=True):
+                        assert new.type == old.type, (candidate, new.type)
                         old.replace_all_uses_with(new)
                     Rewriter.erase_op(candidate)
 
@@ -112,6 +113,14 @@ class Steps:
         local = self.do(stg.ReduceOp("max", x, over))
         return self.do(dist.AllReduceOp(local, self.axes, "max"))
 
+    def cast(self, x: SSAValue, dtype: str) -> SSAValue:
+        """In this dtype: a cast only where it is another."""
+        return x if stg.tensor_type(x).dtype == dtype else self.do(stg.CastOp(x, dtype))
+
+    def scaled(self, x: SSAValue, weight: SSAValue | None, dtype: str) -> SSAValue:
+        """Times a weight, if there is one. The weight is cast, so that the product keeps the dtype."""
+        return x if weight is None else self.mul(x, self.cast(weight, dtype))
+
     def mul(self, a: SSAValue, b: SSAValue) -> SSAValue:
         return self.do(stg.MulOp(a, b))
 
@@ -146,16 +155,17 @@ def softmax_grad(op: stg.SoftmaxGradOp, steps: Steps) -> list[SSAValue]:
 
 
 def rms_norm(op: stg.RmsNormOp, steps: Steps) -> list[SSAValue]:
-    squares = steps.do(stg.CastOp(steps.do(stg.UnaryOp("square", op.x)), "fp32"))
+    dtype = stg.tensor_type(op.x).dtype
+    squares = steps.cast(steps.do(stg.UnaryOp("square", op.x)), "fp32")
     rstd = steps.do(stg.UnaryOp("rsqrt", steps.mean(squares, op.over.data)))
-    result = steps.mul(op.x, steps.do(stg.CastOp(rstd, stg.tensor_type(op.x).dtype)))
-    return [steps.mul(result, op.weight) if op.weight is not None else result, rstd]
+    normal = steps.mul(op.x, steps.cast(rstd, dtype))
+    return [steps.scaled(normal, op.weight, dtype), rstd]
 
 
 def rms_norm_grad(op: stg.RmsNormGradOp, steps: Steps) -> list[SSAValue]:
     dtype = stg.tensor_type(op.x).dtype
-    rstd = steps.do(stg.CastOp(op.rstd, dtype))
-    scaled = steps.mul(op.dy, op.weight) if op.weight is not None else op.dy
+    rstd = steps.cast(op.rstd, dtype)
+    scaled = steps.scaled(op.dy, op.weight, dtype)
     normal = steps.mul(op.x, rstd)
     inner = steps.mean(steps.mul(scaled, normal), op.over.data)
     return [steps.mul(steps.sub(scaled, steps.mul(inner, normal)), rstd)]
@@ -163,23 +173,21 @@ def rms_norm_grad(op: stg.RmsNormGradOp, steps: Steps) -> list[SSAValue]:
 
 def layer_norm(op: stg.LayerNormOp, steps: Steps) -> list[SSAValue]:
     dtype, over = stg.tensor_type(op.x).dtype, op.over.data
-    mean = steps.mean(steps.do(stg.CastOp(op.x, "fp32")), over)
-    centred = steps.sub(op.x, steps.do(stg.CastOp(mean, dtype)))
-    squares = steps.do(stg.CastOp(steps.do(stg.UnaryOp("square", centred)), "fp32"))
+    mean = steps.mean(steps.cast(op.x, "fp32"), over)
+    centred = steps.sub(op.x, steps.cast(mean, dtype))
+    squares = steps.cast(steps.do(stg.UnaryOp("square", centred)), "fp32")
     rstd = steps.do(stg.UnaryOp("rsqrt", steps.mean(squares, over)))
-    result = steps.mul(centred, steps.do(stg.CastOp(rstd, dtype)))
-    if op.weight is not None:
-        result = steps.mul(result, op.weight)
+    result = steps.scaled(steps.mul(centred, steps.cast(rstd, dtype)), op.weight, dtype)
     if op.bias is not None:
-        result = steps.do(stg.AddOp(result, op.bias))
+        result = steps.do(stg.AddOp(result, steps.cast(op.bias, dtype)))
     return [result, mean, rstd]
 
 
 def layer_norm_grad(op: stg.LayerNormGradOp, steps: Steps) -> list[SSAValue]:
     dtype, over = stg.tensor_type(op.x).dtype, op.over.data
-    rstd = steps.do(stg.CastOp(op.rstd, dtype))
-    scaled = steps.mul(op.dy, op.weight) if op.weight is not None else op.dy
-    centred = steps.sub(op.x, steps.do(stg.CastOp(op.mean, dtype)))
+    rstd = steps.cast(op.rstd, dtype)
+    scaled = steps.scaled(op.dy, op.weight, dtype)
+    centred = steps.sub(op.x, steps.cast(op.mean, dtype))
     normal = steps.mul(centred, rstd)
     first = steps.mean(scaled, over)
     second = steps.mean(steps.mul(scaled, normal), over)
