@@ -101,7 +101,7 @@ def lower(op: Operation, mesh: dict[str, int]) -> list[Operation]:
     if isinstance(op, dist.SliceOp) and (is_input(op.operand) or not spread(op.axes.data, mesh)):
         return [sched.ViewOp(op.operand, op.target)]
     if isinstance(op, stg.TensorOp) and is_free(op):
-        return [sched.ViewOp(op.operands[0], op.results[0].type)]
+        return [sched.ViewOp(op.operands[0], result.type) for result in op.results]
     if isinstance(op, stg.TensorOp | stg.OptimizerStepOp | stg.ZerosOp | dist.SliceOp):
         return [lower_compute(op)]
     return []

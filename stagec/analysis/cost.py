@@ -114,6 +114,11 @@ def _(op: stg.CastOp) -> Size:
 
 
 @flops.register
+def _(op: stg.ConcatOp) -> Size:
+    return ZERO
+
+
+@flops.register
 def _(op: stg.ReduceOp) -> Size:
     return elements(op.x)
 

@@ -205,11 +205,19 @@ def test_a_users_op_is_divided_by_what_splits_it():
     assert op_bytes(op).moved == parse("2*B*F/(dp*tp)")
 
 
+def test_a_concat_is_a_copy_and_a_part_is_read_once():
+    x, y = value("S", "H", "N"), value("S", "R")
+    op = stg.ConcatOp([x, y], ["N", "R"], "E")
+    assert flops(op) == parse("0")
+    assert reads_and_writes(op) == (parse("2*S*H*N + 2*S*R"), parse("2*S*H*E"))
+
+
 def test_views_are_free_and_slices_are_copies():
     x = value("S", "D")
     assert is_free(stg.RenameOp(x, ["S"], ["T"]))
     assert is_free(stg.TransposeOp(x, ["D", "S"]))
     assert is_free(stg.BroadcastOp(x, TensorType.of(["B", "S", "D"], "bf16")))
+    assert is_free(stg.SplitOp(x, "D", ["E", "F"]))
     assert not is_free(stg.CastOp(x, "fp32"))
     piece = dist.SliceOp(x, "S", ["tp"])
     assert not is_free(piece)

@@ -20,6 +20,8 @@ dim D = 4
 dim H = 4
 dim K = 2
 dim V = 4
+dim C = 3
+dim N = D + C + D
 """
 
 SPREAD = "mesh a = 2\nshard D over a\nshard H, K, V over a\noptimizer sgd"
@@ -54,6 +56,14 @@ MODELS = UNARY | {
         "model M(x[B, S, D]) {\n weight w[D]\n loss = mean(F(x * w), over = [B, S, D])\n}"
     ),
     "rename": model("weight w[S]\n y = x * w\n loss = sum(y[S -> T] @ exp(y), over = [S, T])"),
+    "concat": model(
+        "weight w[D], u[H, C]\n y = concat(x * w, tanh(w), tanh(u * u)[H -> S], over = [D, D, C], to = N)\n"
+        "loss = mean(exp(y) * y, over = [B, S, N])"
+    ),
+    "split": model(
+        "weight w[B, S, N]\n a, _, b = split(w * w, over = N, to = [D, C, D])\n"
+        "loss = mean(exp(a) * b * x, over = [B, S, D])"
+    ),
     "reduce_sum": elementwise("y * sum(y, over = D)"),
     "reduce_mean": elementwise("y * mean(y, over = [S, D])"),
     "reduce_max": elementwise("y * max(y, over = D)"),

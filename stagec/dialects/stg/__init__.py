@@ -55,6 +55,7 @@ from stagec.dialects.stg.elementwise import (
     UnaryGradOp,
     UnaryOp,
 )
+from stagec.dialects.stg.joining import ConcatOp, SplitOp
 from stagec.dialects.stg.loss import (
     CrossEntropyGradOp,
     CrossEntropyOp,
@@ -118,6 +119,8 @@ OPS = [
     CastOp,
     RenameOp,
     TransposeOp,
+    ConcatOp,
+    SplitOp,
     ReduceOp,
     MaxGradOp,
     BroadcastOp,

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from xdsl.ir import Operation, SSAValue
 
@@ -22,11 +22,14 @@ from stagec.dialects.stg.elementwise import (
 )
 from stagec.dialects.stg.inference import (
     Options,
+    Sizes,
     Types,
+    concat_sizes,
     infer_attention,
     infer_cast,
     infer_causal_mask,
     infer_combine,
+    infer_concat,
     infer_cross_entropy,
     infer_dispatch,
     infer_embedding,
@@ -36,9 +39,13 @@ from stagec.dialects.stg.inference import (
     infer_repeat_heads,
     infer_rope,
     infer_softmax,
+    infer_split,
     infer_topk,
+    joined_dims,
     normalised_dims,
+    split_sizes,
 )
+from stagec.dialects.stg.joining import ConcatOp, SplitOp
 from stagec.dialects.stg.loss import CrossEntropyOp
 from stagec.dialects.stg.normalization import LayerNormOp, RmsNormOp, SoftmaxOp
 from stagec.dialects.stg.reduction import ReduceOp
@@ -51,7 +58,7 @@ Values = Sequence[SSAValue]
 
 @dataclass(frozen=True)
 class Option:
-    """A named argument. `kind`: `bool`, `dim`, `dims`, `size`, `number`, `dtype`, or `choice`.
+    """A named argument. `kind`: `bool`, `dim`, `dims`, `parts` (dims, also the same one again), `size`, `number`, `dtype`, or `choice`.
 
     Values reach `infer` and `build` as bool, str, tuple of str, `Size`, decimal text, str, str.
     """
@@ -76,7 +83,10 @@ class Builtin:
     options: tuple[Option, ...] = ()
     optional_operands: int = 0
     """How many of the last operands may be left out."""
-    num_results: int = field(default=1)
+    more_operands: bool = False
+    """Whether further operands like the last may follow."""
+    check_sizes: Callable[[Types, Options, Sizes], None] | None = None
+    """What sizes of dims have to meet; raises `InferError`."""
 
 
 def build_dispatch(values: Values, options: Options) -> Operation:
@@ -112,6 +122,12 @@ def build_attention(values: Values, options: Options) -> Operation:
         count=str(options.get("count", "causal")),
         window=window,
     )
+
+
+def build_concat(values: Values, options: Options) -> Operation:
+    types = [v.type for v in values]
+    over = joined_dims(types, options)  # pyright: ignore[reportArgumentType]
+    return ConcatOp(values, over, str(options["to"]))
 
 
 def build_causal_mask(values: Values, options: Options) -> Operation:
@@ -211,6 +227,27 @@ BUILTINS: dict[str, Builtin] = {
             (Option("query", "dim", required=True), Option("key", "dim", required=True)),
         ),
         Builtin(
+            "concat",
+            ("a", "b"),
+            "operands side by side: a dim of each becomes one",
+            infer_concat,
+            build_concat,
+            (Option("over", "parts"), Option("to", "dim", required=True)),
+            more_operands=True,
+            check_sizes=concat_sizes,
+        ),
+        Builtin(
+            "split",
+            ("x",),
+            "a dim cut into parts, a result for each",
+            infer_split,
+            lambda values, options: SplitOp(
+                values[0], str(options["over"]), names_of(options, "to")
+            ),
+            (Option("over", "dim", required=True), Option("to", "parts", required=True)),
+            check_sizes=split_sizes,
+        ),
+        Builtin(
             "repeat_heads",
             ("x",),
             "each key or value head, repeated for the queries that share it",
@@ -236,7 +273,6 @@ BUILTINS: dict[str, Builtin] = {
                 Option("to", "dim", required=True),
                 Option("normalise", "bool"),
             ),
-            num_results=2,
         ),
         Builtin(
             "dispatch",

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from stagec.dialects.stg.base import InferError
+from stagec.dialects.stg.joining import joined_names
 from stagec.dialects.types import TensorType
 
 Options = Mapping[str, object]
+Sizes = Mapping[str, int | None]
+"""Of dims; none where a size is wrong, as has been said."""
 Types = Sequence[TensorType]
 
 
@@ -135,6 +138,75 @@ def infer_attention(types: Types, options: Options) -> tuple[TensorType, ...]:
             operand=1,
         )
     return (TensorType.of([*q.names[:-1], v.names[-1]], q.dtype),)
+
+
+def joined_dims(types: Types, options: Options) -> tuple[str, ...]:
+    """The dim of each operand that is joined: as `over` says, one for all or one each; else its last."""
+    over = options.get("over") or tuple(t.names[-1] for t in types)
+    assert isinstance(over, tuple)
+    return over * len(types) if len(over) == 1 else over
+
+
+def infer_concat(types: Types, options: Options) -> tuple[TensorType, ...]:
+    to = str(options["to"])
+    for position, operand in enumerate(types):
+        if not operand.names:
+            raise InferError("a number has no dim to join", operand=position)
+        if operand.dtype != types[0].dtype:
+            raise InferError(
+                f"this is {operand.dtype}, but the first operand {types[0].dtype}",
+                operand=position,
+                help=f"convert it with `cast(x, dtype = {types[0].dtype})`",
+            )
+    over = joined_dims(types, options)
+    if len(over) != len(types):
+        raise InferError(f"{len(over)} dims for {len(types)} operands", option="over")
+    rests = [[n for n in t.names if n != dim] for t, dim in zip(types, over, strict=True)]
+    widest = max(rests, key=len)
+    for position, (operand, dim, rest) in enumerate(zip(types, over, rests, strict=True)):
+        need_dim(operand, dim, "over")
+        extra = [n for n in rest if n not in widest]
+        if extra:
+            raise InferError(
+                f"`{extra[0]}` is not a dim of all that is joined",
+                operand=position,
+                notes=[f"the dims besides those that are joined are [{', '.join(widest)}]"],
+            )
+    if to in widest:
+        raise InferError(f"`{to}` is already a dim of the operands", option="to")
+    return (TensorType.of(joined_names(types, over, to), types[0].dtype),)
+
+
+def infer_split(types: Types, options: Options) -> tuple[TensorType, ...]:
+    (x,), over, to = types, str(options["over"]), options["to"]
+    assert isinstance(to, tuple)
+    need_dim(x, over, "over")
+    for name in to:
+        if name in x.names and name != over:
+            raise InferError(f"`{name}` is already a dim of the operand", option="to")
+    return tuple(TensorType.of([name if n == over else n for n in x.names], x.dtype) for name in to)
+
+
+def concat_sizes(types: Types, options: Options, sizes: Sizes) -> None:
+    add_up(joined_dims(types, options), str(options["to"]), sizes)
+
+
+def split_sizes(types: Types, options: Options, sizes: Sizes) -> None:
+    to = options["to"]
+    assert isinstance(to, tuple)
+    add_up(to, str(options["over"]), sizes)
+
+
+def add_up(parts: Sequence[str], whole: str, sizes: Sizes) -> None:
+    known = [sizes[part] for part in parts]
+    total = sum(size or 0 for size in known)
+    if None not in (*known, sizes[whole]) and total != sizes[whole]:
+        terms = " + ".join(f"{part} = {sizes[part]}" for part in parts)
+        raise InferError(
+            f"the parts `{terms}` make {total}, not `{whole} = {sizes[whole]}`",
+            option="to",
+            help=f"write `dim {whole} = {' + '.join(parts)}`",
+        )
 
 
 def infer_causal_mask(types: Types, options: Options) -> tuple[TensorType, ...]:

@@ -226,6 +226,8 @@ class CallChecker(ExpressionChecker):
         options = self.options(call, builtin)
         arguments = self.operands(call, want if builtin.name in _KEEPS_SHAPE else None)
         names, optional = builtin.operands, builtin.optional_operands
+        if builtin.more_operands:
+            names += names[-1:] * (len(arguments) - len(names))
         if self.wrong_count(call, names, len(arguments), optional) or options is None:
             return None
         values = [value for _, value in arguments if value is not None]
@@ -233,6 +235,8 @@ class CallChecker(ExpressionChecker):
             return None
         try:
             types = builtin.infer([v.type for v in values], options)
+            if builtin.check_sizes is not None:
+                builtin.check_sizes([v.type for v in values], options, self.context.sizes)
         except stg.InferError as error:
             self.infer_error(call, arguments, error)
             return None
@@ -307,7 +311,7 @@ class CallChecker(ExpressionChecker):
             return value.text == "true"
         if option.kind == "dim" and word is not None:
             return self.dim(value, word)
-        if option.kind == "dims":
+        if option.kind in ("dims", "parts"):
             return self.dims(value, option)
         if option.kind == "size":
             found = whole(value, self.context.sizes, self.findings, f"`{option.name}`")
@@ -349,7 +353,7 @@ class CallChecker(ExpressionChecker):
                 return None
             names.append(self.dim(item, item.name.text))
         known = tuple(n for n in names if n is not None)
-        if len(set(known)) < len(known):
+        if len(set(known)) < len(known) and option.kind == "dims":
             self.error("E0204", f"`{option.name}` names a dim twice", value.span)
             return None
         return known if known and len(known) == len(names) else None
@@ -359,9 +363,17 @@ _WANTED = {
     "bool": "`true` or `false`",
     "dim": "a dim",
     "dims": "a dim, or a list of dims",
+    "parts": "a list of dims",
     "number": "a number",
 }
-_EXAMPLES = {"dim": "D", "dims": "D", "bool": "true", "dtype": "fp32", "number": "0.1"}
+_EXAMPLES = {
+    "dim": "D",
+    "dims": "D",
+    "parts": "[N, R]",
+    "bool": "true",
+    "dtype": "fp32",
+    "number": "0.1",
+}
 
 
 def _is(number: int) -> str:

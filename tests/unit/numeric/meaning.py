@@ -200,6 +200,22 @@ class Meaning:
     def stg_transpose(self, op: stg.TransposeOp) -> Array:
         return self.named(op.x, stg.tensor_type(op.result).names)
 
+    def stg_concat(self, op: stg.ConcatOp) -> Array:
+        result, to = stg.tensor_type(op.result), op.to.data
+        lengths = {d.name: self.machine.length(d) for d in result.dims}
+        parts = []
+        for part, dim in zip(op.parts, op.over.data, strict=True):
+            names = [dim if n == to else n for n in result.names]
+            lengths[dim] = self.machine.length(stg.tensor_type(part).dim(dim))
+            shape = (*self.machine.shape, *(lengths[n] for n in names))
+            parts.append(np.broadcast_to(self.named(part, names), shape))
+        return np.concatenate(parts, axis=self.places(result, [to])[0])
+
+    def stg_split(self, op: stg.SplitOp) -> tuple[Array, ...]:
+        (axis,) = self.places(stg.tensor_type(op.x), [op.over.data])
+        ends = np.cumsum([self.machine.sizes[n] for n in op.to.data])[:-1]
+        return tuple(np.split(self.values[op.x], ends, axis=axis))
+
     def stg_reduce(self, op: stg.ReduceOp) -> Array:
         x, over = self.values[op.x], op.over.data
         axes = self.places(stg.tensor_type(op.x), over)
