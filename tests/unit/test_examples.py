@@ -51,7 +51,7 @@ def smaller(path: Path, plan: str) -> dict[str, str]:
         overrides["dp"] = "2"
         overrides["B"] = str(max(checked.sizes.known["B"] * 2 // mesh["dp"], 2))
     if "pp" not in mesh or mesh["pp"] == 1:
-        overrides["L"] = "2"
+        overrides |= {count: "2" for count in ("L", "M") if count in checked.sizes.known}
     return overrides
 
 

@@ -37,6 +37,16 @@ PARAMETERS = {
     "llama3.1-405B": ("llama3_405b", 405_853_388_800),
 }
 
+# As their authors released them: the number of elements of all tensors of a checkpoint.
+RELEASED = {
+    "t5-base": ("t5_base", {}, 222_903_552),
+    "t5-11b": (
+        "t5_base",
+        {"D": "1024", "H": "128", "E": "128", "F": "65536", "L": "24", "M": "24"},
+        11_307_321_344,
+    ),
+}
+
 FLOPS_PER_TOKEN = {
     "llama3-70B@8192": ("llama3_70b", 449_222_541_312),
     "llama3.1-405B@8192": ("llama3_405b", 2_523_955_986_432),
@@ -68,6 +78,15 @@ def header(example: Path, what: str) -> int:
     found = re.search(rf"^# {what}: ([\d,]+)", example.read_text(), re.MULTILINE)
     assert found, f"{example.name} does not state its {what}"
     return int(found[1].replace(",", ""))
+
+
+def training_flops(example: Path) -> tuple[str, int]:
+    """What the header counts FLOPs of, `token` or another item of the batch, and how many they are."""
+    found = re.search(
+        r"^# Training FLOPs per ([\w ]+): ([\d,]+)", example.read_text(), re.MULTILINE
+    )
+    assert found, f"{example.name} does not state its training FLOPs"
+    return found[1], int(found[2].replace(",", ""))
 
 
 def plans_of(example: Path) -> list[str]:
@@ -128,6 +147,13 @@ def test_parameter_counts(name: str) -> None:
     assert num_parameters(of_text(EXAMPLES / f"{example}.stg")) == count
 
 
+@pytest.mark.parametrize("name", RELEASED)
+def test_parameters_of_released_models(name: str) -> None:
+    example, sizes, count = RELEASED[name]
+    path = EXAMPLES / f"{example}.stg"
+    assert num_parameters(compile_model(path, None, sizes, stops=Stops(after="lower"))) == count
+
+
 @pytest.mark.parametrize("example", examples(), ids=lambda path: path.stem)
 def test_headers_state_the_parameters(example: Path) -> None:
     assert num_parameters(of_text(example)) == header(example, "Parameters")
@@ -148,11 +174,11 @@ def test_the_largest_gpt2() -> None:
 @pytest.mark.parametrize("example", examples(), ids=lambda path: path.stem)
 def test_headers_state_the_training_flops(example: Path) -> None:
     """Under each plan that the compiler carries out and that changes no size but the batch."""
-    stated = header(example, "Training FLOPs per token")
+    item, stated = training_flops(example)
     compiled = 0
     for plan in plans_of(example):
         try:
-            found = flops_per_token(example, plan)
+            found = flops_per_item(example, plan, item)
         except CompileError as error:
             assert {d.code for d in error.diagnostics} == {NOT_YET}, error.render()
             continue
@@ -174,16 +200,17 @@ def model_dims(compiled: Compiled) -> dict[str, int]:
     return {name: size for name, size in values.items() if name not in (*axes, "B", "mb")}
 
 
-def flops_per_token(example: Path, plan: str) -> float:
+def flops_per_item(example: Path, plan: str, item: str = "token") -> float:
     compiled = compile_model(example, plan)
     values = size_values(compiled.module)
-    return model_flops(compiled.trace_set) / (values["B"] * values["S"])
+    items = values["B"] * (values["S"] if item == "token" else 1)
+    return model_flops(compiled.trace_set) / items
 
 
 @pytest.mark.parametrize("name", FLOPS_PER_TOKEN)
 def test_training_flops_per_token(name: str) -> None:
     example, flops = FLOPS_PER_TOKEN[name]
-    assert close(flops_per_token(EXAMPLES / f"{example}.stg", "dp8_tp8"), flops)
+    assert close(flops_per_item(EXAMPLES / f"{example}.stg", "dp8_tp8"), flops)
 
 
 GPT = """
