@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
+from stagec.analysis.cost import MATRIX_OPS
 from stagec.analysis.sizes import size_values
 from stagec.backend.lowering import Chunk
 from stagec.backend.program import (
@@ -30,9 +31,6 @@ from stagec.dialects.types import ShardType, StackType, TensorType, tensor_of
 from stagec.pipeline_schedule import pipeline_schedule
 from stagec.rewriting import programs
 from stagec.symbolic import ONE, Size
-
-MATRIX_OPS = frozenset({"contract", "attention", "attention_grad"})
-"""Whose FLOPs run on matrix units, and are those that papers count."""
 
 
 @dataclass(frozen=True)

@@ -1,71 +1,14 @@
-"""FLOPs, and bytes read and written, of one op on one device, as exact expressions.
-
-2 FLOPs per multiply-add. An elementwise function counts as one operation per element, whatever the
-hardware makes of it: what matters of such an op is its bytes. `flops` and `op_bytes` dispatch on the op's
-class; register a class of your own with `@flops.register`.
-"""
+"""Costs of the built-in ops, with the source of each formula that is no definition."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import singledispatch
-
-from xdsl.ir import Operation, SSAValue
-
 from stagec import symbolic
+from stagec.analysis.cost.base import Bytes, all_bytes, elements, flops, num_bytes, op_bytes
 from stagec.dialects import dist, stg
-from stagec.dialects.types import TensorType, ValueType, dtype_bytes, tensor_of
+from stagec.dialects.types import TensorType, dtype_bytes, tensor_of
 from stagec.symbolic import ONE, ZERO, Size
 
 HALF = ONE / 2
-
-
-@dataclass(frozen=True)
-class Bytes:
-    """Bytes that an op reads from and writes to device memory."""
-
-    read: Size
-    written: Size
-
-    @property
-    def moved(self) -> Size:
-        return self.read + self.written
-
-
-def elements(value: SSAValue) -> Size:
-    """Elements on one device, of all tensors of a stack, or of a shard."""
-    assert isinstance(value.type, ValueType)
-    return value.type.num_elements
-
-
-def num_bytes(value: SSAValue) -> Size:
-    """Bytes on one device."""
-    assert isinstance(value.type, ValueType)
-    return value.type.num_bytes
-
-
-def all_bytes(values: Iterable[SSAValue]) -> Size:
-    return symbolic.total(num_bytes(v) for v in values)
-
-
-@singledispatch
-def flops(op: Operation) -> Size:
-    """One per element of the first result, unless a class says otherwise."""
-    return elements(op.results[0]) if op.results else ZERO
-
-
-@singledispatch
-def op_bytes(op: Operation) -> Bytes:
-    """Each operand read once, each result written once, unless a class says otherwise."""
-    return Bytes(all_bytes(op.operands), all_bytes(op.results))
-
-
-def is_free(op: Operation) -> bool:
-    """Whether an op is a name for memory that exists: a view, a weight, a slice of the input."""
-    if isinstance(op, stg.TensorOp):
-        return op.IS_VIEW
-    return isinstance(op, stg.WeightOp | stg.ConstantOp | stg.YieldOp | stg.OutputOp)
 
 
 # Contractions: 2 per multiply-add, over the whole iteration space
@@ -367,16 +310,3 @@ def _(op: dist.SliceOp) -> Size:
 @op_bytes.register
 def _(op: dist.SliceOp) -> Bytes:
     return Bytes(num_bytes(op.result), num_bytes(op.result))
-
-
-MATRIX_OPS = ("contract", "attention", "attention_grad")
-"""Ops that run on matrix units: the FLOPs that published training FLOPs count."""
-
-__all__ = [
-    "MATRIX_OPS",
-    "Bytes",
-    "flops",
-    "is_free",
-    "num_bytes",
-    "op_bytes",
-]
