@@ -42,7 +42,7 @@ from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
-from stagec.analysis.units import unit_of
+from stagec.analysis.units import ROOT, unit_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, ValueType, tensor_of
 from stagec.rewriting import inherit, programs, set_type
@@ -135,11 +135,6 @@ class Reducer:
         """Insert the reductions of all gradients; what each becomes."""
         partial = [g for g in gradients if tensor_of(g.type).partial]
         partial.sort(key=ready_order)
-        singles = [g for g in partial if not isinstance(g.type, StackType)]
-        by_count: dict[Size, list[SSAValue]] = {}
-        for gradient in partial:
-            if isinstance(gradient.type, StackType):
-                by_count.setdefault(gradient.type.count, []).append(gradient)
         reduced: dict[SSAValue, SSAValue] = {}
 
         def insert(op: Operation) -> None:
@@ -150,30 +145,36 @@ class Reducer:
 
         if self.options.one_unit:
             return self.reduce_as_one(partial, insert)
+        for together in self.in_order(partial, paths):
+            first = together[0].type
+            if isinstance(first, StackType):
+                repeat = self.over_layers(first.count, together, paths, before)
+                insert(repeat)
+                reduced |= dict(zip(together, repeat.results, strict=True))
+            else:
+                reduced |= self.reductions(together, paths, insert)
+        return reduced
+
+    def in_order(
+        self, gradients: Sequence[SSAValue], paths: Mapping[SSAValue, str]
+    ) -> list[list[SSAValue]]:
+        """Gradients in the order in which they are reduced: those of one loop over layers, or of one unit, together."""
+        groups: dict[tuple[object, object], list[SSAValue]] = {}
+        for gradient in gradients:
+            if isinstance(gradient.type, StackType):
+                key = (gradient.type.count, loop_of(gradient))
+            elif self.options.join:
+                key = (None, unit_of(paths[gradient], self.options.units))
+            else:
+                key = (None, gradient)
+            groups.setdefault(key, []).append(gradient)
         if self.options.join and not self.options.overlap:
             # All is ready; units go in the order of the forward pass (PyTorch's pipeline stages).
-            reduced |= self.reductions(singles, paths, insert)
-            for count, stacks in by_count.items():
-                repeat = self.over_layers(count, stacks, paths, before)
-                insert(repeat)
-                reduced |= dict(zip(stacks, repeat.results, strict=True))
-            return reduced
-        if self.options.join:
-            for count, stacks in by_count.items():
-                repeat = self.over_layers(count, stacks, paths, before)
-                insert(repeat)
-                reduced |= dict(zip(stacks, repeat.results, strict=True))
-            reduced |= self.reductions(singles, paths, insert)
-            return reduced
-        # One by one, so that each can be reduced as soon as it is ready.
-        early = [g for g in singles if is_ready_before_layers(g)]
-        reduced |= self.reductions(early, paths, insert)
-        for count, stacks in by_count.items():
-            repeat = self.over_layers(count, stacks, paths, before)
-            insert(repeat)
-            reduced |= dict(zip(stacks, repeat.results, strict=True))
-        reduced |= self.reductions([g for g in singles if g not in early], paths, insert)
-        return reduced
+            return sorted(groups.values(), key=lambda group: isinstance(group[0].type, StackType))
+        # The root unit comes last (FSDP2's final callback); others as soon as all of a unit is ready.
+        root = groups.pop((None, ROOT), None)
+        ordered = sorted(groups.values(), key=when_ready)
+        return ordered if root is None else [*ordered, root]
 
     def reduce_as_one(
         self, gradients: Sequence[SSAValue], insert: Callable[[Operation], None]
@@ -332,15 +333,22 @@ def ready_order(gradient: SSAValue) -> list[int]:
     return order
 
 
-def is_ready_before_layers(gradient: SSAValue) -> bool:
-    """Whether a gradient is made before the backward pass of the layers begins: the head's is."""
-    op = maker(gradient)
-    later = op.next_op if op is not None else None
-    while later is not None:
-        if isinstance(later, stg.RepeatOp):
-            return True
-        later = later.next_op
-    return False
+def when_ready(group: Sequence[SSAValue]) -> list[int]:
+    """Of layers, when the first is ready; of a unit, when all of it is."""
+    orders = [ready_order(gradient) for gradient in group]
+    return min(orders) if isinstance(group[0].type, StackType) else max(orders)
+
+
+def loop_of(gradient: SSAValue) -> Operation | None:
+    """The repeat over layers that makes a stack of gradients."""
+    while isinstance(gradient, OpResult):
+        op = gradient.op
+        if isinstance(op, stg.RepeatOp):
+            return op
+        if not isinstance(op, stg.AccumulateOp):
+            return None
+        gradient = op.yield_op.values[gradient.index]
+    return None
 
 
 def stack_of(count: Size, value: SSAValue) -> StackType:

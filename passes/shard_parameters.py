@@ -26,7 +26,8 @@ After:
 
 Level 3 (FSDP2, Zhao et al. 2023): a unit's parameters are gathered before its forward pass, and again before its backward pass
 unless `reshard` is false. A layer is a unit, the rest is the root unit, gathered once per microbatch; or `units` names modules.
-A unit outside of the layers that comes last in the forward pass is kept for the backward pass, which begins with it (torchtitan).
+A unit outside of the layers that comes last in the forward pass is kept for the backward pass, which begins with it (torchtitan);
+one that no gradient reads, an embedding, is gathered again like the others.
 `prefetch` units are gathered ahead of the backward pass, and forward a gather may begin that many units early (`lag`).
 
 Levels 1 and 2 (Megatron-LM's distributed optimizer): the optimizer updates the rank's shard, and the parameters are gathered
@@ -44,7 +45,7 @@ from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
-from stagec.analysis.units import ROOT, unit_of
+from stagec.analysis.units import ROOT, gradient_makers, unit_of
 from stagec.dialects import dist, stg
 from stagec.dialects.storage import shard_of
 from stagec.dialects.types import ShardType, StackType, ValueType, tensor_of
@@ -142,8 +143,8 @@ class Sharder:
                 self.gather_for(members, readers, self.options.reshard, at_start=True)
 
     def unit_of_weight(self, weight: stg.WeightOp) -> str:
-        unit = unit_of(weight.path.data, self.options.units)
-        return f"{unit}[]" if isinstance(weight.weight.type, StackType) else unit
+        unit, stored = unit_of(weight.path.data, self.options.units), weight.weight.type
+        return f"{unit}[{stored.count}]" if isinstance(stored, StackType) else unit
 
     def gather_before_loop(self, members: Sequence[stg.WeightOp], readers) -> None:
         """Gather a unit once per step. Stacks are gathered layer by layer."""
@@ -203,10 +204,14 @@ class Sharder:
                 for use in readers[w]
                 if not again or phase_in_loop(use.operation) == phase
             ]
-            if not chosen:
+            needing = [use.operation for _, use in chosen]
+            if phase == BACKWARD and not needing:
+                # No gradient of an embedding reads its table, and FSDP2 gathers it all the same.
+                needing = gradient_makers(self.loop, self.program, [w.weight for w in members])
+            if not needing:
                 continue
             values = [w.weight for w in members]
-            before = min((self.position(use.operation) for _, use in chosen), default=0)
+            before = min(map(self.position, needing))
             if at_start:
                 before = 0 if phase == FORWARD else first_of_phase(block, BACKWARD)
             gathered = self.gather(values, phase, operation_at(block, before))

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from xdsl.ir import Operation, OpResult, SSAValue
+
+from stagec.dialects import stg
+
 ROOT = ""
 """The unit of all parameters that belong to no other."""
 
@@ -15,3 +19,33 @@ def unit_of(path: str, units: Sequence[str]) -> str:
         if parts[end - 1] in units:
             return ".".join(parts[:end])
     return ROOT
+
+
+def gradient_makers(
+    loop: stg.AccumulateOp, program: stg.ProgramOp, weights: Sequence[SSAValue]
+) -> list[Operation]:
+    """What makes the gradients of weights in the loop over microbatches, before they are reduced."""
+    step = next((op for op in program.body.block.ops if isinstance(op, stg.OptimizerStepOp)), None)
+    if step is None:
+        return []
+    makers = [
+        gradient_maker(loop, gradient)
+        for weight, gradient in zip(step.weights, step.gradients, strict=True)
+        if weight in weights
+    ]
+    return [op for op in makers if op is not None]
+
+
+def gradient_maker(loop: stg.AccumulateOp, gradient: SSAValue) -> Operation | None:
+    """From what the optimizer reads, through reductions whose results answer to their operands, into the loop."""
+    while isinstance(gradient, OpResult):
+        op = gradient.op
+        if op is loop:
+            gradient = loop.yield_op.values[gradient.index]
+        elif loop.is_ancestor(op):
+            return op
+        elif gradient.index < len(op.operands):
+            gradient = op.operands[gradient.index]
+        else:
+            return None
+    return None

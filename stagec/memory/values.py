@@ -14,7 +14,8 @@ from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from stagec.backend.lowering.dataflow import Path, is_node
-from stagec.backend.lowering.layout import Layout, Place
+from stagec.backend.lowering.layout import Layout
+from stagec.backend.lowering.rows import Place
 from stagec.dialects import sched, stg
 from stagec.dialects.types import ShardType, StackType, ValueType, dtype_bytes, tensor_of
 from stagec.memory.kinds import Kind

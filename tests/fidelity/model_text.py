@@ -198,6 +198,32 @@ def top_text(case: Case) -> str:
     if case.is_training:
         inputs.append("targets[B, S]: i64")
         ending = ["loss = cross_entropy(logits, targets)"]
+    if case.has_unit_of_head:
+        return "\n".join(
+            [
+                module(
+                    "module Embedding(tokens[B, S]: i64) -> [B, S, D]",
+                    ["weight embed[V, D]", "return embedding(tokens, embed)"],
+                ),
+                module(
+                    "module Head(x[B, S, D]) -> [B, S, V]",
+                    [
+                        f"weight {', '.join([*(f'{name}[D]' for name in affine), *ends])}",
+                        f"return {norm}(x, {', '.join(affine)}) @ {head}",
+                    ],
+                ),
+                module(
+                    f"model {model_name(case)}({', '.join(inputs)})",
+                    [
+                        *(f"weight {table}" for table in tables[1:]),
+                        f"x = {embedded.replace('embedding(tokens, embed)', 'Embedding(tokens)')}",
+                        "repeat L { x = Block(x) }",
+                        "logits = Head(x)",
+                        *ending,
+                    ],
+                ),
+            ]
+        )
     weights = [*tables, *(f"{name}[D]" for name in affine), *ends]
     return module(
         f"model {model_name(case)}({', '.join(inputs)})",

@@ -76,6 +76,11 @@ class Case:
     def is_training(self) -> bool:
         return not self.opts.get("infer")
 
+    @property
+    def has_unit_of_head(self) -> bool:
+        """Whether the embedding is an FSDP unit, and the last norm and the head together are one (torchtitan)."""
+        return self.parallel.get("fsdp_group") == "titan" and not self.model["tie"]
+
     def degree(self, axis: str) -> int:
         return int(self.parallel.get(axis, 1))
 

@@ -91,10 +91,11 @@ def override_lines(case: Case) -> list[str]:
     if case.degree("tp") == 1:
         return []
     name = model_name(case)
+    table = "Embedding" if case.has_unit_of_head else name
     whole_table, whole_head = "tp_embed" in case.parallel, "tp_head" in case.parallel
     lines: list[str] = []
     if whole_table != whole_head:
-        lines.append(f"shard {name}.embed[V] over {'none' if whole_table else 'tp'}")
+        lines.append(f"shard {table}.embed[V] over {'none' if whole_table else 'tp'}")
     if not whole_head and not case.parallel.get("loss_parallel"):
         lines.append(f"shard {name}.logits[V] over none")
     return lines
@@ -136,6 +137,8 @@ def zero_lines(case: Case) -> list[str]:
         return [*lines, "unit Block"]
     if group == "root":
         return [*lines, "unit none"]
+    if group == "titan" and case.has_unit_of_head:
+        return [*lines, "unit Embedding, Block, Head"]
     raise NotInTheLanguage(f"fsdp_group = {group}")
 
 

@@ -7,16 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stagec.backend.lowering.layout import (
-    AFTER_BACKWARD,
-    TAKEN,
-    TRANSFER_TASKS,
-    Layout,
-    Owners,
-    Place,
-    Row,
-)
+from stagec.backend.lowering.layout import Layout
+from stagec.backend.lowering.rows import AFTER_BACKWARD, TAKEN, TRANSFER_TASKS, Place, Row
 from stagec.backend.lowering.streams import IssuedRows, chain_streams, receives
+from stagec.backend.lowering.templates import Owners
 from stagec.backend.program import Segment, TraceProgram, Transfer
 from stagec.dialects import stg
 

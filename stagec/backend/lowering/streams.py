@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stagec.backend.lowering.layout import AFTER_BACKWARD, WHEN_READY
+from stagec.backend.lowering.rows import AFTER_BACKWARD, WHEN_READY
 from stagec.backend.program import Collective, Compute, Dep, Node, Segment, Transfer
 from stagec.dialects.sched import COMPUTE_STREAM
 

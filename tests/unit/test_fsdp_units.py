@@ -1,0 +1,82 @@
+"""The order in which FSDP's units are gathered and reduced, against runs of PyTorch 2.13's `fully_shard`."""
+
+from stagec.backend.program import Collective
+from stagec.driver import compile_text
+
+TEXT = """
+dim B = 4
+dim S = 8
+dim D = 8
+dim C = D
+dim V = 100
+
+module Embedding(tokens[B, S]: i64) -> [B, S, D] {
+  weight table[V, D]
+  return embedding(tokens, table)
+}
+
+module Block(x[B, S, D]) -> [B, S, D] {
+  weight up[D, C], down[C, D]
+  return x + relu(x @ up) @ down
+}
+
+module Head(x[B, S, D]) -> [B, S, V] {
+  weight norm[D], head[V, D]
+  return rms_norm(x, norm) @ head
+}
+
+model Net(tokens[B, S]: i64, targets[B, S]: i64) {
+  x = Embedding(tokens)
+  repeat 3 { x = Block(x) }
+  loss = cross_entropy(Head(x), targets)
+}
+
+plan fsdp {
+  mesh dp = 2
+  shard B over dp
+  zero 3 over dp
+  unit Embedding, Block, Head
+}
+"""
+
+
+def issued(text: str) -> list[tuple[str, int]]:
+    """Collectives in issue order: kind, and bytes of the shard."""
+    (rank_class,) = compile_text(text).trace_set.classes
+    program = rank_class.program
+    return [
+        (node.action.kind, min(node.action.operand_bytes, node.action.result_bytes))
+        for segment in program.segment.tolist()
+        for node in program.segments[segment].nodes
+        if isinstance(node.action, Collective)
+    ]
+
+
+def test_units_as_torchtitan_makes_them():
+    """Measured: `fully_shard` of the embedding, of each block, and of norm and head, which is not resharded.
+
+    The head stays gathered and is reduced as soon as it is ready; the embedding is gathered again with the
+    first block's backward pass, although no gradient reads it.
+    """
+    embedding, block, head = 1600, 256, 1616
+    assert issued(TEXT) == [
+        ("all_gather", embedding),
+        *[("all_gather", block)] * 3,
+        ("all_gather", head),
+        ("all_gather", block),
+        ("reduce_scatter", head),
+        ("all_gather", block),
+        ("reduce_scatter", block),
+        ("all_gather", block),
+        ("reduce_scatter", block),
+        ("all_gather", embedding),
+        ("reduce_scatter", block),
+        ("reduce_scatter", embedding),
+    ]
+
+
+def test_two_repeats_of_equal_length_are_reduced_apart():
+    """Layers of an encoder and of a decoder are units of their own, also where there are equally many."""
+    twice = TEXT.replace("repeat 3 { x = Block(x) }", "repeat 2 { x = Block(x) }\n" * 2)
+    reduced = [size for kind, size in issued(twice) if kind == "reduce_scatter"]
+    assert reduced == [1616, 256, 256, 256, 256, 1600]
