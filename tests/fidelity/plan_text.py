@@ -170,19 +170,24 @@ def recompute_lines(case: Case) -> list[str]:
 
 
 def products_of_block(case: Case) -> list[str]:
-    """The values that matmuls with weights make, in order."""
-    if case.model["fused_qkv"] or case.model["attn"] == "eager":
-        raise NotInTheLanguage("selective recomputation of other attention than fused")
-    if case.model["arch"] == "gpt":
-        return ["q", "k", "v", "attended", "up", "fed"]
-    return ["q_raw", "k_raw", "v", "attended", "gate", "up", "fed"]
+    """The values that matmuls with weights make, in order. Scores and mixed values of unfused attention are batched products."""
+    is_gpt = case.model["arch"] == "gpt"
+    if case.model["fused_qkv"]:
+        projected = ["y"]
+    else:
+        projected = ["q", "k", "v"] if is_gpt else ["q_raw", "k_raw", "v"]
+    return [*projected, "attended", *([] if is_gpt else ["gate"]), "up", "fed"]
 
 
 def values_of_block(case: Case) -> list[str]:
-    """The named values of a block but for `mixed`, what fused attention makes."""
-    rotated = [] if case.model["arch"] == "gpt" else ["q", "k"]
+    """The named values of a block but for `mixed` where fused attention makes it."""
+    is_gpt = case.model["arch"] == "gpt"
+    made = products_of_block(case)
+    parts = ["q", "k", "v"] if is_gpt else ["q_raw", "k_raw", "q", "k", "v"]
     repeated = ["k_all", "v_all"] if repeats_heads(case) else []
-    return [*products_of_block(case), *rotated, *repeated, "n1", "h", "n2", "hidden"]
+    unfused = ["scores", "probabilities", "mixed"] if case.model["attn"] == "eager" else []
+    others = [name for name in parts if name not in made]
+    return [*made, *others, *repeated, *unfused, "n1", "h", "n2", "hidden"]
 
 
 def gradient_lines(case: Case) -> list[str]:
