@@ -27,18 +27,21 @@ def traces(
     ranks: str = "",
     names: Literal["full", "short", "none"] = "full",
     provenance: bool = False,
+    track_memory: bool = False,
     compress: Literal["none", "gzip"] = "none",
 ) -> Iterator[tuple[int, bytes]]:
     """Each rank and the bytes of its `.et` file, equal to those that the command line writes.
 
     `source` is a model's file, or a bundle (whose plan and options are fixed). `ranks` is a selection such as
-    `0,8,1024-1031`, all where empty. `CompileError` for a mistake in the model or the plan, `TraceError` for one in `ranks`.
+    `0,8,1024-1031`, all where empty. With `track_memory`, nodes list the tensors that they read and write.
+    `CompileError` for a mistake in the model or the plan, `TraceError` for one in `ranks`.
     """
     if is_bundle(Path(source)):
         encoded = read_bundle(source).traces
     else:
         compiled = compile_model(source, plan, {k: str(v) for k, v in (overrides or {}).items()})
-        encoded = encode_traces(compiled.trace_set, TraceOptions(names, provenance))
+        chosen = compiled.tracked if track_memory else compiled.trace_set
+        encoded = encode_traces(chosen, TraceOptions(names, provenance))
     return selected(encoded, ranks, compress)
 
 

@@ -25,7 +25,15 @@ from stagec.facts import ModelFacts
 from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text
 from stagec.frontend.plans.plan import Argument, Plan
 from stagec.ir_text import verify_ir
-from stagec.memory import ClassPlan, Tried, changes, explain, plan_memory, too_much
+from stagec.memory import (
+    ClassPlan,
+    Tried,
+    changes,
+    explain,
+    plan_memory,
+    too_much,
+    with_tensors,
+)
 from stagec.pipelines import default_pipeline, final_passes, unsupported
 from stagec.plugins import registry
 from stagec.rewriting import programs
@@ -57,6 +65,13 @@ class Compiled:
         """The memory of each rank class."""
         assert self.facts is not None, "the compilation stopped before"
         return plan_memory(self.module, self.plan, self.facts)
+
+    @cached_property
+    def tracked(self) -> TraceSet:
+        """The traces, with the tensors that each node reads and writes."""
+        traces = self.trace_set
+        pairs = zip(traces.classes, self.memory, strict=True)
+        return replace(traces, classes=tuple(with_tensors(ranks, plan) for ranks, plan in pairs))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from stagec.backend import wire
 from stagec.backend.class_map import ClassMap
 from stagec.backend.class_table import HOLE, ClassTable, pack
 from stagec.backend.encoded import (
-    FIRST_ID,
     EncodedClass,
     EncodedTraces,
     GroupOf,
@@ -21,6 +20,7 @@ from stagec.backend.encoded import (
 from stagec.backend.errors import TraceError
 from stagec.backend.groups import GroupIds, GroupKind, kind_of
 from stagec.backend.node_records import (
+    FIRST_ID,
     DepSource,
     Labels,
     NodeStyle,
@@ -81,6 +81,7 @@ def encode_traces(traces: TraceSet, options: TraceOptions | None = None) -> Enco
         layer=max(3, len(str(_largest(p.layer for p in programs)))),
         microbatch=max(2, len(str(_largest(p.microbatch for p in programs)))),
         stage=max(2, len(str(_largest(p.stage for p in programs)))),
+        tensor=len(str(max(int(p.first_node[-1]) for p in programs) + FIRST_ID)),
     )
     encoder = _Encoder(
         mesh, groups, variables, NodeStyle(options.names, options.provenance, widths)
@@ -205,6 +206,7 @@ class _Encoder:
                     data_deps,
                     self._rank_variables(node),
                     self.style,
+                    slots,
                 )
             )
         return piece

@@ -18,8 +18,6 @@ from stagec.backend.program import Mesh
 from stagec.backend.ranks import shifted
 
 SCHEMA_VERSION = "0.0.4"
-FIRST_ID = 1
-"""Node ids count from 1: protobuf does not tell an id of 0 from none."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from stagec.backend.program import Collective, Compute, HostCopy, Node, Transfer
+from stagec.backend.program import (
+    SAME_LAYER,
+    Collective,
+    Compute,
+    Dep,
+    HostCopy,
+    Node,
+    Tensor,
+    Transfer,
+)
 from stagec.backend.wire import (
     Form,
     Piece,
@@ -22,6 +31,8 @@ from stagec.backend.wire import (
 )
 
 NameStyle = Literal["full", "short", "none"]
+FIRST_ID = 1
+"""Node ids count from 1: protobuf does not tell an id of 0 from none."""
 DepSource = tuple[Source, int]
 """Whose id a dependency is: `Source.NODE` and an index, or `Source.SLOT` and a slot."""
 
@@ -33,7 +44,7 @@ COMM_TYPES = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter
 
 # Fields of Node and of AttributeProto
 _ID, _NAME, _TYPE, _CTRL_DEPS, _DATA_DEPS, _ATTR = 1, 2, 3, 4, 5, 10
-_INT32, _INT64, _UINT64, _BOOL, _STRING = 7, 9, 13, 27, 29
+_INT32, _INT64, _UINT64, _BOOL, _STRING, _STRINGS = 7, 9, 13, 27, 29, 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +58,8 @@ class Widths:
     layer: int
     microbatch: int
     stage: int
+    tensor: int
+    """Digits of a node's id in the name of a tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +96,9 @@ def node_record(
     data_deps: Sequence[DepSource],
     variables: RankVariables,
     style: NodeStyle,
+    slots: Sequence[int] = (),
 ) -> Piece:
-    """The record of node `index` of a segment, its length first."""
+    """The record of node `index` of a segment, its length first. `slots`: the first slot equal to each."""
     body = Piece().add(key(_ID, 0)).add_hole(style.widths.node, Form.VARINT, Source.NODE, index)
     name = _name(node, labels, style)
     if name.data:
@@ -98,6 +112,9 @@ def node_record(
             body.add(delimited_piece(number, packed))
     body.add(_attribute("is_cpu_op", integer(_BOOL, 0)))
     _add_action(body, node, variables, style.widths)
+    for list_name, tensors in (("inputs", node.inputs), ("outputs", node.outputs)):
+        if tensors is not None:
+            body.add(_tensor_list(list_name, tensors, slots, style))
     if style.provenance:
         _add_provenance(body, node, segment, labels, style.widths)
     return Piece(bytearray(varint(len(body.data)))).add(body)
@@ -181,6 +198,38 @@ def _add_provenance(body: Piece, node: Node, segment: str, labels: Labels, width
         if shown:
             slot.add(letter).add_hole(width, Form.DIGITS, source)
     body.add(_attribute_piece("schedule_slot", delimited_piece(_STRING, slot)))
+
+
+def _tensor_list(
+    name: str, tensors: Sequence[Tensor], slots: Sequence[int], style: NodeStyle
+) -> Piece:
+    """`[name, bytes, name, bytes, ...]`, as ASTRA-sim's tracker of local memory reads it."""
+    strings = Piece()
+    for tensor in tensors:
+        strings.add(delimited_piece(1, _tensor_name(tensor, slots, style)))
+        strings.add(text(1, str(tensor.num_bytes)))
+    return _attribute_piece(name, delimited_piece(_STRINGS, strings))
+
+
+def _tensor_name(tensor: Tensor, slots: Sequence[int], style: NodeStyle) -> Piece:
+    """`fwd/Block.wq/contract/000017.0`: what node 17 writes first. `parameter/Block.wq/L003`: what stays."""
+    widths = style.widths
+    if tensor.writer is None:
+        name = Piece(bytearray(tensor.label.encode()))
+        if tensor.layer == SAME_LAYER:
+            name.add(b"/L").add_hole(widths.layer, Form.DIGITS, Source.LAYER)
+        elif tensor.layer >= 0:
+            name.add(f"/L{tensor.layer:0{widths.layer}d}".encode())
+        return name
+    name = Piece(bytearray(f"{tensor.label}/".encode() if style.names == "full" else b"t"))
+    if isinstance(tensor.writer, Dep):
+        is_near = tensor.writer.slot < 0
+        source = Source.NODE if is_near else Source.SLOT
+        argument = tensor.writer.node if is_near else slots[tensor.writer.slot]
+        name.add_hole(widths.tensor, Form.DIGITS, source, argument)
+    else:
+        name.add(f"{tensor.writer + FIRST_ID:0{widths.tensor}d}".encode())
+    return name.add(f".{tensor.output}".encode())
 
 
 def _tensor_size(num_bytes: int) -> bytes:

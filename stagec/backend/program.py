@@ -97,6 +97,27 @@ class Dep:
     node: int
 
 
+SAME_LAYER = -2
+"""The layer of a tensor's name is that of the instance that names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor that a node reads or writes, and what its name is made of.
+
+    A name is unique on its rank: the id of the node that writes it and the number of the tensor among those that the node
+    writes, or, for what stays from step to step, the label and a layer.
+    """
+
+    label: str
+    num_bytes: int
+    writer: Dep | int | None = None
+    """The node that writes it; as an absolute position where a template can say no more; nothing for what stays."""
+    output: int = 0
+    layer: int = -1
+    """Of what stays: -1 for none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """One node template.
@@ -118,6 +139,9 @@ class Node:
     made_by: str = ""
     serial: bool = False
     """A communication that computation waits for, and that waits for computation."""
+    inputs: tuple[Tensor, ...] | None = None
+    """The tensors that it reads; nothing where they are not tracked."""
+    outputs: tuple[Tensor, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stagec.backend.class_table import ClassTable
-from stagec.backend.encoded import FIRST_ID
+from stagec.backend.node_records import FIRST_ID
 from stagec.backend.wire import Form, Source, fill
 
 _BATCH_BYTES = 16 << 20

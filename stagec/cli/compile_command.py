@@ -67,7 +67,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     if options.out is None:
         refuse_idle_flags(options, WRITING_FLAGS, "`-o DIR`")
         if options.bundle is None:
-            refuse_idle_flags(options, ("names", "provenance"), "`-o DIR`")
+            refuse_idle_flags(options, ("names", "provenance", "track_memory"), "`-o DIR`")
     if options.stop_after is not None:
         wanting = (("-o", options.out), ("--bundle", options.bundle), ("--memory", options.memory))
         for flag, value in wanting:
@@ -112,6 +112,12 @@ def make_parser() -> CommandParser:
         action="store_true",
         default=None,
         help="give each node its source line, and the pass that made it",
+    )
+    more.add_argument(
+        "--track-memory",
+        action="store_true",
+        default=None,
+        help="give each node the tensors that it reads and writes, for trackers of local memory",
     )
     more.add_argument(
         "--bundle",
@@ -200,7 +206,7 @@ def compile_with(options: argparse.Namespace, plug_ins: Registry) -> Compiled:
 def save(compiled: Compiled, options: argparse.Namespace) -> None:
     """Write the bundle, the traces, or both."""
     chosen = TraceOptions(names=options.names or "full", provenance=bool(options.provenance))
-    traces = encode_traces(compiled.trace_set, chosen)
+    traces = encode_traces(compiled.tracked if options.track_memory else compiled.trace_set, chosen)
     about = about_job(compiled, options)
     if options.bundle is not None:
         save_bundle(traces, options, about)
@@ -223,9 +229,11 @@ def about_job(compiled: Compiled, options: argparse.Namespace) -> dict[str, Any]
         for file, text in compiled.checked.source.texts.items()
     }
     texts |= {Path(path).name: Path(path).read_bytes() for path in options.load_pass}
+    tracked = {"track_memory": True} if options.track_memory else {}
     return {
         "versions": {"stagec": __version__, "chakra": SCHEMA_VERSION},
         "inputs": {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()},
         "plan": compiled.plan.name,
         "set": overrides(options.set),
+        **tracked,
     }

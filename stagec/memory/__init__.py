@@ -1,12 +1,13 @@
 """Memory, planned from lifetimes: what each rank class keeps, since when, until when, and what for.
 
 `plan_memory` answers for every rank class of a compiled module. `values` tells what is made and read, `lifetimes` when, in the order
-of the schedule; `static` what stays from step to step.
+of the schedule; `static` what stays from step to step. `with_tensors` writes the same into the programs of traces.
 """
 
 from stagec.memory.kinds import TITLES, Kind
 from stagec.memory.limit import Change, Tried, changes, explain, too_much
 from stagec.memory.plan import ClassPlan, Moment, Part, plan_memory
+from stagec.memory.tracking import with_tensors
 
 __all__ = [
     "TITLES",
@@ -20,4 +21,5 @@ __all__ = [
     "explain",
     "plan_memory",
     "too_much",
+    "with_tensors",
 ]

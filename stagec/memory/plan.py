@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from stagec.backend.lowering import Arrangement
+from stagec.backend.lowering import Arrangement, Chunk
 from stagec.classes import RankTasks, rank_tasks
 from stagec.facts import ModelFacts
 from stagec.frontend.plans.plan import Plan
@@ -69,6 +69,8 @@ class ClassPlan:
 
     name: str
     where: Mapping[str, tuple[int, ...]]
+    arrangement: Arrangement
+    chunks: Sequence[Chunk]
     static: StaticBytes
     saved_bytes: tuple[int, ...]
     """Saved activations of one microbatch, for each virtual stage of the rank."""
@@ -158,6 +160,8 @@ def plan_class(tasks: RankTasks, plan: Plan, made: dict[object, ValueTable]) -> 
     return ClassPlan(
         name=tasks.name,
         where=tasks.where,
+        arrangement=arrangement,
+        chunks=tasks.chunks,
         static=static,
         saved_bytes=saved_bytes(lives, len(tables)),
         lives=lives,

@@ -50,3 +50,10 @@ def test_mistakes_are_errors() -> None:
         stagec.traces(MODEL, plan="nope")
     with pytest.raises(TraceError):
         list(stagec.traces(MODEL, overrides=SMALL, ranks="99"))
+
+
+def test_tracked_tensors(written: Path) -> None:
+    ((_, tracked),) = stagec.traces(MODEL, overrides=SMALL, ranks="1", track_memory=True)
+    assert b"init/resident" in tracked
+    assert b"parameter/Block.wq/L001" in tracked
+    assert b"init/resident" not in (written / "Gpt.1.et").read_bytes()

@@ -149,6 +149,41 @@ class Dataflow:
                 return None
         return stack, path
 
+    def weights(self, value: SSAValue, path: Path) -> Iterator[tuple[stg.WeightOp, int]]:
+        """The weights that a reader at `path` finds in `value`, each with its layer; of a stack, each element."""
+        value, path = self.origin(value, path)
+        elements: Path = ()
+        while not (isinstance(value, OpResult) and isinstance(value.op, stg.WeightOp)):
+            owner = value.owner
+            if isinstance(owner, sched.ViewOp):
+                value = owner.operand
+                continue
+            repeat = owner.parent_op() if isinstance(owner, Block) else None
+            if not isinstance(repeat, stg.RepeatOp) or not isinstance(value, BlockArgument):
+                return
+            if value.index < len(repeat.carried):
+                return
+            path = path[: self._depth(value)]
+            elements = (self._mirrored(repeat, path[-1]), *elements)
+            value, path = repeat.stacks[value.index - len(repeat.carried)], path[:-1]
+        yield from ((value.op, layer) for layer in self.weight_layers(value.op, elements))
+
+    def weight_layers(self, weight: stg.WeightOp, chosen: Path = ()) -> Iterator[int]:
+        """The layers that have a weight; of a nested stack those of the elements that begin with `chosen`."""
+        counts: list[tuple[int, int]] = []
+        element = weight.weight.type
+        while isinstance(element, StackType):
+            first = self.values.get(dist.first_layer(str(element.count)), 0)
+            counts.append((element.count.integer(self.values), first))
+            element = element.element
+        rest = [range(count) for count, _ in counts[len(chosen) :]]
+        for elements in product(*((e,) for e in chosen), *rest):
+            layer = -1
+            for element_number, (count, first) in zip(elements, counts, strict=True):
+                number = element_number + first
+                layer = number if layer < 0 else layer * count + number
+            yield layer
+
     def _mirrored(self, repeat: stg.RepeatOp, position: int) -> int:
         """Element of an iteration, and iteration of an element."""
         if repeat.reverse is None:

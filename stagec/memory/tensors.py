@@ -1,0 +1,237 @@
+"""The tensors of a rank class as a simulator is told of them: each is written by one node and read by others.
+
+They are the buffers of the plan (`lifetimes`), so that their live bytes add up to its timeline, and what stays from step
+to step. A tensor lives from its writer to its last reader, both included.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from stagec.backend.lowering.layout import Layout
+from stagec.backend.program import TraceProgram
+from stagec.dialects import stg
+from stagec.dialects.types import StackType, ValueType
+from stagec.memory.kinds import Kind
+from stagec.memory.lifetimes import Places
+from stagec.memory.plan import ALWAYS, ClassPlan
+
+Ints = np.ndarray
+
+ON_ENTRY = -1
+"""The writer of what stays: it is there when the step begins."""
+
+PREFIX = {
+    Kind.PARAMETERS: "parameter",
+    Kind.MASTER: "master",
+    Kind.OPTIMIZER: "optimizer",
+    Kind.GRADIENTS: "gradient",
+}
+
+
+@dataclass(frozen=True)
+class TensorTable:
+    """One row per tensor, and one row per tensor and reader. Writers and readers are nodes of the program."""
+
+    label: list[str]
+    layer: list[int]
+    """Of what stays: -1 for none."""
+    writer: Ints
+    num_bytes: Ints
+    read_tensor: Ints
+    read_node: Ints
+
+
+def tensor_table(plan: ClassPlan, program: TraceProgram) -> TensorTable:
+    """The tensors of one rank class."""
+    return TensorMaker(plan, program).table()
+
+
+class TensorMaker:
+    def __init__(self, plan: ClassPlan, program: TraceProgram) -> None:
+        self.plan = plan
+        self.program = program
+        self.places = Places(plan.arrangement)
+        self.last = plan.lives.num_nodes - 1
+        self.label: list[str] = []
+        self.layer: list[int] = []
+        self.writer: list[Ints] = []
+        self.num_bytes: list[Ints] = []
+        self.reads: list[tuple[Ints, Ints]] = []
+        """Tensors, and the nodes that read them."""
+
+    def table(self) -> TensorTable:
+        self.add_buffers()
+        self.add_parameters()
+        self.add_states()
+        tensor = np.concatenate([tensors for tensors, _ in self.reads])
+        node = np.concatenate([nodes for _, nodes in self.reads])
+        writer, num_bytes = np.concatenate(self.writer), np.concatenate(self.num_bytes)
+        # To the end of the step there is what stays.
+        stays = np.flatnonzero(writer == ON_ENTRY)
+        tensor = np.concatenate([tensor, stays])
+        node = np.concatenate([node, np.full(len(stays), self.last)])
+        tensor, node = np.unique(np.stack([tensor, node]), axis=1)
+        return TensorTable(self.label, self.layer, writer, num_bytes, tensor, node)
+
+    def add(self, writer: Ints, num_bytes: Ints) -> None:
+        self.writer.append(writer)
+        self.num_bytes.append(num_bytes)
+
+    # The buffers of the plan
+
+    def add_buffers(self) -> None:
+        lives = self.plan.lives
+        key = np.stack([lives.chunk, lives.value, lives.microbatch])
+        # What waits after its arrival and what is read then is one buffer.
+        (chunk, value, microbatch), tensor = np.unique(key, axis=1, return_inverse=True)
+        tensor = tensor.reshape(-1)
+        birth = np.full(len(chunk), self.last, np.int64)
+        death, num_bytes = np.zeros((2, len(chunk)), np.int64)
+        np.minimum.at(birth, tensor, lives.birth)
+        np.maximum.at(death, tensor, lives.death)
+        np.maximum.at(num_bytes, tensor, lives.num_bytes)
+        stays = (birth == 0) & (death == self.last) & (microbatch < 0)
+        self.name_buffers(chunk, value, stays)
+        self.add(np.where(stays, ON_ENTRY, birth), num_bytes)
+        tensors, nodes = self.buffer_reads(chunk, value, microbatch)
+        within = (nodes > birth[tensors]) & (nodes <= death[tensors])
+        within |= stays[tensors] & (nodes >= 0)
+        tensors, nodes = tensors[within], nodes[within]
+        later = np.flatnonzero(death > birth)
+        tensors, nodes = np.concatenate([tensors, later]), np.concatenate([nodes, death[later]])
+        self.reads.append((tensors, nodes))
+        self.release(np.setdiff1d(np.arange(len(chunk)), tensors), birth)
+
+    def name_buffers(self, chunk: Ints, value: Ints, stays: Ints) -> None:
+        tables, numbers = self.plan.tables, dict[tuple[int, object], int]()
+        for c, v, is_static in zip(chunk.tolist(), value.tolist(), stays.tolist(), strict=True):
+            about = tables[c].abouts[int(tables[c].about[v])]
+            layer = -1
+            if is_static:
+                number = numbers.setdefault((c, tables[c].results[v]), len(numbers))
+                parts = (PREFIX[Kind.GRADIENTS], about.scope, str(number))
+                layer = self.layer_of(c, v)
+            else:
+                parts = (about.phase, about.scope, about.op)
+            self.label.append("/".join(part for part in parts if part))
+            self.layer.append(layer)
+
+    def layer_of(self, chunk: int, value: int) -> int:
+        table = self.plan.tables[chunk]
+        task = self.plan.arrangement.layouts[chunk].tasks[table.tasks[int(table.task[value])]]
+        return task.rows[int(table.row[value])].layer
+
+    def buffer_reads(self, chunk: Ints, value: Ints, microbatch: Ints) -> tuple[Ints, Ints]:
+        """Tensors and nodes: who reads a value, who reads or adds to a sum over microbatches."""
+        index = {
+            key: i
+            for i, key in enumerate(
+                zip(chunk.tolist(), value.tolist(), microbatch.tolist(), strict=True)
+            )
+        }
+        tensors: list[int] = []
+        found: list[int] = []
+        for c, table in enumerate(self.plan.tables):
+            microbatches = self.places.microbatches(c)
+            reads = self.places.nodes(
+                c, table.tasks, microbatches, table.read_task, table.read_row, table.read_node
+            ).tolist()
+            made = self.places.nodes(
+                c, table.tasks, microbatches, table.task, table.row, table.node
+            ).tolist()
+            summed = np.flatnonzero(table.accumulated).tolist()
+            wanted = list(zip(table.read_value.tolist(), table.of_sum.tolist(), strict=True))
+            for m, nodes, terms in zip(microbatches.tolist(), reads, made, strict=True):
+                pairs = [(v, of_sum, n) for (v, of_sum), n in zip(wanted, nodes, strict=True)]
+                pairs += [(v, True, terms[v]) for v in summed]
+                for v, of_sum, node in pairs:
+                    # What runs once per step has no microbatch, and a sum has none.
+                    tensor = index.get((c, v, -1 if of_sum else m))
+                    if tensor is None:
+                        tensor = index.get((c, v, m if of_sum else -1))
+                    if tensor is not None:
+                        tensors.append(tensor)
+                        found.append(node)
+        return np.array(tensors, np.int64), np.array(found, np.int64)
+
+    def release(self, unread: Ints, birth: Ints) -> None:
+        """What nobody reads would never be freed: let the next node of its writer's stream read it."""
+        following = self.next_on_stream()[birth[unread]]
+        known = following >= 0
+        self.reads.append((unread[known], following[known]))
+
+    def next_on_stream(self) -> Ints:
+        """For each node the one behind it in its queue; -1 for none."""
+        program = self.program
+        numbers: dict[str, int] = {}
+        streams = [
+            np.array([numbers.setdefault(n.stream, len(numbers)) for n in s.nodes], np.int64)
+            for s in program.segments
+        ]
+        stream = np.concatenate([streams[s] for s in program.segment.tolist()])
+        order = np.argsort(stream, kind="stable")
+        same = stream[order[:-1]] == stream[order[1:]]
+        following = np.full(len(stream), -1, np.int64)
+        following[order[:-1][same]] = order[1:][same]
+        return following
+
+    # What stays from step to step
+
+    def add_parameters(self) -> None:
+        index: dict[tuple[str, int], int] = {}
+        start, sizes = len(self.label), list[int]()
+        for c, chunk in enumerate(self.plan.chunks):
+            layout = self.plan.arrangement.layouts[c]
+            for op in chunk.program.body.block.ops:
+                if isinstance(op, stg.WeightOp):
+                    size = leaf_bytes(op, chunk.values)
+                    for layer in layout.dataflow.weight_layers(op):
+                        key = (op.path.data, layer)
+                        if key not in index:
+                            index[key] = start + len(sizes)
+                            sizes.append(size)
+        for path, layer in index:
+            self.label.append(f"{PREFIX[Kind.PARAMETERS]}/{path}")
+            self.layer.append(layer)
+        self.add(np.full(len(sizes), ON_ENTRY), np.array(sizes, np.int64))
+        for c, layout in enumerate(self.plan.arrangement.layouts):
+            self.reads.append(self.parameter_reads(c, layout, index))
+
+    def parameter_reads(
+        self, chunk: int, layout: Layout, index: dict[tuple[str, int], int]
+    ) -> tuple[Ints, Ints]:
+        tasks = tuple(layout.tasks)
+        columns: list[tuple[int, int, int, int]] = []
+        for source, place in layout.places.items():
+            for operand in source.op.operands:
+                for weight, layer in layout.dataflow.weights(operand, source.path):
+                    tensor = index[weight.path.data, layer]
+                    columns.append((tensor, tasks.index(place.task), place.row, place.node))
+        tensor, task, row, node = np.array(columns, np.int64).reshape(-1, 4).T
+        nodes = self.places.nodes(chunk, tasks, self.places.microbatches(chunk), task, row, node)
+        tensors = np.broadcast_to(tensor, nodes.shape)
+        return tensors[nodes >= 0], nodes[nodes >= 0]
+
+    def add_states(self) -> None:
+        """Master weights and optimizer state: of each weight one tensor, which its update reads."""
+        sizes: dict[tuple[Kind, str], int] = defaultdict(int)
+        for each in self.plan.stored:
+            if each.kind in ALWAYS and each.kind != Kind.PARAMETERS:
+                sizes[each.kind, each.path] += each.num_bytes
+        for kind, path in sizes:
+            self.label.append(f"{PREFIX[kind]}/{path}")
+            self.layer.append(-1)
+        self.add(np.full(len(sizes), ON_ENTRY), np.array(list(sizes.values()), np.int64))
+
+
+def leaf_bytes(weight: stg.WeightOp, values: Mapping[str, int]) -> int:
+    """Of one layer's."""
+    kept = weight.weight.type
+    assert isinstance(kept, ValueType)
+    leaf = kept.leaf if isinstance(kept, StackType) else kept
+    return leaf.num_bytes.integer(values)

@@ -1,0 +1,208 @@
+"""`--track-memory`: what a simulator's tracker adds up is the plan of memory, on every node of every class."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stagec.backend.encode import encode_traces
+from stagec.backend.encoded import TraceOptions
+from stagec.backend.et_def_pb2 import Node
+from stagec.backend.et_file import TraceReader
+from stagec.backend.writer import iterate_traces
+from stagec.driver import Compiled, compile_model, compile_text
+from stagec.memory import ClassPlan
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+MOE = """
+dim B = 16
+dim S = 128
+dim V = 1024
+dim D = 64
+dim F = 256
+dim X = 8
+dim A = 2
+dim L = 2
+dim N = B * S * A / X
+
+module Experts(x[B, S, D]) -> [B, S, D] {
+  weight router[D, X], up[X, D, F], down[X, F, D]
+  gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
+  routed = dispatch(x, chosen, experts = X, tokens = N)
+  h[X, N, F] = silu(routed @ up)
+  y[X, N, D] = h @ down
+  return combine(y, gates, chosen)
+}
+
+model Routed(tokens[B, S]: i32, targets[B, S]: i32) {
+  weight embed[V, D], head[D, V]
+  x = embedding(tokens, embed)
+  repeat L { x = x + Experts(x) }
+  loss = cross_entropy(x @ head, targets)
+}
+
+plan p {
+  mesh edp = 2, ep = 2, dp = edp * ep
+  shard B over dp
+  shard X over ep
+  shard N over dp
+  microbatch 2
+  precision { weights = bf16, gradients = fp32 }
+}
+"""
+
+PIPELINE = """
+dim B = 8
+dim S = 64
+dim V = 512
+dim D = 64
+dim F = 128
+dim L = 8
+
+module Block(x[B, S, D]) -> [B, S, D] {
+  weight norm[D], up[D, F], down[F, D]
+  return x + gelu(rms_norm(x, norm) @ up) @ down
+}
+
+model Net(tokens[B, S]: i32, targets[B, S]: i32) {
+  weight embed[V, D]
+  x = embedding(tokens, embed)
+  repeat L { x = Block(x) }
+  loss = cross_entropy(x @ embed, targets)
+}
+
+plan p {
+  mesh dp = 2, pp = 2, tp = 2
+  shard B over dp
+  shard F, V over tp
+  SCHEDULE
+  precision { weights = bf16, gradients = fp32 }
+  CLAUSES
+}
+"""
+
+SCHEDULES = {
+    "1f1b": "pipeline L over pp",
+    "interleaved": "pipeline L over pp { schedule = interleaved_1f1b, virtual_stages = 2 }",
+    "zero_bubble": "pipeline L over pp { schedule = zb_h1 }",
+    "v_shaped": "pipeline L over pp { schedule = zb_v }",
+}
+
+
+def job(name: str) -> Compiled:
+    if name == "fsdp":
+        return compile_model(EXAMPLES / "llama3_8b.stg", "fsdp64", {"L": "3"})
+    if name == "gpt":
+        return compile_model(EXAMPLES / "gpt.stg", None, {"L": "2"})
+    if name == "moe":
+        return compile_text(MOE, "moe.stg")
+    schedule, _, clauses = name.partition(" ")
+    text = PIPELINE.replace("SCHEDULE", SCHEDULES[schedule]).replace("CLAUSES", clauses)
+    return compile_text(text, "pipeline.stg")
+
+
+JOBS = [
+    "gpt",
+    "fsdp",
+    "moe",
+    *SCHEDULES,
+    "1f1b zero 1 over dp gradients { bucket_bytes = 64KiB }",
+    "interleaved recompute full",
+    "1f1b zero 2 over dp",
+    "zero_bubble zero 3 over dp { reshard = false }",
+]
+
+
+def tensors(node: Node, name: str) -> list[tuple[str, int]]:
+    (found,) = (a.string_list.values for a in node.attr if a.name == name)
+    return [(found[i], int(found[i + 1])) for i in range(0, len(found), 2)]
+
+
+def tracked_bytes(nodes: list[Node]) -> np.ndarray:
+    """`LocalMemUsageTracker` of ASTRA-sim, if nodes run one after the other: bytes during each of them."""
+    size: dict[str, int] = {}
+    written: dict[str, int] = {}
+    last_read: dict[str, int] = {}
+    for position, node in enumerate(nodes):
+        for name, num_bytes in tensors(node, "inputs"):
+            assert size[name] == num_bytes, f"{name} is read before it is written, or in part"
+            last_read[name] = position
+        for name, num_bytes in tensors(node, "outputs"):
+            assert name not in size, f"{name} is written twice"
+            size[name], written[name] = num_bytes, position
+    change = np.zeros(len(nodes) + 1, np.int64)
+    for name, num_bytes in size.items():
+        change[written[name]] += num_bytes
+        change[last_read.get(name, len(nodes) - 1) + 1] -= num_bytes
+    return np.cumsum(change)[:-1]
+
+
+def unread_bytes(plan: ClassPlan, nodes: list[Node]) -> np.ndarray:
+    """What the plan frees with its writer; a tracker cannot before another node of the stream has ended."""
+    lives = plan.lives
+    parts: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for row, key in enumerate(zip(lives.chunk, lives.value, lives.microbatch, strict=True)):
+        parts[key].append(row)  # pyright: ignore[reportArgumentType]
+    streams = [next(a.string_val for a in n.attr if a.name == "stream") for n in nodes]
+    following: dict[int, int] = {}
+    seen: dict[str, int] = {}
+    for position in reversed(range(len(nodes))):
+        following[position] = seen.get(streams[position], len(nodes) - 1)
+        seen[streams[position]] = position
+    extra = np.zeros(len(nodes), np.int64)
+    for rows in parts.values():
+        birth, death = int(lives.birth[rows].min()), int(lives.death[rows].max())
+        if birth == death:
+            extra[death + 1 : following[birth] + 1] += int(lives.num_bytes[rows].max())
+    return extra
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_tracked_bytes_are_those_of_the_plan(name: str) -> None:
+    compiled = job(name)
+    encoded = encode_traces(compiled.tracked, TraceOptions(provenance=True))
+    ranks = np.arange(encoded.mesh.num_ranks)
+    leaders = {number: int(members[0]) for number, members in encoded.by_class(ranks)}
+    traces = dict(iterate_traces(encoded, ",".join(map(str, leaders.values()))))
+    for number, plan in enumerate(compiled.memory):
+        nodes = list(TraceReader.of_bytes(bytes(traces[leaders[number]])))
+        found = tracked_bytes(nodes)
+        first, nodes = nodes[0], nodes[1:]
+        assert not first.data_deps and not first.ctrl_deps
+        assert all(node.data_deps or node.ctrl_deps for node in nodes)
+        unread = unread_bytes(plan, nodes)
+        np.testing.assert_array_equal(found[1:], plan.timeline() + unread)
+        assert plan.peak_bytes <= found.max() <= plan.peak_bytes + unread.max()
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_reader_waits_for_the_writer(name: str) -> None:
+    """However a simulator overlaps nodes, none reads a tensor before it is written."""
+    encoded = encode_traces(job(name).tracked)
+    for number, members in encoded.by_class(np.arange(encoded.mesh.num_ranks)):
+        ((_, data),) = iterate_traces(encoded, str(members[0]))
+        before: dict[int, int] = {}
+        writer: dict[str, int] = {}
+        for node in TraceReader.of_bytes(bytes(data)):
+            deps = (*node.data_deps, *node.ctrl_deps)
+            # Bits of a number: the nodes that have ended.
+            before[node.id] = 0
+            for dep in deps:
+                before[node.id] |= before[dep] | 1 << dep
+            for tensor, _ in tensors(node, "inputs"):
+                assert before[node.id] >> writer[tensor] & 1, f"{number}: {node.name}, {tensor}"
+            writer |= dict.fromkeys((t for t, _ in tensors(node, "outputs")), node.id)
+
+
+@pytest.mark.parametrize("plan", ["fsdp64", "dp8_tp8"])
+def test_layers_share_their_templates(plan: str) -> None:
+    def variants(layers: int) -> int:
+        compiled = compile_model(EXAMPLES / "llama3_8b.stg", plan, {"L": str(layers)})
+        (ranks,) = compiled.tracked.classes
+        return len(ranks.program.segments)
+
+    assert variants(8) == variants(32)
