@@ -66,6 +66,7 @@ CODES: dict[str, str] = {
     "E0711": "flags that do not go together",
     "E0712": "a plug-in that cannot be used",
     "E0713": "a pass that gave up",
+    "E0714": "traces that cannot be compared",
     "W0701": "a plug-in that is left out",
     "W0702": "a name that two plug-ins want",
 }

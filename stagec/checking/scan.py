@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -10,15 +9,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stagec.checking.analysis import FileSummary, Template, analyse
+from stagec.checking.analysis import FileSummary, analyse
 from stagec.checking.load import FileFindings, LoadedTrace, decode_trace
 from stagec.checking.program import Channel, Program
+from stagec.checking.templates import Templates
 from stagec.checking.trace_file import TraceFile, TraceFileError, read_bytes
 
-TEMPLATE_BYTES = 96 << 20
-"""Of memory for templates, in each process."""
-_CANDIDATES = 4
-"""Templates of one size that a file is compared with."""
 _BATCH_FILES, _BATCH_BYTES = 64, 32 << 20
 _SERIAL_BYTES = 16 << 20
 """Sets smaller than this are read by the calling process."""
@@ -62,10 +58,8 @@ class Scanner:
 
     def __init__(self, astra_sim: bool) -> None:
         self._astra_sim = astra_sim
-        self._templates: OrderedDict[tuple[int, int], Template] = OrderedDict()
-        self._template_bytes = 0
+        self._templates = Templates()
         self._sent: set[bytes] = set()
-        self._next = 0
 
     def scan(self, path: str, shared: Shared) -> FileSummary:
         """The summary of a file. Objects that it names, and that no earlier one did, go to `shared`."""
@@ -84,39 +78,19 @@ class Scanner:
     def _summarize(
         self, buffer: np.ndarray, compressed: bool, found: FileFindings, shared: Shared
     ) -> FileSummary:
-        analysis = self._from_template(buffer, compressed)
-        if analysis is None:
+        known = self._templates.patched(buffer, compressed)
+        if known is not None:
+            _, analysis = known
+        else:
             table = decode_trace(buffer, found)
             loaded = LoadedTrace(table, compressed, buffer.size, found)
             analysis = analyse(loaded, self._astra_sim)
-            if Template.suits(analysis):
-                self._remember(Template(analysis))
+            self._templates.remember(analysis)
         for digest, thing in analysis.shared().items():
             if digest not in self._sent:
                 self._sent.add(digest)
                 shared[digest] = thing
         return analysis.summary
-
-    def _from_template(self, buffer: np.ndarray, compressed: bool):
-        keys = [key for key in reversed(self._templates) if key[0] == buffer.size]
-        for key in keys[:_CANDIDATES]:
-            template = self._templates[key]
-            if template.analysis.summary.compressed != compressed:
-                continue
-            patched = template.patch(buffer)
-            if patched is not None:
-                self._templates.move_to_end(key)
-                return patched
-        return None
-
-    def _remember(self, template: Template) -> None:
-        self._next += 1
-        assert template.analysis.table is not None
-        self._templates[template.analysis.table.buffer.size, self._next] = template
-        self._template_bytes += template.num_bytes
-        while self._template_bytes > TEMPLATE_BYTES and len(self._templates) > 1:
-            _, oldest = self._templates.popitem(last=False)
-            self._template_bytes -= oldest.num_bytes
 
 
 def scan_traces(

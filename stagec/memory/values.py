@@ -32,6 +32,7 @@ class About:
     scope: str
     location: str
     phase: str
+    made_by: str
 
 
 @dataclass
@@ -116,7 +117,11 @@ class TableMaker:
         self.results.append(key[0])
         self.sizes.append(num_bytes)
         self.kinds.append(kind)
-        said = about(op) if op is not None else About("input", key[0].name_hint or "", "", "fwd")
+        said = (
+            about(op)
+            if op is not None
+            else About("input", key[0].name_hint or "", "", "fwd", "lower")
+        )
         self.about.append(self.abouts.setdefault(said, len(self.abouts)))
         return len(self.places) - 1
 
@@ -234,7 +239,9 @@ class TableMaker:
 
 def about(op: Operation) -> About:
     assert isinstance(op, sched.NODES)
-    return About(sched.node_name(op), stg.scope_of(op), line_of(op), stg.phase_of(op))
+    return About(
+        sched.node_name(op), stg.scope_of(op), line_of(op), stg.phase_of(op), stg.made_by(op)
+    )
 
 
 def line_of(op: Operation) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stagec.checking import check_traces, load, node_table, scan, trace_file
+from stagec.checking import check_traces, load, node_table, scan, templates, trace_file
 from stagec.checking.analysis import FileSummary, Template, TraceAnalysis, analyse
 from stagec.checking.load import FileFindings, LoadedTrace, decode_trace
 from stagec.checking.scan import Scanner, scan_traces
@@ -209,7 +209,7 @@ def test_limits_of_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_templates_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "TEMPLATE_BYTES", 30_000)
+    monkeypatch.setattr(templates, "TEMPLATE_BYTES", 30_000)
     write_wide(tmp_path)
     scanner = Scanner(astra_sim=True)
     for rank in range(24):

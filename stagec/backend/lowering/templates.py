@@ -40,7 +40,7 @@ class Templates:
                 if isinstance(location, FileLineColLoc)
                 else ""
             ),
-            made_by=stg.text(op, "made_by"),
+            made_by=stg.made_by(op),
             serial="serial" in op.attributes,
         )
 

@@ -205,6 +205,11 @@ def scope_of(op: Operation) -> str:
     return text(op, "scope")
 
 
+def made_by(op: Operation) -> str:
+    """The pass that made the op; `lower` for one that the frontend made of the model's text."""
+    return text(op, "made_by", "lower")
+
+
 def part_of(op: Operation) -> str:
     """The kind of op that this is a step of, if it was taken apart."""
     return text(op, PART_OF)

@@ -21,6 +21,7 @@ from pathlib import Path
 from lit.ShCommands import Command, GlobItem, Pipeline, Seq
 from lit.ShUtil import ShParser
 
+from stagec.cli.diff_command import DIFFERENT
 from tests.lit.tools.commands import COMMANDS, NEEDS_PROCESS
 
 RUN = re.compile(r"RUN:[ \t]*(.*)")
@@ -163,7 +164,7 @@ def call(arguments: list[str], given: bytes, streams: Streams) -> int:
             status = COMMANDS[arguments[0]](arguments[1:])
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
-    if status not in (0, 1):
+    if status not in (0, 1, DIFFERENT):
         errors = streams.err.getvalue().decode("utf-8", errors="replace")
         raise Failure(f"`{' '.join(arguments)}` crashed with status {status}\n{errors}")
     return status

@@ -1,0 +1,137 @@
+"""`stagec diff A B`: what differs between two models or plans, or between two sets of traces."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stagec.cli.usage import CommandParser, one_of, usage_error
+
+DIFFERENT = 3
+"""The exit status: 1 and 2 say, for all commands, that something went wrong."""
+
+EPILOG = """\
+A and B are models, each MODEL.stg or MODEL.stg:PLAN, or directories of traces of any tool.
+
+The exit status is 0 if they are the same, 3 if they differ, 1 if that cannot be said.
+
+examples:
+  stagec diff model.stg:dp8_tp8 model.stg:fsdp64            two plans of a model
+  stagec diff model.stg model.stg --set-b tp=4              one plan, two sizes
+  stagec diff old.stg new.stg --set S=8192                  two models, both with S = 8192
+  stagec diff traces/ /from/another/tool/                   two sets of traces
+"""
+
+WITH_PLAN = re.compile(r"(?P<model>.+):(?P<plan>[A-Za-z_]\w*)", re.DOTALL | re.ASCII)
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one of the two names: a directory of traces, or a model with a plan and sizes."""
+
+    text: str
+    path: str
+    is_traces: bool
+    plan: str | None = None
+    settings: Sequence[str] = ()
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Exit status 0 for no difference, 3 for one."""
+    options = make_parser().read(arguments)
+    a, b = (side(text) for text in (options.a, options.b))
+    refuse_mixture(a, b)
+    if a.is_traces:
+        from stagec.cli.diff_traces import diff_traces
+
+        differs = diff_traces(a.path, b.path, options)
+    else:
+        from stagec.cli.diff_jobs import diff_jobs
+
+        sizes = ([*options.set, *options.set_a], [*options.set, *options.set_b])
+        differs = diff_jobs((a, b), sizes, options)
+    return DIFFERENT if differs else 0
+
+
+def make_parser() -> CommandParser:
+    parser = CommandParser(
+        "stagec diff",
+        "Say what differs between two models or plans, or between two sets of traces.",
+        EPILOG,
+    )
+    parser.add_argument("a", metavar="A")
+    parser.add_argument("b", metavar="B")
+    for flag, whose in (("--set", "both models"), ("--set-a", "A"), ("--set-b", "B")):
+        parser.add_argument(
+            flag,
+            action="append",
+            default=[],
+            metavar="NAME=SIZE",
+            help=f"the size of a dim or a mesh axis of {whose}; may be repeated",
+        )
+    parser.add_argument(
+        "--load-pass",
+        action="append",
+        default=[],
+        metavar="FILE.py",
+        help="a file with passes that plans run",
+    )
+    parser.add_argument(
+        "--format",
+        metavar="text|json",
+        default="text",
+        type=one_of("--format", "text", "json"),
+        help="for people (the default) or for machines",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="show all rows, those that differ or not"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    return parser
+
+
+def side(text: str) -> Side:
+    """What an argument names. E0701 for nothing, E0707 for what cannot be compared."""
+    if os.path.isdir(text):
+        return Side(text, text, is_traces=True)
+    match = None if os.path.exists(text) else WITH_PLAN.fullmatch(text)
+    path, plan = (match["model"], match["plan"]) if match else (text, None)
+    if path.endswith((".et", ".et.gz")):
+        help_ = f"name the directory that it is in: `{os.path.dirname(path) or '.'}`"
+        raise usage_error(text, "a single trace cannot be compared", help=help_)
+    if not os.path.exists(path) and not path.endswith(".stg"):
+        help_ = "a model is MODEL.stg or MODEL.stg:PLAN, and traces are named by their directory"
+        raise usage_error(text, f"there is no model or directory `{path}`", "E0701", help_)
+    return Side(text, path, is_traces=False, plan=plan)
+
+
+def refuse_mixture(a: Side, b: Side) -> None:
+    """E0711 for traces beside a model."""
+    if a.is_traces == b.is_traces:
+        return
+    model, traces = (b, a) if a.is_traces else (a, b)
+    plan = f" --plan {model.plan}" if model.plan else ""
+    raise usage_error(
+        f"{a.text} {b.text}",
+        f"`{traces.text}` is a directory of traces, and `{model.text}` a model",
+        "E0711",
+        f"write the traces of the model first: `stagec {model.path}{plan} -o DIR`",
+    )
+
+
+def refuse_model_flags(options: argparse.Namespace) -> None:
+    """An option that is accepted is obeyed: E0711 for one about models, beside traces."""
+    for flag in ("--set", "--set-a", "--set-b", "--load-pass"):
+        if getattr(options, flag.removeprefix("--").replace("-", "_")):
+            message = f"`{flag}` is about models, and these are traces"
+            raise usage_error(flag, message, "E0711", "leave it out")
+
+
+def print_text(text: str, options: argparse.Namespace) -> None:
+    if not options.quiet:
+        sys.stdout.write(text)

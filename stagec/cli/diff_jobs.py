@@ -1,0 +1,86 @@
+"""`stagec diff` of two models or plans."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from stagec.cli.diff_tables import comparison_json, sections_text
+from stagec.cli.progress import pass_progress
+from stagec.cli.tables import heading
+from stagec.cli.usage import overrides
+from stagec.comparing.comparison import differ
+from stagec.comparing.jobs import Job, compare_jobs, job_of
+from stagec.diagnostics import render
+from stagec.driver import Stops, compile_program
+from stagec.frontend import check, parse_file
+from stagec.plugins import Registry, registry
+
+if TYPE_CHECKING:
+    from stagec.cli.diff_command import Side
+
+SAME = "no difference in FLOPs, communication or memory\n"
+
+
+def diff_jobs(
+    sides: tuple[Side, Side], sizes: tuple[list[str], list[str]], options: argparse.Namespace
+) -> bool:
+    """Compile both and print what differs; whether anything does."""
+    plug_ins = registry(options.load_pass)
+    if plug_ins.warnings:
+        sys.stderr.write(render(plug_ins.warnings))
+    warned: set[str] = set()
+    jobs = [
+        compiled_job(side, own, plug_ins, options.quiet, warned)
+        for side, own in zip(sides, sizes, strict=True)
+    ]
+    comparisons = compare_jobs(*jobs)
+    differs = differ(comparisons)
+    if options.quiet:
+        return differs
+    if options.format == "json":
+        found = {
+            "version": 1,
+            "same": not differs,
+            "a": side_json(sides[0], sizes[0], jobs[0]),
+            "b": side_json(sides[1], sizes[1], jobs[1]),
+            "sections": [comparison_json(each) for each in comparisons],
+        }
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        return differs
+    heads = [f"{name}: {heading(job.summary)}" for name, job in zip("AB", jobs, strict=True)]
+    sys.stdout.write("".join(heads) + "\n")
+    if not differs:
+        sys.stdout.write(SAME)
+    sys.stdout.write(sections_text(comparisons, options.all))
+    return differs
+
+
+def compiled_job(
+    side: Side, sizes: Sequence[str], plug_ins: Registry, quiet: bool, warned: set[str]
+) -> Job:
+    """A doubt that both sides share is told once."""
+    checked = check(parse_file(side.path), side.plan, overrides(sizes))
+    if checked.warnings:
+        text = render(checked.warnings, checked.source.texts)
+        if text not in warned:
+            warned.add(text)
+            sys.stderr.write(text)
+    with pass_progress(quiet) as told:
+        stops = Stops(on_pass=lambda name, _: told(name))
+        return job_of(compile_program(checked, stops=stops, load_pass=plug_ins.make_pass))
+
+
+def side_json(side: Side, sizes: Sequence[str], job: Job) -> dict[str, object]:
+    summary = job.summary
+    return {
+        "model": summary.model,
+        "file": side.path,
+        "plan": summary.plan,
+        "set": overrides(sizes),
+        "mesh": dict(zip(summary.mesh.axes, summary.mesh.sizes, strict=True)),
+        "ranks": summary.num_ranks,
+    }

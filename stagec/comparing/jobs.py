@@ -1,0 +1,145 @@
+"""What a compiled job costs, by kind, by module and by pass.
+
+Every number is the sum of what the nodes of the job's traces say, and of its plan of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from stagec.backend.program import Collective, Compute, Node, Transfer
+from stagec.comparing.comparison import Comparison, Section, compare
+from stagec.driver import Compiled
+from stagec.memory import TITLES, ClassPlan, Kind
+from stagec.summary import (
+    MATRIX_OPS,
+    ClassSummary,
+    Summary,
+    counted_nodes,
+    num_ranks,
+    summarize,
+    traffic_of,
+)
+
+STATIC_PASSES = {
+    Kind.PARAMETERS: "lower",
+    Kind.MASTER: "insert-optimizer",
+    Kind.OPTIMIZER: "insert-optimizer",
+}
+"""What brings the memory that stays from step to step; parameters are in the model's text."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One side of a comparison."""
+
+    summary: Summary
+    sections: Sequence[Section]
+
+
+def job_of(compiled: Compiled) -> Job:
+    """A compiled job, added up."""
+    traces = compiled.trace_set
+    summary = summarize(traces, compiled.module, compiled.plan.name)
+    ranks = summary.num_ranks
+    worst = max(compiled.memory, key=lambda each: each.peak_bytes)
+    step = step_section(summary, worst.peak_bytes)
+    traffic = Section("communication, one step of the mean rank", ("over", "kind"), num_ranks=ranks)
+    kinds = Section("memory of the rank that needs most, at its peak", ("what for",))
+    by_module, by_pass = (
+        Section(
+            f"by {part}, one step of the mean rank; memory of the rank that needs most",
+            (part,),
+            num_ranks=ranks,
+            per_job=frozenset({"memory"}),
+        )
+        for part in ("module", "pass")
+    )
+    for rank_class in traces.classes:
+        same = num_ranks(traces.mesh, rank_class)
+        for node, count in counted_nodes(rank_class):
+            times = count * same
+            if not isinstance(node.action, Compute):
+                axes, kind, before, after = traffic_of(node.action)
+                traffic.add(
+                    (", ".join(axes) or "host", kind),
+                    count=times,
+                    bytes_before=times * before,
+                    bytes_after=times * after,
+                )
+            costs = {what: times * each for what, each in node_costs(node).items()}
+            by_module.add((node.scope or traces.model,), **costs)
+            by_pass.add((node.made_by,), nodes=times, **costs)
+    for kind, module, made_by, num_bytes in memory_at_peak(worst):
+        kinds.add((TITLES[kind],), bytes=num_bytes)
+        by_module.add((module or traces.model,), memory=num_bytes)
+        by_pass.add((made_by,), memory=num_bytes)
+    return Job(summary, (step, traffic, kinds, by_module, by_pass))
+
+
+def node_costs(node: Node) -> dict[str, int]:
+    """What a node computes, moves and sends. A transfer is counted where it is sent."""
+    action = node.action
+    match action:
+        case Compute():
+            matrix = node.op in MATRIX_OPS
+            return {
+                "matrix_FLOPs" if matrix else "other_FLOPs": action.num_ops,
+                "bytes_moved": action.num_bytes,
+            }
+        case Collective():
+            return {"communication": action.operand_bytes}
+        case Transfer(kind="send"):
+            return {"communication": action.num_bytes}
+        case _:
+            return {}
+
+
+def step_section(summary: Summary, peak_bytes: int) -> Section:
+    """The totals of the job, and the highest of any rank."""
+    section = Section("one step", ("of",))
+    section.add(("the job",), ranks=summary.num_ranks, parameters=summary.num_parameters)
+    totals = [class_totals(each) for each in summary.classes]
+    for what in totals[0]:
+        whole = sum(
+            each.num_ranks * total[what]
+            for each, total in zip(summary.classes, totals, strict=True)
+        )
+        section.add(("the job",), **{what: whole})
+    for what in totals[0]:
+        section.add(("the rank with most",), **{what: max(total[what] for total in totals)})
+    section.add(("the rank with most",), memory=peak_bytes)
+    return section
+
+
+def class_totals(each: ClassSummary) -> dict[str, int]:
+    """Of one rank of a class."""
+    return {
+        "nodes": each.num_nodes,
+        "matrix_FLOPs": each.matrix_flops,
+        "other_FLOPs": each.other_flops,
+        "bytes_moved": each.bytes_moved,
+        "communication": sum(
+            traffic.operand_bytes
+            for traffic in each.traffic
+            if traffic.axes and traffic.kind != "recv"
+        ),
+    }
+
+
+def memory_at_peak(worst: ClassPlan) -> Iterator[tuple[Kind, str, str, int]]:
+    """Kind, module, pass and bytes of each buffer when memory is highest, by kind."""
+    found: list[tuple[Kind, str, str, int]] = []
+    for row in worst.lives.alive_at(worst.peak.node).tolist():
+        about = worst.about(row)
+        kind = Kind(int(worst.lives.kind[row]))
+        found.append((kind, about.scope, about.made_by, int(worst.lives.num_bytes[row])))
+    for each in worst.stored:
+        if each.kind in STATIC_PASSES:
+            found.append((each.kind, each.scope, STATIC_PASSES[each.kind], each.num_bytes))
+    yield from sorted(found, key=lambda one: one[0])
+
+
+def compare_jobs(before: Job, after: Job) -> list[Comparison]:
+    return [compare(a, b) for a, b in zip(before.sections, after.sections, strict=True)]
