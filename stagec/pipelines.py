@@ -9,7 +9,7 @@ from xdsl.passes import ModulePass
 
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.facts import ModelFacts
-from stagec.frontend.plans.plan import Device, Pipeline, Plan
+from stagec.frontend.plans.plan import Pipeline, Plan
 from stagec.passes import load_pass
 from stagec.schedules.catalogue import CATALOGUE
 
@@ -202,15 +202,6 @@ def data_axes(plan: Plan, batch_dim: str) -> tuple[str, ...]:
 def unsupported(plan: Plan) -> Sequence[Diagnostic]:
     """Clauses that no pass carries out yet. Nothing that a plan says is ignored in silence."""
     found = []
-    if says_more_than_memory(plan.device):
-        found.append(
-            Diagnostic(
-                "E0406",
-                "this version of stagec reads nothing of `device` but its `memory`",
-                plan.device.span,
-                help="write `device { memory = ... }` alone",
-            )
-        )
     if plan.pipeline is not None and plan.pipeline.scatter_gather:
         found.append(
             Diagnostic(
@@ -221,8 +212,3 @@ def unsupported(plan: Plan) -> Sequence[Diagnostic]:
             )
         )
     return found
-
-
-def says_more_than_memory(device: Device) -> bool:
-    """Whether a device is described by what no pass reads: its speed, or a preset."""
-    return device.preset is not None or bool(set(device.given) - {"memory"})

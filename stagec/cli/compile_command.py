@@ -22,6 +22,7 @@ from stagec.cli.memory_tables import show_memory
 from stagec.cli.output import WRITING_FLAGS, add_writing_flags, refuse_idle_flags, write
 from stagec.cli.progress import pass_progress
 from stagec.cli.tables import amount, show
+from stagec.cli.timeline import show_timeline, write_timeline
 from stagec.cli.usage import CommandParser, one_of, overrides, some_text, usage_error
 from stagec.diagnostics import render
 from stagec.driver import Compiled, Stops, compile_program
@@ -55,6 +56,8 @@ def run(arguments: Sequence[str]) -> int:
         show(summarize(compiled.trace_set, compiled.module, compiled.plan.name))
     if options.memory is not None:
         explain_memory(compiled, options)
+    if options.timeline is not None:
+        explain_timeline(compiled, options)
     if options.out is not None or options.bundle is not None:
         save(compiled, options)
     return 0
@@ -69,7 +72,8 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         if options.bundle is None:
             refuse_idle_flags(options, ("names", "provenance", "track_memory"), "`-o DIR`")
     if options.stop_after is not None:
-        wanting = (("-o", options.out), ("--bundle", options.bundle), ("--memory", options.memory))
+        names = ("out", "bundle", "memory", "timeline")
+        wanting = [("-o" if n == "out" else f"--{n}", getattr(options, n)) for n in names]
         for flag, value in wanting:
             if value is not None:
                 message = f"`{flag}` wants traces, and `--stop-after` ends before there are any"
@@ -98,6 +102,14 @@ def make_parser() -> CommandParser:
         metavar="FILE.html",
         type=page_name,
         help="show what memory each rank needs, when and what for; or write it as a page",
+    )
+    parser.add_argument(
+        "--timeline",
+        nargs="?",
+        const="",
+        metavar="FILE.json",
+        type=timeline_name,
+        help="draw the order of each pipeline rank; or write a step for ui.perfetto.dev",
     )
     add_writing_flags(parser)
     more = parser.add_argument_group("what traces contain")
@@ -138,6 +150,26 @@ def page_name(text: str) -> str:
             help="name a file like `memory.html`, or put `--memory` after the model",
         )
     return text
+
+
+def timeline_name(text: str) -> str:
+    """The value of `--timeline`. E0710 if it is no file of events."""
+    if text and not text.endswith(".json"):
+        raise usage_error(
+            f"--timeline {text}",
+            f"`--timeline` writes events, and `{text}` does not end in `.json`",
+            "E0710",
+            help="name a file like `step.json`, or put `--timeline` after the model",
+        )
+    return text
+
+
+def explain_timeline(compiled: Compiled, options: argparse.Namespace) -> None:
+    """Draw the timeline, or write it as events."""
+    if options.timeline:
+        write_timeline(compiled, options.timeline, options.quiet)
+    else:
+        show_timeline(compiled)
 
 
 def explain_memory(compiled: Compiled, options: argparse.Namespace) -> None:

@@ -169,6 +169,7 @@ _PRINTERS: dict[type[syntax.Node], Callable[[Any], str]] = {
     syntax.Gradients: lambda n: f"gradients {text_of(n.settings)}",
     syntax.Overlap: lambda n: f"overlap {text_of(n.settings)}",
     syntax.Device: _device,
+    syntax.Link: lambda n: f"link {n.axis}{_settings(n.settings)}",
     syntax.Pass: lambda n: f"pass {n.name}{_settings(n.settings)}",
     syntax.Plan: _plan,
 }

@@ -5,7 +5,7 @@ A clause replaces the clause of its kind in the plan that is extended; `none` re
 - `precision`, `collectives`, `gradients`, `overlap`, and `device` without a preset replace only the
   settings that they name; so does `set`, size by size.
 - `shard` rules for dims are ordered: a plan that has some replaces them all. An override replaces
-  one of the same value, a `context` one of the same axis, a `pass` one of the same name.
+  one of the same value, a `context` or a `link` one of the same axis, a `pass` one of the same name.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def _twice(what: str, second: syntax.Node, first: syntax.Node, findings: Finding
 
 
 def _key(clause: syntax.Clause) -> _Key:
-    if isinstance(clause, syntax.Context):
-        return ("Context", clause.axis.text)
+    if isinstance(clause, syntax.Context | syntax.Link):
+        return (type(clause).__name__, clause.axis.text)
     if isinstance(clause, syntax.Pass):
         return ("Pass", clause.name.text)
     return (type(clause).__name__,)
@@ -134,8 +134,8 @@ def _apply(own: Merged, merged: Merged) -> None:
     merged.overrides |= own.overrides
     merged.sizes |= own.sizes
     for key, clause in own.clauses.items():
-        if key == ("Context", "none"):
-            for inherited in [k for k in merged.clauses if k[0] == "Context"]:
+        if key in (("Context", "none"), ("Link", "none")):
+            for inherited in [k for k in merged.clauses if k[0] == key[0]]:
                 del merged.clauses[inherited]
             continue
         base = merged.clauses.pop(key, None)

@@ -21,7 +21,7 @@ class Kind:
     """What may be written for a setting."""
 
     name: str
-    """`whole`, `number`, `bytes`, `bool`, `choice`, `schedule`, or `wholes` for a list."""
+    """`whole`, `number`, `rate`, `bandwidth`, `bytes`, `bool`, `choice`, `schedule`, or `wholes` for a list."""
     choices: tuple[str, ...] = ()
     least: int = 0
 
@@ -197,17 +197,36 @@ class Overlap(Clause):
 
 @dataclass(frozen=True, kw_only=True)
 class Device(Clause):
-    """The device that the plan is for. None: not said."""
+    """The device that the plan is for. None: not said, by the plan or by the preset it names."""
 
     preset: str | None = None
     memory: int | None = setting("bytes", None, least=1)
-    flops_per_s: float | None = setting("number", None)
-    memory_bytes_per_s: float | None = setting("number", None)
-    link_bytes_per_s: float | None = setting("number", None)
+    """More than this many bytes on a rank are E0501."""
+    flops_per_s: float | None = setting("rate", None)
+    memory_bytes_per_s: float | None = setting("bandwidth", None)
+    link_bytes_per_s: float | None = setting("bandwidth", None)
+    """To devices of the same node, in one direction."""
     link_latency_us: float | None = setting("number", None)
+    network_bytes_per_s: float | None = setting("bandwidth", None)
+    """To devices of other nodes. None: as to those of the same node."""
+    network_latency_us: float | None = setting("number", None)
+    host_bytes_per_s: float | None = setting("bandwidth", None)
+    """To and from the memory of the host, in one direction."""
+    node: int | None = setting("whole", None, least=1)
+    """Devices of a node: so many ranks, one after the other. None: all are in one."""
 
 
-PRESETS = ("a100", "h100", "h200", "b200")
+@dataclass(frozen=True, kw_only=True)
+class Link(Clause):
+    """`link tp { bytes_per_s = 450GB }`: what joins the ranks along an axis, wherever they are.
+
+    None: what the device has there. `axes` are axes of the mesh, a product taken apart.
+    """
+
+    axes: tuple[str, ...]
+    bytes_per_s: float | None = setting("bandwidth", None)
+    latency_us: float | None = setting("number", None)
+
 
 Argument = int | float | bool | str | tuple[int | float | bool | str, ...]
 
@@ -249,6 +268,7 @@ class Plan:
     gradients: Gradients = Gradients()
     overlap: Overlap = Overlap()
     device: Device = Device()
+    links: tuple[Link, ...] = ()
     passes: tuple[PassCall, ...] = ()
 
     @property

@@ -13,6 +13,7 @@ from stagec.frontend import syntax
 from stagec.frontend.numbers import whole
 from stagec.frontend.plans import plan as resolved
 from stagec.frontend.plans.merge import Merged
+from stagec.frontend.plans.presets import PRESETS
 from stagec.frontend.plans.settings import SettingsReader
 from stagec.frontend.sizes import SizeTable
 
@@ -62,6 +63,7 @@ class _Resolver:
             gradients=self.only_settings(syntax.Gradients, resolved.Gradients),
             overlap=self.only_settings(syntax.Overlap, resolved.Overlap),
             device=self.device(),
+            links=tuple(self.links()),
             passes=tuple(self.passes()),
         )
 
@@ -286,15 +288,25 @@ class _Resolver:
             return resolved.Device()
         preset = clause.preset
         if preset is None and clause.settings is None:
-            help_ = f"name one of {quoted(resolved.PRESETS)}, or write `{{ memory = 80GiB }}`"
+            help_ = f"name one of {quoted(PRESETS)}, or write `{{ memory = 80GiB }}`"
             self.error("E0401", "`device` says nothing", clause, help_)
-        elif preset is not None and preset.text not in resolved.PRESETS:
-            help_ = did_you_mean(preset.text, resolved.PRESETS)
-            help_ = help_ or f"there are {quoted(resolved.PRESETS)}"
+        elif preset is not None and preset.text not in PRESETS:
+            help_ = did_you_mean(preset.text, PRESETS)
+            help_ = help_ or f"there are {quoted(PRESETS)}"
             self.error("E0403", f"there is no device `{preset}`", preset, help_)
         read = self.settings.read(clause.settings, resolved.Device, "`device`")
-        name = preset.text if preset else None
-        return resolved.Device(preset=name, span=clause.span, **read)
+        name = preset.text if preset else ""
+        known = PRESETS.get(name, {})
+        return resolved.Device(preset=name or None, span=clause.span, **{**known, **read})
+
+    def links(self) -> Iterable[resolved.Link]:
+        for clause in self.merged.all(syntax.Link):
+            axes = self.real_axes([clause.axis], "`link`")
+            read = self.settings.read(clause.settings, resolved.Link, "`link`")
+            if axes and not read["given"]:
+                help_ = f"write `link {clause.axis} {{ bytes_per_s = 450GB, latency_us = 2 }}`"
+                self.error("E0401", "`link` says nothing", clause, help_)
+            yield resolved.Link(axes=tuple(axes), span=clause.span, **read)
 
     def passes(self) -> Iterable[resolved.PassCall]:
         for clause in self.merged.all(syntax.Pass):

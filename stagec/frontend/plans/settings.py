@@ -70,8 +70,11 @@ class SettingsReader:
             return byte_count(value, self.findings)
         if kind.name == "bytes" and not self.is_size(value):
             return self.refuse(entry, "is a number of bytes, such as `25MiB`")
-        if kind.name == "number":
-            return self.number(entry)
+        if kind.name == "bandwidth" and isinstance(value, syntax.ByteSize):
+            found = byte_count(value, self.findings)
+            return self.refuse(entry, "is more than 0") if found == 0 else found
+        if kind.name in ("number", "rate", "bandwidth"):
+            return self.number(entry, positive=kind.name != "number")
         if kind.name == "wholes":
             if not isinstance(value, syntax.ListValue):
                 return self.refuse(entry, "is a list of whole numbers, such as `[2, 3, 3]`")
@@ -89,10 +92,12 @@ class SettingsReader:
         found = whole(value, self.sizes, self.findings, f"`{name}`", kind.least)
         return None if found is None else int(found.value)
 
-    def number(self, entry: syntax.Setting) -> int | float | None:
+    def number(self, entry: syntax.Setting, positive: bool) -> int | float | None:
         found = quantity(entry.value, self.sizes, self.findings)
         if found is None:
             return None
+        if positive and found.value <= 0:
+            return self.refuse(entry, f"is more than 0, but this is {shown(found.value)}")
         if found.value < 0:
             return self.refuse(entry, f"is not negative, but this is {shown(found.value)}")
         value = found.value

@@ -178,6 +178,14 @@ class Device(Node):
 
 
 @dataclass(frozen=True)
+class Link(Node):
+    """`link tp { latency_us = 2 }`, or `link none`."""
+
+    axis: Name
+    settings: Settings | None
+
+
+@dataclass(frozen=True)
 class Pass(Node):
     """`pass decompose-all-reduce { axis = "tp" }`."""
 
@@ -202,6 +210,7 @@ Clause = (
     | Gradients
     | Overlap
     | Device
+    | Link
     | Pass
 )
 

@@ -1,0 +1,196 @@
+"""`--timeline`: the order of each pipeline rank as a paper draws it, or a step as a file for ui.perfetto.dev."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from stagec.backend.files import write_whole
+from stagec.backend.program import RankClass
+from stagec.cli.tables import WIDTH, amount
+from stagec.diagnostics import CompileError
+from stagec.driver import Compiled
+from stagec.estimate import Estimate, estimate
+from stagec.estimate.drawing import Drawn, draw
+from stagec.estimate.perfetto import perfetto_trace
+from stagec.estimate.tasks import tasks_of
+from stagec.pipeline_schedule import pipeline_schedule, schedule_op
+from stagec.schedules import Kind, Report, Schedule, Timing, picture, simulate, text, validate
+from stagec.schedules.table import group_text
+
+ABOUT = "a roofline with an alpha-beta network, not a simulator"
+MOST_ACTIONS = 400
+"""Of a rank that are printed."""
+MOST_COLUMNS = 60
+"""Of a picture that shows each unit of time."""
+EVERY_RANK = "every rank"
+
+
+def write_timeline(compiled: Compiled, path: str, quiet: bool) -> None:
+    """The step as a trace of events. E0410 without the device's numbers, E0603 if the file cannot be written."""
+    traces = compiled.trace_set
+    found = estimate(traces, compiled.plan)
+    about = {
+        "model": traces.model,
+        "plan": compiled.plan.name,
+        "estimate": ABOUT,
+        "step_time_us": round(found.step_time_us, 3),
+        "mfu": round(found.mfu, 6),
+    }
+    data = perfetto_trace(traces, found.timeline, about)
+    write_whole(path, data)
+    if not quiet:
+        sys.stdout.write(f"{path}: {step_text(found)} ({amount(len(data))}B written)\n")
+
+
+def show_timeline(compiled: Compiled) -> None:
+    """Print the order of each rank, and that order against time."""
+    schedule = None
+    if schedule_op(compiled.module) is not None:
+        schedule = pipeline_schedule(compiled.module)
+        lines = schedule_lines(validate(schedule))
+    else:
+        lines = plain_lines(compiled)
+    try:
+        found = estimate(compiled.trace_set, compiled.plan)
+    except CompileError as error:
+        lines += unit_lines(schedule) if schedule is not None else []
+        lines += ["", *(f"no times: {each.message}" for each in error.diagnostics)]
+    else:
+        lines += ["", *timed_lines(compiled, found, schedule)]
+    sys.stdout.write("".join(f"{line}\n" for line in ["", *lines]))
+
+
+def schedule_lines(report: Report) -> list[str]:
+    """What the schedule is, and the order of each rank."""
+    schedule = report.schedule
+    counts = (
+        counted(schedule.num_ranks, "rank"),
+        counted(schedule.num_stages, "stage"),
+        counted(schedule.num_microbatches, "microbatch", "microbatches"),
+    )
+    lines = [
+        f"schedule {schedule.name}: {', '.join(counts)}",
+        *map(shortened, text(schedule).splitlines()),
+    ]
+    if schedule.has_backward:
+        peaks = " ".join(map(str, report.in_flight.rank_peak.tolist()))
+        lines.append(f"in flight on each rank at most: {peaks}")
+    return lines
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    return f"1 {one}" if number == 1 else f"{number:,} {many or one + 's'}"
+
+
+def shortened(line: str) -> str:
+    """A rank's actions, but for those in the middle if there are very many."""
+    words = line.split(" ")
+    left_out = len(words) - MOST_ACTIONS
+    if left_out <= 0:
+        return line
+    half = MOST_ACTIONS // 2
+    return " ".join([*words[:half], f"... {left_out:,} more ...", *words[-half:]])
+
+
+def plain_lines(compiled: Compiled) -> list[str]:
+    """Without a pipeline: the same order on every rank."""
+    first = compiled.trace_set.classes[0]
+    nowhen = np.zeros(int(first.program.first_node[-1]))
+    words = [task.label(False) for task in tasks_of(first, nowhen, nowhen, False)]
+    return [shortened(" ".join([f"{EVERY_RANK}:", *words]))]
+
+
+def unit_lines(schedule: Schedule) -> list[str]:
+    """The order against time, in units of the zero-bubble papers."""
+    timing = simulate(schedule.compute_only())
+    bubble = f"bubble {timing.bubble_fraction:.1%}"
+    lines = ["", f"if F, I and W take 1 and B takes 2: {timing.makespan:g} in all, {bubble}"]
+    with contextlib.suppress(ValueError):
+        small = picture(schedule, widest=MOST_COLUMNS).splitlines()
+        if max(map(len, small)) <= width():
+            return [*lines, *small]
+    rows = [
+        (f"rank {rank}", actions_drawn(schedule.compute_only(), timing, rank))
+        for rank in range(schedule.num_ranks)
+    ]
+    return [*lines, *drawn(rows, timing.makespan)]
+
+
+def actions_drawn(schedule: Schedule, timing: Timing, rank: int) -> list[Drawn]:
+    begin = int(schedule.starts[rank])
+    bars: list[Drawn] = []
+    for group in schedule.groups(rank):
+        start, end = timing.start[begin], timing.end[begin]
+        bars.append(Drawn(start, end, group_text(group, schedule), group[0].kind.symbol))
+        begin += len(group)
+    return bars
+
+
+def timed_lines(compiled: Compiled, found: Estimate, schedule: Schedule | None) -> list[str]:
+    """Each rank's tasks, as long as they are estimated to take."""
+    rows: list[tuple[str, list[Drawn]]] = []
+    with_stage = schedule is not None and schedule.stages_per_rank > 1
+    labels = row_labels(compiled)
+    for number, rank_class in enumerate(compiled.trace_set.classes):
+        halves = schedule is not None and has_halves(schedule, coordinate(compiled, rank_class))
+        tasks = tasks_of(rank_class, *found.timeline.of_class(number), halves)
+        bars = [Drawn(t.start_us, t.end_us, t.label(with_stage), t.letter) for t in tasks]
+        rows.append((labels[number], bars))
+    column = seconds(found.step_time_us / 1e6 / columns_for(rows))
+    heading = f"{step_text(found)}; a column is {column}, `.` is idle"
+    return [heading, *drawn(rows, found.step_time_us)]
+
+
+def coordinate(compiled: Compiled, rank_class: RankClass) -> int:
+    """Where a class is along the axis of the pipeline."""
+    pipeline = compiled.plan.pipeline
+    assert pipeline is not None
+    (place,) = rank_class.where[pipeline.axis]
+    return place
+
+
+def row_labels(compiled: Compiled) -> list[str]:
+    """`rank 0`, its place in the pipeline, where that says which class it is; else the class' name."""
+    classes = compiled.trace_set.classes
+    if compiled.plan.pipeline is None:
+        return [EVERY_RANK] if len(classes) == 1 else [each.name for each in classes]
+    places = [coordinate(compiled, each) for each in classes]
+    if len(set(places)) == len(places):
+        return [f"rank {place}" for place in places]
+    return [each.name for each in classes]
+
+
+def has_halves(schedule: Schedule, rank: int) -> bool:
+    """Whether a rank's trace has the backward pass in two halves."""
+    return bool(np.isin(schedule.row(rank).kind, (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)).any())
+
+
+def drawn(rows: Sequence[tuple[str, Sequence[Drawn]]], span: float) -> list[str]:
+    label = max(len(name) for name, _ in rows) + 2
+    return [f"{name}: ".ljust(label) + draw(bars, span, columns_for(rows)) for name, bars in rows]
+
+
+def columns_for(rows: Sequence[tuple[str, object]]) -> int:
+    """What a line has room for."""
+    return max(20, width() - max(len(name) for name, _ in rows) - 2)
+
+
+def width() -> int:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
+
+
+def step_text(found: Estimate) -> str:
+    step = seconds(found.step_time_us / 1e6)
+    return f"a step takes {step} at {found.mfu:.1%} MFU ({ABOUT})"
+
+
+def seconds(number: float) -> str:
+    """`4.180 s`, `41.8 ms`, `3.4 µs`."""
+    units = {"s": 1.0, "ms": 1e3, "µs": 1e6}
+    unit = next((u for u, factor in units.items() if number * factor >= 1), "ns")
+    return f"{number * units.get(unit, 1e9):.4g} {unit}"

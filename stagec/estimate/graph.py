@@ -1,0 +1,234 @@
+"""What waits for what in one step of a whole job: one rank of each class, and what passes between them.
+
+The nodes of a class stand at positions, those of the next class behind them. A node waits for the nodes that its trace
+names: those that make what it reads, and those before it on its streams. Besides, a receive waits for its send, and a
+collective of several classes for what any of its members waits for. Ranks of one class keep step.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from stagec.backend.class_map import ClassMap
+from stagec.backend.program import Collective, Node, Segment, TraceSet, Transfer
+from stagec.backend.ranks import ranks_where, shifted
+
+Ints = np.ndarray
+Static = tuple[tuple[str, ...], int, int]
+"""What a send and its receive share whatever the instance: axes, the sender's shift, channel."""
+
+
+@dataclass
+class Piece:
+    """Nodes of a segment that run without hearing of other ranks in between, and all instances of them."""
+
+    rank_class: int
+    nodes: tuple[Node, ...]
+    inside: list[list[int]]
+    """For each node, those of the piece that it waits for."""
+    outside: list[list[int]]
+    """For each node, the columns that it waits for."""
+    first: Ints
+    """The position of each instance's first node."""
+    columns: list[Ints]
+    """Of each instance: positions, -1 for the start of the step."""
+    instance: Ints
+    """Which instances of the class' program they are."""
+    sends: list[int]
+    """The columns of the sends that a receive waits for."""
+
+    def wait_for(self, columns: Sequence[Ints]) -> list[int]:
+        """Let the first node wait for more."""
+        new = list(range(len(self.columns), len(self.columns) + len(columns)))
+        self.columns += columns
+        self.outside[0] += new
+        return new
+
+
+@dataclass(frozen=True)
+class Graph:
+    """All pieces, and where each class' nodes begin; one more is the total."""
+
+    pieces: list[Piece]
+    begins: list[int]
+
+
+def build_graph(traces: TraceSet) -> Graph:
+    return Builder(traces).build()
+
+
+class Builder:
+    def __init__(self, traces: TraceSet) -> None:
+        self.traces = traces
+        self.mesh = traces.mesh
+        self.class_map = ClassMap.make(traces.mesh, [c.where for c in traces.classes])
+        self.pieces: list[Piece] = []
+        self.sends: dict[tuple[int, Static], list[tuple[Ints, Ints]]] = defaultdict(list)
+        """By class: tags and positions."""
+        self._members: dict[tuple[object, ...], tuple[int, ...]] = {}
+
+    def build(self) -> Graph:
+        begins = [0]
+        for number, rank_class in enumerate(self.traces.classes):
+            program = rank_class.program
+            first = begins[-1] + program.first_node
+            slots = np.where(program.slots >= 0, program.slots + begins[-1], -1)
+            for index, segment in enumerate(program.segments):
+                rows = np.flatnonzero(program.segment == index)
+                if len(rows):
+                    self.note_sends(number, segment, first[rows], program.tag[rows])
+                    self.split(number, segment, rows, first[rows], slots[rows])
+            begins.append(int(first[-1]))
+        self.join_collectives()
+        self.join_transfers()
+        return Graph(self.pieces, begins)
+
+    # One class
+
+    def note_sends(self, number: int, segment: Segment, first: Ints, tags: Ints) -> None:
+        for i, node in enumerate(segment.nodes):
+            action = node.action
+            if isinstance(action, Transfer) and action.kind == "send":
+                self.sends[number, self.static(action)].append((tags, first + i))
+
+    def split(self, number: int, segment: Segment, rows: Ints, first: Ints, slots: Ints) -> None:
+        """A node that hears of other ranks is a piece of its own."""
+        bounds = {0, len(segment.nodes)}
+        for i, node in enumerate(segment.nodes):
+            if self.hears(number, node):
+                bounds |= {i, i + 1}
+        edges = sorted(bounds)
+        for begin, end in pairwise(edges):
+            columns: dict[tuple[int, int], int] = {}
+            inside: list[list[int]] = []
+            outside: list[list[int]] = []
+            for node in segment.nodes[begin:end]:
+                deps = (*node.data_deps, *node.ctrl_deps)
+                near = [d.node - begin for d in deps if d.slot < 0 and d.node >= begin]
+                keys = [
+                    (d.slot, 0 if d.slot >= 0 else d.node)
+                    for d in deps
+                    if d.slot >= 0 or d.node < begin
+                ]
+                inside.append(near)
+                outside.append([columns.setdefault(key, len(columns)) for key in keys])
+            arrays = [slots[:, slot] if slot >= 0 else first + node for slot, node in columns]
+            nodes = segment.nodes[begin:end]
+            self.pieces.append(
+                Piece(number, nodes, inside, outside, first + begin, arrays, rows, [])
+            )
+
+    def hears(self, number: int, node: Node) -> bool:
+        """Whether what other classes do, or other ranks of its own, decides when a node ends."""
+        action = node.action
+        if isinstance(action, Transfer):
+            return action.kind == "recv"
+        return isinstance(action, Collective) and len(self.members(number, action)) > 1
+
+    # Between classes
+
+    def members(self, number: int, action: Collective) -> tuple[int, ...]:
+        """The classes of a collective's ranks."""
+        key = (number, action.axes, action.among)
+        if key not in self._members:
+            where = self.traces.classes[number].where
+            among = dict(action.among)
+            box = {
+                axis: among.get(axis, tuple(range(self.mesh.size(axis))))
+                if axis in action.axes
+                else where.get(axis, (0,))
+                for axis in self.mesh.axes
+            }
+            self._members[key] = self.classes_of(ranks_where(self.mesh, box))
+        return self._members[key]
+
+    def classes_of(self, ranks: Ints) -> tuple[int, ...]:
+        return tuple(np.unique(self.class_map.of(ranks)).tolist())
+
+    def join_collectives(self) -> None:
+        """The n-th collective of a group waits for what its members' n-th waits for."""
+        groups: dict[tuple[object, ...], dict[int, list[Piece]]] = {}
+        for piece in self.pieces:
+            action = piece.nodes[0].action
+            if isinstance(action, Collective) and self.hears(piece.rank_class, piece.nodes[0]):
+                members = self.members(piece.rank_class, action)
+                by_class = groups.setdefault((action.axes, action.among, members), {})
+                by_class.setdefault(piece.rank_class, []).append(piece)
+        for by_class in groups.values():
+            tables = {number: waits(pieces) for number, pieces in by_class.items()}
+            for number, pieces in by_class.items():
+                own = tables[number][0]
+                others = [table for n, (_, table) in tables.items() if n != number]
+                assert all(len(table) == len(own) for table in others), "members disagree"
+                for piece in pieces:
+                    nth = np.searchsorted(own, piece.first)
+                    piece.wait_for([column for table in others for column in table[nth].T])
+
+    def join_transfers(self) -> None:
+        """The n-th receive of a channel and tag waits for the n-th send of the rank it comes from."""
+        groups: dict[tuple[int, Static], list[Piece]] = defaultdict(list)
+        sources: dict[tuple[int, Static], tuple[int, ...]] = {}
+        for piece in self.pieces:
+            action = piece.nodes[0].action
+            if isinstance(action, Transfer) and action.kind == "recv":
+                key = (piece.rank_class, self.static(action))
+                groups[key].append(piece)
+                if key not in sources:
+                    sources[key] = self.peers(piece.rank_class, action)
+        for (number, static), pieces in groups.items():
+            program = self.traces.classes[number].program
+            received = [(program.tag[p.instance], p.first) for p in pieces]
+            tags, positions = in_order(received)
+            for source in sources[number, static]:
+                sent_tags, sent = in_order(self.sends[source, static])
+                assert np.array_equal(tags, sent_tags), "a receive without its send"
+                by_position = np.argsort(positions)
+                for piece in pieces:
+                    nth = np.searchsorted(positions, piece.first, sorter=by_position)
+                    piece.sends += piece.wait_for([sent[by_position[nth]]])
+
+    def static(self, action: Transfer) -> Static:
+        size = 1
+        for axis in action.axes:
+            size *= self.mesh.size(axis)
+        shift = action.shift if action.kind == "send" else -action.shift
+        return action.axes, shift % size, action.channel
+
+    def peers(self, number: int, action: Transfer) -> tuple[int, ...]:
+        """The classes of the ranks that a class' ranks receive from."""
+        where = self.traces.classes[number].where
+        box = {
+            axis: where.get(axis, tuple(range(size)) if axis in action.axes else (0,))
+            for axis, size in zip(self.mesh.axes, self.mesh.sizes, strict=True)
+        }
+        ranks = ranks_where(self.mesh, box)
+        return self.classes_of(shifted(self.mesh, action.axes, action.shift, ranks))
+
+
+def waits(pieces: Sequence[Piece]) -> tuple[Ints, Ints]:
+    """The positions of collectives in order, and what each waits for, -1 where there is less."""
+    width = max(len(piece.columns) for piece in pieces)
+    positions = np.concatenate([piece.first for piece in pieces])
+    table = np.full((len(positions), width), -1, np.int64)
+    at = 0
+    for piece in pieces:
+        for k, column in enumerate(piece.columns):
+            table[at : at + len(column), k] = column
+        at += len(piece.first)
+    order = np.argsort(positions)
+    return positions[order], table[order]
+
+
+def in_order(found: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    """Tags and positions, by tag and then by position."""
+    if not found:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    tags = np.concatenate([tags for tags, _ in found])
+    positions = np.concatenate([positions for _, positions in found])
+    order = np.lexsort((positions, tags))
+    return tags[order], positions[order]

@@ -1,0 +1,183 @@
+"""How long communication takes: an alpha-beta network.
+
+A message of b bytes takes `latency + b / bandwidth`, and links do not slow each other down (the model of
+Hockney 1994, as in Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations in
+MPICH", section 3). Collectives are rings, which reach the bandwidth bound (Patarasuk and Yuan 2009, "Bandwidth
+Optimal All-reduce Algorithms for Clusters of Workstations").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from stagec.backend.program import Collective, Mesh, Transfer
+from stagec.frontend.plans.plan import Device, Link, Plan
+
+Among = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Route:
+    """What a ring over a group of ranks runs on."""
+
+    size: int
+    """Ranks of the group."""
+    bytes_per_s: float
+    latency_us: float
+    """Of one pass around the ring: `size - 1` steps."""
+    inside: float = 1.0
+    """Share of the other ranks that are in a rank's own node."""
+
+    def ring_us(self, num_bytes: int) -> float:
+        """One pass, as in an all-gather or a reduce-scatter of `num_bytes` in all: (n-1) a + (n-1)/n b / B."""
+        moved = num_bytes * (self.size - 1) / self.size
+        return self.latency_us + 1e6 * moved / self.bytes_per_s
+
+
+@dataclass
+class Network:
+    """The links of a mesh.
+
+    Devices of a node, `node` consecutive ranks, are joined by links; other nodes are reached by a network, with one
+    port for each device. An axis with a `link` of its own has that, wherever its ranks are.
+    """
+
+    mesh: Mesh
+    device: Device
+    links: Sequence[Link] = ()
+    _routes: dict[tuple[tuple[str, ...], Among], Route] = field(default_factory=dict)
+
+    @staticmethod
+    def of(plan: Plan, mesh: Mesh) -> Network:
+        return Network(mesh, plan.device, plan.links)
+
+    @cached_property
+    def own(self) -> dict[str, Link]:
+        """The link of each axis that has one."""
+        return {axis: link for link in self.links for axis in link.axes}
+
+    def collective_us(self, action: Collective) -> float:
+        """all-gather and reduce-scatter (n-1)/n of the whole, all-reduce twice that, all-to-all (n-1)/n."""
+        route = self.route(action.axes, action.among)
+        if action.kind == "all_reduce":
+            return 2 * route.ring_us(action.operand_bytes)
+        if action.kind == "all_to_all":
+            return self.exchange_us(route, action)
+        return route.ring_us(max(action.operand_bytes, action.result_bytes))
+
+    def exchange_us(self, route: Route, action: Collective) -> float:
+        """Each rank sends every other its part, over the links and over the network at the same time."""
+        moved = action.operand_bytes * (route.size - 1) / route.size
+        if route.inside == 1 or set(action.axes) & self.own.keys():
+            return route.latency_us + 1e6 * moved / route.bytes_per_s
+        near = moved * route.inside / rate(self.device.link_bytes_per_s)
+        far = moved * (1 - route.inside) / rate(self.far.bytes_per_s)
+        return route.latency_us + 1e6 * max(near, far)
+
+    def transfer_us(self, action: Transfer) -> float:
+        """One message. Where some ranks' peers are in another node, that is what all of them take."""
+        if set(action.axes) & self.own.keys():
+            link = self.slowest(action.axes)
+        else:
+            link = self.far if self.leaves_node(action) else self.near
+        return number(link.latency_us) + 1e6 * action.num_bytes / rate(link.bytes_per_s)
+
+    @property
+    def near(self) -> Link:
+        device = self.device
+        return Link(axes=(), bytes_per_s=device.link_bytes_per_s, latency_us=device.link_latency_us)
+
+    @property
+    def far(self) -> Link:
+        """Between nodes. A device without a network of its own has the same links everywhere."""
+        device = self.device
+        if device.network_bytes_per_s is None:
+            return self.near
+        return Link(
+            axes=(), bytes_per_s=device.network_bytes_per_s, latency_us=device.network_latency_us
+        )
+
+    def route(self, axes: tuple[str, ...], among: Among = ()) -> Route:
+        if (axes, among) not in self._routes:
+            self._routes[axes, among] = self.find_route(axes, among)
+        return self._routes[axes, among]
+
+    def find_route(self, axes: tuple[str, ...], among: Among) -> Route:
+        ranks = self.members(axes, dict(among))
+        size = len(ranks)
+        if set(axes) & self.own.keys():
+            slowest = self.slowest(axes)
+            return Route(size, rate(slowest.bytes_per_s), (size - 1) * number(slowest.latency_us))
+        node = self.device.node
+        if node is None:
+            near = self.near
+            return Route(size, rate(near.bytes_per_s), (size - 1) * number(near.latency_us))
+        _, counts = np.unique(ranks // node, return_counts=True)
+        crossings, together = len(counts) - 1, int(counts.min())
+        near, far = self.near, self.far
+        latency = (size - 1 - crossings) * number(near.latency_us)
+        latency += crossings * number(far.latency_us)
+        speeds = []
+        if together > 1:
+            speeds.append(rate(near.bytes_per_s))
+        if crossings:
+            # As many rings as a node has ranks of the group, each over another port.
+            speeds.append(together * rate(far.bytes_per_s))
+        inside = (together - 1) / (size - 1) if size > 1 else 1.0
+        return Route(size, min(speeds or [rate(near.bytes_per_s)]), latency, inside)
+
+    def members(self, axes: Sequence[str], among: dict[str, tuple[int, ...]]) -> np.ndarray:
+        """The group of rank 0, ascending."""
+        ranks = np.zeros(1, np.int64)
+        for axis, size in zip(self.mesh.axes, self.mesh.sizes, strict=True):
+            if axis in axes:
+                places = np.array(among.get(axis, range(size)), np.int64)
+                ranks = (ranks[:, None] + places * self.mesh.stride(axis)).ravel()
+        return np.sort(ranks)
+
+    def slowest(self, axes: Sequence[str]) -> Link:
+        """The least of what the axes have, each on its own."""
+        links = [self.own_or_route(axis) for axis in axes]
+        return Link(
+            axes=tuple(axes),
+            bytes_per_s=min(rate(link.bytes_per_s) for link in links),
+            latency_us=max(number(link.latency_us) for link in links),
+        )
+
+    def own_or_route(self, axis: str) -> Link:
+        own = self.own.get(axis)
+        leaves = self.device.node is not None and bool(
+            np.ptp(self.members((axis,), {}) // self.device.node)
+        )
+        given = self.far if leaves else self.near
+        if own is None:
+            return given
+        speed, latency = own.bytes_per_s, own.latency_us
+        return Link(
+            axes=(axis,),
+            bytes_per_s=given.bytes_per_s if speed is None else speed,
+            latency_us=given.latency_us if latency is None else latency,
+        )
+
+    def leaves_node(self, action: Transfer) -> bool:
+        node = self.device.node
+        if node is None:
+            return False
+        ranks = self.members(action.axes, {})
+        peers = np.roll(ranks, -action.shift)
+        return bool(np.any(ranks // node != peers // node))
+
+
+def rate(bytes_per_s: float | None) -> float:
+    """A bandwidth that `needs.py` has seen to be there."""
+    assert bytes_per_s is not None
+    return bytes_per_s
+
+
+def number(latency_us: float | None) -> float:
+    """A latency; none is 0."""
+    return latency_us or 0.0

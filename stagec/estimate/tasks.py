@@ -1,0 +1,74 @@
+"""The tasks of a rank against time: the forward and backward passes of each microbatch, on the compute stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stagec.backend.program import Compute, RankClass, Segment
+
+STEP = "step"
+"""What runs once, before and after the microbatches."""
+LETTERS = ("F", "B", "I", "W", STEP)
+
+
+@dataclass(frozen=True)
+class Task:
+    """`2F5`: a part of a microbatch's way through a stage, from its first computation to its last."""
+
+    letter: str
+    stage: int
+    microbatch: int
+    start_us: float
+    end_us: float
+
+    def label(self, with_stage: bool) -> str:
+        if self.microbatch < 0:
+            return self.letter
+        return f"{self.stage if with_stage else ''}{self.letter}{self.microbatch}"
+
+
+def tasks_of(
+    rank_class: RankClass, start_us: np.ndarray, end_us: np.ndarray, halves: bool
+) -> list[Task]:
+    """Tasks in order. With `halves`, the backward pass is two: I for inputs, W for weights."""
+    program = rank_class.program
+    first_node = program.first_node
+    found: list[np.ndarray] = []
+    for index, segment in enumerate(program.segments):
+        at = [i for i, node in enumerate(segment.nodes) if isinstance(node.action, Compute)]
+        rows = np.flatnonzero(program.segment == index)
+        if not at or not len(rows):
+            continue
+        letter = np.full(len(rows), LETTERS.index(letter_of(segment, at, halves)))
+        letter[program.microbatch[rows] < 0] = LETTERS.index(STEP)
+        begin, end = start_us[first_node[rows] + at[0]], end_us[first_node[rows] + at[-1]]
+        found.append(
+            np.stack([rows, letter, program.stage[rows], program.microbatch[rows], begin, end])
+        )
+    if not found:
+        return []
+    table = np.concatenate(found, axis=1)
+    _, letter, stage, microbatch, begin, end = table[:, np.argsort(table[0], kind="stable")]
+    stage = np.where(microbatch < 0, -1, stage)
+    changes = (np.diff(letter) != 0) | (np.diff(stage) != 0) | (np.diff(microbatch) != 0)
+    first = np.concatenate([[0], np.flatnonzero(changes) + 1])
+    columns = (
+        letter[first].astype(int).tolist(),
+        stage[first].astype(int).tolist(),
+        microbatch[first].astype(int).tolist(),
+        begin[first].tolist(),
+        np.maximum.reduceat(end, first).tolist(),
+    )
+    return [Task(LETTERS[kind], *rest) for kind, *rest in zip(*columns, strict=True)]
+
+
+def letter_of(segment: Segment, at: Sequence[int], halves: bool) -> str:
+    phases = {segment.nodes[i].phase for i in at}
+    if phases == {"fwd"}:
+        return "F"
+    if not halves:
+        return "B"
+    return "W" if phases == {"wgrad"} else "I"

@@ -1,0 +1,131 @@
+"""When each node of a step starts and ends: the longest path through what waits for what.
+
+Within a piece a node's end is the largest of `end of what the piece waits for + longest path from there`. Those paths are found
+once for all instances of the piece (max-plus algebra: Baccelli, Cohen, Olsder and Quadrat 1992, "Synchronization and Linearity"), so
+that an instance costs one small array operation, however many nodes it has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stagec.backend.program import TraceSet, Transfer
+from stagec.estimate.costs import duration_us
+from stagec.estimate.graph import Graph, Piece, build_graph
+from stagec.estimate.network import Network
+
+Floats = np.ndarray
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Times of all nodes of a rank of each class, in µs from the start of the step.
+
+    Class c has the positions `begins[c]` to `begins[c + 1]`, its nodes in issue order.
+    """
+
+    start_us: Floats
+    end_us: Floats
+    begins: tuple[int, ...]
+
+    def of_class(self, number: int) -> tuple[Floats, Floats]:
+        """Starts and ends of the nodes of one class."""
+        here = slice(self.begins[number], self.begins[number + 1])
+        return self.start_us[here], self.end_us[here]
+
+    @property
+    def makespan_us(self) -> float:
+        return float(self.end_us.max(initial=0.0))
+
+
+def simulate(traces: TraceSet, network: Network) -> Timeline:
+    graph = build_graph(traces)
+    durations = [piece_durations(piece, network) for piece in graph.pieces]
+    ends = solve(graph, durations)
+    starts = np.empty(len(ends) - 1)
+    for piece, duration in zip(graph.pieces, durations, strict=True):
+        positions = piece.first[:, None] + np.arange(len(duration))
+        starts[positions] = ends[positions] - duration
+        if piece.sends:
+            starts[piece.first] = arrivals(piece, ends, network)
+    return Timeline(starts, ends[:-1], tuple(graph.begins))
+
+
+def piece_durations(piece: Piece, network: Network) -> Floats:
+    return np.array([duration_us(node.action, network) for node in piece.nodes])
+
+
+def arrivals(piece: Piece, ends: Floats, network: Network) -> Floats:
+    """When something starts to arrive: its send has started, and the receive waits for nothing else."""
+    action = piece.nodes[0].action
+    assert isinstance(action, Transfer)
+    sent = np.max([ends[piece.columns[k]] for k in piece.sends], axis=0)
+    own = [column for k, column in enumerate(piece.columns) if k not in piece.sends]
+    ready = np.max([ends[column] for column in own], axis=0) if own else np.zeros(len(sent))
+    return np.minimum(ends[piece.first], np.maximum(ready, sent - network.transfer_us(action)))
+
+
+def longest_paths(piece: Piece, durations: Floats) -> Floats:
+    """[nodes, columns + 1]: to the end of each node from each column, and from the start of the step."""
+    width = len(piece.columns)
+    paths = np.full((len(piece.nodes), width + 1), -np.inf)
+    paths[:, width] = 0.0
+    for i, (inside, outside) in enumerate(zip(piece.inside, piece.outside, strict=True)):
+        row = paths[i]
+        row[outside] = 0.0
+        for other in inside:
+            np.maximum(row, paths[other], out=row)
+        row += durations[i]
+    return paths
+
+
+def solve(graph: Graph, durations: list[Floats]) -> Floats:
+    """The end of every node. The last element is the start of the step, 0."""
+    total = graph.begins[-1]
+    ends = np.zeros(total + 1)
+    paths = [longest_paths(p, d) for p, d in zip(graph.pieces, durations, strict=True)]
+    # Column -1, which is 0, stands for the start of the step.
+    tables = [
+        np.stack([*piece.columns, np.full(len(piece.first), -1)], axis=1) for piece in graph.pieces
+    ]
+    for number, row in topological_order(graph):
+        begin = int(graph.pieces[number].first[row])
+        found = (paths[number] + ends[tables[number][row]]).max(axis=1)
+        ends[begin : begin + len(found)] = found
+    return ends
+
+
+def topological_order(graph: Graph) -> list[tuple[int, int]]:
+    """Instances of pieces, each after all that it waits for: piece and row."""
+    first = np.concatenate([piece.first for piece in graph.pieces])
+    numbers = np.repeat(np.arange(len(graph.pieces)), [len(p.first) for p in graph.pieces])
+    rows = np.concatenate([np.arange(len(p.first)) for p in graph.pieces])
+    order = np.argsort(first)
+    begins = first[order]
+    sources: list[np.ndarray] = []
+    targets: list[np.ndarray] = []
+    for piece in graph.pieces:
+        here = np.searchsorted(begins, piece.first)
+        for column in piece.columns:
+            known = column >= 0
+            sources.append(np.searchsorted(begins, column[known], side="right") - 1)
+            targets.append(here[known])
+    edges = np.unique(
+        np.concatenate([np.zeros(0, np.int64), *sources]) * len(begins)
+        + np.concatenate([np.zeros(0, np.int64), *targets])
+    )
+    source, target = np.divmod(edges, len(begins))
+    waiting = np.bincount(target, minlength=len(begins)).tolist()
+    readers = target.tolist()
+    begin = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=len(begins)))]).tolist()
+    ready = [i for i, count in enumerate(waiting) if not count]
+    for i in ready:
+        for reader in readers[begin[i] : begin[i + 1]]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                ready.append(reader)
+    assert len(ready) == len(begins), "ranks wait for each other"
+    found = order[ready]
+    return list(zip(numbers[found].tolist(), rows[found].tolist(), strict=True))

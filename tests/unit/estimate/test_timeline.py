@@ -1,0 +1,134 @@
+"""The estimate of a step: a roofline by hand, and times against those of emitted traces node by node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from stagec.backend.et_def_pb2 import CollectiveCommType, Node, NodeType
+from stagec.diagnostics import CompileError
+from stagec.driver import compile_text
+from stagec.estimate import estimate, step_time
+from tests.fidelity.trace import attributes
+from tests.replay.models import Job, compiled, encoded, traces_of
+from tests.replay.waiting import node_ends
+from tests.unit.test_replay import jobs
+
+DEVICE = "device { flops_per_s = 1e9, memory_bytes_per_s = 5e8, link_bytes_per_s = 1e8 }"
+
+PRODUCT = """
+dim B = 64
+dim D = 32
+model M(x[B, D]) {
+  weight w[D, N]
+  return x @ w
+}
+dim N = 128
+plan p {
+  device { flops_per_s = %s, memory_bytes_per_s = %s }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("peak", "bandwidth", "expected"),
+    [
+        # 2 * 64 * 32 * 128 FLOPs; 4 bytes for each number of x, w and the product.
+        ("1e6", "1e9", 524288 / 1e6),
+        ("1e12", "1e6", 4 * (64 * 32 + 32 * 128 + 64 * 128) / 1e6),
+    ],
+)
+def test_roofline(peak: str, bandwidth: str, expected: float):
+    found = compile_text(PRODUCT % (peak, bandwidth))
+    assert step_time(found) == pytest.approx(expected)
+
+
+def test_mfu():
+    found = compile_text(PRODUCT % ("1e6", "1e15"))
+    assert estimate(found.trace_set, found.plan).mfu == pytest.approx(1.0)
+
+
+def test_half_of_what_is_computed_twice_counts_not():
+    text = compiled_text = Job(p=1, m=1, clauses=("recompute full", DEVICE)).text()
+    again = compile_text(compiled_text, plan="p")
+    once = compile_text(text.replace("recompute full", ""), plan="p")
+    longer, shorter = (estimate(c.trace_set, c.plan) for c in (again, once))
+    assert longer.step_time_us > shorter.step_time_us
+    assert longer.mfu * longer.step_time_us == pytest.approx(shorter.mfu * shorter.step_time_us)
+
+
+@pytest.mark.parametrize(
+    ("device", "missing"),
+    [
+        ("", ["flops_per_s", "memory_bytes_per_s", "link_bytes_per_s"]),
+        ("device { memory = 1GiB, flops_per_s = 1 }", ["memory_bytes_per_s", "link_bytes_per_s"]),
+        ("device { flops_per_s = 1, memory_bytes_per_s = 1 }", ["link_bytes_per_s"]),
+    ],
+)
+def test_what_the_plan_does_not_say(device: str, missing: list[str]):
+    found = compiled(Job(clauses=(device,)))
+    with pytest.raises(CompileError) as caught:
+        step_time(found)
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == "E0410"
+    assert all(f"`{name}`" in diagnostic.message for name in missing)
+
+
+def cost(node: Node, ranks: int) -> float:
+    """By the formulas, in µs, for `DEVICE`."""
+    given = attributes(node)
+    if node.type == NodeType.COMP_NODE:
+        return 1e6 * max(int(given["num_ops"]) / 1e9, int(given["tensor_size"]) / 5e8)
+    if node.type == NodeType.COMM_RECV_NODE:
+        return 0.0
+    size = int(given["comm_size"])
+    if node.type == NodeType.COMM_COLL_NODE:
+        share = (ranks - 1) / ranks
+        factor = {
+            CollectiveCommType.ALL_GATHER: ranks - 1,
+            CollectiveCommType.ALL_REDUCE: 2 * share,
+        }
+        size *= factor.get(int(given["comm_type"]), share)
+    return size / 100
+
+
+def with_device(job: Job) -> Job:
+    return replace(job, clauses=(*job.clauses, DEVICE))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(jobs())
+def test_every_node_ends_when_what_it_waits_for_lets_it(job: Job):
+    job = with_device(job)
+    found = compiled(job)
+    timeline = estimate(found.trace_set, found.plan).timeline
+    traces, groups = traces_of(encoded(job))
+    expected = node_ends(traces, groups, cost)
+    assert timeline.makespan_us == pytest.approx(max(expected.values()))
+    ranks_of = {}
+    for rank in traces:
+        coordinate = next(
+            number
+            for number, each in enumerate(found.trace_set.classes)
+            if pp_coordinate(job, rank) in each.where["pp"]
+        )
+        ranks_of.setdefault(coordinate, rank)
+    for number, rank in ranks_of.items():
+        starts, ends = timeline.of_class(number)
+        ids = sorted(node.id for node in traces[rank])
+        assert len(ids) == len(ends)
+        np.testing.assert_allclose(ends, [expected[rank, i] for i in ids])
+        assert (starts >= -1e-9).all()
+        assert (starts <= ends).all()
+
+
+def pp_coordinate(job: Job, rank: int) -> int:
+    sizes = {"dp": job.dp, "pp": job.p, "tp": job.tp}
+    for axis in reversed(job.axes):
+        rank, coordinate = divmod(rank, sizes[axis])
+        if axis == "pp":
+            return coordinate
+    raise AssertionError
