@@ -68,6 +68,7 @@ CODES: dict[str, str] = {
     "E0712": "a plug-in that cannot be used",
     "E0713": "a pass that gave up",
     "E0714": "traces that cannot be compared",
+    "E0715": "a question about nothing in the model",
     "W0701": "a plug-in that is left out",
     "W0702": "a name that two plug-ins want",
 }

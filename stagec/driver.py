@@ -129,7 +129,7 @@ def compile_program(
     ]
     check_stop(stops, passes)
     if run_passes(module, passes, stops):
-        return Compiled(checked, module, None)
+        return Compiled(checked, module, None, facts)
     compiled = Compiled(checked, module, trace_set(module, facts), facts)
     check_memory(compiled, load_pass)
     return compiled

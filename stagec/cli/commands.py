@@ -10,6 +10,7 @@ COMMANDS = {
     "check": "prove that a set of traces can run, or say why not",
     "diff": "say what differs between two models, plans or sets of traces",
     "expand": "write traces out of a bundle",
+    "explain": "say where a number comes from",
     "ops": "list the functions of the language, and the ops of the dialects",
     "passes": "list the passes",
 }

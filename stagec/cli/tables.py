@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from itertools import groupby
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -17,6 +17,14 @@ WIDTH = 120
 """Columns where the output is no terminal."""
 
 Key = TypeVar("Key", bound=Hashable)
+
+
+class Named(Protocol):
+    """A rank class, whatever is said of it."""
+
+    @property
+    def name(self) -> str: ...
+
 
 PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 
@@ -120,7 +128,7 @@ def grouped(
     return found
 
 
-def label(classes: Sequence[ClassSummary], members: Sequence[int]) -> str:
+def label(classes: Sequence[Named], members: Sequence[int]) -> str:
     """`pp0, pp2-pp7`: three and more in a row by the first and the last."""
     parts: list[str] = []
     for _, run in groupby(enumerate(members), key=lambda pair: pair[1] - pair[0]):

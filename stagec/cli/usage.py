@@ -33,9 +33,13 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise mistake(self, message)
 
-    def read(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """The flags of a line. One that does not exist is E0707, with the one that may be meant."""
-        found, rest = self.parse_known_args(arguments)
+    def read(self, arguments: Sequence[str], mixed: bool = False) -> argparse.Namespace:
+        """The flags of a line. One that does not exist is E0707, with the one that may be meant.
+
+        `mixed`: flags may stand between the names of a command that takes several.
+        """
+        parse = self.parse_known_intermixed_args if mixed else self.parse_known_args
+        found, rest = parse(arguments)
         if rest:
             raise unknown(self, rest[0])
         return found

@@ -1,0 +1,263 @@
+"""What `stagec explain` prints of a quantity: closed forms, numbers, parts, sources."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+
+from stagec.cli.tables import amount, label, plain_table, text_of
+from stagec.cli.usage import usage_error
+from stagec.diagnostics import did_you_mean, quoted, render
+from stagec.driver import Stops, compile_program
+from stagec.explaining import algebra
+from stagec.explaining.job import Job
+from stagec.explaining.quantities import (
+    SUM,
+    Answer,
+    ClassAnswer,
+    Part,
+    num_ranks,
+    total_over_ranks,
+)
+from stagec.explaining.questions import OVERVIEW, ask
+from stagec.frontend import check, parse_file
+from stagec.symbolic import Size
+
+WIDTH = 110
+
+
+def explain(options: argparse.Namespace) -> int:
+    checked = check(parse_file(options.model), options.plan, options.sizes)
+    if checked.warnings:
+        sys.stderr.write(render(checked.warnings, checked.source.texts))
+    job = Job(compile_program(checked, stops=Stops(after="lower-to-tasks")))
+    if not options.what:
+        sys.stdout.write(overview(job))
+        return 0
+    answer = ask(job, options.what)
+    shown = chosen(job, answer, options.rank_class)
+    if options.d is not None:
+        sys.stdout.write(derivatives(job, answer, shown, options))
+    elif options.format == "text":
+        sys.stdout.write(page(job, answer, shown, options))
+    else:
+        sys.stdout.write(spelled(job, shown, options))
+    return 0
+
+
+Shown = tuple[str, Size, int, Sequence[Part]]
+"""A title, the closed form, its value, its parts."""
+
+
+def chosen(job: Job, answer: Answer, name: str | None) -> list[Shown]:
+    """What to show: each group of classes that are alike and the sum, or the one that is named. E0710 for no class."""
+    names = [each.name for each in answer.classes]
+    if name is None:
+        shown = [of_group(job, answer, group) for group in answer.groups()]
+        return shown + ([of_sum(job, answer)] if has_sum(job, answer) else [])
+    if name == SUM and (answer.is_additive or answer.whole):
+        return [of_sum(job, answer)]
+    found = next((each for each in answer.classes if each.name == name), None)
+    if found is None:
+        known = [*names, SUM] if answer.is_additive or answer.whole else names
+        help_ = did_you_mean(name, known) or f"there are {quoted(shortened(known))}"
+        raise usage_error(f"--class {name}", f"there is no rank class `{name}`", "E0710", help_)
+    return [(f"one rank of {name}", found.form, found.value, found.parts)]
+
+
+def shortened(names: Sequence[str]) -> list[str]:
+    return [*names] if len(names) <= 8 else [*names[:3], "...", *names[-2:]]
+
+
+def has_sum(job: Job, answer: Answer) -> bool:
+    many = any(size > 1 for size in job.names.mesh.values())
+    return many and (answer.is_additive or answer.whole is not None)
+
+
+def of_group(job: Job, answer: Answer, group: Sequence[ClassAnswer]) -> Shown:
+    ranks = num_ranks(group, job.names).number
+    first = group[0]
+    members = [i for i, each in enumerate(answer.classes) if any(each is own for own in group)]
+    title = f"one rank of {label(answer.classes, members)}"
+    if len(job.classes) == len(group):
+        title = "one rank"
+    if ranks > 1:
+        title += f" ({ranks:,} alike)"
+    return title, first.form, first.value, first.parts
+
+
+def of_sum(job: Job, answer: Answer) -> Shown:
+    whole = total_over_ranks(answer, job.names)
+    title = "the whole model" if answer.whole is not None else "all ranks together"
+    return title, whole.form, whole.number, ()
+
+
+# Pages
+
+
+def page(job: Job, answer: Answer, shown: Sequence[Shown], options: argparse.Namespace) -> str:
+    """All of it, for people."""
+    out = [f"{heading(job)}{options.what}: {answer.title}\n"]
+    used: set[str] = set()
+    for title, form, value, _ in shown:
+        found = simplified(job, form)
+        used |= algebra.names_in(found)
+        out.append(f"{title}\n{wrapped(algebra.as_text(found))}  = {number(value, answer.unit)}\n")
+    if used:
+        out.append(f"where {where(job, used)}\n")
+    notes = "".join(f"note: {note}\n" for note in answer.notes)
+    worst = max(shown, key=lambda each: (bool(each[3]), each[2]))
+    if worst[3]:
+        out.append(parts_text(job, worst, answer, options))
+    sources = "".join(f"  {name}: {source}\n" for name, source in answer.sources.items())
+    if sources:
+        out.append(f"sources\n{sources}")
+    return "\n".join(out) + (f"\n{notes}" if notes else "")
+
+
+def heading(job: Job) -> str:
+    checked = job.compiled.checked
+    plan = f", plan {checked.plan.name}" if checked.plan.name else ""
+    axes = ", ".join(f"{axis} = {size}" for axis, size in job.names.mesh.items())
+    return f"{checked.name}{plan}{f' ({axes})' if axes else ''}\n"
+
+
+def simplified(job: Job, form: Size) -> algebra.Expression:
+    """The shorter of the form as it is, and with the definitions of dims in their place."""
+    return algebra.simplified(form, job.names.written_out(form))
+
+
+def number(value: int, unit: str) -> str:
+    short = amount(value).strip() if not unit else f"{amount(value)}{unit}"
+    return f"{value:,}{f' {unit}' if unit else ''}" + (f" ({short})" if value >= 10_000 else "")
+
+
+def wrapped(text: str) -> str:
+    """A form on lines of their width, broken at the signs between terms."""
+    lines: list[str] = []
+    line = "  "
+    for term in re.split(r"(?= [+-] )", text):
+        if len(line) + len(term) > WIDTH and line.strip():
+            lines.append(line)
+            line = "   "
+        line += term
+    return "".join(f"{each}\n" for each in [*lines, line])
+
+
+def where(job: Job, names: Iterable[str]) -> str:
+    """`D = 2048, F = 4*D = 8192`."""
+    values, definitions = job.names.values, job.names.definitions
+    found: list[str] = []
+    for name in sorted(names, key=lambda n: (n in job.names.mesh, n == job.names.microbatch, n)):
+        if name in values:
+            formula = f"{definitions[name]} = " if name in definitions else ""
+            found.append(f"{name} = {formula}{values[name]}")
+        elif name.endswith(".index"):
+            found.append(f"{name} = the rank's coordinate along {name.removesuffix('.index')}")
+    return ", ".join(found)
+
+
+def parts_text(job: Job, shown: Shown, answer: Answer, options: argparse.Namespace) -> str:
+    title, _, value, parts = shown
+    table = plain_table(f"parts of {title.partition(' (')[0]}")
+    table.add_column("share", justify="right", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("module")
+    table.add_column("line", no_wrap=True)
+    table.add_column("op", no_wrap=True)
+    table.add_column("made by", no_wrap=True)
+    table.add_column("closed form")
+    folder = os.path.dirname(options.model)
+    for part in parts[: options.parts]:
+        table.add_row(
+            f"{100 * part.value / max(value, 1):.1f} %",
+            f"{amount(part.value)}{answer.unit if answer.unit == 'B' else ''}".strip(),
+            part.scope or job.compiled.checked.name,
+            os.path.relpath(part.location, folder or ".") if part.location else "",
+            part.op,
+            part.made_by or "the text",
+            algebra.as_text(simplified(job, part.form)),
+        )
+    rest = parts[options.parts :]
+    if rest:
+        share = 100 * sum(part.value for part in rest) / max(value, 1)
+        table.add_row(f"{share:.1f} %", "", f"{len(rest)} more (`--parts`)", "", "", "", "")
+    return text_of(table)
+
+
+def spelled(job: Job, shown: Sequence[Shown], options: argparse.Namespace) -> str:
+    """LaTeX, or Python: the form alone, for other programs."""
+    out: list[str] = []
+    for title, form, value, _ in shown:
+        found = simplified(job, form)
+        if options.format == "latex":
+            out.append(f"% {title}: {value}\n{algebra.as_latex(found)}\n")
+        else:
+            name = options.what if len(shown) == 1 else f"{options.what}_of_{title}"
+            name = re.sub(
+                r"_of_(one_rank_of_)?", "_", re.sub(r"[ ,-]+", "_", name.partition(" (")[0])
+            )
+            values = {n: job.names.values.get(n) for n in sorted(algebra.names_in(found))}
+            arguments = ", ".join(f"{algebra.identifier(n)}={v}" for n, v in values.items())
+            comment = f"# {title}: {value} with {arguments}\n"
+            out.append(f"{comment}{algebra.as_python(found, name)}")
+    return "\n\n".join(out) if options.format == "python" else "\n".join(out)
+
+
+def derivatives(
+    job: Job, answer: Answer, shown: Sequence[Shown], options: argparse.Namespace
+) -> str:
+    """How each form changes with one name, dims that are defined by it included."""
+    known = [n for n in job.names.values if not n.startswith("mb")]
+    if options.d not in job.names.values:
+        help_ = did_you_mean(options.d, known) or f"there are {quoted(shortened(known))}"
+        raise usage_error(f"--d {options.d}", f"there is no size `{options.d}`", "E0710", help_)
+    out = [] if options.format != "text" else [f"{heading(job)}d {options.what} / d {options.d}\n"]
+    used: set[str] = set()
+    for title, form, _, _ in shown:
+        whole = job.names.written_out(form, options.d)
+        found = algebra.shortest(algebra.derivative(whole, options.d))
+        used |= algebra.names_in(found)
+        if options.format == "latex":
+            out.append(f"% {title}\n{algebra.as_latex(found)}\n")
+        elif options.format == "python":
+            out.append(algebra.as_python(found, f"d_{options.what}_d_{options.d}"))
+        else:
+            value = algebra.value_of(found, job.names.values)
+            text = f"{value}" if value.is_integer else f"{float(value):,.6g}"
+            if value.is_integer:
+                text = f"{int(value):,}"
+            unit = f" {answer.unit}" if answer.unit else ""
+            out.append(
+                f"{title}\n{wrapped(algebra.as_text(found))}  = {text}{unit} per {options.d}\n"
+            )
+    if used and options.format == "text":
+        out.append(f"where {where(job, used)}\n")
+    return "\n".join(out)
+
+
+def overview(job: Job) -> str:
+    """The main quantities, each where it is largest."""
+    table = plain_table("one step; of the rank class that has most")
+    table.add_column("what", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("class", no_wrap=True)
+    table.add_column("closed form")
+    for what in (*OVERVIEW, *(f"comm.{axes}" for axes in used_axes(job))):
+        answer = ask(job, what)
+        worst = answer.worst
+        value = f"{amount(worst.value)}{answer.unit if answer.unit == 'B' else ''}".strip()
+        table.add_row(what, value, worst.name, algebra.as_text(simplified(job, worst.form)))
+    return f"{heading(job)}\n{text_of(table)}"
+
+
+def used_axes(job: Job) -> list[str]:
+    """The axes that something goes over, as questions name them."""
+    found = {term.axes for each in job.classes for term in each.terms if term.axes}
+    order = list(job.names.mesh)
+    return [
+        "+".join(axes) for axes in sorted(found, key=lambda axes: [order.index(a) for a in axes])
+    ]

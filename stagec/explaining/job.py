@@ -1,0 +1,48 @@
+"""A plan as questions see it: the program after all passes, before sizes become numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from stagec import symbolic
+from stagec.dialects import stg
+from stagec.dialects.types import StackType, TensorType, tensor_of
+from stagec.driver import Compiled
+from stagec.explaining.names import Names
+from stagec.explaining.terms import ClassTerms, class_terms
+from stagec.facts import ModelFacts
+from stagec.frontend import lower
+from stagec.symbolic import ONE, Size
+
+
+@dataclass(frozen=True)
+class Job:
+    """A compiled module, and what its names stand for."""
+
+    compiled: Compiled
+
+    @property
+    def facts(self) -> ModelFacts:
+        assert self.compiled.facts is not None
+        return self.compiled.facts
+
+    @cached_property
+    def names(self) -> Names:
+        return Names(self.compiled.module, self.compiled.plan)
+
+    @cached_property
+    def classes(self) -> list[ClassTerms]:
+        return class_terms(self.names, self.facts)
+
+    @cached_property
+    def whole_parameters(self) -> Size:
+        """Of the model, each counted once."""
+        sizes: list[Size] = []
+        for op in lower(self.compiled.checked).walk():
+            if isinstance(op, stg.WeightOp):
+                kind = op.weight.type
+                assert isinstance(kind, TensorType | StackType)
+                count = kind.total_count if isinstance(kind, StackType) else ONE
+                sizes.append(count * tensor_of(kind).num_elements)
+        return symbolic.total(sizes)

@@ -1,0 +1,134 @@
+"""Names of sizes that the compiler made, by names that the user knows.
+
+The number of microbatches is `B/(dp*microbatch)`, the layers of a stage are `L/pp`: sums of sizes are written in the dims of the
+model, the axes of the mesh and the plan's `microbatch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from xdsl.dialects.builtin import ModuleOp
+
+from stagec import symbolic
+from stagec.analysis.sizes import dim_sizes, mesh_of, size_values
+from stagec.dialects import dist
+from stagec.dialects.types import TIME_AXIS
+from stagec.frontend.plans.plan import Plan
+from stagec.pipeline_schedule import schedule_op
+from stagec.pipelines import microbatch_size
+from stagec.symbolic import ONE, Size, constant, symbol
+
+MICROBATCH = "microbatch"
+"""The plan's setting, as a name in closed forms."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the names in a compiled module stand for, and their numbers."""
+
+    module: ModuleOp
+    plan: Plan
+    values: Mapping[str, int] = field(init=False)
+    """Of dims, axes and the plan's microbatch."""
+
+    def __post_init__(self) -> None:
+        found = dict(size_values(self.module))
+        if self.microbatch is not None:
+            found[self.microbatch] = microbatch_size(self.plan)
+        object.__setattr__(self, "values", found)
+
+    @cached_property
+    def mesh(self) -> dict[str, int]:
+        return mesh_of(self.module)
+
+    @cached_property
+    def microbatch(self) -> str | None:
+        """The name of the plan's setting; nothing if the whole batch runs at once."""
+        if not microbatch_size(self.plan):
+            return None
+        taken = {*dim_sizes(self.module), *self.mesh}
+        return MICROBATCH if MICROBATCH not in taken else f"plan.{MICROBATCH}"
+
+    @cached_property
+    def definitions(self) -> dict[str, Size]:
+        """What the text defines by other names: `F` is `4*D`."""
+        return {
+            name: size
+            for name, size in dim_sizes(self.module).items()
+            if size.names and name != TIME_AXIS
+        }
+
+    @cached_property
+    def num_microbatches(self) -> Size:
+        """In one step, on one rank."""
+        size = dim_sizes(self.module).get(TIME_AXIS, ONE)
+        if self.microbatch is None:
+            return size
+        return size * self.values[self.microbatch] / symbol(self.microbatch)
+
+    @cached_property
+    def stages(self) -> dist.StagesOp | None:
+        return next((op for op in self.module.body.ops if isinstance(op, dist.StagesOp)), None)
+
+    @cached_property
+    def num_stages(self) -> Size:
+        """Virtual stages, of all ranks."""
+        if self.stages is None:
+            return ONE
+        number, axis = len(self.stages.stages.data), self.stages.axis.data
+        per_rank, rest = divmod(number, self.mesh[axis])
+        return constant(number) if rest else symbol(axis) * per_rank
+
+    @cached_property
+    def virtual_stages(self) -> int:
+        """Of each rank."""
+        found = schedule_op(self.module)
+        return 1 if found is None else found.virtual_stages.value.data
+
+    def of_stage(self, stage: int) -> dict[str, Size]:
+        """What to write for the compiler's own names in sizes of one virtual stage."""
+        found = {TIME_AXIS: self.num_microbatches}
+        if self.stages is not None:
+            for index, number in enumerate(self.stages.stages.data[stage].layers):
+                found[dist.local_count(index)] = self.layers(stage, index, number)
+        return found
+
+    def layers(self, stage: int, index: int, number: int) -> Size:
+        """The layers of a stage: of an even division as its formula, else as a number."""
+        pipeline, stages = self.plan.pipeline, self.stages
+        assert pipeline is not None
+        assert stages is not None
+        count, *others = pipeline.counts
+        if others or pipeline.layers or index:
+            return constant(number)
+        last = len(stages.stages.data) - 1
+        total = symbol(count)
+        if not last:
+            return total
+        form = (total - pipeline.first - pipeline.last) / self.num_stages
+        if stage == 0:
+            form = form + pipeline.first
+        elif stage == last:
+            form = form + pipeline.last
+        return form if form.evaluate(self.values) == number else constant(number)
+
+    def written_out(self, size: Size, *wanted: str) -> Size:
+        """A size with the definitions of names that depend on `wanted` in their place; all of them if none is."""
+        names = [n for n in self.definitions if not wanted or self.depends(n, wanted)]
+        while chosen := {n: self.definitions[n] for n in names if n in size.names}:
+            size = size.substitute(chosen)
+        return size
+
+    def depends(self, name: str, wanted: tuple[str, ...]) -> bool:
+        """Whether a name is defined by way of one of these."""
+        inner = self.definitions.get(name)
+        return inner is not None and any(
+            n in wanted or self.depends(n, wanted) for n in inner.names
+        )
+
+    def times(self, size: Size, part: int, whole: int) -> Size:
+        """`part/whole` of a size."""
+        return size * symbolic.constant(part) / whole if part != whole else size

@@ -1,0 +1,41 @@
+"""Which paper or program each number follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+MEGATRON = "Shoeybi et al., Megatron-LM, 2019 (arXiv:1909.08053), section 3"
+KORTHIKANTI = "Korthikanti et al., Reducing Activation Recomputation, 2022 (arXiv:2205.05198)"
+ZERO = "Rajbhandari et al., ZeRO, 2020 (arXiv:1910.02054)"
+NARAYANAN = "Narayanan et al., Efficient Large-Scale Training, SC'21 (arXiv:2104.04473)"
+FLASH = "Dao et al., FlashAttention, 2022 (arXiv:2205.14135)"
+
+OF_PASSES = {
+    "bucket-gradients": "Li et al., PyTorch Distributed, 2020 (arXiv:2006.15704), section 4.2",
+    "decompose-all-reduce": f"{KORTHIKANTI}, section 4.2.2",
+    "decompose-statistics": f"{MEGATRON}: cross-entropy of a split vocabulary",
+    "expand-ring-attention": "Liu et al., Ring Attention, 2023 (arXiv:2310.01889)",
+    "insert-collectives": f"{MEGATRON}; of a split sequence: {KORTHIKANTI}, section 4.2.2",
+    "insert-optimizer": "Loshchilov and Hutter, AdamW, 2019 (arXiv:1711.05101)",
+    "overlap-gathers": "Wang et al., Overlap Communication with Dependent Computation, ASPLOS 2023",
+    "recompute-activations": f"Chen et al., 2016 (arXiv:1604.06174); {KORTHIKANTI}, section 5",
+    "reduce-gradients": f"{ZERO}, section 7",
+    "regather-operands": f"{KORTHIKANTI}, section 4.2.2",
+    "shard-parameters": f"{ZERO}, section 5; Zhao et al., FSDP, 2023 (arXiv:2304.11277)",
+    "split-stages": f"{NARAYANAN}, section 2.2",
+}
+"""By the pass that made an op."""
+
+OF_OPS = {
+    "attention": FLASH,
+    "attention_grad": f"{FLASH}, appendix B: five products for two",
+    "merge_attention": "Liu et al., Ring Attention, 2023 (arXiv:2310.01889)",
+    "contract": "2 FLOPs per multiply-add, over all dims of both operands",
+}
+"""By what is computed."""
+
+
+def sources(passes: Iterable[str], ops: Iterable[str]) -> dict[str, str]:
+    """What each pass and op among these follows, where that is written down."""
+    found = {name: OF_PASSES[name] for name in sorted(set(passes)) if name in OF_PASSES}
+    return found | {name: OF_OPS[name] for name in sorted(set(ops)) if name in OF_OPS}

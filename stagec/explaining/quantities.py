@@ -1,0 +1,168 @@
+"""What can be asked for, and the sums that answer: for each rank class a closed form, its number, its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stagec import symbolic
+from stagec.analysis.cost import MATRIX_OPS
+from stagec.explaining.names import Names
+from stagec.explaining.terms import Amount, ClassTerms, Term
+from stagec.symbolic import ONE, ZERO, Size, symbol
+
+SUM = "total"
+"""Instead of the name of a rank class: all ranks together."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a line of the model contributes by one kind of op."""
+
+    scope: str
+    location: str
+    op: str
+    made_by: str
+    form: Size
+    value: int
+
+
+@dataclass(frozen=True)
+class ClassAnswer:
+    """What a question comes to on one rank of a class."""
+
+    name: str
+    where: Mapping[str, tuple[int, ...]]
+    form: Size
+    value: int
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A quantity of one step."""
+
+    title: str
+    unit: str
+    classes: tuple[ClassAnswer, ...]
+    notes: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+    is_additive: bool = True
+    """Whether the sum over all ranks means something."""
+    whole: Amount | None = None
+    """Of the model, where that is no sum over ranks."""
+
+    @property
+    def worst(self) -> ClassAnswer:
+        return max(self.classes, key=lambda each: each.value)
+
+    def groups(self) -> list[list[ClassAnswer]]:
+        """Classes with the same form and the same number."""
+        found: dict[tuple[Size, int], list[ClassAnswer]] = {}
+        for each in self.classes:
+            found.setdefault((each.form, each.value), []).append(each)
+        return list(found.values())
+
+
+Piece = tuple[Term, Amount]
+"""A term, and what one run of it contributes."""
+
+
+def summed(name: str, where: Mapping[str, tuple[int, ...]], pieces: Iterable[Piece]) -> ClassAnswer:
+    """What a class' terms come to, each as often as it runs."""
+    sums: dict[tuple[str, str, str, str], list[tuple[Size, int]]] = {}
+    for term, amount in pieces:
+        if not amount.number and not amount.form:
+            continue
+        key = (term.scope, term.location, term.op, term.made_by)
+        product = (term.count.form * amount.form, term.count.number * amount.number)
+        sums.setdefault(key, []).append(product)
+    parts = [
+        Part(*key, symbolic.total(form for form, _ in found), sum(number for _, number in found))
+        for key, found in sums.items()
+    ]
+    parts.sort(key=lambda part: -part.value)
+    form = symbolic.total(part.form for part in parts)
+    return ClassAnswer(name, where, form, sum(part.value for part in parts), tuple(parts))
+
+
+def total_over_ranks(answer: Answer, names: Names) -> Amount:
+    """Of all ranks together."""
+    if answer.whole is not None:
+        return answer.whole
+    forms: list[Size] = []
+    value = 0
+    for group in answer.groups():
+        count = num_ranks(group, names)
+        forms.append(count.form * group[0].form)
+        value += count.number * group[0].value
+    return Amount(symbolic.total(forms), value)
+
+
+def num_ranks(group: Sequence[ClassAnswer], names: Names) -> Amount:
+    """Ranks of classes that differ in their coordinates along the same axes.
+
+    All of the coordinates of an axis are its size; all but a few are so many fewer than its size.
+    """
+    form, number = ONE, 1
+    chosen: dict[str, set[int]] = {}
+    places = 0
+    for each in group:
+        block = 1
+        for axis, at in each.where.items():
+            chosen.setdefault(axis, set()).update(at)
+            block *= len(at)
+        places += block
+    full = 1
+    for at in chosen.values():
+        full *= len(at)
+    for axis, size in names.mesh.items():
+        if axis not in chosen:
+            form, number = form * symbol(axis), number * size
+    if full != places:
+        return Amount(form * places, number * places)
+    for axis, at in chosen.items():
+        form, number = form * share_of_axis(axis, at, names.mesh[axis]), number * len(at)
+    return Amount(form, number)
+
+
+def share_of_axis(axis: str, at: set[int], size: int) -> Size:
+    """How many coordinates these are: as a number, or as what is left of the axis without its ends."""
+    rest = set(range(size)) - at
+    if len(at) == 1 and size != 1 and at <= {0, size - 1}:
+        return ONE
+    if rest <= {0, size - 1}:
+        return symbol(axis) - len(rest)
+    return symbolic.constant(len(at))
+
+
+# What a term contributes
+
+
+def flops_of(term: Term) -> Amount:
+    return term.flops
+
+
+def bytes_of(term: Term) -> Amount:
+    return Amount(term.read.form + term.written.form, term.read.number + term.written.number)
+
+
+MEASURES: dict[str, Callable[[Term], Amount]] = {
+    "operand_bytes": lambda term: term.before,
+    "result_bytes": lambda term: term.after,
+    "sent_bytes": lambda term: term.sent,
+    "count": lambda term: Amount(ONE, 1) if term.is_communication else Amount(ZERO, 0),
+}
+"""What can be counted of communication. Without one of these: what a trace says, the bytes that a rank puts in."""
+
+
+def words_of(term: Term) -> set[str]:
+    """The words that choose a term: `contract`, `matrix`, `bwd`, `SwiGLU`, `Block.SwiGLU`."""
+    words = {term.op, term.phase, *term.scope.split(".")} - {""}
+    if not term.is_communication:
+        words.add("matrix" if term.op in MATRIX_OPS else "other")
+    return words
+
+
+def chosen_terms(each: ClassTerms, words: Sequence[str]) -> list[Term]:
+    return [term for term in each.terms if set(words) <= words_of(term)]

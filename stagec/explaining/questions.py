@@ -1,0 +1,215 @@
+"""`ask`: from the words of a question to its answer. A word that means nothing here is E0715."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from stagec import symbolic
+from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
+from stagec.dialects import stg
+from stagec.dialects.types import StackType, ValueType
+from stagec.explaining.job import Job
+from stagec.explaining.papers import sources
+from stagec.explaining.quantities import (
+    MEASURES,
+    Answer,
+    ClassAnswer,
+    Part,
+    bytes_of,
+    chosen_terms,
+    flops_of,
+    summed,
+    words_of,
+)
+from stagec.explaining.terms import Amount, ClassTerms, Term
+from stagec.memory.values import line_of
+from stagec.symbolic import Size
+
+Asker = Callable[[Job, Sequence[str], str], Answer]
+
+KINDS = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "send", "recv")
+"""Of communication."""
+
+
+def ask(job: Job, what: str) -> Answer:
+    """The answer to `flops`, `comm.tp.all_gather`, ..."""
+    subject, *words = what.split(".")
+    if subject not in SUBJECTS:
+        raise unknown(what, subject, SUBJECTS, f"there are {quoted(SUBJECTS)}")
+    return SUBJECTS[subject](job, words, what)
+
+
+def unknown(what: str, word: str, known: Iterable[str], otherwise: str = "") -> CompileError:
+    """A word of a question that stands for nothing."""
+    known = sorted(known)
+    subject = what.partition(".")[0]
+    message = f"nothing of `{subject}` is called `{word}`"
+    if word == subject:
+        message = f"there is no quantity `{word}`"
+    help_ = did_you_mean(word, known) or otherwise or f"there are {quoted(known)}"
+    return CompileError([Diagnostic("E0715", message, origin=f"explain {what}", help=help_)])
+
+
+def check_words(job: Job, words: Sequence[str], what: str, wants: Callable[[Term], bool]) -> None:
+    """Each word is one of the terms', or one that some plan has terms for."""
+    known = {
+        word for c in job.classes for term in c.terms if wants(term) for word in words_of(term)
+    }
+    known |= {*stg.PHASES, "matrix", "other"}
+    for word in words:
+        if word not in known:
+            raise unknown(what, word, known)
+
+
+def of_terms(
+    job: Job,
+    title: str,
+    unit: str,
+    choose: Callable[[ClassTerms], Sequence[Term]],
+    measure: Callable[[Term], Amount],
+    notes: Sequence[str] = (),
+) -> Answer:
+    """The sum of a measure over the terms that are chosen."""
+    classes = tuple(
+        summed(each.name, each.where, ((term, measure(term)) for term in choose(each)))
+        for each in job.classes
+    )
+    parts = [part for each in classes for part in each.parts]
+    found = sources((part.made_by for part in parts), (part.op for part in parts))
+    return Answer(title, unit, classes, tuple(notes), found)
+
+
+def flops(job: Job, words: Sequence[str], what: str) -> Answer:
+    """`flops`, `flops.matrix`, `flops.bwd`, `flops.contract`, `flops.SwiGLU`."""
+    check_words(job, words, what, lambda term: not term.is_communication)
+    notes = free_nodes(job) if not words else []
+    title = "floating-point operations of one step"
+    return of_terms(job, title, "FLOPs", lambda c: chosen_terms(c, words), flops_of, notes)
+
+
+def free_nodes(job: Job) -> list[str]:
+    """Traces say 1 for nodes that cost nothing: simulators never end one of 0."""
+    free = {
+        sum(t.count.number for t in c.terms if not t.is_communication and not t.flops.number)
+        for c in job.classes
+    }
+    most = max(free, default=0)
+    if not most:
+        return []
+    number = f"{most:,}" if len(free) == 1 else f"up to {most:,}"
+    return [f"{number} nodes of a rank compute nothing; a trace says 1 for each"]
+
+
+def moved_bytes(job: Job, words: Sequence[str], what: str) -> Answer:
+    """`bytes`, `bytes.read`, `bytes.written`, and as for FLOPs."""
+    measures = {"read": lambda t: t.read, "written": lambda t: t.written}
+    measure = bytes_of
+    rest = list(words)
+    for word in words:
+        if word in measures:
+            measure = measures[word]
+            rest.remove(word)
+    check_words(job, rest, what, lambda term: not term.is_communication)
+    title = "bytes read from and written to device memory in one step"
+    return of_terms(job, title, "B", lambda c: chosen_terms(c, rest), measure)
+
+
+def communication(job: Job, words: Sequence[str], what: str) -> Answer:
+    """`comm`, `comm.tp`, `comm.dp+tp.all_reduce.count`, `comm.tp.SwiGLU`."""
+    measure, axes, rest = "operand_bytes", None, []
+    products, mesh = job.compiled.plan.products, job.names.mesh
+    for word in words:
+        parts = [a for part in word.split("+") for a in products.get(part, (part,))]
+        if word in MEASURES:
+            measure = word
+        elif axes is None and all(part in mesh for part in parts):
+            axes = frozenset(parts)
+        else:
+            rest.append(word)
+    used = {
+        word for c in job.classes for t in c.terms if t.is_communication for word in words_of(t)
+    }
+    known = {*used, *KINDS, *MEASURES, *mesh, *products}
+    for word in rest:
+        if word not in known:
+            raise unknown(what, word, known, f"there are {quoted([*mesh, *KINDS, *MEASURES])}")
+
+    def choose(each: ClassTerms) -> list[Term]:
+        found = [term for term in chosen_terms(each, rest) if term.is_communication]
+        return found if axes is None else [term for term in found if set(term.axes) == axes]
+
+    title = COUNTED[measure]
+    if axes is not None:
+        title += f" over {' x '.join(sorted(axes))}"
+    unit = "" if measure == "count" else "B"
+    notes = []
+    if measure == "count" and job.compiled.plan.gradients.bucket_bytes:
+        notes = ["gradients travel in buckets: a trace has fewer collectives, of the same bytes"]
+    return of_terms(job, title, unit, choose, MEASURES[measure], notes)
+
+
+COUNTED = {
+    "operand_bytes": "bytes that a rank puts into communication in one step",
+    "result_bytes": "bytes that a rank has after communication in one step",
+    "sent_bytes": "bytes that a rank sends in one step, collectives on a ring",
+    "count": "communications in one step",
+}
+
+
+def parameters(job: Job, words: Sequence[str], what: str) -> Answer:
+    """`params`: stored on a rank, and of the model."""
+    known = {
+        word
+        for c in job.classes
+        for chunk in c.tasks.chunks
+        for op in chunk.program.walk()
+        if isinstance(op, stg.WeightOp)
+        for word in op.path.data.split(".")
+    }
+    for word in words:
+        if word not in known:
+            raise unknown(what, word, known)
+    classes = tuple(parameters_of(job, each, words) for each in job.classes)
+    whole = None
+    if not words:
+        form = job.whole_parameters
+        whole = Amount(form, form.integer(job.names.values))
+    return Answer("parameters", "", classes, is_additive=False, whole=whole)
+
+
+def parameters_of(job: Job, each: ClassTerms, words: Sequence[str]) -> ClassAnswer:
+    """A weight that two stages of a rank share is there once."""
+    parts: dict[tuple[int, str], Part] = {}
+    for chunk in each.tasks.chunks:
+        written = job.names.of_stage(chunk.stage)
+        for op in chunk.program.walk():
+            if not isinstance(op, stg.WeightOp) or not set(words) <= set(op.path.data.split(".")):
+                continue
+            kind = op.weight.type
+            assert isinstance(kind, ValueType)
+            form: Size = kind.num_elements
+            stage = chunk.stage if isinstance(kind, StackType) else 0
+            parts[stage, op.path.data] = Part(
+                stg.scope_of(op),
+                line_of(op),
+                op.path.data,
+                "",
+                form.substitute(written),
+                form.integer(chunk.values),
+            )
+    ordered = sorted(parts.values(), key=lambda part: -part.value)
+    form = symbolic.total(part.form for part in ordered)
+    value = sum(part.value for part in ordered)
+    return ClassAnswer(each.name, each.where, form, value, tuple(ordered))
+
+
+SUBJECTS: dict[str, Asker] = {
+    "flops": flops,
+    "bytes": moved_bytes,
+    "comm": communication,
+    "params": parameters,
+}
+"""What can be asked for, by its first word."""
+
+OVERVIEW = ("params", "flops.matrix", "flops.other", "bytes")
+"""What an overview shows, besides communication by axis."""

@@ -1,0 +1,249 @@
+"""What a rank class runs, still rolled: each op once, with its costs and how often a rank runs it in a step.
+
+Costs come from the op as closed forms; how often is the trip counts of the repeats around it, times the microbatches that the
+schedule gives to its task. No layer and no microbatch is unrolled.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from xdsl.dialects.builtin import FileLineColLoc
+from xdsl.ir import Operation
+
+from stagec import symbolic
+from stagec.backend.lowering import Owners
+from stagec.backend.lowering.dataflow import is_node
+from stagec.backend.lowering.layout import TASK_OF_PHASE, transfer_task
+from stagec.classes import RankTasks, rank_tasks
+from stagec.dialects import sched, stg
+from stagec.dialects.types import TIME_AXIS, tensor_of
+from stagec.explaining.names import Names
+from stagec.facts import ModelFacts
+from stagec.symbolic import ONE, ZERO, Size
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A size of one op: its closed form, and the number that the trace has for it."""
+
+    form: Size = ZERO
+    number: int = 0
+
+
+NONE = Amount()
+
+
+@dataclass(frozen=True)
+class Term:
+    """One op of a rank class. Costs are of one run, on one device."""
+
+    op: str
+    phase: str
+    scope: str
+    location: str
+    """File and line in the model's text."""
+    made_by: str
+    task: str
+    count: Amount
+    """Runs in one step."""
+    flops: Amount = NONE
+    read: Amount = NONE
+    written: Amount = NONE
+    axes: tuple[str, ...] = ()
+    """Of a communication."""
+    before: Amount = NONE
+    """Bytes of a rank's buffers before a communication; of a transfer, those that travel."""
+    after: Amount = NONE
+    sent: Amount = NONE
+    """Bytes that a rank sends: of a collective, on a ring."""
+
+    @property
+    def is_communication(self) -> bool:
+        return bool(self.axes)
+
+
+@dataclass(frozen=True)
+class ClassTerms:
+    """One rank class."""
+
+    name: str
+    where: Mapping[str, tuple[int, ...]]
+    tasks: RankTasks
+    terms: tuple[Term, ...]
+
+
+@dataclass(frozen=True)
+class RolledOp:
+    """An op of a program, and the repeats around it."""
+
+    op: Operation
+    task: str
+    """As if the backward pass were one piece; `pre` and `step` outside the microbatches."""
+    repeats: tuple[stg.RepeatOp, ...]
+
+
+def class_terms(names: Names, facts: ModelFacts) -> list[ClassTerms]:
+    """The terms of every rank class."""
+    rolled: dict[stg.ProgramOp, list[RolledOp]] = {}
+    return [
+        ClassTerms(tasks.name, tasks.where, tasks, tuple(terms_of(tasks, names, rolled)))
+        for tasks in rank_tasks(names.module, facts)
+    ]
+
+
+def terms_of(
+    tasks: RankTasks, names: Names, rolled: dict[stg.ProgramOp, list[RolledOp]]
+) -> Iterator[Term]:
+    runs = Counter((slot.chunk, slot.task) for slot in tasks.order)
+    split = any(slot.task in ("I", "W") for slot in tasks.order)
+    for number, chunk in enumerate(tasks.chunks):
+        if chunk.program not in rolled:
+            rolled[chunk.program] = list(rolled_ops(chunk.program))
+        maker = TermMaker(names, chunk.values, chunk.owners, names.of_stage(chunk.stage))
+        for each in rolled[chunk.program]:
+            task = halves(each) if split and each.task == "B" else each.task
+            if times := runs[number, task]:
+                yield maker.term(each, task, times)
+
+
+def rolled_ops(program: stg.ProgramOp) -> Iterator[RolledOp]:
+    """Every op that becomes a node."""
+    task = "pre"
+    has_loop = any(isinstance(op, stg.AccumulateOp) for op in program.body.block.ops)
+    if not has_loop:
+        task = "step"
+    for op in program.body.block.ops:
+        if isinstance(op, stg.AccumulateOp):
+            yield from inside(op.body.block.ops, (), None)
+            task = "step"
+        else:
+            yield from inside([op], (), task)
+
+
+def inside(
+    ops: Iterable[Operation], repeats: tuple[stg.RepeatOp, ...], task: str | None
+) -> Iterator[RolledOp]:
+    for op in ops:
+        if is_node(op):
+            yield RolledOp(op, task or task_of(op), repeats)
+        elif isinstance(op, stg.RepeatOp):
+            yield from inside(op.body.block.ops, (*repeats, op), task)
+
+
+def task_of(op: Operation) -> str:
+    if isinstance(op, sched.StageSendOp | sched.StageRecvOp):
+        return transfer_task(op)
+    return TASK_OF_PHASE[stg.phase_of(op)]
+
+
+def halves(each: RolledOp) -> str:
+    """Where the backward pass is two halves, that of an op: weight gradients, or all else."""
+    return "W" if stg.phase_of(each.op) in ("wgrad", "grad_reduce") else "I"
+
+
+PER_STEP = ("pre", "step")
+
+
+@dataclass
+class TermMaker:
+    """Makes the terms of one virtual stage."""
+
+    names: Names
+    values: Mapping[str, int]
+    owners: Owners
+    written: Mapping[str, Size]
+    """What to write for the compiler's own names."""
+    _amounts: dict[Size, Amount] = field(default_factory=dict)
+
+    def amount(self, size: Size) -> Amount:
+        """A fraction of an operation counts as a whole one, as in traces."""
+        if size not in self._amounts:
+            exact = size.evaluate(self.values)
+            form = size.substitute(self.written)
+            if exact.denominator != 1:
+                form = symbolic.ceildiv(form, 1)
+            self._amounts[size] = Amount(form, -(-exact.numerator // exact.denominator))
+        return self._amounts[size]
+
+    def count(self, each: RolledOp, task: str, times: int) -> Amount:
+        """How often an op runs in a step, `times` of them counted by the schedule."""
+        form, number = ONE, times
+        if task not in PER_STEP:
+            form = self.names.times(self.names.num_microbatches, times, self.values[TIME_AXIS])
+        for repeat in each.repeats:
+            form = form * repeat.count.data.substitute(self.written)
+            number *= repeat.count.data.integer(self.values)
+        return Amount(form, number)
+
+    def transfer(self, op: Operation, size: Size) -> dict[str, Amount]:
+        amount = self.amount(size)
+        sends = isinstance(op, sched.SendOp | sched.StageSendOp)
+        return {"before": amount, "after": amount, "sent": amount if sends else NONE}
+
+    def group(self, op: sched.CollectiveOp) -> Size:
+        """Ranks of the collective's group: of a tied weight, those that have it."""
+        sharing = dict(self.owners.get(stg.text(op, "tied"), ()))
+        return symbolic.product(
+            len(sharing[axis]) if axis in sharing else symbolic.symbol(axis)
+            for axis in op.axes.data
+        )
+
+    def term(self, each: RolledOp, task: str, times: int) -> Term:
+        op = each.op
+        assert isinstance(op, sched.NODES)
+        location = op.location
+        said: dict[str, Amount] = {}
+        axes: tuple[str, ...] = ()
+        match op:
+            case sched.ComputeOp():
+                said = {
+                    "flops": self.amount(op.flops.data),
+                    "read": self.amount(op.reads.data),
+                    "written": self.amount(op.writes.data),
+                }
+            case sched.CollectiveOp():
+                axes = op.axes.data
+                said = {
+                    "before": self.amount(op.bytes_in.data),
+                    "after": self.amount(op.bytes_out.data),
+                    "sent": self.amount(ring_bytes(op, self.group(op))),
+                }
+            case sched.SendOp() | sched.RecvOp():
+                axes = op.axes.data
+                said = self.transfer(op, op.num_bytes.data)
+            case _:
+                assert self.names.stages is not None
+                axes = (self.names.stages.axis.data,)
+                said = self.transfer(op, tensor_of(op.value.type).num_bytes)
+        return Term(
+            op=sched.node_name(op),
+            phase="p2p" if task not in PER_STEP and "_" in task else stg.phase_of(op),
+            scope=stg.scope_of(op),
+            location=(
+                f"{location.filename.data}:{location.line.data}"
+                if isinstance(location, FileLineColLoc)
+                else ""
+            ),
+            made_by=stg.text(op, "made_by"),
+            task=task,
+            count=self.count(each, task, times),
+            axes=axes,
+            **said,
+        )
+
+
+def ring_bytes(op: sched.CollectiveOp, ways: Size) -> Size:
+    """Bytes that each rank sends on a ring of `ways` ranks (Patarasuk and Yuan 2009)."""
+    before, after = op.bytes_in.data, op.bytes_out.data
+    match op.kind.data:
+        case "all_gather":
+            return after - before
+        case "reduce_scatter":
+            return before - after
+        case "all_reduce":
+            return 2 * (ways - 1) * before / ways
+        case _:
+            return (ways - 1) * before / ways

@@ -1,0 +1,120 @@
+"""What `stagec explain` says equals what the emitted traces add up to, for every plan of every example."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from stagec.backend.encode import encode_traces
+from stagec.backend.et_def_pb2 import CollectiveCommType, NodeType
+from stagec.backend.et_file import read_trace
+from stagec.backend.program import RankClass, TraceSet
+from stagec.backend.ranks import ranks_where
+from stagec.backend.writer import WriteOptions, write_traces
+from stagec.driver import compile_model
+from stagec.explaining.job import Job
+from stagec.explaining.quantities import total_over_ranks
+from stagec.explaining.questions import ask
+from stagec.summary import summarize
+from tests.fidelity.oracle import axes_of
+from tests.fidelity.trace import Traces, attributes
+from tests.unit.test_examples import CASES, IDS, smaller
+
+MOST_CLASSES = 4
+"""Of the classes of a plan, the first and the last two are read."""
+
+
+def read_classes(traces: TraceSet) -> list[RankClass]:
+    classes = list(traces.classes)
+    return classes if len(classes) <= MOST_CLASSES else [*classes[:2], *classes[-2:]]
+
+
+def add_up(traces: Traces, rank: int) -> Counter[str]:
+    """What the nodes of a rank say, by the words of questions."""
+    found: Counter[str] = Counter()
+    _, nodes = read_trace(traces.directory / f"{traces.model}.{rank}.et")
+    for node in nodes:
+        said = attributes(node)
+        if node.type == NodeType.COMP_NODE:
+            found["flops"] += int(said["num_ops"])
+            found["bytes"] += int(said["tensor_size"])
+            continue
+        if node.type == NodeType.COMM_COLL_NODE:
+            kind = CollectiveCommType.Name(int(said["comm_type"])).lower()
+            axes = axes_of(traces.groups[str(said["pg_name"])], traces.mesh)
+        else:
+            kind = "send" if node.type == NodeType.COMM_SEND_NODE else "recv"
+            axes = axes_of((int(said["comm_src"]), int(said["comm_dst"])), traces.mesh)
+        found["comm"] += int(said["comm_size"])
+        found[f"comm.{axes}.{kind}"] += int(said["comm_size"])
+    return found
+
+
+def free_nodes(job: Job, number: int) -> int:
+    """Nodes whose trace says 1 because simulators never end one of 0."""
+    return sum(
+        term.count.number
+        for term in job.classes[number].terms
+        if not term.is_communication and not term.flops.number
+    )
+
+
+@pytest.mark.parametrize(("path", "plan"), CASES, ids=IDS)
+def test_values_are_those_of_the_traces(path: Path, plan: str, tmp_path: Path) -> None:
+    compiled = compile_model(path, plan, smaller(path, plan))
+    traces = compiled.trace_set
+    chosen = read_classes(traces)
+    ranks = [int(ranks_where(traces.mesh, each.where)[0]) for each in chosen]
+    selection = ",".join(map(str, ranks))
+    write_traces(encode_traces(traces), str(tmp_path / "set"), WriteOptions(ranks=selection))
+    mesh = dict(zip(traces.mesh.axes, traces.mesh.sizes, strict=True))
+    written = Traces(tmp_path / "set", traces.model, mesh)
+    job = Job(compiled)
+    for each, rank in zip(chosen, ranks, strict=True):
+        number = [c.name for c in job.classes].index(each.name)
+        for what, total in add_up(written, rank).items():
+            answer = ask(job, what).classes[number]
+            extra = free_nodes(job, number) if what == "flops" else 0
+            assert answer.value + extra == total, (each.name, what)
+
+
+@pytest.mark.parametrize(("path", "plan"), CASES, ids=IDS)
+def test_forms_come_to_their_values(path: Path, plan: str) -> None:
+    """At the sizes of the plan, of each class and of all ranks; parts add up to the whole."""
+    job = Job(compile_model(path, plan))
+    axes = {"+".join(t.axes) for c in job.classes for t in c.terms if t.axes}
+    comm = [f"comm{axis}{m}" for axis in ("", *(f".{a}" for a in axes)) for m in MEASURED]
+    for what in ("flops", "flops.matrix", "bytes", "bytes.read", "params", *comm):
+        answer = ask(job, what)
+        for each, own in zip(answer.classes, job.classes, strict=True):
+            values = {**job.names.values, **own.tasks.chunks[0].values}
+            assert each.form.evaluate(values) == each.value, (what, each.name)
+            assert sum(part.value for part in each.parts) == each.value
+        whole = total_over_ranks(answer, job.names)
+        assert whole.form.evaluate(job.names.values) == whole.number, what
+
+
+MEASURED = ("", ".count", ".result_bytes", ".sent_bytes")
+
+
+@pytest.mark.parametrize(("path", "plan"), CASES, ids=IDS)
+def test_values_are_those_of_the_summary(path: Path, plan: str) -> None:
+    compiled = compile_model(path, plan)
+    summary = summarize(compiled.trace_set, compiled.module)
+    job = Job(compiled)
+    found = {what: ask(job, what) for what in ("flops.matrix", "flops.other", "bytes", "params")}
+    for number, each in enumerate(summary.classes):
+        assert found["flops.matrix"].classes[number].value == each.matrix_flops
+        assert found["flops.other"].classes[number].value == each.other_flops
+        assert found["bytes"].classes[number].value == each.bytes_moved
+        assert found["params"].classes[number].value == each.parameters.count
+        for row in each.traffic:
+            what = f"comm.{'+'.join(row.axes)}.{row.kind}"
+            assert ask(job, what).classes[number].value == row.operand_bytes
+            after = ask(job, f"{what}.result_bytes").classes[number].value
+            assert after == row.result_bytes
+    whole = found["params"].whole
+    assert whole is not None
+    assert whole.number == summary.num_parameters
