@@ -36,25 +36,28 @@ def nodes_of(rank_class: RankClass, in_layer: int | None = None) -> Iterator[tup
 def model_flops(trace_set: TraceSet) -> int:
     """FLOPs of contractions and attention over all ranks, backward twice forward.
 
-    Papers count the model, not the kernels: what is computed again is left out, and so is one of the five
-    products of a fused attention's backward, the scores again (Dao et al. 2022, appendix B).
+    Papers count the model, not the kernels: what is computed again is left out, and so are the scores that a fused
+    attention's backward computes again (Dao et al. 2022, appendix B): it counts as twice its forward. Megatron-LM's
+    count has no routers, which are left out by the name of their module, `Router`.
     """
-    return sum(
-        ranks_of(trace_set, rank_class) * count * model_share(node)
+    nodes = [
+        (node, ranks_of(trace_set, rank_class) * count)
         for rank_class in trace_set.classes
         for node, count in nodes_of(rank_class)
+    ]
+    passes = 3 if any(node.op == "attention_grad" for node, _ in nodes) else 1
+    return sum(
+        count * model_share(node) * (passes if node.op == "attention" else 1)
+        for node, count in nodes
+        if node.scope.rpartition(".")[2] != "Router"
     )
 
 
 def model_share(node: Node) -> int:
-    """The FLOPs of a node that belong to the model."""
+    """The FLOPs of a node that belong to the model. Of attention only the forward pass is asked."""
     if not isinstance(node.action, Compute) or node.op not in KINDS or node.phase == "recompute":
         return 0
-    if node.op == "attention_grad":
-        share, rest = divmod(node.action.num_ops * 4, 5)
-        assert not rest, node
-        return share
-    return node.action.num_ops
+    return node.action.num_ops if node.op != "attention_grad" else 0
 
 
 def forward_flops_of_layers(trace_set: TraceSet, num_layers: int) -> int:

@@ -45,11 +45,22 @@ RELEASED = {
         {"D": "1024", "H": "128", "E": "128", "F": "65536", "L": "24", "M": "24"},
         11_307_321_344,
     ),
+    # Published as 46.7B, 140.6B, 30.5B and 235B.
+    "mixtral-8x7b": ("mixtral_8x7b", {}, 46_702_792_704),
+    "mixtral-8x22b": ("mixtral_8x22b", {}, 140_620_634_112),
+    "qwen3-30b": ("qwen3_30b_a3b", {}, 30_532_122_624),
+    "qwen3-235b": ("qwen3_235b_a22b", {}, 235_093_634_560),
 }
+
+# Of the main model's matrices: norms, biases of routers and the module of multi-token prediction are not counted.
+DEEPSEEK_MATRICES = 671_025_397_760
 
 FLOPS_PER_TOKEN = {
     "llama3-70B@8192": ("llama3_70b", 449_222_541_312),
     "llama3.1-405B@8192": ("llama3_405b", 2_523_955_986_432),
+    "qwen3-235B@4096": ("qwen3_235b_a22b", 148_034_813_952),
+    "qwen3-30B@4096": ("qwen3_30b_a3b", 23_006_281_728),
+    "dsv3@4096_mtp1": ("deepseek_v3", 259_992_950_784),
 }
 
 # Heads, hidden size, layers, tensor parallelism, batch, FLOPs per iteration (Narayanan et al., SC'21, table 1).
@@ -98,10 +109,10 @@ def examples() -> list[Path]:
     return sorted(p for p in EXAMPLES.glob("*.stg") if "# Parameters:" in p.read_text())
 
 
-def num_parameters(compiled: Compiled) -> int:
-    """Elements of all weights of a model that was only lowered: sizes are global."""
+def parameters(compiled: Compiled) -> dict[str, tuple[int, int]]:
+    """Elements and dims of each weight of a model that was only lowered: sizes are global."""
     values = size_values(compiled.module)
-    count = 0
+    found: dict[str, tuple[int, int]] = {}
     for op in compiled.module.walk():
         if isinstance(op, stg.WeightOp):
             weight = op.weight.type
@@ -110,8 +121,12 @@ def num_parameters(compiled: Compiled) -> int:
             stacked = weight.total_count.evaluate(values) if isinstance(weight, StackType) else 1
             number = stacked * tensor.num_elements.evaluate(values)
             assert number.denominator == 1
-            count += int(number)
-    return count
+            found[op.path.data] = int(number), len(tensor.dims)
+    return found
+
+
+def num_parameters(compiled: Compiled) -> int:
+    return sum(count for count, _ in parameters(compiled).values())
 
 
 def of_text(example: Path, plan: str | None = None) -> Compiled:
@@ -127,6 +142,7 @@ def test_the_copies_here_are_the_published_ones() -> None:
     data = published()
     for name, (_, count) in PARAMETERS.items():
         assert data["parameter_counts"][name] == count
+    assert data["parameter_counts"]["dsv3"] == DEEPSEEK_MATRICES
     for name, (_, flops) in FLOPS_PER_TOKEN.items():
         assert data["training_flops_per_token"]["values"][name] == flops
     rows = [
@@ -139,6 +155,7 @@ def test_the_copies_here_are_the_published_ones() -> None:
 def test_the_published_models_are_among_the_examples() -> None:
     names = {path.stem for path in examples()}
     assert names >= {"gpt2", "gpt3_175b", "llama3_8b", "llama3_70b", "llama3_405b"}
+    assert names >= {"deepseek_v3", *(example for example, _, _ in RELEASED.values())}
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -152,6 +169,24 @@ def test_parameters_of_released_models(name: str) -> None:
     example, sizes, count = RELEASED[name]
     path = EXAMPLES / f"{example}.stg"
     assert num_parameters(compile_model(path, None, sizes, stops=Stops(after="lower"))) == count
+
+
+def test_parameters_of_deepseek_v3() -> None:
+    """671B, of which 37.55B work on a token: 8 of 256 routed experts."""
+    compiled = of_text(EXAMPLES / "deepseek_v3.stg")
+    matrices = {
+        path: count
+        for path, (count, dims) in parameters(compiled).items()
+        if dims > 1 and not path.startswith("Mtp")
+    }
+    assert sum(matrices.values()) == DEEPSEEK_MATRICES
+    routed = sum(
+        c for p, c in matrices.items() if p.startswith("Block.Experts.") and p.count(".") == 2
+    )
+    active = DEEPSEEK_MATRICES - routed + routed * 8 // 256
+    stated = re.search(r"([\d,]+) of them for a token", (EXAMPLES / "deepseek_v3.stg").read_text())
+    assert stated and int(stated[1].replace(",", "")) == active
+    assert round(active / 1e9, 2) == 37.55
 
 
 @pytest.mark.parametrize("example", examples(), ids=lambda path: path.stem)
@@ -195,9 +230,11 @@ def resizes(example: Path, plan: str) -> bool:
 
 
 def model_dims(compiled: Compiled) -> dict[str, int]:
-    axes = compiled.plan.mesh
+    """All but those that follow from the batch: experts' tokens."""
+    routed = {op.tokens.data for op in compiled.module.walk() if isinstance(op, stg.DispatchOp)}
     values = size_values(compiled.module)
-    return {name: size for name, size in values.items() if name not in (*axes, "B", "mb")}
+    left_out = {*compiled.plan.mesh, *routed, "B", "mb"}
+    return {name: size for name, size in values.items() if name not in left_out}
 
 
 def flops_per_item(example: Path, plan: str, item: str = "token") -> float:
@@ -210,7 +247,9 @@ def flops_per_item(example: Path, plan: str, item: str = "token") -> float:
 @pytest.mark.parametrize("name", FLOPS_PER_TOKEN)
 def test_training_flops_per_token(name: str) -> None:
     example, flops = FLOPS_PER_TOKEN[name]
-    assert close(flops_per_item(EXAMPLES / f"{example}.stg", "dp8_tp8"), flops)
+    path = EXAMPLES / f"{example}.stg"
+    plan = "dp8_tp8" if "dp8_tp8" in plans_of(path) else plans_of(path)[0]
+    assert close(flops_per_item(path, plan), flops)
 
 
 GPT = """

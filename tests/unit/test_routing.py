@@ -22,6 +22,7 @@ from stagec.diagnostics import CompileError
 from stagec.dialects import dist, stg
 from stagec.dialects.types import tensor_of
 from stagec.driver import Compiled, Stops, compile_text
+from stagec.memory.kinds import Kind
 from tests.fidelity.totals import model_flops, nodes_of
 
 LAYERS, BATCH, SEQUENCE, WIDTH, EXPERTS, CHOSEN = 3, 16, 8, 32, 8, 2
@@ -111,6 +112,26 @@ def local_size(value: SSAValue, sizes: dict[str, int], dims: slice = slice(None)
         assert not rest, dim
         found *= size
     return found
+
+
+def test_a_bias_is_a_parameter_that_no_gradient_trains() -> None:
+    """It has no gradient and no optimizer state, and chooses from as many as there are."""
+    biased = text(mesh_plan(1, 2)).replace(
+        "over = X, to = A, normalise = true", "over = X, to = A, groups = 4, limit = 2"
+    )
+    biased = biased.replace("router[D, X]", "router[D, X], bias[X]")
+    biased = biased.replace("softmax(x @ router, over = X)", "sigmoid(x @ router), bias")
+    module = compile_text(biased, "net.stg", "p").module
+    weights = {op.path.data for op in module.walk() if isinstance(op, stg.WeightOp)}
+    assert "Experts.bias" in weights
+    (plain,) = compiled(1, 2).memory
+    (with_bias,) = compile_text(biased, "net.stg", "p").memory
+    more = {
+        kind: size - plain.static.num_bytes[kind]
+        for kind, size in with_bias.static.num_bytes.items()
+        if size != plain.static.num_bytes[kind]
+    }
+    assert more == {Kind.PARAMETERS: LAYERS * EXPERTS * FP32}
 
 
 MESHES = [(1, 2), (2, 2), (1, 8), (4, 2), (2, 4)]

@@ -262,7 +262,9 @@ def _(op: stg.CombineWeightGradOp) -> Size:
 
 @flops.register
 def _(op: stg.TopkOp) -> Size:
-    return elements(op.scores)
+    # A comparison for each score, an addition of the bias; with groups their two best and the masked choice.
+    passes = 1 + (op.bias is not None) + (op.groups is not None)
+    return elements(op.scores) * passes
 
 
 @flops.register

@@ -44,6 +44,7 @@ from stagec.dialects.stg.inference import (
     joined_dims,
     normalised_dims,
     split_sizes,
+    topk_sizes,
 )
 from stagec.dialects.stg.joining import ConcatOp, SplitOp
 from stagec.dialects.stg.loss import CrossEntropyOp
@@ -121,6 +122,21 @@ def build_attention(values: Values, options: Options) -> Operation:
         causal=bool(options.get("causal", False)),
         count=str(options.get("count", "causal")),
         window=window,
+    )
+
+
+def build_topk(values: Values, options: Options) -> Operation:
+    groups, limit = options.get("groups"), options.get("limit")
+    assert groups is None or isinstance(groups, Size)
+    assert limit is None or isinstance(limit, Size)
+    return TopkOp(
+        values[0],
+        str(options["over"]),
+        str(options["to"]),
+        normalise=bool(options.get("normalise", False)),
+        bias=values[1] if len(values) > 1 else None,
+        groups=groups,
+        limit=limit,
     )
 
 
@@ -259,20 +275,19 @@ BUILTINS: dict[str, Builtin] = {
         ),
         Builtin(
             "topk",
-            ("scores",),
+            ("scores", "bias"),
             "the largest scores over a dim, and which they are",
             infer_topk,
-            lambda values, options: TopkOp(
-                values[0],
-                str(options["over"]),
-                str(options["to"]),
-                normalise=bool(options.get("normalise", False)),
-            ),
+            build_topk,
             (
                 Option("over", "dim", required=True),
                 Option("to", "dim", required=True),
+                Option("groups", "size"),
+                Option("limit", "size"),
                 Option("normalise", "bool"),
             ),
+            optional_operands=1,
+            check_sizes=topk_sizes,
         ),
         Builtin(
             "dispatch",

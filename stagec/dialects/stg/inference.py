@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from stagec.dialects.stg.base import InferError
 from stagec.dialects.stg.joining import joined_names
 from stagec.dialects.types import TensorType
+from stagec.symbolic import Size
 
 Options = Mapping[str, object]
 Sizes = Mapping[str, int | None]
@@ -197,10 +198,38 @@ def split_sizes(types: Types, options: Options, sizes: Sizes) -> None:
     add_up(to, str(options["over"]), sizes)
 
 
+def topk_sizes(types: Types, options: Options, sizes: Sizes) -> None:
+    """As many can be chosen as asked for; groups are equal and have two experts or more each."""
+    many, chosen = sizes[str(options["over"])], sizes[str(options["to"])]
+    if many is None or chosen is None:
+        return
+    available, where = many, ""
+    groups, limit = options.get("groups"), options.get("limit")
+    if groups is not None:
+        assert isinstance(groups, Size) and isinstance(limit, Size)
+        parts, allowed = (value.integer(known(sizes)) for value in (groups, limit))
+        if parts < 1 or many % parts or many // parts < 2:
+            raise InferError(
+                f"`{options['over']} = {many}` does not divide into {parts} groups of two or more",
+                option="groups",
+            )
+        if not 1 <= allowed <= parts:
+            raise InferError(f"{allowed} of {parts} groups cannot be chosen", option="limit")
+        available, where = many // parts * allowed, f" in {allowed} groups"
+    if chosen > available:
+        raise InferError(
+            f"`{options['to']} = {chosen}` is more than there are: {available}{where}", option="to"
+        )
+
+
+def known(sizes: Sizes) -> dict[str, int]:
+    return {name: size for name, size in sizes.items() if size is not None}
+
+
 def add_up(parts: Sequence[str], whole: str, sizes: Sizes) -> None:
-    known = [sizes[part] for part in parts]
-    total = sum(size or 0 for size in known)
-    if None not in (*known, sizes[whole]) and total != sizes[whole]:
+    lengths = [sizes[part] for part in parts]
+    total = sum(size or 0 for size in lengths)
+    if None not in (*lengths, sizes[whole]) and total != sizes[whole]:
         terms = " + ".join(f"{part} = {sizes[part]}" for part in parts)
         raise InferError(
             f"the parts `{terms}` make {total}, not `{whole} = {sizes[whole]}`",
@@ -249,6 +278,20 @@ def infer_topk(types: Types, options: Options) -> tuple[TensorType, ...]:
     need_dim(types[0], over, "over")
     if to in types[0].names:
         raise InferError(f"`{to}` is already a dim of the scores", option="to")
+    if len(types) > 1:
+        need_float(types, 1)
+        if types[1].names != (over,):
+            raise InferError(
+                f"a bias is [{over}], one number for each, not [{', '.join(types[1].names)}]",
+                operand=1,
+            )
+    for option, other in (("groups", "limit"), ("limit", "groups")):
+        if option in options and other not in options:
+            raise InferError(
+                f"`{option}` needs `{other}`",
+                option=option,
+                help="`groups` says into how many the experts are divided, `limit` of how many a token's experts are",
+            )
     names = [*(n for n in types[0].names if n != over), to]
     return TensorType.of(names, types[0].dtype), TensorType.of(names, "i32")
 

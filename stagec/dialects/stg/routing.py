@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr, UnitAttr
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     irdl_op_definition,
     operand_def,
@@ -25,38 +25,56 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.attributes import Dim
+from stagec.dialects.attributes import Dim, SizeAttr
 from stagec.dialects.stg.base import PLACEMENT, Indices, TensorOp, expect_dims, tensor_type
 from stagec.dialects.types import TensorType
+from stagec.symbolic import Size
 
 
 @irdl_op_definition
 class TopkOp(TensorOp):
     """The `to` largest scores of each token over `over`, and which they are.
 
-    `normalise` divides them by their sum. The backward pass reads weights and numbers.
+    `normalise` divides them by their sum. The backward pass reads weights and numbers. A `bias` for each of `over` is added
+    to the scores for the choice alone: no gradient passes it (Wang et al., arXiv:2408.15664). With `groups`, so many equal
+    parts of `over`, experts are chosen from `limit` of them, those whose two best scores have the largest sum
+    (DeepSeek-V3, arXiv:2412.19437, section 2.1.2, and its released code).
     """
 
     name = "stg.topk"
 
     scores = operand_def(TensorType)
+    bias = opt_operand_def(TensorType)
     over = prop_def(StringAttr)
     to = prop_def(StringAttr)
+    groups = opt_prop_def(SizeAttr)
+    limit = opt_prop_def(SizeAttr)
     normalise = opt_prop_def(UnitAttr)
     weights = result_def(TensorType)
     experts = result_def(TensorType)
 
     assembly_format = (
-        "$scores `over` $over `to` $to (`normalise` $normalise^)? attr-dict "
-        "`:` functional-type(operands, results)"
+        "$scores (`bias` $bias^)? `over` $over `to` $to (`groups` $groups^)? (`limit` $limit^)? "
+        "(`normalise` $normalise^)? attr-dict `:` functional-type(operands, results)"
     )
 
-    def __init__(self, scores: SSAValue, over: str, to: str, normalise: bool = False) -> None:
+    def __init__(
+        self,
+        scores: SSAValue,
+        over: str,
+        to: str,
+        normalise: bool = False,
+        bias: SSAValue | None = None,
+        groups: Size | None = None,
+        limit: Size | None = None,
+    ) -> None:
         source = tensor_type(scores)
         dims = [Dim(to) if d.name == over else d for d in source.dims]
-        properties = {"over": StringAttr(over), "to": StringAttr(to)}
+        properties: dict[str, Attribute] = {"over": StringAttr(over), "to": StringAttr(to)}
+        if groups is not None and limit is not None:
+            properties |= {"groups": SizeAttr(groups), "limit": SizeAttr(limit)}
         super().__init__(
-            operands=[scores],
+            operands=[scores, bias],
             properties=properties | ({"normalise": UnitAttr()} if normalise else {}),
             result_types=[TensorType.of(dims, source.dtype), TensorType.of(dims, "i32")],
         )
@@ -66,6 +84,12 @@ class TopkOp(TensorOp):
         source, over = tensor_type(self.scores), self.over.data
         if over not in source.names:
             raise VerifyException(f"stg.topk: scores <{source.body}> are not over `{over}`")
+        if self.bias is not None and tensor_type(self.bias).names != (over,):
+            raise VerifyException(
+                f"stg.topk: the bias is <{tensor_type(self.bias).body}>, not one number for each of `{over}`"
+            )
+        if (self.groups is None) != (self.limit is None):
+            raise VerifyException("stg.topk: groups have a limit, and a limit is of groups")
         names = [self.to.data if n == over else n for n in source.names]
         weights, experts = tensor_type(self.weights), tensor_type(self.experts)
         expect_dims(self, source, weights, names)

@@ -34,3 +34,15 @@
 // CHECK: error[E0709]: `stg.topk`: it is not linear in operand 0, which is partial: <[B, X], bf16, partial [tp]>
 %s = "test.op"() : () -> !stg.tensor<[B, X], bf16, partial [tp]>
 %g, %i = stg.topk %s over "X" to "A" : (!stg.tensor<[B, X], bf16, partial [tp]>) -> (!stg.tensor<[B, A], bf16>, !stg.tensor<[B, A], i32>)
+
+// -----
+
+// CHECK: error[E0709]: `stg.topk`: the bias is <[B], bf16>, not one number for each of `X`
+%s, %b = "test.op"() : () -> (!stg.tensor<[B, X], bf16>, !stg.tensor<[B], bf16>)
+%g, %i = stg.topk %s bias %b over "X" to "A" : (!stg.tensor<[B, X], bf16>, !stg.tensor<[B], bf16>) -> (!stg.tensor<[B, A], bf16>, !stg.tensor<[B, A], i32>)
+
+// -----
+
+// CHECK: error[E0709]: `stg.topk`: groups have a limit, and a limit is of groups
+%s = "test.op"() : () -> !stg.tensor<[B, X], bf16>
+%g, %i = stg.topk %s over "X" to "A" groups "8" : (!stg.tensor<[B, X], bf16>) -> (!stg.tensor<[B, A], bf16>, !stg.tensor<[B, A], i32>)

@@ -8,3 +8,10 @@
 
 // CHECK: stg.topk %s over "X" to "A" normalise : (!stg.tensor<[B/dp, S, X], bf16>)
 %h, %j = stg.topk %s over "X" to "A" normalise : (!stg.tensor<[B/dp, S, X], bf16>) -> (!stg.tensor<[B/dp, S, A], bf16>, !stg.tensor<[B/dp, S, A], i32>)
+
+// The choice may be biased, and of few groups.
+%b = "test.op"() : () -> !stg.tensor<[X], fp32>
+
+// CHECK: stg.topk %s bias %b over "X" to "A" groups "8" limit "4" : (!stg.tensor<[B/dp, S, X], bf16>, !stg.tensor<[X], fp32>)
+%k, %l = stg.topk %s bias %b over "X" to "A" groups "8" limit "4"
+  : (!stg.tensor<[B/dp, S, X], bf16>, !stg.tensor<[X], fp32>) -> (!stg.tensor<[B/dp, S, A], bf16>, !stg.tensor<[B/dp, S, A], i32>)
