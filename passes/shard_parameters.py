@@ -154,7 +154,7 @@ class Sharder:
             self.use_gathered(members, readers, self.gather(single, FORWARD, self.loop))
         if stacks:
             repeat = self.over_layers(stacks)
-            self.insert(repeat, self.loop)
+            insert(repeat, self.loop)
             self.use_gathered(members, readers, dict(zip(stacks, repeat.results, strict=True)))
 
     def over_layers(self, stacks: Sequence[SSAValue]) -> stg.RepeatOp:
@@ -252,7 +252,7 @@ class Sharder:
         """Gather a unit: one buffer for all that is stored over the same axes."""
         gathered: dict[SSAValue, SSAValue] = {}
         for op in self.unshard(values, phase):
-            self.insert(op, before)
+            insert(op, before)
             gathered |= dict(zip(op.values, op.outputs, strict=True))
         return gathered
 
@@ -262,9 +262,6 @@ class Sharder:
             ahead = IntegerAttr(self.options.prefetch, i64)
             op.attributes["lag" if phase == FORWARD else "prefetch"] = ahead
         return made
-
-    def insert(self, op: Operation, before: Operation) -> None:
-        insert(op, before)
 
 
 def unshard(values: Sequence[SSAValue], dtype: str, phase: str) -> list[dist.UnshardOp]:
@@ -293,9 +290,10 @@ def storage_axes(weight: SSAValue, axes: Sequence[str]) -> tuple[str, ...]:
     return tuple(a for a in axes if a not in own)
 
 
-def insert(op: Operation, before: Operation) -> None:
-    inherit(op, before, NAME)
-    op.attributes.pop("scope", None)
+def insert(op: Operation, before: Operation, origin: Operation | None = None) -> None:
+    for each in op.walk():
+        inherit(each, origin or before, NAME)
+        each.attributes.pop("scope", None)
     block = before.parent_block()
     assert block is not None
     block.insert_op_before(op, before)
@@ -394,6 +392,6 @@ def gather_after_step(options: ShardParameters, program: stg.ProgramOp) -> None:
             by_count.setdefault(shard.type.count, []).append(shard)
         else:
             for op in gather([shard]):
-                insert(op, after)
+                insert(op, after, updated)
     for count, stacks in by_count.items():
-        insert(repeat_over(count, stacks, gather, "optim"), after)
+        insert(repeat_over(count, stacks, gather, "optim"), after, updated)

@@ -167,7 +167,10 @@ class StageProgram:
     def send(self, direction: str, values: Sequence[SSAValue]) -> None:
         anchor = self.first_op("backward") if direction == "forward" else self.yield_op
         for number, value in enumerate(values):
-            self.insert(dist.StageSendOp(direction, number, value), anchor, direction)
+            send = dist.StageSendOp(direction, number, value)
+            if isinstance(value.owner, Operation):
+                send.location = value.owner.location
+            self.insert(send, anchor, direction)
 
     @property
     def loop(self) -> stg.AccumulateOp:

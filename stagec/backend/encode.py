@@ -200,7 +200,7 @@ class _Encoder:
                 node_record(
                     node,
                     index,
-                    segment.name,
+                    segment.task,
                     labels,
                     ctrl_deps,
                     data_deps,

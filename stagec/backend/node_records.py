@@ -90,7 +90,7 @@ class NodeStyle:
 def node_record(
     node: Node,
     index: int,
-    segment: str,
+    task: str,
     labels: Labels,
     ctrl_deps: Sequence[DepSource],
     data_deps: Sequence[DepSource],
@@ -116,7 +116,7 @@ def node_record(
         if tensors is not None:
             body.add(_tensor_list(list_name, tensors, slots, style))
     if style.provenance:
-        _add_provenance(body, node, segment, labels, style.widths)
+        _add_provenance(body, node, task, labels, style.widths)
     return Piece(bytearray(varint(len(body.data)))).add(body)
 
 
@@ -180,8 +180,8 @@ def _add_action(body: Piece, node: Node, variables: RankVariables, widths: Width
                 )
 
 
-def _add_provenance(body: Piece, node: Node, segment: str, labels: Labels, widths: Widths) -> None:
-    """Where the node comes from, and its place in the schedule: `layer_bwd/s03/L007/m01`."""
+def _add_provenance(body: Piece, node: Node, task: str, labels: Labels, widths: Widths) -> None:
+    """Where the node comes from, and its place in the schedule: `B/s03/L007/m01`."""
     for name, value in (
         ("location", node.location),
         ("made_by", node.made_by),
@@ -189,7 +189,7 @@ def _add_provenance(body: Piece, node: Node, segment: str, labels: Labels, width
     ):
         if value:
             body.add(_attribute(name, text(_STRING, value)))
-    slot = Piece(bytearray(segment.encode()))
+    slot = Piece(bytearray(task.encode()))
     for shown, letter, width, source in (
         (labels.stage, b"/s", widths.stage, Source.STAGE),
         (labels.layer, b"/L", widths.layer, Source.LAYER),

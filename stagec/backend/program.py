@@ -146,11 +146,16 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Nodes that always run together, in issue order. Each instance has `num_slots` arguments."""
+    """Nodes that always run together, in issue order. Each instance has `num_slots` arguments.
+
+    `task` is the task of the schedule that they are part of: `F`, `B` (or its halves `I` and `W`), `SEND_F`, ...; `pre` and `step`
+    before and after all microbatches.
+    """
 
     name: str
     nodes: tuple[Node, ...]
     num_slots: int
+    task: str = ""
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def make_parser() -> CommandParser:
         "--provenance",
         action="store_true",
         default=None,
-        help="give each node its source line, and the pass that made it",
+        help="give each node its source line, the pass that made it, and its place in the schedule",
     )
     more.add_argument(
         "--track-memory",

@@ -83,8 +83,17 @@ class Tracker:
         """The node that writes what stays."""
         stays = np.flatnonzero(self.table.writer == ON_ENTRY).tolist()
         outputs = tuple(self.static(tensor, -1) for tensor in stays)
-        node = Node("resident", "init", "", Compute(0, 0), "compute", inputs=(), outputs=outputs)
-        return Segment("resident", (node,), 0)
+        node = Node(
+            "resident",
+            "init",
+            "",
+            Compute(0, 0),
+            "compute",
+            made_by="track-memory",
+            inputs=(),
+            outputs=outputs,
+        )
+        return Segment("resident", (node,), 0, "pre")
 
     def begins(self) -> Ints:
         """The instances with a node that waits for no other."""
@@ -111,7 +120,7 @@ class Tracker:
                 segment.nodes, lists.inputs, lists.outputs, strict=True
             )
         ]
-        return Segment(segment.name, tuple(nodes), self.width + 1 + MOST_SLOTS)
+        return replace(segment, nodes=tuple(nodes), num_slots=self.width + 1 + MOST_SLOTS)
 
     def lists(self, instance: int, count: int) -> tuple[Lists, list[int]]:
         """The tensors of an instance's nodes, and the writers behind its slots."""

@@ -89,7 +89,7 @@ def _chain(phase: str, scope: str, actions: list[tuple[str, Action]], num_slots:
                 made_by="build-backward" if phase == "bwd" else "lower",
             )
         )
-    return Segment(f"{scope or 'step'}_{phase}", tuple(nodes), num_slots)
+    return Segment(f"{scope or 'step'}_{phase}", tuple(nodes), num_slots, phase[0].upper())
 
 
 def pipelined_job(
@@ -324,7 +324,7 @@ def slow_nodes(
                 for name in ("location", "made_by", "stream"):
                     if getattr(node, name):
                         attributes[name] = ("string_val", getattr(node, name))
-                slot_name = "/".join([segment.name, *numbers.values()])
+                slot_name = "/".join([segment.task, *numbers.values()])
                 attributes["schedule_slot"] = ("string_val", slot_name)
             for name, (field, value) in attributes.items():
                 message.attr.append(et.AttributeProto(name=name, **{field: value}))

@@ -173,7 +173,7 @@ def test_provenance_is_in_the_nodes(tmp_path) -> None:
         "location": "sample.stg:10:3",
         "made_by": "lower",
         "stream": "compute",
-        "schedule_slot": "Block.Attention_fwd/s00/L000/m00",
+        "schedule_slot": "F/s00/L000/m00",
     }
 
 

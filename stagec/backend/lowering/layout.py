@@ -222,7 +222,7 @@ class Layout:
             self._fill_bucket(run, task, path)
             return
         if run.segment < 0:
-            self._make_segment(run)
+            self._make_segment(run, task)
         rows = self.tasks.setdefault(task, Task(task)).rows
         for position, op in enumerate(run.ops):
             self.places[Source(op, path)] = Place(task, len(rows), position)
@@ -251,7 +251,7 @@ class Layout:
         bucket = self._buckets[key]
         rows = self.tasks.setdefault(task, Task(task)).rows
         node, num_slots = self._bucket_node(bucket)
-        segment = Segment(f"bucket.{node.phase}", (node,), num_slots)
+        segment = Segment(f"bucket.{node.phase}", (node,), num_slots, task)
         if segment not in self.segments:
             self.segments.append(segment)
         row = Row(self.segments.index(segment), -1, [], -1, moves(bucket.first))
@@ -271,7 +271,7 @@ class Layout:
         bytes_out = sum(self.templates.number(op.bytes_out.data) for op in ops)  # pyright: ignore
         node = self.templates.node(first, tuple(Dep(k, 0) for k in range(num_slots)))
         action = Collective(first.kind.data, first.axes.data, bytes_in, bytes_out, first.dtype.data)
-        return replace(node, action=action, scope="bucket", location=""), num_slots
+        return replace(node, action=action, scope="bucket"), num_slots
 
     def _close_buckets(self, task: str) -> None:
         for key, bucket in list(self._buckets.items()):
@@ -280,7 +280,7 @@ class Layout:
 
     # Dependencies
 
-    def _make_segment(self, run: Run) -> None:
+    def _make_segment(self, run: Run, task: str) -> None:
         """Node templates of a run. A value from outside gets a slot, one per value."""
         run.segment = len(self.segments)
         position = {op: i for i, op in enumerate(run.ops)}
@@ -302,7 +302,7 @@ class Layout:
             nodes.append(self.templates.node(op, tuple(deps)))
         scope = stg.scope_of(run.ops[0])
         name = f"{scope or 'model'}.{stg.phase_of(run.ops[0])}"
-        self.segments.append(Segment(name, tuple(nodes), len(run.inputs)))
+        self.segments.append(Segment(name, tuple(nodes), len(run.inputs), task))
 
     def _inside(self, value: SSAValue, position: Mapping[Operation, int]) -> int | None:
         """The position in this run of the node that makes a value, through views."""

@@ -137,4 +137,4 @@ def chain_segment(segment: Segment, streams: Sequence[str], width: int, waits: b
         known = {*node.data_deps, *node.ctrl_deps}
         new = tuple(d for d in dict.fromkeys(deps) if d not in known)
         nodes.append(replace(node, ctrl_deps=(*node.ctrl_deps, *new)) if new else node)
-    return Segment(segment.name, tuple(nodes), width + len(streams) + 1)
+    return replace(segment, nodes=tuple(nodes), num_slots=width + len(streams) + 1)
