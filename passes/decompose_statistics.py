@@ -128,14 +128,25 @@ class Steps:
         return self.do(stg.SubOp(a, b))
 
 
-def cross_entropy(op: stg.CrossEntropyOp, steps: Steps) -> list[SSAValue]:
-    largest = steps.do(stg.MaxLogitOp(op.logits))
+def statistics_of_loss(logits: SSAValue, targets: SSAValue, steps: Steps) -> list[SSAValue]:
+    """Loss and log-sum-exp from the three statistics of each position."""
+    largest = steps.do(stg.MaxLogitOp(logits))
     largest = steps.do(dist.AllReduceOp(largest, steps.axes, "max"))
-    target = steps.total(steps.do(stg.TargetLogitOp(op.logits, op.targets, largest)))
-    sums = steps.total(steps.do(stg.SumExpOp(op.logits, largest)))
+    target = steps.total(steps.do(stg.TargetLogitOp(logits, targets, largest)))
+    sums = steps.total(steps.do(stg.SumExpOp(logits, largest)))
     finish = stg.LossOfStatisticsOp(largest, target, sums)
     steps.do(finish)
     return list(finish.results)
+
+
+def cross_entropy(op: stg.CrossEntropyOp, steps: Steps) -> list[SSAValue]:
+    return statistics_of_loss(op.logits, op.targets, steps)
+
+
+def log_softmax_loss(op: stg.LogSoftmaxLossOp, steps: Steps) -> list[SSAValue]:
+    loss, lse = statistics_of_loss(op.logits, op.targets, steps)
+    dtype = stg.tensor_type(op.logits).dtype
+    return [loss, steps.sub(op.logits, steps.cast(lse, dtype))]
 
 
 def reduce(op: stg.ReduceOp, steps: Steps) -> list[SSAValue]:
@@ -197,6 +208,7 @@ def layer_norm_grad(op: stg.LayerNormGradOp, steps: Steps) -> list[SSAValue]:
 
 DECOMPOSITIONS: dict[type[Operation], Callable[..., list[SSAValue]]] = {
     stg.CrossEntropyOp: cross_entropy,
+    stg.LogSoftmaxLossOp: log_softmax_loss,
     stg.ReduceOp: reduce,
     stg.SoftmaxOp: softmax,
     stg.SoftmaxGradOp: softmax_grad,

@@ -6,7 +6,7 @@ row. Views are no values: who reads one reads what it views. What is reduced in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -95,8 +95,12 @@ class TableMaker:
 
     def table(self) -> ValueTable:
         for source, place in self.layout.places.items():
-            for result, num_bytes, kind in self.made_by(source.op):
+            made = [
                 self.add((result, source.path), place, num_bytes, kind, source.op)
+                for result, num_bytes, kind in self.made_by(source.op)
+            ]
+            if len(made) > 1 and self.kinds[made[0]] == Kind.GATHERED:
+                self.share(made)
         for source, place in self.layout.places.items():
             self.read_operands(source.op, source.path, place)
         return self.columns()
@@ -124,6 +128,13 @@ class TableMaker:
         )
         self.about.append(self.abouts.setdefault(said, len(self.abouts)))
         return len(self.places) - 1
+
+    def share(self, gathered: Sequence[int]) -> None:
+        """The parameters that one collective gathers are one buffer, there until the last of them was read."""
+        first = gathered[0]
+        for other in gathered[1:]:
+            self.sizes[first] += self.sizes[other]
+            self.same[other] = (first, False)
 
     # Reads
 
@@ -158,7 +169,12 @@ class TableMaker:
         return value
 
     def join(self, op: Operation, number: int, path: Path, operand: int, of_sum: bool) -> None:
-        """An all-reduce whose operand nobody else reads works in place; one of gradients always does."""
+        """An all-reduce whose operand nobody else reads works in place; one of gradients always does.
+
+        One head that is repeated is a view: repeats of it are as many strides of no bytes.
+        """
+        if self.repeats_one_head(op):
+            self.same[self.index[op.results[0], path]] = (operand, of_sum)
         if not isinstance(op, sched.CollectiveOp) or len(op.results) != len(op.operands):
             return
         is_gradient = stg.phase_of(op) == "grad_reduce"
@@ -169,6 +185,13 @@ class TableMaker:
             in_place = is_gradient and self.keeps_gradients and op.kind.data == "reduce_scatter"
         if in_place:
             self.same[self.index[op.results[number], path]] = (operand, of_sum)
+
+    def repeats_one_head(self, op: Operation) -> bool:
+        if not isinstance(op, sched.ComputeOp) or op.op.data != "repeat_heads":
+            return False
+        kept = tensor_of(op.results[0].type).names
+        heads = [d for d in tensor_of(op.operands[0].type).dims if d.name not in kept]
+        return all(self.layout.templates.number(d.size) == 1 for d in heads)
 
     def root(self, value: int, of_sum: bool) -> tuple[int, bool]:
         while value in self.same:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tests.fidelity.left_out import PartialGradients, comparable_memory, set_aside
 from tests.fidelity.model_text import num_weights
 from tests.fidelity.oracle import Case
+from tests.fidelity.peaks import TOLERANCE
 from tests.fidelity.record import Communication, Memory, RankRecord
 
 PHASE_ORDER = ("fwd", "bwd", "recompute", "p2p", "optim", "clip")
@@ -141,7 +142,15 @@ def compare_memory(measured: Memory, traced: Memory) -> list[Finding]:
     }
     if measured.saved is not None and traced.saved is not None:
         pairs = {**pairs, "saved activations": (measured.saved, traced.saved)}
-    return [
+    findings = [
         Finding(f"bytes of {what}", str(theirs), str(ours), theirs == ours)
         for what, (theirs, ours) in pairs.items()
     ]
+    if measured.live_peak is not None and traced.live_peak is not None:
+        findings.append(compare_peak(measured.live_peak, traced.live_peak))
+    return findings
+
+
+def compare_peak(measured: int, planned: int) -> Finding:
+    part = planned / measured - 1
+    return Finding("live peak", str(measured), f"{planned} ({part:+.2%})", abs(part) <= TOLERANCE)

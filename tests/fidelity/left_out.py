@@ -12,12 +12,14 @@ from pathlib import Path
 
 from tests.fidelity.model_text import ROW_BIASES, row_split_tables
 from tests.fidelity.oracle import DTYPE_BYTES, Case
+from tests.fidelity.peaks import has_shadows, table_bytes
 from tests.fidelity.plan_text import is_sequence_parallel
 from tests.fidelity.record import Communication, Memory, RankRecord
 
 TABLE = Path(__file__).parents[2] / "docs" / "fidelity.md"
 STEP_COUNTER_BYTES = 4
 TARGET_BYTES = 8
+WEIGHT_SUM_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ ENTRIES = (
     Entry("wide-shards", has_wide_shards),
     Entry("loss-statistics", lambda case: case.is_training),
     Entry("targets-of-the-batch", has_own_targets),
+    Entry("rotary-tables", lambda case: case.is_fake and table_bytes(case) > 0),
+    Entry("shapes-of-whole-tensors", has_shadows),
     Entry("grouped-experts", lambda case: case.model["arch"] == "moe"),
     Entry("steady-state", lambda case: False),
 )
@@ -133,7 +137,9 @@ def is_row_bias(case: Case, communication: Communication) -> bool:
 def comparable_memory(case: Case, measured: Memory, num_tensors: int, holds_loss: bool) -> Memory:
     """The measured bytes, less what the entries on memory cover, to the byte."""
     parameters, gradients, optimizer = measured.parameters, measured.gradients, measured.optimizer
-    saved = measured.saved
+    saved, peak = measured.saved, measured.live_peak
+    if peak is not None:
+        peak -= table_bytes(case)
     if case.is_training:
         optimizer -= STEP_COUNTER_BYTES * num_tensors
     if gradients > measured.parameters:
@@ -143,10 +149,19 @@ def comparable_memory(case: Case, measured: Memory, num_tensors: int, holds_loss
     if has_wide_shards(case):
         narrow = DTYPE_BYTES[case.compute_dtype] * parameters // case.element_bytes
         parameters, optimizer = narrow, optimizer + parameters
+        peak = peak + narrow if peak is not None else None
+    if case.is_training and saved is not None and holds_loss:
+        microbatches = int(case.parallel.get("microbatches", case.parallel.get("grad_accum", 1)))
+        saved -= WEIGHT_SUM_BYTES * microbatches
     if has_own_targets(case) and saved is not None and holds_loss:
         tokens = case.model["batch"] * case.model["seq"]
         microbatches = int(case.parallel["microbatches"])
         saved -= (microbatches - 1) * tokens * TARGET_BYTES
     return replace(
-        measured, parameters=parameters, gradients=gradients, optimizer=optimizer, saved=saved
+        measured,
+        parameters=parameters,
+        gradients=gradients,
+        optimizer=optimizer,
+        saved=saved,
+        live_peak=peak,
     )

@@ -7,9 +7,10 @@ import numpy as np
 from stagec.driver import Compiled
 from stagec.memory import ClassPlan, Kind
 from tests.fidelity.oracle import Case, coordinates
+from tests.fidelity.peaks import planned_peak
 from tests.fidelity.record import Memory
 
-LOSSES = ("cross_entropy", "loss_of_statistics")
+LOSSES = ("log_softmax_loss", "loss_of_statistics")
 
 
 def planned_memory(case: Case, compiled: Compiled, rank: int) -> Memory | None:
@@ -21,7 +22,8 @@ def planned_memory(case: Case, compiled: Compiled, rank: int) -> Memory | None:
     optimizer = kept[Kind.OPTIMIZER] + kept[Kind.MASTER]
     saved = saved_bytes(case, plan) if has_comparable_activations(case) else None
     holds_loss = any(said.op in LOSSES for table in plan.tables for said in table.abouts)
-    return Memory(kept[Kind.PARAMETERS], kept[Kind.GRADIENTS], optimizer, saved, holds_loss)
+    peak = planned_peak(case, plan) if case.is_fake else None
+    return Memory(kept[Kind.PARAMETERS], kept[Kind.GRADIENTS], optimizer, saved, holds_loss, peak)
 
 
 def has_short_shards(case: Case, rank: int) -> bool:
@@ -42,19 +44,12 @@ def class_of(case: Case, compiled: Compiled, rank: int) -> ClassPlan:
 
 
 def saved_bytes(case: Case, plan: ClassPlan) -> int:
-    """Of all microbatches. PyTorch saves the sum of the loss' weights instead of our log-sum-exp."""
+    """Of all microbatches."""
     if not case.is_training:
         return 0
     lives = plan.lives
     kept = np.isin(lives.kind, (Kind.SAVED, Kind.INPUTS))
-    total = int(lives.num_bytes[kept].sum())
-    for row in np.flatnonzero(lives.kind == Kind.SAVED).tolist():
-        if plan.about(row).op in LOSSES:
-            total += WEIGHT_SUM_BYTES - int(lives.num_bytes[row])
-    return total
-
-
-WEIGHT_SUM_BYTES = 4
+    return int(lives.num_bytes[kept].sum())
 
 
 def has_comparable_activations(case: Case) -> bool:

@@ -18,6 +18,9 @@ from tests.fidelity.oracle import Case
 ROW_BIASES: dict[str, tuple[str, ...]] = {"llama": (), "moe": (), "gpt": ("bo", "b2")}
 """Biases of linears whose inputs tensor parallelism splits."""
 
+WIDE_LOGITS = "wide"
+"""The logits in fp32, where others compute in less."""
+
 
 def model_name(case: Case) -> str:
     return {"llama": "Llama", "gpt": "Gpt", "moe": "Moe"}[case.model["arch"]]
@@ -91,24 +94,30 @@ def llama_modules(case: Case) -> list[str]:
 
 
 def norm_name(case: Case) -> str:
-    """RMSNorm as one op, or as PyTorch's module of that name computes it: op by op."""
-    return "RmsNorm" if case.model["norm"] == "module" else "rms_norm"
+    """RMSNorm as one op, or op by op: as a module of that name, or as fake tensors take PyTorch's function apart."""
+    return "RmsNorm" if case.model["norm"] == "module" or case.is_fake else "rms_norm"
 
 
 def norm_modules(case: Case) -> list[str]:
-    """The module keeps x, its products with 1 / rms in fp32, and 1 / rms; one op keeps x and 1 / rms."""
+    """Op by op, x, its products with 1 / rms in fp32, and 1 / rms are kept; one op keeps x and 1 / rms.
+
+    The module multiplies by the weight in the dtype of x, the function in fp32 (ATen's `rms_norm_composite`).
+    """
     if case.model["arch"] == "gpt" or norm_name(case) == "rms_norm":
         return []
-    wide, back = "x", "x * scale"
+    wide, back = "x", "x * scale * w"
     if case.compute_dtype != "fp32":
-        wide, back = "cast(x, dtype = fp32)", f"cast(y * scale, dtype = {case.compute_dtype})"
+        dtype, wide = case.compute_dtype, "cast(x, dtype = fp32)"
+        back = f"cast(y * scale, dtype = {dtype}) * w"
+        if case.model["norm"] != "module":
+            back = f"cast(y * scale * w, dtype = {dtype})"
     return [
         module(
             "module RmsNorm(x[B, S, D], w[D]) -> [B, S, D]",
             [
                 *([f"y = {wide}"] if wide != "x" else []),
                 f"scale = rsqrt(mean(square({'y' if wide != 'x' else 'x'}), over = D))",
-                f"return {back} * w",
+                f"return {back}",
             ],
         )
     ]
@@ -198,7 +207,7 @@ def top_text(case: Case) -> str:
     ending = ["return logits"]
     if case.is_training:
         inputs.append("targets[B, S]: i64")
-        ending = ["loss = cross_entropy(logits, targets)"]
+        ending = loss_lines(case)
     if case.has_unit_of_head:
         return "\n".join(
             [
@@ -236,6 +245,14 @@ def top_text(case: Case) -> str:
             *ending,
         ],
     )
+
+
+def loss_lines(case: Case) -> list[str]:
+    """In fp32, and in two kernels: log-probabilities and what they are at the targets."""
+    logits, lines = "logits", []
+    if case.compute_dtype != "fp32":
+        logits, lines = WIDE_LOGITS, [f"{WIDE_LOGITS} = cast(logits, dtype = fp32)"]
+    return [*lines, f"loss = cross_entropy({logits}, targets, fused = false)"]
 
 
 def row_split_tables(case: Case) -> list[tuple[int, int]]:

@@ -45,6 +45,8 @@ class Case:
     stages: Mapping[int, tuple[int, ...]]
     """The stages of a rank's own, where the case has a pipeline."""
     ranks: Mapping[int, RankRecord]
+    is_fake: bool = False
+    """Whether it ran on tensors without data, which tell sizes and lifetimes of real ones."""
 
     @property
     def dtype(self) -> str:
@@ -97,6 +99,7 @@ def read_case(path: Path) -> Case:
         coordinates={rank: entry["coord"] for rank, entry in ranks.items()},
         stages={rank: tuple(entry["stages"]) for rank, entry in ranks.items() if "stages" in entry},
         ranks={rank: read_rank(rank, entry) for rank, entry in ranks.items()},
+        is_fake="FakeTensorMode" in data.get("backend", ""),
     )
     case = replace(case, ranks={r: on_mesh(record, case.mesh) for r, record in case.ranks.items()})
     product = 1
@@ -145,6 +148,7 @@ def read_rank(rank: int, entry: Mapping[str, Any]) -> RankRecord:
             memory["grad_bytes"],
             memory["optim_state_bytes_total"],
             memory.get("saved_activation_bytes", {}).get("total_unique_storage_bytes_over_step"),
+            live_peak=memory.get("live", {}).get("peak"),
         ),
     )
     check_totals(record, entry["flops"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.fidelity.attention_text import NotInTheLanguage, attention_dims, repeats_heads
-from tests.fidelity.model_text import model_name
+from tests.fidelity.model_text import WIDE_LOGITS, model_name
 from tests.fidelity.oracle import DTYPES, Case
 
 PLAN = "measured"
@@ -98,6 +98,8 @@ def override_lines(case: Case) -> list[str]:
         lines.append(f"shard {table}.embed[V] over {'none' if whole_table else 'tp'}")
     if not whole_head and not case.parallel.get("loss_parallel"):
         lines.append(f"shard {name}.logits[V] over none")
+        if case.is_training and case.compute_dtype != "fp32":
+            lines.append(f"shard {name}.{WIDE_LOGITS}[V] over none")
     return lines
 
 

@@ -58,6 +58,8 @@ class Memory:
     """Activations kept for the backward pass, of all microbatches; none where they do not compare."""
     holds_loss: bool = False
     """Whether the rank computes the loss."""
+    live_peak: int | None = None
+    """The most that is alive at once; none where it does not compare."""
 
 
 @dataclass(frozen=True)

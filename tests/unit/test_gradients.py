@@ -110,6 +110,10 @@ MODELS = UNARY | {
         "loss = mean(y * y, over = [B, S, H, D])",
         "x[B, S, H, D]",
     ),
+    "cross_entropy in two kernels": model(
+        "weight w[D, V]\n loss = cross_entropy(x @ w, i, fused = false) * 3.0",
+        "x[B, S, D], i[B, S]: i32",
+    ),
     "cross_entropy": model(
         "weight w[D, V]\n loss = cross_entropy(x @ w, i) * 3.0", "x[B, S, D], i[B, S]: i32"
     ),

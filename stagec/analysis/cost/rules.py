@@ -187,6 +187,22 @@ def _(op: stg.CrossEntropyOp) -> Size:
 
 
 @flops.register
+def _(op: stg.LogSoftmaxLossOp) -> Size:
+    return 4 * elements(op.logits)
+
+
+@flops.register
+def _(op: stg.TargetGradOp) -> Size:
+    return elements(op.targets)
+
+
+@flops.register
+def _(op: stg.LogSoftmaxLossGradOp) -> Size:
+    # exp, times the share of each position, plus the target's term
+    return 3 * elements(op.dlogits)
+
+
+@flops.register
 def _(op: stg.CrossEntropyGradOp) -> Size:
     return 4 * elements(op.logits)
 
@@ -217,6 +233,12 @@ def _(op: stg.TargetLogitOp) -> Bytes:
     return Bytes(
         one_per_target + num_bytes(op.targets) + num_bytes(op.largest), num_bytes(op.target)
     )
+
+
+@op_bytes.register
+def _(op: stg.TargetGradOp) -> Bytes:
+    # The log-probabilities say the shape alone.
+    return Bytes(num_bytes(op.dloss) + num_bytes(op.targets), num_bytes(op.dtargets))
 
 
 OPTIMIZER_FLOPS = {"sgd": 2, "sgd_momentum": 4, "adam": 12, "adamw": 14}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from xdsl.ir import Operation, SSAValue
 
@@ -24,6 +25,7 @@ from stagec.backend.lowering.rows import (
     Run,
     Task,
     attribute,
+    halves,
     moves,
     stands_alone,
     transfer_task,
@@ -98,12 +100,24 @@ class Layout:
     def _place_ops(
         self, ops: Sequence[Operation], task: str, repeats: tuple[stg.RepeatOp, ...], path: Path
     ) -> None:
-        self._place_runs(list(self._runs_of(ops, task, repeats)), task, repeats, path)
+        self._place_runs(self._runs_of(ops, task, repeats), task, repeats, path)
 
     def _runs_of(
         self, ops: Iterable[Operation], task: str, repeats: tuple[stg.RepeatOp, ...]
-    ) -> Iterable[Run | stg.RepeatOp]:
+    ) -> list[Run | stg.RepeatOp]:
         """The ops of a task as straight-line runs, and the repeats between them."""
+        runs = list(self._straight_runs(ops, task, repeats))
+        found: list[Run | stg.RepeatOp] = []
+        for run, following in zip_longest(runs, runs[1:]):
+            if isinstance(run, Run) and isinstance(following, stg.RepeatOp):
+                found += halves(run, following)
+            else:
+                found.append(run)
+        return found
+
+    def _straight_runs(
+        self, ops: Iterable[Operation], task: str, repeats: tuple[stg.RepeatOp, ...]
+    ) -> Iterable[Run | stg.RepeatOp]:
         run = Run([], repeats)
         for op in ops:
             if is_node(op) and (task in ("pre", "step") or self.task_of(op) == task):
@@ -193,7 +207,7 @@ class Layout:
     ) -> list[Run | stg.RepeatOp]:
         key = (id(repeat), task)
         if key not in self._runs:
-            self._runs[key] = list(self._runs_of(repeat.body.block.ops, task, repeats))
+            self._runs[key] = self._runs_of(repeat.body.block.ops, task, repeats)
         return self._runs[key]
 
     def _place_ahead(

@@ -113,3 +113,28 @@ def moves(op: Operation) -> int:
         # Ranks of several stages reduce a tied weight: each when all its transfers are done.
         return STAYS
     return AFTER_BACKWARD if "late" in op.attributes else WHEN_READY
+
+
+def halves(run: Run, following: stg.RepeatOp) -> list[Run]:
+    """A run before layers that prefetch, cut where it begins to read parameters of its own unit.
+
+    The first layers' parameters are gathered as the backward pass of the unit before them begins, as FSDP2 does in the
+    hook of that unit; the gradient of a loss comes before.
+    """
+    if not any(attribute(op, "prefetch") for op in following.body.block.ops):
+        return [run]
+    first = next((i for i, op in enumerate(run.ops) if reads_gathered(op)), 0)
+    if not first:
+        return [run]
+    return [Run(run.ops[:first], run.repeats), Run(run.ops[first:], run.repeats)]
+
+
+def reads_gathered(op: Operation) -> bool:
+    """Whether an operand is a parameter that was gathered for its unit."""
+    for value in op.operands:
+        owner = value.owner
+        while isinstance(owner, sched.ViewOp):
+            owner = owner.operand.owner
+        if isinstance(owner, sched.CollectiveOp) and {"lag", "prefetch"} & owner.attributes.keys():
+            return True
+    return False

@@ -60,9 +60,12 @@ from stagec.dialects.stg.joining import ConcatOp, SplitOp
 from stagec.dialects.stg.loss import (
     CrossEntropyGradOp,
     CrossEntropyOp,
+    LogSoftmaxLossGradOp,
+    LogSoftmaxLossOp,
     LossOfStatisticsOp,
     MaxLogitOp,
     SumExpOp,
+    TargetGradOp,
     TargetLogitOp,
 )
 from stagec.dialects.stg.normalization import (
@@ -146,6 +149,9 @@ OPS = [
     MergeAttentionOp,
     CrossEntropyOp,
     CrossEntropyGradOp,
+    LogSoftmaxLossOp,
+    TargetGradOp,
+    LogSoftmaxLossGradOp,
     MaxLogitOp,
     TargetLogitOp,
     SumExpOp,

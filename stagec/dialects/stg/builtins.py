@@ -47,7 +47,7 @@ from stagec.dialects.stg.inference import (
     topk_sizes,
 )
 from stagec.dialects.stg.joining import ConcatOp, SplitOp
-from stagec.dialects.stg.loss import CrossEntropyOp
+from stagec.dialects.stg.loss import CrossEntropyOp, LogSoftmaxLossOp
 from stagec.dialects.stg.normalization import LayerNormOp, RmsNormOp, SoftmaxOp
 from stagec.dialects.stg.reduction import ReduceOp
 from stagec.dialects.stg.routing import CombineOp, DispatchOp, TopkOp
@@ -329,7 +329,10 @@ BUILTINS: dict[str, Builtin] = {
             ("logits", "targets"),
             "mean of log-sum-exp(logits) - logits[target]",
             infer_cross_entropy,
-            lambda values, options: CrossEntropyOp(*values),
+            lambda values, options: (
+                CrossEntropyOp(*values) if options.get("fused", True) else LogSoftmaxLossOp(*values)
+            ),
+            (Option("fused", "bool"),),
         ),
         *(reduction(kind) for kind in ("sum", "mean", "max")),
         *(unary(function) for function in UNARY_FUNCTIONS),

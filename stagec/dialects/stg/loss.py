@@ -1,4 +1,4 @@
-"""Cross-entropy: whole, in steps for a split vocabulary, and its gradient."""
+"""Cross-entropy: in one kernel or in two, in steps for a split vocabulary, and its gradients."""
 
 from __future__ import annotations
 
@@ -69,6 +69,73 @@ class CrossEntropyGradOp(TensorOp):
 
     def __init__(self, dloss: SSAValue, logits: SSAValue, targets: SSAValue, lse: SSAValue) -> None:
         super().__init__(operands=[dloss, logits, targets, lse], result_types=[logits.type])
+
+
+@irdl_op_definition
+class LogSoftmaxLossOp(TensorOp):
+    """Cross-entropy in two kernels, as eager frameworks run it: log-probabilities, then the mean of the targets' negated ones.
+
+    Keeps the log-probabilities, as large as the logits and of their dtype (PyTorch, `torch.nn.functional.cross_entropy`).
+    Over a split V it takes the collectives of `stg.cross_entropy`.
+    """
+
+    name = "stg.log_softmax_loss"
+    NUM_STATISTICS: ClassVar[int] = 1
+
+    logits = operand_def(TensorType)
+    targets = operand_def(TensorType)
+    loss = result_def(TensorType)
+    log_probs = result_def(TensorType)
+
+    assembly_format = "$logits `,` $targets attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, logits: SSAValue, targets: SSAValue) -> None:
+        super().__init__(operands=[logits, targets], result_types=[loss_type(targets), logits.type])
+
+    def indices(self) -> Indices:
+        base = super().indices()
+        vocabulary = tensor_type(self.logits).names[-1]
+        return Indices(base.operands, base.results, statistics=frozenset((vocabulary,)))
+
+
+@irdl_op_definition
+class TargetGradOp(TensorOp):
+    """The gradient of the mean of the targets' negated log-probabilities: -dloss / positions at the target, else 0."""
+
+    name = "stg.target_grad"
+    LIKE: ClassVar[int | None] = 1
+
+    dloss = operand_def(TensorType)
+    log_probs = operand_def(TensorType)
+    targets = operand_def(TensorType)
+    dtargets = result_def(TensorType)
+
+    assembly_format = (
+        "$dloss `,` $log_probs `,` $targets attr-dict `:` functional-type(operands, results)"
+    )
+
+    def __init__(self, dloss: SSAValue, log_probs: SSAValue, targets: SSAValue) -> None:
+        super().__init__(operands=[dloss, log_probs, targets], result_types=[log_probs.type])
+
+
+@irdl_op_definition
+class LogSoftmaxLossGradOp(TensorOp):
+    """dtargets + exp(log_probs) * dloss / positions: what a row of `dtargets` sums to is known, so no collective."""
+
+    name = "stg.log_softmax_loss_grad"
+    LIKE: ClassVar[int | None] = 0
+
+    dtargets = operand_def(TensorType)
+    log_probs = operand_def(TensorType)
+    dloss = operand_def(TensorType)
+    dlogits = result_def(TensorType)
+
+    assembly_format = (
+        "$dtargets `,` $log_probs `,` $dloss attr-dict `:` functional-type(operands, results)"
+    )
+
+    def __init__(self, dtargets: SSAValue, log_probs: SSAValue, dloss: SSAValue) -> None:
+        super().__init__(operands=[dtargets, log_probs, dloss], result_types=[dtargets.type])
 
 
 class CrossEntropyStep(TensorOp):

@@ -412,6 +412,24 @@ class Meaning:
         share = self.named(op.dloss, names) / self.count(stg.tensor_type(op.targets).names)
         return (p - self.target_here(op.logits, op.targets)) * share
 
+    def stg_log_softmax_loss(self, op: stg.LogSoftmaxLossOp) -> tuple[Array, Array]:
+        logits = self.values[op.logits]
+        largest = logits.max(axis=-1, keepdims=True)
+        log_probs = logits - largest
+        log_probs = log_probs - np.log(np.exp(log_probs).sum(axis=-1, keepdims=True))
+        losses = -(log_probs * self.target_here(op.logits, op.targets)).sum(axis=-1)
+        return self.loss(losses, stg.tensor_type(op.targets)), log_probs
+
+    def stg_target_grad(self, op: stg.TargetGradOp) -> Array:
+        names = stg.tensor_type(op.log_probs).names
+        share = self.named(op.dloss, names) / self.count(stg.tensor_type(op.targets).names)
+        return -self.target_here(op.log_probs, op.targets) * share
+
+    def stg_log_softmax_loss_grad(self, op: stg.LogSoftmaxLossGradOp) -> Array:
+        names = stg.tensor_type(op.log_probs).names
+        share = self.named(op.dloss, names) / self.count(names[:-1])
+        return self.values[op.dtargets] + np.exp(self.values[op.log_probs]) * share
+
     def stg_max_logit(self, op: stg.MaxLogitOp) -> Array:
         return self.values[op.logits].max(axis=-1)
 

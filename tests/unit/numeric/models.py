@@ -70,7 +70,7 @@ model Gpt(tokens[B, S]: i32, positions[S]: i32, targets[B, S]: i32) {
   weight embed[V, D], places[P, D], norm[D], shift[D]
   x = embedding(tokens, embed) + embedding(positions, places)
   repeat L { x = Block(x) }
-  loss = cross_entropy(layer_norm(x, norm, shift) @ embed, targets)
+  loss = cross_entropy(layer_norm(x, norm, shift) @ embed, targets, fused = false)
 }
 """
 )

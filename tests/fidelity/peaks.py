@@ -1,0 +1,69 @@
+"""The most that is alive at once, of a run on fake tensors and as stagec plans it.
+
+Fake tensors have sizes and lifetimes and no data: no kernel's scratch memory, no allocator's rounding.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stagec.memory import ClassPlan
+from tests.fidelity.oracle import DTYPE_BYTES, Case
+
+TOLERANCE = 0.02
+TABLE_BYTES = 4
+"""Per element of the rotary tables: cosines and sines are fp32."""
+
+
+def planned_peak(case: Case, plan: ClassPlan) -> int:
+    """With what PyTorch adds to the measured peak at the loss, when it does."""
+    lives, timeline = plan.lives, plan.timeline()
+    peak = int(timeline.max())
+    if has_shadows(case):
+        for node, held in zip(loss_nodes(plan), (held_bytes(case), 0), strict=True):
+            # Shapes are worked out before the results are made.
+            made = int(lives.num_bytes[lives.birth == node].sum())
+            peak = max(peak, int(timeline[node]) - made + held + shadow_bytes(case))
+    return peak
+
+
+def has_shadows(case: Case) -> bool:
+    """Whether the loss is computed on DTensors, which under fake tensors work out shapes of whole tensors each time."""
+    return case.is_fake and case.degree("tp") > 1 and bool(case.parallel.get("loss_parallel"))
+
+
+def shadow_bytes(case: Case) -> int:
+    """Operand and result of the loss' kernels, whole, in fp32: `ShardingPropagator._propagate_tensor_meta` makes them."""
+    tokens = case.model["batch"] * case.model["seq"]
+    return 2 * 4 * tokens * case.model["vocab"]
+
+
+def held_bytes(case: Case) -> int:
+    """The logits that are cast to fp32 for the loss: whoever called the model has them until the backward pass."""
+    tokens = case.model["batch"] * case.model["seq"]
+    narrow = DTYPE_BYTES[case.compute_dtype] * (case.compute_dtype != "fp32")
+    return narrow * tokens * case.model["vocab"] // case.degree("tp")
+
+
+def loss_nodes(plan: ClassPlan) -> list[int]:
+    """Where the loss begins, and where its gradient does."""
+    lives = plan.lives
+    ops = np.array([plan.about(row).op for row in range(len(lives))])
+    first = [lives.birth[np.isin(ops, names)] for names in (("max_logit",), ("target_grad",))]
+    return [int(births.min()) for births in first if len(births)]
+
+
+def table_bytes(case: Case) -> int:
+    """The rotary tables, and the copies of them in the dtype of the computation that the backward pass reads."""
+    if case.model["arch"] == "gpt":
+        return 0
+    elements = case.model["seq"] // case.degree("cp") * case.model["dim"] // case.model["heads"]
+    copies = 0
+    if case.compute_dtype != case.dtype:
+        # FSDP2 casts what goes into a block: both tables.
+        copies = 2
+    elif case.compute_dtype != "fp32" and "ac" not in case.parallel:
+        # Queries and keys cast them, each for itself.
+        copies = 4
+    layers = case.model["layers"] * copies * DTYPE_BYTES[case.compute_dtype]
+    return elements * (2 * TABLE_BYTES + layers)

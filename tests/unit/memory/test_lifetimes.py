@@ -1,0 +1,88 @@
+"""When buffers live: what is a view, what a collective gathers, what layers fetch ahead."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stagec.driver import compile_text
+from stagec.memory import ClassPlan, Kind
+
+ATTENTION = """
+dim B = 4
+dim S = 64
+dim D = 32
+dim H = 8
+dim K = 4
+dim E = D / H
+dim L = 3
+dim V = 128
+
+module Block(x[B, S, D]) -> [B, S, D] {
+  weight wq[D, H, E], wk[D, K, E], wo[H, E, D]
+  k = repeat_heads(x @ wk, heads = K, to = H)
+  return x + attention(x @ wq, k, k, causal = true) @ wo
+}
+
+model Gqa(tokens[B, S]: i32, targets[B, S]: i32) {
+  weight embed[V, D], head[D, V]
+  x = embedding(tokens, embed)
+  repeat L { x = Block(x) }
+  loss = cross_entropy(x @ head, targets, fused = false)
+}
+"""
+
+
+def planned(plan: str) -> ClassPlan:
+    (first, *_) = compile_text(f"{ATTENTION}\nplan p {{\n{plan}\n}}", "gqa.stg").memory
+    return first
+
+
+def rows_of(plan: ClassPlan, op: str) -> list[int]:
+    return [row for row in range(len(plan.lives)) if plan.about(row).op == op]
+
+
+@pytest.mark.parametrize(("tp", "buffers"), [(2, 3), (4, 0)])
+def test_one_head_repeated_is_a_view(tp: int, buffers: int) -> None:
+    """With one key head on a device nothing is copied; with two, each layer has a copy."""
+    plan = planned(f"mesh tp = {tp}\nshard H, K over tp")
+    assert len(rows_of(plan, "repeat_heads")) == buffers
+
+
+def test_a_unit_is_freed_when_its_last_parameter_was_read() -> None:
+    """The root unit, table and head, is one buffer from the embedding to the head's gradient."""
+    plan = planned("mesh dp = 4\nshard B over dp\nzero 3 over dp { reshard = true }\nunit Block")
+    lives = plan.lives
+    gathered = np.flatnonzero(lives.kind == Kind.GATHERED)
+    table_and_head = 2 * 128 * 32 * 4
+    (root,) = [row for row in gathered.tolist() if lives.num_bytes[row] == table_and_head]
+    (loss,) = rows_of(plan, "target_grad")
+    assert lives.birth[root] == 0
+    assert lives.death[root] > lives.birth[loss]
+
+
+def test_layers_are_fetched_ahead_from_where_the_unit_before_begins() -> None:
+    """The last layer's parameters are not there yet while the gradient of the loss is made."""
+    plan = planned("mesh dp = 4\nshard B over dp\nzero 3 over dp { reshard = true }\nunit Block")
+    lives = plan.lives
+    (last,) = rows_of(plan, "log_softmax_loss_grad")
+    layer = (2 * 32 * 32 + 32 * 16) * 4
+    again = [
+        row
+        for row in np.flatnonzero(lives.kind == Kind.GATHERED).tolist()
+        if lives.num_bytes[row] == layer and lives.birth[row] >= lives.birth[last]
+    ]
+    assert len(again) == 3
+    assert lives.birth[last] < lives.birth[again].min() <= lives.birth[last] + 2
+
+
+def test_a_loss_in_two_kernels_keeps_its_log_probabilities() -> None:
+    """They, the gradient at the targets and that of the logits are alive together, all of one size."""
+    plan = planned("mesh tp = 1")
+    logits = 4 * 64 * 128 * 4
+    (kept,) = [row for row in rows_of(plan, "log_softmax_loss") if plan.lives.num_bytes[row] > 4]
+    assert Kind(plan.lives.kind[kept]) is Kind.SAVED
+    (last,) = rows_of(plan, "log_softmax_loss_grad")
+    node = int(plan.lives.birth[last])
+    alive = plan.lives.alive_at(node)
+    assert np.count_nonzero(plan.lives.num_bytes[alive] == logits) == 3
