@@ -61,7 +61,8 @@ embeddings) is on both; its gradient is summed over their ranks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -70,16 +71,19 @@ from xdsl.rewriter import Rewriter
 
 from stagec.analysis.cuts import (
     Cuts,
+    Range,
     boundary,
     find_cuts,
     kind_names,
     stage_ranges,
 )
 from stagec.analysis.sizes import size_values
+from stagec.analysis.travel import Travel
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.pipeline_schedule import stage_placement
 from stagec.rewriting import inherit, programs
+from stagec.schedules import Placement
 from stagec.stage_program import StageProgram
 from stagec.symbolic import size
 
@@ -102,6 +106,8 @@ class SplitStages(ModulePass):
     """The same of the last stage."""
     layers: tuple[int, ...] = ()
     """Layers of each virtual stage, instead of an even division."""
+    scatter_gather: bool = False
+    """Whether ranks that have the same value send a part of it each, which the receivers gather."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         values = size_values(op)
@@ -161,6 +167,16 @@ def layers_per_stage(
     )
 
 
+def scattered(ranges: Sequence[Range], ranks: Placement) -> list[Range]:
+    """Stages whose values travel in parts, but for those that stay on their rank."""
+    apart = [a != b or len(a) > 1 for a, b in pairwise(ranks)] or [True] * (len(ranges) - 1)
+    sides = zip([False, *apart], [*apart, False], strict=True)
+    return [
+        replace(each, part=replace(each.part, scattered=side))
+        for each, side in zip(ranges, sides, strict=True)
+    ]
+
+
 def split(
     module: ModuleOp,
     program: stg.ProgramOp,
@@ -171,6 +187,8 @@ def split(
 ) -> None:
     """Replace a program by one per kind of stage."""
     ranges = stage_ranges(totals, per_stage)
+    if options.scatter_gather:
+        ranges = scattered(ranges, stage_placement(module) or ())
     names = kind_names([r.part for r in ranges], len(totals))
     stages = [dist.Stage(names[r.part], r.counts) for r in ranges]
     block = module.body.block
@@ -178,6 +196,7 @@ def split(
     inherit(listed, program)
     block.insert_op_before(listed, program)
     made: dict[str, StageProgram] = {}
+    travel = Travel.scattered(module, options.axis) if options.scatter_gather else Travel.whole()
     before = 0
     for stage, each in enumerate(ranges):
         name = names[each.part]
@@ -185,7 +204,7 @@ def split(
         if name not in made:
             entry = boundary(totals, before) if stage else None
             leave = boundary(totals, after) if stage < len(ranges) - 1 else None
-            made[name] = StageProgram(program, cuts, each.part, entry, leave)
+            made[name] = StageProgram(program, cuts, each.part, entry, leave, travel)
             made[name].build(name)
             block.insert_op_before(made[name].clone, program)
         before = after

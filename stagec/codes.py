@@ -52,7 +52,6 @@ CODES: dict[str, str] = {
     "E0408": "virtual stages that a schedule does not run",
     "E0409": "a schedule that cannot be built",
     "E0410": "a device whose speed the plan does not say",
-    "E0406": "a clause that this version does not carry out",
     "E0501": "a device with too little memory",
     "E0701": "a file that cannot be read",
     "E0702": "a `--set` that sets nothing",

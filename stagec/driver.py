@@ -34,7 +34,7 @@ from stagec.memory import (
     too_much,
     with_tensors,
 )
-from stagec.pipelines import default_pipeline, final_passes, unsupported
+from stagec.pipelines import default_pipeline, final_passes
 from stagec.plugins import registry
 from stagec.rewriting import programs
 
@@ -115,9 +115,6 @@ def compile_program(
 ) -> Compiled:
     """From a checked model to trace programs."""
     stops = stops or Stops()
-    problems = unsupported(checked.plan)
-    if problems:
-        raise CompileError(problems)
     module = lower(checked)
     if told(stops, "lower", module):
         return Compiled(checked, module, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 from xdsl.passes import ModulePass
 
@@ -77,6 +76,7 @@ def pipeline_passes(plan: Plan) -> list[ModulePass]:
             first=pipeline.first,
             last=pipeline.last,
             layers=pipeline.layers or (),
+            scatter_gather=pipeline.scatter_gather,
         ),
         make("tie-weights"),
     ]
@@ -197,18 +197,3 @@ def data_axes(plan: Plan, batch_dim: str) -> tuple[str, ...]:
         a for context in plan.contexts for a in plan.products.get(context.axis, (context.axis,))
     ]
     return tuple(dict.fromkeys(axes))
-
-
-def unsupported(plan: Plan) -> Sequence[Diagnostic]:
-    """Clauses that no pass carries out yet. Nothing that a plan says is ignored in silence."""
-    found = []
-    if plan.pipeline is not None and plan.pipeline.scatter_gather:
-        found.append(
-            Diagnostic(
-                "E0406",
-                "this version of stagec does not do `scatter_gather`: values travel whole",
-                plan.pipeline.given["scatter_gather"],
-                help="leave it out",
-            )
-        )
-    return found

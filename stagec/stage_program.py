@@ -10,6 +10,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from stagec.analysis.cuts import Cuts, Part, is_portable
+from stagec.analysis.travel import Travel
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.rewriting import inherit, set_type
@@ -30,11 +31,14 @@ class StageProgram:
     """The repeat whose carried values come from the stage before; None for the first stage."""
     leave: int | None
     """The repeat whose carried values go to the stage after; None for the last."""
+    travel: Travel = field(default_factory=Travel.whole)
     clone: stg.ProgramOp = field(init=False)
     values: dict[SSAValue, SSAValue] = field(default_factory=dict)
     ops: dict[Operation, Operation] = field(default_factory=dict)
     arrived: dict[str, list[SSAValue]] = field(default_factory=dict)
     """What is received in each direction, carried values first."""
+    parts: dict[SSAValue, SSAValue] = field(default_factory=dict)
+    """For a value that was gathered on arrival, what was received."""
 
     def build(self, name: str) -> None:
         self.clone = self.program.clone(self.values)
@@ -52,6 +56,7 @@ class StageProgram:
             self.send(direction, values)
         self.keep_gradients()
         self.prune()
+        self.forget_wholes()
         self.rename_counts()
 
     # What is here
@@ -122,12 +127,17 @@ class StageProgram:
         cut = (self.cuts.forward if forward else self.cuts.backward)[at]
         made: list[Operation] = []
         anchor = self.first_op(direction)
+        self.arrived[direction] = []
 
         def arrive(value_type: object) -> SSAValue:
-            recv = dist.StageRecvOp(direction, len(made), tensor_of(value_type))
+            whole = tensor_of(value_type)
+            recv = dist.StageRecvOp(direction, len(made), self.on_the_way(whole, forward))
             self.insert(recv, anchor, direction)
             made.append(recv)
-            return recv.value
+            value = self.place(recv.value, whole, anchor, direction)
+            self.parts[value] = recv.value
+            self.arrived[direction].append(value)
+            return value
 
         clone = self.ops[cut]
         assert isinstance(clone, stg.RepeatOp)
@@ -140,8 +150,22 @@ class StageProgram:
         for value in self.crossing(direction, at):
             self.values[value].replace_all_uses_with(arrived := arrive(value.type))
             self.values[value] = arrived
-        self.arrived[direction] = [op.results[0] for op in made]
         return made
+
+    def on_the_way(self, tensor: TensorType, before: bool) -> TensorType:
+        """As what a value travels between this stage and the one before or after it."""
+        is_scattered = self.part.scattered[0 if before else 1]
+        return self.travel.type_of(tensor) if is_scattered else tensor
+
+    def place(
+        self, value: SSAValue, target: TensorType, before: Operation, direction: str
+    ) -> SSAValue:
+        """A value in another placement, if that is one."""
+        if value.type == target:
+            return value
+        reshard = dist.ReshardOp(value, target)
+        self.insert(located(reshard, value), before, direction)
+        return reshard.result
 
     def departing(self, direction: str, at: int | None) -> list[SSAValue]:
         """What goes to the next stage in a direction: carried values, then others that cross."""
@@ -167,10 +191,12 @@ class StageProgram:
     def send(self, direction: str, values: Sequence[SSAValue]) -> None:
         anchor = self.first_op("backward") if direction == "forward" else self.yield_op
         for number, value in enumerate(values):
-            send = dist.StageSendOp(direction, number, value)
-            if isinstance(value.owner, Operation):
-                send.location = value.owner.location
-            self.insert(send, anchor, direction)
+            target = self.on_the_way(tensor_of(value.type), before=direction == "backward")
+            part = self.parts.get(value)
+            if part is None or part.type != target:
+                part = self.place(value, target, anchor, direction)
+            send = dist.StageSendOp(direction, number, part)
+            self.insert(located(send, value), anchor, direction)
 
     @property
     def loop(self) -> stg.AccumulateOp:
@@ -285,6 +311,15 @@ class StageProgram:
                 op.detach()
                 op.erase()
 
+    def forget_wholes(self) -> None:
+        """Erase the gathers of what is only handed on."""
+        for whole, part in self.parts.items():
+            if whole is not part and not list(whole.uses):
+                reshard = whole.owner
+                assert isinstance(reshard, dist.ReshardOp)
+                reshard.detach()
+                reshard.erase()
+
     def rename_counts(self) -> None:
         """Repeats run as often as the stage has layers."""
         names: dict[Size, Size] = {}
@@ -318,6 +353,13 @@ class StageProgram:
             if isinstance(use.operation, stg.RepeatOp):
                 return use.operation.count.data
         return default
+
+
+def located(op: Operation, value: SSAValue) -> Operation:
+    """An op that does nothing but pass a value on stands where that is made."""
+    if isinstance(value.owner, Operation):
+        op.location = value.owner.location
+    return op
 
 
 def rename_repeat(repeat: stg.RepeatOp, count: Size) -> None:

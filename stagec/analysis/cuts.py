@@ -17,10 +17,14 @@ from stagec.symbolic import Size
 
 @dataclass(frozen=True)
 class Part:
-    """What a kind of stage has: sections by number, and whether it has layers of each repeat."""
+    """What a kind of stage has: sections by number, and whether it has layers of each repeat.
+
+    `scattered` says whether what comes from the stage before, and what goes to the stage after, travels in parts.
+    """
 
     sections: frozenset[int]
     layers: tuple[bool, ...]
+    scattered: tuple[bool, bool] = (False, False)
 
 
 @dataclass(frozen=True)

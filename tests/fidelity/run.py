@@ -19,9 +19,6 @@ from tests.fidelity.plan_text import PLAN
 from tests.fidelity.stg_text import stg_text
 from tests.fidelity.trace import Traces
 
-NOT_YET = "E0406"
-"""The code of the diagnostic for what the compiler reads but cannot compile yet."""
-
 
 def run_case(case: Case) -> Outcome:
     try:
@@ -30,9 +27,6 @@ def run_case(case: Case) -> Outcome:
     except NotInTheLanguage as reason:
         return Outcome(case, {}, not_yet=f"needs words for {reason}")
     except CompileError as error:
-        codes = {d.code for d in error.diagnostics}
-        if codes == {NOT_YET}:
-            return Outcome(case, {}, not_yet="; ".join(d.message for d in error.diagnostics))
         return Outcome(case, {}, error=error.render())
     except (
         Exception

@@ -47,6 +47,7 @@ def jobs(draw: st.DrawFn) -> Job:
     clauses: list[str] = []
     if tp > 1 and draw(st.booleans()):
         clauses.append("shard S over tp")
+    scatters = "scatter_gather = true" if draw(st.booleans()) else "scatter_gather = false"
     overlaps = [f"{kind} = {str(draw(st.booleans())).lower()}" for kind in ("zero", "p2p", "tp")]
     clauses.append(f"overlap {{ {', '.join(overlaps)} }}")
     gradients = [f"overlap = {str(draw(st.booleans())).lower()}"]
@@ -65,6 +66,7 @@ def jobs(draw: st.DrawFn) -> Job:
         tied=draw(st.booleans()),
         extra_layers=draw(st.integers(-1, 1)) if p > 1 else 0,
         clauses=tuple(clauses),
+        pipeline=(scatters,),
         layers_per_stage=draw(st.integers(1, 2)),
         axes=draw(st.sampled_from([("dp", "pp", "tp"), ("pp", "dp", "tp")])),
     )
