@@ -272,7 +272,7 @@ class StageProgram:
                 return self.values[value]
             if len(terms) == 2:
                 made = stg.AddOp(*terms)
-                self.insert(made, self.yield_op, "backward")
+                self.insert(located(made, terms[0]), self.yield_op, "backward")
                 made.attributes["phase"] = StringAttr("wgrad")
                 return made.result
             return terms[0] if terms else None
@@ -281,7 +281,7 @@ class StageProgram:
             if inner is None:
                 return None
             made = dist.ReshardOp(inner, owner.target)
-            self.insert(made, self.yield_op, "backward")
+            self.insert(located(made, inner), self.yield_op, "backward")
             return made.result
         return self.values[value] if self.has(holder) else None
 
@@ -356,7 +356,7 @@ class StageProgram:
 
 
 def located(op: Operation, value: SSAValue) -> Operation:
-    """An op that does nothing but pass a value on stands where that is made."""
+    """An op that a cut makes stands where its value is made."""
     if isinstance(value.owner, Operation):
         op.location = value.owner.location
     return op
