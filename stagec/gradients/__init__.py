@@ -19,6 +19,7 @@ from stagec.gradients.rules import (
     loss,
     normalization,
     routing,
+    sequences,
     user,
 )
 
@@ -32,5 +33,6 @@ __all__ = [
     "loss",
     "normalization",
     "routing",
+    "sequences",
     "user",
 ]

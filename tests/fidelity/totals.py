@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from stagec.analysis.cost import MATRIX_OPS
 from stagec.backend.program import Collective, Compute, Node, RankClass, TraceSet
 from tests.fidelity.oracle import DTYPE_BYTES
-from tests.fidelity.trace import KINDS
 
 
 def ranks_of(trace_set: TraceSet, rank_class: RankClass) -> int:
@@ -34,7 +34,7 @@ def nodes_of(rank_class: RankClass, in_layer: int | None = None) -> Iterator[tup
 
 
 def model_flops(trace_set: TraceSet) -> int:
-    """FLOPs of contractions and attention over all ranks, backward twice forward.
+    """FLOPs of contractions, convolutions, scans and attention over all ranks, backward twice forward.
 
     Papers count the model, not the kernels: what is computed again is left out, and so are the scores that a fused
     attention's backward computes again (Dao et al. 2022, appendix B): it counts as twice its forward. Megatron-LM's
@@ -45,19 +45,23 @@ def model_flops(trace_set: TraceSet) -> int:
         for rank_class in trace_set.classes
         for node, count in nodes_of(rank_class)
     ]
-    passes = 3 if any(node.op == "attention_grad" for node, _ in nodes) else 1
+    passes = 3 if any(node.op in AGAIN for node, _ in nodes) else 1
     return sum(
-        count * model_share(node) * (passes if node.op == "attention" else 1)
+        count * model_share(node) * (passes if f"{node.op}_grad" in AGAIN else 1)
         for node, count in nodes
         if node.scope.rpartition(".")[2] != "Router"
     )
 
 
+AGAIN = frozenset({"attention_grad", "ssd_scan_grad"})
+"""Backward passes that make products of the forward pass again: they count as twice that."""
+
+
 def model_share(node: Node) -> int:
-    """The FLOPs of a node that belong to the model. Of attention only the forward pass is asked."""
-    if not isinstance(node.action, Compute) or node.op not in KINDS or node.phase == "recompute":
+    """The FLOPs of a node that belong to the model. Of attention and scans only the forward pass is asked."""
+    if not isinstance(node.action, Compute) or node.phase == "recompute":
         return 0
-    return node.action.num_ops if node.op != "attention_grad" else 0
+    return node.action.num_ops if node.op in MATRIX_OPS - AGAIN else 0
 
 
 def forward_flops_of_layers(trace_set: TraceSet, num_layers: int) -> int:

@@ -257,3 +257,80 @@ def test_a_class_of_ones_own_may_say_otherwise():
 
     assert flops(Loud("exp", value("B"))) == 17
     assert flops(stg.UnaryOp("exp", value("B"))) == symbol("B")
+
+
+# Convolutions and scans
+
+
+def test_a_patch_embedding_is_a_product_over_the_pixels_of_patches():
+    """ViT-B/16 (Dosovitskiy et al. 2020): 196 patches of 3 x 16 x 16 pixels become 768 numbers."""
+    image, kernel = value("B", "C", "Y", "X"), value("C", "I", "J", "D")
+    op = stg.PatchEmbeddingOp(image, kernel, "P")
+    assert flops(op) == parse("2*B*P*C*I*J*D")
+    assert reads_and_writes(op) == (parse("2*B*C*Y*X + 2*C*I*J*D"), parse("2*B*P*D"))
+    dy = value("B", "P/tp", "D")
+    weights, pixels = stg.tensor_type(kernel), stg.tensor_type(image)
+    for gradient in (
+        stg.PatchKernelGradOp(dy, image, weights),
+        stg.PatchImageGradOp(dy, kernel, pixels),
+    ):
+        assert flops(gradient) == parse("2*B*P*C*I*J*D/tp")
+
+
+def test_a_filter_is_two_per_element_and_tap():
+    x, kernel = value("B", "S", "D/tp"), value("W", "D/tp")
+    op = stg.CausalConvOp(x, kernel, "S")
+    assert flops(op) == parse("2*B*S*D*W/tp")
+    assert reads_and_writes(op) == (parse("2*B*S*D/tp + 2*W*D/tp"), parse("2*B*S*D/tp"))
+    gradient = stg.CausalConvKernelGradOp(x, x, "S", stg.tensor_type(kernel))
+    assert flops(gradient) == parse("2*B*S*D*W/tp")
+
+
+def scan(*state: str, chunk: str = "Q") -> stg.SsdScanOp:
+    x, dt, a = value("B", "S", "H", "E"), value("B", "S", "H"), value("H")
+    b = value(*state)
+    return stg.SsdScanOp(x, dt, a, b, b, parse(chunk))
+
+
+def test_a_scan_by_chunks():
+    """Dao and Gu 2024, section 6.3: BMM(T/Q, Q, Q, N), BMM(T/Q, Q, E, Q), BMM(T/Q, N, E, Q) and BMM(T/Q, Q, E, N), a scan over T/Q states."""
+    sizes = {"B": 2, "S": 2048, "H": 80, "E": 64, "N": 128, "Q": 256, "G": 8}
+    tokens, heads, width, state, chunk, groups = 2 * 2048, 80, 64, 128, 256, 8
+    chunks = tokens // chunk
+    within = 2 * chunks * heads * chunk * chunk * width
+    states = 2 * 2 * chunks * heads * state * width * chunk
+    passed = 2 * chunks * heads * state * width
+    shared = 2 * chunks * chunk * chunk * state
+    assert flops(scan("B", "S", "N")).integer(sizes) == shared + within + states + passed
+    grouped = flops(scan("B", "S", "G", "N")).integer(sizes)
+    assert grouped == groups * shared + within + states + passed
+
+
+def test_a_chunk_is_no_longer_than_the_sequence():
+    sizes = {"B": 1, "S": 64, "H": 2, "E": 4, "N": 8}
+    short, exact = (flops(scan("B", "S", "N", chunk=c)).integer(sizes) for c in ("256", "64"))
+    assert short == exact
+
+
+def test_a_scan_hands_states_from_kernel_to_kernel():
+    """States of chunks in fp32 are written, read and written when passed on, and read; c b^T is written and read."""
+    sizes = {"B": 1, "S": 8, "H": 2, "E": 4, "N": 8, "Q": 4}
+    states, pairs = 4 * 2 * 2 * 4 * 8, 4 * 8 * 4
+    read, written = (each.integer(sizes) for each in reads_and_writes(scan("B", "S", "N")))
+    assert read == 2 * (64 + 16 + 2 + 64 + 64) + 2 * states + pairs
+    assert written == 2 * 64 + 2 * states + pairs
+
+
+def test_a_scan_backward():
+    """Two products for each of four, and three again: c b^T, the chunks' states, dy x^T (mamba_ssm, ssd_combined.py)."""
+    op = scan("B", "S", "N")
+    gradient = stg.SsdScanGradOp(value("B", "S", "H", "E"), op)
+    sizes = {"B": 1, "S": 8, "H": 2, "E": 4, "N": 8, "Q": 4}
+    inner, outer, state, passed = (
+        2 * 8 * 4 * 8,
+        2 * 8 * 2 * 4 * 4,
+        2 * 8 * 2 * 4 * 8,
+        2 * 2 * 2 * 4 * 8,
+    )
+    wanted = 2 * (inner + outer + 2 * state) + inner + outer + state + 2 * passed
+    assert flops(gradient).integer(sizes) == wanted

@@ -22,6 +22,13 @@ dim K = 2
 dim V = 4
 dim C = 3
 dim N = D + C + D
+dim Y = 4
+dim X = 6
+dim I = 2
+dim J = 3
+dim P = (Y / I) * (X / J)
+dim W = 3
+dim R = 2
 """
 
 SPREAD = "mesh a = 2\nshard D over a\nshard H, K, V over a\noptimizer sgd"
@@ -114,6 +121,28 @@ MODELS = UNARY | {
         "weight w[D, V]\n loss = cross_entropy(x @ w, i, fused = false) * 3.0",
         "x[B, S, D], i[B, S]: i32",
     ),
+    "patch_embedding": model(
+        "weight w[C, I, J, D], u[C]\n y = patch_embedding(x * u, w, patches = P)\n"
+        "loss = mean(y * y, over = [B, P, D])",
+        "x[B, C, Y, X]",
+    ),
+    "causal_conv": model(
+        "weight w[W, H], u[H, D]\n y = causal_conv(x * u, w, over = S)\n"
+        "loss = mean(y * y * x, over = [B, S, H, D])",
+        "x[B, S, H, D]",
+    ),
+    "ssd_scan": model(
+        "weight a[H], b[B, S, R], u[H, D], t[H]\n"
+        "y = ssd_scan(x * u, dt * t, -a, b, tanh(b), chunk = 2)\n"
+        "loss = mean(y * y, over = [B, S, H, D])",
+        "x[B, S, H, D], dt[B, S, H]",
+    ),
+    "ssd_scan_of_groups": model(
+        "weight a[H], b[B, S, K, R], u[H, D]\n"
+        "y = ssd_scan(x * u, dt, -a, tanh(b), b)\n"
+        "loss = mean(y * y, over = [B, S, H, D])",
+        "x[B, S, H, D], dt[B, S, H]",
+    ),
     "cross_entropy": model(
         "weight w[D, V]\n loss = cross_entropy(x @ w, i) * 3.0", "x[B, S, D], i[B, S]: i32"
     ),
@@ -133,7 +162,12 @@ MODELS = UNARY | {
     ),
 }
 
-PLANS = {"override": f"{SPREAD}\nshard M.y over none"}
+PLANS = {
+    "override": f"{SPREAD}\nshard M.y over none",
+    "patch_embedding": "mesh a = 2, b = 3\nshard P over a\nshard C over b\noptimizer sgd",
+    "ssd_scan": "mesh a = 2, b = 2\nshard R over a\nshard B over b\nshard H over b\noptimizer sgd",
+    "ssd_scan_of_groups": "mesh a = 2, b = 2\nshard K, H over a\nshard S over b\noptimizer sgd",
+}
 
 WITHOUT_NUMBERS = {
     # Costs, and no formula.

@@ -24,6 +24,9 @@ from tests.fidelity.totals import (
     forward_flops_of_layers,
     layer_collectives,
     model_flops,
+    model_share,
+    nodes_of,
+    ranks_of,
     ring_elements,
 )
 
@@ -50,6 +53,18 @@ RELEASED = {
     "mixtral-8x22b": ("mixtral_8x22b", {}, 140_620_634_112),
     "qwen3-30b": ("qwen3_30b_a3b", {}, 30_532_122_624),
     "qwen3-235b": ("qwen3_235b_a22b", {}, 235_093_634_560),
+    "ViT-B/16": ("vit_b16", {}, 86_567_656),
+    "ViT-L/16": ("vit_b16", {"D": "1024", "H": "16", "L": "24"}, 304_326_632),
+    "ViT-H/14": (
+        "vit_b16",
+        {"D": "1280", "H": "16", "L": "32", "I": "14", "J": "14"},
+        632_045_800,
+    ),
+    # The table of positions is fixed, and an input here.
+    "DiT-XL/2": ("dit_xl2", {}, 675_129_632 - 256 * 1152),
+    "mamba2-2.7b": ("mamba2_2b7", {}, 2_702_599_680),
+    "mamba2attn-2.7b": ("mamba2_attention_2b7", {}, 2_697_590_880),
+    "LeNet-300-100": ("mlp", {}, 266_610),
 }
 
 # Of the main model's matrices: norms, biases of routers and the module of multi-token prediction are not counted.
@@ -219,8 +234,17 @@ def test_headers_state_the_training_flops(example: Path) -> None:
             continue
         compiled += 1
         if not resizes(example, plan):
-            assert found == stated, plan
+            again = AGAIN.get((example.stem, plan), 0)
+            assert stated <= found <= stated * (1 + again), (plan, found)
     assert compiled >= 2
+
+
+AGAIN = {
+    # Heads of one group share b and c, so that each rank multiplies those of all tokens.
+    ("mamba2_2b7", "dp8_tp8"): 0.006,
+    ("mamba2_attention_2b7", "dp32_tp2"): 0.001,
+}
+"""Under these plans several ranks compute the same: by which share of all FLOPs at most."""
 
 
 def resizes(example: Path, plan: str) -> bool:
@@ -250,6 +274,26 @@ def test_training_flops_per_token(name: str) -> None:
     path = EXAMPLES / f"{example}.stg"
     plan = "dp8_tp8" if "dp8_tp8" in plans_of(path) else plans_of(path)[0]
     assert close(flops_per_item(path, plan), flops)
+
+
+# Multiply-adds of a forward pass of one image, in billions.
+MULTIPLY_ADDS = {
+    "vit_b16": 17.564,  # torchvision, ViT_B_16_Weights.IMAGENET1K_V1
+    "dit_xl2": 118.64,  # Peebles and Xie 2022, table 4
+}
+
+
+@pytest.mark.parametrize("example", MULTIPLY_ADDS)
+def test_forward_multiply_adds(example: str) -> None:
+    compiled = compile_model(EXAMPLES / f"{example}.stg")
+    found = sum(
+        ranks_of(compiled.trace_set, each) * count * model_share(node)
+        for each in compiled.trace_set.classes
+        for node, count in nodes_of(each)
+        if node.phase == "fwd"
+    )
+    images = size_values(compiled.module)["B"]
+    assert close(found / images / 2e9, MULTIPLY_ADDS[example], 5e-4)
 
 
 GPT = """

@@ -6,9 +6,21 @@ class; register a class of your own with `@flops.register`.
 """
 
 from stagec.analysis.cost import rules as rules
+from stagec.analysis.cost import sequences as sequences
 from stagec.analysis.cost.base import Bytes, elements, flops, is_free, num_bytes, op_bytes
 
-MATRIX_OPS = frozenset({"contract", "attention", "attention_grad"})
+MATRIX_OPS = frozenset(
+    {
+        "attention",
+        "attention_grad",
+        "contract",
+        "patch_embedding",
+        "patch_image_grad",
+        "patch_kernel_grad",
+        "ssd_scan",
+        "ssd_scan_grad",
+    }
+)
 """Ops that run on matrix units: the FLOPs that published training FLOPs count."""
 
 __all__ = [

@@ -42,6 +42,13 @@ from stagec.dialects.stg.contraction import (
     RepeatHeadsOp,
     SumHeadsOp,
 )
+from stagec.dialects.stg.convolution import (
+    CausalConvKernelGradOp,
+    CausalConvOp,
+    PatchEmbeddingOp,
+    PatchImageGradOp,
+    PatchKernelGradOp,
+)
 from stagec.dialects.stg.elementwise import (
     UNARY_FUNCTIONS,
     AddOp,
@@ -90,6 +97,7 @@ from stagec.dialects.stg.routing import (
     TopkOp,
     merged_axes,
 )
+from stagec.dialects.stg.scan import SsdScanGradOp, SsdScanOp
 from stagec.dialects.stg.sources import ConstantOp, DimOp, WeightOp, ZerosOp
 from stagec.dialects.stg.structure import (
     AccumulateOp,
@@ -147,6 +155,13 @@ OPS = [
     AttentionOp,
     AttentionGradOp,
     MergeAttentionOp,
+    PatchEmbeddingOp,
+    PatchKernelGradOp,
+    PatchImageGradOp,
+    CausalConvOp,
+    CausalConvKernelGradOp,
+    SsdScanOp,
+    SsdScanGradOp,
     CrossEntropyOp,
     CrossEntropyGradOp,
     LogSoftmaxLossOp,

@@ -100,15 +100,7 @@ class TensorOp(IRDLOperation, ABC):
         return self.LINEAR_OPERANDS
 
     def verify_(self) -> None:
-        for value in (*self.operands, *self.results):
-            if not isinstance(value.type, TensorType):
-                raise VerifyException(f"{self.name} takes and makes tensors, not {value.type}")
-        for position, operand in enumerate(self.operands):
-            if tensor_type(operand).partial and position not in self.linear_operands:
-                raise VerifyException(
-                    f"{self.name}: it is not linear in operand {position}, "
-                    f"which is partial: <{tensor_type(operand).body}>"
-                )
+        self.verify_operands()
         if self.LIKE is not None:
             source, result = tensor_type(self.operands[self.LIKE]), tensor_type(self.results[0])
             expect_dims(self, source, result, source.names)
@@ -120,6 +112,18 @@ class TensorOp(IRDLOperation, ABC):
                 raise VerifyException(
                     f"{self.name}: the result is <{tensor_type(result).body}>, "
                     f"but its operands make it <{local.body}>"
+                )
+
+    def verify_operands(self) -> None:
+        """They are tensors, and partial only where the op is linear."""
+        for value in (*self.operands, *self.results):
+            if not isinstance(value.type, TensorType):
+                raise VerifyException(f"{self.name} takes and makes tensors, not {value.type}")
+        for position, operand in enumerate(self.operands):
+            if tensor_type(operand).partial and position not in self.linear_operands:
+                raise VerifyException(
+                    f"{self.name}: it is not linear in operand {position}, "
+                    f"which is partial: <{tensor_type(operand).body}>"
                 )
 
 

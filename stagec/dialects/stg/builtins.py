@@ -13,6 +13,7 @@ from xdsl.ir import Operation, SSAValue
 
 from stagec.dialects.stg.attention import AttentionOp, RopeOp
 from stagec.dialects.stg.contraction import EmbeddingOp, RepeatHeadsOp
+from stagec.dialects.stg.convolution import CausalConvOp, PatchEmbeddingOp
 from stagec.dialects.stg.elementwise import (
     UNARY_FUNCTIONS,
     CastOp,
@@ -51,8 +52,16 @@ from stagec.dialects.stg.loss import CrossEntropyOp, LogSoftmaxLossOp
 from stagec.dialects.stg.normalization import LayerNormOp, RmsNormOp, SoftmaxOp
 from stagec.dialects.stg.reduction import ReduceOp
 from stagec.dialects.stg.routing import CombineOp, DispatchOp, TopkOp
+from stagec.dialects.stg.scan import SsdScanOp
+from stagec.dialects.stg.sequence_inference import (
+    infer_causal_conv,
+    infer_patch_embedding,
+    infer_ssd_scan,
+    patch_sizes,
+    scan_sizes,
+)
 from stagec.dialects.types import DTYPE_BITS, TensorType
-from stagec.symbolic import Size
+from stagec.symbolic import Size, constant
 
 Values = Sequence[SSAValue]
 
@@ -146,6 +155,12 @@ def build_concat(values: Values, options: Options) -> Operation:
     return ConcatOp(values, over, str(options["to"]))
 
 
+def build_ssd_scan(values: Values, options: Options) -> Operation:
+    chunk = options.get("chunk", constant(256))
+    assert isinstance(chunk, Size)
+    return SsdScanOp(*values, chunk=chunk)
+
+
 def build_causal_mask(values: Values, options: Options) -> Operation:
     return CausalMaskOp(values[0], str(options["query"]), str(options["key"]))
 
@@ -233,6 +248,32 @@ BUILTINS: dict[str, Builtin] = {
                 Option("count", "choice", ("causal", "full")),
                 Option("window", "size"),
             ),
+        ),
+        Builtin(
+            "patch_embedding",
+            ("image", "kernel"),
+            "each patch of an image times a kernel: a convolution whose stride is its kernel",
+            infer_patch_embedding,
+            lambda values, options: PatchEmbeddingOp(values[0], values[1], str(options["patches"])),
+            (Option("patches", "dim", required=True),),
+            check_sizes=patch_sizes,
+        ),
+        Builtin(
+            "causal_conv",
+            ("x", "kernel"),
+            "a filter along a sequence for each channel, which sees nothing later",
+            infer_causal_conv,
+            lambda values, options: CausalConvOp(values[0], values[1], str(options["over"])),
+            (Option("over", "dim", required=True),),
+        ),
+        Builtin(
+            "ssd_scan",
+            ("x", "dt", "a", "b", "c"),
+            "the state-space recurrence of Mamba-2, chunk by chunk",
+            infer_ssd_scan,
+            build_ssd_scan,
+            (Option("chunk", "size"),),
+            check_sizes=scan_sizes,
         ),
         Builtin(
             "causal_mask",

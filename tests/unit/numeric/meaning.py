@@ -16,6 +16,7 @@ from xdsl.ir import SSAValue
 from stagec.dialects import stg
 from stagec.dialects.types import TensorType
 from tests.unit.numeric.machine import Array, Machine
+from tests.unit.numeric.sequences import SequenceMeaning
 
 erf = np.vectorize(math.erf)
 
@@ -67,7 +68,7 @@ NEVER = -1e30
 """A masked score: a number, so that nothing becomes NaN."""
 
 
-class Meaning:
+class Meaning(SequenceMeaning):
     """Computes ops; `values` has what each operand is."""
 
     def __init__(self, machine: Machine, values: dict[SSAValue, Array], path: tuple) -> None:

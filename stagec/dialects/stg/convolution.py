@@ -1,0 +1,256 @@
+"""Convolutions that models of tokens have: images cut into patches, and short causal filters along a sequence.
+
+    %p = stg.patch_embedding %image, %kernel to "P"       // [B, C, Y, X] and [C, I, J, D] -> [B, P, D]
+    %y = stg.causal_conv %x, %kernel over "S"             // [B, S, H, E] and [W, H, E] -> [B, S, H, E]
+
+A patch embedding has a stride as long as its kernel, so that each pixel is in one patch: it is a product over the pixels of a
+patch (Dosovitskiy et al., arXiv:2010.11929, section 3.1). A causal convolution has a filter of its own for each channel.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from xdsl.dialects.builtin import StringAttr, UnitAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.stg.base import (
+    PLACEMENT,
+    Indices,
+    TensorOp,
+    expect_dims,
+    operand_splits,
+    tensor_type,
+)
+from stagec.dialects.types import TensorType
+
+
+def need_whole(op: TensorOp, tensor: TensorType, *names: str) -> None:
+    """Each device has these dims whole, once ops agree with their operands."""
+    for name in names:
+        if PLACEMENT not in op.attributes and tensor.dim(name).split:
+            raise VerifyException(
+                f"{op.name}: each device needs all of `{name}` in <{tensor.body}>"
+            )
+
+
+def need_dims(op: TensorOp, tensor: TensorType, least: int, kind: str) -> None:
+    if len(tensor.dims) < least:
+        raise VerifyException(f"{op.name}: <{tensor.body}> is no {kind}")
+
+
+@irdl_op_definition
+class PatchEmbeddingOp(TensorOp):
+    """Each patch of an image [..., C, Y, X] times a kernel [C, I, J, D]: [..., P, D], row by row of patches.
+
+    An image is whole on each device, its patches need not be: a device makes those that it is asked for.
+    """
+
+    name = "stg.patch_embedding"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+
+    image = operand_def(TensorType)
+    kernel = operand_def(TensorType)
+    patches = prop_def(StringAttr)
+    result = result_def(TensorType)
+
+    assembly_format = (
+        "$image `,` $kernel `to` $patches attr-dict `:` functional-type(operands, results)"
+    )
+
+    def __init__(self, image: SSAValue, kernel: SSAValue, patches: str) -> None:
+        source, weights = tensor_type(image), tensor_type(kernel)
+        dims = [*source.dims[:-3], patches, weights.dims[-1]]
+        summed = source.dims[-3].split
+        super().__init__(
+            operands=[image, kernel],
+            properties={"patches": StringAttr(patches)},
+            result_types=[TensorType.of(dims, source.dtype, sorted({*source.partial, *summed}))],
+        )
+
+    def indices(self) -> Indices:
+        base = super().indices()
+        return Indices(
+            base.operands, base.results, blocked=frozenset(pixels(self.image, self.kernel))
+        )
+
+    def verify_(self) -> None:
+        self.verify_operands()
+        image, kernel, result = (tensor_type(v) for v in (self.image, self.kernel, self.result))
+        check_patches(self, image, kernel, result)
+        if result.names[-2] != self.patches.data:
+            raise VerifyException(
+                f"{self.name}: the patches are `{self.patches.data}`, "
+                f"not `{result.names[-2]}` of <{result.body}>"
+            )
+        if PLACEMENT not in self.attributes:
+            operand_splits(self)
+            # Which patches a device makes is its own choice: they are a dim of no operand.
+            summed = image.dim(kernel.names[0]).split
+            wanted = TensorType.of(
+                [*image.dims[:-3], result.dims[-2], kernel.dims[-1]],
+                result.dtype,
+                sorted({*image.partial, *summed}),
+            )
+            if result != wanted:
+                raise VerifyException(
+                    f"{self.name}: the result is <{result.body}>, but should be <{wanted.body}>"
+                )
+
+
+def pixels(image: SSAValue, kernel: SSAValue) -> tuple[str, ...]:
+    """Dims that say where a pixel is: in the image, and in its patch."""
+    return (*tensor_type(image).names[-2:], *tensor_type(kernel).names[1:3])
+
+
+def check_patches(op: TensorOp, image: TensorType, kernel: TensorType, patches: TensorType) -> None:
+    """[..., C, Y, X] and [C, I, J, D] make [..., P, D], of pixels that each device has."""
+    need_dims(op, image, 3, "image [..., channels, rows, columns]")
+    if len(kernel.dims) != 4 or kernel.names[0] != image.names[-3]:
+        raise VerifyException(f"{op.name}: <{kernel.body}> is no kernel for images <{image.body}>")
+    need_dims(op, patches, 2, "row of patches")
+    expect_dims(op, image, patches, [*image.names[:-3], patches.names[-2], kernel.names[-1]])
+    need_whole(op, image, *image.names[-2:])
+    need_whole(op, kernel, *kernel.names[1:3])
+
+
+@irdl_op_definition
+class PatchKernelGradOp(TensorOp):
+    """The gradient for the kernel: the sum of dy times pixels over images and patches."""
+
+    name = "stg.patch_kernel_grad"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+
+    dy = operand_def(TensorType)
+    image = operand_def(TensorType)
+    dkernel = result_def(TensorType)
+
+    assembly_format = "$dy `,` $image attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, dy: SSAValue, image: SSAValue, kernel_type: TensorType) -> None:
+        cotangent = tensor_type(dy)
+        summed = [a for d in cotangent.dims[:-1] for a in d.split]
+        super().__init__(
+            operands=[dy, image],
+            result_types=[kernel_type.with_partial(sorted({*cotangent.partial, *summed}))],
+        )
+
+    def verify_(self) -> None:
+        dy, image, dkernel = (tensor_type(v) for v in (self.dy, self.image, self.dkernel))
+        check_patches(self, image, dkernel, dy)
+        super().verify_()
+
+
+@irdl_op_definition
+class PatchImageGradOp(TensorOp):
+    """The gradient for the image: each patch's dy times the kernel, at its pixels."""
+
+    name = "stg.patch_image_grad"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+
+    dy = operand_def(TensorType)
+    kernel = operand_def(TensorType)
+    dimage = result_def(TensorType)
+
+    assembly_format = "$dy `,` $kernel attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, dy: SSAValue, kernel: SSAValue, image_type: TensorType) -> None:
+        cotangent = tensor_type(dy)
+        summed = [a for d in cotangent.dims[-2:] for a in d.split]
+        super().__init__(
+            operands=[dy, kernel],
+            result_types=[image_type.with_partial(sorted({*cotangent.partial, *summed}))],
+        )
+
+    def verify_(self) -> None:
+        dy, kernel, dimage = (tensor_type(v) for v in (self.dy, self.kernel, self.dimage))
+        check_patches(self, dimage, kernel, dy)
+        super().verify_()
+
+
+@irdl_op_definition
+class CausalConvOp(TensorOp):
+    """y[s] = sum over w of kernel[w] * x[s - W + 1 + w], for each channel by itself; before the sequence x is zero.
+
+    The channels are the dims of the kernel but its first. `reverse` looks ahead instead, as the gradient for x does:
+    x[s] is in y[s] to y[s + W - 1]. Over a split sequence a device would need its neighbour's last elements: it is whole.
+    """
+
+    name = "stg.causal_conv"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    LIKE: ClassVar[int | None] = 0
+
+    x = operand_def(TensorType)
+    kernel = operand_def(TensorType)
+    over = prop_def(StringAttr)
+    reverse = opt_prop_def(UnitAttr)
+    result = result_def(TensorType)
+
+    assembly_format = (
+        "(`reverse` $reverse^)? $x `,` $kernel `over` $over attr-dict "
+        "`:` functional-type(operands, results)"
+    )
+
+    def __init__(self, x: SSAValue, kernel: SSAValue, over: str, reverse: bool = False) -> None:
+        properties = {"over": StringAttr(over)}
+        super().__init__(
+            operands=[x, kernel],
+            properties=properties | ({"reverse": UnitAttr()} if reverse else {}),
+            result_types=[x.type],
+        )
+
+    def indices(self) -> Indices:
+        base = super().indices()
+        return Indices(
+            base.operands, base.results, blocked=frozenset((self.over.data, base.operands[1][0]))
+        )
+
+    def verify_(self) -> None:
+        check_filter(self, tensor_type(self.x), tensor_type(self.kernel), self.over.data)
+        super().verify_()
+
+
+def check_filter(op: TensorOp, x: TensorType, kernel: TensorType, over: str) -> None:
+    """A filter [W, channels...] along the whole of `over`."""
+    if over not in x.names:
+        raise VerifyException(f"{op.name}: there is no dim `{over}` in <{x.body}>")
+    need_dims(op, kernel, 1, "filter [width, channels...]")
+    width, *channels = kernel.names
+    if width in x.names or over in channels or not set(channels) <= set(x.names):
+        raise VerifyException(
+            f"{op.name}: <{kernel.body}> is no filter along `{over}` of <{x.body}>"
+        )
+    need_whole(op, x, over)
+    need_whole(op, kernel, width)
+
+
+@irdl_op_definition
+class CausalConvKernelGradOp(TensorOp):
+    """The gradient for the kernel: the sum of dy[s] * x[s - W + 1 + w] over all dims but the channels."""
+
+    name = "stg.causal_conv_kernel_grad"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+
+    dy = operand_def(TensorType)
+    x = operand_def(TensorType)
+    over = prop_def(StringAttr)
+    dkernel = result_def(TensorType)
+
+    assembly_format = "$dy `,` $x `over` $over attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, dy: SSAValue, x: SSAValue, over: str, kernel_type: TensorType) -> None:
+        cotangent = tensor_type(dy)
+        summed = [a for d in cotangent.dims if d.name not in kernel_type.names for a in d.split]
+        super().__init__(
+            operands=[dy, x],
+            properties={"over": StringAttr(over)},
+            result_types=[kernel_type.with_partial(sorted({*cotangent.partial, *summed}))],
+        )
+
+    def verify_(self) -> None:
+        dy, x = tensor_type(self.dy), tensor_type(self.x)
+        check_filter(self, x, tensor_type(self.dkernel), self.over.data)
+        expect_dims(self, x, dy, x.names)
+        super().verify_()

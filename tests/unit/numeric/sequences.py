@@ -1,0 +1,179 @@
+"""What convolutions and the state-space scan compute, step by step as they are defined."""
+
+from __future__ import annotations
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from stagec.dialects import stg
+from stagec.dialects.attributes import Dim
+from tests.unit.numeric.machine import Array
+
+
+class Patches:
+    """Images [..., C, Y, X] and kernels [C, I, J, D]."""
+
+    def cut(self, image: SSAValue, kernel: stg.TensorType, patches: Dim) -> Array:
+        """The pixels [..., P, C, I, J] of the patches that each device has."""
+        pixels = self.values[image]
+        *batch, channels, rows, columns = pixels.shape
+        tall, wide = (self.machine.length(d) for d in kernel.dims[1:3])
+        grid = pixels.reshape(*batch, channels, rows // tall, tall, columns // wide, wide)
+        grid = np.moveaxis(grid, [-4, -2, -5, -3, -1], [-5, -4, -3, -2, -1])
+        cut = grid.reshape(*batch, -1, channels, tall, wide)
+        whole = [*stg.tensor_type(image).dims[:-3], Dim(patches.name)]
+        mine = [*whole[:-1], patches]
+        return self.machine.sliced(cut, whole, mine)
+
+    def stg_patch_embedding(self, op: stg.PatchEmbeddingOp) -> Array:
+        kernel, patches = stg.tensor_type(op.kernel), stg.tensor_type(op.result).dims[-2]
+        return self.per_device(
+            "...pcij,cijd->...pd", self.cut(op.image, kernel, patches), self.values[op.kernel]
+        )
+
+    def stg_patch_kernel_grad(self, op: stg.PatchKernelGradOp) -> Array:
+        kernel, patches = stg.tensor_type(op.dkernel), stg.tensor_type(op.dy).dims[-2]
+        cut, dy = self.cut(op.image, kernel, patches), self.values[op.dy]
+        depth = self.machine.depth
+        cut = cut.reshape(*cut.shape[:depth], -1, *cut.shape[-3:])
+        dy = dy.reshape(*dy.shape[:depth], -1, dy.shape[-1])
+        return np.einsum("...ncij,...nd->...cijd", cut, dy)
+
+    def stg_patch_image_grad(self, op: stg.PatchImageGradOp) -> Array:
+        dimage, patches = stg.tensor_type(op.dimage), stg.tensor_type(op.dy).dims[-2]
+        local = self.per_device("...pd,cijd->...pcij", self.values[op.dy], self.values[op.kernel])
+        *batch, _, channels, tall, wide = local.shape
+        rows, columns = (self.machine.length(d) for d in dimage.dims[-2:])
+        count, mine = (rows // tall) * (columns // wide), local.shape[len(batch)]
+        cut = np.zeros((*batch, count, channels, tall, wide))
+        start = self.machine.start(patches)
+        for device in np.ndindex(self.machine.shape):
+            where = slice(start[device], start[device] + mine)
+            cut[device][..., where, :, :, :] = local[device]
+        grid = cut.reshape(*batch, rows // tall, columns // wide, channels, tall, wide)
+        grid = np.moveaxis(grid, [-5, -4, -3, -2, -1], [-4, -2, -5, -3, -1])
+        return grid.reshape(*batch, channels, rows, columns)
+
+    def per_device(self, formula: str, left: Array, right: Array) -> Array:
+        """A product on each device, of a batch with what has none."""
+        devices = np.ndindex(self.machine.shape)
+        made = [np.einsum(formula, left[device], right[device]) for device in devices]
+        return np.array(made).reshape(*self.machine.shape, *made[0].shape)
+
+
+class Filters:
+    """Causal filters [W, channels...]."""
+
+    def filtered(self, op: stg.CausalConvOp | stg.CausalConvKernelGradOp) -> list[Array]:
+        """x shifted so that x[s - W + 1 + w] is at s, for each w; ahead if reversed."""
+        x, over = self.values[op.x], op.over.data
+        axis = self.machine.depth + stg.tensor_type(op.x).names.index(over)
+        kernel = op.kernel if isinstance(op, stg.CausalConvOp) else op.dkernel
+        width = self.machine.length(stg.tensor_type(kernel).dims[0])
+        ahead = isinstance(op, stg.CausalConvOp) and op.reverse is not None
+        return [
+            shifted(x, width - 1 - w if not ahead else w - width + 1, axis) for w in range(width)
+        ]
+
+    def stg_causal_conv(self, op: stg.CausalConvOp) -> Array:
+        kernel = stg.tensor_type(op.kernel).names
+        names = stg.tensor_type(op.x).names
+        taps = self.named(op.kernel, [kernel[0], *names])
+        taps = np.moveaxis(taps, self.machine.depth, 0)
+        return sum(tap * x for tap, x in zip(taps, self.filtered(op), strict=True))
+
+    def stg_causal_conv_kernel_grad(self, op: stg.CausalConvKernelGradOp) -> Array:
+        x, kernel = stg.tensor_type(op.x), stg.tensor_type(op.dkernel)
+        taps = [
+            self.to_weight(
+                self.values[op.dy] * shift, x, stg.TensorType.of(kernel.dims[1:], "fp32")
+            )
+            for shift in self.filtered(op)
+        ]
+        return np.stack(taps, axis=self.machine.depth)
+
+
+def shifted(x: Array, by: int, axis: int) -> Array:
+    """x moved to later places, or to earlier ones if `by` is negative; zeros come in."""
+    x = np.moveaxis(x, axis, 0)
+    made = np.zeros_like(x)
+    if by >= 0:
+        made[by:] = x[: len(x) - by]
+    else:
+        made[:by] = x[-by:]
+    return np.moveaxis(made, 0, axis)
+
+
+class Scans:
+    """The recurrence of `stg.ssd_scan`, one step after the other."""
+
+    def steps(self, op: stg.SsdScanOp | stg.SsdScanGradOp) -> list[Array]:
+        """x, dt, a, b and c with the sequence in front, then devices and batch; b and c for each head."""
+        names = stg.tensor_type(op.x).names
+        heads = self.machine.length(stg.tensor_type(op.x).dims[-2])
+        x, dt = self.values[op.x], self.values[op.dt]
+        a = self.named(op.a, [*names[:-3], names[-2]])
+        made = [np.moveaxis(x, -3, 0), np.moveaxis(dt, -2, 0), a]
+        for state in (op.b, op.c):
+            array = self.values[state]
+            if len(stg.tensor_type(state).names) < len(names):
+                array = array[..., None, :]
+            array = np.repeat(array, heads // array.shape[-2], axis=-2)
+            made.append(np.moveaxis(array, -3, 0))
+        return made
+
+    def states(self, x: Array, dt: Array, a: Array, b: Array) -> list[Array]:
+        """Before the first step, and after each."""
+        found = [np.zeros((*x.shape[1:], b.shape[-1]))]
+        for step in range(len(x)):
+            decay = np.exp(dt[step] * a)[..., None, None]
+            taken = (dt[step][..., None] * x[step])[..., None] * b[step][..., None, :]
+            found.append(decay * found[-1] + taken)
+        return found
+
+    def stg_ssd_scan(self, op: stg.SsdScanOp) -> Array:
+        x, dt, a, b, c = self.steps(op)
+        states = self.states(x, dt, a, b)[1:]
+        made = [np.einsum("...en,...n->...e", h, read) for h, read in zip(states, c, strict=True)]
+        return np.moveaxis(np.array(made), 0, -3)
+
+    def stg_ssd_scan_grad(self, op: stg.SsdScanGradOp) -> tuple[Array, ...]:
+        x, dt, a, b, c = self.steps(op)
+        dy = np.moveaxis(self.values[op.dy], -3, 0)
+        states = self.states(x, dt, a, b)
+        dx, ddt, db, dc = (np.zeros_like(v) for v in (x, dt, b, c))
+        da = np.zeros_like(a + dt[0])
+        dstate = np.zeros_like(states[0])
+        for step in reversed(range(len(x))):
+            dstate = dstate + dy[step][..., None] * c[step][..., None, :]
+            dc[step] = np.einsum("...e,...en->...n", dy[step], states[step + 1])
+            db[step] = np.einsum("...en,...e->...n", dstate, x[step]) * dt[step][..., None]
+            read = np.einsum("...en,...n->...e", dstate, b[step])
+            dx[step] = read * dt[step][..., None]
+            decay = np.exp(dt[step] * a)
+            rate = (dstate * states[step]).sum(axis=(-1, -2)) * decay
+            ddt[step] = rate * a + (read * x[step]).sum(axis=-1)
+            da += rate * dt[step]
+            dstate = dstate * decay[..., None, None]
+        depth = self.machine.depth
+        da = da.sum(axis=tuple(range(depth, da.ndim - 1)))
+        return (
+            np.moveaxis(dx, 0, -3),
+            np.moveaxis(ddt, 0, -2),
+            da,
+            self.of_groups(np.moveaxis(db, 0, -3), op.b),
+            self.of_groups(np.moveaxis(dc, 0, -3), op.c),
+        )
+
+    def of_groups(self, gradient: Array, state: SSAValue) -> Array:
+        """Summed over the heads that share a group, or over all of them."""
+        shape = self.values[state].shape
+        if len(shape) < gradient.ndim:
+            return gradient.sum(axis=-2)
+        groups = shape[-2]
+        parts = (*gradient.shape[:-2], groups, gradient.shape[-2] // groups, gradient.shape[-1])
+        return gradient.reshape(parts).sum(axis=-2)
+
+
+class SequenceMeaning(Patches, Filters, Scans):
+    """Of all ops above; `Meaning` is one."""
