@@ -9,6 +9,7 @@ KORTHIKANTI = "Korthikanti et al., Reducing Activation Recomputation, 2022 (arXi
 ZERO = "Rajbhandari et al., ZeRO, 2020 (arXiv:1910.02054)"
 NARAYANAN = "Narayanan et al., Efficient Large-Scale Training, SC'21 (arXiv:2104.04473)"
 FLASH = "Dao et al., FlashAttention, 2022 (arXiv:2205.14135)"
+SSD = "Dao and Gu, Transformers are SSMs, 2024 (arXiv:2405.21060), section 6"
 
 OF_PASSES = {
     "bucket-gradients": "Li et al., PyTorch Distributed, 2020 (arXiv:2006.15704), section 4.2",
@@ -31,6 +32,9 @@ OF_OPS = {
     "attention_grad": f"{FLASH}, appendix B: five products for two",
     "merge_attention": "Liu et al., Ring Attention, 2023 (arXiv:2310.01889)",
     "contract": "2 FLOPs per multiply-add, over all dims of both operands",
+    "patch_embedding": "Dosovitskiy et al., ViT, 2020 (arXiv:2010.11929), section 3.1",
+    "ssd_scan": SSD,
+    "ssd_scan_grad": f"{SSD}; products again as in mamba_ssm's ssd_combined.py",
 }
 """By what is computed."""
 
