@@ -17,6 +17,9 @@ MAX_FILE_BYTES = 4 << 30
 """Of one trace, decompressed."""
 MAPPED_BYTES = 64 << 20
 """Larger files are mapped, not read into memory."""
+LARGEST_RATIO = 500
+"""Of decompressed to compressed bytes. Each node has an id of its own, so traces stay far below; what lies above is
+made to fill a disk."""
 
 _NAME = re.compile(r"(?P<prefix>.*)\.(?P<rank>[0-9]{1,9})\.et(?P<gz>\.gz)?", re.DOTALL)
 _CHUNK = 1 << 20
@@ -154,6 +157,8 @@ def _decompress(file: io.FileIO) -> np.ndarray:
                 total += len(chunk)
                 if total > MAX_FILE_BYTES:
                     raise TraceFileError("E0698", f"it has over {MAX_FILE_BYTES} bytes")
+                if total > MAPPED_BYTES and total > LARGEST_RATIO * file.tell():
+                    raise TraceFileError("E0698", f"it grows over {LARGEST_RATIO} times when read")
                 plain.write(chunk)
             if total > MAPPED_BYTES:
                 plain.flush()

@@ -125,8 +125,36 @@ def _large_message(path: Path) -> None:
     file.write_bytes(file.read_bytes() + varint(len(body)) + body)
 
 
+def _bomb(path: Path) -> None:
+    """70 MiB of zeros in 70 kB."""
+    (path / "model.1.et").write_bytes(gzip.compress(bytes(70 << 20)))
+
+
+def _append(data: bytes):
+    def mutate(path: Path) -> None:
+        with open(path / "model.1.et", "ab") as file:
+            file.write(data)
+
+    return mutate
+
+
+def _append_zip(path: Path) -> None:
+    file = path / "model.1.et"
+    file.write_bytes(gzip.compress(file.read_bytes()) + b"and more")
+
+
+def _device(path: Path) -> None:
+    _missing(path)
+    (path / "model.1.et").symlink_to("/dev/zero")
+
+
+def _group_pipe(path: Path) -> None:
+    (path / "comm_group.json").unlink()
+    os.mkfifo(path / "comm_group.json")
+
+
 def _groups(text: str):
-    return lambda path: (path / "comm_group.json").write_text(text)
+    return lambda path: (path / "comm_group.json").write_text(text, errors="surrogateescape")
 
 
 def _group_key(path: Path) -> None:
@@ -156,6 +184,16 @@ FILE_FAULTS = [
     FileFault("no_set", "E0690", "data_parallel", _no_set),
     FileFault("too_many_fields", "E0698", "data_parallel", _many_fields, "model.1.et"),
     FileFault("message_too_long", "E0698", "data_parallel", _large_message, "model.1.et"),
+    FileFault("gzip_bomb", "E0698", "data_parallel", _bomb, "model.1.et"),
+    FileFault("gzip_garbage", "E0699", "data_parallel", _append_zip, "model.1.et"),
+    FileFault("absurd_length", "E0692", "data_parallel", _append(varint(1 << 62)), "model.1.et"),
+    FileFault("varint_without_end", "E0692", "data_parallel", _append(b"\xff" * 40), "model.1.et"),
+    FileFault("link_to_a_device", "E0691", "data_parallel", _device, "model.1.et"),
+    FileFault("groups_pipe", "E0640", "mesh", _group_pipe, "comm_group.json"),
+    FileFault("groups_binary", "E0640", "mesh", _groups("\udcff\x00"), "comm_group.json"),
+    FileFault(
+        "group_of_nan", "E0640", "mesh", _groups('{"1": [NaN]}'), "comm_group.json", ("E0642",)
+    ),
     FileFault("groups_no_json", "E0640", "mesh", _groups("{"), "comm_group.json"),
     FileFault("groups_no_object", "E0640", "mesh", _groups("[1]"), "comm_group.json"),
     FileFault("groups_nested", "E0640", "mesh", _groups("[" * 100000), "comm_group.json"),
