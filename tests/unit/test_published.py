@@ -15,11 +15,9 @@ from typing import Any
 import pytest
 
 from stagec.analysis.sizes import size_values
-from stagec.diagnostics import CompileError
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType
 from stagec.driver import Compiled, Stops, compile_model, compile_text
-from tests.fidelity.run import NOT_YET
 from tests.fidelity.totals import (
     forward_flops_of_layers,
     layer_collectives,
@@ -223,20 +221,13 @@ def test_the_largest_gpt2() -> None:
 
 @pytest.mark.parametrize("example", examples(), ids=lambda path: path.stem)
 def test_headers_state_the_training_flops(example: Path) -> None:
-    """Under each plan that the compiler carries out and that changes no size but the batch."""
+    """Under each plan that changes no size but the batch."""
     item, stated = training_flops(example)
-    compiled = 0
     for plan in plans_of(example):
-        try:
-            found = flops_per_item(example, plan, item)
-        except CompileError as error:
-            assert {d.code for d in error.diagnostics} == {NOT_YET}, error.render()
-            continue
-        compiled += 1
         if not resizes(example, plan):
+            found = flops_per_item(example, plan, item)
             again = AGAIN.get((example.stem, plan), 0)
             assert stated <= found <= stated * (1 + again), (plan, found)
-    assert compiled >= 2
 
 
 AGAIN = {
