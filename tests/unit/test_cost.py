@@ -334,3 +334,25 @@ def test_a_scan_backward():
     )
     wanted = 2 * (inner + outer + 2 * state) + inner + outer + state + 2 * passed
     assert flops(gradient).integer(sizes) == wanted
+
+
+# Bags of rows
+
+
+def test_a_bag_is_an_addition_per_element_of_its_rows():
+    """DLRM (Naumov et al. 2019, section 2.1.1): J rows of each of T tables for a sample, added up."""
+    op = stg.EmbeddingBagOp(value("B", "T/dp", "J", dtype="i32"), value("T/dp", "R", "E"), "J")
+    assert flops(op) == parse("B*T*J*E/dp")
+    assert reads_and_writes(op) == (
+        parse("4*B*T*J/dp + 2*B*T*J*E/dp"),
+        parse("2*B*T*E/dp"),
+    )
+    gradient = stg.EmbeddingBagGradOp(value("B", "T/dp", "E"), op, op.ids, stg.tensor_type(op.table))
+    assert flops(gradient) == parse("B*T*J*E/dp")
+    assert reads_and_writes(gradient)[1] == parse("2*T*R*E/dp")
+
+
+def test_a_device_finds_its_share_of_split_rows():
+    op = stg.EmbeddingBagOp(value("B", "N", dtype="i32"), value("R/tp", "E"), "N", "T")
+    assert flops(op) == parse("B*N*E/tp")
+    assert reads_and_writes(op) == (parse("4*B*N + 2*B*N*E/tp"), parse("2*B*T*E"))

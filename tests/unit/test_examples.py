@@ -44,14 +44,14 @@ def num_nodes(traces: TraceSet) -> int:
 
 def smaller(path: Path, plan: str) -> dict[str, str]:
     """The same plan on as few data-parallel ranks as it takes, with as few layers as it has stages."""
-    checked = check(parse_file(path), plan)
+    checked, text = check(parse_file(path), plan), path.read_text()
     mesh = checked.plan.mesh
     overrides: dict[str, str] = {}
     if "dp" in mesh and mesh["dp"] > 2:
         overrides["dp"] = "2"
         overrides["B"] = str(max(checked.sizes.known["B"] * 2 // mesh["dp"], 2))
     if "pp" not in mesh or mesh["pp"] == 1:
-        overrides |= {count: "2" for count in ("L", "M") if count in checked.sizes.known}
+        overrides |= {count: "2" for count in ("L", "M") if f"repeat {count} " in text}
     return overrides
 
 

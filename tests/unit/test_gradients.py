@@ -126,6 +126,16 @@ MODELS = UNARY | {
         "loss = mean(y * y, over = [B, P, D])",
         "x[B, C, Y, X]",
     ),
+    "embedding_bag": model(
+        "weight w[H, V, D], u[D]\n y = embedding_bag(i, w, over = S)\n"
+        "loss = sum(y * y * u, over = [B, H, D])",
+        "i[B, H, S]: i32",
+    ),
+    "embedding_bag_of_several_lengths": model(
+        "weight w[V, D], u[D]\n y = embedding_bag(i, w, over = S, to = C)\n"
+        "loss = sum(y * y * u, over = [B, C, D])",
+        "i[B, S]: i32",
+    ),
     "causal_conv": model(
         "weight w[W, H], u[H, D]\n y = causal_conv(x * u, w, over = S)\n"
         "loss = mean(y * y * x, over = [B, S, H, D])",
@@ -165,6 +175,9 @@ MODELS = UNARY | {
 PLANS = {
     "override": f"{SPREAD}\nshard M.y over none",
     "patch_embedding": "mesh a = 2, b = 3\nshard P over a\nshard C over b\noptimizer sgd",
+    "embedding_bag": "mesh a = 2, b = 2, c = 2, d = 2\nshard H over a\nshard V over b\n"
+    "shard D over c\nshard B over d\noptimizer sgd",
+    "embedding_bag_of_several_lengths": "mesh a = 2, b = 2\nshard V over a\nshard S, B over b\noptimizer sgd",
     "ssd_scan": "mesh a = 2, b = 2\nshard R over a\nshard B over b\nshard H over b\noptimizer sgd",
     "ssd_scan_of_groups": "mesh a = 2, b = 2\nshard K, H over a\nshard S over b\noptimizer sgd",
 }

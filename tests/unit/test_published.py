@@ -63,6 +63,10 @@ RELEASED = {
     "mamba2-2.7b": ("mamba2_2b7", {}, 2_702_599_680),
     "mamba2attn-2.7b": ("mamba2_attention_2b7", {}, 2_697_590_880),
     "LeNet-300-100": ("mlp", {}, 266_610),
+    # 8 tables of 1,000,000 vectors of 64, layers 512-512-64 and 100-1024-1024-1024-1.
+    "DLRM": ("dlrm", {}, 512_000_000 + 295_488 + 2_203_649),
+    # 204,184,588 vectors of 128, layers 13-512-256-128 and 3456-1024-1024-512-256-1, three crosses of rank 512.
+    "DLRM-DCNv2": ("dlrm_dcnv2", {}, 26_135_627_264 + 171_392 + 5_245_953 + 10_627_200),
 }
 
 # Of the main model's matrices: norms, biases of routers and the module of multi-token prediction are not counted.

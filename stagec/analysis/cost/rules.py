@@ -41,6 +41,30 @@ def _(op: stg.EmbeddingGradOp) -> Bytes:
     return Bytes(num_bytes(op.ids) + num_bytes(op.dy), num_bytes(op.dtable))
 
 
+def looked_up(ids: TensorType, table: TensorType) -> Size:
+    """Elements of the rows that one device looks up: even over the devices that rows are split over."""
+    rows, *width = [d for d in table.dims if d.name not in ids.names]
+    ways = symbolic.product(map(symbolic.symbol, rows.split))
+    return ids.num_elements * symbolic.product(d.size for d in width) / ways
+
+
+@flops.register
+def _(op: stg.EmbeddingBagOp) -> Size:
+    return looked_up(stg.tensor_type(op.ids), stg.tensor_type(op.table))
+
+
+@op_bytes.register
+def _(op: stg.EmbeddingBagOp) -> Bytes:
+    table = stg.tensor_type(op.table)
+    rows = looked_up(stg.tensor_type(op.ids), table) * dtype_bytes(table.dtype)
+    return Bytes(num_bytes(op.ids) + rows, num_bytes(op.result))
+
+
+@flops.register
+def _(op: stg.EmbeddingBagGradOp) -> Size:
+    return looked_up(stg.tensor_type(op.ids), stg.tensor_type(op.dtable))
+
+
 @flops.register
 def _(op: stg.RepeatHeadsOp) -> Size:
     return ZERO

@@ -64,6 +64,7 @@ from stagec.dialects.stg.elementwise import (
     UnaryOp,
 )
 from stagec.dialects.stg.joining import ConcatOp, SplitOp
+from stagec.dialects.stg.lookup import EmbeddingBagGradOp, EmbeddingBagOp
 from stagec.dialects.stg.loss import (
     CrossEntropyGradOp,
     CrossEntropyOp,
@@ -141,6 +142,8 @@ OPS = [
     ContractOp,
     EmbeddingOp,
     EmbeddingGradOp,
+    EmbeddingBagOp,
+    EmbeddingBagGradOp,
     RepeatHeadsOp,
     SumHeadsOp,
     RmsNormOp,

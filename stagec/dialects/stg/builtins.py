@@ -48,6 +48,7 @@ from stagec.dialects.stg.inference import (
     topk_sizes,
 )
 from stagec.dialects.stg.joining import ConcatOp, SplitOp
+from stagec.dialects.stg.lookup import EmbeddingBagOp
 from stagec.dialects.stg.loss import CrossEntropyOp, LogSoftmaxLossOp
 from stagec.dialects.stg.normalization import LayerNormOp, RmsNormOp, SoftmaxOp
 from stagec.dialects.stg.reduction import ReduceOp
@@ -55,6 +56,7 @@ from stagec.dialects.stg.routing import CombineOp, DispatchOp, TopkOp
 from stagec.dialects.stg.scan import SsdScanOp
 from stagec.dialects.stg.sequence_inference import (
     infer_causal_conv,
+    infer_embedding_bag,
     infer_patch_embedding,
     infer_ssd_scan,
     patch_sizes,
@@ -155,6 +157,13 @@ def build_concat(values: Values, options: Options) -> Operation:
     return ConcatOp(values, over, str(options["to"]))
 
 
+def build_embedding_bag(values: Values, options: Options) -> Operation:
+    to = options.get("to")
+    return EmbeddingBagOp(
+        values[0], values[1], str(options["over"]), str(to) if to is not None else None
+    )
+
+
 def build_ssd_scan(values: Values, options: Options) -> Operation:
     chunk = options.get("chunk", constant(256))
     assert isinstance(chunk, Size)
@@ -203,6 +212,14 @@ BUILTINS: dict[str, Builtin] = {
             "rows of a table by number",
             infer_embedding,
             lambda values, options: EmbeddingOp(values[0], values[1]),
+        ),
+        Builtin(
+            "embedding_bag",
+            ("ids", "table"),
+            "rows of tables by number, added up",
+            infer_embedding_bag,
+            build_embedding_bag,
+            (Option("over", "dim", required=True), Option("to", "dim")),
         ),
         Builtin(
             "rms_norm",

@@ -1,9 +1,10 @@
-"""Result types of convolutions and scans; see `inference`."""
+"""Result types of convolutions, scans and bags of rows; see `inference`."""
 
 from __future__ import annotations
 
 from stagec.dialects.stg.base import InferError
-from stagec.dialects.stg.inference import Options, Sizes, Types, need_dim, need_float
+from stagec.dialects.stg.inference import Options, Sizes, Types, need_dim, need_float, need_ids
+from stagec.dialects.stg.lookup import bag_names, row_dim
 from stagec.dialects.types import TensorType
 
 
@@ -115,3 +116,24 @@ def scan_sizes(types: Types, options: Options, sizes: Sizes) -> None:
     total, number = sizes[heads], sizes[groups]
     if total is not None and number is not None and total % number:
         raise InferError(f"`{groups} = {number}` does not divide `{heads} = {total}`", operand=3)
+
+
+def infer_embedding_bag(types: Types, options: Options) -> tuple[TensorType, ...]:
+    ids, table = types
+    need_ids(types, 0)
+    need_float(types, 1)
+    over, to = str(options["over"]), options.get("to")
+    need_dim(ids, over, "over")
+    if over in table.names:
+        raise InferError(f"`{over}` is a dim of the table, too", option="over")
+    rows = row_dim(ids.names, table.names)
+    if rows is None or table.names[-1] in (rows, *ids.names):
+        raise InferError(
+            "a table has rows, and a dim along each row that the numbers have not",
+            operand=1,
+            help="declare it as `[R, D]`, or `[T, R, D]` for several tables",
+        )
+    if to is not None and str(to) in (*ids.names, *table.names):
+        raise InferError("the dim of the bags is a new one", option="to")
+    names = bag_names(ids.names, table.names, over, str(to) if to is not None else None)
+    return (TensorType.of(names, table.dtype),)

@@ -29,6 +29,14 @@ def _(op: stg.EmbeddingOp, dys: Cotangents, gradients: Gradients) -> None:
 
 
 @gradient_of.register
+def _(op: stg.EmbeddingBagOp, dys: Cotangents, gradients: Gradients) -> None:
+    table = stg.tensor_type(op.table)
+    gradients.emit(
+        op.table, lambda: stg.EmbeddingBagGradOp(only(dys), op, gradients.use(op.ids), table)
+    )
+
+
+@gradient_of.register
 def _(op: stg.RepeatHeadsOp, dys: Cotangents, gradients: Gradients) -> None:
     gradients.emit(op.x, lambda: stg.SumHeadsOp(only(dys), op.new.data, op.old.data))
 

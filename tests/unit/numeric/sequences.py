@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from xdsl.ir import SSAValue
 
@@ -175,5 +177,49 @@ class Scans:
         return gradient.reshape(parts).sum(axis=-2)
 
 
-class SequenceMeaning(Patches, Filters, Scans):
+class Bags:
+    """Rows of tables, number by number. Bags of a dim are as even as they can be."""
+
+    def entries(
+        self, op: stg.EmbeddingBagOp | stg.EmbeddingBagGradOp, table: stg.TensorType
+    ) -> Iterator[tuple[tuple[int, ...], dict[str, int]]]:
+        """Each device and each number that it has the row of: the places along all dims that these have."""
+        ids = stg.tensor_type(op.ids)
+        row = next(n for n in table.names if n not in ids.names)
+        starts = self.machine.start(table.dim(row))
+        length, over = self.machine.length(table.dim(row)), op.over.data
+        many = self.machine.sizes[over]
+        for device in np.ndindex(self.machine.shape):
+            numbers = self.values[op.ids][device]
+            for place in np.ndindex(numbers.shape):
+                at = dict(zip(ids.names, place, strict=True))
+                at[row] = numbers[place] - starts[device]
+                if not 0 <= at[row] < length:
+                    continue
+                if op.to is not None:
+                    at[op.to.data] = at[over] * self.machine.sizes[op.to.data] // many
+                yield device, at
+
+    def stg_embedding_bag(self, op: stg.EmbeddingBagOp) -> Array:
+        table, made = stg.tensor_type(op.table), stg.tensor_type(op.result)
+        result = np.zeros((*self.machine.shape, *self.machine.local_shape(made)))
+        for device, at in self.entries(op, table):
+            row = self.values[op.table][device][within(table, at)]
+            result[device][within(made, at)] += row
+        return result
+
+    def stg_embedding_bag_grad(self, op: stg.EmbeddingBagGradOp) -> Array:
+        table, dy = stg.tensor_type(op.dtable), stg.tensor_type(op.dy)
+        result = np.zeros((*self.machine.shape, *self.machine.local_shape(table)))
+        for device, at in self.entries(op, table):
+            result[device][within(table, at)] += self.values[op.dy][device][within(dy, at)]
+        return result
+
+
+def within(tensor: stg.TensorType, at: dict[str, int]) -> tuple[int | slice, ...]:
+    """Where these places are in a tensor's array, all along its other dims."""
+    return tuple(at.get(n, slice(None)) for n in tensor.names)
+
+
+class SequenceMeaning(Patches, Filters, Scans, Bags):
     """Of all ops above; `Meaning` is one."""

@@ -1,0 +1,153 @@
+"""Rows of tables added up by the number: what models of recommendation do with categories.
+
+    %v = stg.embedding_bag %ids, %table over "J"              // [B, T, J] and [T, R, E] -> [B, T, E]: T tables
+    %v = stg.embedding_bag %ids, %table over "N" to "T"       // [B, N] and [R, E] -> [B, T, E]: N numbers in T bags
+
+Dims that numbers and table share say which table a number is of; the table's first other dim counts its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.attributes import Dim
+from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
+from stagec.dialects.types import TensorType
+
+
+def row_dim(ids: Sequence[str], table: Sequence[str]) -> str | None:
+    """The dim of a table that counts its rows."""
+    return next((name for name in table if name not in ids), None)
+
+
+def bag_names(
+    ids: Sequence[str], table: Sequence[str], over: str, to: str | None
+) -> tuple[str, ...]:
+    """Dims of what is looked up: those of the numbers, but for the bags, then those of a row."""
+    rows = row_dim(ids, table)
+    kept = [to if n == over else n for n in ids if n != over or to is not None]
+    return (*(n for n in kept if n), *(n for n in table if n not in ids and n != rows))
+
+
+@irdl_op_definition
+class EmbeddingBagOp(TensorOp):
+    """Rows of `table` by number, added up over `over`, or into the bags `to` that it is made of.
+
+    Over split rows or numbers the result is partial: each device adds up the rows that it finds. How long each bag is does not matter
+    to what it costs.
+    """
+
+    name = "stg.embedding_bag"
+
+    ids = operand_def(TensorType)
+    table = operand_def(TensorType)
+    over = prop_def(StringAttr)
+    to = opt_prop_def(StringAttr)
+    result = result_def(TensorType)
+
+    assembly_format = (
+        "$ids `,` $table `over` $over (`to` $to^)? attr-dict `:` functional-type(operands, results)"
+    )
+
+    def __init__(self, ids: SSAValue, table: SSAValue, over: str, to: str | None = None) -> None:
+        numbers, rows = tensor_type(ids), tensor_type(table)
+        splits = numbers.splits | rows.splits
+        names = bag_names(numbers.names, rows.names, over, to)
+        summed = [a for n, axes in splits.items() if n not in names for a in axes]
+        properties = {"over": StringAttr(over)}
+        super().__init__(
+            operands=[ids, table],
+            properties=properties | ({"to": StringAttr(to)} if to else {}),
+            result_types=[
+                TensorType.of(
+                    [Dim(n, splits.get(n, ())) for n in names], rows.dtype, sorted(summed)
+                )
+            ],
+        )
+
+    def indices(self) -> Indices:
+        base = super().indices()
+        return Indices(base.operands, base.results, blocked=bags(self))
+
+    def verify_(self) -> None:
+        check_bags(self, tensor_type(self.ids), tensor_type(self.table), tensor_type(self.result))
+        super().verify_()
+
+
+def bags(op: EmbeddingBagOp | EmbeddingBagGradOp) -> frozenset[str]:
+    """Bags of several lengths are whole on each device: where one ends nothing says."""
+    return frozenset((op.over.data, op.to.data)) if op.to is not None else frozenset()
+
+
+def check_bags(
+    op: EmbeddingBagOp | EmbeddingBagGradOp, ids: TensorType, table: TensorType, made: TensorType
+) -> None:
+    """Rows of `table` by `ids` are `made`, of bags that each device has whole."""
+    over, to = op.over.data, op.to.data if op.to is not None else None
+    if over not in ids.names or over in table.names:
+        raise VerifyException(f"{op.name}: `{over}` is no dim of the numbers <{ids.body}> alone")
+    if row_dim(ids.names, table.names) is None:
+        raise VerifyException(f"{op.name}: <{table.body}> has no rows to choose from")
+    names = bag_names(ids.names, table.names, over, to)
+    if made.names != names:
+        raise VerifyException(
+            f"{op.name}: rows by numbers <{ids.body}> are [{', '.join(names)}], not <{made.body}>"
+        )
+    if to is not None and (ids.dim(over).split or made.dim(to).split):
+        raise VerifyException(f"{op.name}: each device needs all of `{over}` and `{to}`")
+
+
+@irdl_op_definition
+class EmbeddingBagGradOp(TensorOp):
+    """The gradient of a table: for each number, `dy` of its bag added to its row. Over split numbers it is partial."""
+
+    name = "stg.embedding_bag_grad"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (1,)
+
+    ids = operand_def(TensorType)
+    dy = operand_def(TensorType)
+    over = prop_def(StringAttr)
+    to = opt_prop_def(StringAttr)
+    dtable = result_def(TensorType)
+
+    assembly_format = (
+        "$ids `,` $dy `over` $over (`to` $to^)? attr-dict `:` functional-type(operands, results)"
+    )
+
+    def __init__(self, dy: SSAValue, op: EmbeddingBagOp, ids: SSAValue, table: TensorType) -> None:
+        summed = [a for d in tensor_type(ids).dims if d.name not in table.names for a in d.split]
+        partial = sorted({*tensor_type(dy).partial, *summed})
+        properties = {"over": op.over}
+        super().__init__(
+            operands=[ids, dy],
+            properties=properties | ({"to": op.to} if op.to is not None else {}),
+            result_types=[table.with_partial(partial)],
+        )
+
+    def indices(self) -> Indices:
+        base = super().indices()
+        return Indices(base.operands, base.results, blocked=bags(self))
+
+    def verify_(self) -> None:
+        self.verify_operands()
+        ids, dy, table = (tensor_type(v) for v in (self.ids, self.dy, self.dtable))
+        check_bags(self, ids, table, dy)
+        # Which rows a device keeps is its own choice: they are a dim of no operand.
+        given = {d.name: d for d in (*ids.dims, *dy.dims)}
+        if any(given.get(d.name, d) != d for d in table.dims):
+            raise VerifyException(
+                f"{self.name}: rows <{table.body}> are not split as dy <{dy.body}>"
+            )
+        summed = [a for d in ids.dims if d.name not in table.names for a in d.split]
+        wanted = table.with_partial(sorted({*dy.partial, *summed}))
+        if set(table.partial) != set(wanted.partial):
+            raise VerifyException(
+                f"{self.name}: the gradient is partial over [{', '.join(table.partial)}], "
+                f"but should be over [{', '.join(wanted.partial)}]"
+            )
