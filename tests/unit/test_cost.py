@@ -347,7 +347,9 @@ def test_a_bag_is_an_addition_per_element_of_its_rows():
         parse("4*B*T*J/dp + 2*B*T*J*E/dp"),
         parse("2*B*T*E/dp"),
     )
-    gradient = stg.EmbeddingBagGradOp(value("B", "T/dp", "E"), op, op.ids, stg.tensor_type(op.table))
+    gradient = stg.EmbeddingBagGradOp(
+        value("B", "T/dp", "E"), op, op.ids, stg.tensor_type(op.table)
+    )
     assert flops(gradient) == parse("B*T*J*E/dp")
     assert reads_and_writes(gradient)[1] == parse("2*T*R*E/dp")
 

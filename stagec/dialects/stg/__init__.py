@@ -34,7 +34,8 @@ from stagec.dialects.stg.base import (
     tensor_type,
     text,
 )
-from stagec.dialects.stg.builtins import BUILTINS, Builtin, Option
+from stagec.dialects.stg.builtin import Builtin, Option
+from stagec.dialects.stg.builtins import BUILTINS
 from stagec.dialects.stg.contraction import (
     ContractOp,
     EmbeddingGradOp,

@@ -6,14 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation
 
 from stagec.dialects.stg.attention import AttentionOp, RopeOp
+from stagec.dialects.stg.builtin import Builtin, Option, Values
 from stagec.dialects.stg.contraction import EmbeddingOp, RepeatHeadsOp
-from stagec.dialects.stg.convolution import CausalConvOp, PatchEmbeddingOp
 from stagec.dialects.stg.elementwise import (
     UNARY_FUNCTIONS,
     CastOp,
@@ -23,8 +20,6 @@ from stagec.dialects.stg.elementwise import (
 )
 from stagec.dialects.stg.inference import (
     Options,
-    Sizes,
-    Types,
     concat_sizes,
     infer_attention,
     infer_cast,
@@ -48,57 +43,13 @@ from stagec.dialects.stg.inference import (
     topk_sizes,
 )
 from stagec.dialects.stg.joining import ConcatOp, SplitOp
-from stagec.dialects.stg.lookup import EmbeddingBagOp
 from stagec.dialects.stg.loss import CrossEntropyOp, LogSoftmaxLossOp
 from stagec.dialects.stg.normalization import LayerNormOp, RmsNormOp, SoftmaxOp
 from stagec.dialects.stg.reduction import ReduceOp
 from stagec.dialects.stg.routing import CombineOp, DispatchOp, TopkOp
-from stagec.dialects.stg.scan import SsdScanOp
-from stagec.dialects.stg.sequence_inference import (
-    infer_causal_conv,
-    infer_embedding_bag,
-    infer_patch_embedding,
-    infer_ssd_scan,
-    patch_sizes,
-    scan_sizes,
-)
-from stagec.dialects.types import DTYPE_BITS, TensorType
-from stagec.symbolic import Size, constant
-
-Values = Sequence[SSAValue]
-
-
-@dataclass(frozen=True)
-class Option:
-    """A named argument. `kind`: `bool`, `dim`, `dims`, `parts` (dims, also the same one again), `size`, `number`, `dtype`, or `choice`.
-
-    Values reach `infer` and `build` as bool, str, tuple of str, `Size`, decimal text, str, str.
-    """
-
-    name: str
-    kind: str
-    choices: tuple[str, ...] = ()
-    required: bool = False
-
-
-@dataclass(frozen=True)
-class Builtin:
-    """A function of the language."""
-
-    name: str
-    operands: tuple[str, ...]
-    summary: str
-    infer: Callable[[Types, Options], tuple[TensorType, ...]]
-    """Result types from operand types and options; raises `InferError`."""
-    build: Callable[[Values, Options], Operation]
-    """The op; its first results are the function's results."""
-    options: tuple[Option, ...] = ()
-    optional_operands: int = 0
-    """How many of the last operands may be left out."""
-    more_operands: bool = False
-    """Whether further operands like the last may follow."""
-    check_sizes: Callable[[Types, Options, Sizes], None] | None = None
-    """What sizes of dims have to meet; raises `InferError`."""
+from stagec.dialects.stg.sequence_builtins import SEQUENCE_BUILTINS
+from stagec.dialects.types import DTYPE_BITS
+from stagec.symbolic import Size
 
 
 def build_dispatch(values: Values, options: Options) -> Operation:
@@ -157,19 +108,6 @@ def build_concat(values: Values, options: Options) -> Operation:
     return ConcatOp(values, over, str(options["to"]))
 
 
-def build_embedding_bag(values: Values, options: Options) -> Operation:
-    to = options.get("to")
-    return EmbeddingBagOp(
-        values[0], values[1], str(options["over"]), str(to) if to is not None else None
-    )
-
-
-def build_ssd_scan(values: Values, options: Options) -> Operation:
-    chunk = options.get("chunk", constant(256))
-    assert isinstance(chunk, Size)
-    return SsdScanOp(*values, chunk=chunk)
-
-
 def build_causal_mask(values: Values, options: Options) -> Operation:
     return CausalMaskOp(values[0], str(options["query"]), str(options["key"]))
 
@@ -212,14 +150,6 @@ BUILTINS: dict[str, Builtin] = {
             "rows of a table by number",
             infer_embedding,
             lambda values, options: EmbeddingOp(values[0], values[1]),
-        ),
-        Builtin(
-            "embedding_bag",
-            ("ids", "table"),
-            "rows of tables by number, added up",
-            infer_embedding_bag,
-            build_embedding_bag,
-            (Option("over", "dim", required=True), Option("to", "dim")),
         ),
         Builtin(
             "rms_norm",
@@ -265,32 +195,6 @@ BUILTINS: dict[str, Builtin] = {
                 Option("count", "choice", ("causal", "full")),
                 Option("window", "size"),
             ),
-        ),
-        Builtin(
-            "patch_embedding",
-            ("image", "kernel"),
-            "each patch of an image times a kernel: a convolution whose stride is its kernel",
-            infer_patch_embedding,
-            lambda values, options: PatchEmbeddingOp(values[0], values[1], str(options["patches"])),
-            (Option("patches", "dim", required=True),),
-            check_sizes=patch_sizes,
-        ),
-        Builtin(
-            "causal_conv",
-            ("x", "kernel"),
-            "a filter along a sequence for each channel, which sees nothing later",
-            infer_causal_conv,
-            lambda values, options: CausalConvOp(values[0], values[1], str(options["over"])),
-            (Option("over", "dim", required=True),),
-        ),
-        Builtin(
-            "ssd_scan",
-            ("x", "dt", "a", "b", "c"),
-            "the state-space recurrence of Mamba-2, chunk by chunk",
-            infer_ssd_scan,
-            build_ssd_scan,
-            (Option("chunk", "size"),),
-            check_sizes=scan_sizes,
         ),
         Builtin(
             "causal_mask",
@@ -392,6 +296,7 @@ BUILTINS: dict[str, Builtin] = {
             ),
             (Option("fused", "bool"),),
         ),
+        *SEQUENCE_BUILTINS,
         *(reduction(kind) for kind in ("sum", "mean", "max")),
         *(unary(function) for function in UNARY_FUNCTIONS),
     )
