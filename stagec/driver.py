@@ -7,7 +7,8 @@ What remains, writing a file per rank, is `stagec.backend.write_traces`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -125,9 +126,11 @@ def compile_program(
         *final_passes(checked.plan),
     ]
     check_stop(stops, passes)
-    if run_passes(module, passes, stops):
-        return Compiled(checked, module, None, facts)
-    compiled = Compiled(checked, module, trace_set(module, facts), facts)
+    with shown_in_the_plan(checked.plan):
+        if run_passes(module, passes, stops):
+            return Compiled(checked, module, None, facts)
+        traces = trace_set(module, facts)
+    compiled = Compiled(checked, module, traces, facts)
     check_memory(compiled, load_pass)
     return compiled
 
@@ -150,6 +153,30 @@ def check_memory(compiled: Compiled, load_pass: PassLoader | None) -> None:
             continue
         tried.append(Tried(change, max(each.peak_bytes for each in other.memory)))
     raise CompileError([explain(worst, compiled.plan, tried)])
+
+
+PIPELINE_SETTINGS = {"E0405": (), "E0407": ("layers", "first", "last"), "E0409": ("schedule",)}
+"""What is wrong if a pipeline cannot be had; the clause itself where none of them is written."""
+
+
+@contextmanager
+def shown_in_the_plan(plan: Plan) -> Iterator[None]:
+    """Show mistakes of a pipeline where the plan makes them: the IR, which passes see, has no place for them."""
+    try:
+        yield
+    except CompileError as error:
+        pipeline = plan.pipeline
+        if pipeline is None:
+            raise
+        found: list[Diagnostic] = []
+        for each in error.diagnostics:
+            settings = PIPELINE_SETTINGS.get(each.code)
+            if settings is None:
+                found.append(each)
+                continue
+            written = [pipeline.given[name] for name in settings if name in pipeline.given]
+            found.append(replace(each, span=next(iter(written), pipeline.span)))
+        raise CompileError(found) from error
 
 
 def model_facts(module: ModuleOp) -> ModelFacts:

@@ -84,10 +84,23 @@ def pipeline_passes(plan: Plan) -> list[ModulePass]:
 
 def schedule_path(pipeline: Pipeline) -> str:
     """A schedule's name; a file of the user's own as seen from here: the plan names it from its own folder."""
-    if pipeline.schedule in CATALOGUE or "schedule" not in pipeline.given:
+    if not is_file(pipeline) or "schedule" not in pipeline.given:
         return pipeline.schedule
     folder = os.path.dirname(pipeline.given["schedule"].file)
     return os.path.join(folder, pipeline.schedule)
+
+
+def is_file(pipeline: Pipeline) -> bool:
+    """Whether a schedule is a table or a function of the user's own."""
+    return pipeline.schedule.endswith(".csv") or ":" in pipeline.schedule
+
+
+def schedule_files(plan: Plan) -> list[str]:
+    """The file that a plan's schedule is read from, if it is."""
+    if plan.pipeline is None or not is_file(plan.pipeline):
+        return []
+    path = schedule_path(plan.pipeline)
+    return [path if path.endswith(".csv") else path.rpartition(":")[0]]
 
 
 def virtual_stages(pipeline: Pipeline) -> int:

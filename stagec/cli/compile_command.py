@@ -28,6 +28,7 @@ from stagec.diagnostics import render
 from stagec.driver import Compiled, Stops, compile_program
 from stagec.frontend import check, parse_file
 from stagec.ir_text import print_ir
+from stagec.pipelines import schedule_files
 from stagec.plugins import Registry, registry
 from stagec.summary import summarize
 
@@ -260,7 +261,8 @@ def about_job(compiled: Compiled, options: argparse.Namespace) -> dict[str, Any]
         Path(os.path.relpath(file, folder or ".")).as_posix(): text.encode()
         for file, text in compiled.checked.source.texts.items()
     }
-    texts |= {Path(path).name: Path(path).read_bytes() for path in options.load_pass}
+    files = [*options.load_pass, *schedule_files(compiled.plan)]
+    texts |= {Path(path).name: Path(path).read_bytes() for path in files}
     tracked = {"track_memory": True} if options.track_memory else {}
     return {
         "versions": {"stagec": __version__, "chakra": SCHEMA_VERSION},

@@ -13,10 +13,12 @@ A table without transfers gets them by the rule `as_sent`; one with any transfer
 Where stages are is what the table says; every rank has v of them.
 """
 
+import contextlib
 import csv
 import importlib.util
 import re
-from collections.abc import Callable, Iterable, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -55,14 +57,52 @@ def from_function(
     """Call `function(p, v, m)`, or the one that `FILE.py:NAME` names, for the actions of each rank."""
     name = function if isinstance(function, str) else function.__name__
     call = load(function, Path(directory)) if isinstance(function, str) else function
-    rows = call(p, v, m)
-    if not isinstance(rows, Sequence) or isinstance(rows, str):
+    with foreign_code(name):
+        found = call(p, v, m)
+        rows = [list_of(row) for row in found] if is_list(found) else None
+    if rows is None or None in rows:
+        wrong = found if rows is None else next(row for row in found if not is_list(row))
         raise ScheduleError(
-            f"`{name}` returned {type(rows).__name__}, not the actions of each rank",
+            f"`{name}` returned {shown(wrong)}"
+            + (", not the actions of each rank" if rows is None else " as the actions of a rank"),
             'return a list with a list of actions per rank, as [["F0", "B0"], ["F0", "B0"]]',
             "not-an-action",
         )
-    return from_rows(name, rows, p, v, m)
+    return from_rows(name, [row for row in rows if row is not None], p, v, m)
+
+
+def is_list(value: object) -> bool:
+    """Whether a value can be gone through more than once, in an order that means something."""
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def list_of(value: Iterable[Cell]) -> list[Cell] | None:
+    return list(value) if is_list(value) else None
+
+
+def shown(value: object) -> str:
+    """What a value is, short enough for a line."""
+    plain = value is None or isinstance(value, int | float | str | list | tuple | dict)
+    text = repr(value)
+    return f"`{text}`" if plain and len(text) <= 40 else f"a {type(value).__name__}"
+
+
+@contextlib.contextmanager
+def foreign_code(name: str) -> Iterator[None]:
+    """Whatever a user's code raises, also an exit, is a mistake in it: where, and what."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        text = traceback.format_exception_only(error)[-1].strip()
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
+        where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+        if isinstance(error, SyntaxError):
+            where = f" ({Path(error.filename or '').name}, line {error.lineno})"
+        raise ScheduleError(
+            f"the schedule `{name}` failed: {text}{where}",
+            "a schedule is a function of p ranks, v stages of each, and m microbatches: f(p, v, m)",
+            "failed",
+        ) from error
 
 
 def load(spec: str, directory: Path) -> UserFunction:
@@ -72,17 +112,18 @@ def load(spec: str, directory: Path) -> UserFunction:
     module_spec = importlib.util.spec_from_file_location(path.stem, path)
     if not path.is_file() or module_spec is None or module_spec.loader is None:
         raise ScheduleError(
-            f"no file `{file}` for the schedule `{spec}`",
+            f"there is no file `{path}` for the schedule `{spec}`",
             "write FILE.py:FUNCTION, the file relative to the model",
             "unreadable",
         )
     module = importlib.util.module_from_spec(module_spec)
-    module_spec.loader.exec_module(module)
+    with foreign_code(spec):
+        module_spec.loader.exec_module(module)
     function = getattr(module, name, None)
     if not callable(function):
         raise ScheduleError(
-            f"`{file}` has no function `{name}`",
-            f"define {name}(p, v, m), which returns the actions of each rank",
+            f"`{path}` has no function `{name}`",
+            f"define {name or 'schedule'}(p, v, m), which returns the actions of each rank",
             "unreadable",
         )
     return cast(UserFunction, function)
@@ -92,8 +133,9 @@ def from_rows(name: str, rows: Sequence[Iterable[Cell]], p: int, v: int, m: int)
     """A schedule from the actions of each rank; sends and receives are put in if it has none."""
     if len(rows) != p:
         raise ScheduleError(
-            f"schedule `{name}` has {len(rows)} rows, one per rank, and p = {p}",
-            f"write {p} rows, or choose p = {len(rows)}",
+            f"schedule `{name}` has {len(rows)} {'row' if len(rows) == 1 else 'rows'}, "
+            f"one per rank, and there are {p} ranks",
+            f"write {p} {'row' if p == 1 else 'rows'}",
             "ranks",
         )
     parsed = [parse_row(name, rank, row, p, v, m) for rank, row in enumerate(rows)]
@@ -108,7 +150,8 @@ def parse_row(name: str, rank: int, row: Iterable[Cell], p: int, v: int, m: int)
     actions: list[Action] = []
     joined: list[bool] = []
     for number, cell in enumerate(row):
-        words = [str(cell)] if isinstance(cell, Action) else words_of(cell or "")
+        text = str(cell) if isinstance(cell, Action) else cell
+        words = words_of(text or "") if isinstance(text, str | None) else [shown(cell).strip("`")]
         for position, word in enumerate(words):
             match = ACTION.fullmatch(word)
             if match is None or (not match[1] and v > 1):

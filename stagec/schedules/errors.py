@@ -18,6 +18,19 @@ class ScheduleError(ValueError):
         return f"{self.message}\nhelp: {self.help}" if self.help else self.message
 
 
+ONCE = "each stage runs each microbatch once: F, and B or both of I and W; what another rank reads is sent once"
+WHAT_HOLDS = {
+    "away": "a microbatch's F, B, I and W at a stage, and its transfers there, are on one rank",
+    "group": "together go transfers, or a forward and the backward of another stage or microbatch",
+    "incomplete": ONCE,
+    "order": "an action stands behind those whose results it reads",
+    "repeated": ONCE,
+    "stages-per-rank": "give each rank as many stages as `virtual_stages` says",
+    "unknown": "stages and microbatches count from 0",
+}
+"""What holds of every schedule, by the reason for which one is refuted."""
+
+
 class InvalidSchedule(ScheduleError):
     """A schedule that the validator refutes.
 
@@ -35,7 +48,7 @@ class InvalidSchedule(ScheduleError):
         cycle: tuple[str, ...] = (),
         help: str = "",
     ) -> None:
-        super().__init__(message, help, reason)
+        super().__init__(message, help or WHAT_HOLDS.get(reason, ""), reason)
         self.rank = rank
         self.action = action
         self.cycle = cycle

@@ -79,7 +79,7 @@ def test_a_function_that_returns_actions() -> None:
 @pytest.mark.parametrize(
     ("table", "reason", "message"),
     [
-        ("F0,B0\n", "ranks", "has 1 rows, one per rank, and p = 2"),
+        ("F0,B0\n", "ranks", "has 1 row, one per rank, and there are 2 ranks"),
         ("F0,X0\nF0,B0\n", "not-an-action", "`X0` in schedule"),
         ("F0,B0\nF0,B0 F1\n", "not-an-action", "row 2, column 2"),
         ("F0,B1\nF0,B0\n", "unknown", "outside of 2 stages and 1 microbatches (row 1, column 2)"),
@@ -119,5 +119,5 @@ def test_missing_files(tmp_path: Path) -> None:
     with pytest.raises(ScheduleError, match="has no function `f`"):
         build("mine.py:f", 2, 1, 2, directory=tmp_path)
     (tmp_path / "mine.py").write_text("def f(p, v, m):\n    return None\n")
-    with pytest.raises(ScheduleError, match="returned NoneType"):
+    with pytest.raises(ScheduleError, match="returned `None`"):
         build("mine.py:f", 2, 1, 2, directory=tmp_path)
