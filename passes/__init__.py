@@ -31,6 +31,9 @@ ALL_PASSES = (
     "bucket-gradients",
     "count-attention-pairs",
     "expand-ring-attention",
+    "offload-activations",
+    "offload-parameters",
+    "offload-optimizer",
     "lower-to-tasks",
 )
 

@@ -94,6 +94,10 @@ def lower(op: Operation, mesh: dict[str, int]) -> list[Operation]:
         return [lower_take(op)]
     if isinstance(op, dist.StageSendOp):
         return [sched.StageSendOp(op.direction.data, op.number.value.data, op.value)]
+    if isinstance(op, dist.HostOp):
+        size = symbolic.total(num_bytes(v) for v in op.values)
+        direction = op.name.removeprefix("dist.")
+        return [sched.HostCopyOp(direction, op.values, op.result_types, size)]
     if isinstance(op, dist.StageRecvOp):
         return [
             sched.StageRecvOp(op.direction.data, op.number.value.data, tensor_of(op.value.type))

@@ -47,7 +47,7 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
     if facts.is_training:
         passes += saved_value_passes(plan)
     passes.append(make("exchange-counts"))
-    return passes + storage_passes(plan) + context_passes(plan)
+    return passes + storage_passes(plan) + context_passes(plan) + offload_passes(plan, facts)
 
 
 def context_passes(plan: Plan) -> list[ModulePass]:
@@ -179,6 +179,28 @@ def storage_passes(plan: Plan) -> list[ModulePass]:
                 "bucket-gradients",
                 bucket_bytes=gradients.bucket_bytes,
                 first_bucket_bytes=gradients.first_bucket_bytes or 0,
+            )
+        )
+    return passes
+
+
+def offload_passes(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
+    """What is kept in the memory of the host."""
+    offload = plan.offload
+    passes: list[ModulePass] = []
+    if offload.activations and facts.is_training:
+        passes.append(
+            make("offload-activations", what=offload.activations, prefetch=offload.prefetch)
+        )
+    if offload.parameters:
+        passes.append(make("offload-parameters", prefetch=offload.prefetch))
+    if (offload.parameters or offload.optimizer) and facts.is_training:
+        passes.append(
+            make(
+                "offload-optimizer",
+                prefetch=offload.prefetch,
+                states=offload.optimizer,
+                parameters=offload.parameters,
             )
         )
     return passes

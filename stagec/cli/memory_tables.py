@@ -9,7 +9,7 @@ import numpy as np
 from rich.table import Table
 
 from stagec.cli.tables import plain_table, text_of
-from stagec.memory import TITLES, ClassPlan
+from stagec.memory import TITLES, ClassPlan, Kind
 from stagec.memory.arena import assign_offsets
 from stagec.memory.limit import gib
 from stagec.memory.samples import sample
@@ -31,6 +31,7 @@ def show_memory(classes: Sequence[ClassPlan]) -> None:
         f"{worst.name} needs most at {worst.peak}\n{arena_text(worst)}",
         text_of(peak_table(worst)),
         text_of(parts_table(worst)),
+        *([text_of(host_table(classes))] if any(each.host_bytes for each in classes) else []),
         timeline_text(classes),
     ]
     sys.stdout.write("\n".join(parts))
@@ -70,6 +71,22 @@ def parts_table(worst: ClassPlan) -> Table:
     table.add_column("made by")
     for part in worst.parts_at_peak()[:MOST_PARTS]:
         table.add_row(gib(part.num_bytes), TITLES[part.kind], part.place)
+    return table
+
+
+def host_table(classes: Sequence[ClassPlan]) -> Table:
+    """What ranks keep in the memory of the host; of what is stored for a while, the most at once."""
+    table = plain_table("on the host, for one rank")
+    table.add_column("class")
+    table.add_column("what for", no_wrap=True)
+    table.add_column("bytes", justify="right", no_wrap=True)
+    shared: dict[tuple[tuple[Kind, int], ...], list[str]] = {}
+    for each in classes:
+        shared.setdefault(tuple(each.host_bytes.items()), []).append(each.name)
+    for parts, names in shared.items():
+        for number, (kind, num_bytes) in enumerate(parts):
+            title = "activations" if kind == Kind.HOST else TITLES[kind]
+            table.add_row(", ".join(names) if not number else "", title, gib(num_bytes))
     return table
 
 

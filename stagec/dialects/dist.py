@@ -25,6 +25,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import Dim, NamesAttr, PlacementAttr
 from stagec.dialects.context import ContextOp
+from stagec.dialects.host import HOST_OPS, HostOp, LoadOp, StateOp, StoreOp
 from stagec.dialects.mesh import MeshAttr, MeshOp, RuleOp
 from stagec.dialects.pieces import PIECE_OPS, JoinPiecesOp, PieceOp, piece_axis
 from stagec.dialects.stages import (
@@ -322,6 +323,7 @@ Dist = Dialect(
         *STAGE_OPS,
         *TRANSFER_OPS,
         *PIECE_OPS,
+        *HOST_OPS,
     ],
     [MeshAttr, PlacementAttr, ShardType, StagesAttr],
 )
@@ -341,7 +343,9 @@ __all__ = [
     "ExchangeCountsOp",
     "GatherBlocksOp",
     "GiveGradientOp",
+    "HostOp",
     "JoinPiecesOp",
+    "LoadOp",
     "MeshAttr",
     "MeshOp",
     "Movement",
@@ -359,7 +363,9 @@ __all__ = [
     "StageSendOp",
     "StagesAttr",
     "StagesOp",
+    "StateOp",
     "StorageOp",
+    "StoreOp",
     "TakeGradientOp",
     "TakeShardOp",
     "UnshardOp",

@@ -25,6 +25,7 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr, SizeAttr
+from stagec.dialects.host_copy import HostCopyOp
 from stagec.dialects.stages import verify_crossing, verify_number
 from stagec.dialects.types import DTYPE_BITS, TensorType, ValueType
 from stagec.symbolic import Size
@@ -361,7 +362,7 @@ class ScheduleOp(IRDLOperation):
         )
 
 
-NODES = (ComputeOp, CollectiveOp, SendOp, RecvOp, StageSendOp, StageRecvOp)
+NODES = (ComputeOp, CollectiveOp, SendOp, RecvOp, StageSendOp, StageRecvOp, HostCopyOp)
 """Ops that become nodes of a trace; each has a stream."""
 
 
@@ -371,6 +372,8 @@ def node_name(op: IRDLOperation) -> str:
         return op.op.data
     if isinstance(op, CollectiveOp):
         return op.kind.data
+    if isinstance(op, HostCopyOp):
+        return op.direction.data
     return "send" if isinstance(op, SendOp | StageSendOp) else "recv"
 
 
@@ -381,6 +384,7 @@ __all__ = [
     "NODES",
     "CollectiveOp",
     "ComputeOp",
+    "HostCopyOp",
     "RecvOp",
     "Sched",
     "ScheduleOp",

@@ -142,8 +142,10 @@ class _Lowering:
         values[step.result] = value
 
     def note_names(self, value: SSAValue, name: str, scope: Scope) -> None:
-        """Let the ops behind a value know what `recompute` calls it, as far back as other named values."""
-        words = [w for w in self.checked.plan.recompute.what if scope.means(w.split("."), name)]
+        """Let the ops behind a value know what the plan calls it, as far back as other named values."""
+        plan = self.checked.plan
+        asked = dict.fromkeys((*plan.recompute.what, *plan.offload.activations))
+        words = [word for word in asked if scope.means(word.split("."), name)]
         waiting = [value] if words else []
         while waiting:
             op = waiting.pop().owner

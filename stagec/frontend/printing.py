@@ -168,6 +168,7 @@ _PRINTERS: dict[type[syntax.Node], Callable[[Any], str]] = {
     syntax.Context: lambda n: f"context {n.axis}{_settings(n.settings)}",
     syntax.Gradients: lambda n: f"gradients {text_of(n.settings)}",
     syntax.Overlap: lambda n: f"overlap {text_of(n.settings)}",
+    syntax.Offload: lambda n: f"offload {text_of(n.settings)}",
     syntax.Device: _device,
     syntax.Link: lambda n: f"link {n.axis}{_settings(n.settings)}",
     syntax.Pass: lambda n: f"pass {n.name}{_settings(n.settings)}",

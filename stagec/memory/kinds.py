@@ -14,9 +14,12 @@ class Kind(IntEnum):
     RECOMPUTED = 5
     DEFERRED = 6
     GATHERED = 7
-    COMMUNICATION = 8
-    INPUTS = 9
-    TEMPORARIES = 10
+    FETCHED = 8
+    COMMUNICATION = 9
+    INPUTS = 10
+    TEMPORARIES = 11
+    HOST = 12
+    """In the memory of the host: no part of a device's."""
 
 
 TITLES = {
@@ -28,7 +31,9 @@ TITLES = {
     Kind.RECOMPUTED: "recomputed values",
     Kind.DEFERRED: "kept for weight gradients",
     Kind.GATHERED: "gathered parameters",
+    Kind.FETCHED: "fetched from the host",
     Kind.COMMUNICATION: "communication buffers",
     Kind.INPUTS: "inputs",
     Kind.TEMPORARIES: "temporaries",
+    Kind.HOST: "stored on the host",
 }

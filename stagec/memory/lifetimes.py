@@ -48,6 +48,12 @@ class Lifetimes:
         np.subtract.at(change, self.death[rows] + 1, self.num_bytes[rows])
         return np.cumsum(change)[:-1]
 
+    def select(self, chosen: Ints) -> Lifetimes:
+        """Some of the buffers."""
+        columns = (self.birth, self.death, self.num_bytes, self.kind)
+        columns += (self.chunk, self.value, self.microbatch)
+        return Lifetimes(*(column[chosen] for column in columns), num_nodes=self.num_nodes)
+
     def alive_at(self, node: int) -> Ints:
         """Rows of the buffers that are alive at a node."""
         return np.flatnonzero((self.birth <= node) & (node <= self.death))

@@ -44,9 +44,21 @@ def changes(plan: Plan, facts: ModelFacts) -> Iterator[Change]:
         return
     if plan.recompute.what == ("none",):
         yield Change("recompute full", replace(free, recompute=Recompute(what=("full",))))
+    yield from onto_host(plan, free)
     yield from smaller_microbatches(plan, free)
     yield from more_zero(plan, free, facts)
     yield from more_stages(plan, free)
+
+
+def onto_host(plan: Plan, free: Plan) -> Iterator[Change]:
+    """What a plan does not offload yet, one after the other."""
+    offload = plan.offload
+    if not offload.optimizer:
+        text = "offload { optimizer = true }"
+        yield Change(text, replace(free, offload=replace(offload, optimizer=True)))
+    if not offload.activations:
+        text = "offload { activations = all }"
+        yield Change(text, replace(free, offload=replace(offload, activations=("all",))))
 
 
 def smaller_microbatches(plan: Plan, free: Plan) -> Iterator[Change]:

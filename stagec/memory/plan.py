@@ -75,15 +75,31 @@ class ClassPlan:
     saved_bytes: tuple[int, ...]
     """Saved activations of one microbatch, for each virtual stage of the rank."""
     lives: Lifetimes
+    host_lives: Lifetimes
+    """Of what is stored on the host for a while."""
+    host_kinds: tuple[Kind, ...]
+    """What stays on the host from step to step."""
     tables: Sequence[ValueTable]
     stored: Sequence[Stored]
     peak_bytes: int
     peak: Moment
 
     @property
+    def always(self) -> tuple[Kind, ...]:
+        """Kinds that are on the device all the time."""
+        return tuple(kind for kind in ALWAYS if kind not in self.host_kinds)
+
+    @property
     def always_bytes(self) -> int:
         """Parameters, master weights and optimizer state."""
-        return sum(self.static.num_bytes[kind] for kind in ALWAYS)
+        return sum(self.static.num_bytes[kind] for kind in self.always)
+
+    @property
+    def host_bytes(self) -> dict[Kind, int]:
+        """The memory of the host by kind; of what is stored for a while, the most at once."""
+        found = {kind: self.static.num_bytes[kind] for kind in self.host_kinds}
+        found[Kind.HOST] = int(self.host_lives.live_bytes().max(initial=0))
+        return {kind: number for kind, number in found.items() if number}
 
     def timeline(self) -> np.ndarray:
         """Bytes alive at each node."""
@@ -92,7 +108,7 @@ class ClassPlan:
     def timeline_by_kind(self) -> dict[Kind, np.ndarray]:
         found: dict[Kind, np.ndarray] = {}
         for kind in Kind:
-            if kind in ALWAYS:
+            if kind in self.always:
                 number = self.static.num_bytes[kind]
                 series = np.full(self.lives.num_nodes, number, np.int64)
             else:
@@ -106,7 +122,7 @@ class ClassPlan:
         alive = self.lives.alive_at(self.peak.node)
         sums = np.bincount(self.lives.kind[alive], self.lives.num_bytes[alive], minlength=len(Kind))
         found = {kind: int(sums[kind]) for kind in Kind}
-        for kind in ALWAYS:
+        for kind in self.always:
             found[kind] += self.static.num_bytes[kind]
         return found
 
@@ -120,7 +136,7 @@ class ClassPlan:
             total[0] += int(self.lives.num_bytes[row])
             total[1] += 1
         for each in self.stored:
-            if each.kind in ALWAYS:
+            if each.kind in self.always:
                 total = sizes[each.kind, each.path, each.scope, each.location]
                 total[0] += each.num_bytes
                 total[1] += 1
@@ -152,11 +168,14 @@ def plan_class(tasks: RankTasks, plan: Plan, made: dict[object, ValueTable]) -> 
             made[key] = value_table(layout, chunk.program, keeps)
         tables.append(made[key])
     persistent = plan.zero is None or plan.zero.level < 3
-    lives = lifetimes(arrangement, tables, persistent)
+    everything = lifetimes(arrangement, tables, persistent)
+    lives = everything.select(everything.kind != Kind.HOST)
+    host_lives = everything.select(everything.kind == Kind.HOST)
+    host_kinds = kinds_on_host(plan)
     static, stored = static_bytes(tasks.chunks, plan)
     live = lives.live_bytes()
     node = int(np.argmax(live)) if len(live) else 0
-    always = sum(static.num_bytes[kind] for kind in ALWAYS)
+    always = sum(static.num_bytes[kind] for kind in ALWAYS if kind not in host_kinds)
     return ClassPlan(
         name=tasks.name,
         where=tasks.where,
@@ -165,11 +184,19 @@ def plan_class(tasks: RankTasks, plan: Plan, made: dict[object, ValueTable]) -> 
         static=static,
         saved_bytes=saved_bytes(lives, len(tables)),
         lives=lives,
+        host_lives=host_lives,
+        host_kinds=host_kinds,
         tables=tables,
         stored=stored,
         peak_bytes=always + (int(live[node]) if len(live) else 0),
         peak=moment(arrangement, tasks, node),
     )
+
+
+def kinds_on_host(plan: Plan) -> tuple[Kind, ...]:
+    """What a plan offloads of what stays from step to step."""
+    states = (Kind.MASTER, Kind.OPTIMIZER) if plan.offload.optimizer else ()
+    return (*((Kind.PARAMETERS,) if plan.offload.parameters else ()), *states)
 
 
 def saved_bytes(lives: Lifetimes, num_chunks: int) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from stagec.dialects import stg
 from stagec.dialects.types import StackType, ValueType
 from stagec.memory.kinds import Kind
 from stagec.memory.lifetimes import Places
-from stagec.memory.plan import ALWAYS, ClassPlan
+from stagec.memory.plan import ClassPlan
 
 Ints = np.ndarray
 
@@ -66,7 +66,8 @@ class TensorMaker:
 
     def table(self) -> TensorTable:
         self.add_buffers()
-        self.add_parameters()
+        if Kind.PARAMETERS in self.plan.always:
+            self.add_parameters()
         self.add_states()
         tensor = np.concatenate([tensors for tensors, _ in self.reads])
         node = np.concatenate([nodes for _, nodes in self.reads])
@@ -221,7 +222,7 @@ class TensorMaker:
         """Master weights and optimizer state: of each weight one tensor, which its update reads."""
         sizes: dict[tuple[Kind, str], int] = defaultdict(int)
         for each in self.plan.stored:
-            if each.kind in ALWAYS and each.kind != Kind.PARAMETERS:
+            if each.kind in self.plan.always and each.kind != Kind.PARAMETERS:
                 sizes[each.kind, each.path] += each.num_bytes
         for kind, path in sizes:
             self.label.append(f"{PREFIX[kind]}/{path}")

@@ -108,7 +108,9 @@ class TableMaker:
     def made_by(self, op: Operation) -> list[tuple[SSAValue, int, Kind]]:
         if op not in self._made:
             kind = kind_of(op)
-            self._made[op] = [(r, self.bytes_of(r), kind) for r in op.results]
+            # What an update stores is where it was.
+            is_there = kind == Kind.HOST and stg.phase_of(op) == "optim"
+            self._made[op] = [(r, 0 if is_there else self.bytes_of(r), kind) for r in op.results]
         return self._made[op]
 
     def bytes_of(self, value: SSAValue) -> int:
@@ -169,12 +171,17 @@ class TableMaker:
         return value
 
     def join(self, op: Operation, number: int, path: Path, operand: int, of_sum: bool) -> None:
-        """An all-reduce whose operand nobody else reads works in place; one of gradients always does.
+        """An all-reduce whose operand nobody else reads works in place; one of gradients, and an update, always does.
 
         One head that is repeated is a view: repeats of it are as many strides of no bytes.
         """
         if self.repeats_one_head(op):
             self.same[self.index[op.results[0], path]] = (operand, of_sum)
+        if isinstance(op, sched.ComputeOp) and op.op.data == "optimizer_step":
+            updated = number - (len(op.inputs) - len(op.outputs))
+            if updated >= 0:
+                self.same[self.index[op.results[updated], path]] = (operand, of_sum)
+            return
         if not isinstance(op, sched.CollectiveOp) or len(op.results) != len(op.operands):
             return
         is_gradient = stg.phase_of(op) == "grad_reduce"
@@ -278,6 +285,8 @@ def line_of(op: Operation) -> str:
 def kind_of(op: Operation) -> Kind:
     """What the results of an op are, whoever reads them."""
     phase = stg.phase_of(op)
+    if isinstance(op, sched.HostCopyOp):
+        return Kind.HOST if op.direction.data == "store" else Kind.FETCHED
     if phase == "grad_reduce":
         return Kind.GRADIENTS
     if is_gather_of_parameters(op):

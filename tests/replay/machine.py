@@ -26,6 +26,9 @@ SLOT_OF = {
     NodeType.COMM_COLL_NODE: COMMUNICATE,
     NodeType.COMM_SEND_NODE: COMMUNICATE,
     NodeType.COMM_RECV_NODE: RECEIVE,
+    # What is neither computed nor received has the slot of communication.
+    NodeType.MEM_LOAD_NODE: COMMUNICATE,
+    NodeType.MEM_STORE_NODE: COMMUNICATE,
 }
 
 

@@ -226,6 +226,7 @@ clauses = st.one_of(
     build(syntax.Context, names, st.none() | settings_),
     build(syntax.Gradients, settings_),
     build(syntax.Overlap, settings_),
+    build(syntax.Offload, settings_),
     build(syntax.Device, st.none() | names, st.none() | settings_),
     build(syntax.Pass, st.just(syntax.Name("a-b", span=NOWHERE)), st.none() | settings_),
 )
@@ -332,5 +333,6 @@ def test_every_syntax_class_is_built_by_the_trees_above():
         "Collectives",
         "Context",
         "Overlap",
+        "Offload",
         "Device",
     }

@@ -55,6 +55,14 @@ def jobs(draw: st.DrawFn) -> Job:
     if draw(st.booleans()):
         gradients.append("bucket_bytes = 4096, first_bucket_bytes = 1024")
     clauses.append(f"gradients {{ {', '.join(gradients)} }}")
+    zero = draw(st.integers(0, 3)) if dp > 1 else 0
+    if draw(st.booleans()):
+        kept = draw(st.sampled_from(("all", "inputs", "[contract, add]")))
+        words = {"activations": kept, "optimizer": "true", "prefetch": str(draw(st.integers(0, 2)))}
+        if zero in (0, 3):
+            words["parameters"] = "true"
+        chosen = [f"{word} = {words[word]}" for word in words if draw(st.booleans())]
+        clauses.append(f"offload {{ {', '.join(chosen)} }}")
     return Job(
         p=p,
         v=v,
@@ -62,7 +70,7 @@ def jobs(draw: st.DrawFn) -> Job:
         schedule=schedule,
         dp=dp,
         tp=tp,
-        zero=draw(st.integers(0, 3)) if dp > 1 else 0,
+        zero=zero,
         tied=draw(st.booleans()),
         extra_layers=draw(st.integers(-1, 1)) if p > 1 else 0,
         clauses=tuple(clauses),

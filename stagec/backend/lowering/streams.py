@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stagec.backend.lowering.rows import AFTER_BACKWARD, WHEN_READY
-from stagec.backend.program import Collective, Compute, Dep, Node, Segment, Transfer
+from stagec.backend.program import Collective, Compute, Dep, HostCopy, Node, Segment, Transfer
 from stagec.dialects.sched import COMPUTE_STREAM
 
 Ints = np.ndarray
@@ -63,6 +63,7 @@ def held_back(segments: Sequence[Segment], rows: IssuedRows) -> Ints:
 
     - So does what communicates a value just received: that may be there while the rank still computes
       what it is to send.
+    - A load from the host begins where it stands: earlier it would only fill memory.
 
     The same can happen to a gather that is due before tensor-parallel collectives and stands behind them, but
     only if ranks of one class do not keep step; waiting for those would leave nothing to overlap it with.
@@ -74,6 +75,8 @@ def held_back(segments: Sequence[Segment], rows: IssuedRows) -> Ints:
     gathers = np.flatnonzero(placed | (rows.lag >= 0))
     number = np.arange(len(gathers)) - np.maximum(0, rows.lag[gathers])
     held[gathers] = compute[gathers[np.maximum(0, number)]]
+    loads = np.array([loads_alone(s) for s in segments])[rows.segment]
+    held[loads] = compute[loads]
     late = rows.moves == AFTER_BACKWARD
     held[late] = compute[late]
     if any(communicates(s) for s in segments):
@@ -88,6 +91,11 @@ def held_back(segments: Sequence[Segment], rows: IssuedRows) -> Ints:
 def receives(segment: Segment) -> bool:
     """Whether a segment is a transfer that arrives."""
     return any(isinstance(n.action, Transfer) and n.action.kind == "recv" for n in segment.nodes)
+
+
+def loads_alone(segment: Segment) -> bool:
+    """Whether a segment is a load from the host."""
+    return all(isinstance(n.action, HostCopy) and n.action.kind == "load" for n in segment.nodes)
 
 
 def communicates(segment: Segment) -> bool:

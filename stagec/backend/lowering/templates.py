@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation
 
-from stagec.backend.program import Action, Collective, Compute, Dep, Node, Transfer
+from stagec.backend.program import Action, Collective, Compute, Dep, HostCopy, Node, Transfer
 from stagec.dialects import sched, stg
 from stagec.dialects.types import tensor_of
 from stagec.symbolic import Size
@@ -48,6 +48,8 @@ class Templates:
         if isinstance(op, sched.ComputeOp):
             moved = self.number(op.reads.data) + self.number(op.writes.data)
             return Compute(self.number(op.flops.data), moved)
+        if isinstance(op, sched.HostCopyOp):
+            return HostCopy(op.direction.data, self.number(op.num_bytes.data))
         if isinstance(op, sched.SendOp | sched.RecvOp):
             return Transfer(
                 sched.node_name(op),

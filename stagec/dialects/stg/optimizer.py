@@ -13,6 +13,7 @@ from xdsl.irdl import (
     opt_prop_def,
     prop_def,
     var_operand_def,
+    var_result_def,
 )
 from xdsl.utils.exceptions import VerifyException
 
@@ -27,7 +28,8 @@ class OptimizerStepOp(IRDLOperation):
     """Update each weight from its gradient: `stg.optimizer_step "adamw" (%w, ...) from (%g, ...)`.
 
     `states` is the dtype of the moments; `master` that of the copy that is updated when
-    the weights themselves are narrower (Micikevicius et al. 2018).
+    the weights themselves are narrower (Micikevicius et al. 2018). What it keeps is implied; where that comes from
+    the host, it stands behind `with`, and comes out updated in place, to be stored.
     """
 
     name = "stg.optimizer_step"
@@ -37,12 +39,14 @@ class OptimizerStepOp(IRDLOperation):
     master = opt_prop_def(StringAttr)
     weights = var_operand_def()
     gradients = var_operand_def()
+    kept = var_operand_def()
+    updated = var_result_def()
 
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     assembly_format = (
         "$algorithm `states` $states (`master` $master^)? "
-        "`(` $weights `)` `from` `(` $gradients `)` attr-dict "
-        "`:` type($weights) `from` type($gradients)"
+        "`(` $weights `)` `from` `(` $gradients `)` (`with` `(` $kept^ `)`)? attr-dict "
+        "`:` type($weights) `from` type($gradients) (`with` type($kept)^ `->` type($updated))?"
     )
 
     def __init__(
@@ -52,17 +56,24 @@ class OptimizerStepOp(IRDLOperation):
         master: str | None,
         weights: Sequence[SSAValue],
         gradients: Sequence[SSAValue],
+        kept: Sequence[SSAValue] = (),
     ) -> None:
         properties = {"algorithm": StringAttr(algorithm), "states": StringAttr(states)}
         if master is not None:
             properties["master"] = StringAttr(master)
-        super().__init__(operands=[list(weights), list(gradients)], properties=properties)
+        super().__init__(
+            operands=[list(weights), list(gradients), list(kept)],
+            result_types=[[value.type for value in kept]],
+            properties=properties,
+        )
 
     def verify_(self) -> None:
         if self.algorithm.data not in NUM_STATES:
             raise VerifyException(f"stg.optimizer_step: `{self.algorithm.data}` is no optimizer")
         if len(self.weights) != len(self.gradients):
             raise VerifyException("stg.optimizer_step: one gradient per weight")
+        if [v.type for v in self.kept] != [v.type for v in self.updated]:
+            raise VerifyException("stg.optimizer_step: what is kept comes out with its type")
         for weight, gradient in zip(self.weights, self.gradients, strict=True):
             if tensor_of(weight.type).names != tensor_of(gradient.type).names:
                 raise VerifyException(f"stg.optimizer_step: {gradient.type} for {weight.type}")

@@ -167,15 +167,24 @@ class PlanChecker:
                 self.findings.add(Diagnostic("E0405", message, pipeline.span, help=help_))
 
     def check_names(self) -> None:
-        """Modules of `unit` and `recompute`, ops and values of `recompute`."""
+        """Modules of `unit` and `recompute`, ops and values of `recompute` and `offload`."""
         plan = self.plan
         for path in plan.units or ():
             self.check_module(path, plan.units_span)
         for path in plan.recompute.modules or ():
             self.check_module(path, plan.recompute.span)
+        self.check_words(plan.recompute.what, REGIONS, "recompute", plan.recompute.span)
+        offload = plan.offload
+        span = offload.given.get("activations")
+        self.check_words(offload.activations, ("all", "inputs"), "offload", span)
+
+    def check_words(
+        self, words: Sequence[str], regions: Iterable[str], purpose: str, span: Span | None
+    ) -> None:
+        """Ops and values that a clause names."""
         values = list(self.named())
-        known = {*REGIONS, *op_words(), *self.definitions.ops, *self.definitions.modules}
-        for what in plan.recompute.what:
+        known = {*regions, *op_words(), *self.definitions.ops, *self.definitions.modules}
+        for what in words:
             path = what.split(".")
             is_value = any(scope.means(path, step.name) for scope, step in values)
             if is_value or what in known or path[-1] in self.definitions.modules:
@@ -183,8 +192,8 @@ class PlanChecker:
             paths = {(*scope.instances, step.name) for scope, step in values}
             close = closest(what, {*known, *endings(paths)})
             help_ = f"did you mean `{close}`?" if close else ""
-            message = f"there is no op or value `{what}` to recompute"
-            self.findings.add(Diagnostic("E0401", message, plan.recompute.span, help=help_))
+            message = f"there is no op or value `{what}` to {purpose}"
+            self.findings.add(Diagnostic("E0401", message, span, help=help_))
 
     def check_module(self, path: str, span: Span | None) -> None:
         if path.split(".")[-1] in self.definitions.modules:

@@ -21,7 +21,7 @@ class Kind:
     """What may be written for a setting."""
 
     name: str
-    """`whole`, `number`, `rate`, `bandwidth`, `bytes`, `bool`, `choice`, `schedule`, or `wholes` for a list."""
+    """`whole`, `number`, `rate`, `bandwidth`, `bytes`, `bool`, `choice`, `schedule`; `wholes` and `words` for a list."""
     choices: tuple[str, ...] = ()
     least: int = 0
 
@@ -196,6 +196,16 @@ class Overlap(Clause):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Offload(Clause):
+    """What is kept in the memory of the host. `prefetch` is in units: layers."""
+
+    activations: tuple[str, ...] = setting("words", ())
+    optimizer: bool = setting("bool", False)
+    parameters: bool = setting("bool", False)
+    prefetch: int = setting("whole", 1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Device(Clause):
     """The device that the plan is for. None: not said, by the plan or by the preset it names."""
 
@@ -267,6 +277,7 @@ class Plan:
     contexts: tuple[Context, ...] = ()
     gradients: Gradients = Gradients()
     overlap: Overlap = Overlap()
+    offload: Offload = Offload()
     device: Device = Device()
     links: tuple[Link, ...] = ()
     passes: tuple[PassCall, ...] = ()

@@ -62,6 +62,7 @@ class _Resolver:
             contexts=tuple(self.contexts()),
             gradients=self.only_settings(syntax.Gradients, resolved.Gradients),
             overlap=self.only_settings(syntax.Overlap, resolved.Overlap),
+            offload=self.offload(),
             device=self.device(),
             links=tuple(self.links()),
             passes=tuple(self.passes()),
@@ -235,6 +236,22 @@ class _Resolver:
         if text not in ("1", "2", "3") or not axes:
             return None
         return resolved.Zero(level=int(text), axes=axes, span=clause.span, **settings)
+
+    def offload(self) -> resolved.Offload:
+        found = self.only_settings(syntax.Offload, resolved.Offload)
+        zero = self.merged.get(syntax.Zero)
+        level = zero.level.text if zero and isinstance(zero.level, syntax.Number) else None
+        if zero is not None and found.parameters and level in ("1", "2"):
+            self.findings.add(
+                Diagnostic(
+                    "E0401",
+                    f"parameters on the host do not go with `zero {level}`",
+                    found.given["parameters"],
+                    secondary=[(zero.span, "gathers all of them on the device after the update")],
+                    help="split them too, with `zero 3`, or offload `optimizer` alone",
+                )
+            )
+        return found
 
     def recompute(self) -> resolved.Recompute:
         clause = self.merged.get(syntax.Recompute)

@@ -75,6 +75,8 @@ class SettingsReader:
             return self.refuse(entry, "is more than 0") if found == 0 else found
         if kind.name in ("number", "rate", "bandwidth"):
             return self.number(entry, positive=kind.name != "number")
+        if kind.name == "words":
+            return self.words(entry)
         if kind.name == "wholes":
             if not isinstance(value, syntax.ListValue):
                 return self.refuse(entry, "is a list of whole numbers, such as `[2, 3, 3]`")
@@ -114,6 +116,20 @@ class SettingsReader:
         if kind.name == "schedule" and not help_:
             help_ = 'a schedule of your own is a file: `"mine.csv"` or `"mine.py:function"`'
         return self.refuse(entry, f"is {quoted(kind.choices, last='or')}", help_)
+
+    def words(self, entry: syntax.Setting) -> tuple[str, ...] | None:
+        """Names, a dotted one as a string; one alone needs no brackets, and `none` is no name."""
+        value = entry.value
+        values = value.values if isinstance(value, syntax.ListValue) else (value,)
+        found: list[str] = []
+        for each in values:
+            if isinstance(each, syntax.Reference):
+                found.append(each.name.text)
+            elif isinstance(each, syntax.Text):
+                found.append(each.text)
+            else:
+                return self.refuse(entry, 'is a list of names, such as `[inputs, "Block.h"]`')
+        return () if found == ["none"] else tuple(found)
 
     def refuse(self, entry: syntax.Setting, what: str, help_: str = "") -> None:
         """A finding about a value of the wrong kind."""

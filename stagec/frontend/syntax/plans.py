@@ -170,6 +170,13 @@ class Overlap(Node):
 
 
 @dataclass(frozen=True)
+class Offload(Node):
+    """`offload { optimizer = true }`."""
+
+    settings: Settings
+
+
+@dataclass(frozen=True)
 class Device(Node):
     """`device h100 { memory = 64GiB }`."""
 
@@ -209,6 +216,7 @@ Clause = (
     | Context
     | Gradients
     | Overlap
+    | Offload
     | Device
     | Link
     | Pass

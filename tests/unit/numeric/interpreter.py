@@ -181,8 +181,18 @@ class Runner:
         return []
 
     def stg_optimizer_step(self, op: stg.OptimizerStepOp) -> list[Value]:
-        self.gradients(op.weights, op.gradients)
-        return []
+        self.gradients(list(map(stored, op.weights)), list(map(stored, op.gradients)))
+        return [self.values[value] for value in op.kept]
+
+    def dist_state(self, op: dist.StateOp) -> list[Value]:
+        empty = np.zeros_like(np.asarray(self.weights[op.path.data]))
+        return [self.placed(empty, op.state.type)]
+
+    def dist_store(self, op: dist.StoreOp) -> list[Value]:
+        return [self.values[value] for value in op.values]
+
+    def dist_load(self, op: dist.LoadOp) -> list[Value]:
+        return [self.values[value] for value in op.values]
 
     def gradients(self, weights: Sequence[SSAValue], gradients: Sequence[SSAValue]) -> None:
         for weight, gradient in zip(weights, gradients, strict=True):
@@ -249,6 +259,17 @@ def source(weight: SSAValue) -> SSAValue:
     if isinstance(owner, dist.TakeShardOp):
         return owner.values[list(owner.outputs).index(weight)]
     return weight
+
+
+def stored(value: SSAValue) -> SSAValue:
+    """The whole stack behind what an update in a repeat reads, also where it comes from the host."""
+    owner = value.owner
+    if isinstance(owner, dist.LoadOp):
+        return stored(owner.values[list(owner.outputs).index(value)])
+    repeat = owner.parent_op() if isinstance(owner, Block) else None
+    if isinstance(repeat, stg.RepeatOp):
+        return stored(repeat.stacks[list(repeat.slice_args).index(value)])
+    return value
 
 
 def parse_number(text: str, sizes: Mapping[str, int]) -> float:

@@ -33,6 +33,11 @@ PLANS = {
     "gathered_again": f"{MESH}\n{SEQUENCE}\ncollectives {{ keep = shard }}",
     "keys_gathered": f"{CONTEXT}\ncontext cp {{ method = all_gather, balance = none }}",
     "heads_exchanged": f"{CONTEXT}\ncontext cp {{ method = ulysses, balance = none }}",
+    "offloaded": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\noffload {{ activations = all, optimizer = true }}",
+    "offloaded_zero1": f"{MESH}\n{SEQUENCE}\nzero 1 over dp\noffload {{ optimizer = true }}",
+    "offloaded_zero3": f"{MESH}\n{TENSOR}\nzero 3 over dp\nunit Block\n"
+    "offload { activations = inputs, optimizer = true, parameters = true, prefetch = 2 }\nrecompute full in Block",
+    "offloaded_parameters": f"{MESH}\n{TENSOR}\noffload {{ parameters = true }}",
     "zero3_gathered_once": f"{MESH}\n{TENSOR}\nzero 3 over dp {{ reshard = false }}",
 }
 
@@ -49,7 +54,8 @@ ONE_MODEL = {
 @pytest.mark.parametrize("name", MODELS)
 def test_spread_as_on_one_device(name: str, plan: str):
     if ONE_MODEL.get(plan, name) == name:
-        MODELS[name].check(f"{PLANS[plan]}\noptimizer sgd")
+        optimizer = "adamw" if "optimizer = true" in PLANS[plan] else "sgd"
+        MODELS[name].check(f"{PLANS[plan]}\noptimizer {optimizer}")
 
 
 @pytest.mark.parametrize("name", MODELS)

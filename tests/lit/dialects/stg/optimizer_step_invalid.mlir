@@ -16,3 +16,10 @@ stg.optimizer_step "sgd" states "fp32" (%w) from (%g) : !stg.tensor<[D], fp32> f
 // CHECK: error[E0709]: `stg.optimizer_step`: one gradient per weight
 %w = "test.op"() : () -> !stg.tensor<[D], fp32>
 stg.optimizer_step "sgd" states "fp32" (%w) from () : !stg.tensor<[D], fp32> from
+
+// -----
+
+// CHECK: error[E0709]: `stg.optimizer_step`: what is kept comes out with its type
+%w = "test.op"() : () -> !stg.tensor<[D], fp32>
+%m = stg.optimizer_step "sgd" states "fp32" (%w) from (%w) with (%w)
+  : !stg.tensor<[D], fp32> from !stg.tensor<[D], fp32> with !stg.tensor<[D], fp32> -> !stg.tensor<[D], bf16>

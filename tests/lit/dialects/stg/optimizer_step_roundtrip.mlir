@@ -10,3 +10,8 @@ stg.optimizer_step "adamw" states "fp32" master "fp32" (%w, %ws) from (%g, %gs)
 // CHECK: stg.optimizer_step "sgd" states "fp32"(%w) from(%g) : !stg.tensor<[D], bf16> from !stg.tensor<[D], fp32>
 stg.optimizer_step "sgd" states "fp32" (%w) from (%g)
   : !stg.tensor<[D], bf16> from !stg.tensor<[D], fp32>
+
+// What it keeps, where that comes from the host, comes out updated.
+// CHECK: %m = stg.optimizer_step "sgd_momentum" states "fp32"(%w) from(%g) with(%g) : !stg.tensor<[D], bf16> from !stg.tensor<[D], fp32> with !stg.tensor<[D], fp32> -> !stg.tensor<[D], fp32>
+%m = stg.optimizer_step "sgd_momentum" states "fp32" (%w) from (%g) with (%g)
+  : !stg.tensor<[D], bf16> from !stg.tensor<[D], fp32> with !stg.tensor<[D], fp32> -> !stg.tensor<[D], fp32>

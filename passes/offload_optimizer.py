@@ -1,0 +1,215 @@
+"""Keep the optimizer's state in the memory of the host, and take it through the device layer by layer.
+
+Before `offload-optimizer{prefetch=1}`:
+
+    stg.program "M" () {
+      %w = stg.weight "w" : !stg.stack<"L" x !stg.tensor<[D], bf16>>
+      %g = "test.op"() : () -> !stg.stack<"L" x !stg.tensor<[D], fp32>>
+      stg.optimizer_step "sgd_momentum" states "fp32" (%w) from (%g) {phase = "optim"}
+        : !stg.stack<"L" x !stg.tensor<[D], bf16>> from !stg.stack<"L" x !stg.tensor<[D], fp32>>
+      stg.output
+    }
+
+After:
+
+    stg.program "M" () {
+      %w = stg.weight "w" : !stg.stack<"L" x !stg.tensor<[D], bf16>>
+      %g = "test.op"() : () -> !stg.stack<"L" x !stg.tensor<[D], fp32>>
+      %m = dist.state "w" 0 {phase = "optim", made_by = "offload-optimizer"} : !stg.stack<"L" x !stg.tensor<[D], fp32>>
+      stg.repeat "L" slice(%wl = %w : !stg.stack<"L" x !stg.tensor<[D], bf16>>,
+          %gl = %g : !stg.stack<"L" x !stg.tensor<[D], fp32>>, %ml = %m : !stg.stack<"L" x !stg.tensor<[D], fp32>>)
+          attributes {phase = "optim", made_by = "offload-optimizer"} {
+        %d = dist.load (%ml) {phase = "optim", prefetch = 1 : i64, made_by = "offload-optimizer"}
+          : (!stg.tensor<[D], fp32>) -> !stg.tensor<[D], fp32>
+        %u = stg.optimizer_step "sgd_momentum" states "fp32" (%wl) from (%gl) with (%d)
+          {phase = "optim", made_by = "offload-optimizer"}
+          : !stg.tensor<[D], bf16> from !stg.tensor<[D], fp32> with !stg.tensor<[D], fp32> -> !stg.tensor<[D], fp32>
+        %h = dist.store (%u) {phase = "optim", made_by = "offload-optimizer"}
+          : (!stg.tensor<[D], fp32>) -> !stg.tensor<[D], fp32>
+        stg.yield
+      }
+      stg.output
+    }
+
+Moments and master weights live on the host. The update runs on the device: what it keeps of the next `prefetch` layers is loaded
+meanwhile, and stored again behind it, so that the device has the state of a few layers at a time (ZeRO-Infinity, Rajbhandari
+et al. 2021, arXiv:2104.07857, section 5.2.2, streams it likewise). ZeRO-Offload (Ren et al. 2021, arXiv:2101.06840) runs the update
+on the host instead, which a trace of devices cannot hold: its gradients and parameters cross, here moments and master weights
+do. With `parameters`, weights come from the host and go back too. A weight outside of layers is updated alone. Operations and bytes
+of the update are what they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i64
+from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
+from xdsl.passes import ModulePass
+
+from stagec.dialects import dist, stg
+from stagec.dialects.types import StackType, ValueType, dtype_bytes
+from stagec.rewriting import inherit, programs
+
+NAME = "offload-optimizer"
+
+
+@dataclass(frozen=True)
+class OffloadOptimizer(ModulePass):
+    name = NAME
+
+    prefetch: int = 1
+    """How many layers ahead state is loaded."""
+    states: bool = True
+    """Whether moments and master weights are on the host."""
+    parameters: bool = False
+    """Whether the weights are."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for program in programs(op):
+            for step in list(program.body.block.ops):
+                if isinstance(step, stg.OptimizerStepOp):
+                    Streaming(self, step).run()
+
+
+@dataclass
+class Streaming:
+    options: OffloadOptimizer
+    step: stg.OptimizerStepOp
+
+    def run(self) -> None:
+        step = self.step
+        updates = [
+            Update(weight, gradient, self.kept(weight))
+            for weight, gradient in zip(step.weights, step.gradients, strict=True)
+        ]
+        if not self.options.parameters and not any(update.kept for update in updates):
+            return
+        by_count: dict[object, list[Update]] = {}
+        for update in updates:
+            if isinstance(update.weight.type, StackType):
+                by_count.setdefault(update.weight.type.count, []).append(update)
+            else:
+                self.insert(self.updated([update], is_layer=False))
+        for layers in by_count.values():
+            self.insert([self.repeated(layers)])
+        step.detach()
+        step.erase()
+
+    def insert(self, ops: Sequence[Operation]) -> None:
+        block = self.step.parent_block()
+        assert block is not None
+        for op in ops:
+            self.own(op)
+            block.insert_op_before(op, self.step)
+
+    def own(self, op: Operation) -> None:
+        op.attributes["phase"] = StringAttr("optim")
+        inherit(op, self.step, NAME)
+        op.attributes["made_by"] = StringAttr(NAME)
+
+    def kept(self, weight: SSAValue) -> list[SSAValue]:
+        """The state of a weight on the host: moments, then the master copy if there is one."""
+        step = self.step
+        if not self.options.states:
+            return []
+        dtypes = [step.states.data] * stg.NUM_STATES[step.algorithm.data]
+        if step.master is not None and not is_master(weight, step.master.data):
+            dtypes.append(step.master.data)
+        found: list[SSAValue] = []
+        for number, dtype in enumerate(dtypes):
+            op = dist.StateOp(path_of(weight), number, with_dtype(weight.type, dtype))
+            self.insert([op])
+            found.append(op.state)
+        return found
+
+    def repeated(self, updates: Sequence[Update]) -> stg.RepeatOp:
+        """The updates of stacks of one length, layer by layer."""
+        body = Block()
+        stacks: list[SSAValue] = []
+
+        def sliced(value: SSAValue) -> SSAValue:
+            assert isinstance(value.type, StackType)
+            stacks.append(value)
+            return body.insert_arg(value.type.element, len(body.args))
+
+        inner = [
+            Update(sliced(u.weight), sliced(u.gradient), [sliced(k) for k in u.kept])
+            for u in updates
+        ]
+        nested: dict[object, list[Update]] = {}
+        plain: list[Update] = []
+        for update in inner:
+            if isinstance(update.weight.type, StackType):
+                nested.setdefault(update.weight.type.count, []).append(update)
+            else:
+                plain.append(update)
+        if plain:
+            body.add_ops(self.updated(plain, is_layer=True))
+        for layers in nested.values():
+            body.add_op(self.repeated(layers))
+        body.add_op(stg.YieldOp([]))
+        assert isinstance(updates[0].weight.type, StackType)
+        repeat = stg.RepeatOp(updates[0].weight.type.count, [], stacks, Region(body), [])
+        self.own(repeat)
+        return repeat
+
+    def updated(self, updates: Sequence[Update], is_layer: bool) -> list[Operation]:
+        """Load, update, store. What the weights are read from is the device, or what was loaded."""
+        weights = [u.weight for u in updates]
+        host = [
+            *(weights if self.options.parameters else ()),
+            *(k for u in updates for k in u.kept),
+        ]
+        gradients, step = [u.gradient for u in updates], self.step
+        load = dist.LoadOp(host) if host else None
+        loaded = list(load.outputs) if load else []
+        if self.options.parameters:
+            weights = loaded[: len(weights)]
+        master = step.master.data if step.master is not None else None
+        update = stg.OptimizerStepOp(
+            step.algorithm.data, step.states.data, master, weights, gradients, loaded
+        )
+        ops: list[Operation] = [update]
+        if load is not None:
+            if is_layer:
+                load.attributes["prefetch"] = IntegerAttr(self.options.prefetch, i64)
+            else:
+                load.attributes["apart"] = UnitAttr()
+            ops = [load, update, dist.StoreOp(list(update.updated))]
+        for op in ops:
+            self.own(op)
+        return ops
+
+
+@dataclass(frozen=True)
+class Update:
+    """A weight, its gradient, and what the host keeps for it."""
+
+    weight: SSAValue
+    gradient: SSAValue
+    kept: list[SSAValue]
+
+
+def path_of(weight: SSAValue) -> str:
+    """The path of the parameter that a weight, or a shard of it, is."""
+    while isinstance(weight, OpResult) and isinstance(weight.op, dist.TakeShardOp):
+        weight = weight.op.values[weight.index]
+    owner = weight.owner
+    return owner.path.data if isinstance(owner, stg.WeightOp) else ""
+
+
+def with_dtype(value_type: object, dtype: str) -> ValueType:
+    assert isinstance(value_type, ValueType)
+    if isinstance(value_type, StackType):
+        return value_type.with_tensor(value_type.leaf.with_dtype(dtype))
+    return value_type.with_dtype(dtype)
+
+
+def is_master(weight: SSAValue, dtype: str) -> bool:
+    """Whether what is stored is in the dtype of the master copy, and so is that copy."""
+    assert isinstance(weight.type, ValueType)
+    leaf = weight.type.leaf if isinstance(weight.type, StackType) else weight.type
+    return leaf.num_bytes == leaf.num_elements * dtype_bytes(dtype)

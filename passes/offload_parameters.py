@@ -1,0 +1,121 @@
+"""Keep parameters in the memory of the host, and load them where they are used.
+
+Before `offload-parameters{prefetch=1}`:
+
+    stg.program "M" (%x : !stg.tensor<[B, D], bf16>) {
+      %ws = stg.weight "w" : !stg.stack<"L" x !stg.tensor<[D], bf16>>
+      %y = stg.repeat "L" carry(%h = %x : !stg.tensor<[B, D], bf16>)
+          slice(%w = %ws : !stg.stack<"L" x !stg.tensor<[D], bf16>>) -> (!stg.tensor<[B, D], bf16>) {
+        %m = stg.mul %h, %w : (!stg.tensor<[B, D], bf16>, !stg.tensor<[D], bf16>) -> !stg.tensor<[B, D], bf16>
+        stg.yield %m : !stg.tensor<[B, D], bf16>
+      }
+      stg.output
+    }
+
+After:
+
+    stg.program "M" (%x : !stg.tensor<[B, D], bf16>) {
+      %ws = stg.weight "w" : !stg.stack<"L" x !stg.tensor<[D], bf16>>
+      %y = stg.repeat "L" carry(%h = %x : !stg.tensor<[B, D], bf16>)
+          slice(%w = %ws : !stg.stack<"L" x !stg.tensor<[D], bf16>>) -> (!stg.tensor<[B, D], bf16>) {
+        %d = dist.load (%w) {phase = "fwd", prefetch = 1 : i64, made_by = "offload-parameters"}
+          : (!stg.tensor<[D], bf16>) -> !stg.tensor<[D], bf16>
+        %m = stg.mul %h, %d : (!stg.tensor<[B, D], bf16>, !stg.tensor<[D], bf16>) -> !stg.tensor<[B, D], bf16>
+        stg.yield %m : !stg.tensor<[B, D], bf16>
+      }
+      stg.output
+    }
+
+ZeRO-Infinity (Rajbhandari et al. 2021, arXiv:2104.07857, sections 5 and 6): the parameters of a layer are loaded as a whole,
+`prefetch` layers ahead, for its forward pass and again for its backward pass, and are on the device no longer than that. Under `zero 3`
+the rank's shards are loaded, then gathered; a gather that is itself issued ahead has its load `prefetch` layers before that. A
+parameter outside of layers is loaded alone, when it is due. The update is `offload-optimizer`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i64
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.passes import ModulePass
+
+from stagec.dialects import dist, stg
+from stagec.rewriting import inherit, programs
+
+NAME = "offload-parameters"
+
+
+@dataclass(frozen=True)
+class OffloadParameters(ModulePass):
+    name = NAME
+
+    prefetch: int = 1
+    """How many layers ahead parameters are loaded."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for program in programs(op):
+            Loading(self.prefetch, program).run()
+
+
+@dataclass
+class Loading:
+    prefetch: int
+    program: stg.ProgramOp
+    on_host: dict[SSAValue, None] = field(default_factory=dict)
+    """Parameters, and what repeats slice of them."""
+
+    def run(self) -> None:
+        for op in list(self.program.walk()):
+            if isinstance(op, stg.WeightOp):
+                self.on_host[op.weight] = None
+            elif isinstance(op, stg.RepeatOp) and stg.phase_of(op) != "optim":
+                for argument, stack in zip(op.slice_args, op.stacks, strict=True):
+                    if stack in self.on_host:
+                        self.on_host[argument] = None
+        places: dict[tuple[Block, bool], dict[SSAValue, list[Operation]]] = {}
+        for value in self.on_host:
+            for use in value.uses:
+                reader, block = use.operation, use.operation.parent_block()
+                if block is not None and computes_with(reader, use.index):
+                    key = (block, stg.phase_of(reader) == "fwd")
+                    places.setdefault(key, {}).setdefault(value, []).append(reader)
+        for (block, _), readers in places.items():
+            if isinstance(block.parent_op(), stg.RepeatOp):
+                self.load(block, readers, is_layer=True)
+            else:
+                for value, own in readers.items():
+                    self.load(block, {value: own}, is_layer=False)
+
+    def load(self, block: Block, readers: dict[SSAValue, list[Operation]], is_layer: bool) -> None:
+        """One load of parameters before the first op that reads one of them."""
+        every = [op for ops in readers.values() for op in ops]
+        first = min(every, key=block.get_operation_index)
+        op = dist.LoadOp(list(readers))
+        op.attributes["phase"] = StringAttr(stg.phase_of(first))
+        if is_layer:
+            ahead = self.prefetch + max(issued_ahead(reader) for reader in every)
+            op.attributes["prefetch"] = IntegerAttr(ahead, i64)
+        else:
+            op.attributes["apart"] = UnitAttr()
+        inherit(op, first, NAME)
+        block.insert_op_before(op, first)
+        for value, loaded in zip(readers, op.outputs, strict=True):
+            for reader in readers[value]:
+                reader.operands = [loaded if x is value else x for x in reader.operands]
+
+
+def computes_with(op: Operation, index: int) -> bool:
+    """Whether an op reads a parameter in the forward or backward pass, rather than hand it to an inner repeat."""
+    if isinstance(op, stg.OutputOp | stg.OptimizerStepOp) or stg.phase_of(op) == "optim":
+        return False
+    return not isinstance(op, stg.RepeatOp) or index < len(op.carried)
+
+
+def issued_ahead(op: Operation) -> int:
+    """How many layers before its place a gather may begin."""
+    keys: Sequence[str] = ("prefetch", "lag")
+    found = [op.attributes.get(key) for key in keys]
+    return max((each.value.data for each in found if isinstance(each, IntegerAttr)), default=0)

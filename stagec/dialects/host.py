@@ -1,0 +1,93 @@
+"""Ops of `dist` between the memory of a device and that of its host.
+
+    %h = dist.store (%x) : !stg.tensor<[B, D], bf16>
+    %y = dist.load (%h) : !stg.tensor<[B, D], bf16>
+
+A value on the host has the type that it has on the device. Only `dist.load` computes with it; repeats stack and
+slice it like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
+from xdsl.ir import SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.traits import Pure
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.types import ValueType
+
+
+class HostOp(IRDLOperation):
+    """Shared by copies to and from the host. Values of one op travel one after the other."""
+
+    values = var_operand_def()
+    outputs = var_result_def()
+
+    assembly_format = "`(` $values `)` attr-dict `:` functional-type($values, $outputs)"
+
+    def __init__(self, values: Sequence[SSAValue]) -> None:
+        super().__init__(operands=[list(values)], result_types=[[v.type for v in values]])
+
+    def verify_(self) -> None:
+        if not self.values:
+            raise VerifyException(f"{self.name}: a copy is of some value")
+        if list(self.operand_types) != list(self.result_types):
+            raise VerifyException(f"{self.name}: a copy has the type of what is copied")
+        for value in self.values:
+            if not isinstance(value.type, ValueType):
+                raise VerifyException(f"{self.name}: {value.type} is no tensor, shard or stack")
+
+
+@irdl_op_definition
+class StoreOp(HostOp):
+    """Copy values to the memory of the host. `load(store(x))` is x."""
+
+    name = "dist.store"
+
+
+@irdl_op_definition
+class LoadOp(HostOp):
+    """Copy values from the memory of the host to that of the device."""
+
+    name = "dist.load"
+
+    traits = traits_def(Pure())
+
+
+@irdl_op_definition
+class StateOp(IRDLOperation):
+    """What the optimizer keeps of a weight on the host: the `number`-th tensor, moments before the master copy."""
+
+    name = "dist.state"
+
+    path = prop_def(StringAttr)
+    number = prop_def(IntegerAttr.constr(i64))
+    state = result_def()
+
+    assembly_format = "$path $number attr-dict `:` type($state)"
+
+    def __init__(self, path: str, number: int, state_type: ValueType) -> None:
+        super().__init__(
+            properties={"path": StringAttr(path), "number": IntegerAttr(number, i64)},
+            result_types=[state_type],
+        )
+
+    def verify_(self) -> None:
+        if self.number.value.data < 0:
+            raise VerifyException("dist.state: states are counted from 0")
+        if not isinstance(self.state.type, ValueType):
+            raise VerifyException(f"dist.state: {self.state.type} is no tensor, shard or stack")
+
+
+HOST_OPS = (StoreOp, LoadOp, StateOp)

@@ -1,0 +1,56 @@
+"""The op of `sched` that copies between a device and its host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import IRDLOperation, irdl_op_definition, prop_def, var_operand_def, var_result_def
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.attributes import SizeAttr
+from stagec.symbolic import Size
+
+DIRECTIONS = ("store", "load")
+
+
+@irdl_op_definition
+class HostCopyOp(IRDLOperation):
+    """`store` values in the memory of the host, or `load` them from there: a stream for each direction."""
+
+    name = "sched.host_copy"
+
+    direction = prop_def(StringAttr)
+    values = var_operand_def()
+    num_bytes = prop_def(SizeAttr, prop_name="bytes")
+    stream = prop_def(StringAttr)
+    outputs = var_result_def()
+
+    assembly_format = (
+        "$direction `(` $values `)` `bytes` $bytes `on` $stream attr-dict "
+        "`:` functional-type($values, $outputs)"
+    )
+
+    def __init__(
+        self,
+        direction: str,
+        values: Sequence[SSAValue],
+        result_types: Sequence[Attribute],
+        num_bytes: Size,
+    ) -> None:
+        super().__init__(
+            operands=[list(values)],
+            result_types=[list(result_types)],
+            properties={
+                "direction": StringAttr(direction),
+                "bytes": SizeAttr(num_bytes),
+                "stream": StringAttr(f"host.{direction}"),
+            },
+        )
+
+    def verify_(self) -> None:
+        if self.direction.data not in DIRECTIONS:
+            raise VerifyException(f"sched.host_copy: `{self.direction.data}` is no direction")
+        if len(self.values) != len(self.outputs):
+            raise VerifyException("sched.host_copy: one result per value")

@@ -1,0 +1,177 @@
+"""Offload to the host: what moves, what is freed, and what stays as it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from stagec.backend.program import HostCopy, RankClass
+from stagec.diagnostics import CompileError
+from stagec.driver import Compiled, compile_text
+from stagec.memory import ClassPlan, Kind
+from stagec.summary import ClassSummary, counted_nodes, summarize
+
+TEXT = """
+dim B = 16
+dim S = 64
+dim V = 1024
+dim D = 64
+dim F = 256
+dim L = 8
+
+module Block(x[B, S, D]) -> [B, S, D] {
+  weight up[D, F], down[F, D]
+  h = gelu(x @ up)
+  return x + h @ down
+}
+
+model Net(tokens[B, S]: i32, targets[B, S]: i32) {
+  weight embed[V, D], head[D, V]
+  x = embedding(tokens, embed)
+  repeat L { x = Block(x) }
+  loss = cross_entropy(x @ head, targets)
+}
+
+plan p {
+  mesh dp = 2, pp = 2
+  shard B over dp
+  microbatch 4
+  precision { weights = bf16, gradients = fp32 }
+  CLAUSES
+}
+"""
+
+TOKENS = 4 * 64
+"""Of one microbatch."""
+LAYER = 2 * 64 * 256
+"""Parameters."""
+
+
+def compiled(*clauses: str) -> Compiled:
+    return compile_text(TEXT.replace("CLAUSES", "\n".join(clauses)), "net.stg")
+
+
+def one(*clauses: str) -> ClassPlan:
+    (plan,) = compiled(*clauses).memory
+    return plan
+
+
+def copies(ranks: RankClass) -> Counter[tuple[str, int]]:
+    """How often each size goes in each direction."""
+    found: Counter[tuple[str, int]] = Counter()
+    for node, count in counted_nodes(ranks):
+        if isinstance(node.action, HostCopy):
+            found[node.action.kind, node.action.num_bytes] += count
+    return found
+
+
+def test_a_named_value_goes_and_comes_back_once() -> None:
+    (ranks,) = compiled('offload { activations = ["Block.h"] }').trace_set.classes
+    size = 2 * TOKENS * 256
+    # What gelu makes, and the unnamed product that it is made from: 8 layers, 2 microbatches.
+    assert copies(ranks) == {("store", size): 32, ("load", size): 32}
+
+
+def test_the_device_has_a_layer_and_those_fetched_ahead() -> None:
+    kept, size = one(), 2 * TOKENS * 256
+
+    def most(kind: Kind, prefetch: int) -> int:
+        plan = one(f"offload {{ activations = [gelu], prefetch = {prefetch} }}")
+        return int(plan.timeline_by_kind()[kind].max())
+
+    assert most(Kind.FETCHED, 0) == size
+    assert most(Kind.FETCHED, 1) == 2 * size
+    assert most(Kind.FETCHED, 3) == 4 * size
+    assert kept.peak_bytes - one("offload { activations = all }").peak_bytes > 5 * size
+
+
+def test_the_host_has_what_the_device_has_not() -> None:
+    plan = one("offload { activations = [gelu] }")
+    assert plan.host_bytes == {Kind.HOST: 8 * 2 * TOKENS * 256}
+    plan = one("offload { optimizer = true, parameters = true }")
+    parameters = 8 * LAYER + 2 * 1024 * 64
+    assert plan.host_bytes == {
+        Kind.PARAMETERS: 2 * parameters,
+        Kind.MASTER: 4 * parameters,
+        Kind.OPTIMIZER: 8 * parameters,
+    }
+    assert plan.always_bytes == 0
+
+
+def test_state_passes_through_layer_by_layer() -> None:
+    (ranks,) = compiled("offload { optimizer = true }").trace_set.classes
+    layer, table = 12 * LAYER, 12 * 1024 * 64
+    assert copies(ranks) == Counter(
+        {(way, size): n for way in ("load", "store") for size, n in ((layer, 8), (table, 2))}
+    )
+    fetched = one("offload { optimizer = true, prefetch = 1 }").timeline_by_kind()[Kind.FETCHED]
+    assert fetched.max() == table + layer
+
+
+def test_parameters_are_loaded_for_both_passes() -> None:
+    (ranks,) = compiled("offload { parameters = true }").trace_set.classes
+    layer, table = 2 * LAYER, 2 * 1024 * 64
+    # Per microbatch: each layer forward and backward; the embedding forward, the head both times. Then the update.
+    assert copies(ranks) == {
+        ("load", layer): 2 * 16 + 8,
+        ("store", layer): 8,
+        ("load", table): 2 * 3 + 2,
+        ("store", table): 2,
+    }
+
+
+PLANS = [
+    (),
+    ("zero 1 over dp",),
+    ("zero 3 over dp", "unit Block", "recompute full in Block"),
+    ("pipeline L over pp { schedule = zb_h1, microbatch = 2 }",),
+]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=["plain", "zero_1", "zero_3", "pipeline"])
+def test_operations_and_communication_stay(plan: tuple[str, ...]) -> None:
+    words = ["activations = all", "optimizer = true"]
+    if "zero 1 over dp" not in plan:
+        words.append("parameters = true")
+    before = costs(compiled(*plan))
+    after = costs(compiled(*plan, f"offload {{ {', '.join(words)} }}"))
+    assert before == after
+
+
+def costs(job: Compiled) -> list[object]:
+    def of_class(each: ClassSummary) -> object:
+        traffic = [t for t in each.traffic if t.axes]
+        return each.matrix_flops, each.other_flops, each.bytes_moved, traffic
+
+    return [of_class(c) for c in summarize(job.trace_set, job.module).classes]
+
+
+def test_a_loop_over_layers_stays_one() -> None:
+    """Nodes grow with the layers, templates do not."""
+
+    def templates(layers: int) -> int:
+        text = TEXT.replace("dim L = 8", f"dim L = {layers}")
+        clause = "offload { activations = all, optimizer = true, parameters = true }"
+        (ranks,) = compile_text(text.replace("CLAUSES", clause), "net.stg").trace_set.classes
+        return len(ranks.program.segments)
+
+    assert templates(4) == templates(64)
+
+
+@pytest.mark.parametrize(
+    ("clause", "code"),
+    [
+        ("offload { activations = nothing }", "E0401"),
+        ("offload { activations = [softmax] }", "E0401"),
+        ("offload { activations = 3 }", "E0403"),
+        ("offload { optimizer = yes }", "E0403"),
+        ("offload { gradients = true }", "E0402"),
+        ("offload { prefetch = -1 }", "E0208"),
+        ("zero 2 over dp offload { parameters = true }", "E0401"),
+    ],
+)
+def test_mistakes(clause: str, code: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        compiled(clause)
+    assert [d.code for d in caught.value.diagnostics] == [code]
