@@ -214,6 +214,9 @@ class TermMaker:
             case sched.SendOp() | sched.RecvOp():
                 axes = op.axes.data
                 said = self.transfer(op, op.num_bytes.data)
+            case sched.HostCopyOp():
+                moved = self.amount(op.num_bytes.data)
+                said = {"before": moved, "after": moved}
             case _:
                 assert self.names.stages is not None
                 axes = (self.names.stages.axis.data,)
