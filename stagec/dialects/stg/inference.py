@@ -215,7 +215,7 @@ def topk_sizes(types: Types, options: Options, sizes: Sizes) -> None:
             )
         if not 1 <= allowed <= parts:
             raise InferError(f"{allowed} of {parts} groups cannot be chosen", option="limit")
-        available, where = many // parts * allowed, f" in {allowed} groups"
+        available, where = many // parts * allowed, f" in {allowed} group" + "s" * (allowed != 1)
     if chosen > available:
         raise InferError(
             f"`{options['to']} = {chosen}` is more than there are: {available}{where}", option="to"
