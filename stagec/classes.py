@@ -16,6 +16,7 @@ from stagec.analysis.coordinates import Coordinates, coordinate_classes
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.backend.lowering import Assembler, Chunk, Owners, Slot
 from stagec.backend.program import RankClass
+from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TIME_AXIS, StackType
 from stagec.facts import ModelFacts
@@ -55,8 +56,19 @@ def rank_tasks(module: ModuleOp, facts: ModelFacts) -> Iterator[RankTasks]:
             yield RankTasks(ranks.name, ranks.where, [chunk], order, Assembler())
         return
     schedule = pipeline_schedule(module)
+    if facts.is_training and not schedule.has_backward:
+        raise CompileError([no_backward(schedule)])
     for ranks in coordinate_classes(programs(module), values, mesh_of(module)):
         yield from stage_tasks(module, stages, schedule, values, ranks)
+
+
+def no_backward(schedule: Schedule) -> Diagnostic:
+    """A schedule of a user's own that leaves out what the loss is there for."""
+    return Diagnostic(
+        "E0409",
+        f"the schedule `{schedule.name}` has no backward passes, and the model has a loss to train",
+        help="add a `B` for each `F`; `schedule = forward_only` evaluates a loss",
+    )
 
 
 def plain_order(microbatches: int, is_training: bool) -> list[Slot]:

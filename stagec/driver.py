@@ -38,6 +38,7 @@ from stagec.memory import (
 from stagec.pipelines import default_pipeline, final_passes
 from stagec.plugins import registry
 from stagec.rewriting import programs
+from stagec.schedules.catalogue import FORWARD_ONLY
 
 PassLoader = Callable[[str, Mapping[str, Argument]], ModulePass]
 """Makes a pass from its name and its arguments."""
@@ -119,7 +120,7 @@ def compile_program(
     module = lower(checked)
     if told(stops, "lower", module):
         return Compiled(checked, module, None)
-    facts = model_facts(module)
+    facts = model_facts(module, checked.plan)
     passes = [
         *default_pipeline(checked.plan, facts),
         *plan_passes(checked.plan, load_pass or registry().make_pass),
@@ -179,15 +180,16 @@ def shown_in_the_plan(plan: Plan) -> Iterator[None]:
         raise CompileError(found) from error
 
 
-def model_facts(module: ModuleOp) -> ModelFacts:
-    """What the pipeline depends on, read off the IR."""
+def model_facts(module: ModuleOp, plan: Plan) -> ModelFacts:
+    """What the passes depend on, read off the IR. A schedule without backward passes evaluates the loss alone."""
     (program,) = programs(module)
     output = program.body.block.last_op
     assert isinstance(output, stg.OutputOp)
     inputs = [stg.tensor_type(a) for a in program.body.block.args]
     batch = next((t.names[0] for t in inputs if t.names), "")
     is_loss = len(output.values) == 1 and not stg.tensor_type(output.values[0]).dims
-    return ModelFacts(batch, is_loss)
+    evaluates = plan.pipeline is not None and plan.pipeline.schedule == FORWARD_ONLY
+    return ModelFacts(batch, is_loss and not evaluates)
 
 
 def plan_passes(plan: Plan, load_pass: PassLoader) -> list[ModulePass]:

@@ -12,4 +12,4 @@ class ModelFacts:
     batch_dim: str
     """The leading dim of the first input: what microbatches and data parallelism split."""
     is_training: bool
-    """Whether the output is a loss."""
+    """Whether the output is a loss that the step is to make smaller."""

@@ -96,6 +96,9 @@ QI = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024 (arXiv:2401.10241)"
 DUALPIPE = "DeepSeek-V3 Technical Report (arXiv:2412.19437), section 3.2.1, and its code"
 NARAYANAN = "Narayanan et al., Efficient Large-Scale Training, SC'21 (arXiv:2104.04473)"
 
+FORWARD_ONLY = "forward_only"
+"""The schedule without backward passes."""
+
 CATALOGUE: dict[str, Entry] = {
     "gpipe": Entry(
         looped.gpipe,
@@ -167,7 +170,7 @@ CATALOGUE: dict[str, Entry] = {
         checks=(as_many_microbatches_as_stages,),
         placement="v",
     ),
-    "forward_only": Entry(
+    FORWARD_ONLY: Entry(
         looped.forward_only,
         "forwards alone, for serving; p microbatches through all stages, then the next p",
         "the forward half of interleaved 1F1B",

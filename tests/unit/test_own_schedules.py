@@ -76,6 +76,7 @@ TABLES = {
     "incomplete.csv": "F0,F1,F2,F3,B0,B1,B2\nF0,F1,F2,F3,B0,B1,B2,B3\n",
     "backwards.csv": "F0,F1,F2,F3,B0,B1,B2,B3\nB0,F0,F1,F2,F3,B1,B2,B3\n",
     "stuck.csv": "F0,B0,F1,B1,F2,B2,F3,B3\nF0,F1,B0,B1,F2,B2,F3,B3\n",
+    "forward.csv": "F0,F1,F2,F3\nF0,F1,F2,F3\n",
     "half_sent.csv": "F0,SEND_F0,F1,F2,F3,B0,B1,B2,B3\nRECV_F0,F0,F1,F2,F3,B0,B1,B2,B3\n",
 }
 WRONG = {
@@ -86,6 +87,7 @@ WRONG = {
     "incomplete.csv": "rank 0 lacks `B3`, B of stage 0 and microbatch 3",
     "backwards.csv": "rank 1: `B0` stands before `F0`, which it needs",
     "stuck.csv": "deadlocks: rank 0 never gets past `B0`",
+    "forward.csv": "has no backward passes, and the model has a loss to train",
     "half_sent.csv": "rank 0 lacks `SEND_F1`, SEND_F of stage 0 and microbatch 1",
     "absent.csv": "cannot read the schedule",
     "folder.csv": "cannot read the schedule",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from stagec.cli import main
 from stagec.driver import Stops, compile_text
 
 TOUR = (Path(__file__).parents[2] / "docs" / "tour.md").read_text()
@@ -33,3 +34,15 @@ def test_lines_appear_in_order(step: str, block: str) -> None:
     lines = iter([plain(line) for line in printed[-1].split("\n")])
     for wanted in block.strip().split("\n"):
         assert plain(wanted) in lines, f"after {step}: {wanted}"
+
+
+def test_timeline_is_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert MODEL is not None
+    found = re.search(r"```sh\nstagec ([^\n]* --timeline)\n```.*?```text\n(.*?)```", TOUR, re.DOTALL)
+    assert found is not None
+    (tmp_path / "tour.stg").write_text(MODEL.group(1))
+    monkeypatch.chdir(tmp_path)
+    assert main(found.group(1).split()) == 0
+    assert capsys.readouterr().out.strip() == found.group(2).strip()
