@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from stagec.backend.errors import TraceError
-from stagec.backend.files import Files, LocalFiles, disk_error
+from stagec.backend.files import Files, LocalFiles, disk_error, nearest
 from stagec.backend.manifest import COMM_GROUP, NAME, own_files, parse_manifest
 from stagec.backend.remote import RemoteFiles, StorageOptions
 
@@ -92,6 +92,16 @@ class LocalDestination:
             raise disk_error(error, out) from None
         try:
             self.resumed = self._prepare(resume)
+        except FileNotFoundError:
+            # Parents are made too, so that none of them can be: `/proc` is such a place.
+            self.discard()
+            there, missing = nearest(out)
+            raise TraceError(
+                "E0603",
+                f"no directory can be made in `{there}`",
+                note=f"`{missing}` is to be made there",
+                help="choose another directory",
+            ) from None
         except OSError as error:
             self.discard()
             raise disk_error(error, out) from None

@@ -103,9 +103,35 @@ def read_whole(path: str) -> bytes:
         raise disk_error(error, path) from None
 
 
+def nearest(path: str) -> tuple[str, str]:
+    """The last part of a path that is there, and the first that is not: the path itself if all but that is there."""
+    there, missing = path.rstrip("/") or "/", path
+    while not os.path.exists(there) and there not in (".", "/"):
+        there, missing = os.path.dirname(there) or ".", there
+    return there, missing
+
+
 def disk_error(error: OSError, path: str) -> TraceError:
-    """What the disk refused, in words."""
+    """What the disk refused, in words: about the part of the path that is at fault."""
+    there, missing = nearest(path)
     match error.errno:
+        case errno.ENOTDIR | errno.EEXIST if os.path.isfile(there):
+            return TraceError(
+                "E0603",
+                f"`{there}` is a file, not a directory",
+                help="choose another directory" if there != path else "",
+            )
+        case errno.EACCES | errno.EPERM if there != path:
+            return TraceError(
+                "E0603",
+                f"`{there}` is not yours to write in",
+                note=f"`{missing}` is to be made there",
+                help="choose another directory",
+            )
+        case errno.ENOENT if missing.rstrip("/") != path.rstrip("/"):
+            return TraceError(
+                "E0603", f"there is no directory `{missing}`", help="make it, or choose another"
+            )
         case errno.ENOSPC:
             return TraceError(
                 "E0603",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from stagec.backend.files import disk_error
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.memory import TITLES, ClassPlan
 from stagec.memory.limit import GIB, gib
@@ -22,8 +23,7 @@ def write_page(classes: Sequence[ClassPlan], title: str, path: str) -> None:
     try:
         Path(path).write_text(page, encoding="utf-8")
     except OSError as error:
-        message = f"`{path}` cannot be written: {error.strerror}"
-        raise CompileError([Diagnostic("E0603", message, origin=f"--memory {path}")]) from error
+        raise disk_error(error, path) from None
 
 
 def figure_of(classes: Sequence[ClassPlan], title: str) -> Any:

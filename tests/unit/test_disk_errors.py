@@ -1,0 +1,37 @@
+"""What the disk refuses is said of the part of a path that is at fault."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from stagec.backend.files import disk_error, nearest
+
+
+def refused(number: int, path: Path) -> str:
+    return disk_error(OSError(number, "refused"), str(path)).message
+
+
+def test_the_nearest_part_that_is_there(tmp_path: Path) -> None:
+    there, missing = str(tmp_path), str(tmp_path / "a")
+    assert nearest(str(tmp_path / "a" / "b" / "c")) == (there, missing)
+    assert nearest(missing) == (there, missing)
+    assert nearest("no/such/thing") == (".", "no")
+    assert nearest("/nothing") == ("/", "/nothing")
+
+
+def test_of_a_missing_parent(tmp_path: Path) -> None:
+    assert refused(errno.ENOENT, tmp_path / "a" / "b") == f"there is no directory `{tmp_path}/a`"
+    assert refused(errno.ENOENT, tmp_path / "a") == f"there is no `{tmp_path}/a`"
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
+def test_of_a_parent_that_is_not_yours(number: int, tmp_path: Path) -> None:
+    assert refused(number, tmp_path / "a" / "b") == f"`{tmp_path}` is not yours to write in"
+    assert refused(number, tmp_path) == f"`{tmp_path}` is not yours to write or read"
+
+
+def test_of_a_parent_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("")
+    for number in (errno.ENOTDIR, errno.EEXIST):
+        assert refused(number, tmp_path / "a" / "b") == f"`{tmp_path}/a` is a file, not a directory"
