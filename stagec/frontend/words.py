@@ -3,5 +3,8 @@
 DEFINITIONS = ("import", "dim", "require", "module", "model", "op", "plan")
 """Each starts an item of a file."""
 
-RESERVED = frozenset((*DEFINITIONS, "weight", "repeat", "return", "and", "or", "true", "false"))
+PARAMETER_WORDS = frozenset((*DEFINITIONS, "weight", "repeat", "return"))
+"""Reserved words that a pass may still call its parameters."""
+
+RESERVED = PARAMETER_WORDS | {"and", "or", "true", "false"}
 """Words that can name nothing. Those of plan clauses (`mesh`, `over`) are free elsewhere."""

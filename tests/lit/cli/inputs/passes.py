@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.test import TestOp
 from xdsl.passes import ModulePass
 
@@ -54,3 +54,16 @@ class BreakProgram(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         (program,) = programs(op)
         program.body.block.add_op(TestOp())
+
+
+@dataclass(frozen=True)
+class MarkDim(ModulePass):
+    """Say on the program which dim it was told."""
+
+    name = "mark-dim"
+
+    dim: str
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        (program,) = programs(op)
+        program.attributes["marked"] = StringAttr(self.dim)
