@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -273,6 +274,10 @@ def stored(value: SSAValue) -> SSAValue:
 
 
 def parse_number(text: str, sizes: Mapping[str, int]) -> float:
+    """Decimal text, a size, or the root of one: `sqrt(D/H)`."""
+    root = re.fullmatch(r"(r?)sqrt\((.*)\)", text)
+    if root:
+        return parse_number(root[2], sizes) ** (-0.5 if root[1] else 0.5)
     try:
         return float(text)
     except ValueError:

@@ -37,7 +37,7 @@ UNARY: dict[str, Callable[[Array], Array]] = {
     "sigmoid": sigmoid,
     "silu": lambda x: x * sigmoid(x),
     "sin": np.sin,
-    "softplus": lambda x: np.log1p(np.exp(x)),
+    "softplus": lambda x: np.logaddexp(0, x),
     "sqrt": np.sqrt,
     "square": np.square,
     "tanh": np.tanh,

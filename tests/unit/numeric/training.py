@@ -32,6 +32,8 @@ class Model:
 
     text: str
     ids: int = 4
+    weights_from: tuple[float, float] = (0.5, 1.5)
+    """Around one unless said otherwise, so that no square root or logarithm is of a negative number."""
 
     def module(self, after: str) -> ModuleOp:
         stops = Stops(after=after)
@@ -43,7 +45,7 @@ class Model:
 
     @cached_property
     def weights(self) -> dict[str, Array]:
-        """Random numbers around one, so that no square root or logarithm is of a negative one."""
+        """Random numbers."""
         generator = np.random.default_rng(1)
         values = size_values(self.on_one_device)
         (program,) = programs(self.on_one_device)
@@ -51,7 +53,7 @@ class Model:
         for op in program.body.block.ops:
             if isinstance(op, stg.WeightOp):
                 shape = shape_of(op.weight.type, values)
-                made[op.path.data] = generator.uniform(0.5, 1.5, shape)
+                made[op.path.data] = generator.uniform(*self.weights_from, shape)
         return made
 
     @cached_property
