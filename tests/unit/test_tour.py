@@ -40,7 +40,9 @@ def test_timeline_is_as_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert MODEL is not None
-    found = re.search(r"```sh\nstagec ([^\n]* --timeline)\n```.*?```text\n(.*?)```", TOUR, re.DOTALL)
+    found = re.search(
+        r"```sh\nstagec ([^\n]* --timeline)\n```.*?```text\n(.*?)```", TOUR, re.DOTALL
+    )
     assert found is not None
     (tmp_path / "tour.stg").write_text(MODEL.group(1))
     monkeypatch.chdir(tmp_path)
