@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 
 from stagec.cli.usage import CommandParser, one_of, overrides, some_text, usage_error
@@ -14,6 +15,10 @@ what can be asked for (without any, an overview):
   bytes, bytes.read, bytes.written, and as above
   comm, comm.AXIS, comm.AXIS.KIND, and .count, .result_bytes or .sent_bytes of each
   params, params.NAME
+  memory.peak, memory.peak.KIND, memory.static, memory.parameters, .master, .optimizer, .gradients,
+    .activations (of a microbatch), .in_flight (of all that are)
+  bubble
+  node N, or N: a node of a trace by its id
 
 examples:
   stagec explain examples/gpt.stg flops.matrix
@@ -70,7 +75,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         "--d", metavar="NAME", type=some_text("--d"), help="the derivative by a dim or an axis"
     )
     options = parser.read(arguments, mixed=True)
-    options.model, options.what = names(options.names)
+    options.model, options.what, options.node = names(options.names)
     if not options.what and (options.d or options.format != "text"):
         flag = "--d" if options.d else "--format"
         message = f"`{flag}` is about one quantity, and none is named"
@@ -79,13 +84,26 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def names(words: Sequence[str]) -> tuple[str, str]:
-    """The model, and what is asked for."""
+def names(words: Sequence[str]) -> tuple[str, str, int | None]:
+    """The model, what is asked for, and the number of the node if it is one: `node 123`, or `123` alone."""
     if not words:
         help_ = "`stagec explain MODEL.stg flops`"
         raise usage_error("", "no model is given", help=help_)
     model, *what = words
+    if what[:1] == ["node"] and len(what) == 1:
+        help_ = "`stagec explain MODEL.stg node 1`"
+        raise usage_error("explain node", "`node` wants the number of one", help=help_)
+    if len(what) > 1 and what[0] == "node":
+        what = what[1:]
+        if not NUMBER.fullmatch(what[0]):
+            message = f"`{what[0]}` is no number of a node"
+            raise usage_error(f"explain node {what[0]}", message, "E0710", "nodes count from 1")
     if len(what) > 1:
         help_ = "`stagec explain --help` explains the command line"
         raise usage_error("", f"`{what[1]}` is one name too many", help=help_)
-    return model, what[0] if what else ""
+    if what and NUMBER.fullmatch(what[0]):
+        return model, f"node {what[0]}", int(what[0])
+    return model, what[0] if what else "", None
+
+
+NUMBER = re.compile(r"[0-9]{1,15}")

@@ -6,18 +6,22 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from stagec.cli.forms import number, simplified, where, wrapped
+from stagec.cli.node_page import node_page
 from stagec.cli.tables import amount, label, plain_table, text_of
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import did_you_mean, quoted, render
 from stagec.driver import Stops, compile_program
 from stagec.explaining import algebra
 from stagec.explaining.job import Job
+from stagec.explaining.nodes import node
 from stagec.explaining.quantities import (
     SUM,
     Answer,
     ClassAnswer,
+    Number,
     Part,
     num_ranks,
     total_over_ranks,
@@ -25,8 +29,6 @@ from stagec.explaining.quantities import (
 from stagec.explaining.questions import OVERVIEW, ask
 from stagec.frontend import check, parse_file
 from stagec.symbolic import Size
-
-WIDTH = 110
 
 
 def explain(options: argparse.Namespace) -> int:
@@ -36,6 +38,10 @@ def explain(options: argparse.Namespace) -> int:
     job = Job(compile_program(checked, stops=Stops(after="lower-to-tasks")))
     if not options.what:
         sys.stdout.write(overview(job))
+        return 0
+    if options.node is not None:
+        check_class([each.name for each in job.classes], options.rank_class)
+        sys.stdout.write(node_page(job, node(job, options.node, options.rank_class)))
         return 0
     answer = ask(job, options.what)
     shown = chosen(job, answer, options.rank_class)
@@ -48,7 +54,7 @@ def explain(options: argparse.Namespace) -> int:
     return 0
 
 
-Shown = tuple[str, Size, int, Sequence[Part]]
+Shown = tuple[str, Size, Number, Sequence[Part]]
 """A title, the closed form, its value, its parts."""
 
 
@@ -60,12 +66,15 @@ def chosen(job: Job, answer: Answer, name: str | None) -> list[Shown]:
         return shown + ([of_sum(job, answer)] if has_sum(job, answer) else [])
     if name == SUM and (answer.is_additive or answer.whole):
         return [of_sum(job, answer)]
-    found = next((each for each in answer.classes if each.name == name), None)
-    if found is None:
-        known = [*names, SUM] if answer.is_additive or answer.whole else names
+    check_class([*names, SUM] if answer.is_additive or answer.whole else names, name)
+    found = next(each for each in answer.classes if each.name == name)
+    return [(f"one rank of {name}", found.form, found.value, found.parts)]
+
+
+def check_class(known: Sequence[str], name: str | None) -> None:
+    if name is not None and name not in known:
         help_ = did_you_mean(name, known) or f"there are {quoted(shortened(known))}"
         raise usage_error(f"--class {name}", f"there is no rank class `{name}`", "E0710", help_)
-    return [(f"one rank of {name}", found.form, found.value, found.parts)]
 
 
 def shortened(names: Sequence[str]) -> list[str]:
@@ -125,41 +134,6 @@ def heading(job: Job) -> str:
     return f"{checked.name}{plan}{f' ({axes})' if axes else ''}\n"
 
 
-def simplified(job: Job, form: Size) -> algebra.Expression:
-    """The shorter of the form as it is, and with the definitions of dims in their place."""
-    return algebra.simplified(form, job.names.written_out(form))
-
-
-def number(value: int, unit: str) -> str:
-    short = amount(value).strip() if not unit else f"{amount(value)}{unit}"
-    return f"{value:,}{f' {unit}' if unit else ''}" + (f" ({short})" if value >= 10_000 else "")
-
-
-def wrapped(text: str) -> str:
-    """A form on lines of their width, broken at the signs between terms."""
-    lines: list[str] = []
-    line = "  "
-    for term in re.split(r"(?= [+-] )", text):
-        if len(line) + len(term) > WIDTH and line.strip():
-            lines.append(line)
-            line = "   "
-        line += term
-    return "".join(f"{each}\n" for each in [*lines, line])
-
-
-def where(job: Job, names: Iterable[str]) -> str:
-    """`D = 2048, F = 4*D = 8192`."""
-    values, definitions = job.names.values, job.names.definitions
-    found: list[str] = []
-    for name in sorted(names, key=lambda n: (n in job.names.mesh, n == job.names.microbatch, n)):
-        if name in values:
-            formula = f"{definitions[name]} = " if name in definitions else ""
-            found.append(f"{name} = {formula}{values[name]}")
-        elif name.endswith(".index"):
-            found.append(f"{name} = the rank's coordinate along {name.removesuffix('.index')}")
-    return ", ".join(found)
-
-
 def parts_text(job: Job, shown: Shown, answer: Answer, options: argparse.Namespace) -> str:
     title, _, value, parts = shown
     table = plain_table(f"parts of {title.partition(' (')[0]}")
@@ -178,7 +152,7 @@ def parts_text(job: Job, shown: Shown, answer: Answer, options: argparse.Namespa
             part.scope or job.compiled.checked.name,
             os.path.relpath(part.location, folder or ".") if part.location else "",
             part.op,
-            part.made_by or "the text",
+            "the text" if part.made_by == "lower" else part.made_by,
             algebra.as_text(simplified(job, part.form)),
         )
     rest = parts[options.parts :]
@@ -249,7 +223,7 @@ def overview(job: Job) -> str:
     for what in (*OVERVIEW, *(f"comm.{axes}" for axes in used_axes(job))):
         answer = ask(job, what)
         worst = answer.worst
-        value = f"{amount(worst.value)}{answer.unit if answer.unit == 'B' else ''}".strip()
+        value = f"{amount(int(worst.value))}{answer.unit if answer.unit == 'B' else ''}".strip()
         table.add_row(what, value, worst.name, algebra.as_text(simplified(job, worst.form)))
     return f"{heading(job)}\n{text_of(table)}"
 

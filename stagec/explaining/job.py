@@ -13,6 +13,8 @@ from stagec.explaining.names import Names
 from stagec.explaining.terms import ClassTerms, class_terms
 from stagec.facts import ModelFacts
 from stagec.frontend import lower
+from stagec.memory import ClassPlan, Kind
+from stagec.memory.static import weight_bytes
 from stagec.symbolic import ONE, Size
 
 
@@ -34,6 +36,21 @@ class Job:
     @cached_property
     def classes(self) -> list[ClassTerms]:
         return class_terms(self.names, self.facts)
+
+    @cached_property
+    def memory(self) -> list[ClassPlan]:
+        """What each rank class keeps, and when."""
+        return self.compiled.memory
+
+    @cached_property
+    def _stored(self) -> dict[stg.ProgramOp, list[tuple[stg.WeightOp, Kind, Size]]]:
+        return {}
+
+    def stored(self, program: stg.ProgramOp) -> list[tuple[stg.WeightOp, Kind, Size]]:
+        """Each weight of a program, and the bytes of each kind that belong to it."""
+        if program not in self._stored:
+            self._stored[program] = list(weight_bytes(program, self.compiled.plan))
+        return self._stored[program]
 
     @cached_property
     def whole_parameters(self) -> Size:

@@ -25,6 +25,10 @@ MICROBATCH = "microbatch"
 """The plan's setting, as a name in closed forms."""
 
 
+Written = tuple[dict[str, Size], dict[Size, Size]]
+"""What to write for names, and the sizes that were written so."""
+
+
 @dataclass(frozen=True)
 class Names:
     """What the names in a compiled module stand for, and their numbers."""
@@ -87,6 +91,25 @@ class Names:
         """Of each rank."""
         found = schedule_op(self.module)
         return 1 if found is None else found.virtual_stages.value.data
+
+    def write(self, size: Size, stage: int) -> Size:
+        """A size of one virtual stage without the compiler's own names."""
+        if stage not in self._stages:
+            found = self.of_stage(stage)
+            self._stages[stage] = self._written.setdefault(tuple(found.items()), (found, {}))
+        written, known = self._stages[stage]
+        if size not in known:
+            known[size] = size.substitute(written)
+        return known[size]
+
+    @cached_property
+    def _stages(self) -> dict[int, Written]:
+        return {}
+
+    @cached_property
+    def _written(self) -> dict[tuple[tuple[str, Size], ...], Written]:
+        """What is known of stages that are alike."""
+        return {}
 
     def of_stage(self, stage: int) -> dict[str, Size]:
         """What to write for the compiler's own names in sizes of one virtual stage."""

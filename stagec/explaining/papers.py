@@ -11,6 +11,15 @@ NARAYANAN = "Narayanan et al., Efficient Large-Scale Training, SC'21 (arXiv:2104
 FLASH = "Dao et al., FlashAttention, 2022 (arXiv:2205.14135)"
 SSD = "Dao and Gu, Transformers are SSMs, 2024 (arXiv:2405.21060), section 6"
 
+MIXED = "Micikevicius et al., Mixed Precision Training, 2018 (arXiv:1710.03740)"
+OF_MEMORY = {
+    "activations": f"{KORTHIKANTI}, section 4",
+    "master": MIXED,
+    "optimizer": f"{ZERO}, section 3.1",
+    "peak": f"{ZERO}, section 3; {KORTHIKANTI}, section 4",
+}
+"""By what memory is for."""
+
 OF_PASSES = {
     "bucket-gradients": "Li et al., PyTorch Distributed, 2020 (arXiv:2006.15704), section 4.2",
     "decompose-all-reduce": f"{KORTHIKANTI}, section 4.2.2",

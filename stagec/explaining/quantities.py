@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from stagec import symbolic
 from stagec.analysis.cost import MATRIX_OPS
@@ -13,6 +14,9 @@ from stagec.symbolic import ONE, ZERO, Size, symbol
 
 SUM = "total"
 """Instead of the name of a rank class: all ranks together."""
+
+
+Number = int | Fraction
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class ClassAnswer:
     name: str
     where: Mapping[str, tuple[int, ...]]
     form: Size
-    value: int
+    value: Number
     parts: tuple[Part, ...]
 
 
@@ -58,10 +62,22 @@ class Answer:
 
     def groups(self) -> list[list[ClassAnswer]]:
         """Classes with the same form and the same number."""
-        found: dict[tuple[Size, int], list[ClassAnswer]] = {}
+        found: dict[tuple[Size, Number], list[ClassAnswer]] = {}
         for each in self.classes:
             found.setdefault((each.form, each.value), []).append(each)
         return list(found.values())
+
+
+def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """One part for all of a line and an op, largest first: virtual stages have the same lines."""
+    found: dict[tuple[str, str, str, str], list[Part]] = {}
+    for part in parts:
+        found.setdefault((part.scope, part.location, part.op, part.made_by), []).append(part)
+    sums = [
+        Part(*key, symbolic.total(p.form for p in same), sum(p.value for p in same))
+        for key, same in found.items()
+    ]
+    return tuple(sorted(sums, key=lambda part: -part.value))
 
 
 Piece = tuple[Term, Amount]
@@ -70,20 +86,29 @@ Piece = tuple[Term, Amount]
 
 def summed(name: str, where: Mapping[str, tuple[int, ...]], pieces: Iterable[Piece]) -> ClassAnswer:
     """What a class' terms come to, each as often as it runs."""
-    sums: dict[tuple[str, str, str, str], list[tuple[Size, int]]] = {}
-    for term, amount in pieces:
-        if not amount.number and not amount.form:
-            continue
-        key = (term.scope, term.location, term.op, term.made_by)
-        product = (term.count.form * amount.form, term.count.number * amount.number)
-        sums.setdefault(key, []).append(product)
-    parts = [
-        Part(*key, symbolic.total(form for form, _ in found), sum(number for _, number in found))
-        for key, found in sums.items()
-    ]
-    parts.sort(key=lambda part: -part.value)
-    form = symbolic.total(part.form for part in parts)
-    return ClassAnswer(name, where, form, sum(part.value for part in parts), tuple(parts))
+    return of_parts(
+        name,
+        where,
+        (
+            Part(
+                term.scope,
+                term.location,
+                term.op,
+                term.made_by,
+                term.count.form * amount.form,
+                term.count.number * amount.number,
+            )
+            for term, amount in pieces
+            if amount.number or amount.form
+        ),
+    )
+
+
+def of_parts(name: str, where: Mapping[str, tuple[int, ...]], parts: Iterable[Part]) -> ClassAnswer:
+    """Their sum."""
+    found = joined(parts)
+    form = symbolic.total(part.form for part in found)
+    return ClassAnswer(name, where, form, sum(part.value for part in found), found)
 
 
 def total_over_ranks(answer: Answer, names: Names) -> Amount:
@@ -93,6 +118,7 @@ def total_over_ranks(answer: Answer, names: Names) -> Amount:
     forms: list[Size] = []
     value = 0
     for group in answer.groups():
+        assert isinstance(group[0].value, int)
         count = num_ranks(group, names)
         forms.append(count.form * group[0].form)
         value += count.number * group[0].value

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from stagec import symbolic
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, ValueType
+from stagec.explaining.bubble import bubble
 from stagec.explaining.job import Job
+from stagec.explaining.memory import memory
 from stagec.explaining.papers import sources
 from stagec.explaining.quantities import (
     MEASURES,
@@ -18,6 +19,7 @@ from stagec.explaining.quantities import (
     bytes_of,
     chosen_terms,
     flops_of,
+    of_parts,
     summed,
     words_of,
 )
@@ -46,7 +48,8 @@ def unknown(what: str, word: str, known: Iterable[str], otherwise: str = "") -> 
     message = f"nothing of `{subject}` is called `{word}`"
     if word == subject:
         message = f"there is no quantity `{word}`"
-    help_ = did_you_mean(word, known) or otherwise or f"there are {quoted(known)}"
+    listed = f"there are {quoted(known)}" if known else f"ask for `{what.removesuffix(f'.{word}')}`"
+    help_ = did_you_mean(word, known) or otherwise or listed
     return CompileError([Diagnostic("E0715", message, origin=f"explain {what}", help=help_)])
 
 
@@ -181,7 +184,6 @@ def parameters_of(job: Job, each: ClassTerms, words: Sequence[str]) -> ClassAnsw
     """A weight that two stages of a rank share is there once."""
     parts: dict[tuple[int, str], Part] = {}
     for chunk in each.tasks.chunks:
-        written = job.names.of_stage(chunk.stage)
         for op in chunk.program.walk():
             if not isinstance(op, stg.WeightOp) or not set(words) <= set(op.path.data.split(".")):
                 continue
@@ -193,23 +195,40 @@ def parameters_of(job: Job, each: ClassTerms, words: Sequence[str]) -> ClassAnsw
                 stg.scope_of(op),
                 line_of(op),
                 op.path.data,
-                "",
-                form.substitute(written),
+                stg.made_by(op),
+                job.names.write(form, chunk.stage),
                 form.integer(chunk.values),
             )
-    ordered = sorted(parts.values(), key=lambda part: -part.value)
-    form = symbolic.total(part.form for part in ordered)
-    value = sum(part.value for part in ordered)
-    return ClassAnswer(each.name, each.where, form, value, tuple(ordered))
+    return of_parts(each.name, each.where, parts.values())
+
+
+def kept_memory(job: Job, words: Sequence[str], what: str) -> Answer:
+    return memory(job, words, what, unknown)
+
+
+def idle_time(job: Job, words: Sequence[str], what: str) -> Answer:
+    if words:
+        raise unknown(what, words[0], ())
+    return bubble(job)
 
 
 SUBJECTS: dict[str, Asker] = {
     "flops": flops,
     "bytes": moved_bytes,
     "comm": communication,
+    "bubble": idle_time,
+    "memory": kept_memory,
     "params": parameters,
 }
 """What can be asked for, by its first word."""
 
-OVERVIEW = ("params", "flops.matrix", "flops.other", "bytes")
+OVERVIEW = (
+    "params",
+    "memory.peak",
+    "memory.static",
+    "memory.activations",
+    "flops.matrix",
+    "flops.other",
+    "bytes",
+)
 """What an overview shows, besides communication by axis."""

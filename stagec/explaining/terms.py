@@ -102,7 +102,7 @@ def terms_of(
     for number, chunk in enumerate(tasks.chunks):
         if chunk.program not in rolled:
             rolled[chunk.program] = list(rolled_ops(chunk.program))
-        maker = TermMaker(names, chunk.values, chunk.owners, names.of_stage(chunk.stage))
+        maker = TermMaker(names, chunk.values, chunk.owners, chunk.stage)
         for each in rolled[chunk.program]:
             task = halves(each) if split and each.task == "B" else each.task
             if times := runs[number, task]:
@@ -154,15 +154,14 @@ class TermMaker:
     names: Names
     values: Mapping[str, int]
     owners: Owners
-    written: Mapping[str, Size]
-    """What to write for the compiler's own names."""
+    stage: int
     _amounts: dict[Size, Amount] = field(default_factory=dict)
 
     def amount(self, size: Size) -> Amount:
         """A fraction of an operation counts as a whole one, as in traces."""
         if size not in self._amounts:
             exact = size.evaluate(self.values)
-            form = size.substitute(self.written)
+            form = self.names.write(size, self.stage)
             if exact.denominator != 1:
                 form = symbolic.ceildiv(form, 1)
             self._amounts[size] = Amount(form, -(-exact.numerator // exact.denominator))
@@ -174,7 +173,7 @@ class TermMaker:
         if task not in PER_STEP:
             form = self.names.times(self.names.num_microbatches, times, self.values[TIME_AXIS])
         for repeat in each.repeats:
-            form = form * repeat.count.data.substitute(self.written)
+            form = form * self.names.write(repeat.count.data, self.stage)
             number *= repeat.count.data.integer(self.values)
         return Amount(form, number)
 
@@ -230,7 +229,7 @@ class TermMaker:
                 if isinstance(location, FileLineColLoc)
                 else ""
             ),
-            made_by=stg.text(op, "made_by"),
+            made_by=stg.made_by(op),
             task=task,
             count=self.count(each, task, times),
             axes=axes,

@@ -13,12 +13,14 @@ import numpy as np
 from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
+from stagec import symbolic
 from stagec.backend.lowering.dataflow import Path, is_node
 from stagec.backend.lowering.layout import Layout
 from stagec.backend.lowering.rows import Place
 from stagec.dialects import sched, stg
 from stagec.dialects.types import ShardType, StackType, ValueType, dtype_bytes, tensor_of
 from stagec.memory.kinds import Kind
+from stagec.symbolic import ZERO, Size
 
 Ints = np.ndarray
 Key = tuple[SSAValue, Path]
@@ -44,6 +46,8 @@ class ValueTable:
     row: Ints
     node: Ints
     num_bytes: Ints
+    forms: tuple[Size, ...]
+    """The closed forms of these, 0 for what has the memory of another value."""
     kind: Ints
     """`Kind`, as far as the value alone tells."""
     about: Ints
@@ -85,19 +89,20 @@ class TableMaker:
         self.places: list[Place] = []
         self.results: list[SSAValue] = []
         self.sizes: list[int] = []
+        self.forms: list[Size] = []
         self.kinds: list[Kind] = []
         self.about: list[int] = []
         self.abouts: dict[About, int] = {}
         self.reads: list[tuple[int, Place, bool]] = []
         self.same: dict[int, tuple[int, bool]] = {}
         """Values that have the memory of another, or of its sum over microbatches."""
-        self._made: dict[Operation, list[tuple[SSAValue, int, Kind]]] = {}
+        self._made: dict[Operation, list[tuple[SSAValue, Size, Kind]]] = {}
 
     def table(self) -> ValueTable:
         for source, place in self.layout.places.items():
             made = [
-                self.add((result, source.path), place, num_bytes, kind, source.op)
-                for result, num_bytes, kind in self.made_by(source.op)
+                self.add((result, source.path), place, size, kind, source.op)
+                for result, size, kind in self.made_by(source.op)
             ]
             if len(made) > 1 and self.kinds[made[0]] == Kind.GATHERED:
                 self.share(made)
@@ -105,23 +110,20 @@ class TableMaker:
             self.read_operands(source.op, source.path, place)
         return self.columns()
 
-    def made_by(self, op: Operation) -> list[tuple[SSAValue, int, Kind]]:
+    def made_by(self, op: Operation) -> list[tuple[SSAValue, Size, Kind]]:
         if op not in self._made:
             kind = kind_of(op)
             # What an update stores is where it was.
             is_there = kind == Kind.HOST and stg.phase_of(op) == "optim"
-            self._made[op] = [(r, 0 if is_there else self.bytes_of(r), kind) for r in op.results]
+            self._made[op] = [(r, ZERO if is_there else bytes_of(r), kind) for r in op.results]
         return self._made[op]
 
-    def bytes_of(self, value: SSAValue) -> int:
-        assert isinstance(value.type, ValueType)
-        return self.layout.templates.number(value.type.num_bytes)
-
-    def add(self, key: Key, place: Place, num_bytes: int, kind: Kind, op: Operation | None) -> int:
+    def add(self, key: Key, place: Place, size: Size, kind: Kind, op: Operation | None) -> int:
         self.index[key] = len(self.places)
         self.places.append(place)
         self.results.append(key[0])
-        self.sizes.append(num_bytes)
+        self.sizes.append(self.layout.templates.number(size))
+        self.forms.append(size)
         self.kinds.append(kind)
         said = (
             about(op)
@@ -136,6 +138,7 @@ class TableMaker:
         first = gathered[0]
         for other in gathered[1:]:
             self.sizes[first] += self.sizes[other]
+            self.forms[first] += self.forms[other]
             self.same[other] = (first, False)
 
     # Reads
@@ -164,10 +167,11 @@ class TableMaker:
             return value
         if not isinstance(argument.block.parent_op(), stg.ProgramOp):
             return None
-        num_bytes = self.bytes_of(operand)
+        size = bytes_of(operand)
         if value is None:
-            return self.add(key, place, num_bytes, Kind.INPUTS, None)
-        self.sizes[value] = max(self.sizes[value], num_bytes)
+            return self.add(key, place, size, Kind.INPUTS, None)
+        self.sizes[value] = max(self.sizes[value], self.layout.templates.number(size))
+        self.forms[value] = symbolic.call("max", self.forms[value], size)
         return value
 
     def join(self, op: Operation, number: int, path: Path, operand: int, of_sum: bool) -> None:
@@ -213,6 +217,7 @@ class TableMaker:
         sizes = np.array(self.sizes, np.int64)
         for joined in self.same:
             sizes[joined] = 0
+            self.forms[joined] = ZERO
         reads = [(*self.root(value, of_sum), place) for value, place, of_sum in self.reads]
         sums = [self.sums.get(result) for result in self.results]
         widths = [dtype_bytes(tensor_of(r.type).dtype) for r in self.results]
@@ -223,6 +228,7 @@ class TableMaker:
             row=np.array([p.row for p in self.places], np.int64),
             node=np.array([p.node for p in self.places], np.int64),
             num_bytes=sizes,
+            forms=tuple(self.forms),
             kind=np.array(self.kinds, np.int64),
             about=np.array(self.about, np.int64),
             abouts=tuple(self.abouts),
@@ -265,6 +271,11 @@ class TableMaker:
                 if value is not None:
                     sent[op.direction.data, op.number.value.data] = self.root(value, False)[0]
         return sent
+
+
+def bytes_of(value: SSAValue) -> Size:
+    assert isinstance(value.type, ValueType)
+    return value.type.num_bytes
 
 
 def about(op: Operation) -> About:

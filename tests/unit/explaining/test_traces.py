@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stagec.backend.encode import encode_traces
+from stagec.backend.encoded import TraceOptions
 from stagec.backend.et_def_pb2 import CollectiveCommType, NodeType
 from stagec.backend.et_file import read_trace
 from stagec.backend.program import RankClass, TraceSet
@@ -15,8 +16,12 @@ from stagec.backend.ranks import ranks_where
 from stagec.backend.writer import WriteOptions, write_traces
 from stagec.driver import compile_model
 from stagec.explaining.job import Job
+from stagec.explaining.memory import QUANTITIES
+from stagec.explaining.nodes import node
 from stagec.explaining.quantities import total_over_ranks
 from stagec.explaining.questions import ask
+from stagec.memory import Kind
+from stagec.memory.static import STATIC
 from stagec.summary import summarize
 from tests.fidelity.oracle import axes_of
 from tests.fidelity.trace import Traces, attributes
@@ -35,17 +40,17 @@ def add_up(traces: Traces, rank: int) -> Counter[str]:
     """What the nodes of a rank say, by the words of questions."""
     found: Counter[str] = Counter()
     _, nodes = read_trace(traces.directory / f"{traces.model}.{rank}.et")
-    for node in nodes:
-        said = attributes(node)
-        if node.type == NodeType.COMP_NODE:
+    for each in nodes:
+        said = attributes(each)
+        if each.type == NodeType.COMP_NODE:
             found["flops"] += int(said["num_ops"])
             found["bytes"] += int(said["tensor_size"])
             continue
-        if node.type == NodeType.COMM_COLL_NODE:
+        if each.type == NodeType.COMM_COLL_NODE:
             kind = CollectiveCommType.Name(int(said["comm_type"])).lower()
             axes = axes_of(traces.groups[str(said["pg_name"])], traces.mesh)
         else:
-            kind = "send" if node.type == NodeType.COMM_SEND_NODE else "recv"
+            kind = "send" if each.type == NodeType.COMM_SEND_NODE else "recv"
             axes = axes_of((int(said["comm_src"]), int(said["comm_dst"])), traces.mesh)
         found["comm"] += int(said["comm_size"])
         found[f"comm.{axes}.{kind}"] += int(said["comm_size"])
@@ -118,3 +123,53 @@ def test_values_are_those_of_the_summary(path: Path, plan: str) -> None:
     whole = found["params"].whole
     assert whole is not None
     assert whole.number == summary.num_parameters
+
+
+@pytest.mark.parametrize(("path", "plan"), CASES, ids=IDS)
+def test_forms_of_memory(path: Path, plan: str) -> None:
+    """They come to what the plan of memory says, of each class."""
+    sizes = smaller(path, plan)
+    job = Job(compile_model(path, plan, sizes))
+    answers = {what: ask(job, f"memory.{what}") for what in QUANTITIES}
+    peaks = {kind: ask(job, f"memory.peak.{kind.name.lower()}") for kind in Kind}
+    for number, each in enumerate(job.memory):
+        values = {**job.names.values, **each.chunks[0].values}
+        for what, answer in answers.items():
+            own = answer.classes[number]
+            assert own.form.evaluate(values) == own.value, (each.name, what)
+        assert answers["peak"].classes[number].value == each.peak_bytes
+        assert answers["activations"].classes[number].value == sum(each.saved_bytes)
+        for kind in STATIC:
+            found = answers[kind.name.lower()].classes[number].value
+            assert found == each.static.num_bytes[kind], kind
+        by_kind = {kind: answer.classes[number].value for kind, answer in peaks.items()}
+        assert by_kind == each.at_peak()
+
+
+def test_nodes_are_those_of_the_trace(tmp_path: Path) -> None:
+    """Every node of a rank: its numbers and its slot."""
+    path = next(p for p, _ in CASES if p.stem == "gpt2")
+    sizes = {"L": "2", "B": "8", "dp": "2"}
+    compiled = compile_model(path, "ddp8", sizes)
+    options = TraceOptions(provenance=True)
+    write_traces(encode_traces(compiled.trace_set, options), str(tmp_path), WriteOptions(ranks="0"))
+    _, nodes = read_trace(tmp_path / f"{compiled.trace_set.model}.0.et")
+    job = Job(compiled)
+    joined = 0
+    for each in nodes[::3]:
+        said, answer = attributes(each), node(job, each.id, None)
+        numbers = [figure.amount.number for figure in answer.figures]
+        for figure in answer.figures:
+            values = {**job.names.values, **job.classes[0].tasks.chunks[0].values}
+            assert figure.amount.form.evaluate(values) == figure.amount.number
+        if each.type == NodeType.COMP_NODE:
+            assert max(1, numbers[0]) == said["num_ops"]
+            assert max(1, numbers[1] + numbers[2]) == said["tensor_size"]
+        else:
+            assert numbers[0] == said["comm_size"]
+            joined = max(joined, answer.num_joined)
+        assert answer.node.location == said.get("location", "")
+        assert each.name.startswith(
+            "/".join(p for p in (answer.node.phase, answer.node.scope) if p)
+        )
+    assert joined > 1

@@ -1,0 +1,54 @@
+"""Closed forms and numbers as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fractions import Fraction
+
+from stagec.cli.tables import amount
+from stagec.explaining import algebra
+from stagec.explaining.job import Job
+from stagec.explaining.quantities import Number
+from stagec.symbolic import Size
+
+WIDTH = 110
+
+
+def simplified(job: Job, form: Size) -> algebra.Expression:
+    """The shorter of the form as it is, and with the definitions of dims in their place."""
+    return algebra.simplified(form, job.names.written_out(form))
+
+
+def number(value: Number, unit: str) -> str:
+    """`1,644,167,168 B (1.644 GB)`."""
+    if isinstance(value, Fraction) and value.denominator != 1:
+        return f"{value} ({100 * float(value):.4g} %)"
+    value = int(value)
+    short = amount(value).strip() if not unit else f"{amount(value)}{unit}"
+    return f"{value:,}{f' {unit}' if unit else ''}" + (f" ({short})" if value >= 10_000 else "")
+
+
+def wrapped(text: str) -> str:
+    """A form on lines of their width, broken at the signs between terms."""
+    lines: list[str] = []
+    line = "  "
+    for term in re.split(r"(?= [+-] )", text):
+        if len(line) + len(term) > WIDTH and line.strip():
+            lines.append(line)
+            line = "   "
+        line += term
+    return "".join(f"{each}\n" for each in [*lines, line])
+
+
+def where(job: Job, names: Iterable[str]) -> str:
+    """`D = 2048, F = 4*D = 8192`."""
+    values, definitions = job.names.values, job.names.definitions
+    found: list[str] = []
+    for name in sorted(names, key=lambda n: (n in job.names.mesh, n == job.names.microbatch, n)):
+        if name in values:
+            formula = f"{definitions[name]} = " if name in definitions else ""
+            found.append(f"{name} = {formula}{values[name]}")
+        elif name.endswith(".index"):
+            found.append(f"{name} = the rank's coordinate along {name.removesuffix('.index')}")
+    return ", ".join(found)

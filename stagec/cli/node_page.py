@@ -1,0 +1,52 @@
+"""What `stagec explain MODEL.stg node 123` prints."""
+
+from __future__ import annotations
+
+from stagec.backend.program import Collective, Transfer
+from stagec.cli.forms import number, simplified, where, wrapped
+from stagec.explaining import algebra
+from stagec.explaining.job import Job
+from stagec.explaining.nodes import NodeAnswer
+
+
+def node_page(job: Job, answer: NodeAnswer) -> str:
+    """All of it, for people."""
+    node = answer.node
+    location = node.location or "no line of the model"
+    rows = [
+        ("what", title(answer)),
+        ("in", node.scope or job.compiled.checked.name),
+        ("line", location),
+        ("made by", "the text" if node.made_by in ("", "lower") else node.made_by),
+        ("phase", node.phase),
+        ("slot", slot(answer)),
+        ("stream", node.stream),
+    ]
+    out = [f"node {answer.number} of a rank of {answer.rank_class}\n"]
+    out.append("".join(f"  {name:<12}{text}\n" for name, text in rows))
+    used: set[str] = set()
+    for figure in answer.figures:
+        form = simplified(job, figure.amount.form)
+        used |= algebra.names_in(form)
+        value = number(figure.amount.number, figure.unit)
+        out.append(f"{figure.name}\n{wrapped(algebra.as_text(form))}  = {value}\n")
+    if used:
+        out.append(f"where {where(job, used)}\n")
+    if answer.sources:
+        out.append("sources\n" + "".join(f"  {k}: {v}\n" for k, v in answer.sources.items()))
+    return "\n".join(out)
+
+
+def title(answer: NodeAnswer) -> str:
+    action = answer.node.action
+    text = answer.node.op
+    if isinstance(action, Collective | Transfer):
+        text += f" over {', '.join(action.axes)} in {action.dtype}"
+    if answer.num_joined > 1:
+        text += f", a bucket of {answer.num_joined} tensors"
+    return text
+
+
+def slot(answer: NodeAnswer) -> str:
+    """`B of microbatch 3 on stage 1, layer 7`."""
+    return str(answer.moment).partition(": ")[0]

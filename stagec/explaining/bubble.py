@@ -1,0 +1,68 @@
+"""`bubble`: the idle share of a pipeline, from its schedule with stages of equal cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from stagec.explaining.job import Job
+from stagec.explaining.names import Names
+from stagec.explaining.quantities import Answer, ClassAnswer
+from stagec.pipeline_schedule import pipeline_schedule, schedule_op
+from stagec.schedules import CATALOGUE, simulate
+from stagec.symbolic import ZERO, Size, symbol
+
+Form = Callable[[Size, int, Size], Size]
+"""Of ranks, virtual stages and microbatches."""
+
+FORMS: dict[str, Form] = {
+    "gpipe": lambda p, v, m: (p - 1) / m,
+    "1f1b": lambda p, v, m: (p - 1) / m,
+    "interleaved_1f1b": lambda p, v, m: (p - 1) / (v * m),
+    "looped_bfs": lambda p, v, m: (p - 1) / (v * m),
+    "forward_only": lambda p, v, m: (p - 1) / (v * m),
+    "zb_h1": lambda p, v, m: (p - 1) / (3 * m),
+    "zb_h2": lambda p, v, m: ZERO,
+    "interleaved_zero_bubble": lambda p, v, m: (p - 1) / (3 * v * m),
+    "zb_v": lambda p, v, m: ZERO,
+    "dualpipe": lambda p, v, m: (p - 2) / (3 * m),
+    "dualpipe_v": lambda p, v, m: (p - 1) / (3 * m),
+}
+"""The papers' bubbles over the time of all microbatches without any, for F = I = W = 1."""
+
+
+def bubble(job: Job) -> Answer:
+    """The bubble over the time that the same rank computes (Narayanan et al. 2021, section 2.2)."""
+    title = "idle time over computing time, stages of equal cost, backward twice forward"
+    names = job.names
+    op = schedule_op(names.module)
+    if op is None:
+        none = ClassAnswer("all", {}, ZERO, 0, ())
+        return Answer(title, "", (none,), ("the plan has no pipeline",), is_additive=False)
+    timing = simulate(pipeline_schedule(names.module))
+    worst = int(timing.idle.argmax())
+    # Whole units of time, so that floats hold them exactly.
+    value = Fraction(int(timing.idle[worst]), int(timing.busy[worst]))
+    form = published(names, op.schedule.data)
+    notes: tuple[str, ...] = ()
+    if form is None or form.evaluate(names.values) != value:
+        notes = (
+            "simulated: these sizes are none for which the schedule's paper has a closed form",
+        )
+        form = None
+    entry = CATALOGUE.get(op.schedule.data)
+    sources = {op.schedule.data: entry.source} if entry is not None else {}
+    axis = names.stages.axis.data if names.stages is not None else ""
+    answer = ClassAnswer(f"{axis}{worst}", {axis: (worst,)}, form or constant_of(value), value, ())
+    return Answer(title, "", (answer,), notes, sources, is_additive=False)
+
+
+def published(names: Names, schedule: str) -> Size | None:
+    if schedule not in FORMS or names.stages is None:
+        return None
+    ranks = symbol(names.stages.axis.data)
+    return FORMS[schedule](ranks, names.virtual_stages, names.num_microbatches)
+
+
+def constant_of(value: Fraction) -> Size:
+    return Size({(): value})

@@ -1,0 +1,119 @@
+"""`memory.peak`, `memory.optimizer`, `memory.activations`, ...: bytes of one rank, as closed forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from stagec.diagnostics import CompileError
+from stagec.dialects import stg
+from stagec.dialects.types import StackType
+from stagec.explaining.job import Job
+from stagec.explaining.moments import Moments
+from stagec.explaining.papers import OF_MEMORY
+from stagec.explaining.quantities import Answer, Part, of_parts
+from stagec.memory import TITLES, ClassPlan, Kind
+from stagec.memory.static import STATIC
+from stagec.memory.values import line_of
+
+Asked = Callable[[Job, ClassPlan], list[Part]]
+Unknown = Callable[[str, str, Sequence[str]], CompileError]
+"""Makes the diagnostic of a word that means nothing."""
+
+KINDS = {kind.name.lower(): kind for kind in Kind if kind != Kind.HOST}
+"""What a device's memory is for."""
+
+
+def memory(job: Job, words: Sequence[str], what: str, unknown: Unknown) -> Answer:
+    """Of each rank class."""
+    first, *rest = words or ("peak",)
+    if first not in QUANTITIES:
+        raise unknown(what, first, list(QUANTITIES))
+    allowed = list(KINDS) if first == "peak" else []
+    for word in rest:
+        if word not in allowed or len(rest) > 1:
+            raise unknown(what, word, allowed)
+    title, asked = QUANTITIES[first]
+    if rest:
+        kind = KINDS[rest[0]]
+        title = f"{TITLES[kind]} when a rank needs most memory"
+        asked = at_peak_of(kind)
+    classes = tuple(of_parts(p.name, p.where, asked(job, p)) for p in job.memory)
+    notes: list[str] = []
+    if first == "peak":
+        worst = max(job.memory, key=lambda plan: plan.peak_bytes)
+        notes = [
+            f"{worst.name} needs most, at {worst.peak}",
+            "the form of a peak holds for as long as the peak stays at that moment",
+        ]
+    sources = {word: OF_MEMORY[word] for word in (first, *rest) if word in OF_MEMORY}
+    return Answer(title, "B", classes, tuple(notes), sources, is_additive=False)
+
+
+def static_parts(job: Job, plan: ClassPlan, kinds: Sequence[Kind]) -> list[Part]:
+    """What a rank stores from step to step. A weight that two of its stages share it stores once."""
+    found: dict[tuple[Kind, int, str], Part] = {}
+    for chunk in plan.chunks:
+        for weight, kind, size in job.stored(chunk.program):
+            if kind in kinds:
+                stage = chunk.stage if isinstance(weight.weight.type, StackType) else -1
+                found.setdefault(
+                    (kind, stage, weight.path.data),
+                    Part(
+                        stg.scope_of(weight),
+                        line_of(weight),
+                        f"{weight.path.data}: {TITLES[kind]}",
+                        stg.made_by(weight),
+                        job.names.write(size, chunk.stage),
+                        size.integer(chunk.values),
+                    ),
+                )
+    return list(found.values())
+
+
+def parts_at_peak(job: Job, plan: ClassPlan, kinds: Sequence[Kind]) -> list[Part]:
+    always = [kind for kind in kinds if kind in plan.always]
+    return [
+        *static_parts(job, plan, always),
+        *Moments(job, plan).parts(plan.peak.node, [k for k in kinds if k not in plan.always]),
+    ]
+
+
+def saved_parts(job: Job, plan: ClassPlan) -> list[Part]:
+    """When most is saved."""
+    rows = np.flatnonzero(plan.lives.kind == Kind.SAVED)
+    node = int(np.argmax(plan.lives.live_bytes(rows))) if len(rows) else 0
+    return Moments(job, plan).parts(node, [Kind.SAVED])
+
+
+def activation_parts(job: Job, plan: ClassPlan) -> list[Part]:
+    """What the first microbatch of each virtual stage saves."""
+    return Moments(job, plan).saved_by_one()
+
+
+def at_peak_of(kind: Kind) -> Asked:
+    return lambda job, plan: parts_at_peak(job, plan, [kind])
+
+
+def static_of(*kinds: Kind) -> Asked:
+    return lambda job, plan: static_parts(job, plan, kinds)
+
+
+QUANTITIES: dict[str, tuple[str, Asked]] = {
+    "peak": (
+        "the most that a rank needs at any moment",
+        lambda job, plan: parts_at_peak(job, plan, list(Kind)),
+    ),
+    "parameters": ("parameters that a rank stores", static_of(Kind.PARAMETERS)),
+    "master": ("master weights that a rank stores", static_of(Kind.MASTER)),
+    "optimizer": ("optimizer state that a rank stores", static_of(Kind.OPTIMIZER)),
+    "gradients": ("gradients that a rank adds up", static_of(Kind.GRADIENTS)),
+    "static": ("what a rank stores from step to step", static_of(*STATIC)),
+    "activations": (
+        "what one microbatch saves for its backward pass, on all virtual stages of a rank",
+        activation_parts,
+    ),
+    "in_flight": ("saved activations of all microbatches in flight, at most", saved_parts),
+}
+"""Title, and what it consists of."""

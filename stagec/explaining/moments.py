@@ -1,0 +1,166 @@
+"""What is in memory at one moment, as closed forms: buffers counted by layers and microbatches.
+
+At a node of the program a value is alive in some microbatches, in some or all of its layers. All layers are written as their
+number, and so are the microbatches in flight where the schedule's paper says how many those are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+
+from stagec import symbolic
+from stagec.dialects import stg
+from stagec.explaining.job import Job
+from stagec.explaining.quantities import Part
+from stagec.memory import TITLES, ClassPlan, Kind
+from stagec.memory.values import ValueTable
+from stagec.symbolic import Size, constant, symbol
+
+NEARLY_ALL = 2
+"""`L - 1` layers, not 31, if so few are missing."""
+
+
+IN_FLIGHT = (Kind.SAVED, Kind.INPUTS)
+"""Kinds of which each microbatch in flight has its own."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Answers for one rank class."""
+
+    job: Job
+    plan: ClassPlan
+
+    @cached_property
+    def rank(self) -> int:
+        """The coordinate along the axis of the stages; 0 without stages."""
+        stages = self.job.names.stages
+        return self.plan.where[stages.axis.data][0] if stages is not None else 0
+
+    def parts(self, node: int, kinds: Sequence[Kind]) -> list[Part]:
+        """The buffers of these kinds that are alive at a node."""
+        lives = self.plan.lives
+        alive = lives.alive_at(node)
+        return self.of_rows(alive[np.isin(lives.kind[alive], kinds)])
+
+    def saved_by_one(self) -> list[Part]:
+        """What the first microbatch of each virtual stage saves for its backward pass."""
+        lives = self.plan.lives
+        chosen: list[np.ndarray] = []
+        for chunk in range(len(self.plan.tables)):
+            own = (lives.kind == Kind.SAVED) & (lives.chunk == chunk)
+            first = lives.microbatch[own].min(initial=np.iinfo(np.int64).max)
+            chosen.append(np.flatnonzero(own & (lives.microbatch == first)))
+        return self.of_rows(np.concatenate(chosen))
+
+    def of_rows(self, alive: np.ndarray) -> list[Part]:
+        """Buffers, those of one op together."""
+        lives = self.plan.lives
+        groups: dict[tuple[int, int, bool, int], dict[int, int]] = defaultdict(dict)
+        numbers: dict[tuple[int, int, bool, int], int] = defaultdict(int)
+        for row in alive.tolist():
+            chunk, value = int(lives.chunk[row]), int(lives.value[row])
+            table = self.plan.tables[chunk]
+            is_sum = table.num_bytes[value] != lives.num_bytes[row]
+            key = (chunk, self.result_ids(chunk)[value], is_sum, int(lives.kind[row]))
+            microbatch = int(lives.microbatch[row])
+            groups[key][microbatch] = groups[key].get(microbatch, 0) + 1
+            numbers[key] += int(lives.num_bytes[row])
+        return [self.part(key, counts, numbers[key]) for key, counts in groups.items()]
+
+    def result_ids(self, chunk: int) -> list[int]:
+        """For each value of a chunk, the first that is an instance of the same result."""
+        if chunk not in self._ids:
+            first: dict[SSAValue, int] = {}
+            results = self.plan.tables[chunk].results
+            self._ids[chunk] = [first.setdefault(r, i) for i, r in enumerate(results)]
+        return self._ids[chunk]
+
+    @cached_property
+    def _ids(self) -> dict[int, list[int]]:
+        return {}
+
+    def part(self, key: tuple[int, int, bool, int], counts: Mapping[int, int], number: int) -> Part:
+        chunk, value, is_sum, kind = key
+        table = self.plan.tables[chunk]
+        size = self.job.names.write(table.forms[value], self.plan.chunks[chunk].stage)
+        if is_sum:
+            size = size * constant(
+                Fraction(int(table.accumulated[value]), int(table.num_bytes[value]))
+            )
+        said = table.abouts[int(table.about[value])]
+        count = self.count(chunk, table, value, counts, kind in IN_FLIGHT)
+        return Part(
+            said.scope,
+            said.location,
+            f"{said.op}: {TITLES[Kind(kind)]}",
+            said.made_by,
+            count * size,
+            number,
+        )
+
+    def count(
+        self,
+        chunk: int,
+        table: ValueTable,
+        value: int,
+        counts: Mapping[int, int],
+        in_flight: bool,
+    ) -> Size:
+        """How many instances: layers times microbatches, as far as all layers of some are alive."""
+        repeats = repeats_around(table.results[value])
+        names, stage = self.job.names, self.plan.chunks[chunk].stage
+        form = symbolic.product(names.write(r.count.data, stage) for r in repeats)
+        values = self.plan.chunks[chunk].values
+        every = symbolic.product(r.count.data for r in repeats).integer(values)
+        whole = sum(1 for n in counts.values() if n == every)
+        total = form * (self.microbatches(whole) if in_flight else whole)
+        for n in counts.values():
+            if n != every:
+                total = total + (form - (every - n) if every - n <= NEARLY_ALL < n else n)
+        return total
+
+    def microbatches(self, number: int) -> Size:
+        """Microbatches in flight, as the schedule's paper counts them, or as a number."""
+        for form in self.in_flight():
+            exact = form.evaluate(self.job.names.values)
+            if exact == number:
+                return form
+            if exact == number + 1 and number > 1:
+                return form - 1
+        return constant(number)
+
+    def in_flight(self) -> Iterator[Size]:
+        """What a schedule is known to keep on this rank."""
+        names = self.job.names
+        pipeline = names.plan.pipeline
+        if pipeline is None or names.stages is None:
+            return
+        ranks, number = symbol(names.stages.axis.data), names.num_microbatches
+        if pipeline.schedule == "1f1b":
+            yield symbolic.call("min", number, ranks - self.rank)
+        elif pipeline.schedule in ("gpipe", "looped_bfs"):
+            yield number
+        elif pipeline.schedule == "zb_h1":
+            yield symbolic.call("min", number, ranks)
+
+
+def repeats_around(value: SSAValue) -> list[stg.RepeatOp]:
+    """The repeats in which a value is made, outermost first."""
+    if isinstance(value, BlockArgument):
+        return []
+    assert isinstance(value, OpResult)
+    found: list[stg.RepeatOp] = []
+    op: Operation | None = value.op.parent_op()
+    while op is not None:
+        if isinstance(op, stg.RepeatOp):
+            found.insert(0, op)
+        op = op.parent_op()
+    return found
