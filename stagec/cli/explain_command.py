@@ -17,7 +17,7 @@ what can be asked for (without any, an overview):
   params, params.NAME
   memory.peak, memory.peak.KIND, memory.static, memory.parameters, .master, .optimizer, .gradients,
     .activations (of a microbatch), .in_flight (of all that are)
-  bubble
+  host, host.load, host.store; bubble
   node N, or N: a node of a trace by its id
 
 examples:

@@ -185,7 +185,7 @@ MEASURES: dict[str, Callable[[Term], Amount]] = {
 def words_of(term: Term) -> set[str]:
     """The words that choose a term: `contract`, `matrix`, `bwd`, `SwiGLU`, `Block.SwiGLU`."""
     words = {term.op, term.phase, *term.scope.split(".")} - {""}
-    if not term.is_communication:
+    if term.is_computation:
         words.add("matrix" if term.op in MATRIX_OPS else "other")
     return words
 

@@ -58,7 +58,7 @@ def check_words(job: Job, words: Sequence[str], what: str, wants: Callable[[Term
     known = {
         word for c in job.classes for term in c.terms if wants(term) for word in words_of(term)
     }
-    known |= {*stg.PHASES, "matrix", "other"}
+    known |= {*stg.PHASES, "matrix", "other", "load", "store"}
     for word in words:
         if word not in known:
             raise unknown(what, word, known)
@@ -84,7 +84,7 @@ def of_terms(
 
 def flops(job: Job, words: Sequence[str], what: str) -> Answer:
     """`flops`, `flops.matrix`, `flops.bwd`, `flops.contract`, `flops.SwiGLU`."""
-    check_words(job, words, what, lambda term: not term.is_communication)
+    check_words(job, words, what, lambda term: term.is_computation)
     notes = free_nodes(job) if not words else []
     title = "floating-point operations of one step"
     return of_terms(job, title, "FLOPs", lambda c: chosen_terms(c, words), flops_of, notes)
@@ -93,7 +93,7 @@ def flops(job: Job, words: Sequence[str], what: str) -> Answer:
 def free_nodes(job: Job) -> list[str]:
     """Traces say 1 for nodes that cost nothing: simulators never end one of 0."""
     free = {
-        sum(t.count.number for t in c.terms if not t.is_communication and not t.flops.number)
+        sum(t.count.number for t in c.terms if t.is_computation and not t.flops.number)
         for c in job.classes
     }
     most = max(free, default=0)
@@ -112,7 +112,7 @@ def moved_bytes(job: Job, words: Sequence[str], what: str) -> Answer:
         if word in measures:
             measure = measures[word]
             rest.remove(word)
-    check_words(job, rest, what, lambda term: not term.is_communication)
+    check_words(job, rest, what, lambda term: term.is_computation)
     title = "bytes read from and written to device memory in one step"
     return of_terms(job, title, "B", lambda c: chosen_terms(c, rest), measure)
 
@@ -157,6 +157,17 @@ COUNTED = {
     "sent_bytes": "bytes that a rank sends in one step, collectives on a ring",
     "count": "communications in one step",
 }
+
+
+def host_copies(job: Job, words: Sequence[str], what: str) -> Answer:
+    """`host`, `host.load`, `host.store`."""
+    check_words(job, words, what, lambda term: term.is_copy)
+    title = "bytes copied between host and device in one step"
+
+    def choose(each: ClassTerms) -> list[Term]:
+        return [term for term in chosen_terms(each, words) if term.is_copy]
+
+    return of_terms(job, title, "B", choose, lambda term: term.before)
 
 
 def parameters(job: Job, words: Sequence[str], what: str) -> Answer:
@@ -217,6 +228,7 @@ SUBJECTS: dict[str, Asker] = {
     "bytes": moved_bytes,
     "comm": communication,
     "bubble": idle_time,
+    "host": host_copies,
     "memory": kept_memory,
     "params": parameters,
 }

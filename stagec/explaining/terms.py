@@ -64,6 +64,15 @@ class Term:
     def is_communication(self) -> bool:
         return bool(self.axes)
 
+    @property
+    def is_copy(self) -> bool:
+        """Between host and device."""
+        return not self.axes and bool(self.before.form)
+
+    @property
+    def is_computation(self) -> bool:
+        return not self.is_communication and not self.is_copy
+
 
 @dataclass(frozen=True)
 class ClassTerms:

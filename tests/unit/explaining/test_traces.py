@@ -62,7 +62,7 @@ def free_nodes(job: Job, number: int) -> int:
     return sum(
         term.count.number
         for term in job.classes[number].terms
-        if not term.is_communication and not term.flops.number
+        if term.is_computation and not term.flops.number
     )
 
 
