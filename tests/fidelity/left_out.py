@@ -12,7 +12,12 @@ from pathlib import Path
 
 from tests.fidelity.model_text import ROW_BIASES, row_split_tables
 from tests.fidelity.oracle import DTYPE_BYTES, Case
-from tests.fidelity.peaks import has_shadows, table_bytes
+from tests.fidelity.peaks import (
+    has_shadows,
+    random_state_bytes,
+    table_bytes,
+    table_copy_bytes,
+)
 from tests.fidelity.plan_text import is_sequence_parallel
 from tests.fidelity.record import Communication, Memory, RankRecord
 
@@ -49,9 +54,30 @@ def has_wide_shards(case: Case) -> bool:
     return case.compute_dtype != case.dtype and case.parallel.get("dp_mode") in ("fsdp", "hsdp")
 
 
+def has_other_weights(case: Case) -> bool:
+    """DDP over tensor parallelism, whose weights are not told from activations."""
+    return "tp" in case.parallel and case.degree("dp") > 1 and "dp_mode" not in case.parallel
+
+
+def weight_bytes_read(case: Case, parameter_bytes: int) -> int:
+    """Of the parameters of a rank, those that the backward pass reads: all but the tables of embeddings and biases of linears."""
+    m, tp = case.model, case.degree("tp")
+    table = 0 if m["tie"] else m["vocab"] * m["dim"] // (1 if "tp_embed" in case.parallel else tp)
+    unread = table
+    if m["arch"] == "gpt":
+        rows = m["seq"] // (tp if is_sequence_parallel(case) else 1)
+        biases = (3 * m["dim"] + m["ffn"]) // tp + 2 * m["dim"]
+        unread += rows * m["dim"] + m["layers"] * biases
+    return parameter_bytes - unread * case.element_bytes
+
+
 def has_own_targets(case: Case) -> bool:
     """Pipelines whose stages free a microbatch before they begin the last."""
     return "microbatches" in case.parallel and case.parallel.get("schedule") != "GPipe"
+
+
+def keeps_tables(case: Case) -> bool:
+    return table_copy_bytes(case) > 0 or (case.is_fake and table_bytes(case) > 0)
 
 
 ENTRIES = (
@@ -62,7 +88,9 @@ ENTRIES = (
     Entry("wide-shards", has_wide_shards),
     Entry("loss-statistics", lambda case: case.is_training),
     Entry("targets-of-the-batch", has_own_targets),
-    Entry("rotary-tables", lambda case: case.is_fake and table_bytes(case) > 0),
+    Entry("weights-as-saved", has_other_weights),
+    Entry("rotary-tables", keeps_tables),
+    Entry("random-states", lambda case: random_state_bytes(case) > 0),
     Entry("shapes-of-whole-tensors", has_shadows),
     Entry("grouped-experts", lambda case: case.model["arch"] == "moe"),
     Entry("steady-state", lambda case: False),
@@ -153,6 +181,10 @@ def comparable_memory(case: Case, measured: Memory, num_tensors: int, holds_loss
     if case.is_training and saved is not None and holds_loss:
         microbatches = int(case.parallel.get("microbatches", case.parallel.get("grad_accum", 1)))
         saved -= WEIGHT_SUM_BYTES * microbatches
+    if saved is not None and case.is_training:
+        saved -= table_copy_bytes(case) + random_state_bytes(case)
+    if has_other_weights(case) and saved is not None:
+        saved -= weight_bytes_read(case, measured.parameters)
     if has_own_targets(case) and saved is not None and holds_loss:
         tokens = case.model["batch"] * case.model["seq"]
         microbatches = int(case.parallel["microbatches"])

@@ -6,6 +6,7 @@ import numpy as np
 
 from stagec.driver import Compiled
 from stagec.memory import ClassPlan, Kind
+from tests.fidelity.left_out import has_other_weights
 from tests.fidelity.oracle import Case, coordinates
 from tests.fidelity.peaks import planned_peak
 from tests.fidelity.record import Memory
@@ -60,9 +61,8 @@ def has_comparable_activations(case: Case) -> bool:
     own_way = (
         case.model["arch"] == "moe"
         or case.degree("cp") > 1
-        or case.compute_dtype != "fp32"
         or str(case.parallel.get("ac", "")).startswith("sac")
         or case.model["fused_qkv"]
-        or ("tp" in case.parallel and case.degree("dp") > 1 and "dp_mode" not in case.parallel)
+        or (case.degree("pp") > 1 and (case.compute_dtype != "fp32" or has_other_weights(case)))
     )
-    return case.model["norm"] == "module" and not own_way
+    return (case.model["norm"] == "module" or case.is_fake) and not own_way

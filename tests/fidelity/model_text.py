@@ -99,18 +99,13 @@ def norm_name(case: Case) -> str:
 
 
 def norm_modules(case: Case) -> list[str]:
-    """Op by op, x, its products with 1 / rms in fp32, and 1 / rms are kept; one op keeps x and 1 / rms.
-
-    The module multiplies by the weight in the dtype of x, the function in fp32 (ATen's `rms_norm_composite`).
-    """
+    """Op by op, x, its products with 1 / rms in fp32, and 1 / rms are kept; one op keeps x and 1 / rms."""
     if case.model["arch"] == "gpt" or norm_name(case) == "rms_norm":
         return []
     wide, back = "x", "x * scale * w"
     if case.compute_dtype != "fp32":
         dtype, wide = case.compute_dtype, "cast(x, dtype = fp32)"
-        back = f"cast(y * scale, dtype = {dtype}) * w"
-        if case.model["norm"] != "module":
-            back = f"cast(y * scale * w, dtype = {dtype})"
+        back = f"cast(y * scale * w, dtype = {dtype})"
     return [
         module(
             "module RmsNorm(x[B, S, D], w[D]) -> [B, S, D]",

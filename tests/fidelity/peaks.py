@@ -54,16 +54,32 @@ def loss_nodes(plan: ClassPlan) -> list[int]:
 
 
 def table_bytes(case: Case) -> int:
-    """The rotary tables, and the copies of them in the dtype of the computation that the backward pass reads."""
+    """The rotary tables, and the copies of them that the backward pass reads."""
     if case.model["arch"] == "gpt":
         return 0
-    elements = case.model["seq"] // case.degree("cp") * case.model["dim"] // case.model["heads"]
+    return 2 * TABLE_BYTES * table_elements(case) + table_copy_bytes(case)
+
+
+def table_elements(case: Case) -> int:
+    """A row per position, a column per element of a head."""
+    return case.model["seq"] // case.degree("cp") * case.model["dim"] // case.model["heads"]
+
+
+def table_copy_bytes(case: Case) -> int:
+    """Copies of the rotary tables in the dtype of the computation, of all layers, for one microbatch."""
     copies = 0
+    if case.model["arch"] == "gpt":
+        return 0
     if case.compute_dtype != case.dtype:
         # FSDP2 casts what goes into a block: both tables.
         copies = 2
     elif case.compute_dtype != "fp32" and "ac" not in case.parallel:
         # Queries and keys cast them, each for itself.
         copies = 4
-    layers = case.model["layers"] * copies * DTYPE_BYTES[case.compute_dtype]
-    return elements * (2 * TABLE_BYTES + layers)
+    return case.model["layers"] * copies * table_elements(case) * DTYPE_BYTES[case.compute_dtype]
+
+
+def random_state_bytes(case: Case) -> int:
+    """Seed and offset that fused attention keeps for a dropout that it does not do: three numbers of 8 bytes per layer."""
+    is_flash = case.model["attn"].startswith("flash") and "ac" not in case.parallel
+    return 3 * 8 * case.model["layers"] * is_flash
