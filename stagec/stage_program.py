@@ -76,9 +76,24 @@ class StageProgram:
             op = parent
         return op
 
-    def crossing(self, direction: str, at: int) -> list[SSAValue]:
+    def is_between(self, direction: str, arriving: bool) -> bool:
+        """Whether the cut that values cross is between two repeats: all layers before it are done."""
+        return self.part.between[0 if arriving is (direction == "forward") else 1]
+
+    def carried(self, direction: str, at: int, arriving: bool) -> list[int]:
+        """What a cut repeat carries, by position, that crosses: not the sums that it begins itself."""
+        cut = (self.cuts.forward if direction == "forward" else self.cuts.backward)[at]
+        begins = direction == "backward" and self.is_between(direction, arriving)
+        return [
+            position
+            for position, value in enumerate(cut.carried)
+            if not (begins and isinstance(value.owner, stg.ZerosOp))
+        ]
+
+    def crossing(self, direction: str, at: int, arriving: bool) -> list[SSAValue]:
         """Values of the whole program that cross in a repeat besides what it carries, in their order."""
         forward = direction == "forward"
+        done = forward and self.is_between(direction, arriving)
         repeats = self.cuts.forward if forward else self.cuts.backward
         cut, middle = repeats[at], 2 * at + 1
         found: list[SSAValue] = []
@@ -94,13 +109,14 @@ class StageProgram:
                 for result in op.results
                 if isinstance(result.type, TensorType)
                 and not is_portable(result)
-                and self.is_read_beyond(result, cut, middle, forward)
+                and self.is_read_beyond(result, None if done else cut, middle, forward)
             ]
         return found
 
     def is_read_beyond(
-        self, value: SSAValue, cut: stg.RepeatOp, middle: int, forward: bool
+        self, value: SSAValue, cut: stg.RepeatOp | None, middle: int, forward: bool
     ) -> bool:
+        """Whether it is read in the repeat that is cut, if it is not done, or after it."""
         for use in value.uses:
             holder = self.holder(use.operation)
             collects = isinstance(use.operation, stg.YieldOp) or is_weight_sum(use.operation)
@@ -141,13 +157,13 @@ class StageProgram:
 
         clone = self.ops[cut]
         assert isinstance(clone, stg.RepeatOp)
-        for position, value in enumerate(cut.carried):
-            arrived = arrive(value.type)
+        for position in self.carried(direction, at, arriving=True):
+            arrived = arrive(cut.carried[position].type)
             if self.has(cut):
                 clone.operands[position] = arrived
             else:
                 clone.results[position].replace_all_uses_with(arrived)
-        for value in self.crossing(direction, at):
+        for value in self.crossing(direction, at, arriving=True):
             self.values[value].replace_all_uses_with(arrived := arrive(value.type))
             self.values[value] = arrived
         return made
@@ -174,15 +190,13 @@ class StageProgram:
         cut = (self.cuts.forward if direction == "forward" else self.cuts.backward)[at]
         clone = self.ops[cut]
         assert isinstance(clone, stg.RepeatOp)
-        carried: Sequence[SSAValue]
-        if self.has(cut):
-            carried = clone.results[: len(cut.carried)]
-        elif self.leads_to(direction, at):
-            carried = clone.carried
-        else:
+        crossing = [self.values[v] for v in self.crossing(direction, at, arriving=False)]
+        positions = self.carried(direction, at, arriving=False)
+        if not self.has(cut) and not self.leads_to(direction, at):
             # A stage without layers, between others: what comes goes on.
-            carried = self.arrived[direction][: len(cut.carried)]
-        return [*carried, *(self.values[v] for v in self.crossing(direction, at))]
+            return [*self.arrived[direction][: len(positions)], *crossing]
+        carried = clone.results if self.has(cut) else clone.carried
+        return [*(carried[position] for position in positions), *crossing]
 
     def leads_to(self, direction: str, at: int) -> bool:
         """Whether the stage has the section whose results the cut repeat starts from."""

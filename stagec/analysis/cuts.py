@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -19,12 +20,14 @@ from stagec.symbolic import Size
 class Part:
     """What a kind of stage has: sections by number, and whether it has layers of each repeat.
 
-    `scattered` says whether what comes from the stage before, and what goes to the stage after, travels in parts.
+    `scattered` says whether what comes from the stage before, and what goes to the stage after, travels in parts; `between`
+    whether the cut on either side is between two repeats.
     """
 
     sections: frozenset[int]
     layers: tuple[bool, ...]
     scattered: tuple[bool, bool] = (False, False)
+    between: tuple[bool, bool] = (False, False)
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,7 @@ def stage_ranges(totals: Sequence[int], per_stage: Sequence[int]) -> list[Range]
     """Deal the layers of all repeats, one after the other, to the stages."""
     ranges: list[Range] = []
     last_section = len(totals)
+    ends = set(accumulate(totals))
     start = 0
     for stage, count in enumerate(per_stage):
         end = start + count
@@ -111,7 +115,9 @@ def stage_ranges(totals: Sequence[int], per_stage: Sequence[int]) -> list[Range]
                 # The code between two repeats goes with the first layer of the second.
                 sections.add(index)
             base += total
-        part = Part(frozenset(sections), tuple(c > 0 for c in counts))
+        # All layers before such a cut are done: what only they read does not cross.
+        between = (start > 0 and start in ends, end in ends and stage < len(per_stage) - 1)
+        part = Part(frozenset(sections), tuple(c > 0 for c in counts), between=between)
         ranges.append(Range(tuple(counts), tuple(starts), part))
         start = end
     return ranges
@@ -149,11 +155,11 @@ def kind_names(parts: Sequence[Part], last_section: int) -> dict[Part, str]:
 
 
 def is_portable(value: SSAValue) -> bool:
-    """Whether every stage can have a value at no cost: inputs, weights, constants, and views of them."""
+    """Whether every stage can have a value at no cost: inputs, weights, constants, zeros, and views of them."""
     owner = value.owner
     if isinstance(owner, Block):
         return isinstance(owner.parent_op(), stg.ProgramOp)
-    if isinstance(owner, stg.WeightOp | stg.ConstantOp):
+    if isinstance(owner, stg.WeightOp | stg.ConstantOp | stg.ZerosOp):
         return True
     is_view = isinstance(owner, dist.ReshardOp | dist.SliceOp | stg.PlaceOp) or (
         isinstance(owner, stg.TensorOp) and owner.IS_VIEW
