@@ -52,6 +52,7 @@ CODES: dict[str, str] = {
     "E0408": "virtual stages that a schedule does not run",
     "E0409": "a schedule that cannot be built",
     "E0410": "a device whose speed the plan does not say",
+    "W0501": "a device that may have too little memory",
     "E0501": "a device with too little memory",
     "E0701": "a file that cannot be read",
     "E0702": "a `--set` that sets nothing",

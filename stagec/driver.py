@@ -30,6 +30,7 @@ from stagec.memory import (
     ClassPlan,
     Tried,
     changes,
+    doubt,
     explain,
     plan_memory,
     too_much,
@@ -67,6 +68,12 @@ class Compiled:
         """The memory of each rank class."""
         assert self.facts is not None, "the compilation stopped before"
         return plan_memory(self.module, self.plan, self.facts)
+
+    @cached_property
+    def warnings(self) -> list[Diagnostic]:
+        """What is doubtful, seen from the end: W0501."""
+        fits = self.traces is None or self.plan.device.capacity is None
+        return [] if fits else doubt(self.memory, self.plan.device)
 
     @cached_property
     def tracked(self) -> TraceSet:

@@ -50,6 +50,8 @@ def run(arguments: Sequence[str]) -> int:
     if plug_ins.warnings:
         sys.stderr.write(render(plug_ins.warnings))
     compiled = compile_with(options, plug_ins)
+    if compiled.warnings:
+        sys.stderr.write(render(compiled.warnings, compiled.checked.source.texts))
     if options.stop_after is not None:
         sys.stdout.write(print_ir(compiled.module))
         return 0

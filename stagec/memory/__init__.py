@@ -5,7 +5,7 @@ of the schedule; `static` what stays from step to step. `with_tensors` writes th
 """
 
 from stagec.memory.kinds import TITLES, Kind
-from stagec.memory.limit import Change, Tried, changes, explain, too_much
+from stagec.memory.limit import Change, Tried, changes, doubt, explain, too_much
 from stagec.memory.plan import ClassPlan, Moment, Part, plan_memory
 from stagec.memory.tracking import with_tensors
 
@@ -18,6 +18,7 @@ __all__ = [
     "Part",
     "Tried",
     "changes",
+    "doubt",
     "explain",
     "plan_memory",
     "too_much",

@@ -120,6 +120,26 @@ def explain(worst: ClassPlan, plan: Plan, tried: Sequence[Tried]) -> Diagnostic:
     )
 
 
+def doubt(classes: Sequence[ClassPlan], device: Device) -> list[Diagnostic]:
+    """W0501 if a rank needs more than the preset has, and the plan does not say how much it may need."""
+    if device.capacity is None or device.memory is not None:
+        return []
+    worst = too_much(classes, device.capacity)
+    if worst is None:
+        return []
+    return [
+        Diagnostic(
+            "W0501",
+            f"rank class `{worst.name}` needs {gib(worst.peak_bytes)}, "
+            f"and `{device.preset}` has {gib(device.capacity)}",
+            device.span,
+            notes=[f"the peak is at {worst.peak}"],
+            help=f"`device {device.preset} {{ memory = {device.capacity // GIB}GiB }}` makes this an error, "
+            "which says what would fit",
+        )
+    ]
+
+
 def help_text(tried: Tried, limit: int) -> str:
     fits = "" if tried.peak_bytes <= limit else ", which is not enough alone"
     return f"`{tried.change.text}` gives a peak of {gib(tried.peak_bytes)}{fits}"

@@ -215,7 +215,8 @@ def test_some_clauses_are_replaced_setting_by_setting():
 def test_a_device_keeps_its_preset_unless_it_names_one():
     assert extended("device { link_latency_us = 2 }").device.preset == "h100"
     assert extended("device { link_latency_us = 2 }").device.memory == 64 * 2**30
-    assert extended("device a100").device.memory == 80 * 2**30
+    assert extended("device a100").device.memory is None
+    assert extended("device a100").device.capacity == 80 * 2**30
 
 
 def test_rules_are_replaced_together_and_overrides_by_value():

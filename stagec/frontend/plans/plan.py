@@ -210,8 +210,10 @@ class Device(Clause):
     """The device that the plan is for. None: not said, by the plan or by the preset it names."""
 
     preset: str | None = None
+    capacity: int | None = None
+    """Bytes of memory that the preset has: more on a rank are a warning, W0501."""
     memory: int | None = setting("bytes", None, least=1)
-    """More than this many bytes on a rank are E0501."""
+    """More than this many bytes on a rank are an error, E0501."""
     flops_per_s: float | None = setting("rate", None)
     memory_bytes_per_s: float | None = setting("bandwidth", None)
     link_bytes_per_s: float | None = setting("bandwidth", None)

@@ -1,7 +1,7 @@
 """Devices that a plan may name, in published numbers.
 
 - `flops_per_s`: dense bf16 on the tensor cores, without sparsity.
-- `memory`: what datasheets call 80, 141 and 180 GB are stacks of GiB.
+- `capacity`: what datasheets call 80, 141 and 180 GB are stacks of GiB.
 - `link_bytes_per_s`: NVLink in one direction, half of what datasheets add up.
 - `network_bytes_per_s`: one ConnectX port per GPU of a DGX, 200 or 400 Gbit/s in one direction.
 - `host_bytes_per_s`: PCIe x16 in one direction, generation 4 or 5.
@@ -26,7 +26,7 @@ NETWORK_LATENCY_US = 9.6
 
 def sxm(
     flops_per_s: float,
-    memory: int,
+    capacity: int,
     memory_bytes_per_s: float,
     link_bytes_per_s: float,
     network_bytes_per_s: float,
@@ -35,7 +35,7 @@ def sxm(
     """A GPU in a node of eight, as in a DGX."""
     return {
         "flops_per_s": flops_per_s,
-        "memory": memory,
+        "capacity": capacity,
         "memory_bytes_per_s": memory_bytes_per_s,
         "link_bytes_per_s": link_bytes_per_s,
         "link_latency_us": NVLINK_LATENCY_US,

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from stagec.backend.encode import encode_traces
+from stagec.backend.encoded import TraceOptions
 from stagec.backend.et_def_pb2 import CollectiveCommType, Node, NodeType
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
@@ -132,3 +134,54 @@ def pp_coordinate(job: Job, rank: int) -> int:
         if axis == "pp":
             return coordinate
     raise AssertionError
+
+
+RING = """
+dim B = 4
+dim S = 64
+dim D = 16
+dim H = 4
+dim E = D / H
+dim L = 4
+
+module Block(x[B, S, D]) -> [B, S, D] {
+  weight wq[D, H, E], wk[D, H, E], wv[D, H, E], wo[H, E, D]
+  return x + attention(rope(x @ wq), rope(x @ wk), x @ wv, causal = true) @ wo
+}
+
+model Ring(x[B, S, D]) {
+  weight norm[D]
+  repeat L { x = Block(x) }
+  loss = mean(rms_norm(x, norm), over = [B, S, D])
+}
+
+plan p {
+  mesh pp = %d, cp = 4, tp = 2
+  shard H over tp
+  shard S over cp
+  context cp { rotate = %s, balance = %s }
+  microbatch 1
+  %s
+  device { flops_per_s = 1e9, memory_bytes_per_s = 5e8, link_bytes_per_s = 1e8 }
+}
+"""
+
+
+@pytest.mark.parametrize("rotate", ["send_recv", "all_to_all", "all_gather"])
+@pytest.mark.parametrize("balance", ["head_tail", "none"])
+@pytest.mark.parametrize("stages", [1, 2])
+def test_classes_that_do_not_keep_step_wait_for_each_other(rotate: str, balance: str, stages: int):
+    """Without balance ranks of a ring have more and less to compute, and are classes of their own."""
+    pipeline = "pipeline L over pp" if stages > 1 else ""
+    found = compile_text(RING % (stages, rotate, balance, pipeline))
+    classes = found.trace_set.classes
+    assert len(classes) == stages * (4 if balance == "none" else 1)
+    timeline = estimate(found.trace_set, found.plan).timeline
+    traces, groups = traces_of(encode_traces(found.trace_set, TraceOptions(provenance=True)))
+    expected = node_ends(traces, groups, cost)
+    for number, each in enumerate(classes):
+        place = {axis: each.where.get(axis, (0,))[0] for axis in ("pp", "cp")}
+        rank = place["pp"] * 8 + place["cp"] * 2
+        _, ends = timeline.of_class(number)
+        ids = sorted(node.id for node in traces[rank])
+        np.testing.assert_allclose(ends, [expected[rank, i] for i in ids])
