@@ -37,9 +37,9 @@ class RankTasks:
     assembler: Assembler
 
 
-def rank_classes(module: ModuleOp, facts: ModelFacts) -> Iterator[RankClass]:
-    """Every rank class of a module that is lowered to tasks."""
-    for tasks in rank_tasks(module, facts):
+def rank_classes(classes: Sequence[RankTasks]) -> Iterator[RankClass]:
+    """The trace program of each rank class."""
+    for tasks in classes:
         program = tasks.assembler.program(tasks.chunks, tasks.order)
         yield RankClass(tasks.name, tasks.where, program)
 

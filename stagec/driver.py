@@ -19,7 +19,7 @@ from xdsl.passes import ModulePass
 
 from stagec.analysis.sizes import mesh_of
 from stagec.backend.program import Mesh, TraceSet
-from stagec.classes import rank_classes
+from stagec.classes import RankTasks, rank_classes, rank_tasks
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import stg
 from stagec.facts import ModelFacts
@@ -53,6 +53,8 @@ class Compiled:
     module: ModuleOp
     traces: TraceSet | None
     facts: ModelFacts | None = None
+    tasks: Sequence[RankTasks] = ()
+    """What each rank class runs; its layouts serve the traces and the plan of memory."""
 
     @property
     def plan(self) -> Plan:
@@ -66,8 +68,8 @@ class Compiled:
     @cached_property
     def memory(self) -> list[ClassPlan]:
         """The memory of each rank class."""
-        assert self.facts is not None, "the compilation stopped before"
-        return plan_memory(self.module, self.plan, self.facts)
+        assert self.traces is not None, "the compilation stopped before"
+        return plan_memory(self.tasks, self.plan)
 
     @cached_property
     def warnings(self) -> list[Diagnostic]:
@@ -137,8 +139,9 @@ def compile_program(
     with shown_in_the_plan(checked.plan):
         if run_passes(module, passes, stops):
             return Compiled(checked, module, None, facts)
-        traces = trace_set(module, facts)
-    compiled = Compiled(checked, module, traces, facts)
+        tasks = list(rank_tasks(module, facts))
+        traces = trace_set(module, tasks)
+    compiled = Compiled(checked, module, traces, facts, tasks)
     check_memory(compiled, load_pass)
     return compiled
 
@@ -257,8 +260,8 @@ def told(stops: Stops, name: str, module: ModuleOp) -> bool:
     return stops.after == name
 
 
-def trace_set(module: ModuleOp, facts: ModelFacts) -> TraceSet:
+def trace_set(module: ModuleOp, tasks: Sequence[RankTasks]) -> TraceSet:
     """The trace programs of every rank class."""
     sizes = mesh_of(module)
     mesh = Mesh(tuple(sizes), tuple(sizes.values()))
-    return TraceSet(programs(module)[0].model.data, mesh, tuple(rank_classes(module, facts)))
+    return TraceSet(programs(module)[0].model.data, mesh, tuple(rank_classes(tasks)))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from rich.table import Table
 
 from stagec.cli.tables import plain_table, text_of
-from stagec.memory import TITLES, ClassPlan, Kind
+from stagec.memory import TITLES, ClassPlan, Kind, Part
 from stagec.memory.arena import assign_offsets
 from stagec.memory.limit import gib
 from stagec.memory.samples import sample
@@ -30,6 +30,8 @@ def show_memory(classes: Sequence[ClassPlan]) -> None:
         text_of(static_table(classes)),
         f"{worst.name} needs most at {worst.peak}\n{arena_text(worst)}",
         text_of(peak_table(worst)),
+        text_of(places_table("by module", worst, lambda part: part.scope or "the model")),
+        text_of(places_table("by source line", worst, lambda part: part.location or "inputs")),
         text_of(parts_table(worst)),
         *([text_of(host_table(classes))] if any(each.host_bytes for each in classes) else []),
         timeline_text(classes),
@@ -63,6 +65,23 @@ def peak_table(worst: ClassPlan) -> Table:
     return table
 
 
+def places_table(title: str, worst: ClassPlan, place: Callable[[Part], str]) -> Table:
+    """The places of the model with the largest share of the peak; what the others have together."""
+    totals: dict[str, int] = {}
+    for part in worst.parts_at_peak():
+        totals[place(part)] = totals.get(place(part), 0) + part.num_bytes
+    largest = sorted(totals.items(), key=lambda item: (-item[1], item[0]))
+    table = plain_table(title)
+    table.add_column("bytes", justify="right", no_wrap=True)
+    table.add_column("where")
+    for name, number in largest[:MOST_PARTS]:
+        table.add_row(gib(number), name)
+    if len(largest) > MOST_PARTS:
+        rest = sum(number for _, number in largest[MOST_PARTS:])
+        table.add_row(gib(rest), f"{len(largest) - MOST_PARTS} others")
+    return table
+
+
 def parts_table(worst: ClassPlan) -> Table:
     """The largest things in the memory of the class that has the highest peak."""
     table = plain_table("largest")
@@ -93,7 +112,7 @@ def host_table(classes: Sequence[ClassPlan]) -> Table:
 def arena_text(worst: ClassPlan) -> str:
     """What placing all buffers but the static ones at fixed offsets would take."""
     if len(worst.lives) > MOST_PLACED:
-        return ""
+        return f"{len(worst.lives):,} buffers come and go: too many to place them in one arena\n"
     arena = assign_offsets(worst.lives)
     wasted = gib(arena.fragmentation_bytes)
     return f"one arena for all that comes and goes: {gib(arena.num_bytes)}, {wasted} of it gaps\n"

@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from xdsl.dialects.builtin import ModuleOp
 
 from stagec.backend.lowering import Arrangement, Chunk
-from stagec.classes import RankTasks, rank_tasks
-from stagec.facts import ModelFacts
+from stagec.classes import RankTasks
 from stagec.frontend.plans.plan import Plan
 from stagec.memory.kinds import Kind
 from stagec.memory.lifetimes import Lifetimes, lifetimes
-from stagec.memory.static import StaticBytes, Stored, keeps_gradients, static_bytes
+from stagec.memory.static import StaticBytes, Stored, Weights, keeps_gradients, static_bytes
 from stagec.memory.values import About, ValueTable, value_table
 
 ALWAYS = (Kind.PARAMETERS, Kind.MASTER, Kind.OPTIMIZER)
@@ -148,14 +146,17 @@ class ClassPlan:
         return table.abouts[int(table.about[int(self.lives.value[row])])]
 
 
-def plan_memory(module: ModuleOp, plan: Plan, facts: ModelFacts) -> list[ClassPlan]:
-    """The memory of every rank class of a module that is lowered to tasks."""
+def plan_memory(classes: Sequence[RankTasks], plan: Plan) -> list[ClassPlan]:
+    """The memory of every rank class."""
     made: dict[object, ValueTable] = {}
-    return [plan_class(tasks, plan, made) for tasks in rank_tasks(module, facts)]
+    weights: Weights = {}
+    return [plan_class(tasks, plan, made, weights) for tasks in classes]
 
 
-def plan_class(tasks: RankTasks, plan: Plan, made: dict[object, ValueTable]) -> ClassPlan:
-    """`made` has the tables of layouts that other classes share."""
+def plan_class(
+    tasks: RankTasks, plan: Plan, made: dict[object, ValueTable], weights: Weights
+) -> ClassPlan:
+    """`made` has the tables of layouts that other classes share, `weights` what each program stores."""
     arrangement = tasks.assembler.arrange(tasks.chunks, tasks.order)
     keeps = keeps_gradients(plan)
     tables: list[ValueTable] = []
@@ -172,7 +173,7 @@ def plan_class(tasks: RankTasks, plan: Plan, made: dict[object, ValueTable]) -> 
     lives = everything.select(everything.kind != Kind.HOST)
     host_lives = everything.select(everything.kind == Kind.HOST)
     host_kinds = kinds_on_host(plan)
-    static, stored = static_bytes(tasks.chunks, plan)
+    static, stored = static_bytes(tasks.chunks, plan, weights)
     live = lives.live_bytes()
     node = int(np.argmax(live)) if len(live) else 0
     always = sum(static.num_bytes[kind] for kind in ALWAYS if kind not in host_kinds)

@@ -45,14 +45,22 @@ class Stored:
     num_bytes: int
 
 
-def static_bytes(chunks: Sequence[Chunk], plan: Plan) -> tuple[StaticBytes, list[Stored]]:
-    """Of a rank that has these stages. A weight that two of them share is stored once."""
+Weights = dict[stg.ProgramOp, list[tuple[stg.WeightOp, Kind, Size]]]
+"""What each program stores, as closed forms: its stages differ in numbers alone."""
+
+
+def static_bytes(
+    chunks: Sequence[Chunk], plan: Plan, weights: Weights
+) -> tuple[StaticBytes, list[Stored]]:
+    """Of a rank that has these stages. A weight that two of them share is stored once. Fills `weights`."""
     forms: dict[Kind, Size] = dict.fromkeys(STATIC, ZERO)
     numbers: dict[Kind, int] = dict.fromkeys(STATIC, 0)
     stored: list[Stored] = []
     seen: set[str] = set()
     for chunk in chunks:
-        for weight, kind, size in weight_bytes(chunk.program, plan):
+        if chunk.program not in weights:
+            weights[chunk.program] = list(weight_bytes(chunk.program, plan))
+        for weight, kind, size in weights[chunk.program]:
             is_shared = not isinstance(weight.weight.type, StackType)
             key = f"{kind} {weight.path.data}"
             if is_shared and key in seen:
@@ -168,4 +176,4 @@ def sliced(repeat: stg.RepeatOp, index: int) -> SSAValue:
     return repeat.stacks[value.index - len(repeat.carried)]
 
 
-__all__ = ["STATIC", "StaticBytes", "Stored", "keeps_gradients", "static_bytes"]
+__all__ = ["STATIC", "StaticBytes", "Stored", "Weights", "keeps_gradients", "static_bytes"]
