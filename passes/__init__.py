@@ -24,6 +24,7 @@ ALL_PASSES = (
     "recompute-activations",
     "regather-operands",
     "exchange-counts",
+    "spread-load",
     "decompose-all-reduce",
     "split-collectives",
     "overlap-gathers",

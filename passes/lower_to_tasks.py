@@ -46,6 +46,7 @@ from stagec.analysis.sizes import mesh_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.types import tensor_of
 from stagec.rewriting import inherit, programs
+from stagec.symbolic import Size
 
 NAME = "lower-to-tasks"
 
@@ -162,7 +163,15 @@ def lower_collective(op: dist.Collective, mesh: Mapping[str, int]) -> list[Opera
     kind = op.name.removeprefix("dist.")
     source, target = op.source, op.target
     sizes = (source.num_bytes, target.num_bytes)
+    if isinstance(op, dist.AllToAllOp) and op.load is not None:
+        sizes = (exchanged(op, op.load.data),) * 2
     return [sched.CollectiveOp(kind, [op.operand], axes, [target], source.dtype, *sizes)]
+
+
+def exchanged(op: dist.AllToAllOp, load: str) -> Size:
+    """The size that all members name: what the one that gets most gets."""
+    own = next(t for t in (op.source, op.target) if load in t.names)
+    return own.with_names({load: f"{load}{dist.MAX}"}).num_bytes
 
 
 def lower_transfer(

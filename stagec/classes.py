@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from stagec.analysis.coordinates import Coordinates, coordinate_classes
+from stagec.analysis.coordinates import Coordinates, Others, coordinate_classes
+from stagec.analysis.loads import Loads, num_layers
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.backend.lowering import Assembler, Chunk, Owners, Slot
 from stagec.backend.program import RankClass
@@ -48,17 +49,18 @@ def rank_tasks(module: ModuleOp, facts: ModelFacts) -> Iterator[RankTasks]:
     """The tasks of every rank class, in order."""
     values = size_values(module)
     stages = next((op for op in module.body.ops if isinstance(op, dist.StagesOp)), None)
+    others = by_load(module)
     if stages is None:
         (program,) = programs(module)
         order = plain_order(values[TIME_AXIS], facts.is_training)
-        for ranks in coordinate_classes([program], values, mesh_of(module)):
+        for ranks in coordinate_classes([program], values, mesh_of(module), others):
             chunk = Chunk(program, {**values, **ranks.values})
             yield RankTasks(ranks.name, ranks.where, [chunk], order, Assembler())
         return
     schedule = pipeline_schedule(module)
     if facts.is_training and not schedule.has_backward:
         raise CompileError([no_backward(schedule)])
-    for ranks in coordinate_classes(programs(module), values, mesh_of(module)):
+    for ranks in coordinate_classes(programs(module), values, mesh_of(module), others):
         yield from stage_tasks(module, stages, schedule, values, ranks)
 
 
@@ -69,6 +71,12 @@ def no_backward(schedule: Schedule) -> Diagnostic:
         f"the schedule `{schedule.name}` has no backward passes, and the model has a loss to train",
         help="add a `B` for each `F`; `schedule = forward_only` evaluates a loss",
     )
+
+
+def by_load(module: ModuleOp) -> Others | None:
+    """What tells ranks apart whose experts are not equally busy."""
+    loads, layers = Loads.of(module), num_layers(module)
+    return Others(loads.axes, lambda here: loads.column(layers, here)) if loads.loads else None
 
 
 def plain_order(microbatches: int, is_training: bool) -> list[Slot]:

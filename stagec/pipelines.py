@@ -6,6 +6,7 @@ import os
 
 from xdsl.passes import ModulePass
 
+from stagec.analysis.histograms import read_histograms
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.facts import ModelFacts
 from stagec.frontend.plans.plan import Pipeline, Plan
@@ -46,7 +47,7 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
     passes += [make("decompose-statistics"), make("insert-collectives")]
     if facts.is_training:
         passes += saved_value_passes(plan)
-    passes.append(make("exchange-counts"))
+    passes += [make("exchange-counts"), *load_passes(plan)]
     return passes + storage_passes(plan) + context_passes(plan) + offload_passes(plan, facts)
 
 
@@ -152,6 +153,20 @@ def saved_value_passes(plan: Plan) -> list[ModulePass]:
     if plan.collectives.keep == "shard":
         passes.append(make("regather-operands"))
     return passes
+
+
+def load_passes(plan: Plan) -> list[ModulePass]:
+    """Experts that are not equally busy."""
+    load = plan.load
+    if load is None:
+        return []
+    rows = [load.shares] if load.shares else []
+    if load.file is not None:
+        folder = os.path.dirname(load.given["file"].file)
+        rows = read_histograms(os.path.join(folder, load.file), load.given["file"])
+    shares = tuple(" ".join(map(str, row)) for row in rows)
+    zipf = "" if load.zipf is None else str(load.zipf)
+    return [make("spread-load", zipf=zipf, seed=load.seed, shares=shares)]
 
 
 def storage_passes(plan: Plan) -> list[ModulePass]:

@@ -6,7 +6,7 @@ that are not equally busy. A size names the coordinate; nothing else of a progra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -63,17 +63,30 @@ class Coordinates:
         return " ".join(named) or "all"
 
 
+@dataclass(frozen=True)
+class Others:
+    """Further numbers that depend on a rank's coordinates along some axes, from the values of all names there."""
+
+    axes: set[str]
+    numbers: Callable[[Mapping[str, int]], tuple[object, ...]]
+
+
 def coordinate_classes(
-    ops: Sequence[Operation], values: Mapping[str, int], mesh: Mapping[str, int]
+    ops: Sequence[Operation],
+    values: Mapping[str, int],
+    mesh: Mapping[str, int],
+    others: Others | None = None,
 ) -> list[Coordinates]:
-    """The ranks, by the numbers that the sizes in `ops` have for them."""
+    """The ranks, by the numbers that the sizes in `ops` have for them, and by others."""
     sizes = {s for op in ops for s in sizes_of(op) if axes_in(s.names)}
     concerned = {axis for s in sizes for axis in axes_in(s.names)}
+    concerned |= others.axes if others else set()
     axes = [axis for axis in mesh if axis in concerned]
     groups: dict[tuple[object, ...], list[tuple[int, ...]]] = {}
     for place in product(*(range(mesh[axis]) for axis in axes)):
         here = {**values, **names_at(axes, place)}
         numbers = tuple(s.evaluate(here) for s in sorted(sizes, key=str))
+        numbers += others.numbers(here) if others else ()
         groups.setdefault(numbers, []).append(place)
     found: list[Coordinates] = []
     for places in groups.values():

@@ -16,6 +16,7 @@ from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
     operand_def,
+    opt_prop_def,
     prop_def,
     result_def,
     traits_def,
@@ -25,6 +26,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import Dim, NamesAttr, PlacementAttr
 from stagec.dialects.context import ContextOp
+from stagec.dialects.expert_load import MAX, SUFFIX, Distribution, ExpertLoadOp
 from stagec.dialects.host import HOST_OPS, HostOp, LoadOp, StateOp, StoreOp
 from stagec.dialects.mesh import MeshAttr, MeshOp, RuleOp
 from stagec.dialects.pieces import PIECE_OPS, JoinPiecesOp, PieceOp, piece_axis
@@ -69,7 +71,8 @@ class Movement(IRDLOperation):
 
     def verify_(self) -> None:
         source, target = self.source, self.target
-        if source.names != target.names or source.dtype != target.dtype:
+        is_same = self.even(source).names == self.even(target).names
+        if not is_same or source.dtype != target.dtype:
             raise VerifyException(f"{self.name}: <{source.body}> does not become <{target.body}>")
 
     @property
@@ -82,10 +85,14 @@ class Movement(IRDLOperation):
         assert isinstance(self.result.type, TensorType)
         return self.result.type
 
+    def even(self, tensor: TensorType) -> TensorType:
+        """As it would be if all devices had the same load."""
+        return tensor
+
     def expect(self, target: TensorType) -> None:
         """The target must be this type, but for the order of partial axes."""
-        same = set(self.target.partial) == set(target.partial) and self.target.dims == target.dims
-        if not same:
+        made = self.even(self.target)
+        if set(made.partial) != set(target.partial) or made.dims != target.dims:
             raise VerifyException(
                 f"{self.name}: <{self.source.body}> becomes <{target.body}>, "
                 f"not <{self.target.body}>"
@@ -250,16 +257,19 @@ class AllToAllOp(Collective):
 
     Equals `dist.all_gather` of one dim then `dist.slice` of the other, without the detour. Its transpose is the
     all-to-all back. Sends (n-1)/n * operand_bytes.
+
+    With a `load` the tokens of a device's own experts are another dim: not as many on each.
     """
 
     name = "dist.all_to_all"
 
     gather = prop_def(StringAttr)
     scatter = prop_def(StringAttr)
+    load = opt_prop_def(StringAttr)
 
     traits = traits_def(Pure())
     assembly_format = (
-        "$operand `gather` $gather `scatter` $scatter `over` $axes attr-dict "
+        "$operand `gather` $gather `scatter` $scatter `over` $axes (`load` $load^)? attr-dict "
         "`:` type($operand) `->` type($result)"
     )
 
@@ -277,8 +287,13 @@ class AllToAllOp(Collective):
 
     def verify_(self) -> None:
         super().verify_()
-        whole = gathered(self.source, self.gather.data, self.axes.data)
+        whole = gathered(self.even(self.source), self.gather.data, self.axes.data)
         self.expect(scattered(whole, self.scatter.data, self.axes.data))
+
+    def even(self, tensor: TensorType) -> TensorType:
+        if self.load is None:
+            return tensor
+        return tensor.with_names({self.load.data: self.load.data.removesuffix(SUFFIX)})
 
 
 @irdl_op_definition
@@ -316,6 +331,7 @@ Dist = Dialect(
         MeshOp,
         RuleOp,
         ContextOp,
+        ExpertLoadOp,
         ReshardOp,
         *COLLECTIVES,
         SliceOp,
@@ -330,6 +346,8 @@ Dist = Dialect(
 
 __all__ = [
     "COLLECTIVES",
+    "MAX",
+    "SUFFIX",
     "AllGatherOp",
     "AllReduceGradientOp",
     "AllReduceOp",
@@ -340,7 +358,9 @@ __all__ = [
     "ContextOp",
     "Dim",
     "Dist",
+    "Distribution",
     "ExchangeCountsOp",
+    "ExpertLoadOp",
     "GatherBlocksOp",
     "GiveGradientOp",
     "HostOp",

@@ -155,6 +155,11 @@ class TensorType(Data[Tensor], TypeAttribute):
     def with_partial(self, partial: Iterable[str]) -> TensorType:
         return TensorType(replace(self.data, partial=tuple(a for a in partial if a != TIME_AXIS)))
 
+    def with_names(self, names: Mapping[str, str]) -> TensorType:
+        """Dims under other names, split as they are."""
+        dims = tuple(Dim(names.get(d.name, d.name), d.split) for d in self.data.dims)
+        return TensorType(replace(self.data, dims=dims))
+
     def with_splits(self, splits: Mapping[str, Sequence[str]]) -> TensorType:
         """The same dims, split exactly as `splits` says."""
         dims = tuple(Dim(d.name, tuple(splits.get(d.name, ()))) for d in self.data.dims)

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import product
 
 from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation
 
 from stagec import symbolic
+from stagec.analysis.loads import Loads
 from stagec.backend.lowering import Owners
-from stagec.backend.lowering.dataflow import is_node
+from stagec.backend.lowering.dataflow import Dataflow, is_node
 from stagec.backend.lowering.layout import TASK_OF_PHASE, transfer_task
+from stagec.backend.lowering.templates import sizes_of_node
 from stagec.classes import RankTasks, rank_tasks
 from stagec.dialects import sched, stg
 from stagec.dialects.types import TIME_AXIS, tensor_of
@@ -112,10 +116,26 @@ def terms_of(
         if chunk.program not in rolled:
             rolled[chunk.program] = list(rolled_ops(chunk.program))
         maker = TermMaker(names, chunk.values, chunk.owners, chunk.stage)
+        loads = Loads.around(chunk.program)
         for each in rolled[chunk.program]:
             task = halves(each) if split and each.task == "B" else each.task
-            if times := runs[number, task]:
+            if not (times := runs[number, task]):
+                continue
+            if not loads.concern(*sizes_of_node(each.op)):
                 yield maker.term(each, task, times)
+                continue
+            # Experts that are not equally busy have other numbers in each layer.
+            for layer in layers_of(each.repeats, chunk.values):
+                alone = RolledOp(each.op, each.task, ())
+                load = loads.sizes(layer, chunk.values)
+                yield replace(maker, load=load, _amounts={}).term(alone, task, times)
+
+
+def layers_of(repeats: tuple[stg.RepeatOp, ...], values: Mapping[str, int]) -> Iterator[int]:
+    """The layers that a stage's repeats run."""
+    flow = Dataflow(values)
+    for path in product(*(range(flow.count(repeat)) for repeat in repeats)):
+        yield flow.layer(repeats, path)
 
 
 def rolled_ops(program: stg.ProgramOp) -> Iterator[RolledOp]:
@@ -164,13 +184,16 @@ class TermMaker:
     values: Mapping[str, int]
     owners: Owners
     stage: int
+    load: Mapping[str, Fraction] = field(default_factory=dict)
+    """How many tokens a device's experts have in a layer, if not all have the same."""
     _amounts: dict[Size, Amount] = field(default_factory=dict)
 
     def amount(self, size: Size) -> Amount:
         """A fraction of an operation counts as a whole one, as in traces."""
         if size not in self._amounts:
-            exact = size.evaluate(self.values)
-            form = self.names.write(size, self.stage)
+            own = size.substitute({n: symbolic.constant(load) for n, load in self.load.items()})
+            exact = own.evaluate(self.values)
+            form = self.names.write(own, self.stage)
             if exact.denominator != 1:
                 form = symbolic.ceildiv(form, 1)
             self._amounts[size] = Amount(form, -(-exact.numerator // exact.denominator))

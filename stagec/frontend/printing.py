@@ -99,6 +99,11 @@ def _device(node: syntax.Device) -> str:
     return f"device{preset}{_settings(node.settings)}"
 
 
+def _load(node: syntax.Load) -> str:
+    name = f" {node.name}" if node.name else ""
+    return f"load{name}{_settings(node.settings)}"
+
+
 def _plan(node: syntax.Plan) -> str:
     base = f" extends {node.base}" if node.base else ""
     return f"plan {node.name}{base} {_block(node.clauses)}"
@@ -171,6 +176,7 @@ _PRINTERS: dict[type[syntax.Node], Callable[[Any], str]] = {
     syntax.Offload: lambda n: f"offload {text_of(n.settings)}",
     syntax.Device: _device,
     syntax.Link: lambda n: f"link {n.axis}{_settings(n.settings)}",
+    syntax.Load: _load,
     syntax.Pass: lambda n: f"pass {n.name}{_settings(n.settings)}",
     syntax.Plan: _plan,
 }

@@ -161,8 +161,11 @@ def plan_class(
     keeps = keeps_gradients(plan)
     tables: list[ValueTable] = []
     for chunk, layout in zip(tasks.chunks, arrangement.layouts, strict=True):
+        # Which layers a stage has makes no difference to sizes, unless each layer loads its experts in its own way.
         numbers = frozenset(
-            (name, number) for name, number in chunk.values.items() if not name.endswith(".first")
+            (name, number)
+            for name, number in chunk.values.items()
+            if layout.loads.loads or not name.endswith(".first")
         )
         key = (chunk.program, numbers, layout.split_backward)
         if key not in made:

@@ -96,13 +96,13 @@ class TableMaker:
         self.reads: list[tuple[int, Place, bool]] = []
         self.same: dict[int, tuple[int, bool]] = {}
         """Values that have the memory of another, or of its sum over microbatches."""
-        self._made: dict[Operation, list[tuple[SSAValue, Size, Kind]]] = {}
+        self._made: dict[tuple[Operation, int], list[tuple[SSAValue, Size, Kind]]] = {}
 
     def table(self) -> ValueTable:
         for source, place in self.layout.places.items():
             made = [
                 self.add((result, source.path), place, size, kind, source.op)
-                for result, size, kind in self.made_by(source.op)
+                for result, size, kind in self.made_by(source.op, place)
             ]
             if len(made) > 1 and self.kinds[made[0]] == Kind.GATHERED:
                 self.share(made)
@@ -110,13 +110,25 @@ class TableMaker:
             self.read_operands(source.op, source.path, place)
         return self.columns()
 
-    def made_by(self, op: Operation) -> list[tuple[SSAValue, Size, Kind]]:
-        if op not in self._made:
+    def made_by(self, op: Operation, place: Place) -> list[tuple[SSAValue, Size, Kind]]:
+        layer = self.layer_of(place)
+        if (op, layer) not in self._made:
             kind = kind_of(op)
             # What an update stores is where it was.
             is_there = kind == Kind.HOST and stg.phase_of(op) == "optim"
-            self._made[op] = [(r, ZERO if is_there else bytes_of(r), kind) for r in op.results]
-        return self._made[op]
+            self._made[op, layer] = [
+                (r, ZERO if is_there else self.bytes_in_layer(r, layer), kind) for r in op.results
+            ]
+        return self._made[op, layer]
+
+    def layer_of(self, place: Place) -> int:
+        """The layer, where that makes a difference to sizes."""
+        if not self.layout.loads.loads:
+            return -1
+        return self.layout.tasks[place.task].rows[place.row].layer
+
+    def bytes_in_layer(self, value: SSAValue, layer: int) -> Size:
+        return self.layout.loads.written(bytes_of(value), layer, self.layout.templates.values)
 
     def add(self, key: Key, place: Place, size: Size, kind: Kind, op: Operation | None) -> int:
         self.index[key] = len(self.places)
@@ -167,7 +179,7 @@ class TableMaker:
             return value
         if not isinstance(argument.block.parent_op(), stg.ProgramOp):
             return None
-        size = bytes_of(operand)
+        size = self.bytes_in_layer(operand, self.layer_of(place))
         if value is None:
             return self.add(key, place, size, Kind.INPUTS, None)
         self.sizes[value] = max(self.sizes[value], self.layout.templates.number(size))

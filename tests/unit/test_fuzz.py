@@ -228,6 +228,7 @@ clauses = st.one_of(
     build(syntax.Overlap, settings_),
     build(syntax.Offload, settings_),
     build(syntax.Device, st.none() | names, st.none() | settings_),
+    build(syntax.Load, st.none() | names, st.none() | settings_),
     build(syntax.Pass, st.just(syntax.Name("a-b", span=NOWHERE)), st.none() | settings_),
 )
 items = st.one_of(
@@ -336,4 +337,5 @@ def test_every_syntax_class_is_built_by_the_trees_above():
         "Offload",
         "Device",
         "Link",
+        "Load",
     }

@@ -14,6 +14,7 @@ from itertools import zip_longest
 
 from xdsl.ir import Operation, SSAValue
 
+from stagec.analysis.loads import Loads
 from stagec.backend.lowering.dataflow import Dataflow, Path, Source, is_node
 from stagec.backend.lowering.rows import (
     TAKEN,
@@ -30,7 +31,7 @@ from stagec.backend.lowering.rows import (
     stands_alone,
     transfer_task,
 )
-from stagec.backend.lowering.templates import Owners, Templates
+from stagec.backend.lowering.templates import Owners, Templates, sizes_of_node
 from stagec.backend.program import Collective, Dep, Node, Segment
 from stagec.dialects import dist, sched, stg
 
@@ -46,6 +47,8 @@ class Layout:
         owners: Owners | None = None,
     ) -> None:
         self.templates = Templates(values, owners or {})
+        self.loads = Loads.around(program)
+        self._loaded: dict[int, Templates] = {}
         self.dataflow = Dataflow(values)
         self.split_backward = split_backward
         self.segments: list[Segment] = []
@@ -237,12 +240,13 @@ class Layout:
             return
         if run.segment < 0:
             self._make_segment(run, task)
+        layer = self.dataflow.layer(run.repeats, path)
+        segment = self._segment_of(run, layer)
         rows = self.tasks.setdefault(task, Task(task)).rows
         for position, op in enumerate(run.ops):
             self.places[Source(op, path)] = Place(task, len(rows), position)
         lag = attribute(run.ops[0], "lag", -1)
-        layer = self.dataflow.layer(run.repeats, path)
-        row = Row(run.segment, layer, [], lag, moves(run.ops[0]))
+        row = Row(segment, layer, [], lag, moves(run.ops[0]))
         rows.append(row)
         self._pending.append((row, run.inputs, path))
 
@@ -293,6 +297,30 @@ class Layout:
                 self._issue_bucket(key, task)
 
     # Dependencies
+
+    def _segment_of(self, run: Run, layer: int) -> int:
+        """The segment of a run: one for each layer where experts are not equally busy."""
+        if not any(self.loads.concern(*sizes_of_node(op)) for op in run.ops):
+            return run.segment
+        if layer not in run.by_layer:
+            templates, whole = self.templates_of(layer), self.segments[run.segment]
+            nodes = [
+                replace(node, action=templates.action(op))
+                for op, node in zip(run.ops, whole.nodes, strict=True)
+            ]
+            run.by_layer[layer] = len(self.segments)
+            self.segments.append(replace(whole, nodes=tuple(nodes)))
+        return run.by_layer[layer]
+
+    def templates_of(self, layer: int) -> Templates:
+        """With the numbers that sizes have in a layer."""
+        if not self.loads.loads:
+            return self.templates
+        if layer not in self._loaded:
+            values = self.templates.values
+            own = {**values, **self.loads.sizes(layer, values)}
+            self._loaded[layer] = Templates(own, self.templates.owners)
+        return self._loaded[layer]
 
     def _make_segment(self, run: Run, task: str) -> None:
         """Node templates of a run. A value from outside gets a slot, one per value."""

@@ -70,6 +70,8 @@ class Run:
     prefetch: int = 0
     """How many iterations of its repeat ahead it is issued."""
     segment: int = -1
+    by_layer: dict[int, int] = field(default_factory=dict)
+    """The segments of layers, where those have other numbers."""
 
 
 @dataclass

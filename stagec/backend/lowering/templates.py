@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation
@@ -17,11 +18,20 @@ Owners = Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]]
 """For a weight that several ranks have, by path: the axis of the stages, and the ranks' coordinates on it."""
 
 
+def sizes_of_node(op: Operation) -> tuple[Size, ...]:
+    """What the numbers of a node are made of."""
+    if isinstance(op, sched.ComputeOp):
+        return op.flops.data, op.reads.data, op.writes.data
+    if isinstance(op, sched.CollectiveOp):
+        return op.bytes_in.data, op.bytes_out.data
+    return ()
+
+
 @dataclass
 class Templates:
     """Makes nodes, with the numbers that sizes have."""
 
-    values: Mapping[str, int]
+    values: Mapping[str, int | Fraction]
     owners: Owners
     _numbers: dict[Size, int] = field(default_factory=dict)
 

@@ -21,7 +21,7 @@ class Kind:
     """What may be written for a setting."""
 
     name: str
-    """`whole`, `number`, `rate`, `bandwidth`, `bytes`, `bool`, `choice`, `schedule`; `wholes` and `words` for a list."""
+    """`whole`, `number`, `rate`, `bandwidth`, `bytes`, `bool`, `choice`, `schedule`, `text`; `wholes` and `words` for a list."""
     choices: tuple[str, ...] = ()
     least: int = 0
 
@@ -240,6 +240,16 @@ class Link(Clause):
     latency_us: float | None = setting("number", None)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Load(Clause):
+    """`load { zipf = 1.2, seed = 0 }`: how busy experts are, in one of three ways."""
+
+    zipf: float | None = setting("number", None)
+    seed: int = setting("whole", 0)
+    shares: tuple[int, ...] | None = setting("wholes", None)
+    file: str | None = setting("text", None)
+
+
 Argument = int | float | bool | str | tuple[int | float | bool | str, ...]
 
 
@@ -282,6 +292,8 @@ class Plan:
     offload: Offload = Offload()
     device: Device = Device()
     links: tuple[Link, ...] = ()
+    load: Load | None = None
+    """None: all experts have the same."""
     passes: tuple[PassCall, ...] = ()
 
     @property

@@ -65,6 +65,7 @@ class _Resolver:
             offload=self.offload(),
             device=self.device(),
             links=tuple(self.links()),
+            load=self.load(),
             passes=tuple(self.passes()),
         )
 
@@ -324,6 +325,25 @@ class _Resolver:
                 help_ = f"write `link {clause.axis} {{ bytes_per_s = 450GB, latency_us = 2 }}`"
                 self.error("E0401", "`link` says nothing", clause, help_)
             yield resolved.Link(axes=tuple(axes), span=clause.span, **read)
+
+    def load(self) -> resolved.Load | None:
+        clause = self.merged.get(syntax.Load)
+        if clause is None or (
+            clause.name and clause.name.text == "uniform" and not clause.settings
+        ):
+            return None
+        read = self.settings.read(clause.settings, resolved.Load, "`load`")
+        ways = [name for name in ("zipf", "shares", "file") if name in read["given"]]
+        if clause.name is not None or len(ways) != 1:
+            help_ = 'write `load uniform`, `load { zipf = 1.2, seed = 0 }`, `load { shares = [3, 1, 1, 1] }` or `load { file = "load.csv" }`'
+            self.error("E0401", "a load is `zipf`, `shares` or `file`", clause, help_)
+            return None
+        if "seed" in read["given"] and ways != ["zipf"]:
+            message = f"`seed` draws who is busy under `zipf`; `{ways[0]}` says it"
+            self.findings.add(Diagnostic("E0402", message, read["given"]["seed"]))
+        if ways == ["shares"] and not any(read["shares"]):
+            self.findings.add(Diagnostic("E0403", "no expert has a share", read["given"]["shares"]))
+        return resolved.Load(span=clause.span, **read)
 
     def passes(self) -> Iterable[resolved.PassCall]:
         for clause in self.merged.all(syntax.Pass):

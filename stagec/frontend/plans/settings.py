@@ -77,6 +77,10 @@ class SettingsReader:
             return self.number(entry, positive=kind.name != "number")
         if kind.name == "words":
             return self.words(entry)
+        if kind.name == "text":
+            if isinstance(value, syntax.Text):
+                return value.text
+            return self.refuse(entry, "is the name of a file, in quotes")
         if kind.name == "wholes":
             if not isinstance(value, syntax.ListValue):
                 return self.refuse(entry, "is a list of whole numbers, such as `[2, 3, 3]`")

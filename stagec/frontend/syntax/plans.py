@@ -193,6 +193,14 @@ class Link(Node):
 
 
 @dataclass(frozen=True)
+class Load(Node):
+    """`load { zipf = 1.2 }`, or `load uniform`."""
+
+    name: Name | None
+    settings: Settings | None
+
+
+@dataclass(frozen=True)
 class Pass(Node):
     """`pass decompose-all-reduce { axis = "tp" }`."""
 
@@ -219,6 +227,7 @@ Clause = (
     | Offload
     | Device
     | Link
+    | Load
     | Pass
 )
 

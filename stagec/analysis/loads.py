@@ -1,0 +1,175 @@
+"""The numbers of `dist.expert_load`: how many tokens the experts of each device have, layer by layer.
+
+All that is routed goes to some expert: shares become whole tokens by the largest remainder (Hamilton's method), so that
+they add up. A token goes to an expert once, so that no expert has more than all tokens; what it would have more goes to the
+others, by their shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import prod
+from random import Random
+
+from xdsl.dialects.builtin import ModuleOp
+
+from stagec.analysis.coordinates import joint_index
+from stagec.analysis.sizes import size_values
+from stagec.dialects import dist, stg
+from stagec.symbolic import Size, constant
+
+Values = Mapping[str, int | Fraction]
+
+SCALE = 2**40
+"""Shares by an exponent are rounded to this part of the largest: the same on every machine."""
+
+
+def shares(distribution: dist.Distribution, experts: int, layer: int) -> list[int]:
+    """The share of each expert in a layer, as whole numbers of no fixed sum."""
+    rows = distribution.shares
+    if rows:
+        return list(rows[max(layer, 0) % len(rows)])
+    exponent = float(distribution.zipf)
+    found = [round(SCALE * rank**-exponent) for rank in range(1, experts + 1)]
+    Random(f"{distribution.seed} {layer}").shuffle(found)
+    return found
+
+
+def apportion(weights: Sequence[int], total: int, most: int) -> list[int]:
+    """`total` tokens by weight, none more than `most`: whole numbers that add up to `total`."""
+    assert total <= most * len(weights), (total, most, len(weights))
+    if not any(weights):
+        weights = [1] * len(weights)
+    full: set[int] = set()
+    while True:
+        rest = total - most * len(full)
+        free = [i for i in range(len(weights)) if i not in full]
+        whole = sum(weights[i] for i in free)
+        if not whole:
+            # Nobody else wants any: evenly.
+            weights = [w if i in full else 1 for i, w in enumerate(weights)]
+            continue
+        over = {i for i in free if weights[i] * rest > most * whole}
+        if not over:
+            break
+        full |= over
+    counts = [most if i in full else weights[i] * rest // whole for i in range(len(weights))]
+    left = total - sum(counts)
+    remainders = sorted(free, key=lambda i: (-(weights[i] * rest % whole), i))
+    for i in remainders[:left]:
+        counts[i] += 1
+    return counts
+
+
+@dataclass(frozen=True)
+class Load:
+    """One `dist.expert_load`, and the tokens that it deals out."""
+
+    op: dist.ExpertLoadOp
+    _counts: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> frozenset[str]:
+        dim = self.op.dim.data
+        return frozenset((dim, f"{dim}{dist.MAX}"))
+
+    def routed(self, values: Values) -> int:
+        """Copies of tokens that the devices of one exchange route, in one microbatch."""
+        experts, tokens = values[self.op.experts.data], values[self.op.tokens.data]
+        total = Fraction(experts * tokens, prod(values[a] for a in self.op.among.data))  # pyright: ignore
+        assert total.denominator == 1, total
+        return total.numerator
+
+    def of_experts(self, layer: int, values: Values) -> list[int]:
+        """Tokens of each expert in a layer."""
+        total, chosen = self.routed(values), values[self.op.chosen.data]
+        experts = int(values[self.op.experts.data])
+        return apportion(
+            shares(self.op.distribution, experts, layer), total, -(-total // int(chosen))
+        )
+
+    def of_devices(self, layer: int, values: Values) -> tuple[int, ...]:
+        """Tokens of the experts of each device, by its place along the axes that split them."""
+        if layer not in self._counts:
+            ways = int(prod(values[a] for a in self.op.over.data))
+            each = self.of_experts(layer, values)
+            own = len(each) // ways
+            self._counts[layer] = tuple(sum(each[own * i : own * (i + 1)]) for i in range(ways))
+        return self._counts[layer]
+
+    def place(self, values: Values) -> int:
+        """A device's place along the axes that split experts; the first if all have the same."""
+        known = {f"{axis}.index": 0 for axis in self.op.over.data} | dict(values)
+        return joint_index(self.op.over.data).integer(known)
+
+    def sizes(self, layer: int, values: Values) -> dict[str, Fraction]:
+        """What its names are in a layer on a device: so that `experts / over * tokens / among` is the number of tokens."""
+        counts = self.of_devices(layer, values)
+        unit = Fraction(
+            prod(int(values[a]) for a in (*self.op.over.data, *self.op.among.data)),
+            int(values[self.op.experts.data]),
+        )
+        dim = self.op.dim.data
+        return {dim: counts[self.place(values)] * unit, f"{dim}{dist.MAX}": max(counts) * unit}
+
+
+def num_layers(module: ModuleOp) -> int:
+    """Layers of the repeat that has most, over all stages."""
+    stages = next((op for op in module.body.ops if isinstance(op, dist.StagesOp)), None)
+    if stages is not None:
+        return max(map(sum, zip(*(stage.layers for stage in stages.stages.data), strict=True)))
+    values = size_values(module)
+    repeats = (op for op in module.walk() if isinstance(op, stg.RepeatOp))
+    return max((op.count.data.integer(values) for op in repeats), default=0)
+
+
+@dataclass(frozen=True)
+class Loads:
+    """All loads of a module."""
+
+    loads: tuple[Load, ...] = ()
+
+    @staticmethod
+    def of(module: ModuleOp) -> Loads:
+        return Loads(tuple(Load(op) for op in module.body.ops if isinstance(op, dist.ExpertLoadOp)))
+
+    @staticmethod
+    def around(program: stg.ProgramOp) -> Loads:
+        """Those of the module that a program is in."""
+        module = program.parent_op()
+        return Loads.of(module) if isinstance(module, ModuleOp) else Loads()
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(name for load in self.loads for name in load.names)
+
+    def concern(self, *sizes: Size) -> bool:
+        """Whether a size is not the same in every layer."""
+        return any(size.names & self.names for size in sizes)
+
+    def sizes(self, layer: int, values: Values) -> dict[str, Fraction]:
+        return {
+            name: size for load in self.loads for name, size in load.sizes(layer, values).items()
+        }
+
+    def written(self, size: Size, layer: int, values: Values) -> Size:
+        """A size with the numbers of a layer in it."""
+        if not self.concern(size):
+            return size
+        found = self.sizes(layer, values)
+        return size.substitute({name: constant(number) for name, number in found.items()})
+
+    @property
+    def axes(self) -> set[str]:
+        """Axes along which ranks have other numbers."""
+        return {axis for load in self.loads for axis in load.op.over.data}
+
+    def column(self, num_layers: int, values: Values) -> tuple[int, ...]:
+        """All that a device's place decides: the tokens of its experts in every layer."""
+        return tuple(
+            load.of_devices(layer, values)[load.place(values)]
+            for load in self.loads
+            for layer in range(-1, num_layers)
+        )

@@ -1,0 +1,117 @@
+"""How many tokens experts have: not all as many.
+
+    dist.expert_load "T.load" of "T" experts "X" chosen "A" over [ep] among [mb, edp] zipf "1.2" seed 0
+
+`T.load` stands where `T` does in the tokens of a device's own experts; `T.load.max` in what is exchanged. What
+numbers they have is `stagec.analysis.loads`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, StringAttr, i64
+from xdsl.ir import Attribute
+from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.attributes import NamesAttr
+
+SUFFIX = ".load"
+"""Ends the name of the dim that stands for experts' tokens where experts are not equally busy."""
+
+MAX = ".max"
+"""Ends the name of its largest size over the devices that exchange tokens."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """The load of experts: `zipf` and `seed`, or for each layer the shares of each expert."""
+
+    zipf: str = ""
+    seed: int = 0
+    shares: tuple[tuple[int, ...], ...] = ()
+
+
+@irdl_op_definition
+class ExpertLoadOp(IRDLOperation):
+    """The load of experts: the i-th busiest of them has a share of i^-`zipf`, which one that is being drawn by `seed` for each
+    layer; or each has the `shares` of the layer, or of all layers if there is one row.
+
+    `over` are the axes that split the experts, `among` those that split the tokens of each; a token goes to each of
+    `chosen` experts at most once.
+    """
+
+    name = "dist.expert_load"
+
+    dim = prop_def(StringAttr)
+    tokens = prop_def(StringAttr)
+    experts = prop_def(StringAttr)
+    chosen = prop_def(StringAttr)
+    over = prop_def(NamesAttr)
+    among = prop_def(NamesAttr)
+    zipf = opt_prop_def(StringAttr)
+    seed = opt_prop_def(IntegerAttr)
+    shares = opt_prop_def(ArrayAttr[StringAttr])
+
+    assembly_format = (
+        "$dim `of` $tokens `experts` $experts `chosen` $chosen `over` $over `among` $among "
+        "(`zipf` $zipf^)? (`seed` $seed^)? (`shares` $shares^)? attr-dict"
+    )
+
+    def __init__(
+        self,
+        tokens: str,
+        experts: str,
+        chosen: str,
+        over: Sequence[str],
+        among: Sequence[str],
+        distribution: Distribution,
+    ) -> None:
+        properties: dict[str, Attribute] = {
+            "dim": StringAttr(f"{tokens}{SUFFIX}"),
+            "tokens": StringAttr(tokens),
+            "experts": StringAttr(experts),
+            "chosen": StringAttr(chosen),
+            "over": NamesAttr(tuple(over)),
+            "among": NamesAttr(tuple(among)),
+        }
+        if distribution.shares:
+            rows = [StringAttr(" ".join(map(str, row))) for row in distribution.shares]
+            properties["shares"] = ArrayAttr(rows)
+        else:
+            properties["zipf"] = StringAttr(distribution.zipf)
+            properties["seed"] = IntegerAttr(IntAttr(distribution.seed), i64)
+        super().__init__(properties=properties)
+
+    @property
+    def distribution(self) -> Distribution:
+        if self.shares is not None:
+            return Distribution(
+                shares=tuple(tuple(map(int, row.data.split())) for row in self.shares.data)
+            )
+        assert self.zipf is not None
+        return Distribution(self.zipf.data, self.seed.value.data if self.seed is not None else 0)
+
+    def verify_(self) -> None:
+        if (self.zipf is None) == (self.shares is None):
+            raise VerifyException("dist.expert_load: a load is `zipf` or `shares`")
+        if self.zipf is not None and not is_number(self.zipf.data):
+            raise VerifyException(
+                f"dist.expert_load: an exponent is a number, not `{self.zipf.data}`"
+            )
+        if not self.over.data:
+            raise VerifyException("dist.expert_load: experts are split over some axis")
+        for row in self.shares.data if self.shares is not None else ():
+            if not row.data.split() or not all(word.isdecimal() for word in row.data.split()):
+                raise VerifyException(
+                    f"dist.expert_load: shares are whole numbers, not `{row.data}`"
+                )
+
+
+def is_number(text: str) -> bool:
+    try:
+        return float(text) >= 0
+    except ValueError:
+        return False

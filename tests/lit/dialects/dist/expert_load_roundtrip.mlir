@@ -1,0 +1,13 @@
+// How busy experts are: by an exponent and a seed, or share by share.
+// RUN: stagec-opt %s | stagec-opt - | filecheck %s
+
+// CHECK: dist.expert_load "T.load" of "T" experts "X" chosen "A" over [ep] among [mb, edp] zipf "1.2" seed 3
+dist.expert_load "T.load" of "T" experts "X" chosen "A" over [ep] among [mb, edp] zipf "1.2" seed 3
+
+// CHECK: dist.expert_load "U.load" of "U" experts "X" chosen "A" over [ep] among [] shares ["3 1 1 1", "1 1 1 3"]
+dist.expert_load "U.load" of "U" experts "X" chosen "A" over [ep] among [] shares ["3 1 1 1", "1 1 1 3"]
+
+%r = "test.op"() : () -> !stg.tensor<[X, T/(edp*ep), D], bf16>
+
+// CHECK: dist.all_to_all %r gather "T" scatter "X" over [ep] load "T.load" : !stg.tensor<[X, T/(edp*ep), D], bf16> -> !stg.tensor<[X/ep, T.load/edp, D], bf16>
+%e = dist.all_to_all %r gather "T" scatter "X" over [ep] load "T.load" : !stg.tensor<[X, T/(edp*ep), D], bf16> -> !stg.tensor<[X/ep, T.load/edp, D], bf16>
