@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from stagec.backend.program import Action, Collective, Compute, HostCopy, RankClass, Transfer
 from stagec.diagnostics import CompileError, Diagnostic, quoted
 from stagec.estimate.network import Network, rate
-from stagec.frontend.plans.plan import Device, Plan
+from stagec.frontend.plans.plan import Plan
 from stagec.frontend.plans.presets import PRESETS
 
 
@@ -52,14 +52,16 @@ def require_numbers(plan: Plan, classes: Iterable[RankClass]) -> None:
                 "E0410",
                 f"how long a step takes depends on the device's {quoted(missing, 'and')}",
                 plan.device.span or plan.span,
-                help=f"{advice(plan.device, missing)}; presets are {quoted(PRESETS, 'and')}",
+                help=f"{advice(plan, missing)}; presets are {quoted(PRESETS, 'and')}",
             )
         ]
     )
 
 
-def advice(device: Device, missing: list[str]) -> str:
-    if device.span is None:
+def advice(plan: Plan, missing: list[str]) -> str:
+    if plan.span is None:
+        return "write a plan, `plan one { device h100 }`"
+    if plan.device.span is None:
         return "add `device h100` to the plan"
     settings = ", ".join(f"{name} = ..." for name in missing)
     return f"name a preset, `device h100`, or add `{settings}`"
