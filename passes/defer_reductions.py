@@ -90,10 +90,17 @@ def merge_terms(root: stg.AddOp) -> None:
             groups.setdefault((reshard.source, reshard.target), []).append(reshard)
     if all(len(group) == 1 for group in groups.values()):
         return
-    total: SSAValue | None = None
-    for value in [*rest, *(merged(root, group) for group in groups.values())]:
-        total = value if total is None else add(root, total, value)
-    assert total is not None
+    names = stg.tensor_type(root.result).names
+    values = [*rest, *(merged(root, group) for group in groups.values())]
+    # A sum has the dims of its first term first: a bias does not begin one.
+    first, *others = sorted(values, key=lambda value: stg.tensor_type(value).names != names)
+    total = first
+    for value in others:
+        total = add(root, total, value)
+    if stg.tensor_type(total).names != names:
+        turned = stg.TransposeOp(total, names)
+        insert_before(root, [turned], NAME)
+        total = turned.result
     dead = sum_ops(root)
     total.name_hint = total.name_hint or root.result.name_hint
     root.result.replace_all_uses_with(total)

@@ -17,7 +17,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, r
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import Dim
-from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
+from stagec.dialects.stg.base import PLACEMENT, Indices, TensorOp, tensor_type
 from stagec.dialects.types import TensorType
 
 
@@ -99,7 +99,9 @@ def check_bags(
         raise VerifyException(
             f"{op.name}: rows by numbers <{ids.body}> are [{', '.join(names)}], not <{made.body}>"
         )
-    if to is not None and (ids.dim(over).split or made.dim(to).split):
+    if to is None or PLACEMENT in op.attributes:
+        return
+    if ids.dim(over).split or made.dim(to).split:
         raise VerifyException(f"{op.name}: each device needs all of `{over}` and `{to}`")
 
 

@@ -8,9 +8,17 @@ from typing import ClassVar
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, prop_def, var_operand_def, var_result_def
+from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import SizeAttr
-from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
+from stagec.dialects.stg.base import (
+    PLACEMENT,
+    Indices,
+    TensorOp,
+    local_results,
+    operand_splits,
+    tensor_type,
+)
 from stagec.dialects.types import TensorType
 from stagec.symbolic import Size
 
@@ -66,6 +74,22 @@ class UserOp(TensorOp):
         results = {n for names in base.results for n in names}
         blocked = {n for names in base.operands for n in names if n not in results}
         return Indices(base.operands, base.results, blocked=frozenset(blocked))
+
+    def verify_(self) -> None:
+        self.verify_operands()
+        if PLACEMENT in self.attributes:
+            return
+        # How a dim that no operand has is split is the results' own choice: a device makes its share.
+        splits = operand_splits(self)
+        for result in self.outputs:
+            for dim in tensor_type(result).dims:
+                splits.setdefault(dim.name, dim.split)
+        for result, local in zip(self.outputs, local_results(self, splits), strict=True):
+            if result.type != local:
+                raise VerifyException(
+                    f"{self.name}: the result is <{tensor_type(result).body}>, "
+                    f"but its operands make it <{local.body}>"
+                )
 
 
 @irdl_op_definition

@@ -1,4 +1,4 @@
-// An op that the model declares states its costs.
+// An op that the model declares states its costs; a dim that only its results have may be split.
 // RUN: stagec-opt %s | stagec-opt - | filecheck %s
 
 %x, %w = "test.op"() : () -> (!stg.tensor<[B/dp, D], bf16>, !stg.tensor<[D, F/tp], bf16>)
@@ -6,3 +6,7 @@
 // CHECK: %y = stg.user "mixer"(%x, %w) flops "2*B*D*F" bytes "2*B*F" backward_flops "4*B*D*F" backward_bytes "0" : (!stg.tensor<[B/dp, D], bf16>, !stg.tensor<[D, F/tp], bf16>) -> !stg.tensor<[B/dp, F/tp], bf16>
 %y = stg.user "mixer" (%x, %w) flops "2*B*D*F" bytes "2*B*F" backward_flops "4*B*D*F" backward_bytes "0"
   : (!stg.tensor<[B/dp, D], bf16>, !stg.tensor<[D, F/tp], bf16>) -> !stg.tensor<[B/dp, F/tp], bf16>
+
+// CHECK: %z = stg.user "triangle"(%x) flops "B*P" bytes "0" backward_flops "0" backward_bytes "0" : (!stg.tensor<[B/dp, D], bf16>) -> !stg.tensor<[B/dp, P/tp], bf16>
+%z = stg.user "triangle" (%x) flops "B*P" bytes "0" backward_flops "0" backward_bytes "0"
+  : (!stg.tensor<[B/dp, D], bf16>) -> !stg.tensor<[B/dp, P/tp], bf16>
