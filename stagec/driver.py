@@ -7,7 +7,7 @@ What remains, writing a file per rank, is `stagec.backend.write_traces`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,12 +27,14 @@ from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text
 from stagec.frontend.plans.plan import Argument, Plan
 from stagec.ir_text import verify_ir
 from stagec.memory import (
+    Change,
     ClassPlan,
     Tried,
     changes,
     doubt,
     explain,
     plan_memory,
+    together,
     too_much,
     with_tensors,
 )
@@ -150,20 +152,27 @@ def check_memory(compiled: Compiled, load_pass: PassLoader | None) -> None:
     """E0501 if a rank needs more memory than the plan says a device has."""
     limit = compiled.plan.device.memory
     worst = too_much(compiled.memory, limit) if limit is not None else None
-    if worst is None:
+    if worst is None or limit is None:
         return
     assert compiled.facts is not None
-    tried: list[Tried] = []
-    for change in changes(compiled.plan, compiled.facts):
-        try:
-            other = compile_program(
-                replace(compiled.checked, plan=change.plan), load_pass=load_pass
-            )
-        except CompileError:
-            # A change that does not compile is none to propose.
-            continue
-        tried.append(Tried(change, max(each.peak_bytes for each in other.memory)))
+    tried = [*tries(compiled, changes(compiled.plan, compiled.facts), load_pass)]
+    if all(each.peak_bytes > limit for each in tried):
+        combined = together(tried)
+        tried += tries(compiled, [combined] if combined is not None else [], load_pass)
     raise CompileError([explain(worst, compiled.plan, tried)])
+
+
+def tries(
+    compiled: Compiled, changed: Iterable[Change], load_pass: PassLoader | None
+) -> Iterator[Tried]:
+    """Each change, compiled. One that does not compile is none to propose."""
+    for change in changed:
+        plan = change.applied(compiled.plan)
+        try:
+            other = compile_program(replace(compiled.checked, plan=plan), load_pass=load_pass)
+        except CompileError:
+            continue
+        yield Tried(change, max(each.peak_bytes for each in other.memory))
 
 
 PIPELINE_SETTINGS = {"E0405": (), "E0407": ("layers", "first", "last"), "E0409": ("schedule",)}

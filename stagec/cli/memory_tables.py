@@ -31,7 +31,7 @@ def show_memory(classes: Sequence[ClassPlan]) -> None:
         f"{worst.name} needs most at {worst.peak}\n{arena_text(worst)}",
         text_of(peak_table(worst)),
         text_of(places_table("by module", worst, lambda part: part.scope or "the model")),
-        text_of(places_table("by source line", worst, lambda part: part.location or "inputs")),
+        text_of(places_table("by source line", worst, lambda part: part.location or part.name)),
         text_of(parts_table(worst)),
         *([text_of(host_table(classes))] if any(each.host_bytes for each in classes) else []),
         timeline_text(classes),

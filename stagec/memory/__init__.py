@@ -5,7 +5,7 @@ of the schedule; `static` what stays from step to step. `with_tensors` writes th
 """
 
 from stagec.memory.kinds import TITLES, Kind
-from stagec.memory.limit import Change, Tried, changes, doubt, explain, too_much
+from stagec.memory.limit import Change, Tried, changes, doubt, explain, together, too_much
 from stagec.memory.plan import ClassPlan, Moment, Part, plan_memory
 from stagec.memory.tracking import with_tensors
 
@@ -21,6 +21,7 @@ __all__ = [
     "doubt",
     "explain",
     "plan_memory",
+    "together",
     "too_much",
     "with_tensors",
 ]

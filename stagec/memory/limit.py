@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from stagec.diagnostics import Diagnostic
 from stagec.facts import ModelFacts
@@ -19,8 +20,14 @@ GIB = 1 << 30
 class Change:
     """Another plan, and what a user writes for it."""
 
-    text: str
-    plan: Plan
+    texts: tuple[str, ...]
+    """The clauses, as a user writes them."""
+    clauses: Mapping[str, Any]
+    """The fields of the plan that they are."""
+
+    def applied(self, plan: Plan) -> Plan:
+        """Without the limit, which is what a change is tried for."""
+        return replace(plan, device=Device(), **self.clauses)
 
 
 @dataclass(frozen=True)
@@ -38,55 +45,79 @@ def too_much(classes: Sequence[ClassPlan], limit: int) -> ClassPlan | None:
 
 
 def changes(plan: Plan, facts: ModelFacts) -> Iterator[Change]:
-    """What might help, each alone. Without the limit, which is what they are tried for."""
-    free = replace(plan, device=Device())
+    """What might help, each alone."""
     if not facts.is_training:
         return
     if plan.recompute.what == ("none",):
-        yield Change("recompute full", replace(free, recompute=Recompute(what=("full",))))
-    yield from onto_host(plan, free)
-    yield from smaller_microbatches(plan, free)
-    yield from more_zero(plan, free, facts)
-    yield from more_stages(plan, free)
+        yield Change(("recompute full",), {"recompute": Recompute(what=("full",))})
+    yield from onto_host(plan)
+    yield from smaller_microbatches(plan)
+    yield from more_zero(plan, facts)
+    yield from more_stages(plan)
 
 
-def onto_host(plan: Plan, free: Plan) -> Iterator[Change]:
+def together(tried: Sequence[Tried]) -> Change | None:
+    """The best of each knob that asks for no other hardware, for when none is enough alone."""
+    texts: list[str] = []
+    clauses: dict[str, Any] = {}
+    for each in sorted(tried, key=lambda one: one.peak_bytes):
+        change = each.change
+        costs_more = {"offload", "axes"} & change.clauses.keys()
+        if not costs_more and not clauses.keys() & change.clauses.keys():
+            texts += change.texts
+            clauses |= change.clauses
+    alone = any(each.change.clauses == clauses for each in tried)
+    return None if alone or not clauses else Change(tuple(texts), clauses)
+
+
+def onto_host(plan: Plan) -> Iterator[Change]:
     """What a plan does not offload yet, one after the other."""
     offload = plan.offload
     if not offload.optimizer:
         text = "offload { optimizer = true }"
-        yield Change(text, replace(free, offload=replace(offload, optimizer=True)))
+        yield Change((text,), {"offload": replace(offload, optimizer=True)})
     if not offload.activations:
         text = "offload { activations = all }"
-        yield Change(text, replace(free, offload=replace(offload, activations=("all",))))
+        yield Change((text,), {"offload": replace(offload, activations=("all",))})
 
 
-def smaller_microbatches(plan: Plan, free: Plan) -> Iterator[Change]:
+def smaller_microbatches(plan: Plan) -> Iterator[Change]:
+    """Half as large, and of one sequence."""
     pipeline = plan.pipeline
     if pipeline is not None:
-        if pipeline.microbatch > 1:
-            size = pipeline.microbatch // 2
+        for size in halved(pipeline.microbatch):
             smaller = replace(pipeline, microbatch=size)
-            yield Change(f"microbatch = {size}", replace(free, pipeline=smaller))
-    elif plan.microbatch != 1:
-        size = (plan.microbatch or 2) // 2
-        yield Change(f"microbatch {size}", replace(free, microbatch=size))
+            yield Change((f"microbatch = {size}",), {"pipeline": smaller})
+        return
+    for size in halved(plan.microbatch or 2):
+        yield Change((f"microbatch {size}",), {"microbatch": size})
 
 
-def more_zero(plan: Plan, free: Plan, facts: ModelFacts) -> Iterator[Change]:
+def halved(size: int) -> list[int]:
+    return sorted({size // 2, 1} - {0, size}, reverse=True)
+
+
+def more_zero(plan: Plan, facts: ModelFacts) -> Iterator[Change]:
+    """Further levels. The third reduces gradients once per step, whole until then, unless the plan says otherwise."""
     axes = plan.zero.axes if plan.zero is not None else split_batch(plan, facts)
     level = plan.zero.level if plan.zero is not None else 0
+    if not axes:
+        return
     for stage in range(level + 1, 4):
-        if axes:
-            zero = replace(plan.zero, level=stage) if plan.zero else Zero(level=stage, axes=axes)
-            yield Change(f"zero {stage} over {', '.join(axes)}", replace(free, zero=zero))
+        zero = replace(plan.zero, level=stage) if plan.zero else Zero(level=stage, axes=axes)
+        yield Change((f"zero {stage} over {', '.join(axes)}",), {"zero": zero})
+    if level < 3 and plan.gradients.reduce == "step":
+        every = replace(plan.gradients, reduce="microbatch")
+        zero = replace(plan.zero, level=3) if plan.zero else Zero(level=3, axes=axes)
+        texts = (f"zero 3 over {', '.join(axes)}", "gradients { reduce = microbatch }")
+        yield Change(texts, {"zero": zero, "gradients": every})
 
 
 def split_batch(plan: Plan, facts: ModelFacts) -> tuple[str, ...]:
     return tuple(a for rule in plan.rules if facts.batch_dim in rule.dims for a in rule.axes)
 
 
-def more_stages(plan: Plan, free: Plan) -> Iterator[Change]:
+def more_stages(plan: Plan) -> Iterator[Change]:
     """Twice the stages, on twice the ranks."""
     pipeline = plan.pipeline
     if pipeline is None:
@@ -95,8 +126,7 @@ def more_stages(plan: Plan, free: Plan) -> Iterator[Change]:
         replace(axis, size=2 * axis.size) if axis.name == pipeline.axis else axis
         for axis in plan.axes
     )
-    text = f"mesh {pipeline.axis} = {2 * plan.mesh[pipeline.axis]}"
-    yield Change(text, replace(free, axes=axes))
+    yield Change((f"mesh {pipeline.axis} = {2 * plan.mesh[pipeline.axis]}",), {"axes": axes})
 
 
 def explain(worst: ClassPlan, plan: Plan, tried: Sequence[Tried]) -> Diagnostic:
@@ -105,6 +135,8 @@ def explain(worst: ClassPlan, plan: Plan, tried: Sequence[Tried]) -> Diagnostic:
     assert limit is not None
     causes = worst.parts_at_peak()[:MOST_CAUSES]
     fitting = [each for each in tried if each.peak_bytes <= limit]
+    others = [each for each in tried if each.peak_bytes > limit]
+    is_alone = any(len(each.change.clauses) == 1 for each in fitting)
     return Diagnostic(
         "E0501",
         f"rank class `{worst.name}` needs {gib(worst.peak_bytes)}, "
@@ -115,7 +147,7 @@ def explain(worst: ClassPlan, plan: Plan, tried: Sequence[Tried]) -> Diagnostic:
             f"the peak is at {worst.peak}",
             *(f"{gib(part.num_bytes)} {TITLES[part.kind]}: {part.place}" for part in causes),
         ],
-        help=[help_text(each, limit) for each in (fitting or tried)]
+        help=[help_text(each, limit) for each in (fitting if is_alone else fitting + others)]
         or ["use a larger device, or more ranks"],
     )
 
@@ -141,8 +173,12 @@ def doubt(classes: Sequence[ClassPlan], device: Device) -> list[Diagnostic]:
 
 
 def help_text(tried: Tried, limit: int) -> str:
-    fits = "" if tried.peak_bytes <= limit else ", which is not enough alone"
-    return f"`{tried.change.text}` gives a peak of {gib(tried.peak_bytes)}{fits}"
+    texts = tried.change.texts
+    shown = " and ".join(f"`{text}`" for text in texts)
+    alone = " alone" if len(texts) == 1 else ""
+    fits = "" if tried.peak_bytes <= limit else f", which is not enough{alone}"
+    verb = "gives" if len(texts) == 1 else "together give"
+    return f"{shown} {verb} a peak of {gib(tried.peak_bytes)}{fits}"
 
 
 def gib(num_bytes: int) -> str:

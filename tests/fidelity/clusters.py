@@ -30,7 +30,7 @@ beside the plan's static bytes a rank has, while it updates its parameters (the 
 - two workspaces of cuBLAS of 32 MiB, of the forward and the backward thread (PyTorch's `CublasHandlePool.cpp`, on H100)"""
 CUBLAS_BYTES = 2 * (32 << 20)
 
-ALLOWANCE = 30 * GIB
+ALLOWANCE = 24 * GIB
 """Of the 80 GiB of a device: what context, communicators and fragmentation are let to take."""
 DEVICE_BYTES = 80 * GIB
 
