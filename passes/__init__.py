@@ -23,6 +23,7 @@ ALL_PASSES = (
     "insert-collectives",
     "recompute-activations",
     "regather-operands",
+    "cast-exchanges",
     "exchange-counts",
     "spread-load",
     "decompose-all-reduce",

@@ -43,6 +43,7 @@ CODES: dict[str, str] = {
     "E0309": "a sequence that attention needs whole",
     "E0310": "experts that have not as many tokens as are sent",
     "E0311": "a load of experts that there are not",
+    "E0312": "dtypes of an exchange that there is not",
     "W0301": "a rule that never applies",
     "E0401": "a clause that does not fit its plan",
     "E0402": "a setting that a clause does not have",

@@ -45,6 +45,9 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
     if plan.collectives.reduce == "lazy":
         passes.append(make("defer-reductions"))
     passes += [make("decompose-statistics"), make("insert-collectives")]
+    if precision.dispatch or precision.combine:
+        dispatch, combine = precision.dispatch or "", precision.combine or ""
+        passes.append(make("cast-exchanges", dispatch=dispatch, combine=combine))
     if facts.is_training:
         passes += saved_value_passes(plan)
     passes += [make("exchange-counts"), *load_passes(plan)]

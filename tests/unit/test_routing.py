@@ -134,6 +134,18 @@ def test_a_bias_is_a_parameter_that_no_gradient_trains() -> None:
     assert more == {Kind.PARAMETERS: LAYERS * EXPERTS * FP32}
 
 
+def test_dispatch_and_combine_have_dtypes_of_their_own() -> None:
+    """A byte for each element on the way there, forward and backward; the way back as before."""
+    plain = collectives(compiled(1, 4))
+    cast = collectives(compiled(1, 4, "precision { dispatch = fp8 }"))
+    tokens = SENT * WIDTH // 4
+    for phase in ("fwd", "bwd"):
+        assert plain[phase, tokens * FP32] == 2 * LAYERS
+        assert cast[phase, tokens * FP32] == cast[phase, tokens] == LAYERS
+    both = collectives(compiled(1, 4, "precision { dispatch = fp8, combine = bf16 }"))
+    assert both["fwd", tokens * 2] == both["bwd", tokens * 2] == LAYERS
+
+
 MESHES = [(1, 2), (2, 2), (1, 8), (4, 2), (2, 4)]
 
 

@@ -116,6 +116,10 @@ class Precision(Clause):
     master: str | None = setting("choice", None, *FLOATS, "none")
     reduce: str = setting("choice", "fp32", *FLOATS)
     gather: str = setting("choice", "fp32", *FLOATS)
+    dispatch: str | None = setting("choice", None, *FLOATS)
+    """Of tokens on the way to experts on other devices. None: as they are."""
+    combine: str | None = setting("choice", None, *FLOATS)
+    """And on the way back."""
 
     @staticmethod
     def defaults(given: Mapping[str, str]) -> dict[str, str | None]:
