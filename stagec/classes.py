@@ -75,8 +75,11 @@ def no_backward(schedule: Schedule) -> Diagnostic:
 
 def by_load(module: ModuleOp) -> Others | None:
     """What tells ranks apart whose experts are not equally busy."""
-    loads, layers = Loads.of(module), num_layers(module)
-    return Others(loads.axes, lambda here: loads.column(layers, here)) if loads.loads else None
+    loads = Loads.of(module)
+    if not loads.loads:
+        return None
+    layers = num_layers(module)
+    return Others(loads.axes, lambda here: loads.column(layers, here))
 
 
 def plain_order(microbatches: int, is_training: bool) -> list[Slot]:

@@ -16,7 +16,7 @@ from stagec.estimate.perfetto import perfetto_trace
 from tests.replay.models import Job, compiled
 from tests.unit.test_replay import jobs
 
-DEVICE = "device { flops_per_s = 1e9, memory_bytes_per_s = 5e8, link_bytes_per_s = 1e8 }"
+DEVICE = "device { flops_per_s = 1e9, memory_bytes_per_s = 5e8, link_bytes_per_s = 1e8, host_bytes_per_s = 1e7 }"
 
 
 def events_of(job: Job) -> tuple[list[dict[str, Any]], float, int]:

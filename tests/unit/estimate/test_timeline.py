@@ -19,7 +19,7 @@ from tests.replay.models import Job, compiled, encoded, traces_of
 from tests.replay.waiting import node_ends
 from tests.unit.test_replay import jobs
 
-DEVICE = "device { flops_per_s = 1e9, memory_bytes_per_s = 5e8, link_bytes_per_s = 1e8 }"
+DEVICE = "device { flops_per_s = 1e9, memory_bytes_per_s = 5e8, link_bytes_per_s = 1e8, host_bytes_per_s = 1e7 }"
 
 PRODUCT = """
 dim B = 64
@@ -86,6 +86,8 @@ def cost(node: Node, ranks: int) -> float:
         return 1e6 * max(int(given["num_ops"]) / 1e9, int(given["tensor_size"]) / 5e8)
     if node.type == NodeType.COMM_RECV_NODE:
         return 0.0
+    if node.type in (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE):
+        return int(given["tensor_size"]) / 10
     size = int(given["comm_size"])
     if node.type == NodeType.COMM_COLL_NODE:
         share = (ranks - 1) / ranks
