@@ -53,7 +53,9 @@ until they are home: n - 1 transfers forward, 2n - 1 backward. With `rotate = al
 way; gradients still go round, n times. Outputs, too, add up in fp32.
 
 A rank that has nothing to compute in a step (`balance = none`: the keys are later than its queries) takes part in its transfers all
-the same; how many such steps there are depends on `cp.index`. Nothing is unrolled: a step is a repeat's body whatever n is.
+the same, and waits for the last of them as PyTorch's loop does. Else it would run ahead, and a reduction of gradients hold the slot
+for communication while others still need what it is to hand on. How many such steps there are depends on `cp.index`. Nothing is
+unrolled: a step is a repeat's body whatever n is.
 TransformerEngine's ring needs 2n - 2 transfers backward, for it keeps the block that came last.
 """
 
@@ -209,7 +211,7 @@ class Ring(ABC):
         state = place.repeat(self.steps.num_computed, state, step, blocks)
         if self.skips and isinstance(self, BackwardRing):
             state = place.repeat(self.num_others - self.steps.num_computed, state, skip)
-        return state
+        return self.in_step(place, blocks, state)
 
     def go_round(self, place: Place, block: Values, state: Values) -> Values:
         """Steps 1 to n-1: each asks for the next block, computes with its own, hands the state on.
@@ -240,7 +242,19 @@ class Ring(ABC):
 
         after = place.repeat(others - 1 - in_loop, after, skip)
         state = place.repeat(computed - in_loop, after[width:], last_step)
-        return self.hand_on(place, state)
+        return self.hand_on(place, self.in_step(place, after[:width], state))
+
+    def in_step(self, place: Place, blocks: Values, state: Values) -> Values:
+        """The state, on ranks that skip steps only when the last of the blocks are there."""
+        if not self.skips:
+            return state
+
+        def wait(inner: Place, carried: Values, _: Values) -> Values:
+            inner.add(dist.WaitOp(blocks))
+            return carried
+
+        skipping = symbolic.call("min", symbolic.ONE, self.num_others - self.steps.num_computed)
+        return place.repeat(skipping, state, wait)
 
     @property
     def num_others(self) -> Size:

@@ -86,6 +86,8 @@ def lower(op: Operation, mesh: dict[str, int]) -> list[Operation]:
         dtype = tensor_of(op.counts.type).dtype
         types = [op.result.type]
         return [sched.CollectiveOp("all_to_all", [op.counts], axes, types, dtype, size, size)]
+    if isinstance(op, dist.WaitOp):
+        return [sched.ComputeOp("wait", op.values, [], symbolic.ZERO, symbolic.ZERO, symbolic.ZERO)]
     if isinstance(op, dist.PieceOp):
         return [sched.ViewOp(op.shard, op.piece.type)]
     if isinstance(op, dist.JoinPiecesOp):

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 
 from stagec.dialects import dist, stg
@@ -64,12 +64,23 @@ class RegatherOperands(ModulePass):
 
 def regather_saved(level: Level) -> None:
     """Gather again what the forward pass gathered."""
-    for gather in level.forward_ops():
-        if isinstance(gather, dist.AllGatherOp) and (view := level.seen(gather.result)) is not None:
-            recomputing, others = by_phase(reads_in(level, view))
-            for reads in (recomputing, others):
-                if reads:
-                    regather(gather, level.use(gather.operand), reads)
+    for op in level.forward_ops():
+        gather: Operation | Block = op
+        # What is gathered over several axes is gathered one after the other: then the first result is read.
+        while isinstance(gather, dist.AllGatherOp) and regather_one(level, gather):
+            gather = gather.operand.owner
+
+
+def regather_one(level: Level, gather: dist.AllGatherOp) -> bool:
+    """Gather again what one gather made; whether the backward pass reads it."""
+    view = level.seen(gather.result)
+    if view is None:
+        return False
+    recomputing, others = by_phase(reads_in(level, view))
+    for reads in (recomputing, others):
+        if reads:
+            regather(gather, level.use(gather.operand), reads)
+    return bool(recomputing or others)
 
 
 def regather_recomputed(level: Level) -> None:

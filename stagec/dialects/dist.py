@@ -59,6 +59,7 @@ from stagec.dialects.transfers import (
     RecvOp,
     RotateOp,
     SendOp,
+    WaitOp,
 )
 from stagec.dialects.types import ShardType, TensorType
 
@@ -389,6 +390,7 @@ __all__ = [
     "TakeGradientOp",
     "TakeShardOp",
     "UnshardOp",
+    "WaitOp",
     "first_layer",
     "gathered",
     "local_count",

@@ -25,7 +25,7 @@ from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr
-from stagec.dialects.types import StackType, TensorType, tensor_of
+from stagec.dialects.types import StackType, TensorType, ValueType, tensor_of
 from stagec.symbolic import Size
 
 
@@ -145,6 +145,27 @@ class SendOp(IRDLOperation):
 
 
 @irdl_op_definition
+class WaitOp(IRDLOperation):
+    """Computation goes on when values are there that it does not read.
+
+    A device that looks at none of what it hands on stays in step with those that do. No cost but that of its place.
+    """
+
+    name = "dist.wait"
+
+    values = var_operand_def(ValueType)
+
+    assembly_format = "`(` $values `)` attr-dict `:` type($values)"
+
+    def __init__(self, values: Sequence[SSAValue]) -> None:
+        super().__init__(operands=[list(values)])
+
+    def verify_(self) -> None:
+        if not self.values:
+            raise VerifyException("dist.wait: there is nothing to wait for")
+
+
+@irdl_op_definition
 class RecvOp(IRDLOperation):
     """Receive values from the device `from` further along `axes`: what its `dist.send` of this channel sent.
 
@@ -211,6 +232,14 @@ class ExchangeCountsOp(IRDLOperation):
             raise VerifyException("dist.exchange_counts: there is no axis to exchange over")
 
 
-TRANSFER_OPS = (RotateOp, GatherBlocksOp, SendOp, RecvOp, ExchangeCountsOp)
+TRANSFER_OPS = (RotateOp, GatherBlocksOp, SendOp, WaitOp, RecvOp, ExchangeCountsOp)
 
-__all__ = ["TRANSFER_OPS", "ExchangeCountsOp", "GatherBlocksOp", "RecvOp", "RotateOp", "SendOp"]
+__all__ = [
+    "TRANSFER_OPS",
+    "ExchangeCountsOp",
+    "GatherBlocksOp",
+    "RecvOp",
+    "RotateOp",
+    "SendOp",
+    "WaitOp",
+]

@@ -14,6 +14,9 @@
 // CHECK-NEXT:   stg.attention
 // CHECK-NEXT:   stg.merge_attention
 // CHECK-NEXT:   stg.yield
+// CHECK:      stg.repeat "min(1, cp - cp.index - 1)"
+// CHECK-NEXT:   dist.wait
+// CHECK-NEXT:   stg.yield
 // CHECK-NOT:  dist.rotate
 dist.mesh <cp = 4>
 dist.context "ring" over [cp] rotate "all_to_all" balance "none"
