@@ -49,7 +49,7 @@ from stagec.analysis.units import ROOT, gradient_makers, unit_of
 from stagec.dialects import dist, stg
 from stagec.dialects.storage import shard_of
 from stagec.dialects.types import ShardType, StackType, ValueType, tensor_of
-from stagec.rewriting import inherit, programs, set_type
+from stagec.rewriting import inherit, programs, set_operand, set_type
 
 NAME = "shard-parameters"
 
@@ -165,7 +165,7 @@ class Sharder:
         for weight in members:
             if weight.weight in gathered:
                 for use in readers[weight]:
-                    replace_operand(use.operation, use.index, gathered[weight.weight])
+                    set_operand(use.operation, use.index, gathered[weight.weight])
 
     def gather_alone(self, weights: Sequence[stg.WeightOp], readers) -> None:
         """Units of weights outside of the layers."""
@@ -216,7 +216,7 @@ class Sharder:
                 before = 0 if phase == FORWARD else first_of_phase(block, BACKWARD)
             gathered = self.gather(values, phase, operation_at(block, before))
             for weight, use in chosen:
-                replace_operand(use.operation, use.index, gathered[weight.weight])
+                set_operand(use.operation, use.index, gathered[weight.weight])
 
     def gather_in_layers(self, repeat: stg.RepeatOp, paths: dict[SSAValue, str]) -> None:
         """Gather a layer's units at the start of its body, in each direction."""
@@ -244,7 +244,7 @@ class Sharder:
                 first = operation_at(body, min(positions))
             for member, output in self.gather(members, phase, first).items():
                 for use in uses[member]:
-                    replace_operand(use.operation, use.index, output)
+                    set_operand(use.operation, use.index, output)
 
     def gather(
         self, values: Sequence[SSAValue], phase: str, before: Operation
@@ -301,10 +301,6 @@ def insert(op: Operation, before: Operation, origin: Operation | None = None) ->
 
 def operation_at(block: Block, position: int) -> Operation:
     return list(block.ops)[position]
-
-
-def replace_operand(op: Operation, index: int, value: SSAValue) -> None:
-    op.operands[index] = value
 
 
 def phase_in_loop(op: Operation) -> str:

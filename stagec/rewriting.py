@@ -14,6 +14,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
 
 from stagec.dialects import stg
+from stagec.dialects.types import StackType
 
 INHERITED = ("scope", "phase", "late")
 """Attributes that a new op takes over from the op that it replaces or serves."""
@@ -78,6 +79,17 @@ def insert_after(op: Operation, new: Sequence[Operation], pass_name: str) -> Non
 def programs(module: ModuleOp) -> list[stg.ProgramOp]:
     """The programs of a module."""
     return [op for op in module.body.ops if isinstance(op, stg.ProgramOp)]
+
+
+def set_operand(op: Operation, index: int, value: SSAValue) -> None:
+    """Let an op read another value. A repeat's slices of a stack become elements of the new one."""
+    op.operands[index] = value
+    if isinstance(op, stg.RepeatOp) and isinstance(value.type, StackType):
+        inner = op.body.block.args[index]
+        if inner.type != value.type.element:
+            set_type(inner, value.type.element)
+            for use in list(inner.uses):
+                set_operand(use.operation, use.index, inner)
 
 
 def set_type(value: SSAValue, value_type: Attribute) -> None:

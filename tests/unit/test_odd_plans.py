@@ -86,6 +86,14 @@ PLANS = {
   zero 2 over dp
   collectives { keep = shard }
 """,
+    # Layers read slices of what is gathered, in its dtype.
+    "gathered_once_in_another_dtype": """
+  mesh pp = 3, dp = 2
+  shard B over dp
+  pipeline L over pp
+  zero 3 over dp { reshard = false }
+  precision { gather = bf16 }
+""",
 }
 
 
