@@ -121,7 +121,11 @@ def num_layers(module: ModuleOp) -> int:
     if stages is not None:
         return max(map(sum, zip(*(stage.layers for stage in stages.stages.data), strict=True)))
     values = size_values(module)
-    repeats = (op for op in module.walk() if isinstance(op, stg.RepeatOp))
+    repeats = (
+        op
+        for op in module.walk()
+        if isinstance(op, stg.RepeatOp) and stg.STEPS not in op.attributes
+    )
     return max((op.count.data.integer(values) for op in repeats), default=0)
 
 

@@ -93,6 +93,22 @@ def test_attention_counts_pairs(op: stg.AttentionOp, pairs: str):
     assert flops(backward(op)) == 10 * parse("B*H*E") * parse(pairs)
 
 
+def test_a_soft_cap_by_hand():
+    """A division, a tanh and a product for each pair and head; backward once more, and 1 - tanh^2 as a factor."""
+    q = value("B", "S", "H", "E")
+    plain, capped = stg.AttentionOp(q, q, q), stg.AttentionOp(q, q, q, softcap="50")
+    assert flops(capped) == flops(plain) + parse("3*B*H*S**2")
+    assert flops(backward(capped)) == flops(backward(plain)) + parse("6*B*H*S**2")
+
+
+def test_keys_and_values_of_different_width_by_hand():
+    """As in latent attention: forward 2 (E + G) for each pair and head, backward 2 (3 E + 2 G)."""
+    q, v = value("B", "S", "H", "E"), value("B", "S", "H", "G")
+    op = stg.AttentionOp(q, q, v)
+    assert flops(op) == 2 * parse("B*H*S**2*(E + G)")
+    assert flops(stg.AttentionGradOp(v, op)) == 2 * parse("B*H*S**2*(3*E + 2*G)")
+
+
 def test_a_window_under_a_mask_is_nearly_the_pairs():
     """Of S queries, number i sees min(i + 1, W) keys; the diagonal counts as half, as it does without a window."""
     sizes = {"B": 1, "S": 1024, "H": 1, "K": 1, "E": 1}

@@ -111,6 +111,12 @@ MODELS = UNARY | {
         "loss = mean(y * y, over = [B, S, H, D])",
         "x[B, S, H, D], k[B, S, K, D]",
     ),
+    "attention_softcap": model(
+        "weight w[H, D], v[K, D]\n"
+        "y = attention(x * w, k * v, exp(k) * v, causal = true, softcap = 0.5)\n"
+        "loss = mean(y * y, over = [B, S, H, D])",
+        "x[B, S, H, D], k[B, S, K, D]",
+    ),
     "attention_window": model(
         "weight w[H, D]\n"
         "y = attention(x * w, x, x, causal = true, window = 2)\n"

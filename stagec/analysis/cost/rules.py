@@ -170,9 +170,12 @@ def score_pairs(q: TensorType, k: TensorType, causal: bool, window: Size | None)
 
 
 def attention_products(
-    op: stg.AttentionOp | stg.AttentionGradOp, of_keys: int, of_values: int
+    op: stg.AttentionOp | stg.AttentionGradOp, of_keys: int, of_values: int, of_cap: int
 ) -> Size:
-    """FLOPs of so many products over the width of keys, and so many over that of values: 2 per pair and element."""
+    """FLOPs of so many products over the width of keys, and so many over that of values: 2 per pair and element.
+
+    What softmax does is not counted, as FlashAttention's authors do not; what caps scores is: so many for each pair.
+    """
     q, k, v = stg.tensor_type(op.q), stg.tensor_type(op.k), stg.tensor_type(op.v)
     if op.pairs is not None:
         pairs = op.pairs.data
@@ -181,19 +184,21 @@ def attention_products(
         window = op.window.data if op.window is not None else None
         pairs = score_pairs(q, k, counted, window)
     batch = symbolic.product(d.size for d in (*q.dims[:-3], q.dims[-2]))
-    return 2 * batch * pairs * (of_keys * q.dims[-1].size + of_values * v.dims[-1].size)
+    products = 2 * (of_keys * q.dims[-1].size + of_values * v.dims[-1].size)
+    return batch * pairs * (products + (of_cap if op.softcap is not None else 0))
 
 
 @flops.register
 def _(op: stg.AttentionOp) -> Size:
-    # q k^T, and the probabilities times v.
-    return attention_products(op, 1, 1)
+    # q k^T, and the probabilities times v. A cap divides, takes the tanh and multiplies.
+    return attention_products(op, 1, 1, 3)
 
 
 @flops.register
 def _(op: stg.AttentionGradOp) -> Size:
     # Five products for two: the scores again, dq and dk; dv and dp (Dao et al. 2022, appendix B).
-    return attention_products(op, 3, 2)
+    # Under a cap the scores are capped again, and its derivative 1 - tanh^2 is a factor.
+    return attention_products(op, 3, 2, 6)
 
 
 @flops.register

@@ -72,7 +72,8 @@ class AttentionOp(TensorOp):
 
     Keeps the output and `lse`, the log-sum-exp of each query and head in fp32. `count` says how FLOPs
     count a causal mask: `causal` what a fused kernel computes, `full` all of it. `window` limits how
-    far back a query looks. `pairs` is the number of pairs of a query and a key that this device computes, where
+    far back a query looks. `softcap` c makes of each score s c tanh(s / c) (Gemma 2,
+    arXiv:2408.00118). `pairs` is the number of pairs of a query and a key that this device computes, where
     the shapes do not say: its share of a mask, or one block of a ring.
 
     Keys split over an axis that splits the queries, without `pairs`, are a ring to come (`expand-ring-attention`):
@@ -88,13 +89,15 @@ class AttentionOp(TensorOp):
     causal = opt_prop_def(UnitAttr)
     count = prop_def(StringAttr)
     window = opt_prop_def(SizeAttr)
+    softcap = opt_prop_def(StringAttr)
     pairs = opt_prop_def(SizeAttr)
     result = result_def(TensorType)
     lse = result_def(TensorType)
 
     assembly_format = (
         "$q `,` $k `,` $v (`causal` $causal^)? `count` $count (`window` $window^)? "
-        "(`pairs` $pairs^)? attr-dict `:` functional-type(operands, results)"
+        "(`softcap` $softcap^)? (`pairs` $pairs^)? attr-dict "
+        "`:` functional-type(operands, results)"
     )
 
     def __init__(
@@ -105,12 +108,13 @@ class AttentionOp(TensorOp):
         causal: bool = False,
         count: str = "causal",
         window: Size | None = None,
+        softcap: str | None = None,
     ) -> None:
         queries, values = tensor_type(q), tensor_type(v)
         output = TensorType.of([*queries.dims[:-1], values.dims[-1]], queries.dtype)
         super().__init__(
             operands=[q, k, v],
-            properties=attention_properties(causal, count, window),
+            properties=attention_properties(causal, count, window, softcap),
             result_types=[output, TensorType.of(queries.dims[:-1], "fp32")],
         )
 
@@ -134,6 +138,15 @@ class AttentionOp(TensorOp):
 def check_count(op: AttentionOp | AttentionGradOp) -> None:
     if op.count.data not in ("causal", "full"):
         raise VerifyException(f"{op.name}: FLOPs count `{op.count.data}`, not `causal` or `full`")
+    if op.softcap is not None and not is_positive(op.softcap.data):
+        raise VerifyException(f"{op.name}: a cap is a number above 0, not `{op.softcap.data}`")
+
+
+def is_positive(text: str) -> bool:
+    try:
+        return float(text) > 0
+    except ValueError:
+        return False
 
 
 def ring_axes(op: AttentionOp | AttentionGradOp) -> tuple[str, ...]:
@@ -144,12 +157,16 @@ def ring_axes(op: AttentionOp | AttentionGradOp) -> tuple[str, ...]:
     return tuple(a for a in tensor_type(op.k).dims[-3].split if a in queries)
 
 
-def attention_properties(causal: bool, count: str, window: Size | None) -> dict[str, Attribute]:
+def attention_properties(
+    causal: bool, count: str, window: Size | None, softcap: str | None
+) -> dict[str, Attribute]:
     properties: dict[str, Attribute] = {"count": StringAttr(count)}
     if causal:
         properties["causal"] = UnitAttr()
     if window is not None:
         properties["window"] = SizeAttr(window)
+    if softcap is not None:
+        properties["softcap"] = StringAttr(softcap)
     return properties
 
 
@@ -172,6 +189,7 @@ class AttentionGradOp(TensorOp):
     causal = opt_prop_def(UnitAttr)
     count = prop_def(StringAttr)
     window = opt_prop_def(SizeAttr)
+    softcap = opt_prop_def(StringAttr)
     pairs = opt_prop_def(SizeAttr)
     dq = result_def(TensorType)
     dk = result_def(TensorType)
@@ -179,7 +197,8 @@ class AttentionGradOp(TensorOp):
 
     assembly_format = (
         "$dy `,` $q `,` $k `,` $v `,` $output `,` $lse (`causal` $causal^)? `count` $count "
-        "(`window` $window^)? (`pairs` $pairs^)? attr-dict `:` functional-type(operands, results)"
+        "(`window` $window^)? (`softcap` $softcap^)? (`pairs` $pairs^)? attr-dict "
+        "`:` functional-type(operands, results)"
     )
 
     def __init__(
@@ -198,7 +217,7 @@ class AttentionGradOp(TensorOp):
             operands=[dy, q, k, v, output, lse],
             properties={
                 key: value
-                for key in ("causal", "count", "window", "pairs")
+                for key in ("causal", "count", "window", "softcap", "pairs")
                 if (value := forward.properties.get(key)) is not None
             },
             result_types=[

@@ -84,6 +84,7 @@ def build_attention(values: Values, options: Options) -> Operation:
         causal=bool(options.get("causal", False)),
         count=str(options.get("count", "causal")),
         window=window,
+        softcap=str(options["softcap"]) if "softcap" in options else None,
     )
 
 
@@ -194,6 +195,7 @@ BUILTINS: dict[str, Builtin] = {
                 Option("causal", "bool"),
                 Option("count", "choice", ("causal", "full")),
                 Option("window", "size"),
+                Option("softcap", "number"),
             ),
         ),
         Builtin(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from stagec.dialects.stg.attention import is_positive
 from stagec.dialects.stg.base import InferError
 from stagec.dialects.stg.joining import joined_names
 from stagec.dialects.types import TensorType
@@ -138,6 +139,9 @@ def infer_attention(types: Types, options: Options) -> tuple[TensorType, ...]:
             f"[{', '.join(k.names[:-3])}]",
             operand=1,
         )
+    softcap = str(options.get("softcap", "1"))
+    if not is_positive(softcap):
+        raise InferError(f"a cap is above 0, not {softcap}", option="softcap")
     return (TensorType.of([*q.names[:-1], v.names[-1]], q.dtype),)
 
 

@@ -348,6 +348,9 @@ class Meaning(SequenceMeaning):
         values = np.repeat(self.values[op.v], times, axis=-2)
         scale = 1 / math.sqrt(self.machine.length(q.dims[-1]))
         scores = np.einsum("...she,...the->...hst", self.values[op.q], keys) * scale
+        if op.softcap is not None:
+            cap = float(op.softcap.data)
+            scores = cap * np.tanh(scores / cap)
         asked = self.positions(q, q.names[-3], [q.names[-3], ""])
         seen = np.arange(self.machine.length(k.dims[-3]))
         distance = asked - seen
@@ -376,6 +379,9 @@ class Meaning(SequenceMeaning):
         dp = np.einsum("...shg,...thg->...hst", dy, values)
         delta = np.swapaxes((dy * output).sum(axis=-1), -1, -2)[..., None]
         ds = p * (dp - delta) / math.sqrt(self.values[op.q].shape[-1])
+        if op.softcap is not None:
+            capped = np.where(scores == NEVER, 0, scores) / float(op.softcap.data)
+            ds = ds * (1 - capped**2)
         dq = np.einsum("...hst,...the->...she", ds, keys)
         dk = np.einsum("...hst,...she->...the", ds, self.values[op.q])
         return dq, self.shared(dk, op.k), self.shared(dv, op.v)

@@ -19,3 +19,10 @@
 %q = "test.op"() : () -> !stg.tensor<[S, H, E], bf16>
 %o, %lse = stg.attention %q, %q, %q causal count "half"
   : (!stg.tensor<[S, H, E], bf16>, !stg.tensor<[S, H, E], bf16>, !stg.tensor<[S, H, E], bf16>) -> (!stg.tensor<[S, H, E], bf16>, !stg.tensor<[S, H], fp32>)
+
+// -----
+
+// CHECK: error[E0709]: `stg.attention`: a cap is a number above 0, not `0`
+%q = "test.op"() : () -> !stg.tensor<[S, H, E], bf16>
+%o, %lse = stg.attention %q, %q, %q causal count "causal" softcap "0"
+  : (!stg.tensor<[S, H, E], bf16>, !stg.tensor<[S, H, E], bf16>, !stg.tensor<[S, H, E], bf16>) -> (!stg.tensor<[S, H, E], bf16>, !stg.tensor<[S, H], fp32>)

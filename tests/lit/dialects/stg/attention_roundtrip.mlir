@@ -10,3 +10,7 @@
 // CHECK: %p, %l = stg.attention %q, %k, %v count "full" : (!stg.tensor<[B/dp, S, H/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, G], bf16>) -> (!stg.tensor<[B/dp, S, H/tp, G], bf16>, !stg.tensor<[B/dp, S, H/tp], fp32>)
 %p, %l = stg.attention %q, %k, %v count "full"
   : (!stg.tensor<[B/dp, S, H/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, G], bf16>) -> (!stg.tensor<[B/dp, S, H/tp, G], bf16>, !stg.tensor<[B/dp, S, H/tp], fp32>)
+
+// CHECK: stg.attention %q, %k, %v causal count "causal" softcap "50" :
+%s, %m = stg.attention %q, %k, %v causal count "causal" softcap "50"
+  : (!stg.tensor<[B/dp, S, H/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, G], bf16>) -> (!stg.tensor<[B/dp, S, H/tp, G], bf16>, !stg.tensor<[B/dp, S, H/tp], fp32>)
