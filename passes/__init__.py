@@ -21,6 +21,7 @@ ALL_PASSES = (
     "defer-reductions",
     "decompose-statistics",
     "insert-collectives",
+    "chunk-loss",
     "recompute-activations",
     "regather-operands",
     "cast-exchanges",

@@ -67,7 +67,7 @@ class LowerToTasks(ModulePass):
                     replace(inner, lowered, communication_kind(inner, along) in self.serial)
 
 
-KEPT = ("made_by", "scope", "phase", "prefetch", "lag", "late", "apart")
+KEPT = ("made_by", "scope", "phase", "prefetch", "lag", "late", "apart", "in_place")
 """What passes said of an op that still holds."""
 
 
@@ -90,6 +90,8 @@ def lower(op: Operation, mesh: dict[str, int]) -> list[Operation]:
         return [sched.ComputeOp("wait", op.values, [], symbolic.ZERO, symbolic.ZERO, symbolic.ZERO)]
     if isinstance(op, dist.PieceOp):
         return [sched.ViewOp(op.shard, op.piece.type)]
+    if isinstance(op, stg.ChunkOp | stg.JoinChunksOp):
+        return [sched.ViewOp(op.operands[0], op.results[0].type)]
     if isinstance(op, dist.JoinPiecesOp):
         # The last piece is there when all are: they came one after the other.
         return [sched.ViewOp(op.pieces[-1], op.whole.type)]

@@ -42,6 +42,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 
+from stagec.analysis.recompute_choice import ancestor_in
 from stagec.dialects import dist, stg
 from stagec.rewriting import inherit, programs
 
@@ -78,9 +79,9 @@ class Loading:
         places: dict[tuple[Block, bool], dict[SSAValue, list[Operation]]] = {}
         for value in self.on_host:
             for use in value.uses:
-                reader, block = use.operation, use.operation.parent_block()
-                if block is not None and computes_with(reader, use.index):
-                    key = (block, stg.phase_of(reader) == "fwd")
+                reader = use.operation
+                if computes_with(reader, use.index):
+                    key = (layer_of(reader), stg.phase_of(reader) == "fwd")
                     places.setdefault(key, {}).setdefault(value, []).append(reader)
         for (block, _), readers in places.items():
             if isinstance(block.parent_op(), stg.RepeatOp):
@@ -92,7 +93,8 @@ class Loading:
     def load(self, block: Block, readers: dict[SSAValue, list[Operation]], is_layer: bool) -> None:
         """One load of parameters before the first op that reads one of them."""
         every = [op for ops in readers.values() for op in ops]
-        first = min(every, key=block.get_operation_index)
+        holders = [ancestor_in(block, op) for op in every]
+        first = min(holders, key=block.get_operation_index)
         op = dist.LoadOp(list(readers))
         op.attributes["phase"] = StringAttr(stg.phase_of(first))
         if is_layer:
@@ -112,6 +114,16 @@ def computes_with(op: Operation, index: int) -> bool:
     if isinstance(op, stg.OutputOp | stg.OptimizerStepOp) or stg.phase_of(op) == "optim":
         return False
     return not isinstance(op, stg.RepeatOp) or index < len(op.carried)
+
+
+def layer_of(op: Operation) -> Block:
+    """The block that a parameter is loaded in: the body of a layer, not that of steps of one op."""
+    block = op.parent_block()
+    assert block is not None
+    parent = block.parent_op()
+    if parent is not None and stg.STEPS in parent.attributes:
+        return layer_of(parent)
+    return block
 
 
 def issued_ahead(op: Operation) -> int:

@@ -56,6 +56,7 @@ CODES: dict[str, str] = {
     "E0410": "a device whose speed the plan does not say",
     "W0501": "a device that may have too little memory",
     "E0411": "a load of experts that cannot be read",
+    "E0412": "a loss that cannot be computed in chunks",
     "E0501": "a device with too little memory",
     "E0701": "a file that cannot be read",
     "E0702": "a `--set` that sets nothing",

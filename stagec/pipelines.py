@@ -48,6 +48,8 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
     if precision.dispatch or precision.combine:
         dispatch, combine = precision.dispatch or "", precision.combine or ""
         passes.append(make("cast-exchanges", dispatch=dispatch, combine=combine))
+    if facts.is_training and plan.loss_chunks > 1:
+        passes.append(make("chunk-loss", chunks=plan.loss_chunks))
     if facts.is_training:
         passes += saved_value_passes(plan)
     passes += [make("exchange-counts"), *load_passes(plan)]

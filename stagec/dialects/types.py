@@ -48,6 +48,11 @@ TIME_AXIS = "mb"
 """The axis that splits the batch in time: its size is the number of microbatches. No value is partial
 over it: what microbatches sum, `stg.accumulate` adds up on the device."""
 
+CHUNK_AXIS = "loss.chunk"
+"""The axis that splits what a device has of a sequence, where its loss is computed in chunks."""
+
+TIME_AXES = (TIME_AXIS, CHUNK_AXIS)
+
 
 def dtype_bytes(dtype: str) -> int:
     return DTYPE_BITS[dtype] // 8
@@ -71,7 +76,7 @@ class TensorType(Data[Tensor], TypeAttribute):
     @staticmethod
     def of(dims: Iterable[Dim | str], dtype: str, partial: Iterable[str] = ()) -> TensorType:
         named = tuple(Dim(d) if isinstance(d, str) else d for d in dims)
-        return TensorType(Tensor(named, dtype, tuple(a for a in partial if a != TIME_AXIS)))
+        return TensorType(Tensor(named, dtype, tuple(a for a in partial if a not in TIME_AXES)))
 
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> Tensor:
@@ -153,7 +158,9 @@ class TensorType(Data[Tensor], TypeAttribute):
         return TensorType(replace(self.data, dtype=dtype))
 
     def with_partial(self, partial: Iterable[str]) -> TensorType:
-        return TensorType(replace(self.data, partial=tuple(a for a in partial if a != TIME_AXIS)))
+        return TensorType(
+            replace(self.data, partial=tuple(a for a in partial if a not in TIME_AXES))
+        )
 
     def with_names(self, names: Mapping[str, str]) -> TensorType:
         """Dims under other names, split as they are."""

@@ -50,6 +50,7 @@ def changes(plan: Plan, facts: ModelFacts) -> Iterator[Change]:
         return
     if plan.recompute.what == ("none",):
         yield Change(("recompute full",), {"recompute": Recompute(what=("full",))})
+    yield from chunked_loss(plan)
     yield from onto_host(plan)
     yield from smaller_microbatches(plan)
     yield from more_zero(plan, facts)
@@ -68,6 +69,11 @@ def together(tried: Sequence[Tried]) -> Change | None:
             clauses |= change.clauses
     alone = any(each.change.clauses == clauses for each in tried)
     return None if alone or not clauses else Change(tuple(texts), clauses)
+
+
+def chunked_loss(plan: Plan) -> Iterator[Change]:
+    if plan.loss_chunks == 1:
+        yield Change(("loss_chunks 8",), {"loss_chunks": 8})
 
 
 def onto_host(plan: Plan) -> Iterator[Change]:

@@ -84,7 +84,8 @@ class TableMaker:
         self.keeps_gradients = keeps_gradients
         self.tasks = tuple(layout.tasks)
         self.inside = ops_inside(program)
-        self.sums = summed_dtypes(program)
+        self.program = program
+        self.sums = summed_results(program)
         self.index: dict[Key, int] = {}
         self.places: list[Place] = []
         self.results: list[SSAValue] = []
@@ -166,6 +167,8 @@ class TableMaker:
                 self.join(op, number, path, value, of_sum)
 
     def origins(self, operand: SSAValue, path: Path) -> Iterator[Key]:
+        while isinstance(operand.owner, sched.ViewOp):
+            operand = operand.owner.operand
         if isinstance(operand.type, StackType):
             yield from self.layout.dataflow.origins(operand, path)
         else:
@@ -197,6 +200,10 @@ class TableMaker:
             updated = number - (len(op.inputs) - len(op.outputs))
             if updated >= 0:
                 self.same[self.index[op.results[updated], path]] = (operand, of_sum)
+            return
+        if "in_place" in op.attributes:
+            if number == 0:
+                self.same[self.index[op.results[0], path]] = (operand, of_sum)
             return
         if not isinstance(op, sched.CollectiveOp) or len(op.results) != len(op.operands):
             return
@@ -231,7 +238,8 @@ class TableMaker:
             sizes[joined] = 0
             self.forms[joined] = ZERO
         reads = [(*self.root(value, of_sum), place) for value, place, of_sum in self.reads]
-        sums = [self.sums.get(result) for result in self.results]
+        summed = self.summed()
+        sums = [summed.get(i) for i in range(len(self.results))]
         widths = [dtype_bytes(tensor_of(r.type).dtype) for r in self.results]
         ends = [self.received_or_sent(i) for i in range(len(self.results))]
         return ValueTable(
@@ -267,6 +275,17 @@ class TableMaker:
             received={key: i for i, key in enumerate(ends) if key is not None},
             sent=self.handed_on(),
         )
+
+    def summed(self) -> dict[int, str]:
+        """The values that the loop over microbatches adds up, and the dtype of the sum."""
+        found: dict[int, str] = {}
+        for loop in loops(self.program):
+            for yielded, total in zip(loop.yield_op.values, loop.results, strict=True):
+                for key in self.origins(yielded, ()):
+                    if key in self.index:
+                        value, _ = self.root(self.index[key], False)
+                        found[value] = tensor_of(total.type).dtype
+        return found
 
     def received_or_sent(self, value: int) -> tuple[str, int] | None:
         owner = self.results[value].owner
@@ -337,15 +356,15 @@ def ops_inside(program: stg.ProgramOp) -> set[Operation]:
     }
 
 
-def summed_dtypes(program: stg.ProgramOp) -> dict[SSAValue, str]:
-    """The results that the loop over microbatches adds up, and the dtype of the sum."""
-    dtypes: dict[SSAValue, str] = {}
-    for op in program.body.block.ops:
-        if isinstance(op, stg.AccumulateOp):
-            for yielded, total in zip(op.yield_op.values, op.results, strict=True):
-                for root in roots(yielded):
-                    dtypes[root] = tensor_of(total.type).dtype
-    return dtypes
+def loops(program: stg.ProgramOp) -> list[stg.AccumulateOp]:
+    return [op for op in program.body.block.ops if isinstance(op, stg.AccumulateOp)]
+
+
+def summed_results(program: stg.ProgramOp) -> set[SSAValue]:
+    """The results of which the loop over microbatches adds up some instance."""
+    return {
+        root for loop in loops(program) for value in loop.yield_op.values for root in roots(value)
+    }
 
 
 def roots(value: SSAValue) -> set[SSAValue]:

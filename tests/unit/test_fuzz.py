@@ -227,6 +227,7 @@ clauses = st.one_of(
     build(syntax.Gradients, settings_),
     build(syntax.Overlap, settings_),
     build(syntax.Offload, settings_),
+    build(syntax.LossChunks, expressions),
     build(syntax.Device, st.none() | names, st.none() | settings_),
     build(syntax.Load, st.none() | names, st.none() | settings_),
     build(syntax.Pass, st.just(syntax.Name("a-b", span=NOWHERE)), st.none() | settings_),
@@ -338,4 +339,5 @@ def test_every_syntax_class_is_built_by_the_trees_above():
         "Device",
         "Link",
         "Load",
+        "LossChunks",
     }

@@ -121,6 +121,9 @@ class Dataflow:
         """The value that is one element of a stack, or of a stack of stacks."""
         while elements:
             path = path[: self._depth(stack)]
+            if not isinstance(stack.type, StackType):
+                # Chunks of one tensor.
+                return stack, path
             if isinstance(stack, BlockArgument):
                 repeat = stack.block.parent_op()
                 if not isinstance(repeat, stg.RepeatOp):

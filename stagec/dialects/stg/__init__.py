@@ -36,6 +36,13 @@ from stagec.dialects.stg.base import (
 )
 from stagec.dialects.stg.builtin import Builtin, Option
 from stagec.dialects.stg.builtins import BUILTINS
+from stagec.dialects.stg.chunks import (
+    MAKES_GRADIENTS,
+    ChunkOp,
+    JoinChunksOp,
+    chunked,
+    stack_of_chunks,
+)
 from stagec.dialects.stg.contraction import (
     ContractOp,
     EmbeddingGradOp,
@@ -114,6 +121,8 @@ from stagec.dialects.stg.user import UserGradOp, UserOp
 from stagec.dialects.types import StackType, TensorType
 
 OPS = [
+    ChunkOp,
+    JoinChunksOp,
     DimOp,
     ProgramOp,
     WeightOp,
@@ -191,7 +200,10 @@ __all__ = [
     "BUILTINS",
     "NAMES",
     "NUM_STATES",
+    "MAKES_GRADIENTS",
     "OPS",
+    "chunked",
+    "stack_of_chunks",
     "PART_OF",
     "PHASES",
     "PLACEMENT",

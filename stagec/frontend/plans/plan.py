@@ -294,6 +294,8 @@ class Plan:
     gradients: Gradients = Gradients()
     overlap: Overlap = Overlap()
     offload: Offload = Offload()
+    loss_chunks: int = 1
+    """Parts of the sequence in which logits and cross-entropy are computed."""
     device: Device = Device()
     links: tuple[Link, ...] = ()
     load: Load | None = None

@@ -63,6 +63,7 @@ class _Resolver:
             gradients=self.only_settings(syntax.Gradients, resolved.Gradients),
             overlap=self.only_settings(syntax.Overlap, resolved.Overlap),
             offload=self.offload(),
+            loss_chunks=self.loss_chunks(),
             device=self.device(),
             links=tuple(self.links()),
             load=self.load(),
@@ -210,6 +211,13 @@ class _Resolver:
             return None
         found = whole(clause.size, self.table.values, self.findings, "a microbatch")
         return None if found is None else int(found.value)
+
+    def loss_chunks(self) -> int:
+        clause = self.merged.get(syntax.LossChunks)
+        if clause is None:
+            return 1
+        found = whole(clause.count, self.table.values, self.findings, "the number of chunks")
+        return 1 if found is None else int(found.value)
 
     def units(self, clause: syntax.Unit | None) -> tuple[str, ...] | None:
         if clause is None:

@@ -177,6 +177,13 @@ class Offload(Node):
 
 
 @dataclass(frozen=True)
+class LossChunks(Node):
+    """`loss_chunks 8`."""
+
+    count: Expr
+
+
+@dataclass(frozen=True)
 class Device(Node):
     """`device h100 { memory = 64GiB }`."""
 
@@ -225,6 +232,7 @@ Clause = (
     | Gradients
     | Overlap
     | Offload
+    | LossChunks
     | Device
     | Link
     | Load

@@ -114,6 +114,8 @@ JOBS = [
     "interleaved recompute full",
     "1f1b zero 2 over dp",
     "zero_bubble zero 3 over dp { reshard = false }",
+    "1f1b loss_chunks 4 zero 1 over dp",
+    "interleaved loss_chunks 2 offload { parameters = true }",
     "1f1b offload { activations = all, optimizer = true, parameters = true }",
     "interleaved zero 3 over dp offload { activations = inputs, optimizer = true, prefetch = 2 }",
 ]

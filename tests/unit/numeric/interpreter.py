@@ -14,7 +14,7 @@ from xdsl.utils.test_value import create_ssa_value
 
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.dialects import dist, stg
-from stagec.dialects.types import TIME_AXIS, ShardType, StackType, TensorType
+from stagec.dialects.types import CHUNK_AXIS, TIME_AXES, ShardType, StackType, TensorType
 from stagec.rewriting import programs, set_type
 from stagec.symbolic import parse
 from tests.unit.numeric.machine import Array, Machine
@@ -46,7 +46,7 @@ def without(tensor: TensorType, indices: Sequence[str], split: Iterable[str]) ->
     """A type with the dims of some indices whole, but for the microbatch."""
     splits = {}
     for dim, index in zip(tensor.dims, indices, strict=True):
-        in_time = tuple(a for a in dim.split if a == TIME_AXIS)
+        in_time = tuple(a for a in dim.split if a in TIME_AXES)
         splits[dim.name] = in_time if index in split else dim.split
     return tensor.with_splits(splits)
 
@@ -184,6 +184,15 @@ class Runner:
     def stg_optimizer_step(self, op: stg.OptimizerStepOp) -> list[Value]:
         self.gradients(list(map(stored, op.weights)), list(map(stored, op.gradients)))
         return [self.values[value] for value in op.kept]
+
+    def stg_chunk(self, op: stg.ChunkOp) -> list[Value]:
+        whole = self.values[op.whole]
+        axis = self.machine.depth + stg.tensor_type(op.whole).names.index(op.dim.data)
+        return [np.split(whole, self.machine.sizes[CHUNK_AXIS], axis)]
+
+    def stg_join_chunks(self, op: stg.JoinChunksOp) -> list[Value]:
+        axis = self.machine.depth + stg.tensor_type(op.whole).names.index(op.dim.data)
+        return [np.concatenate(self.values[op.chunks], axis)]
 
     def dist_state(self, op: dist.StateOp) -> list[Value]:
         empty = np.zeros_like(np.asarray(self.weights[op.path.data]))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stagec.dialects.attributes import Dim
-from stagec.dialects.types import TIME_AXIS, ShardType, TensorType
+from stagec.dialects.types import TIME_AXES, TIME_AXIS, ShardType, TensorType
 
 Array = np.ndarray
 
@@ -144,12 +144,12 @@ class Machine:
         for position, dim in enumerate(source.dims):
             if dim.split:
                 value = self.gathered(value, position, self.in_space(dim))
-        time = [Dim(d.name, tuple(a for a in d.split if a == TIME_AXIS)) for d in source.dims]
+        time = [Dim(d.name, tuple(a for a in d.split if a in TIME_AXES)) for d in source.dims]
         return self.sliced(value, time, target.dims)
 
     def in_space(self, dim: Dim) -> tuple[str, ...]:
         """The axes of the mesh that split a dim: one microbatch never sees another."""
-        return tuple(a for a in dim.split if a != TIME_AXIS)
+        return tuple(a for a in dim.split if a not in TIME_AXES)
 
     # Stored shards: rows, divided evenly and padded
 

@@ -74,3 +74,15 @@ model Gpt(tokens[B, S]: i32, positions[S]: i32, targets[B, S]: i32) {
 }
 """
 )
+
+CAPPED = Model(
+    SIZES
+    + """
+model Capped(tokens[B, S]: i32, targets[B, S]: i32) {
+  weight embed[V, D], bias[V]
+  x = embedding(tokens, embed)
+  logits[B, S, V] = tanh((x @ embed + bias) / 4) * 4
+  loss = cross_entropy(logits, targets)
+}
+"""
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.numeric.models import GPT, LLAMA
+from tests.unit.numeric.models import CAPPED, GPT, LLAMA
 from tests.unit.numeric.training import Model
 
 MODELS = {"llama": LLAMA, "gpt": GPT}
@@ -38,12 +38,21 @@ PLANS = {
     "offloaded_zero3": f"{MESH}\n{TENSOR}\nzero 3 over dp\nunit Block\n"
     "offload { activations = inputs, optimizer = true, parameters = true, prefetch = 2 }\nrecompute full in Block",
     "offloaded_parameters": f"{MESH}\n{TENSOR}\noffload {{ parameters = true }}",
+    "chunked": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nloss_chunks 2",
+    "chunked_tensor": f"{MESH}\n{TENSOR}\nloss_chunks 4\nrecompute full",
+    "chunked_zero3": f"{MESH}\n{TENSOR}\nzero 3 over dp\nunit Block\nloss_chunks 2\n"
+    "offload { parameters = true }",
+    "chunked_context": f"{CONTEXT}\ncontext cp {{ method = all_gather, balance = none }}\nloss_chunks 2",
     "zero3_gathered_once": f"{MESH}\n{TENSOR}\nzero 3 over dp {{ reshard = false }}",
 }
 
 ONE_MODEL = {
     "gathered_logits": "llama",
     "keys": "gpt",
+    "chunked": "llama",
+    "chunked_tensor": "llama",
+    "chunked_zero3": "llama",
+    "chunked_context": "llama",
     "keys_gathered": "llama",
     "heads_exchanged": "llama",
 }
@@ -66,3 +75,10 @@ def test_gradients_are_derivatives(name: str):
 def check_derivatives(model: Model) -> None:
     for path, gradient, difference in model.differences():
         assert gradient == pytest.approx(difference, rel=1e-5, abs=1e-8), path
+
+
+@pytest.mark.parametrize("chunks", [2, 4])
+@pytest.mark.parametrize("plan", ["data", "tensor", "sequence", "zero3"])
+def test_chunks_of_a_loss_are_the_whole(plan: str, chunks: int):
+    """With a bias, a soft cap, and a head that is the embedding."""
+    CAPPED.check(f"{PLANS[plan]}\nloss_chunks {chunks}\noptimizer sgd")

@@ -1,0 +1,91 @@
+"""A tensor as a stack of chunks along one dim, which a repeat takes one after the other.
+
+    %xs = stg.chunk %x dim "S" : !stg.tensor<[B, S, D], bf16> -> !stg.stack<"loss.chunk" x !stg.tensor<[B, S/loss.chunk, D], bf16>>
+    %y = stg.join_chunks %ys dim "S" : !stg.stack<"loss.chunk" x !stg.tensor<[B, S/loss.chunk], fp32>> -> !stg.tensor<[B, S], fp32>
+
+A chunk is of what a device has: `loss.chunk` splits a dim in time, like microbatches.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    result_def,
+    traits_def,
+)
+from xdsl.traits import Pure
+from xdsl.utils.exceptions import VerifyException
+
+from stagec import symbolic
+from stagec.dialects.types import CHUNK_AXIS, StackType, TensorType
+
+MAKES_GRADIENTS = "makes_gradients"
+"""Attribute of a repeat of the forward pass that computes gradients too: recomputation leaves it alone."""
+
+
+def chunked(tensor: TensorType, dim: str) -> TensorType:
+    """The type of one chunk; a tensor without the dim is the same in each."""
+    return tensor.split_in_time(dim, CHUNK_AXIS)
+
+
+def stack_of_chunks(tensor: TensorType, dim: str) -> StackType:
+    return StackType.of(symbolic.symbol(CHUNK_AXIS), chunked(tensor, dim))
+
+
+def verify_chunks(whole: object, stack: object, dim: str, name: str) -> None:
+    if not isinstance(whole, TensorType) or dim not in whole.names:
+        raise VerifyException(f"{name}: {whole} has no dim `{dim}`")
+    if stack != (wanted := stack_of_chunks(whole, dim)):
+        raise VerifyException(f"{name}: the chunks of {whole} are {wanted}, not {stack}")
+
+
+@irdl_op_definition
+class ChunkOp(IRDLOperation):
+    """Chunks of a tensor, as views."""
+
+    name = "stg.chunk"
+
+    whole = operand_def(TensorType)
+    dim = prop_def(StringAttr)
+    chunks = result_def(StackType)
+
+    traits = traits_def(Pure())
+    assembly_format = "$whole `dim` $dim attr-dict `:` type($whole) `->` type($chunks)"
+
+    def __init__(self, whole: SSAValue, dim: str) -> None:
+        assert isinstance(whole.type, TensorType)
+        super().__init__(
+            operands=[whole],
+            result_types=[stack_of_chunks(whole.type, dim)],
+            properties={"dim": StringAttr(dim)},
+        )
+
+    def verify_(self) -> None:
+        verify_chunks(self.whole.type, self.chunks.type, self.dim.data, self.name)
+
+
+@irdl_op_definition
+class JoinChunksOp(IRDLOperation):
+    """The tensor whose chunks were made one after the other, each in its place. Inverse of `stg.chunk`."""
+
+    name = "stg.join_chunks"
+
+    chunks = operand_def(StackType)
+    dim = prop_def(StringAttr)
+    whole = result_def(TensorType)
+
+    traits = traits_def(Pure())
+    assembly_format = "$chunks `dim` $dim attr-dict `:` type($chunks) `->` type($whole)"
+
+    def __init__(self, chunks: SSAValue, dim: str, whole: TensorType) -> None:
+        super().__init__(
+            operands=[chunks], result_types=[whole], properties={"dim": StringAttr(dim)}
+        )
+
+    def verify_(self) -> None:
+        verify_chunks(self.whole.type, self.chunks.type, self.dim.data, self.name)
