@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from xdsl.dialects.builtin import FileLineColLoc
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from stagec import symbolic
-from stagec.backend.lowering.dataflow import Path, is_node
+from stagec.backend.lowering.dataflow import Path
 from stagec.backend.lowering.layout import Layout
 from stagec.backend.lowering.rows import Place
 from stagec.dialects import sched, stg
 from stagec.dialects.types import ShardType, StackType, ValueType, dtype_bytes, tensor_of
 from stagec.memory.kinds import Kind
+from stagec.memory.sums import loops, ops_inside, summed_results
 from stagec.symbolic import ZERO, Size
 
 Ints = np.ndarray
@@ -344,59 +345,3 @@ def is_gather_of_parameters(op: Operation) -> bool:
         return False
     types = [v.type.leaf if isinstance(v.type, StackType) else v.type for v in op.values]
     return any(isinstance(t, ShardType) for t in types)
-
-
-def ops_inside(program: stg.ProgramOp) -> set[Operation]:
-    """The ops of the loop over microbatches."""
-    return {
-        inner
-        for op in program.body.block.ops
-        if isinstance(op, stg.AccumulateOp)
-        for inner in op.walk()
-    }
-
-
-def loops(program: stg.ProgramOp) -> list[stg.AccumulateOp]:
-    return [op for op in program.body.block.ops if isinstance(op, stg.AccumulateOp)]
-
-
-def summed_results(program: stg.ProgramOp) -> set[SSAValue]:
-    """The results of which the loop over microbatches adds up some instance."""
-    return {
-        root for loop in loops(program) for value in loop.yield_op.values for root in roots(value)
-    }
-
-
-def roots(value: SSAValue) -> set[SSAValue]:
-    """The results of nodes that a value may be, in any iteration."""
-    found: set[SSAValue] = set()
-    seen: set[SSAValue] = set()
-    ahead = [value]
-    while ahead:
-        value = ahead.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        owner = value.owner
-        if isinstance(owner, Block):
-            ahead += behind_argument(value)
-        elif is_node(owner):
-            found.add(value)
-        elif isinstance(owner, sched.ViewOp):
-            ahead.append(owner.operand)
-        elif isinstance(owner, stg.RepeatOp):
-            assert isinstance(value, OpResult)
-            ahead.append(owner.yield_op.values[value.index])
-            if value.index < len(owner.carried):
-                ahead.append(owner.carried[value.index])
-    return found
-
-
-def behind_argument(value: SSAValue) -> list[SSAValue]:
-    assert isinstance(value, BlockArgument)
-    repeat = value.block.parent_op()
-    if not isinstance(repeat, stg.RepeatOp):
-        return []
-    if value.index < len(repeat.carried):
-        return [repeat.carried[value.index], repeat.yield_op.values[value.index]]
-    return [repeat.stacks[value.index - len(repeat.carried)]]
