@@ -70,8 +70,9 @@ class Compiled:
     @cached_property
     def memory(self) -> list[ClassPlan]:
         """The memory of each rank class."""
-        assert self.traces is not None, "the compilation stopped before"
-        return plan_memory(self.tasks, self.plan)
+        assert self.facts is not None, "the compilation stopped before"
+        # Asked of tasks alone, as by `stagec explain`, there are no traces to share layouts with.
+        return plan_memory(self.tasks or list(rank_tasks(self.module, self.facts)), self.plan)
 
     @cached_property
     def warnings(self) -> list[Diagnostic]:
