@@ -94,6 +94,15 @@ PLANS = {
   zero 3 over dp { reshard = false }
   precision { gather = bf16 }
 """,
+    # A bucket that is full holds what is still in an open bucket over other axes.
+    "buckets_over_two_axes": """
+  mesh cp = 2, dp = 6
+  shard B over dp
+  shard S over cp
+  context cp { method = ulysses }
+  zero 1 over dp
+  gradients { bucket_bytes = 16KiB }
+""",
 }
 
 

@@ -267,6 +267,8 @@ class Layout:
 
     def _issue_bucket(self, key: tuple[str, str, str], task: str) -> None:
         bucket = self._buckets[key]
+        for other in self._buckets_before(bucket, task):
+            self._issue_bucket(other, task)
         rows = self.tasks.setdefault(task, Task(task)).rows
         node, num_slots = self._bucket_node(bucket)
         segment = Segment(f"bucket.{node.phase}", (node,), num_slots, task)
@@ -280,6 +282,19 @@ class Layout:
         rows.append(row)
         self._buckets[key] = Bucket(bucket.first, is_first=False)
 
+    def _buckets_before(self, bucket: Bucket, task: str) -> list[tuple[str, str, str]]:
+        """The open buckets whose results a bucket reduces further: over other axes, in other amounts."""
+        read = {
+            self.dataflow.source(value, member.path)
+            for member in bucket.members
+            for value in member.op.operands
+        }
+        return [
+            key
+            for key, other in self._buckets.items()
+            if key[0] == task and other is not bucket and not read.isdisjoint(other.members)
+        ]
+
     def _bucket_node(self, bucket: Bucket) -> tuple[Node, int]:
         ops = [member.op for member in bucket.members]
         first = ops[0]
@@ -292,8 +307,8 @@ class Layout:
         return replace(node, action=action, scope="bucket"), num_slots
 
     def _close_buckets(self, task: str) -> None:
-        for key, bucket in list(self._buckets.items()):
-            if key[0] == task and bucket.members:
+        for key in list(self._buckets):
+            if key[0] == task and self._buckets[key].members:
                 self._issue_bucket(key, task)
 
     # Dependencies
