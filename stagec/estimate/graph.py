@@ -52,10 +52,12 @@ class Piece:
 
 @dataclass(frozen=True)
 class Graph:
-    """All pieces, and where each class' nodes begin; one more is the total."""
+    """All pieces, where each class' nodes begin (one more is the total), and who meets whom."""
 
     pieces: list[Piece]
     begins: list[int]
+    meetings: list[dict[int, list[int]]]
+    """Of each group of several classes: the pieces that are its collectives, by class."""
 
 
 def build_graph(traces: TraceSet) -> Graph:
@@ -84,9 +86,9 @@ class Builder:
                     self.note_sends(number, segment, first[rows], program.tag[rows])
                     self.split(number, segment, rows, first[rows], slots[rows])
             begins.append(int(first[-1]))
-        self.join_collectives()
+        meetings = self.join_collectives()
         self.join_transfers()
-        return Graph(self.pieces, begins)
+        return Graph(self.pieces, begins, meetings)
 
     # One class
 
@@ -150,24 +152,26 @@ class Builder:
     def classes_of(self, ranks: Ints) -> tuple[int, ...]:
         return tuple(np.unique(self.class_map.of(ranks)).tolist())
 
-    def join_collectives(self) -> None:
+    def join_collectives(self) -> list[dict[int, list[int]]]:
         """The n-th collective of a group waits for what its members' n-th waits for."""
-        groups: dict[tuple[object, ...], dict[int, list[Piece]]] = {}
-        for piece in self.pieces:
+        groups: dict[tuple[object, ...], dict[int, list[int]]] = {}
+        for i, piece in enumerate(self.pieces):
             action = piece.nodes[0].action
             if isinstance(action, Collective) and self.hears(piece.rank_class, piece.nodes[0]):
                 members = self.members(piece.rank_class, action)
                 by_class = groups.setdefault((action.axes, action.among, members), {})
-                by_class.setdefault(piece.rank_class, []).append(piece)
+                by_class.setdefault(piece.rank_class, []).append(i)
         for by_class in groups.values():
-            tables = {number: waits(pieces) for number, pieces in by_class.items()}
-            for number, pieces in by_class.items():
+            found = {n: [self.pieces[i] for i in which] for n, which in by_class.items()}
+            tables = {number: waits(pieces) for number, pieces in found.items()}
+            for number, pieces in found.items():
                 own = tables[number][0]
                 others = [table for n, (_, table) in tables.items() if n != number]
                 assert all(len(table) == len(own) for table in others), "members disagree"
                 for piece in pieces:
                     nth = np.searchsorted(own, piece.first)
                     piece.wait_for([column for table in others for column in table[nth].T])
+        return list(groups.values())
 
     def join_transfers(self) -> None:
         """The n-th receive of a channel and tag waits for the n-th send of the rank it comes from."""

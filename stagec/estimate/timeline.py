@@ -43,11 +43,12 @@ class Timeline:
 def simulate(traces: TraceSet, network: Network) -> Timeline:
     graph = build_graph(traces)
     durations = [piece_durations(piece, network) for piece in graph.pieces]
-    ends = solve(graph, durations)
+    slowest = shared_durations(graph, durations)
+    ends = solve(graph, durations, slowest)
     starts = np.empty(len(ends) - 1)
-    for piece, duration in zip(graph.pieces, durations, strict=True):
+    for i, (piece, duration) in enumerate(zip(graph.pieces, durations, strict=True)):
         positions = piece.first[:, None] + np.arange(len(duration))
-        starts[positions] = ends[positions] - duration
+        starts[positions] = ends[positions] - (slowest[i][:, None] if i in slowest else duration)
         if piece.sends:
             starts[piece.first] = arrivals(piece, ends, network)
     return Timeline(starts, ends[:-1], tuple(graph.begins))
@@ -55,6 +56,31 @@ def simulate(traces: TraceSet, network: Network) -> Timeline:
 
 def piece_durations(piece: Piece, network: Network) -> Floats:
     return np.array([duration_us(node.action, network) for node in piece.nodes])
+
+
+def shared_durations(graph: Graph, durations: list[Floats]) -> dict[int, Floats]:
+    """How long each instance of a collective of several classes takes, by piece: as long as the slowest member.
+
+    Members may send more and less in one all-to-all.
+    """
+    found: dict[int, Floats] = {}
+    for by_class in graph.meetings:
+        firsts = {
+            number: np.concatenate([graph.pieces[i].first for i in which])
+            for number, which in by_class.items()
+        }
+        own = {
+            number: np.concatenate(
+                [np.full(len(graph.pieces[i].first), durations[i][0]) for i in which]
+            )
+            for number, which in by_class.items()
+        }
+        longest = np.max([own[n][np.argsort(firsts[n])] for n in by_class], axis=0)
+        for number, which in by_class.items():
+            order = np.sort(firsts[number])
+            for i in which:
+                found[i] = longest[np.searchsorted(order, graph.pieces[i].first)]
+    return found
 
 
 def arrivals(piece: Piece, ends: Floats, network: Network) -> Floats:
@@ -81,11 +107,14 @@ def longest_paths(piece: Piece, durations: Floats) -> Floats:
     return paths
 
 
-def solve(graph: Graph, durations: list[Floats]) -> Floats:
+def solve(graph: Graph, durations: list[Floats], slowest: dict[int, Floats]) -> Floats:
     """The end of every node. The last element is the start of the step, 0."""
     total = graph.begins[-1]
     ends = np.zeros(total + 1)
-    paths = [longest_paths(p, d) for p, d in zip(graph.pieces, durations, strict=True)]
+    paths = [
+        longest_paths(piece, 0 * duration if i in slowest else duration)
+        for i, (piece, duration) in enumerate(zip(graph.pieces, durations, strict=True))
+    ]
     # Column -1, which is 0, stands for the start of the step.
     tables = [
         np.stack([*piece.columns, np.full(len(piece.first), -1)], axis=1) for piece in graph.pieces
@@ -93,6 +122,8 @@ def solve(graph: Graph, durations: list[Floats]) -> Floats:
     for number, row in topological_order(graph):
         begin = int(graph.pieces[number].first[row])
         found = (paths[number] + ends[tables[number][row]]).max(axis=1)
+        if number in slowest:
+            found += slowest[number][row]
         ends[begin : begin + len(found)] = found
     return ends
 

@@ -41,15 +41,17 @@ def node_ends(
     for at in sorted(nodes):
         if nodes[at].type == NodeType.COMM_RECV_NODE:
             waits[at].add(sends[message(nodes[at])].popleft())
+    costs = {at: cost(node, sizes.get(at, 2)) for at, node in nodes.items()}
     for members in meetings.values():
         everything = set().union(*(waits[at] for at in members))
+        slowest = max(costs[at] for at in members)
         for at in members:
-            waits[at] = everything
-    return ends_of(nodes, waits, lambda at: cost(nodes[at], sizes.get(at, 2)))
+            waits[at], costs[at] = everything, slowest
+    return ends_of(nodes, waits, costs)
 
 
 def ends_of(
-    nodes: Mapping[At, Node], waits: Mapping[At, set[At]], cost: Callable[[At], float]
+    nodes: Mapping[At, Node], waits: Mapping[At, set[At]], costs: Mapping[At, float]
 ) -> dict[At, float]:
     left = {at: len(before) for at, before in waits.items()}
     readers: dict[At, list[At]] = defaultdict(list)
@@ -59,7 +61,7 @@ def ends_of(
     ready = [at for at, count in left.items() if not count]
     ends: dict[At, float] = {}
     for at in ready:
-        ends[at] = max((ends[other] for other in waits[at]), default=0.0) + cost(at)
+        ends[at] = max((ends[other] for other in waits[at]), default=0.0) + costs[at]
         for reader in readers[at]:
             left[reader] -= 1
             if not left[reader]:

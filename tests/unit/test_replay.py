@@ -57,7 +57,9 @@ def jobs(draw: st.DrawFn) -> Job:
     clauses.append(f"gradients {{ {', '.join(gradients)} }}")
     zero = draw(st.integers(0, 3)) if dp > 1 else 0
     if draw(st.booleans()):
-        kept = draw(st.sampled_from(("all", "inputs", "[contract, add]")))
+        # Under sequence parallelism what is saved of a sum is gathered: no result of `add`.
+        sums = "[contract]" if "shard S over tp" in clauses else "[contract, add]"
+        kept = draw(st.sampled_from(("all", "inputs", sums)))
         words = {"activations": kept, "optimizer": "true", "prefetch": str(draw(st.integers(0, 2)))}
         if zero in (0, 3):
             words["parameters"] = "true"

@@ -187,3 +187,53 @@ def test_classes_that_do_not_keep_step_wait_for_each_other(rotate: str, balance:
         _, ends = timeline.of_class(number)
         ids = sorted(node.id for node in traces[rank])
         np.testing.assert_allclose(ends, [expected[rank, i] for i in ids])
+
+
+LOADED = """
+dim B = 16
+dim S = 32
+dim D = 16
+dim F = 64
+dim X = 8
+dim A = 2
+dim N = B * S * A / X
+dim L = 3
+
+module Experts(x[B, S, D]) -> [B, S, D] {
+  weight router[D, X], up[X, D, F], down[X, F, D]
+  gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
+  routed = dispatch(x, chosen, experts = X, tokens = N)
+  h[X, N, F] = silu(routed @ up)
+  y[X, N, D] = h @ down
+  return combine(y, gates, chosen)
+}
+
+model Routed(x[B, S, D]) {
+  repeat L { x = x + Experts(x) }
+  loss = mean(x, over = [B, S, D])
+}
+
+plan p {
+  mesh edp = 2, ep = 4, dp = edp * ep
+  shard B over dp
+  shard X over ep
+  shard N over dp
+  load { zipf = 1.2, seed = 3 }
+  device { flops_per_s = 1e9, memory_bytes_per_s = 5e8, link_bytes_per_s = 1e8 }
+}
+"""
+
+
+def test_an_uneven_exchange_takes_as_long_as_its_slowest_member():
+    found = compile_text(LOADED)
+    classes = found.trace_set.classes
+    assert len(classes) > 1
+    timeline = estimate(found.trace_set, found.plan).timeline
+    traces, groups = traces_of(encode_traces(found.trace_set, TraceOptions(provenance=True)))
+    expected = node_ends(traces, groups, cost)
+    for number, each in enumerate(classes):
+        place = {axis: each.where.get(axis, (0,))[0] for axis in ("edp", "ep")}
+        rank = place["edp"] * 4 + place["ep"]
+        _, ends = timeline.of_class(number)
+        np.testing.assert_allclose(ends, [expected[rank, node.id] for node in traces[rank]])
+    assert timeline.makespan_us == pytest.approx(max(expected.values()))
