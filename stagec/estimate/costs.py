@@ -20,9 +20,10 @@ def duration_us(action: Action, network: Network) -> float:
     """Of a receive: none of its own, it ends when what is sent is there."""
     device = network.device
     if isinstance(action, Compute):
+        # A node of a trace has at least one operation and one byte.
         return 1e6 * max(
-            action.num_ops / rate(device.flops_per_s),
-            action.num_bytes / rate(device.memory_bytes_per_s),
+            max(1, action.num_ops) / rate(device.flops_per_s),
+            max(1, action.num_bytes) / rate(device.memory_bytes_per_s),
         )
     if isinstance(action, Collective):
         return network.collective_us(action)
