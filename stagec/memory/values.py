@@ -168,12 +168,15 @@ class TableMaker:
                 self.join(op, number, path, value, of_sum)
 
     def origins(self, operand: SSAValue, path: Path) -> Iterator[Key]:
-        while isinstance(operand.owner, sched.ViewOp):
-            operand = operand.owner.operand
+        dataflow = self.layout.dataflow
         if isinstance(operand.type, StackType):
-            yield from self.layout.dataflow.origins(operand, path)
+            yield from dataflow.origins(operand, path)
+            return
+        value, at = dataflow.origin(operand, path, through_joins=False)
+        if isinstance(value.owner, sched.ViewOp):
+            yield from dataflow.origins(value.owner.operand, at)
         else:
-            yield self.layout.dataflow.origin(operand, path)
+            yield value, at
 
     def value_of(self, key: Key, operand: SSAValue, place: Place) -> int | None:
         """The value read. An input is there from its first reader on, as large as readers want it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from stagec.backend.encode import encode_traces
@@ -64,6 +65,19 @@ def logits_bytes(job: Compiled) -> int:
 def test_logits_of_one_chunk_are_there_at_a_time(chunks: int) -> None:
     """And their gradient beside them."""
     assert logits_bytes(compiled(f"loss_chunks {chunks}")) == 2 * LOGITS // chunks
+
+
+def test_the_gradient_of_what_the_head_reads_is_saved_whole() -> None:
+    text = PIPELINE.replace("SCHEDULE", "microbatch 2").replace("CLAUSES", "loss_chunks 4")
+    job = compile_text(text + "\n", "pipeline.stg")
+    (plan,) = job.memory
+    kept = [
+        int(plan.lives.num_bytes[row])
+        for row in np.flatnonzero(plan.lives.kind == Kind.SAVED)
+        if plan.about(row).made_by == "chunk-loss"
+    ]
+    # Two microbatches of two sequences, in four chunks each; and the table's gradient, which waits for the embedding's.
+    assert sorted(kept) == [2 * 2 * 64 * 64 // 4] * 8 + [2 * 512 * 64 // 2] * 2
 
 
 def test_the_peak_falls() -> None:

@@ -32,6 +32,15 @@ def is_node(op: Operation) -> bool:
     return isinstance(op, sched.NODES)
 
 
+def is_join(op: Operation) -> bool:
+    """Whether an op views the chunks of a tensor, a stack, as the whole."""
+    return (
+        isinstance(op, sched.ViewOp)
+        and isinstance(op.operand.type, StackType)
+        and not isinstance(op.result.type, StackType)
+    )
+
+
 def depth_of(block: Block | None) -> int:
     """Repeats around a block."""
     depth = 0
@@ -65,15 +74,20 @@ class Dataflow:
             return Source(origin.op, path)
         return None
 
-    def origin(self, value: SSAValue, path: Path) -> tuple[SSAValue, Path]:
-        """What `value` is for a reader at `path`: a node's result, a weight, a constant or an input, and its path."""
+    def origin(
+        self, value: SSAValue, path: Path, through_joins: bool = True
+    ) -> tuple[SSAValue, Path]:
+        """What `value` is for a reader at `path`: a node's result, a weight, a constant or an input, and its path.
+
+        Of a tensor that was made chunk by chunk, the last chunk; or, if asked not to look `through_joins`, the view of them all.
+        """
         while True:
             path = path[: self._depth(value)]
             if isinstance(value, BlockArgument):
                 step = self._argument(value, path)
             else:
                 assert isinstance(value, OpResult)
-                if is_node(value.op):
+                if is_node(value.op) or (not through_joins and is_join(value.op)):
                     return value, path
                 step = self._result(value, path)
             if step is None:
