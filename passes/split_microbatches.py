@@ -33,7 +33,7 @@ dtype that they add up in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -50,6 +50,9 @@ from stagec.dialects.types import TIME_AXIS, StackType, TensorType, tensor_of
 from stagec.rewriting import inherit, programs, set_type
 
 NAME = "split-microbatches"
+
+MOST_LAYERS = 2_000_000
+"""Of all microbatches together: several times those of the largest runs."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,25 @@ def batch_axes(program: stg.ProgramOp, dim: str) -> tuple[str, ...]:
     return max(splits, key=len, default=())
 
 
+def check_extent(program: stg.ProgramOp, values: Mapping[str, int], microbatches: int) -> None:
+    """E0216 if a step is longer than anyone's: layers and microbatches are written out, one by one, into traces."""
+    layers = 0
+    for op in program.walk():
+        if isinstance(op, stg.RepeatOp):
+            times, around = 1, op
+            while around is not None:
+                if isinstance(around, stg.RepeatOp):
+                    times *= around.count.data.integer(values)
+                around = around.parent_op()
+            layers += times
+    if max(1, layers) * microbatches > MOST_LAYERS:
+        message = f"a step runs more than {MOST_LAYERS:,} layers of microbatches"
+        notes = [f"{layers:,} layers, forward and backward, in {microbatches:,} microbatches"]
+        help_ = "choose a smaller batch, a larger microbatch, or fewer layers"
+        place = span_of(program.location)
+        raise CompileError([Diagnostic("E0216", message, place, notes=notes, help=help_)])
+
+
 def define_axis(module: ModuleOp, program: stg.ProgramOp, dim: str, size: int) -> None:
     """Name the number of microbatches. One that is not whole is E0308."""
     axes = batch_axes(program, dim)
@@ -97,6 +119,7 @@ def define_axis(module: ModuleOp, program: stg.ProgramOp, dim: str, size: int) -
                 )
             ]
         )
+    check_extent(program, values, int(number))
     op = stg.DimOp(TIME_AXIS, count)
     inherit(op, program)
     module.body.block.insert_op_before(op, program)
