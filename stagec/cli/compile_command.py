@@ -40,6 +40,7 @@ examples:
   stagec examples/llama3_8b.stg                               what a step costs
   stagec examples/llama3_70b.stg --plan dp8_tp8 -o traces/    a trace per rank
   stagec examples/llama3_70b.stg --set S=131072 --set tp=4 --ranks 0 -o traces/
+  stagec examples/mixtral_8x7b.stg --timeline                 the order of each pipeline rank
   stagec examples/gpt2.stg --stop-after build-backward        the IR after a pass
 """
 
