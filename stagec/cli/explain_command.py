@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from stagec.cli.usage import CommandParser, one_of, overrides, some_text, usage_error
 from stagec.cli.usage import whole_number as whole
+from stagec.diagnostics import quoted
 
 EPILOG = """\
 what can be asked for (without any, an overview):
@@ -24,11 +25,21 @@ examples:
   stagec explain examples/gpt.stg flops.matrix
   stagec explain examples/gpt.stg comm.tp.all_gather --format latex
   stagec explain examples/gpt.stg flops --d tp
+  stagec explain examples/gpt.stg --solve "memory.peak < 80GiB" --for microbatch
+  stagec explain examples/gpt.stg memory.peak,comm --sweep tp=1,2,4,8 dp=32/tp --sort memory.peak
 """
 
 
 def run(arguments: Sequence[str]) -> int:
     options = read_flags(arguments)
+    if options.solve is not None:
+        from stagec.cli.solve_page import show_solution
+
+        return show_solution(options)
+    if options.sweep is not None:
+        from stagec.cli.sweep_page import show_sweep
+
+        return show_sweep(options)
     from stagec.cli.explanation import explain
 
     return explain(options)
@@ -60,9 +71,8 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--format",
         metavar="text|latex|python",
-        type=one_of("--format", "text", "latex", "python"),
-        default="text",
-        help="how the closed form is written (text by default)",
+        type=one_of("--format", *FORM_FORMATS, *SWEEP_FORMATS),
+        help="how the closed form is written (text by default); of a sweep: table, csv or json",
     )
     parser.add_argument(
         "--parts",
@@ -74,14 +84,76 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--d", metavar="NAME", type=some_text("--d"), help="the derivative by a dim or an axis"
     )
+    group = parser.add_argument_group("many plans")
+    group.add_argument(
+        "--sweep",
+        nargs="+",
+        metavar="NAME=VALUES",
+        help="a row per plan: `tp=1,2,4,8 pp=1..16 microbatch=1,2,4 dp=512/(tp*pp)`; WHAT may be a list: "
+        "`flops,comm.tp,memory.peak`, and `step_time`",
+    )
+    group.add_argument(
+        "--sort", metavar="NAME", help="the smallest first; `--sort=-NAME`: the largest"
+    )
+    group.add_argument(
+        "--pareto", metavar="A,B", help="only plans that no other is better than in all of these"
+    )
+    group.add_argument("--plot", metavar="FILE.html", help="write the plans as a chart")
+    group.add_argument(
+        "--solve", metavar="CONDITION", help="the values that meet it: `memory.peak < 80GiB`"
+    )
+    group.add_argument("--for", dest="solve_for", metavar="NAME", help="of this size or axis")
     options = parser.read(arguments, mixed=True)
     options.model, options.what, options.node = names(options.names)
-    if not options.what and (options.d or options.format != "text"):
+    if (
+        options.sweep is None
+        and options.solve is None
+        and not options.what
+        and (options.d or options.format)
+    ):
         flag = "--d" if options.d else "--format"
         message = f"`{flag}` is about one quantity, and none is named"
         raise usage_error(flag, message, "E0711", "`stagec explain MODEL.stg flops`")
     options.sizes = overrides(options.set)
+    check_formats(options)
     return options
+
+
+FORM_FORMATS = ("text", "latex", "python")
+SWEEP_FORMATS = ("table", "csv", "json")
+
+
+def check_formats(options: argparse.Namespace) -> None:
+    """E0711 for flags of a sweep without one, and of a form with one."""
+    if (options.solve is None) != (options.solve_for is None):
+        flag = "--solve" if options.solve else "--for"
+        help_ = 'write `--solve "memory.peak < 80GiB" --for microbatch`'
+        message = "`--solve` and `--for` go together"
+        raise usage_error(flag, message, "E0711", help_)
+    if options.solve is not None:
+        for flag in ("sweep", "d", "rank_class", "format"):
+            if getattr(options, flag) is not None:
+                name = "--class" if flag == "rank_class" else f"--{flag}"
+                message = f"`{name}` does not go with `--solve`"
+                raise usage_error(name, message, "E0711", "leave out one of the two")
+    if options.sweep is None:
+        for flag in ("sort", "pareto", "plot"):
+            if getattr(options, flag) is not None:
+                message = f"`--{flag}` is about a sweep, and there is none"
+                raise usage_error(f"--{flag}", message, "E0711", "add `--sweep tp=1,2,4`")
+    else:
+        for flag, value in (("--d", options.d), ("--class", options.rank_class)):
+            if value is not None:
+                message = f"`{flag}` is about one plan, and `--sweep` about many"
+                raise usage_error(flag, message, "E0711", "leave out one of the two")
+    allowed = FORM_FORMATS if options.sweep is None else SWEEP_FORMATS
+    if options.format is None:
+        options.format = allowed[0]
+    if options.format not in allowed:
+        what = "a closed form" if options.sweep is None else "a sweep"
+        message = f"{what} cannot be written as `{options.format}`"
+        help_ = f"it can be {quoted(allowed, 'or')}"
+        raise usage_error(f"--format {options.format}", message, "E0711", help_)
 
 
 def names(words: Sequence[str]) -> tuple[str, str, int | None]:

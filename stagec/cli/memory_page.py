@@ -70,7 +70,7 @@ def areas(each: ClassPlan) -> list[dict[str, Any]]:
     ]
 
 
-def plotly() -> Any:
+def plotly(flag: str = "--memory", page: str = "a page of memory") -> Any:
     try:
         return importlib.import_module("plotly.graph_objects")
     except ImportError as error:
@@ -78,8 +78,8 @@ def plotly() -> Any:
             [
                 Diagnostic(
                     "E0712",
-                    "a page of memory is drawn by plotly, which is not installed",
-                    origin="--memory",
+                    f"{page} is drawn by plotly, which is not installed",
+                    origin=flag,
                     help="`pip install 'stagec[plot]'`",
                 )
             ]

@@ -23,6 +23,8 @@ class Job:
     """A compiled module, and what its names stand for."""
 
     compiled: Compiled
+    rounded: bool = False
+    """Whether costs are rounded up in their forms too."""
 
     @property
     def facts(self) -> ModelFacts:
@@ -31,7 +33,7 @@ class Job:
 
     @cached_property
     def names(self) -> Names:
-        return Names(self.compiled.module, self.compiled.plan)
+        return Names(self.compiled.module, self.compiled.plan, self.rounded)
 
     @cached_property
     def classes(self) -> list[ClassTerms]:

@@ -35,6 +35,8 @@ class Names:
 
     module: ModuleOp
     plan: Plan
+    rounded: bool = False
+    """Whether costs are rounded up in their forms too, so that these hold for sizes which do not divide."""
     values: Mapping[str, int] = field(init=False)
     """Of dims, axes and the plan's microbatch."""
 

@@ -194,7 +194,7 @@ class TermMaker:
             own = size.substitute({n: symbolic.constant(load) for n, load in self.load.items()})
             exact = own.evaluate(self.values)
             form = self.names.write(own, self.stage)
-            if exact.denominator != 1:
+            if exact.denominator != 1 or self.names.rounded:
                 form = symbolic.ceildiv(form, 1)
             self._amounts[size] = Amount(form, -(-exact.numerator // exact.denominator))
         return self._amounts[size]

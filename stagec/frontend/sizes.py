@@ -237,8 +237,7 @@ class _Resolver:
         if found is not None:
             self.table.values[name] = int(found.value)
             span = definition.name.span
-            size = symbolic.constant(found.value) if name in self.axes else found.size
-            table[name] = NamedSize(size, int(found.value), span)
+            table[name] = NamedSize(found.size, int(found.value), span)
 
 
 def missing_axis_sizes(merged: Merged, table: SizeTable, findings: Findings) -> None:

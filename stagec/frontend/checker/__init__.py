@@ -3,6 +3,6 @@
 `check` takes what was parsed and yields a `CheckedModel`, in which nothing is left to resolve.
 """
 
-from stagec.frontend.checker.program import CheckedModel, check
+from stagec.frontend.checker.program import CheckedModel, check, sizes_of
 
-__all__ = ["CheckedModel", "check"]
+__all__ = ["CheckedModel", "check", "sizes_of"]

@@ -79,6 +79,18 @@ def check(
     )
 
 
+def sizes_of(source: Source, plan: str | None = None) -> list[str]:
+    """The names whose sizes can be set: dims, and axes of the plan's mesh that are no products."""
+    findings = Findings()
+    definitions = collect(source, findings)
+    merged = merge(_choose(definitions, plan, findings), definitions.plans, findings)
+    findings.raise_errors(source.texts)
+    table = resolve_sizes(definitions.dims, merged, {}, Findings())
+    mesh = merged.get(syntax.Mesh)
+    axes = [axis.name.text for axis in mesh.axes] if mesh else []
+    return [*table.dim_names, *(axis for axis in axes if axis not in table.products)]
+
+
 def _choose(definitions: Definitions, name: str | None, findings: Findings) -> syntax.Plan | None:
     plans = definitions.plans
     if name is None:

@@ -1,0 +1,124 @@
+"""`stagec explain MODEL.stg WHAT --sweep tp=1,2,4,8 pp=1..16`: a row per plan."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from stagec.backend.files import disk_error
+from stagec.cli.memory_page import plotly
+from stagec.cli.tables import amount, plain_table, text_of
+from stagec.cli.usage import usage_error
+from stagec.diagnostics import did_you_mean, quoted
+from stagec.explaining.names import MICROBATCH
+from stagec.explaining.sweeping.plans import Request
+from stagec.explaining.sweeping.points import grid
+from stagec.explaining.sweeping.run import Table, sweep
+from stagec.frontend import parse_file
+from stagec.frontend.checker import sizes_of
+
+Row = dict[str, int | float]
+
+DEFAULT = ("flops", "comm", "memory.peak")
+
+
+def show_sweep(options: argparse.Namespace) -> int:
+    source = parse_file(options.model)
+    quantities = tuple(options.what.split(",")) if options.what else DEFAULT
+    wanted = [*quantities, *(options.pareto or "").split(",")]
+    quantities = tuple(dict.fromkeys(name for name in wanted if name and name != "ranks"))
+    known = list(dict.fromkeys([*sizes_of(source, options.plan), MICROBATCH]))
+    varied = grid(options.sweep, known)
+    quantities = tuple(name for name in quantities if name not in varied.names)
+    sort = check_column("--sort", options.sort, [*varied.names, "ranks", *quantities])
+    table = sweep(Request(source, options.plan, options.sizes, varied, quantities))
+    rows = table.rows()
+    if options.pareto:
+        rows = best(rows, options.pareto.split(","))
+    if sort:
+        name = sort.removeprefix("-")
+        rows.sort(key=lambda row: row[name], reverse=sort.startswith("-"))
+    if options.plot:
+        plot(rows, quantities, options)
+    else:
+        sys.stdout.write(written(table, rows, options.format))
+    return 0
+
+
+def check_column(flag: str, name: str | None, known: Sequence[str]) -> str | None:
+    if name is not None and name.removeprefix("-") not in known:
+        help_ = did_you_mean(name.removeprefix("-"), known) or f"there are {quoted(known)}"
+        raise usage_error(f"{flag} {name}", f"there is no column `{name}`", "E0710", help_)
+    return name
+
+
+def best(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
+    """Rows that no other is at least as good as in all of these, and better in one; less is better."""
+    kept: list[Row] = []
+    found: list[tuple[int | float, ...]] = []
+    for row in sorted(rows, key=lambda row: [row[name] for name in names]):
+        own = tuple(row[name] for name in names)
+        if not any(all(a <= b for a, b in zip(other, own, strict=True)) for other in found):
+            kept.append(row)
+            found.append(own)
+    return kept
+
+
+def written(table: Table, rows: Sequence[Row], form: str) -> str:
+    names = list(table.columns)
+    if form == "json":
+        said = {"plans": table.num_points, "infeasible": table.reasons, "rows": list(rows)}
+        return json.dumps(said, indent=1) + "\n"
+    if form == "csv":
+        out = io.StringIO()
+        writer = csv.DictWriter(out, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return out.getvalue()
+    shown = plain_table("one step; of the rank that has most")
+    for name in names:
+        shown.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        shown.add_row(*(cell(name, row[name]) for name in names))
+    reasons = sorted(table.reasons.items(), key=lambda item: (-item[1], item[0]))
+    dropped = "".join(f"  {number:,}: {reason}\n" for reason, number in reasons)
+    left = f"{table.num_rows:,} of {table.num_points:,} plans can be compiled\n"
+    return f"{text_of(shown)}\n{left}{dropped}"
+
+
+def cell(name: str, value: int | float) -> str:
+    if name == "step_time":
+        return f"{value:.6g} s"
+    if "." in name or name in DEFAULT or name in ("bytes", "host", "params"):
+        unit = "B" if name.startswith(("bytes", "comm", "host", "memory")) else ""
+        return f"{amount(int(value))}{'' if name.endswith('.count') else unit}".strip()
+    return str(value)
+
+
+def plot(rows: Sequence[Row], quantities: Sequence[str], options: argparse.Namespace) -> None:
+    """A point per plan; the first two quantities are the axes. E0712 without plotly, E0603 if the file cannot be written."""
+    if not options.plot.endswith(".html"):
+        message = f"`--plot` writes a page, and `{options.plot}` does not end in `.html`"
+        raise usage_error(f"--plot {options.plot}", message, "E0710")
+    graph_objects = plotly("--plot", "a chart of plans")
+    across, up = (options.pareto.split(",") if options.pareto else [*quantities, "ranks"])[:2]
+    labels = [", ".join(f"{name} = {value}" for name, value in row.items()) for row in rows]
+    points = graph_objects.Scatter(
+        x=[row[across] for row in rows],
+        y=[row[up] for row in rows],
+        text=labels,
+        mode="markers",
+    )
+    figure = graph_objects.Figure(points)
+    figure.update_layout(xaxis_title=across, yaxis_title=up, template="plotly_white")
+    page = figure.to_html(include_plotlyjs=True, full_html=True, div_id="plans")
+    try:
+        Path(options.plot).write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise disk_error(error, options.plot) from None
+    sys.stdout.write(f"{options.plot}: {len(rows):,} plans\n")

@@ -1,0 +1,99 @@
+"""Single plans of a sweep: compiled as any plan is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from stagec.analysis.coordinates import axes_in, sizes_of
+from stagec.analysis.loads import Loads
+from stagec.diagnostics import CompileError, Span
+from stagec.driver import Compiled, Stops, compile_program
+from stagec.explaining.job import Job
+from stagec.explaining.names import MICROBATCH
+from stagec.explaining.sweeping.points import Grid
+from stagec.frontend import CheckedModel, check
+from stagec.frontend.checker import sizes_of as named_sizes
+from stagec.frontend.files import Source
+from stagec.frontend.plans.plan import Plan
+from stagec.schedules.catalogue import CATALOGUE
+
+Point = Mapping[str, int]
+MOST_TRIED = 64
+LITERAL = re.compile(r"\w+\s*=?\s*-?[0-9]+")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to compile: a file, a plan of it, sizes of `--set`, what to vary, what to tell."""
+
+    source: Source
+    plan: str | None
+    sizes: Mapping[str, str]
+    grid: Grid
+    quantities: tuple[str, ...]
+
+
+def checked_at(request: Request, point: Point, limited: bool = False) -> CheckedModel:
+    """The model and its plan at one point, without the limit of its device's memory if not said otherwise."""
+    is_setting = MICROBATCH not in named_sizes(request.source, request.plan)
+    named = {n: str(v) for n, v in point.items() if n != MICROBATCH or not is_setting}
+    checked = check(request.source, request.plan, {**request.sizes, **named})
+    plan = checked.plan
+    if not limited:
+        plan = replace(plan, device=replace(plan.device, memory=None))
+    if MICROBATCH in point and is_setting:
+        plan = with_microbatch(plan, point[MICROBATCH])
+    return replace(checked, plan=plan)
+
+
+def with_microbatch(plan: Plan, size: int) -> Plan:
+    if plan.pipeline is not None:
+        return replace(plan, pipeline=replace(plan.pipeline, microbatch=size))
+    return replace(plan, microbatch=size)
+
+
+def compiled_at(request: Request, point: Point) -> Compiled:
+    """One plan as `stagec` compiles it, up to its tasks."""
+    return compile_program(checked_at(request, point), stops=Stops(after="lower-to-tasks"))
+
+
+def first_that_compiles(request: Request, points: Sequence[Point]) -> tuple[Compiled, Point]:
+    """The plan as it is in the file, or else the first point that is one. The first mistake if none is."""
+    first: CompileError | None = None
+    for point in [{}, *points[:MOST_TRIED]]:
+        if MICROBATCH in request.grid.names and MICROBATCH not in point:
+            point = {**point, MICROBATCH: request.grid.values.get(MICROBATCH, (1,))[0]}
+        try:
+            return compiled_at(request, point), point
+        except CompileError as error:
+            first = error
+    assert first is not None
+    raise first
+
+
+def is_plain(job: Job) -> bool:
+    """Whether plans of one structure differ in sizes alone.
+
+    Not so with passes of a user's own, a user's schedule, layers that are listed, settings that are formulas,
+    several repeats that are cut, and costs that depend on a rank's coordinates or on loads of experts.
+    """
+    plan, texts = job.compiled.plan, job.compiled.checked.source.texts
+    spans: list[Span] = [] if plan.microbatch_span is None else [plan.microbatch_span]
+    pipeline = plan.pipeline
+    if pipeline is not None:
+        if len(pipeline.counts) > 1 or pipeline.layers or pipeline.schedule not in CATALOGUE:
+            return False
+        wholes = ("microbatch", "virtual_stages", "first", "last")
+        spans += [span for name, span in pipeline.given.items() if name in wholes]
+    if plan.passes or any(not LITERAL.fullmatch(text_at(span, texts)) for span in spans):
+        return False
+    names = {name for size in sizes_of(job.compiled.module) for name in size.names}
+    return not axes_in(names) and not Loads.of(job.compiled.module).loads
+
+
+def text_at(span: Span, texts: Mapping[str, str]) -> str:
+    """The text of a span on one line."""
+    line = texts[span.file].split("\n")[span.line - 1]
+    return line[span.column - 1 : span.end_column - 1].strip()

@@ -1,0 +1,96 @@
+"""What to vary: `tp=1,2,4,8`, `pp=1..16`, `dp=512/(tp*pp)`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from stagec import symbolic
+from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
+from stagec.symbolic import Size, SizeError
+
+MOST_POINTS = 1_000_000
+WHOLE = re.compile(r"[1-9][0-9]{0,17}")
+RANGE = re.compile(r"([1-9][0-9]{0,17})\.\.([1-9][0-9]{0,17})")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Values of some names, and names that follow from others."""
+
+    values: Mapping[str, tuple[int, ...]]
+    formulas: Mapping[str, Size]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.values, *self.formulas)
+
+    def points(self) -> Iterator[dict[str, int]]:
+        """Every combination of the listed values."""
+        for chosen in product(*self.values.values()):
+            yield dict(zip(self.values, chosen, strict=True))
+
+
+def grid(texts: Sequence[str], known: Sequence[str]) -> Grid:
+    """From the command line. E0710 for what is no list of sizes, E0711 for a name that stands twice."""
+    values: dict[str, tuple[int, ...]] = {}
+    formulas: dict[str, Size] = {}
+    for text in texts:
+        name, equals, right = (part.strip() for part in text.partition("="))
+        if not (name and equals and right):
+            raise wrong(text, "`--sweep` wants names and their values", "such as `tp=1,2,4,8`")
+        if name not in known:
+            help_ = did_you_mean(name, known) or f"there are {quoted(known)}"
+            raise wrong(text, f"there is no size `{name}`", help_)
+        if name in values or name in formulas:
+            raise wrong(text, f"`{name}` stands twice", "leave out one", "E0711")
+        listed = numbers(text, right)
+        if listed is not None:
+            values[name] = listed
+        else:
+            formulas[name] = formula(text, right)
+    for name, size in formulas.items():
+        unknown = sorted(size.names - set(known))
+        if unknown:
+            help_ = did_you_mean(unknown[0], known)
+            raise wrong(f"{name}={size}", f"there is no size `{unknown[0]}`", help_)
+        circle = sorted(size.names & set(formulas))
+        if circle:
+            message = f"`{name}` follows from `{circle[0]}`, which is no list of values itself"
+            raise wrong(f"{name}={size}", message, "write it in names that have values")
+    count = 1
+    for listed in values.values():
+        count *= len(listed)
+    if count > MOST_POINTS:
+        raise wrong(" ".join(texts), f"these are {count:,} plans", f"sweep {MOST_POINTS:,} at most")
+    return Grid(values, formulas)
+
+
+def numbers(text: str, right: str) -> tuple[int, ...] | None:
+    """`1,2,8..16`; nothing for a formula."""
+    found: list[int] = []
+    for part in right.split(","):
+        if WHOLE.fullmatch(part.strip()):
+            found.append(int(part))
+        elif match := RANGE.fullmatch(part.strip()):
+            first, last = int(match[1]), int(match[2])
+            if not 0 <= last - first < MOST_POINTS:
+                raise wrong(text, f"`{part}` is no range", "write the smaller number first")
+            found += range(first, last + 1)
+        else:
+            return None
+    return tuple(dict.fromkeys(found))
+
+
+def formula(text: str, right: str) -> Size:
+    try:
+        return symbolic.parse(right)
+    except SizeError:
+        help_ = "write `1,2,4`, `1..16`, or a formula such as `512/(tp*pp)`"
+        raise wrong(text, f"`{right}` is no list of sizes", help_) from None
+
+
+def wrong(text: str, message: str, help_: str, code: str = "E0710") -> CompileError:
+    return CompileError([Diagnostic(code, message, origin=f"--sweep {text}", help=help_)])

@@ -1,0 +1,214 @@
+"""Plans that share a program: compiled once, their forms evaluated for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from stagec.backend.lowering import Assembler, Chunk
+from stagec.backend.lowering.layout import Layout
+from stagec.classes import plain_order, rank_order
+from stagec.dialects import dist, stg
+from stagec.dialects.types import TIME_AXIS, StackType
+from stagec.explaining.job import Job
+from stagec.explaining.names import Names
+from stagec.explaining.quantities import Answer, ClassAnswer
+from stagec.explaining.sweeping.peaks import LiveCounts, live_counts
+from stagec.explaining.sweeping.signatures import Signature, signature
+from stagec.explaining.sweeping.vectors import Columns
+from stagec.memory.kinds import Kind
+from stagec.memory.plan import ALWAYS, kinds_on_host
+from stagec.memory.static import keeps_gradients
+from stagec.memory.values import ValueTable, value_table
+from stagec.rewriting import programs
+from stagec.schedules import Schedule, build
+from stagec.symbolic import Size, total
+
+
+class Structure:
+    """One compiled plan, and the plans that differ from it in sizes alone."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.module = job.compiled.module
+        self.plan = job.compiled.plan
+        self._tables: dict[Layout, ValueTable] = {}
+        self._assemblers: dict[str, Assembler] = {}
+        self._values: dict[object, Mapping[str, int]] = {}
+        self._schedules: dict[tuple[int, int], Schedule] = {}
+        self._live: dict[object, LiveCounts] = {}
+        self._signatures: dict[object, Signature] = {}
+
+    @property
+    def names(self) -> Names:
+        return self.job.names
+
+    @cached_property
+    def programs(self) -> dict[str, stg.ProgramOp]:
+        """By kind of stage."""
+        return {stg.text(program, "kind"): program for program in programs(self.module)}
+
+    @cached_property
+    def counts(self) -> tuple[Size, ...]:
+        """What decides how often bodies run, and so the nodes of a program."""
+        found: dict[Size, None] = {}
+        for op in self.module.walk():
+            if isinstance(op, stg.RepeatOp):
+                found[op.count.data] = None
+            for result in op.results:
+                if isinstance(result.type, StackType):
+                    found[result.type.count] = None
+        return tuple(size for size in found if dist.local_count(0) not in size.names)
+
+    # Sums
+
+    def representatives(self, answer: Answer) -> list[ClassAnswer]:
+        """Classes that stand for all: the first rank of a pipeline, one in the middle, the last."""
+        stages = self.names.stages
+        if stages is None or len(answer.classes) <= 3:
+            return list(answer.classes)
+        return [answer.classes[0], answer.classes[1], answer.classes[-1]]
+
+    def most(self, answer: Answer, sizes: Columns) -> np.ndarray:
+        """Of the rank that has most, in each plan."""
+        values = [sizes.number(each.form) for each in self.representatives(answer)]
+        best = values[0]
+        for other in values[1:]:
+            best = np.where(other > best, other, best)
+        return best
+
+    # Peaks
+
+    def peaks(self, sizes: Columns, microbatches: np.ndarray) -> np.ndarray:
+        """The most memory that any rank needs, in each plan."""
+        keys = [microbatches, *(sizes.number(size) for size in self.counts)]
+        axis = self.names.stages.axis.data if self.names.stages is not None else None
+        if axis is not None:
+            assert self.plan.pipeline is not None
+            keys += [sizes.names[axis], sizes.names[self.plan.pipeline.counts[0]]]
+        groups, inverse = np.unique(
+            np.stack([key.astype(np.int64) for key in keys], axis=1), axis=0, return_inverse=True
+        )
+        best = np.zeros(sizes.count, np.int64)
+        for number in range(len(groups)):
+            rows = np.flatnonzero(inverse.ravel() == number)
+            own = Columns({name: column[rows] for name, column in sizes.names.items()}, len(rows))
+            values = {name: int(column[0]) for name, column in own.names.items()}
+            values[TIME_AXIS] = int(microbatches[rows[0]])
+            own.names = {**own.names, TIME_AXIS: microbatches[rows]}
+            for chunks, counts in self.classes(values, tuple(groups[number].tolist())):
+                found = counts.highest(own) + own.number(self.always(chunks))
+                best[rows] = np.maximum(best[rows], found)
+        return best
+
+    def always(self, chunks: Sequence[Chunk]) -> Size:
+        """What a rank stores from step to step."""
+        kinds = set(ALWAYS) - set(kinds_on_host(self.plan))
+        seen: dict[tuple[Kind, int, str], Size] = {}
+        for chunk in chunks:
+            for weight, kind, size in self.job.stored(chunk.program):
+                if kind in kinds:
+                    stacked = isinstance(weight.weight.type, StackType)
+                    own = size.substitute(
+                        {
+                            dist.local_count(0): chunk.values.get(dist.local_count(0), 0),
+                            TIME_AXIS: chunk.values[TIME_AXIS],
+                        }
+                    )
+                    seen.setdefault((kind, chunk.stage if stacked else -1, weight.path.data), own)
+        return total(seen.values())
+
+    def classes(
+        self, values: Mapping[str, int], key: tuple[int, ...]
+    ) -> Iterator[tuple[Sequence[Chunk], LiveCounts]]:
+        """The ranks that may need most, and the moments at which they may."""
+        if self.names.stages is None:
+            (program,) = self.programs.values()
+            chunks = [Chunk(program, values)]
+            order = plain_order(values[TIME_AXIS], self.job.facts.is_training)
+            yield chunks, self.live("", chunks, order, key[1:])
+            return
+        axis = self.names.stages.axis.data
+        schedule = self.schedule(values[axis], values[TIME_AXIS])
+        every = self.stage_chunks(values, schedule.num_stages)
+        seen: list[tuple[tuple[object, ...], Signature]] = []
+        for rank in range(values[axis]):
+            chunks = [every[stage] for stage in schedule.stages_of(rank)]
+            order = rank_order(schedule, rank, chunks)
+            kinds = tuple((id(c.program), c.values[dist.local_count(0)]) for c in chunks)
+            found = self.signature((values[axis], values[TIME_AXIS], rank), order, len(chunks))
+            if any(other == kinds and found.needs_no_more_than(sig) for other, sig in seen):
+                continue
+            seen.append((kinds, found))
+            yield chunks, self.live(axis, chunks, order, (key[1:-2], kinds, found))
+
+    def schedule(self, ranks: int, microbatches: int) -> Schedule:
+        key = (ranks, microbatches)
+        if key not in self._schedules:
+            pipeline = self.plan.pipeline
+            assert pipeline is not None
+            virtual = self.names.virtual_stages
+            self._schedules[key] = build(pipeline.schedule, ranks, virtual, microbatches)
+        return self._schedules[key]
+
+    def signature(self, key: object, order: Sequence, num_chunks: int) -> Signature:
+        if key not in self._signatures:
+            self._signatures[key] = signature(order, num_chunks)
+        return self._signatures[key]
+
+    def stage_chunks(self, values: Mapping[str, int], stages: int) -> list[Chunk]:
+        """Each virtual stage's program, with its own number of layers."""
+        pipeline, listed = self.plan.pipeline, self.names.stages
+        assert pipeline is not None
+        assert listed is not None
+        kinds = [stage.kind for stage in listed.stages.data]
+        layers = values[pipeline.counts[0]]
+        even = (layers - pipeline.first - pipeline.last) // stages
+        own = [even] * stages
+        own[0] += pipeline.first
+        own[-1] += pipeline.last
+        if stages == 1:
+            own = [layers]
+        count = dist.local_count(0)
+        return [
+            Chunk(
+                self.programs[kinds[0 if s == 0 else -1 if s == stages - 1 else 1]],
+                {**values, count: own[s]},
+                s,
+            )
+            for s in range(stages)
+        ]
+
+    def live(self, axis: str, chunks: Sequence[Chunk], order: Sequence, key: object) -> LiveCounts:
+        """The moments of a rank; once for all plans in which the same things happen."""
+        if key not in self._live:
+            assembler = self._assemblers.setdefault(axis, Assembler(axis))
+            alike = [self.alike(chunk) for chunk in chunks]
+            arrangement = assembler.arrange(alike, order)
+            keeps = keeps_gradients(self.plan)
+            tables: list[ValueTable] = []
+            for chunk, layout in zip(alike, arrangement.layouts, strict=True):
+                if layout not in self._tables:
+                    self._tables[layout] = value_table(layout, chunk.program, keeps)
+                tables.append(self._tables[layout])
+            persistent = self.plan.zero is None or self.plan.zero.level < 3
+            layers = [layers_of(chunk) for chunk in chunks]
+            self._live[key] = live_counts(arrangement, tables, layers, persistent)
+        return self._live[key]
+
+    def alike(self, chunk: Chunk) -> Chunk:
+        """A virtual stage with the sizes of the first that has as many layers, so that both are laid out once."""
+        count = dist.local_count(0)
+        counts = tuple(size.evaluate(chunk.values) for size in self.counts)
+        key = (chunk.program, chunk.values.get(count), counts)
+        if key not in self._values:
+            self._values[key] = {**chunk.values, dist.first_layer(count): 0}
+        return Chunk(chunk.program, self._values[key], chunk.stage)
+
+
+def layers_of(chunk: Chunk) -> dict[str, Size | int]:
+    """The layers of a virtual stage, which sizes name."""
+    name = dist.local_count(0)
+    return {name: chunk.values[name]} if name in chunk.values else {}

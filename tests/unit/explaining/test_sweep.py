@@ -1,0 +1,199 @@
+"""`--sweep`: each row equals a full compilation of its plan, and what is left out does not compile."""
+
+from __future__ import annotations
+
+import random
+import time
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stagec.diagnostics import CompileError
+from stagec.driver import compile_program
+from stagec.estimate import step_time
+from stagec.explaining.sweeping.plans import Request, checked_at
+from stagec.explaining.sweeping.points import grid
+from stagec.explaining.sweeping.run import Table, sweep
+from stagec.explaining.sweeping.vectors import Columns
+from stagec.frontend import check, parse_file, parse_text
+from stagec.frontend.files import Source
+from stagec.summary import summarize
+from stagec.symbolic import parse
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+TINY = """
+dim B = 16
+dim S = 24
+dim D = 12
+dim F = 4 * D
+dim H = 6
+dim E = D / H
+dim L = 12
+dim V = 40
+require S >= 2 * H
+
+module Block(x[B, S, D]) -> [B, S, D] {
+  weight norm[D], wq[D, H, E], wk[D, H, E], wv[D, H, E], wo[H, E, D], up[D, F], down[F, D]
+  n = rms_norm(x, norm)
+  h = x + attention(n @ wq, n @ wk, n @ wv, causal = true) @ wo
+  return h + gelu(h @ up) @ down
+}
+
+model Net(tokens[B, S]: i32, targets[B, S]: i32) {
+  weight embed[V, D], head[D, V]
+  x = embedding(tokens, embed)
+  repeat L { x = Block(x) }
+  loss = cross_entropy(x @ head, targets)
+}
+
+plan p {
+  mesh dp = 2, pp = 2, tp = 2
+  shard B over dp
+  shard H, F, V over tp
+  CLAUSES
+  precision { weights = bf16, gradients = fp32, optimizer = fp32 }
+}
+"""
+
+CLAUSES = {
+    "1f1b": "shard S over tp\n  pipeline L over pp { schedule = 1f1b }",
+    "gpipe": "pipeline L over pp { schedule = gpipe }\n  zero 1 over dp",
+    "interleaved": "pipeline L over pp { schedule = interleaved_1f1b, virtual_stages = 2 }\n  recompute full in Block",
+    "zero_bubble": "pipeline L over pp { schedule = zb_h1, first = -1, last = 1 }",
+    "v": "pipeline L over pp { schedule = zb_v }\n  zero 2 over dp",
+    "dualpipe": "pipeline L over pp { schedule = dualpipe }",
+    "listed": "pipeline L over pp { schedule = 1f1b, layers = [5, 7] }",
+    "zero_3": "zero 3 over dp\n  unit Block\n  microbatch 1",
+    "buckets": "gradients { bucket_bytes = 4KiB }\n  microbatch 1",
+    "context": "shard S over pp\n  context pp { method = ring, balance = none }\n  microbatch B / dp / 2",
+}
+COMPILED_EACH = ("listed", "buckets", "context")
+"""Whose plans are compiled one by one, at least for their peaks."""
+QUANTITIES = ("flops", "bytes", "comm", "params", "memory.peak", "memory.optimizer")
+
+
+def request(source: Source, plan: str | None, quantities: tuple[str, ...], *varied: str) -> Request:
+    sizes = check(source, plan).sizes
+    known = [*sizes.dims, *sizes.axes, "microbatch"]
+    return Request(source, plan, {}, grid(varied, known), quantities)
+
+
+def compiled_row(asked: Request, point: dict[str, int]) -> dict[str, int]:
+    """What a whole compilation says of a plan."""
+    compiled = compile_program(checked_at(asked, point))
+    summary = summarize(compiled.trace_set, compiled.module)
+    each = summary.classes
+    return {
+        "ranks": summary.num_ranks,
+        "flops": max(c.matrix_flops + c.other_flops for c in each),
+        "bytes": max(c.bytes_moved for c in each),
+        "comm": max(sum(t.operand_bytes for t in c.traffic) for c in each),
+        "params": max(c.parameters.count for c in each),
+        "memory.peak": max(m.peak_bytes for m in compiled.memory),
+        "memory.optimizer": max(m.static.num_bytes[2] for m in compiled.memory),
+    }
+
+
+def same_rows(asked: Request, table: Table, chosen: list[int]) -> None:
+    for number in chosen:
+        row = table.row(number)
+        point = {name: int(row[name]) for name in asked.grid.names}
+        found = compiled_row(asked, point)
+        assert {n: v for n, v in found.items() if n in row} == {
+            n: row[n] for n in found if n in row
+        }
+
+
+@pytest.mark.parametrize("clauses", CLAUSES)
+def test_every_row_is_a_compilation(clauses: str) -> None:
+    """All feasible points of a small grid, and that all others are refused."""
+    source = parse_text(TINY.replace("CLAUSES", CLAUSES[clauses]), "tiny.stg")
+    varied = ["tp=1,2,4", "pp=1,2,4", "B=8,16", "microbatch=1,2"]
+    if clauses in COMPILED_EACH:
+        varied = ["tp=1,2,4", "pp=2", "S=11,24"]
+    asked = request(source, "p", QUANTITIES, *varied)
+    table = sweep(asked)
+    assert table.num_points == np.prod([len(v) for v in asked.grid.values.values()])
+    assert table.num_rows + sum(table.reasons.values()) == table.num_points
+    rng = random.Random(clauses)
+    if table.num_rows:
+        same_rows(asked, table, rng.sample(range(table.num_rows), min(2, table.num_rows)))
+    listed = {tuple(int(row[name]) for name in asked.grid.names) for row in table.rows()}
+    every = list(product(*asked.grid.values.values()))
+    for point in rng.sample(
+        [p for p in every if p not in listed], min(2, len(every) - len(listed))
+    ):
+        with pytest.raises(CompileError):
+            compile_program(checked_at(asked, dict(zip(asked.grid.names, point, strict=True))))
+
+
+def test_ten_thousand_plans() -> None:
+    """In less than 10 seconds of CPU on a machine that does nothing else; a sample is compiled."""
+    source = parse_file(EXAMPLES / "llama3_8b.stg")
+    asked = request(
+        source,
+        "dp8_tp8",
+        ("flops", "comm", "memory.peak"),
+        "tp=1,2,4,8",
+        "dp=1,2,4,8,16,32,64,128",
+        "microbatch=1,2,4,8",
+        "B=128,256,512,1024,2048,4096",
+        "S=1024..1036",
+        "V=128256",
+    )
+    begin = time.process_time()
+    table = sweep(asked)
+    assert table.num_points == 9984
+    assert table.num_rows > 2_000
+    # A loaded machine counts time twice; the claim is measured apart (docs/decisions/closed-forms.md).
+    assert time.process_time() - begin < 30
+    same_rows(asked, table, random.Random(0).sample(range(table.num_rows), 2))
+
+
+def test_formulas_and_limits() -> None:
+    text = TINY.replace("CLAUSES", "device { memory = 200KiB }\n  microbatch 1")
+    asked = request(parse_text(text, "tiny.stg"), "p", ("memory.peak",), "tp=1,2,3", "dp=8/(tp*pp)")
+    table = sweep(asked)
+    assert all(row["dp"] * row["tp"] * 2 == 8 for row in table.rows())
+    assert all(row["memory.peak"] <= 200 * 1024 for row in table.rows())
+    assert table.num_rows + sum(table.reasons.values()) == 3
+
+
+def test_step_time() -> None:
+    text = TINY.replace("CLAUSES", "device h100\n  microbatch 1")
+    asked = request(parse_text(text, "tiny.stg"), "p", ("step_time",), "tp=1,2")
+    table = sweep(asked)
+    for row in table.rows():
+        compiled = compile_program(checked_at(asked, {"tp": int(row["tp"])}))
+        assert row["step_time"] == step_time(compiled)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(
+        [
+            "B*S/(dp*tp) + 3",
+            "ceildiv(S, tp)*B",
+            "max(S/tp, B, 7)",
+            "min(S, B/dp)*S**2/2",
+            "mod(B, tp) + floordiv(S, dp)",
+            "B**4*S**4/(tp*dp) - S/7",
+        ]
+    ),
+    st.lists(st.tuples(*[st.integers(1, 2**20)] * 4), min_size=1, max_size=5),
+)
+def test_vectors_are_exact(text: str, points: list[tuple[int, ...]]) -> None:
+    names = ("B", "S", "dp", "tp")
+    columns = Columns(
+        {n: np.array([p[i] for p in points], np.int64) for i, n in enumerate(names)}, len(points)
+    )
+    size = parse(text)
+    for number, point in enumerate(points):
+        exact = size.evaluate(dict(zip(names, point, strict=True)))
+        assert int(columns.number(size)[number]) == -(-exact.numerator // exact.denominator)
+        assert bool(columns.whole(size)[number]) == (exact.denominator == 1)
