@@ -13,7 +13,7 @@ from stagec.explaining.names import Names
 from stagec.explaining.terms import ClassTerms, class_terms
 from stagec.facts import ModelFacts
 from stagec.frontend import lower
-from stagec.memory import ClassPlan, Kind
+from stagec.memory import ClassPlan, Kind, plan_memory
 from stagec.memory.static import weight_bytes
 from stagec.symbolic import ONE, Size
 
@@ -42,7 +42,7 @@ class Job:
     @cached_property
     def memory(self) -> list[ClassPlan]:
         """What each rank class keeps, and when."""
-        return self.compiled.memory
+        return plan_memory([each.tasks for each in self.classes], self.compiled.plan)
 
     @cached_property
     def _stored(self) -> dict[stg.ProgramOp, list[tuple[stg.WeightOp, Kind, Size]]]:
