@@ -17,6 +17,7 @@ from stagec.dialects.types import StackType, ValueType, dtype_bytes
 from stagec.frontend.plans.plan import Plan
 from stagec.memory.kinds import Kind
 from stagec.memory.values import line_of
+from stagec.memory.weights import updates
 from stagec.symbolic import ZERO, Size
 
 STATIC: tuple[Kind, ...] = (Kind.PARAMETERS, Kind.MASTER, Kind.OPTIMIZER, Kind.GRADIENTS)
@@ -114,35 +115,6 @@ def size_of(value: SSAValue) -> Size:
 def elements_of(value: SSAValue) -> Size:
     assert isinstance(value.type, ValueType)
     return value.type.num_elements
-
-
-def updates(program: stg.ProgramOp) -> dict[stg.WeightOp, tuple[SSAValue, SSAValue]]:
-    """For each weight: its part that the optimizer updates, and the gradient that it reads."""
-    found: dict[stg.WeightOp, tuple[SSAValue, SSAValue]] = {}
-    for op in program.walk():
-        if isinstance(op, sched.ComputeOp) and op.op.data == "optimizer_step":
-            both = op.inputs[: len(op.inputs) - len(op.outputs)]
-            half = len(both) // 2
-            for one, other in zip(both[:half], both[half:], strict=True):
-                weight, gradient = of_all_layers(one), of_all_layers(other)
-                owner = weight.owner
-                while isinstance(owner, sched.ViewOp):
-                    owner = owner.operand.owner
-                if isinstance(owner, stg.WeightOp):
-                    found[owner] = (weight, gradient)
-    return found
-
-
-def of_all_layers(value: SSAValue) -> SSAValue:
-    """The stack behind what an update in a repeat reads, also where it is loaded from the host."""
-    while True:
-        if isinstance(value, OpResult) and isinstance(value.op, sched.HostCopyOp):
-            value = value.op.values[value.index]
-            continue
-        repeat = value.owner.parent_op() if isinstance(value, BlockArgument) else None
-        if not isinstance(repeat, stg.RepeatOp) or not isinstance(value, BlockArgument):
-            return value
-        value = repeat.stacks[value.index - len(repeat.carried)]
 
 
 def summed(gradient: SSAValue) -> SSAValue:

@@ -29,6 +29,22 @@ def summed_results(program: stg.ProgramOp) -> set[SSAValue]:
     }
 
 
+def makers(gradient: SSAValue) -> set[SSAValue]:
+    """The results of nodes behind a gradient outside of the layers, as the optimizer reads it: before reductions and sums."""
+    value = gradient
+    while isinstance(value, OpResult):
+        op = value.op
+        if isinstance(op, sched.CollectiveOp):
+            value = op.values[value.index]
+        elif isinstance(op, sched.ViewOp):
+            value = op.operand
+        elif isinstance(op, stg.AccumulateOp):
+            return roots(op.yield_op.values[value.index])
+        else:
+            break
+    return roots(value)
+
+
 def roots(value: SSAValue) -> set[SSAValue]:
     """The results of nodes that a value may be, in any iteration."""
     found: set[SSAValue] = set()

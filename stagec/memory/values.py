@@ -20,7 +20,8 @@ from stagec.backend.lowering.rows import Place
 from stagec.dialects import sched, stg
 from stagec.dialects.types import ShardType, StackType, ValueType, dtype_bytes, tensor_of
 from stagec.memory.kinds import Kind
-from stagec.memory.sums import loops, ops_inside, summed_results
+from stagec.memory.sums import loops, makers, ops_inside, summed_results
+from stagec.memory.weights import updates
 from stagec.symbolic import ZERO, Size
 
 Ints = np.ndarray
@@ -82,6 +83,7 @@ def value_table(layout: Layout, program: stg.ProgramOp, keeps_gradients: bool) -
 class TableMaker:
     def __init__(self, layout: Layout, program: stg.ProgramOp, keeps_gradients: bool) -> None:
         self.layout = layout
+        self.program = program
         self.keeps_gradients = keeps_gradients
         self.tasks = tuple(layout.tasks)
         self.inside = ops_inside(program)
@@ -110,7 +112,23 @@ class TableMaker:
                 self.share(made)
         for source, place in self.layout.places.items():
             self.read_operands(source.op, source.path, place)
+        self.keep_units()
         return self.columns()
+
+    def keep_units(self) -> None:
+        """A unit beside the layers that is gathered once is there until its gradients are made, as FSDP frees it."""
+        gathers: dict[SSAValue, list[int]] = {}
+        for source in self.layout.places:
+            if kind_of(source.op) == Kind.GATHERED and not source.path:
+                assert isinstance(source.op, sched.CollectiveOp)
+                for shard, whole in zip(source.op.values, source.op.results, strict=True):
+                    gathers.setdefault(shard, []).append(self.index[whole, source.path])
+        for weight, (_, gradient) in updates(self.program).items():
+            found = gathers.get(weight.weight, [])
+            if len(found) == 1:
+                for made in makers(gradient):
+                    if (made, ()) in self.index:
+                        self.reads.append((found[0], self.places[self.index[made, ()]], False))
 
     def made_by(self, op: Operation, place: Place) -> list[tuple[SSAValue, Size, Kind]]:
         layer = self.layer_of(place)

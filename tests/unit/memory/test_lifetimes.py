@@ -86,3 +86,30 @@ def test_a_loss_in_two_kernels_keeps_its_log_probabilities() -> None:
     node = int(plan.lives.birth[last])
     alive = plan.lives.alive_at(node)
     assert np.count_nonzero(plan.lives.num_bytes[alive] == logits) == 3
+
+
+FSDP = "mesh dp = 4\nshard B over dp\nzero 3 over dp { reshard = true }\nunit Block"
+
+
+def live_of(plan: ClassPlan, kind: Kind) -> np.ndarray:
+    return plan.lives.live_bytes(np.flatnonzero(plan.lives.kind == kind))
+
+
+def test_parameters_are_freed_after_use() -> None:
+    """Beside the root unit no more than two layers are gathered at once: the one that runs, and the next."""
+    layer, root = (2 * 32 * 32 + 32 * 16) * 4, 2 * 128 * 32 * 4
+    assert live_of(planned(FSDP), Kind.GATHERED).max() == root + 2 * layer
+
+
+def test_gradients_are_freed_by_buckets() -> None:
+    """The smaller the buckets in which gradients are reduced to shards, the fewer of them are whole."""
+
+    def most(bucket: str) -> int:
+        clause = f"gradients {{ bucket_bytes = {bucket} }}"
+        plan = planned(FSDP.replace("zero 3", "zero 2") + "\n" + clause)
+        whole = [row for row in range(len(plan.lives)) if plan.about(row).phase == "wgrad"]
+        return int(plan.lives.live_bytes(np.array(whole)).max())
+
+    layer, tables = (2 * 32 * 32 + 32 * 16) * 4, 2 * 128 * 32 * 4
+    assert most("64MiB") == 3 * layer + tables
+    assert most("8KiB") < layer + tables
