@@ -341,7 +341,8 @@ class _Resolver:
         ):
             return None
         read = self.settings.read(clause.settings, resolved.Load, "`load`")
-        ways = [name for name in ("zipf", "shares", "file") if name in read["given"]]
+        named = [entry.name.text for entry in clause.settings.entries] if clause.settings else []
+        ways = [name for name in ("zipf", "shares", "file") if name in named]
         if clause.name is not None or len(ways) != 1:
             help_ = 'write `load uniform`, `load { zipf = 1.2, seed = 0 }`, `load { shares = [3, 1, 1, 1] }` or `load { file = "load.csv" }`'
             self.error("E0401", "a load is `zipf`, `shares` or `file`", clause, help_)
@@ -349,6 +350,8 @@ class _Resolver:
         if "seed" in read["given"] and ways != ["zipf"]:
             message = f"`seed` draws who is busy under `zipf`; `{ways[0]}` says it"
             self.findings.add(Diagnostic("E0402", message, read["given"]["seed"]))
+        if ways[0] not in read["given"]:
+            return None
         if ways == ["shares"] and not any(read["shares"]):
             self.findings.add(Diagnostic("E0403", "no expert has a share", read["given"]["shares"]))
         return resolved.Load(span=clause.span, **read)
