@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isqrt
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
@@ -95,14 +96,20 @@ class ShardingErrors:
         self.findings.raise_errors({})
 
 
+def largest_divisor(number: int, most: int) -> int:
+    """The largest divisor up to `most`; of huge numbers, one of those below a million or their cofactors."""
+    small = [n for n in range(1, min(isqrt(number), 1_000_000) + 1) if number % n == 0]
+    return max((n for low in small for n in (low, number // low) if n <= most), default=1)
+
+
 def divisor_help(dim: Dim, size: int, ways: int, sizes: dict[str, int]) -> str:
     """What to write instead: the nearest sizes that work, of the axis and of the dim."""
     others = ways // sizes[dim.split[-1]]
-    fitting = [n for n in range(sizes[dim.split[-1]], 0, -1) if size % (n * others) == 0]
+    fitting = largest_divisor(size // others, sizes[dim.split[-1]]) if size % others == 0 else 1
     rounded = -(-size // ways) * ways
     choices = [f"`{dim.name} = {rounded}`"]
-    if fitting and fitting[0] > 1:
-        choices.insert(0, f"`{dim.split[-1]} = {fitting[0]}`")
+    if fitting > 1:
+        choices.insert(0, f"`{dim.split[-1]} = {fitting}`")
     text = f"choose {' or '.join(choices)}"
     if size < ways and len(dim.split) == 1:
         text += f", or split `{dim.split[0]}` into two axes and use one of them here"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from stagec.analysis.sharding_errors import largest_divisor
 from stagec.backend.encode import encode_traces
 from stagec.backend.writer import write_traces
 from stagec.checking import check_traces
@@ -112,3 +113,15 @@ def test_traces_run(name: str, tmp_path: Path) -> None:
     write_traces(encode_traces(compiled.trace_set), str(tmp_path / "traces"))
     report = check_traces(tmp_path / "traces", stress=2)
     assert report.findings == [], report.text()
+
+
+@pytest.mark.parametrize("number", [1, 7, 12, 64, 97, 360])
+def test_largest_divisors(number: int) -> None:
+    for most in range(1, 400):
+        wanted = max(n for n in range(1, most + 1) if number % n == 0)
+        assert largest_divisor(number, most) == wanted
+
+
+def test_a_size_of_nine_digits_too_many_is_soon_refused() -> None:
+    """What divides is not looked for one by one."""
+    assert largest_divisor(2**40, 10**9) == 2**29
