@@ -22,6 +22,7 @@ from stagec.frontend.numbers import LARGEST, quantity
 from stagec.frontend.plans.plan import Pipeline
 from stagec.frontend.printing import text_of
 from stagec.schedules import ScheduleError, check_sizes
+from stagec.symbolic import product, symbol
 
 
 @dataclass
@@ -142,6 +143,17 @@ def divisions(dims: set[Dim], sizes: Columns, found: Feasible) -> None:
     """E0301: the axes that split a dim divide it."""
     for dim in sorted(dims, key=str):
         found.require(sizes.whole(dim.size), f"`{dim}` is no whole number")
+
+
+def routing(checked: CheckedModel, sizes: Columns, found: Feasible) -> None:
+    """E0310: without drops the experts have as many tokens as are sent."""
+    for op in lower(checked).walk():
+        if isinstance(op, stg.DispatchOp) and op.dropless is not None:
+            routed, chosen = tensor_of(op.routed.type), tensor_of(op.experts.type)
+            sent = product(symbol(name) for name in chosen.names)
+            arrived = product(symbol(name) for name in routed.names[:2])
+            equal = sizes.number(sent) == sizes.number(arrived)
+            found.require(equal, f"experts have not the `{sent}` tokens that are sent")
 
 
 def layers(job: Job, pipeline: Pipeline, sizes: Columns, found: Feasible) -> None:

@@ -122,6 +122,7 @@ class Sweep:
         conditions.whole_sizes(checked, set(self.request.grid.names), sizes, found)
         conditions.requirements(checked, sizes, found)
         conditions.divisions(conditions.splits(checked, job.compiled.module), sizes, found)
+        conditions.routing(checked, sizes, found)
         number = job.names.num_microbatches
         found.require(sizes.whole(number), "the microbatch does not divide the batch of a rank")
         found.require(ranks_of(job, sizes) <= MOST_RANKS, f"more than {MOST_RANKS:,} ranks")

@@ -197,3 +197,31 @@ def test_vectors_are_exact(text: str, points: list[tuple[int, ...]]) -> None:
         exact = size.evaluate(dict(zip(names, point, strict=True)))
         assert int(columns.number(size)[number]) == -(-exact.numerator // exact.denominator)
         assert bool(columns.whole(size)[number]) == (exact.denominator == 1)
+
+
+def test_experts_without_their_tokens_are_left_out() -> None:
+    """E0310: `N` fits one batch only."""
+    text = """
+dim B = 4
+dim S = 8
+dim D = 16
+dim X = 4
+dim A = 2
+dim N = 16
+model Routed(x[B, S, D]) {
+  weight router[D, X], w[X, D, D2]
+  gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
+  routed = dispatch(x, chosen, experts = X, tokens = N)
+  y[X, N, D2] = routed @ w
+  loss = mean(combine(y, gates, chosen), over = [B, S, D2])
+}
+dim D2 = D
+plan p {
+  mesh dp = 1
+  shard B over dp
+}
+"""
+    asked = request(parse_text(text, "routed.stg"), "p", ("flops",), "B=2,4,8")
+    table = sweep(asked)
+    assert [row["B"] for row in table.rows()] == [4]
+    assert sum(table.reasons.values()) == 2
