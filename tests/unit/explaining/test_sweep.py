@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from itertools import product
 from pathlib import Path
 
@@ -133,7 +132,7 @@ def test_every_row_is_a_compilation(clauses: str) -> None:
 
 
 def test_ten_thousand_plans() -> None:
-    """In less than 10 seconds of CPU on a machine that does nothing else; a sample is compiled."""
+    """A sample of the rows is compiled. What they cost is measured by `benchmarks/sweeps.py`."""
     source = parse_file(EXAMPLES / "llama3_8b.stg")
     asked = request(
         source,
@@ -146,12 +145,9 @@ def test_ten_thousand_plans() -> None:
         "S=1024..1036",
         "V=128256",
     )
-    begin = time.process_time()
     table = sweep(asked)
     assert table.num_points == 9984
     assert table.num_rows > 2_000
-    # A loaded machine counts time twice; the claim is measured apart (docs/decisions/closed-forms.md).
-    assert time.process_time() - begin < 30
     same_rows(asked, table, random.Random(0).sample(range(table.num_rows), 2))
 
 

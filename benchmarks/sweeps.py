@@ -1,0 +1,46 @@
+"""What a sweep over 10,000 plans costs, in CPU seconds, with the compilations that it starts from.
+
+    python benchmarks/sweeps.py [MODEL.stg PLAN SETTING...]
+
+A SETTING is as for `stagec explain --sweep`: `tp=1,2,4,8`. Exit status 1 if it takes 10 s or more.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+from stagec.explaining.sweeping.plans import Request
+from stagec.explaining.sweeping.points import grid
+from stagec.explaining.sweeping.run import sweep
+from stagec.frontend import check, parse_file
+
+LIMIT_S = 10.0
+COLUMNS = ("flops", "comm", "memory.peak")
+DEFAULT = (
+    str(Path(__file__).parents[1] / "examples" / "llama3_8b.stg"),
+    "dp8_tp8",
+    "tp=1,2,4,8",
+    "dp=1,2,4,8,16,32,64,128",
+    "microbatch=1,2,4,8",
+    "B=128,256,512,1024,2048,4096",
+    "S=1024..1036",
+)
+
+
+def main(arguments: list[str]) -> int:
+    model, plan, *settings = arguments or DEFAULT
+    source = parse_file(model)
+    sizes = check(source, plan).sizes
+    known = [*sizes.dims, *sizes.axes, "microbatch"]
+    asked = Request(source, plan, {}, grid(settings, known), COLUMNS)
+    begin = time.process_time()
+    table = sweep(asked)
+    took = time.process_time() - begin
+    print(
+        f"{table.num_points:,} plans, {table.num_rows:,} of them feasible: {took:.2f} s of {LIMIT_S:g} s"
+    )
+    return int(took >= LIMIT_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
