@@ -197,7 +197,7 @@ class _Mark:
 def _render_one(diagnostic: Diagnostic, texts: _Texts) -> str:
     kind = "error" if diagnostic.is_error else "warning"
     out = [f"{kind}[{diagnostic.code}]: {printable(diagnostic.message)}"]
-    marks = [_Mark(span, label, "-") for span, label in diagnostic.secondary]
+    marks = [_Mark(span, label, "-") for span, label in dict.fromkeys(diagnostic.secondary)]
     if diagnostic.span:
         marks.insert(0, _Mark(diagnostic.span, diagnostic.label, "^"))
     width = max((len(str(mark.span.line)) for mark in marks), default=1)

@@ -209,7 +209,7 @@ def saved_bytes(lives: Lifetimes, num_chunks: int) -> tuple[int, ...]:
     found: list[int] = []
     for chunk in range(num_chunks):
         own = saved & (lives.chunk == chunk)
-        first = lives.microbatch[own].min(initial=0) if own.any() else 0
+        first = lives.microbatch[own].min() if own.any() else 0
         found.append(int(lives.num_bytes[own & (lives.microbatch == first)].sum()))
     return tuple(found)
 
