@@ -1,4 +1,4 @@
-"""Every example with every plan: compiles, small in IR, the same each time, and what it writes can run."""
+"""Every example: compiles with every plan, small in IR, the same each time, and what it writes can run."""
 
 import hashlib
 import json
@@ -64,7 +64,7 @@ def test_compiles_to_a_small_program(path: Path, plan: str) -> None:
     assert len(compiled.trace_set.classes) <= 16
 
 
-@pytest.mark.parametrize(("path", "plan"), CASES, ids=IDS)
+@pytest.mark.parametrize(("path", "plan"), ENDS, ids=[f"{p.stem}-{n}" for p, n in ENDS])
 def test_a_small_version_runs(path: Path, plan: str, tmp_path: Path) -> None:
     sizes = smaller(path, plan)
     compiled = compile_model(path, plan, sizes)
