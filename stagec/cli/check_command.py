@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from stagec.checking.check import TARGETS, check_traces
 from stagec.cli.progress import counting_progress
-from stagec.cli.usage import CommandParser, one_of, whole_number
+from stagec.cli.usage import CommandParser, add_format_flag, one_of, whole_number
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -28,13 +28,7 @@ def run(arguments: Sequence[str]) -> int:
         type=one_of("--target", *TARGETS),
         help="whose rules must hold besides those of all consumers (astra-sim by default)",
     )
-    parser.add_argument(
-        "--format",
-        metavar="text|json",
-        default="text",
-        type=one_of("--format", "text", "json"),
-        help="for people (the default) or for machines",
-    )
+    add_format_flag(parser)
     parser.add_argument(
         "--jobs", metavar="N", type=whole_number("--jobs"), help="processes (all cores by default)"
     )

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stagec.cli.usage import CommandParser, one_of, usage_error
+from stagec.cli.usage import CommandParser, add_format_flag, usage_error
 
 DIFFERENT = 3
 """The exit status: 1 and 2 say, for all commands, that something went wrong."""
@@ -80,13 +79,7 @@ def make_parser() -> CommandParser:
         metavar="FILE.py",
         help="a file with passes that plans run",
     )
-    parser.add_argument(
-        "--format",
-        metavar="text|json",
-        default="text",
-        type=one_of("--format", "text", "json"),
-        help="for people (the default) or for machines",
-    )
+    add_format_flag(parser)
     parser.add_argument(
         "--all", action="store_true", help="show all rows, those that differ or not"
     )
@@ -130,8 +123,3 @@ def refuse_model_flags(options: argparse.Namespace) -> None:
         if getattr(options, flag.removeprefix("--").replace("-", "_")):
             message = f"`{flag}` is about models, and these are traces"
             raise usage_error(flag, message, "E0711", "leave it out")
-
-
-def print_text(text: str, options: argparse.Namespace) -> None:
-    if not options.quiet:
-        sys.stdout.write(text)

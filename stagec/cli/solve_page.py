@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import operator
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from stagec.cli.tables import amount
 from stagec.cli.usage import usage_error
@@ -17,16 +16,11 @@ from stagec.explaining.sweeping.points import Grid
 from stagec.explaining.sweeping.run import STEP_TIME, sweep
 from stagec.frontend import Source, check, parse_file
 from stagec.frontend.checker import sizes_of
+from stagec.frontend.numbers import COMPARE
 
 CONDITION = re.compile(
     r"\s*([\w.+]+)\s*(<=|>=|<|>)\s*([0-9]+(?:\.[0-9]+)?)\s*([kKMGT]i?B|B|[kKMGTP])?\s*"
 )
-COMPARE: dict[str, Callable[[int, int], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 LARGEST_AXIS = 4096
 LARGEST_DIM = 65536
 LARGEST_COUNT = 256

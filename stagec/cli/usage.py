@@ -91,6 +91,16 @@ def one_of(flag: str, *choices: str) -> Callable[[str], str]:
     return read
 
 
+def add_format_flag(parser: CommandParser) -> None:
+    parser.add_argument(
+        "--format",
+        metavar="text|json",
+        default="text",
+        type=one_of("--format", "text", "json"),
+        help="for people (the default) or for machines",
+    )
+
+
 def some_text(flag: str) -> Callable[[str], str]:
     """A flag whose value is not empty."""
 

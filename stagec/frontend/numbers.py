@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from stagec import symbolic
 from stagec.diagnostics import Diagnostic, Findings, did_you_mean, quoted
@@ -29,13 +31,13 @@ _UNITS = {"": 1} | {
     for infix, base in (("", 1000), ("i", 1024))
     for power, letter in enumerate("KMGT", start=1)
 }
-_COMPARE = {
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
+COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
 
 
@@ -144,7 +146,7 @@ def facts(expr: syntax.Expr, sizes: Sizes) -> tuple[str, ...]:
 def _compared(expr: syntax.Expr) -> list[syntax.Expr]:
     if isinstance(expr, syntax.Binary) and expr.operator in ("and", "or"):
         return [*_compared(expr.left), *_compared(expr.right)]
-    if isinstance(expr, syntax.Binary) and expr.operator in _COMPARE:
+    if isinstance(expr, syntax.Binary) and expr.operator in COMPARE:
         return [expr.left, expr.right]
     return []
 
@@ -330,8 +332,8 @@ def _truth(expr: syntax.Expr, sizes: Sizes) -> bool:
         # Both sides are looked at: a mistake in the second is a mistake even if the first decides.
         left, right = _truth(expr.left, sizes), _truth(expr.right, sizes)
         return (left and right) if expr.operator == "and" else (left or right)
-    if isinstance(expr, syntax.Binary) and expr.operator in _COMPARE:
+    if isinstance(expr, syntax.Binary) and expr.operator in COMPARE:
         left, right = _number(expr.left, sizes), _number(expr.right, sizes)
-        return _COMPARE[expr.operator](left.value, right.value)
+        return COMPARE[expr.operator](left.value, right.value)
     help_ = f"compare it: `{text_of(expr)} == 0`"
     raise _Wrong(Diagnostic("E0210", "a size is not a condition", expr.span, help=help_))

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from xdsl.ir import BlockArgument, OpResult, SSAValue
 
 from stagec.backend.lowering import Chunk
-from stagec.dialects import sched, stg
+from stagec.dialects import stg
 from stagec.dialects.types import StackType, ValueType, dtype_bytes
 from stagec.frontend.plans.plan import Plan
 from stagec.memory.kinds import Kind
+from stagec.memory.sums import before_reductions
 from stagec.memory.values import line_of
 from stagec.memory.weights import updates
 from stagec.symbolic import ZERO, Size
@@ -119,31 +120,17 @@ def elements_of(value: SSAValue) -> Size:
 
 def summed(gradient: SSAValue) -> SSAValue:
     """The sum over microbatches behind what the optimizer reads, before it is reduced over ranks."""
-    value = gradient
-    while isinstance(value, OpResult):
-        op = value.op
-        if isinstance(op, sched.ViewOp):
-            value = op.operand
-        elif isinstance(op, sched.CollectiveOp):
-            value = op.values[value.index]
-        elif isinstance(op, stg.RepeatOp):
-            value = sliced(op, value.index)
-        else:
-            break
+    value = before_reductions(gradient)
+    while isinstance(value, OpResult) and isinstance(value.op, stg.RepeatOp):
+        value = before_reductions(sliced(value.op, value.index))
     return value
 
 
 def sliced(repeat: stg.RepeatOp, index: int) -> SSAValue:
-    """The stack whose elements a repeat of reductions reduces."""
-    value = repeat.yield_op.values[index]
-    while isinstance(value, OpResult):
-        op = value.op
-        if isinstance(op, sched.CollectiveOp):
-            value = op.values[value.index]
-        elif isinstance(op, sched.ViewOp):
-            value = op.operand
-        else:
-            return value
+    """The stack whose elements a repeat of reductions reduces; what the repeat makes itself, if it makes it."""
+    value = before_reductions(repeat.yield_op.values[index])
+    if isinstance(value, OpResult):
+        return value
     assert isinstance(value, BlockArgument)
     return repeat.stacks[value.index - len(repeat.carried)]
 

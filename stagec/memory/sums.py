@@ -31,18 +31,23 @@ def summed_results(program: stg.ProgramOp) -> set[SSAValue]:
 
 def makers(gradient: SSAValue) -> set[SSAValue]:
     """The results of nodes behind a gradient outside of the layers, as the optimizer reads it: before reductions and sums."""
-    value = gradient
+    value = before_reductions(gradient)
+    if isinstance(value, OpResult) and isinstance(value.op, stg.AccumulateOp):
+        value = value.op.yield_op.values[value.index]
+    return roots(value)
+
+
+def before_reductions(value: SSAValue) -> SSAValue:
+    """What collectives and views were made from."""
     while isinstance(value, OpResult):
         op = value.op
         if isinstance(op, sched.CollectiveOp):
             value = op.values[value.index]
         elif isinstance(op, sched.ViewOp):
             value = op.operand
-        elif isinstance(op, stg.AccumulateOp):
-            return roots(op.yield_op.values[value.index])
         else:
             break
-    return roots(value)
+    return value
 
 
 def roots(value: SSAValue) -> set[SSAValue]:

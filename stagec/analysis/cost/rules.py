@@ -211,12 +211,7 @@ def _(op: stg.MergeAttentionOp) -> Size:
 
 
 @flops.register
-def _(op: stg.CrossEntropyOp) -> Size:
-    return 4 * elements(op.logits)
-
-
-@flops.register
-def _(op: stg.LogSoftmaxLossOp) -> Size:
+def _(op: stg.CrossEntropyOp | stg.LogSoftmaxLossOp | stg.CrossEntropyGradOp) -> Size:
     return 4 * elements(op.logits)
 
 
@@ -229,11 +224,6 @@ def _(op: stg.TargetGradOp) -> Size:
 def _(op: stg.LogSoftmaxLossGradOp) -> Size:
     # exp, times the share of each position, plus the target's term
     return 3 * elements(op.dlogits)
-
-
-@flops.register
-def _(op: stg.CrossEntropyGradOp) -> Size:
-    return 4 * elements(op.logits)
 
 
 @flops.register

@@ -18,7 +18,7 @@ from stagec.dialects.types import TIME_AXIS, StackType, TensorType, tensor_of
 from stagec.explaining.job import Job
 from stagec.explaining.sweeping.vectors import Columns, times
 from stagec.frontend import CheckedModel, lower, syntax
-from stagec.frontend.numbers import LARGEST, quantity
+from stagec.frontend.numbers import COMPARE, LARGEST, quantity
 from stagec.frontend.plans.plan import Pipeline
 from stagec.frontend.printing import text_of
 from stagec.schedules import ScheduleError, check_sizes
@@ -104,16 +104,6 @@ def holds(expr: syntax.Expr, checked: CheckedModel, sizes: Columns) -> np.ndarra
     a, b = sizes.ratio(sides[0].size), sizes.ratio(sides[1].size)
     left, right = times(a.top, b.bottom), times(b.top, a.bottom)
     return COMPARE[expr.operator](left, right)
-
-
-COMPARE = {
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-}
 
 
 def splits(checked: CheckedModel, module: ModuleOp) -> set[Dim]:
