@@ -45,6 +45,7 @@ CODES: dict[str, str] = {
     "E0311": "a load of experts that there are not",
     "E0312": "dtypes of an exchange that there is not",
     "W0301": "a rule that never applies",
+    "W0302": "an axis that nothing uses",
     "E0401": "a clause that does not fit its plan",
     "E0402": "a setting that a clause does not have",
     "E0403": "a value that a setting cannot have",

@@ -1,4 +1,4 @@
-"""`check`, with the warnings that need the plan's rules applied to ops."""
+"""`check`, with the warnings about a plan that splits less than it says."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from stagec.analysis.unused_rules import unused_rules
 from stagec.frontend import checker
 from stagec.frontend.files import Source
 from stagec.frontend.lowering import lower
+from stagec.frontend.plans.unused_axes import unused_axes
 
 
 def check(
@@ -19,6 +20,7 @@ def check(
     `overrides` are those of `--set`: the sizes of dims and axes, as text.
     """
     checked = checker.check(source, plan, overrides)
-    if not checked.plan.rules:
-        return checked
-    return replace(checked, warnings=(*checked.warnings, *unused_rules(lower(checked))))
+    found = unused_axes(checked.plan, checked.sizes.origins)
+    if checked.plan.rules:
+        found += unused_rules(lower(checked))
+    return replace(checked, warnings=(*checked.warnings, *found)) if found else checked

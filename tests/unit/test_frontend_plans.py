@@ -273,3 +273,34 @@ def test_every_clause_without_text_is_its_defaults():
         assert isinstance(found, plans.Clause)
         assert found.span is None
         assert not found.given
+
+
+@pytest.mark.parametrize(
+    ("clauses", "unused"),
+    [
+        ("", ["dp"]),
+        ("shard B over dp", []),
+        ("shard Block.h[F] over dp", []),
+        ("shard Block.h over none", ["dp"]),
+        ("zero 1 over dp", []),
+        ("context dp { method = ring }", []),
+        ("pipeline L over dp", []),
+        ("link dp { latency_us = 2 }", ["dp"]),
+        ('pass decompose-all-reduce { axis = "dp", scatter = "S" }', []),
+        ('pass split-collectives { axes = ["tp", "dp"] }', []),
+        ('pass split-collectives { axes = ["all"] }', []),  # "all" is about every axis
+        ("pass somebodys-own", []),
+        ('pass somebodys-own { axis = "tp" }', ["dp"]),
+    ],
+)
+def test_axes_that_nothing_uses(clauses: str, unused: list[str]):
+    text = f"plan p {{ mesh tp = 2, dp = 2, cp = 1 {clauses} shard D over tp }}"
+    warnings = check(parse_text(MODEL + text)).warnings
+    found = [w.message.split("`")[1] for w in warnings if w.code == "W0302"]
+    assert found == unused
+
+
+def test_an_unused_product_leaves_its_axes_unused():
+    text = "plan p { mesh a = 2, b = 2, dp = a * b  shard B over a }"
+    (warning,) = check(parse_text(MODEL + text)).warnings
+    assert "axis `b`" in warning.message

@@ -1,0 +1,54 @@
+"""Axes of a mesh that a plan does nothing with: W0302."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from stagec.diagnostics import Diagnostic
+from stagec.frontend.plans.plan import PassCall, Plan
+
+
+def unused_axes(plan: Plan, origins: Mapping[str, str]) -> list[Diagnostic]:
+    """A warning for each axis of several ranks that no clause names: along it, all ranks do the same.
+
+    A product names its axes, so replication that is meant (`dp = replicas * fsdp`) is none of these. A `link` says
+    what joins ranks and not what they do, nor does their order. `origins` tells which sizes `--set` gave.
+    """
+    wide = {axis.name: axis for axis in plan.axes if axis.size > 1}
+    if not wide or any(not _axes_of(call, plan) for call in plan.passes):
+        return []  # A pass that is told of no axis may be about any.
+    used = set(_named(plan))
+    found: list[Diagnostic] = []
+    for name, axis in wide.items():
+        if name not in used:
+            origin = origins.get(name)
+            help_ = f"split something, `shard DIM over {name}`, or leave the axis out of the mesh"
+            message = f"nothing in the plan uses axis `{name}`"
+            label = f"the {axis.size} ranks along it all do the same"
+            notes = [f"from `{origin}`"] if origin else []
+            found.append(Diagnostic("W0302", message, axis.span, label, notes=notes, help=help_))
+    return found
+
+
+def _named(plan: Plan) -> Iterator[str]:
+    """The axes of the mesh that the clauses name, products taken apart."""
+    for rule in (*plan.rules, *plan.overrides):
+        yield from rule.axes
+    for context in plan.contexts:
+        yield from plan.products.get(context.axis, (context.axis,))
+    if plan.pipeline is not None:
+        yield plan.pipeline.axis
+    if plan.zero is not None:
+        yield from plan.zero.axes
+    for call in plan.passes:
+        yield from _axes_of(call, plan)
+
+
+def _axes_of(call: PassCall, plan: Plan) -> list[str]:
+    """The axes among a pass' arguments."""
+    found: list[str] = []
+    for value in call.arguments.values():
+        for word in value if isinstance(value, tuple) else (value,):
+            if isinstance(word, str):
+                found += plan.products.get(word, (word,) if word in plan.mesh else ())
+    return found
