@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from stagec import symbolic
-from stagec.analysis.cost import MATRIX_OPS
 from stagec.explaining.names import Names
 from stagec.explaining.terms import Amount, ClassTerms, Term
 from stagec.symbolic import ONE, ZERO, Size, symbol
@@ -182,13 +181,6 @@ MEASURES: dict[str, Callable[[Term], Amount]] = {
 """What can be counted of communication. Without one of these: what a trace says, the bytes that a rank puts in."""
 
 
-def words_of(term: Term) -> set[str]:
-    """The words that choose a term: `contract`, `matrix`, `bwd`, `SwiGLU`, `Block.SwiGLU`."""
-    words = {term.op, term.phase, *term.scope.split(".")} - {""}
-    if term.is_computation:
-        words.add("matrix" if term.op in MATRIX_OPS else "other")
-    return words
-
-
 def chosen_terms(each: ClassTerms, words: Sequence[str]) -> list[Term]:
-    return [term for term in each.terms if set(words) <= words_of(term)]
+    wanted = set(words)
+    return [term for term in each.terms if wanted <= term.words]

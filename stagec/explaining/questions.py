@@ -21,7 +21,6 @@ from stagec.explaining.quantities import (
     flops_of,
     of_parts,
     summed,
-    words_of,
 )
 from stagec.explaining.terms import Amount, ClassTerms, Term
 from stagec.memory.values import line_of
@@ -55,9 +54,7 @@ def unknown(what: str, word: str, known: Iterable[str], otherwise: str = "") -> 
 
 def check_words(job: Job, words: Sequence[str], what: str, wants: Callable[[Term], bool]) -> None:
     """Each word is one of the terms', or one that some plan has terms for."""
-    known = {
-        word for c in job.classes for term in c.terms if wants(term) for word in words_of(term)
-    }
+    known = {word for c in job.classes for term in c.terms if wants(term) for word in term.words}
     known |= {*stg.PHASES, "matrix", "other", "load", "store"}
     for word in words:
         if word not in known:
@@ -129,10 +126,9 @@ def communication(job: Job, words: Sequence[str], what: str) -> Answer:
             axes = frozenset(parts)
         else:
             rest.append(word)
-    used = {
-        word for c in job.classes for t in c.terms if t.is_communication for word in words_of(t)
-    }
-    known = {*used, *KINDS, *MEASURES, *mesh, *products}
+    known = {*KINDS, *MEASURES, *mesh, *products}
+    if rest:
+        known |= {w for c in job.classes for t in c.terms if t.is_communication for w in t.words}
     for word in rest:
         if word not in known:
             raise unknown(what, word, known, f"there are {quoted([*mesh, *KINDS, *MEASURES])}")

@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import product
 
 from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation
 
 from stagec import symbolic
+from stagec.analysis.cost import MATRIX_OPS
 from stagec.analysis.loads import Loads
 from stagec.backend.lowering import Owners
 from stagec.backend.lowering.dataflow import Dataflow, is_node
@@ -76,6 +78,14 @@ class Term:
     @property
     def is_computation(self) -> bool:
         return not self.is_communication and not self.is_copy
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The words that choose it: `contract`, `matrix`, `bwd`, `SwiGLU`, `Block.SwiGLU`."""
+        words = {self.op, self.phase, *self.scope.split(".")} - {""}
+        if self.is_computation:
+            words.add("matrix" if self.op in MATRIX_OPS else "other")
+        return frozenset(words)
 
 
 @dataclass(frozen=True)

@@ -299,7 +299,8 @@ def total(terms: Iterable[Size | int]) -> Size:
     sums: dict[Monomial, Fraction] = {}
     for term in terms:
         for monomial, coefficient in as_size(term).terms:
-            sums[monomial] = sums.get(monomial, Fraction(0)) + coefficient
+            before = sums.get(monomial)
+            sums[monomial] = coefficient if before is None else before + coefficient
     return Size(sums)
 
 

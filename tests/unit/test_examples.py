@@ -1,7 +1,5 @@
 """Every example: compiles with every plan, small in IR, the same each time, and what it writes can run."""
 
-import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -9,28 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from stagec.backend.bundle import describe
 from stagec.backend.encode import encode_traces
 from stagec.backend.program import TraceSet
 from stagec.backend.writer import write_traces
 from stagec.checking import check_traces
-from stagec.driver import Compiled, compile_model
-from stagec.frontend import check, parse_file
-from tests.unit.plans_of import plans_of
-
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.stg"))
-CASES = [(path, plan) for path in EXAMPLES for plan in plans_of(path)]
-IDS = [f"{path.stem}-{plan}" for path, plan in CASES]
-ENDS = [(path, plan) for path in EXAMPLES for plan in {plans_of(path)[0]: 0, plans_of(path)[-1]: 0}]
-"""The first and the last plan of each example."""
+from stagec.driver import compile_model
+from tests.unit.examples import (
+    CASES,
+    ENDS,
+    EXAMPLES,
+    FOLDER,
+    compile_example,
+    compile_small,
+    digest,
+    ids,
+    plans_of,
+    smaller,
+)
 
 MOST_NODES = 120_000
 """A set that is written and replayed here has at most so many nodes on all ranks together."""
-
-
-def digest(compiled: Compiled) -> str:
-    described = json.dumps(describe(encode_traces(compiled.trace_set)), sort_keys=True)
-    return hashlib.sha256(described.encode()).hexdigest()
 
 
 def num_nodes(traces: TraceSet) -> int:
@@ -44,33 +40,19 @@ def num_nodes(traces: TraceSet) -> int:
     return found
 
 
-def smaller(path: Path, plan: str) -> dict[str, str]:
-    """The same plan on as few data-parallel ranks as it takes, with as few layers as it has stages."""
-    checked, text = check(parse_file(path), plan), path.read_text()
-    mesh = checked.plan.mesh
-    overrides: dict[str, str] = {}
-    if "dp" in mesh and mesh["dp"] > 2:
-        overrides["dp"] = "2"
-        overrides["B"] = str(max(checked.sizes.known["B"] * 2 // mesh["dp"], 2))
-    if "pp" not in mesh or mesh["pp"] == 1:
-        overrides |= {count: "2" for count in ("L", "M") if f"repeat {count} " in text}
-    return overrides
-
-
-@pytest.mark.parametrize(("path", "plan"), CASES, ids=IDS)
+@pytest.mark.parametrize(("path", "plan"), CASES, ids=ids(CASES))
 def test_compiles_to_a_small_program(path: Path, plan: str) -> None:
-    compiled = compile_model(path, plan)
-    assert sum(1 for _ in compiled.module.walk()) < 3000
-    assert len(compiled.trace_set.classes) <= 16
+    example = compile_example(path, plan)
+    assert sum(1 for _ in example.module.walk()) < 3000
+    assert len(example.trace_set.classes) <= 16
 
 
-@pytest.mark.parametrize(("path", "plan"), ENDS, ids=[f"{p.stem}-{n}" for p, n in ENDS])
+@pytest.mark.parametrize(("path", "plan"), ENDS, ids=ids(ENDS))
 def test_a_small_version_runs(path: Path, plan: str, tmp_path: Path) -> None:
-    sizes = smaller(path, plan)
-    compiled = compile_model(path, plan, sizes)
+    example = compile_small(path, plan)
     if plan == plans_of(path)[0]:
-        assert digest(compiled) == digest(compile_model(path, plan, sizes))
-    traces = compiled.trace_set
+        assert digest(example) == digest(compile_model(path, plan, smaller(path, plan)))
+    traces = example.trace_set
     encoded = encode_traces(traces)
     if num_nodes(traces) > MOST_NODES:
         # Too large to replay here: its programs at least refer to nothing that comes later.
@@ -90,10 +72,9 @@ def test_every_example_has_two_plans() -> None:
 
 
 def test_bytes_do_not_depend_on_hash_seeds() -> None:
-    example = next(path for path in EXAMPLES if path.stem == "gpt2")
     program = (
-        "from tests.unit.test_examples import digest; from stagec.driver import compile_model;"
-        f"print(digest(compile_model({str(example)!r})))"
+        "from tests.unit.examples import digest; from stagec.driver import compile_model;"
+        f"print(digest(compile_model({str(FOLDER / 'gpt2.stg')!r})))"
     )
     digests = {
         subprocess.run(
@@ -115,8 +96,7 @@ def test_gpt_by_hand() -> None:
     Tokens on a data-parallel rank: 16 x 2048. Matrices of a layer: 4 D D + 2 D F = 12 D^2, the head D V, split over tp = 8.
     Forward 2 per multiply-add, backward twice that. Attention, half masked: 2 S^2 D forward, 2.5 times that backward.
     """
-    compiled = compile_model(Path(__file__).parents[2] / "examples" / "gpt.stg")
-    (only,) = compiled.trace_set.classes
+    (only,) = compile_example(FOLDER / "gpt.stg", "dp4_tp8").trace_set.classes
     tokens, layers, width, vocabulary, length = 16 * 2048, 24, 2048, 32000, 2048
     matrices = 6 * tokens * (layers * 12 * width**2 + width * vocabulary) // 8
     attention = 16 * layers * 2 * length**2 * width * 7 // 2 // 8

@@ -15,16 +15,11 @@ from stagec.backend.lowering.rows import TRANSFER_TASKS
 from stagec.backend.writer import iterate_traces, write_traces
 from stagec.checking import check_traces
 from stagec.checking.schema import ATTRIBUTES
-from stagec.driver import Compiled, compile_model, compile_text
+from stagec.driver import Compiled, compile_text
 from stagec.passes import ALL_PASSES
 from stagec.summary import counted_nodes
+from tests.unit.examples import CASES, compile_example, ids
 
-ROOT = Path(__file__).parents[2]
-EXAMPLES = [
-    (path, plan)
-    for path in sorted((ROOT / "examples").glob("*.stg"))
-    for plan in re.findall(r"^plan (\w+)", path.read_text("utf-8"), re.MULTILINE)
-]
 TASKS = {"pre", "F", "B", "I", "W", "step", *TRANSFER_TASKS}
 ADDED = {"location", "made_by", "stream", "schedule_slot"}
 SLOT = re.compile(
@@ -102,9 +97,9 @@ def check_nodes(job: Compiled) -> None:
             assert node.made_by in {"lower", *ALL_PASSES}, node
 
 
-@pytest.mark.parametrize(("path", "plan"), EXAMPLES, ids=lambda part: getattr(part, "stem", part))
+@pytest.mark.parametrize(("path", "plan"), CASES, ids=ids(CASES))
 def test_examples_say_where_nodes_come_from(path: Path, plan: str) -> None:
-    check_nodes(compile_model(path, plan))
+    check_nodes(compile_example(path, plan))
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -27,10 +27,9 @@ from tests.fidelity.totals import (
     ranks_of,
     ring_elements,
 )
+from tests.unit.examples import CASES, FOLDER, compile_example, ids, plans_of
 
-ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples"
-PUBLISHED = ROOT.parent / "shared" / "oracles" / "published.json"
+PUBLISHED = Path(__file__).parents[3] / "shared" / "oracles" / "published.json"
 
 PARAMETERS = {
     "llama3-8B": ("llama3_8b", 8_030_261_248),
@@ -117,13 +116,9 @@ def training_flops(example: Path) -> tuple[str, int]:
     return found[1], int(found[2].replace(",", ""))
 
 
-def plans_of(example: Path) -> list[str]:
-    return re.findall(r"^plan (\w+)", example.read_text(), re.MULTILINE)
-
-
 def examples() -> list[Path]:
     """Those of models that somebody published: their headers state figures."""
-    return sorted(p for p in EXAMPLES.glob("*.stg") if "# Parameters:" in p.read_text())
+    return sorted(p for p in FOLDER.glob("*.stg") if "# Parameters:" in p.read_text())
 
 
 def parameters(compiled: Compiled) -> dict[str, tuple[int, int]]:
@@ -178,19 +173,19 @@ def test_the_published_models_are_among_the_examples() -> None:
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_parameter_counts(name: str) -> None:
     example, count = PARAMETERS[name]
-    assert num_parameters(of_text(EXAMPLES / f"{example}.stg")) == count
+    assert num_parameters(of_text(FOLDER / f"{example}.stg")) == count
 
 
 @pytest.mark.parametrize("name", RELEASED)
 def test_parameters_of_released_models(name: str) -> None:
     example, sizes, count = RELEASED[name]
-    path = EXAMPLES / f"{example}.stg"
+    path = FOLDER / f"{example}.stg"
     assert num_parameters(compile_model(path, None, sizes, stops=Stops(after="lower"))) == count
 
 
 def test_parameters_of_deepseek_v3() -> None:
     """671B, of which 37.55B work on a token: 8 of 256 routed experts."""
-    compiled = of_text(EXAMPLES / "deepseek_v3.stg")
+    compiled = of_text(FOLDER / "deepseek_v3.stg")
     matrices = {
         path: count
         for path, (count, dims) in parameters(compiled).items()
@@ -201,7 +196,7 @@ def test_parameters_of_deepseek_v3() -> None:
         c for p, c in matrices.items() if p.startswith("Block.Experts.") and p.count(".") == 2
     )
     active = DEEPSEEK_MATRICES - routed + routed * 8 // 256
-    stated = re.search(r"([\d,]+) of them for a token", (EXAMPLES / "deepseek_v3.stg").read_text())
+    stated = re.search(r"([\d,]+) of them for a token", (FOLDER / "deepseek_v3.stg").read_text())
     assert stated and int(stated[1].replace(",", "")) == active
     assert round(active / 1e9, 2) == 37.55
 
@@ -213,25 +208,27 @@ def test_headers_state_the_parameters(example: Path) -> None:
 
 def test_gpt3_has_174_600_million_parameters() -> None:
     """Brown et al., table D.1."""
-    assert round(header(EXAMPLES / "gpt3_175b.stg", "Parameters") / 1e6, -1) == 174_600
+    assert round(header(FOLDER / "gpt3_175b.stg", "Parameters") / 1e6, -1) == 174_600
 
 
 def test_the_largest_gpt2() -> None:
     """1,558 million in the released code; the paper says 1542."""
     sizes = {"D": "1600", "H": "25", "L": "48"}
-    compiled = compile_model(EXAMPLES / "gpt2.stg", None, sizes, stops=Stops(after="lower"))
+    compiled = compile_model(FOLDER / "gpt2.stg", None, sizes, stops=Stops(after="lower"))
     assert num_parameters(compiled) == 1_557_611_200
 
 
-@pytest.mark.parametrize("example", examples(), ids=lambda path: path.stem)
-def test_headers_state_the_training_flops(example: Path) -> None:
-    """Under the first and the last plan, if they change no size but the batch."""
-    item, stated = training_flops(example)
-    for plan in (plans_of(example)[0], plans_of(example)[-1]):
-        if not resizes(example, plan):
-            found = flops_per_item(example, plan, item)
-            again = AGAIN.get((example.stem, plan), 0)
-            assert stated <= found <= stated * (1 + again), (plan, found)
+STATED = [(path, plan) for path, plan in CASES if path in examples()]
+
+
+@pytest.mark.parametrize(("path", "plan"), STATED, ids=ids(STATED))
+def test_headers_state_the_training_flops(path: Path, plan: str) -> None:
+    """Under each plan that changes no size but the batch."""
+    if not resizes(path, plan):
+        item, stated = training_flops(path)
+        found = flops_per_item(path, plan, item)
+        again = AGAIN.get((path.stem, plan), 0)
+        assert stated <= found <= stated * (1 + again), found
 
 
 AGAIN = {
@@ -257,17 +254,20 @@ def model_dims(compiled: Compiled) -> dict[str, int]:
 
 
 def flops_per_item(example: Path, plan: str, item: str = "token") -> float:
-    compiled = compile_model(example, plan)
-    values = size_values(compiled.module)
+    job = compile_example(example, plan)
+    values = size_values(job.module)
     items = values["B"] * (values["S"] if item == "token" else 1)
-    return model_flops(compiled.trace_set) / items
+    return model_flops(job.trace_set) / items
 
 
-@pytest.mark.parametrize("name", FLOPS_PER_TOKEN)
-def test_training_flops_per_token(name: str) -> None:
-    example, flops = FLOPS_PER_TOKEN[name]
-    path = EXAMPLES / f"{example}.stg"
-    plan = "dp8_tp8" if "dp8_tp8" in plans_of(path) else plans_of(path)[0]
+OF_TOKENS = [
+    (flops, path, "dp8_tp8" if "dp8_tp8" in plans_of(path) else plans_of(path)[0])
+    for path, flops in ((FOLDER / f"{e}.stg", flops) for e, flops in FLOPS_PER_TOKEN.values())
+]
+
+
+@pytest.mark.parametrize(("flops", "path", "plan"), OF_TOKENS, ids=FLOPS_PER_TOKEN)
+def test_training_flops_per_token(flops: int, path: Path, plan: str) -> None:
     assert close(flops_per_item(path, plan), flops)
 
 
@@ -278,9 +278,12 @@ MULTIPLY_ADDS = {
 }
 
 
-@pytest.mark.parametrize("example", MULTIPLY_ADDS)
-def test_forward_multiply_adds(example: str) -> None:
-    compiled = compile_model(EXAMPLES / f"{example}.stg")
+FIRST = [(path, plans_of(path)[0]) for path in (FOLDER / f"{e}.stg" for e in MULTIPLY_ADDS)]
+
+
+@pytest.mark.parametrize(("path", "plan"), FIRST, ids=ids(FIRST))
+def test_forward_multiply_adds(path: Path, plan: str) -> None:
+    compiled = compile_example(path, plan)
     found = sum(
         ranks_of(compiled.trace_set, each) * count * model_share(node)
         for each in compiled.trace_set.classes
@@ -288,7 +291,7 @@ def test_forward_multiply_adds(example: str) -> None:
         if node.phase == "fwd"
     )
     images = size_values(compiled.module)["B"]
-    assert close(found / images / 2e9, MULTIPLY_ADDS[example], 5e-4)
+    assert close(found / images / 2e9, MULTIPLY_ADDS[path.stem], 5e-4)
 
 
 GPT = """

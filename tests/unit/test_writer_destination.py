@@ -298,7 +298,8 @@ def test_directory_without_permission(tmp_path, traces, monkeypatch) -> None:
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_killed_process_shows_nothing_and_is_resumed(tmp_path, end) -> None:
     code = (
-        "import sys, time\n"
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # shells start jobs without it
         "from stagec.backend.encode import encode_traces\n"
         "from stagec.backend.files import LocalFiles\n"
         "from stagec.backend.writer import WriteOptions, write_traces\n"

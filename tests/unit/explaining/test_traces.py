@@ -18,13 +18,13 @@ from stagec.driver import Compiled, compile_model
 from stagec.explaining.job import Job
 from stagec.explaining.memory import KINDS, QUANTITIES
 from stagec.explaining.nodes import node
-from stagec.explaining.quantities import total_over_ranks
+from stagec.explaining.quantities import Answer, total_over_ranks
 from stagec.explaining.questions import ask
 from stagec.memory.static import STATIC
 from stagec.summary import summarize
 from tests.fidelity.oracle import axes_of
 from tests.fidelity.trace import Traces, attributes
-from tests.unit.test_examples import ENDS, smaller
+from tests.unit.examples import ENDS, FOLDER, compile_example, compile_small, ids
 
 LAST = list(dict(ENDS).items())
 """The last plan of each example."""
@@ -71,27 +71,38 @@ def free_nodes(job: Job, number: int) -> int:
     )
 
 
-@pytest.mark.parametrize(("path", "plan"), LAST, ids=[path.stem for path, _ in LAST])
+class Questions:
+    """A job, and what was asked about it."""
+
+    def __init__(self, compiled: Compiled) -> None:
+        self.compiled, self.job = compiled, Job(compiled)
+        self.asked: dict[str, Answer] = {}
+
+    def ask(self, what: str) -> Answer:
+        if what not in self.asked:
+            self.asked[what] = ask(self.job, what)
+        return self.asked[what]
+
+
+@pytest.mark.parametrize(("path", "plan"), LAST, ids=ids(LAST))
 def test_values_are_those_of_the_traces(path: Path, plan: str, tmp_path: Path) -> None:
     """At small sizes: also the forms, the summary and the plan of memory."""
-    compiled = compile_model(path, plan, smaller(path, plan))
-    job = Job(compiled)
-    check_traces(compiled, job, tmp_path)
-    check_forms(job)
-    check_summary(compiled, job)
-    check_memory(job)
+    questions = Questions(compile_small(path, plan))
+    check_traces(questions, tmp_path)
+    check_forms(questions)
+    check_summary(questions)
+    check_memory(questions)
 
 
-@pytest.mark.parametrize(("path", "plan"), FULL_SIZE, ids=[f"{p.stem}-{n}" for p, n in FULL_SIZE])
+@pytest.mark.parametrize(("path", "plan"), FULL_SIZE, ids=ids(FULL_SIZE))
 def test_values_at_full_size(path: Path, plan: str) -> None:
-    compiled = compile_model(path, plan)
-    job = Job(compiled)
-    check_forms(job)
-    check_summary(compiled, job)
+    questions = Questions(compile_example(path, plan))
+    check_forms(questions)
+    check_summary(questions)
 
 
-def check_traces(compiled: Compiled, job: Job, folder: Path) -> None:
-    traces = compiled.trace_set
+def check_traces(questions: Questions, folder: Path) -> None:
+    job, traces = questions.job, questions.compiled.trace_set
     chosen = read_classes(traces)
     ranks = [int(ranks_where(traces.mesh, each.where)[0]) for each in chosen]
     selection = ",".join(map(str, ranks))
@@ -101,17 +112,18 @@ def check_traces(compiled: Compiled, job: Job, folder: Path) -> None:
     for each, rank in zip(chosen, ranks, strict=True):
         number = [c.name for c in job.classes].index(each.name)
         for what, total in add_up(written, rank).items():
-            answer = ask(job, what).classes[number]
+            answer = questions.ask(what).classes[number]
             extra = free_nodes(job, number) if what == "flops" else 0
             assert answer.value + extra == total, (each.name, what)
 
 
-def check_forms(job: Job) -> None:
+def check_forms(questions: Questions) -> None:
     """They come to their values, of each class and of all ranks; parts add up to the whole."""
+    job = questions.job
     axes = {"+".join(t.axes) for c in job.classes for t in c.terms if t.axes}
     comm = [f"comm{axis}{m}" for axis in ("", *(f".{a}" for a in axes)) for m in MEASURED]
     for what in ("flops", "flops.matrix", "bytes", "bytes.read", "params", *comm):
-        answer = ask(job, what)
+        answer = questions.ask(what)
         for each, own in zip(answer.classes, job.classes, strict=True):
             values = {**job.names.values, **own.tasks.chunks[0].values}
             assert each.form.evaluate(values) == each.value, (what, each.name)
@@ -123,9 +135,10 @@ def check_forms(job: Job) -> None:
 MEASURED = ("", ".count", ".result_bytes", ".sent_bytes")
 
 
-def check_summary(compiled: Compiled, job: Job) -> None:
+def check_summary(questions: Questions) -> None:
+    compiled, ask = questions.compiled, questions.ask
     summary = summarize(compiled.trace_set, compiled.module)
-    found = {what: ask(job, what) for what in ("flops.matrix", "flops.other", "bytes", "params")}
+    found = {what: ask(what) for what in ("flops.matrix", "flops.other", "bytes", "params")}
     for number, each in enumerate(summary.classes):
         assert found["flops.matrix"].classes[number].value == each.matrix_flops
         assert found["flops.other"].classes[number].value == each.other_flops
@@ -133,18 +146,19 @@ def check_summary(compiled: Compiled, job: Job) -> None:
         assert found["params"].classes[number].value == each.parameters.count
         for row in each.traffic:
             what = f"comm.{'+'.join(row.axes)}.{row.kind}"
-            assert ask(job, what).classes[number].value == row.operand_bytes
-            after = ask(job, f"{what}.result_bytes").classes[number].value
+            assert ask(what).classes[number].value == row.operand_bytes
+            after = ask(f"{what}.result_bytes").classes[number].value
             assert after == row.result_bytes
     whole = found["params"].whole
     assert whole is not None
     assert whole.number == summary.num_parameters
 
 
-def check_memory(job: Job) -> None:
+def check_memory(questions: Questions) -> None:
     """Forms come to what the plan of memory says, of each class."""
-    answers = {what: ask(job, f"memory.{what}") for what in QUANTITIES}
-    peaks = {kind: ask(job, f"memory.peak.{name}") for name, kind in KINDS.items()}
+    job, ask = questions.job, questions.ask
+    answers = {what: ask(f"memory.{what}") for what in QUANTITIES}
+    peaks = {kind: ask(f"memory.peak.{name}") for name, kind in KINDS.items()}
     for number, each in enumerate(job.memory):
         values = {**job.names.values, **each.chunks[0].values}
         for what, answer in answers.items():
@@ -161,7 +175,7 @@ def check_memory(job: Job) -> None:
 
 def test_nodes_are_those_of_the_trace(tmp_path: Path) -> None:
     """Every node of a rank: its numbers and its slot."""
-    path = next(p for p, _ in ENDS if p.stem == "gpt2")
+    path = FOLDER / "gpt2.stg"
     sizes = {"L": "2", "B": "32", "dp": "2"}
     compiled = compile_model(path, "ddp8", sizes)
     options = TraceOptions(provenance=True)

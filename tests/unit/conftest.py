@@ -1,0 +1,15 @@
+"""The order of the tests: those of one plan of an example come one after the other, and share what is compiled."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    groups: dict[object, list[pytest.Item]] = {}
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        params = callspec.params if callspec is not None else {}
+        key = (params["path"], params["plan"]) if {"path", "plan"} <= params.keys() else item
+        groups.setdefault(key, []).append(item)
+    items[:] = [item for group in groups.values() for item in group]
