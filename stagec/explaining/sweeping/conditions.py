@@ -20,6 +20,7 @@ from stagec.explaining.sweeping.vectors import Columns, times
 from stagec.frontend import CheckedModel, lower, syntax
 from stagec.frontend.numbers import COMPARE, LARGEST, quantity
 from stagec.frontend.plans.plan import Pipeline
+from stagec.frontend.plans.resolve import MOST_RANKS
 from stagec.frontend.printing import text_of
 from stagec.schedules import ScheduleError, check_sizes
 from stagec.symbolic import product, symbol
@@ -38,6 +39,30 @@ class Feasible:
         if number:
             self.reasons[reason] += number
             self.left = self.left & ~dropped
+
+
+def compilation(job: Job, given: set[str], sizes: Columns, found: Feasible) -> None:
+    """All that compilation would refuse. `given` are the names that are varied."""
+    checked = job.compiled.checked
+    whole_sizes(checked, given, sizes, found)
+    requirements(checked, sizes, found)
+    divisions(splits(checked, job.compiled.module), sizes, found)
+    routing(checked, sizes, found)
+    number = job.names.num_microbatches
+    found.require(sizes.whole(number), "the microbatch does not divide the batch of a rank")
+    found.require(ranks_of(job, sizes) <= MOST_RANKS, f"more than {MOST_RANKS:,} ranks")
+    pipeline = checked.plan.pipeline
+    if pipeline is not None:
+        layers(job, pipeline, sizes, found)
+        ranks, virtual = sizes.names[pipeline.axis], job.names.virtual_stages
+        schedules(pipeline.schedule, virtual, ranks, sizes.number(number), found)
+
+
+def ranks_of(job: Job, sizes: Columns) -> np.ndarray:
+    found = sizes.constant(1)
+    for axis in job.names.mesh:
+        found = found * sizes.names[axis]
+    return found
 
 
 def named_sizes(
@@ -147,8 +172,12 @@ def routing(checked: CheckedModel, sizes: Columns, found: Feasible) -> None:
 
 
 def layers(job: Job, pipeline: Pipeline, sizes: Columns, found: Feasible) -> None:
-    """E0407: layers divide into stages."""
+    """E0407: layers divide into stages, or are as many as are listed."""
     stages, total = sizes.number(job.names.num_stages), sizes.names[pipeline.counts[0]]
+    if pipeline.layers:
+        same = (stages == len(pipeline.layers)) & (total == sum(pipeline.layers))
+        found.require(same, f"the layers `{pipeline.counts[0]}` are not those that are listed")
+        return
     even, rest = np.divmod(total - pipeline.first - pipeline.last, stages)
     fewest = np.minimum(even + min(pipeline.first, 0), even + min(pipeline.last, 0))
     divides = (stages == 1) | ((rest == 0) & (fewest >= 0))

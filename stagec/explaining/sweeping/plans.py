@@ -76,14 +76,14 @@ def first_that_compiles(request: Request, points: Sequence[Point]) -> tuple[Comp
 def is_plain(job: Job) -> bool:
     """Whether plans of one structure differ in sizes alone.
 
-    Not so with passes of a user's own, a user's schedule, layers that are listed, settings that are formulas,
-    several repeats that are cut, and costs that depend on a rank's coordinates or on loads of experts.
+    Not so with passes of a user's own, a user's schedule, settings that are formulas, several repeats that are cut,
+    and costs that depend on a rank's coordinates or on loads of experts.
     """
     plan, texts = job.compiled.plan, job.compiled.checked.source.texts
     spans: list[Span] = [] if plan.microbatch_span is None else [plan.microbatch_span]
     pipeline = plan.pipeline
     if pipeline is not None:
-        if len(pipeline.counts) > 1 or pipeline.layers or pipeline.schedule not in CATALOGUE:
+        if len(pipeline.counts) > 1 or pipeline.schedule not in CATALOGUE:
             return False
         wholes = ("microbatch", "virtual_stages", "first", "last")
         spans += [span for name, span in pipeline.given.items() if name in wholes]

@@ -23,7 +23,6 @@ from stagec.explaining.sweeping.plans import (
 )
 from stagec.explaining.sweeping.structures import Structure
 from stagec.explaining.sweeping.vectors import Columns
-from stagec.frontend.plans.resolve import MOST_RANKS
 from stagec.pipelines import microbatch_size
 
 PEAK = "memory.peak"
@@ -79,7 +78,7 @@ class Sweep:
         found = conditions.Feasible(np.ones(count, bool))
         sizes = self.sizes(columns, count, found)
         if self.plain:
-            self.conditions(sizes, found)
+            conditions.compilation(self.base, set(self.request.grid.names), sizes, found)
         rows = np.flatnonzero(found.left)
         kept = select(sizes, rows)
         values, last = (self.fast if self.plain else self.slow)(kept)
@@ -116,27 +115,6 @@ class Sweep:
                 found.require(before.number(size) >= 1, f"`{name}` is less than 1")
         return conditions.named_sizes(checked, columns, count)
 
-    def conditions(self, sizes: Columns, found: conditions.Feasible) -> None:
-        """All that compilation would refuse."""
-        job, checked = self.base, self.base.compiled.checked
-        conditions.whole_sizes(checked, set(self.request.grid.names), sizes, found)
-        conditions.requirements(checked, sizes, found)
-        conditions.divisions(conditions.splits(checked, job.compiled.module), sizes, found)
-        conditions.routing(checked, sizes, found)
-        number = job.names.num_microbatches
-        found.require(sizes.whole(number), "the microbatch does not divide the batch of a rank")
-        found.require(ranks_of(job, sizes) <= MOST_RANKS, f"more than {MOST_RANKS:,} ranks")
-        pipeline = checked.plan.pipeline
-        if pipeline is not None:
-            conditions.layers(job, pipeline, sizes, found)
-            conditions.schedules(
-                pipeline.schedule,
-                job.names.virtual_stages,
-                sizes.names[pipeline.axis],
-                sizes.number(number),
-                found,
-            )
-
     # Values
 
     def fast(self, sizes: Columns) -> tuple[dict[str, np.ndarray], conditions.Feasible]:
@@ -163,7 +141,7 @@ class Sweep:
     def evaluate(self, structure: Structure, sizes: Columns) -> dict[str, np.ndarray]:
         job = structure.job
         number = sizes.number(self.base.names.num_microbatches)
-        found = {RANKS: ranks_of(job, sizes)}
+        found = {RANKS: conditions.ranks_of(job, sizes)}
         for what in {*self.quantities, *self.always}:
             buckets = job.compiled.plan.gradients.bucket_bytes is not None
             if what == STEP_TIME or (what == PEAK and buckets):
@@ -250,13 +228,6 @@ def select(sizes: Columns, rows: np.ndarray) -> Columns:
     return Columns({name: column[rows] for name, column in sizes.names.items()}, len(rows))
 
 
-def ranks_of(job: Job, sizes: Columns) -> np.ndarray:
-    product = sizes.constant(1)
-    for axis in job.names.mesh:
-        product = product * sizes.names[axis]
-    return product
-
-
 def structure_keys(job: Job, sizes: Columns) -> np.ndarray:
     """For each plan the number of its structure: which axes have more than one rank, which kinds of stages there are."""
     keys = [sizes.names[axis] > 1 for axis in job.names.mesh]
@@ -264,8 +235,9 @@ def structure_keys(job: Job, sizes: Columns) -> np.ndarray:
     if pipeline is not None:
         stages = sizes.number(job.names.num_stages)
         keys += [np.minimum(sizes.names[pipeline.axis], 3), np.minimum(stages, 3)]
-        even = (sizes.names[pipeline.counts[0]] - pipeline.first - pipeline.last) // stages
-        keys += [even > 0, even + pipeline.first > 0, even + pipeline.last > 0]
+        if not pipeline.layers:
+            even = (sizes.names[pipeline.counts[0]] - pipeline.first - pipeline.last) // stages
+            keys += [even > 0, even + pipeline.first > 0, even + pipeline.last > 0]
     if not keys:
         return np.zeros(sizes.count, np.int64)
     stacked = np.stack([np.asarray(key, np.int64) for key in keys], axis=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -65,9 +65,11 @@ class Structure:
     # Sums
 
     def representatives(self, answer: Answer) -> list[ClassAnswer]:
-        """Classes that stand for all: the first rank of a pipeline, one in the middle, the last."""
-        stages = self.names.stages
-        if stages is None or len(answer.classes) <= 3:
+        """Classes that stand for all: the first rank of a pipeline, one in the middle, the last; all, if layers are listed."""
+        pipeline = self.plan.pipeline
+        if self.names.stages is None or len(answer.classes) <= 3:
+            return list(answer.classes)
+        if pipeline is not None and pipeline.layers:
             return list(answer.classes)
         return [answer.classes[0], answer.classes[1], answer.classes[-1]]
 
@@ -83,6 +85,19 @@ class Structure:
 
     def peaks(self, sizes: Columns, microbatches: np.ndarray) -> np.ndarray:
         """The most memory that any rank needs, in each plan."""
+        best = np.zeros(sizes.count, np.int64)
+        for rows, _, classes in self.peaks_of_classes(sizes, microbatches):
+            for _, found in classes:
+                best[rows] = np.maximum(best[rows], found)
+        return best
+
+    def peaks_of_classes(
+        self, sizes: Columns, microbatches: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, Columns, list[tuple[Sequence[Chunk], np.ndarray]]]]:
+        """Plans in which the same things happen: which they are, their sizes, and of each class what it runs and its peaks.
+
+        The first class is that of the first rank of a pipeline. Classes that need no more than another are left out.
+        """
         keys = [microbatches, *(sizes.number(size) for size in self.counts)]
         axis = self.names.stages.axis.data if self.names.stages is not None else None
         if axis is not None:
@@ -91,21 +106,24 @@ class Structure:
         groups, inverse = np.unique(
             np.stack([key.astype(np.int64) for key in keys], axis=1), axis=0, return_inverse=True
         )
-        best = np.zeros(sizes.count, np.int64)
         for number in range(len(groups)):
             rows = np.flatnonzero(inverse.ravel() == number)
             own = Columns({name: column[rows] for name, column in sizes.names.items()}, len(rows))
             values = {name: int(column[0]) for name, column in own.names.items()}
             values[TIME_AXIS] = int(microbatches[rows[0]])
             own.names = {**own.names, TIME_AXIS: microbatches[rows]}
-            for chunks, counts in self.classes(values, tuple(groups[number].tolist())):
-                found = counts.highest(own) + own.number(self.always(chunks))
-                best[rows] = np.maximum(best[rows], found)
-        return best
+            classes = [
+                (chunks, counts.highest(own) + own.number(self.always(chunks)))
+                for chunks, counts in self.classes(values, tuple(groups[number].tolist()))
+            ]
+            yield rows, own, classes
 
     def always(self, chunks: Sequence[Chunk]) -> Size:
-        """What a rank stores from step to step."""
-        kinds = set(ALWAYS) - set(kinds_on_host(self.plan))
+        """What stays on a rank's device from step to step, gradients apart."""
+        return self.stored(chunks, set(ALWAYS) - set(kinds_on_host(self.plan)))
+
+    def stored(self, chunks: Sequence[Chunk], kinds: Collection[Kind]) -> Size:
+        """What a rank stores of these kinds."""
         seen: dict[tuple[Kind, int, str], Size] = {}
         for chunk in chunks:
             for weight, kind, size in self.job.stored(chunk.program):
@@ -164,6 +182,12 @@ class Structure:
         assert pipeline is not None
         assert listed is not None
         kinds = [stage.kind for stage in listed.stages.data]
+        count = dist.local_count(0)
+        if pipeline.layers:
+            return [
+                Chunk(self.programs[kind], {**values, count: own}, s)
+                for s, (kind, own) in enumerate(zip(kinds, pipeline.layers, strict=True))
+            ]
         layers = values[pipeline.counts[0]]
         even = (layers - pipeline.first - pipeline.last) // stages
         own = [even] * stages
@@ -171,7 +195,6 @@ class Structure:
         own[-1] += pipeline.last
         if stages == 1:
             own = [layers]
-        count = dist.local_count(0)
         return [
             Chunk(
                 self.programs[kinds[0 if s == 0 else -1 if s == stages - 1 else 1]],

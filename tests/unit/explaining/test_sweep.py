@@ -67,11 +67,12 @@ CLAUSES = {
     "v": "pipeline L over pp { schedule = zb_v }\n  zero 2 over dp",
     "dualpipe": "pipeline L over pp { schedule = dualpipe }",
     "listed": "pipeline L over pp { schedule = 1f1b, layers = [5, 7] }",
+    "listed_virtual": "pipeline L over pp { schedule = interleaved_1f1b, virtual_stages = 2, layers = [4, 5, 3, 0] }",
     "zero_3": "zero 3 over dp\n  unit Block\n  microbatch 1",
     "buckets": "gradients { bucket_bytes = 4KiB }\n  microbatch 1",
     "context": "shard S over pp\n  context pp { method = ring, balance = none }\n  microbatch B / dp / 2",
 }
-COMPILED_EACH = ("listed", "buckets", "context")
+COMPILED_EACH = ("buckets", "context")
 """Whose plans are compiled one by one, at least for their peaks."""
 QUANTITIES = ("flops", "bytes", "comm", "params", "memory.peak", "memory.optimizer")
 

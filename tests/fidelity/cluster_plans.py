@@ -1,0 +1,144 @@
+"""The memory that is planned for runs of nanotron: of each by itself, or once for all runs of a structure.
+
+Runs whose plans have the same axes of more than one rank, stages, layers of each stage and ZeRO level differ in sizes alone. Of
+these one is compiled, and its closed forms and live peaks are evaluated for all (`docs/decisions/closed-forms.md`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from stagec.diagnostics import CompileError
+from stagec.driver import Compiled, Stops, compile_text
+from stagec.explaining.job import Job
+from stagec.explaining.names import MICROBATCH
+from stagec.explaining.sweeping.conditions import Feasible, compilation, named_sizes
+from stagec.explaining.sweeping.structures import Structure
+from stagec.explaining.sweeping.vectors import Columns
+from stagec.memory import Kind
+from stagec.memory.static import STATIC
+from tests.fidelity.cluster_runs import Run, layers_of_stages, run_text, schedule_of
+
+KEPT = """\
+beside the plan's static bytes a rank has, while it updates its parameters (the peak is counted from the end of the backward passes on):
+- the buckets of DistributedDataParallel, gradients in bf16, if dp > 1 (`FP32GradBucketManager` adds them to others in fp32)
+- under ZeRO 1 the flat input and output of the gather of updated parameters (`all_gather_coalesced`)
+- if tp > 1 two buffers for gathered hidden states of a microbatch (`MemoryBuffer`: "allgather", "allgather2")
+- rotary tables of each layer in bf16 (`FlashRotaryEmbedding`)
+- two workspaces of cuBLAS of 32 MiB, of the forward and the backward thread (PyTorch's `CublasHandlePool.cpp`, on H100)"""
+CUBLAS_BYTES = 2 * (32 << 20)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Of the first stage, and of whichever needs most."""
+
+    static_bytes: int
+    first_peak_bytes: int
+    peak_bytes: int
+
+
+def plan_all(runs: Sequence[Run]) -> dict[Run, Planned | str]:
+    """Each once, on all cores. Of a run that does not compile, why."""
+    alike: dict[object, list[Run]] = defaultdict(list)
+    for run in dict.fromkeys(runs):
+        alike[structure_of(run)].append(run)
+    with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
+        # Long pipelines have most to lay out: they go first.
+        groups = sorted(alike.values(), key=lambda group: -group[0].pp)
+        found = pool.map(planned_alike, groups)
+        return {
+            run: plan
+            for group, plans in zip(groups, found, strict=True)
+            for run, plan in zip(group, plans, strict=True)
+        }
+
+
+def structure_of(run: Run) -> object:
+    """What runs that differ in sizes alone have in common."""
+    axes = run.dp > 1, run.pp, run.tp > 1
+    stages = (schedule_of(run), *layers_of_stages(run)) if run.pp > 1 else ()
+    return axes, stages, run.is_tied, run.zero
+
+
+def planned_alike(runs: Sequence[Run]) -> list[Planned | str]:
+    """Runs of one structure, by a compilation of one of them; those that meet not all its conditions by themselves."""
+    found: dict[Run, Planned | str] = {}
+    for run in runs:
+        try:
+            structure = Structure(Job(compiled(run)))
+        except CompileError as error:
+            found[run] = reason(error)
+            continue
+        rest = [other for other in runs if other not in found]
+        found.update(evaluated(structure, rest))
+        break
+    return [found[run] if run in found else planned(run) for run in runs]
+
+
+def evaluated(structure: Structure, runs: Sequence[Run]) -> Iterator[tuple[Run, Planned]]:
+    """Those of the runs that compile."""
+    job = structure.job
+    rows = [sizes_of(run) for run in runs]
+    columns = {name: np.array([row[name] for row in rows], np.int64) for name in rows[0]}
+    sizes = named_sizes(job.compiled.checked, columns, len(runs))
+    feasible = Feasible(np.ones(len(runs), bool))
+    compilation(job, set(columns), sizes, feasible)
+    left = np.flatnonzero(feasible.left)
+    kept = Columns({name: column[left] for name, column in sizes.names.items()}, len(left))
+    microbatches = kept.number(job.names.num_microbatches)
+    for chosen, own, classes in structure.peaks_of_classes(kept, microbatches):
+        chunks, first = classes[0]
+        worst = np.max([peaks for _, peaks in classes], axis=0)
+        static = own.number(structure.stored(chunks, STATIC))
+        parameters = own.number(structure.stored(chunks, (Kind.PARAMETERS,)))
+        for at, row in enumerate(chosen.tolist()):
+            run = runs[left[row]]
+            all_static = int(static[at]) + kept_bytes(run, int(parameters[at]))
+            yield run, Planned(all_static, int(first[at]), int(worst[at]))
+
+
+def sizes_of(run: Run) -> dict[str, int]:
+    """The names of a run's text that no structure fixes."""
+    batch = run.dp * run.microbatch * run.microbatches
+    sizes = {"B": batch, "S": run.sequence, "V": run.vocabulary, "D": run.width}
+    sizes |= {"F": run.feed_forward, "H": run.heads, "K": run.key_heads, "L": run.layers}
+    return sizes | {"dp": run.dp, "pp": run.pp, "tp": run.tp, MICROBATCH: run.microbatch}
+
+
+def planned(run: Run) -> Planned | str:
+    """One run, by a compilation of its own."""
+    try:
+        classes = compiled(run).memory
+    except CompileError as error:
+        return reason(error)
+    first = classes[0]
+    parameters = first.static.num_bytes[Kind.PARAMETERS]
+    static = first.static.total_bytes + kept_bytes(run, parameters)
+    return Planned(static, first.peak_bytes, max(each.peak_bytes for each in classes))
+
+
+def compiled(run: Run) -> Compiled:
+    """Up to its tasks: nobody asks for traces."""
+    return compile_text(run_text(run), "run.stg", stops=Stops(after="lower-to-tasks"))
+
+
+def reason(error: CompileError) -> str:
+    """The first mistake, on one line."""
+    return str(error).splitlines()[0]
+
+
+def kept_bytes(run: Run, parameter_bytes: int) -> int:
+    """What `KEPT` lists, of the first stage, whose parameters in bf16 take these bytes."""
+    buckets = run.is_replicated * parameter_bytes
+    gathered = run.zero * (parameter_bytes + parameter_bytes // run.dp)
+    hidden = 2 * 2 * run.microbatch * run.sequence * run.width * (run.tp > 1)
+    layers = layers_of_stages(run)[0]
+    tables = layers * 2 * run.sequence * (run.width // run.heads // 2) * 2
+    return buckets + gathered + hidden + tables + CUBLAS_BYTES

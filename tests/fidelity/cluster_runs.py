@@ -1,0 +1,143 @@
+"""A run of `nanotron_h100.csv`: what of it decides its memory, and its model and plan as a text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+LLAMA_WIDTHS = {2048: 8192, 3072: 8192, 4096: 14336, 8192: 28672, 16384: 53248}
+"""Of the feed-forward layer by model width, for rows that failed and do not say it."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What of a row decides its memory."""
+
+    sequence: int
+    microbatch: int
+    microbatches: int
+    dp: int
+    pp: int
+    tp: int
+    width: int
+    feed_forward: int
+    layers: int
+    heads: int
+    key_heads: int
+    vocabulary: int
+    is_tied: bool
+    zero: int
+    is_replicated: bool
+    """Whether there is more than one data-parallel rank."""
+    is_of_the_second_sweep: bool
+    """Whether it is among the runs on 64 nodes or with tp = 32, all of which are cut into stages as released code does it."""
+
+
+def read_run(row: Mapping[str, str]) -> Run:
+    """Microbatches beyond those that can be in flight change nothing; rows that failed do not say whether tables are tied."""
+
+    def number(name: str) -> int:
+        return int(float(row[name]))
+
+    tied = row["tie_word_embeddings"]
+    heads = number("num_heads") if row["num_heads"] else number("hidden_size") // 128
+    pp, zero = number("pp"), number("zero_stage")
+    return Run(
+        number("seq_len"),
+        number("mbs"),
+        min(number("batch_accum"), pp + 1),
+        number("dp") if zero else 1,
+        pp,
+        number("tp"),
+        number("hidden_size"),
+        number("interm_dim") if row["interm_dim"] else LLAMA_WIDTHS[number("hidden_size")],
+        number("num_layers"),
+        heads,
+        number("num_kv_heads") if row["num_kv_heads"] else heads,
+        number("vocab_size"),
+        tied == "True" if tied else number("hidden_size") < 4096,
+        zero if number("dp") > 1 else 0,
+        number("dp") > 1,
+        number("nodes") == 64 or number("tp") == 32,
+    )
+
+
+def layers_of_stages(run: Run) -> list[int]:
+    """nanotron's cut: blocks in order, the next stage begins once a stage has more than its share of the work (`build_model`).
+
+    The cost of a block is that of `get_block_compute_costs`. The file is of two sweeps: one is cut as released code does it,
+    the other as with the costs of pull request 222 (commit 90860f52), which count the weights of a layer's norms too.
+    """
+    layer = 4 * run.width * run.width + 3 * run.feed_forward * run.width
+    if not run.is_of_the_second_sweep:
+        layer += 2 * run.width
+    costs = [0, *([layer] * run.layers), 0, run.vocabulary * run.width]
+    total, done, stage = sum(costs), 0, 0
+    counts = [0] * run.pp
+    for position, cost in enumerate(costs):
+        done += cost
+        counts[stage] += 1 <= position <= run.layers
+        if done * run.pp > total * (stage + 1) and stage + 1 < run.pp:
+            stage += 1
+    return counts
+
+
+def schedule_of(run: Run) -> str:
+    """With fewer microbatches than stages all are in flight, whatever the schedule."""
+    return "1f1b" if run.microbatches >= run.pp else "gpipe"
+
+
+def run_text(run: Run) -> str:
+    head = "embed" if run.is_tied else "head"
+    tables = "embed[V, D], norm[D]" + ("" if run.is_tied else ", head[V, D]")
+    pipeline = f"microbatch {run.microbatch}"
+    if run.pp > 1:
+        counts = ", ".join(map(str, layers_of_stages(run)))
+        settings = (
+            f"schedule = {schedule_of(run)}, microbatch = {run.microbatch}, layers = [{counts}]"
+        )
+        pipeline = f"pipeline L over pp {{ {settings} }}"
+    return f"""
+dim B = {run.dp * run.microbatch * run.microbatches}
+dim S = {run.sequence}
+dim V = {run.vocabulary}
+dim D = {run.width}
+dim F = {run.feed_forward}
+dim H = {run.heads}
+dim K = {run.key_heads}
+dim E = D / H
+dim L = {run.layers}
+
+module Attention(x[B, S, D]) -> [B, S, D] {{
+  weight wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D]
+  q = rope(x @ wq)
+  k = rope(x @ wk)
+  return attention(q, k, x @ wv, causal = true) @ wo
+}}
+
+module Block(x[B, S, D]) -> [B, S, D] {{
+  weight norm1[D], norm2[D], gate[D, F], up[D, F], down[F, D]
+  h = x + Attention(rms_norm(x, norm1))
+  y = rms_norm(h, norm2)
+  return h + (silu(y @ gate) * (y @ up)) @ down
+}}
+
+model Llama(tokens[B, S]: i32, targets[B, S]: i32) {{
+  weight {tables}
+  x = embedding(tokens, embed)
+  repeat L {{ x = Block(x) }}
+  loss = cross_entropy(cast(rms_norm(x, norm) @ {head}, dtype = fp32), targets)
+}}
+
+plan run {{
+  mesh dp = {run.dp}, pp = {run.pp}, tp = {run.tp}
+  shard B over dp
+  shard H, K, F, V over tp
+  shard S over tp
+  {pipeline}
+  {"zero 1 over dp" if run.zero else ""}
+  precision {{ weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32 }}
+  collectives {{ keep = shard }}
+  optimizer adamw
+}}
+"""

@@ -1,0 +1,100 @@
+"""`tests.fidelity.clusters`: runs of one structure are planned as by compilations of their own."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.fidelity.cluster_plans import planned, planned_alike, structure_of
+from tests.fidelity.cluster_runs import Run, layers_of_stages
+from tests.fidelity.clusters import main
+
+ONE_B = Run(
+    sequence=4096,
+    microbatch=2,
+    microbatches=3,
+    dp=4,
+    pp=2,
+    tp=2,
+    width=2048,
+    feed_forward=8192,
+    layers=16,
+    heads=32,
+    key_heads=32,
+    vocabulary=131072,
+    is_tied=True,
+    zero=1,
+    is_replicated=True,
+    is_of_the_second_sweep=False,
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "changes"),
+    [
+        (ONE_B, [{"microbatch": 4}, {"tp": 16, "microbatches": 2}, {"dp": 8, "sequence": 2048}]),
+        (
+            replace(ONE_B, dp=1, zero=0, pp=8, microbatches=4, width=3072, layers=28),
+            [{"key_heads": 2, "tp": 2}, {"microbatches": 7, "sequence": 1024}],
+        ),
+        (
+            replace(ONE_B, pp=1, tp=1, is_tied=False),
+            [{"layers": 2, "width": 4096}, {"microbatches": 1}],
+        ),
+    ],
+)
+def test_structures_are_compilations(first: Run, changes: list[dict[str, int]]) -> None:
+    runs = [first, *(replace(first, **change) for change in changes)]
+    assert len({structure_of(run) for run in runs}) == 1
+    assert planned_alike(runs) == [planned(run) for run in runs]
+
+
+def test_a_run_that_does_not_compile_is_told() -> None:
+    runs = [replace(ONE_B, tp=64), ONE_B, replace(ONE_B, key_heads=1)]
+    wrong, right, other = planned_alike(runs)
+    assert right == planned(ONE_B)
+    assert isinstance(wrong, str)
+    assert "E0301" in wrong
+    assert isinstance(other, str)
+
+
+def test_stages_end_with_more_than_their_share() -> None:
+    """16 layers and a head that costs as much as 4: half of the work is 10 layers, or, without norms, just not more."""
+    assert layers_of_stages(ONE_B) == [10, 6]
+    assert layers_of_stages(replace(ONE_B, is_of_the_second_sweep=True)) == [11, 5]
+
+
+def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two rows of one run on a node, one of which is said to be out of memory."""
+    row = {
+        "nodes": "1.0",
+        "seq_len": "4096",
+        "mbs": "1",
+        "batch_accum": "64.0",
+        "Mem Alloc (GB)": "17.57",
+        "Mem Res (GB)": "80.00",
+        "dp": "4",
+        "pp": "2",
+        "tp": "1",
+        "hidden_size": "2048",
+        "num_layers": "16",
+        "num_heads": "32",
+        "num_kv_heads": "32.0",
+        "vocab_size": "131072",
+        "tie_word_embeddings": "True",
+        "zero_stage": "0",
+        "interm_dim": "8192",
+        "status": "Success",
+    }
+    path = tmp_path / "runs.csv"
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, list(row))
+        table.writeheader()
+        table.writerows([row, row | {"status": "OOM"}])
+    assert main([str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "2 rows, 0 that do not compile" in said
+    assert "static bytes within 1 %: 1 of 1" in said
+    assert "planned peak not above what was reserved: 1 of 1" in said
+    assert "told apart, with 24 GiB for context and fragmentation: 1 of 2" in said
