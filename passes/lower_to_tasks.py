@@ -44,7 +44,7 @@ from stagec.analysis.cost import elements, flops, is_free, num_bytes, op_bytes
 from stagec.analysis.placement import is_input
 from stagec.analysis.sizes import mesh_of
 from stagec.dialects import dist, sched, stg
-from stagec.dialects.types import tensor_of
+from stagec.dialects.types import tensor_of, with_dtype
 from stagec.rewriting import inherit, programs
 from stagec.symbolic import Size
 
@@ -226,12 +226,22 @@ def lower_storage(op: dist.StorageOp, mesh: Mapping[str, int]) -> list[Operation
     part = symbolic.total(elements(v) for v in smaller) * op.element_bytes
     whole = part * symbolic.product(map(symbolic.symbol, axes))
     sizes = {"all_gather": (part, whole), "reduce_scatter": (whole, part)}.get(kind, (part, part))
+    copies = [copy_in(op)] if "copied" in op.attributes else []
+    values = copies[0].outputs if copies else op.values
     made = sched.CollectiveOp(
-        kind, op.values, axes, op.result_types, op.dtype.data, *sizes, bucket=bucket_of(op)
+        kind, values, axes, op.result_types, op.dtype.data, *sizes, bucket=bucket_of(op)
     )
     if isinstance(op, dist.AllReduceTiedOp):
         made.attributes["tied"] = op.weight
-    return [made]
+    return [*copies, made]
+
+
+def copy_in(op: dist.StorageOp) -> sched.ComputeOp:
+    """The kernel that fills the buffer that is sent, in its dtype (`foreach_reduce_scatter_copy_in` in FSDP2)."""
+    types = [with_dtype(value.type, op.dtype.data) for value in op.values]
+    read = symbolic.total(num_bytes(value) for value in op.values)
+    written = symbolic.total(elements(value) for value in op.values) * op.element_bytes
+    return sched.ComputeOp(sched.COPY_IN, op.values, types, symbolic.ZERO, read, written)
 
 
 def bucket_of(op: Operation) -> tuple[int, int] | None:
@@ -244,11 +254,11 @@ def bucket_of(op: Operation) -> tuple[int, int] | None:
 def replace(op: Operation, lowered: Sequence[Operation], serial: bool) -> None:
     for made in lowered:
         inherit(made, op)
-        if serial and isinstance(made, sched.NODES):
+        if serial and isinstance(made, sched.NODES) and not isinstance(made, sched.ComputeOp):
             made.attributes["serial"] = UnitAttr()
         made.attributes |= {k: v for k, v in op.attributes.items() if k in KEPT}
     names = [r.name_hint for r in op.results]
-    results = [r for made in lowered for r in made.results]
+    results = [r for made in lowered for r in made.results][-len(names) :] if names else []
     Rewriter.replace_op(op, list(lowered), results)
     for result, name in zip(results, names, strict=True):
         result.name_hint = name

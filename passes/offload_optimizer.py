@@ -50,7 +50,7 @@ from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.passes import ModulePass
 
 from stagec.dialects import dist, stg
-from stagec.dialects.types import StackType, ValueType, dtype_bytes
+from stagec.dialects.types import StackType, ValueType, dtype_bytes, with_dtype
 from stagec.rewriting import inherit, programs
 
 NAME = "offload-optimizer"
@@ -199,13 +199,6 @@ def path_of(weight: SSAValue) -> str:
         weight = weight.op.values[weight.index]
     owner = weight.owner
     return owner.path.data if isinstance(owner, stg.WeightOp) else ""
-
-
-def with_dtype(value_type: object, dtype: str) -> ValueType:
-    assert isinstance(value_type, ValueType)
-    if isinstance(value_type, StackType):
-        return value_type.with_tensor(value_type.leaf.with_dtype(dtype))
-    return value_type.with_dtype(dtype)
 
 
 def is_master(weight: SSAValue, dtype: str) -> bool:

@@ -27,7 +27,7 @@ After:
 
 First over the axes that are not data parallel (`tp` for norms under sequence parallelism), then over `axes`: over those that
 storage is split over (`shard_axes`, ZeRO) by a reduce-scatter, over the others by an all-reduce of what is left. With
-`join` the gradients of a layer travel together, as FSDP2's units do. Gradients are taken in the order in which the backward
+`join` the gradients of a layer travel together, as FSDP2's units do: copied into one buffer (`copied`). Gradients are taken in the order in which the backward
 pass makes them; stacks are reduced layer by layer, the last layer first.
 """
 
@@ -44,7 +44,7 @@ from xdsl.rewriter import Rewriter
 
 from stagec.analysis.units import ROOT, unit_of
 from stagec.dialects import dist, stg
-from stagec.dialects.types import StackType, ValueType, tensor_of
+from stagec.dialects.types import StackType, ValueType, tensor_of, with_dtype
 from stagec.rewriting import inherit, programs, set_type
 from stagec.symbolic import Size
 
@@ -279,6 +279,8 @@ class Reducer:
         dtype = self.options.dtype
         if scattered:
             step = dist.ReduceShardOp(values, scattered, dtype)
+            if self.options.join:
+                step.attributes["copied"] = UnitAttr()
             yield step
             if reduced:
                 yield dist.AllReduceShardOp(step.outputs, reduced, dtype)
@@ -354,9 +356,3 @@ def loop_of(gradient: SSAValue) -> Operation | None:
 def stack_of(count: Size, value: SSAValue) -> StackType:
     assert isinstance(value.type, ValueType)
     return StackType.of(count, value.type)
-
-
-def with_dtype(value_type: ValueType, dtype: str) -> ValueType:
-    if isinstance(value_type, StackType):
-        return value_type.with_tensor(value_type.leaf.with_dtype(dtype))
-    return value_type.with_dtype(dtype)

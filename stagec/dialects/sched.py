@@ -31,9 +31,8 @@ from stagec.dialects.types import DTYPE_BITS, TensorType, ValueType
 from stagec.symbolic import Size
 
 COMPUTE_STREAM = "compute"
-
 SEND_STREAM, RECV_STREAM = "p2p.send", "p2p.recv"
-
+COPY_IN = "copy_in"  # fills the buffer in which gradients travel
 KINDS = ("all_gather", "all_reduce", "reduce_scatter", "all_to_all")
 
 
@@ -381,6 +380,7 @@ Sched = Dialect("sched", [*NODES, ViewOp, TakenOp, ScheduleOp], [])
 
 __all__ = [
     "COMPUTE_STREAM",
+    "COPY_IN",
     "NODES",
     "CollectiveOp",
     "ComputeOp",

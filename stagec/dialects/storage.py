@@ -131,7 +131,8 @@ class UnshardOp(StorageOp):
 class ReduceShardOp(StorageOp):
     """Sum gradients over the group; each rank keeps its shards, in the gradients' dtype.
 
-    One reduce-scatter in `dtype`; transpose of `dist.unshard`. Sends (n-1)/n of the padded bytes.
+    One reduce-scatter in `dtype`; transpose of `dist.unshard`. Sends (n-1)/n of the padded bytes. Of gradients that are
+    `copied` into one buffer first: that is a kernel of its own.
     """
 
     name = "dist.reduce_shard"

@@ -341,3 +341,11 @@ def tensor_of(value_type: object) -> TensorType:
         return value_type.tensor
     assert isinstance(value_type, TensorType), value_type
     return value_type
+
+
+def with_dtype(value_type: object, dtype: str) -> ValueType:
+    """The same tensor, shard or stack of them in another dtype."""
+    assert isinstance(value_type, ValueType)
+    if isinstance(value_type, StackType):
+        return value_type.with_tensor(value_type.leaf.with_dtype(dtype))
+    return value_type.with_dtype(dtype)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stagec.backend.lowering import Arrangement
+from stagec.memory.gradients import GradientBuffers
 from stagec.memory.kinds import Kind
 from stagec.memory.values import ValueTable
 
@@ -79,9 +80,9 @@ class ChunkLives:
 
 
 def lifetimes(
-    arrangement: Arrangement, tables: Sequence[ValueTable], persistent: bool
+    arrangement: Arrangement, tables: Sequence[ValueTable], gradients: GradientBuffers
 ) -> Lifetimes:
-    """`persistent`: sums in another dtype than their terms are buffers that stay from step to step."""
+    """The buffers of a rank class."""
     places = Places(arrangement)
     chunks = [chunk_lives(places, number, table) for number, table in enumerate(tables)]
     hand_over(arrangement.neighbours, chunks)
@@ -90,9 +91,9 @@ def lifetimes(
         part
         for number, lives in enumerate(chunks)
         for part in (
-            buffers(lives, number),
+            buffers(lives, number, gradients),
             waiting(lives, number),
-            sums(lives, number, persistent, last),
+            sums(lives, number, gradients, last),
         )
     ]
     columns = [np.concatenate([part[k] for part in parts]) for k in range(7)]
@@ -140,6 +141,7 @@ def chunk_lives(places: Places, chunk: int, table: ValueTable) -> ChunkLives:
     reads = places.nodes(
         chunk, table.tasks, microbatches, table.read_task, table.read_row, table.read_node
     )
+    reads = np.where(reads >= 0, reads - table.read_after, -1)
     once = np.isin(table.task, indices(table.tasks, ONCE))
     latest = reads.max(axis=0) if len(microbatches) else reads
     of_value = ~table.of_sum
@@ -212,7 +214,7 @@ def hand_over(neighbours: Mapping[tuple[str, int], int], chunks: Sequence[ChunkL
                 giver.birth[:, source] = -1
 
 
-def buffers(lives: ChunkLives, chunk: int) -> tuple[Ints, ...]:
+def buffers(lives: ChunkLives, chunk: int, gradients: GradientBuffers) -> tuple[Ints, ...]:
     """The values themselves."""
     table = lives.table
     kind = table.kind.copy()
@@ -224,7 +226,7 @@ def buffers(lives: ChunkLives, chunk: int) -> tuple[Ints, ...]:
     if len(lives.microbatches) > 1:
         exists[1:, lives.once] = False
     death = lives.death.copy()
-    alone = is_the_sum(lives)
+    alone = is_the_sum(lives, gradients)
     death[:, alone] = np.maximum(death, lives.sum_death)[:, alone]
     m, value = np.nonzero(exists)
     return (
@@ -253,20 +255,21 @@ def waiting(lives: ChunkLives, chunk: int) -> tuple[Ints, ...]:
     )
 
 
-def is_the_sum(lives: ChunkLives) -> Ints:
-    """Of one microbatch alone, in the dtype of the sum: the term is the sum."""
+def is_the_sum(lives: ChunkLives, gradients: GradientBuffers) -> Ints:
+    """Of one microbatch alone there is no sum but its term, unless sums in another dtype stay."""
     alone = len(lives.microbatches) == 1
-    return (lives.table.accumulated > 0) & ~lives.table.widened & alone
+    table = lives.table
+    return (table.accumulated > 0) & (gradients.are_copied | ~table.widened) & alone
 
 
-def sums(lives: ChunkLives, chunk: int, persistent: bool, last: int) -> tuple[Ints, ...]:
+def sums(lives: ChunkLives, chunk: int, gradients: GradientBuffers, last: int) -> tuple[Ints, ...]:
     """The sums over microbatches."""
     table = lives.table
     made = (lives.birth >= 0).any(axis=0)
-    value = np.flatnonzero((table.accumulated > 0) & ~is_the_sum(lives) & made)
+    value = np.flatnonzero((table.accumulated > 0) & ~is_the_sum(lives, gradients) & made)
     birth = np.where(lives.birth >= 0, lives.birth, last).min(axis=0)[value]
     death = np.maximum(lives.sum_death, lives.birth.max(axis=0))[value]
-    stays = table.widened[value] & persistent
+    stays = table.widened[value] & ~gradients.are_copied
     return (
         np.where(stays, 0, birth),
         np.where(stays, last, death),

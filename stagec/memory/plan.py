@@ -11,9 +11,10 @@ import numpy as np
 from stagec.backend.lowering import Arrangement, Chunk
 from stagec.classes import RankTasks
 from stagec.frontend.plans.plan import Plan
+from stagec.memory.gradients import gradient_buffers
 from stagec.memory.kinds import Kind
 from stagec.memory.lifetimes import Lifetimes, lifetimes
-from stagec.memory.static import StaticBytes, Stored, Weights, keeps_gradients, static_bytes
+from stagec.memory.static import StaticBytes, Stored, Weights, static_bytes
 from stagec.memory.values import About, ValueTable, value_table
 
 ALWAYS = (Kind.PARAMETERS, Kind.MASTER, Kind.OPTIMIZER)
@@ -158,7 +159,7 @@ def plan_class(
 ) -> ClassPlan:
     """`made` has the tables of layouts that other classes share, `weights` what each program stores."""
     arrangement = tasks.assembler.arrange(tasks.chunks, tasks.order)
-    keeps = keeps_gradients(plan)
+    gradients = gradient_buffers(plan)
     tables: list[ValueTable] = []
     for chunk, layout in zip(tasks.chunks, arrangement.layouts, strict=True):
         # Which layers a stage has makes no difference to sizes, unless each layer loads its experts in its own way.
@@ -169,10 +170,9 @@ def plan_class(
         )
         key = (chunk.program, numbers, layout.split_backward)
         if key not in made:
-            made[key] = value_table(layout, chunk.program, keeps)
+            made[key] = value_table(layout, chunk.program, gradients)
         tables.append(made[key])
-    persistent = plan.zero is None or plan.zero.level < 3
-    everything = lifetimes(arrangement, tables, persistent)
+    everything = lifetimes(arrangement, tables, gradients)
     lives = everything.select(everything.kind != Kind.HOST)
     host_lives = everything.select(everything.kind == Kind.HOST)
     host_kinds = kinds_on_host(plan)

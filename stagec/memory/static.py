@@ -15,6 +15,7 @@ from stagec.backend.lowering import Chunk
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, ValueType, dtype_bytes
 from stagec.frontend.plans.plan import Plan
+from stagec.memory.gradients import gradient_buffers
 from stagec.memory.kinds import Kind
 from stagec.memory.sums import before_reductions
 from stagec.memory.values import line_of
@@ -92,13 +93,8 @@ def weight_bytes(program: stg.ProgramOp, plan: Plan) -> Iterator[tuple[stg.Weigh
         yield op, Kind.OPTIMIZER, elements_of(weight) * states
         if precision.master is not None and not is_wide(weight, precision.master):
             yield op, Kind.MASTER, elements_of(weight) * dtype_bytes(precision.master)
-        whole = summed(gradient) if keeps_gradients(plan) else gradient
+        whole = summed(gradient) if gradient_buffers(plan).are_kept else gradient
         yield op, Kind.GRADIENTS, size_of(whole)
-
-
-def keeps_gradients(plan: Plan) -> bool:
-    """Whether a rank keeps gradients whole: without ZeRO, and under its first stage."""
-    return plan.zero is None or plan.zero.level < 2
 
 
 def is_wide(weight: SSAValue, master: str) -> bool:
@@ -135,4 +131,4 @@ def sliced(repeat: stg.RepeatOp, index: int) -> SSAValue:
     return repeat.stacks[value.index - len(repeat.carried)]
 
 
-__all__ = ["STATIC", "StaticBytes", "Stored", "Weights", "keeps_gradients", "static_bytes"]
+__all__ = ["STATIC", "StaticBytes", "Stored", "Weights", "static_bytes"]

@@ -38,11 +38,13 @@ def makers(gradient: SSAValue) -> set[SSAValue]:
 
 
 def before_reductions(value: SSAValue) -> SSAValue:
-    """What collectives and views were made from."""
+    """What collectives, copies into their buffers and views were made from."""
     while isinstance(value, OpResult):
         op = value.op
         if isinstance(op, sched.CollectiveOp):
             value = op.values[value.index]
+        elif isinstance(op, sched.ComputeOp) and op.op.data == sched.COPY_IN:
+            value = op.inputs[value.index]
         elif isinstance(op, sched.ViewOp):
             value = op.operand
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from xdsl.dialects.builtin import FileLineColLoc
@@ -19,6 +20,7 @@ from stagec.backend.lowering.layout import Layout
 from stagec.backend.lowering.rows import Place
 from stagec.dialects import sched, stg
 from stagec.dialects.types import ShardType, StackType, ValueType, dtype_bytes, tensor_of
+from stagec.memory.gradients import GradientBuffers
 from stagec.memory.kinds import Kind
 from stagec.memory.sums import loops, makers, ops_inside, summed_results
 from stagec.memory.weights import updates
@@ -66,6 +68,8 @@ class ValueTable:
     read_node: Ints
     of_sum: Ints
     """Whether a reader reads the sum over microbatches, not the value."""
+    read_after: Ints
+    """1 where the value is freed just before the reader, else 0."""
     received: dict[tuple[str, int], int] = field(default_factory=dict)
     """What the neighbouring stages hand over, by direction and number."""
     sent: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -75,19 +79,17 @@ class ValueTable:
         return len(self.task)
 
 
-def value_table(layout: Layout, program: stg.ProgramOp, keeps_gradients: bool) -> ValueTable:
-    """`keeps_gradients`: reducing a gradient does not free it."""
-    return TableMaker(layout, program, keeps_gradients).table()
+def value_table(layout: Layout, program: stg.ProgramOp, gradients: GradientBuffers) -> ValueTable:
+    return TableMaker(layout, program, gradients).table()
 
 
 class TableMaker:
-    def __init__(self, layout: Layout, program: stg.ProgramOp, keeps_gradients: bool) -> None:
+    def __init__(self, layout: Layout, program: stg.ProgramOp, gradients: GradientBuffers) -> None:
         self.layout = layout
         self.program = program
-        self.keeps_gradients = keeps_gradients
+        self.gradients = gradients
         self.tasks = tuple(layout.tasks)
         self.inside = ops_inside(program)
-        self.program = program
         self.sums = summed_results(program)
         self.index: dict[Key, int] = {}
         self.places: list[Place] = []
@@ -98,6 +100,8 @@ class TableMaker:
         self.about: list[int] = []
         self.abouts: dict[About, int] = {}
         self.reads: list[tuple[int, Place, bool]] = []
+        self.replaced: list[tuple[int, Place]] = []
+        """Values that are freed just before a node."""
         self.same: dict[int, tuple[int, bool]] = {}
         """Values that have the memory of another, or of its sum over microbatches."""
         self._made: dict[tuple[Operation, int], list[tuple[SSAValue, Size, Kind]]] = {}
@@ -108,12 +112,30 @@ class TableMaker:
                 self.add((result, source.path), place, size, kind, source.op)
                 for result, size, kind in self.made_by(source.op, place)
             ]
-            if len(made) > 1 and self.kinds[made[0]] == Kind.GATHERED:
+            if len(made) > 1 and self.kinds[made[0]] in (Kind.GATHERED, Kind.COMMUNICATION):
                 self.share(made)
         for source, place in self.layout.places.items():
             self.read_operands(source.op, source.path, place)
         self.keep_units()
+        self.replace_copies()
         return self.columns()
+
+    def replace_copies(self) -> None:
+        """A buffer of gradients is there until the next one is made: it is sent in the meantime (FSDP2's `ReduceScatterState`)."""
+        order = {task: i for i, task in enumerate(self.tasks)}
+        copies = sorted(
+            (
+                order[place.task],
+                place.row,
+                place.node,
+                self.index[source.op.results[0], source.path],
+            )
+            for source, place in self.layout.places.items()
+            if is_copy_in(source.op)
+        )
+        for (task, *_, made), (task_of_next, *_, following) in pairwise(copies):
+            if task == task_of_next:
+                self.replaced.append((made, self.places[following]))
 
     def keep_units(self) -> None:
         """A unit beside the layers that is gathered once is there until its gradients are made, as FSDP frees it."""
@@ -165,10 +187,10 @@ class TableMaker:
         self.about.append(self.abouts.setdefault(said, len(self.abouts)))
         return len(self.places) - 1
 
-    def share(self, gathered: Sequence[int]) -> None:
-        """The parameters that one collective gathers are one buffer, there until the last of them was read."""
-        first = gathered[0]
-        for other in gathered[1:]:
+    def share(self, together: Sequence[int]) -> None:
+        """What one collective gathers or reduces is one buffer, there until the last part of it was read."""
+        first = together[0]
+        for other in together[1:]:
             self.sizes[first] += self.sizes[other]
             self.forms[first] += self.forms[other]
             self.same[other] = (first, False)
@@ -234,7 +256,7 @@ class TableMaker:
             mine = op.operands[number]
             in_place = is_gradient or (isinstance(mine, OpResult) and mine.has_one_use())
         else:
-            in_place = is_gradient and self.keeps_gradients and op.kind.data == "reduce_scatter"
+            in_place = is_gradient and self.gradients.are_kept and op.kind.data == "reduce_scatter"
         if in_place:
             self.same[self.index[op.results[number], path]] = (operand, of_sum)
 
@@ -259,7 +281,8 @@ class TableMaker:
         for joined in self.same:
             sizes[joined] = 0
             self.forms[joined] = ZERO
-        reads = [(*self.root(value, of_sum), place) for value, place, of_sum in self.reads]
+        reads = [(*self.root(value, of_sum), place, 0) for value, place, of_sum in self.reads]
+        reads += [(value, False, place, 1) for value, place in self.replaced]
         summed = self.summed()
         sums = [summed.get(i) for i in range(len(self.results))]
         widths = [dtype_bytes(tensor_of(r.type).dtype) for r in self.results]
@@ -289,11 +312,12 @@ class TableMaker:
                 ],
                 bool,
             ),
-            read_value=np.array([value for value, _, _ in reads], np.int64),
-            read_task=np.array([number[place.task] for _, _, place in reads], np.int64),
-            read_row=np.array([place.row for _, _, place in reads], np.int64),
-            read_node=np.array([place.node for _, _, place in reads], np.int64),
-            of_sum=np.array([of_sum for _, of_sum, _ in reads], bool),
+            read_value=np.array([value for value, _, _, _ in reads], np.int64),
+            read_task=np.array([number[place.task] for _, _, place, _ in reads], np.int64),
+            read_row=np.array([place.row for _, _, place, _ in reads], np.int64),
+            read_node=np.array([place.node for _, _, place, _ in reads], np.int64),
+            of_sum=np.array([of_sum for _, of_sum, _, _ in reads], bool),
+            read_after=np.array([after for _, _, _, after in reads], np.int64),
             received={key: i for i, key in enumerate(ends) if key is not None},
             sent=self.handed_on(),
         )
@@ -349,6 +373,8 @@ def line_of(op: Operation) -> str:
 def kind_of(op: Operation) -> Kind:
     """What the results of an op are, whoever reads them."""
     phase = stg.phase_of(op)
+    if is_copy_in(op):
+        return Kind.COMMUNICATION
     if isinstance(op, sched.HostCopyOp):
         return Kind.HOST if op.direction.data == "store" else Kind.FETCHED
     if phase == "grad_reduce":
@@ -359,6 +385,11 @@ def kind_of(op: Operation) -> Kind:
     if phase == "recompute":
         return Kind.RECOMPUTED
     return Kind.TEMPORARIES
+
+
+def is_copy_in(op: Operation) -> bool:
+    """Whether an op fills the buffer of a reduction."""
+    return isinstance(op, sched.ComputeOp) and op.op.data == sched.COPY_IN
 
 
 def is_gather_of_parameters(op: Operation) -> bool:

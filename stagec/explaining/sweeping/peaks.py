@@ -15,6 +15,7 @@ import numpy as np
 
 from stagec.backend.lowering import Arrangement
 from stagec.explaining.sweeping.vectors import Columns
+from stagec.memory.gradients import GradientBuffers
 from stagec.memory.kinds import Kind
 from stagec.memory.lifetimes import Lifetimes, lifetimes
 from stagec.memory.values import ValueTable
@@ -46,10 +47,10 @@ def live_counts(
     arrangement: Arrangement,
     tables: Sequence[ValueTable],
     layers: Sequence[Mapping[str, Size | int]],
-    persistent: bool,
+    gradients: GradientBuffers,
 ) -> LiveCounts:
     """Of a rank class, in any plan of the same structure. `layers` are those of each of its virtual stages."""
-    lives = lifetimes(arrangement, tables, persistent)
+    lives = lifetimes(arrangement, tables, gradients)
     lives = lives.select(lives.kind != Kind.HOST)
     forms, number = numbered(lives, tables, layers)
     if not len(lives):

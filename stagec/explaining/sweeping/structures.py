@@ -18,9 +18,9 @@ from stagec.explaining.quantities import Answer, ClassAnswer
 from stagec.explaining.sweeping.peaks import LiveCounts, live_counts
 from stagec.explaining.sweeping.signatures import Signature, signature
 from stagec.explaining.sweeping.vectors import Columns
+from stagec.memory.gradients import gradient_buffers
 from stagec.memory.kinds import Kind
 from stagec.memory.plan import ALWAYS, kinds_on_host
-from stagec.memory.static import keeps_gradients
 from stagec.memory.values import ValueTable, value_table
 from stagec.rewriting import programs
 from stagec.schedules import Schedule, build
@@ -210,15 +210,14 @@ class Structure:
             assembler = self._assemblers.setdefault(axis, Assembler(axis))
             alike = [self.alike(chunk) for chunk in chunks]
             arrangement = assembler.arrange(alike, order)
-            keeps = keeps_gradients(self.plan)
+            gradients = gradient_buffers(self.plan)
             tables: list[ValueTable] = []
             for chunk, layout in zip(alike, arrangement.layouts, strict=True):
                 if layout not in self._tables:
-                    self._tables[layout] = value_table(layout, chunk.program, keeps)
+                    self._tables[layout] = value_table(layout, chunk.program, gradients)
                 tables.append(self._tables[layout])
-            persistent = self.plan.zero is None or self.plan.zero.level < 3
             layers = [layers_of(chunk) for chunk in chunks]
-            self._live[key] = live_counts(arrangement, tables, layers, persistent)
+            self._live[key] = live_counts(arrangement, tables, layers, gradients)
         return self._live[key]
 
     def alike(self, chunk: Chunk) -> Chunk:

@@ -113,3 +113,29 @@ def test_gradients_are_freed_by_buckets() -> None:
     layer, tables = (2 * 32 * 32 + 32 * 16) * 4, 2 * 128 * 32 * 4
     assert most("64MiB") == 3 * layer + tables
     assert most("8KiB") < layer + tables
+
+
+MIXED = "precision { weights = bf16, gradients = fp32 }"
+
+
+def test_gradients_of_a_unit_are_copied_into_one_buffer() -> None:
+    """Terms in bf16 are there until the copy in fp32 is made, and that until the next unit's (FSDP2's `foreach_reduce`)."""
+    plan = planned(f"{FSDP}\n{MIXED}")
+    lives = plan.lives
+    copies = sorted(rows_of(plan, "copy_in"), key=lambda row: int(lives.birth[row]))
+    layer, root = (2 * 32 * 32 + 32 * 16) * 4, 2 * 128 * 32 * 4
+    assert lives.num_bytes[copies].tolist() == [layer, layer, layer, root]
+    assert (lives.death[copies[:-1]] == lives.birth[copies[1:]] - 1).all()
+    for copy in copies:
+        node = lives.birth[copy]
+        terms = np.flatnonzero((lives.kind == Kind.GRADIENTS) & (lives.death == node))
+        assert int(lives.num_bytes[terms].sum()) == lives.num_bytes[copy] // 2
+
+
+def test_sums_over_microbatches_are_copied_too() -> None:
+    """Of several microbatches the sums are whole, in fp32, until they are copied."""
+    plan = planned(f"{FSDP}\nmicrobatch 1\n{MIXED}".replace("dp = 4", "dp = 2"))
+    lives = plan.lives
+    (last, *_) = sorted(rows_of(plan, "copy_in"), key=lambda row: -int(lives.birth[row]))
+    ending = np.flatnonzero((lives.kind == Kind.GRADIENTS) & (lives.death == lives.birth[last]))
+    assert int(lives.num_bytes[ending].sum()) == lives.num_bytes[last] == 2 * 128 * 32 * 4

@@ -6,7 +6,7 @@ stg.program "M" () {
   %w = stg.weight "Block.w" : !stg.stack<"L" x !stg.tensor<[F], bf16>>
   %dv, %dw = "test.op"() : () -> (!stg.stack<"L" x !stg.tensor<[D], fp32, partial [dp]>>, !stg.stack<"L" x !stg.tensor<[F], fp32, partial [dp]>>)
   // CHECK:     stg.repeat "L" reverse
-  // CHECK:     dist.reduce_shard(%{{[^,]*}}, %{{[^,]*}}) over [dp]
+  // CHECK:     dist.reduce_shard(%{{[^,]*}}, %{{[^,]*}}) over [dp] in "fp32" {copied,
   // CHECK-NOT: dist.reduce_shard
   stg.output weights %v, %w : !stg.stack<"L" x !stg.tensor<[D], bf16>>, !stg.stack<"L" x !stg.tensor<[F], bf16>>
     gradients %dv, %dw : !stg.stack<"L" x !stg.tensor<[D], fp32, partial [dp]>>, !stg.stack<"L" x !stg.tensor<[F], fp32, partial [dp]>>
