@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from xdsl.ir import Data
 from xdsl.irdl import irdl_attr_definition
@@ -23,7 +24,7 @@ class Dim:
 
     @property
     def size(self) -> Size:
-        return symbolic.symbol(self.name) / symbolic.product(map(symbolic.symbol, self.split))
+        return _size(self)
 
     def __str__(self) -> str:
         if not self.split:
@@ -31,6 +32,11 @@ class Dim:
         if len(self.split) == 1:
             return f"{self.name}/{self.split[0]}"
         return f"{self.name}/({'*'.join(self.split)})"
+
+
+@lru_cache(maxsize=4096)
+def _size(dim: Dim) -> Size:
+    return symbolic.symbol(dim.name) / symbolic.product(map(symbolic.symbol, dim.split))
 
 
 def parse_names(parser: AttrParser) -> tuple[str, ...]:

@@ -24,6 +24,8 @@ class Machine:
     mesh: Mapping[str, int]
     sizes: Mapping[str, int]
     microbatch: int = 0
+    lengths: dict[Dim, int] = field(default_factory=dict)
+    """Of the dims that were asked for, on one device."""
     axes: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -43,7 +45,9 @@ class Machine:
 
     def length(self, dim: Dim) -> int:
         """Of a dim, on one device."""
-        return dim.size.integer(self.sizes)
+        if dim not in self.lengths:
+            self.lengths[dim] = dim.size.integer(self.sizes)
+        return self.lengths[dim]
 
     def local_shape(self, tensor: TensorType) -> tuple[int, ...]:
         return tuple(self.length(d) for d in tensor.dims)
@@ -95,8 +99,10 @@ class Machine:
         assert shape[at] % ways == 0
         shape[at] //= ways
         result = np.empty(shape, value.dtype)
+        before = (slice(None),) * position
         for device in np.ndindex(self.shape):
-            result[device] = np.split(value[device], ways, axis=position)[index[device]]
+            start = int(index[device]) * shape[at]
+            result[device] = value[device][(*before, slice(start, start + shape[at]))]
         return result
 
     def whole(self, value: Array, tensor: TensorType) -> Array:
