@@ -25,7 +25,7 @@ from stagec.dialects import stg
 from stagec.facts import ModelFacts
 from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text
 from stagec.frontend.plans.plan import Argument, Plan
-from stagec.ir_text import verify_ir
+from stagec.ir_text import Verifier
 from stagec.memory import (
     Change,
     ClassPlan,
@@ -244,19 +244,19 @@ def check_stop(stops: Stops, passes: Sequence[ModulePass]) -> None:
 
 def run_passes(module: ModuleOp, passes: Sequence[ModulePass], stops: Stops) -> bool:
     """Run the passes with the verifier around each; whether it stopped at the one asked for."""
-    context = Context()
+    context, verifier = Context(), Verifier()
     for each in passes:
         each.apply(context, module)
-        verify(module, each)
+        verify(module, each, verifier)
         if told(stops, each.name, module):
             return True
     return False
 
 
-def verify(module: ModuleOp, after: ModulePass) -> None:
+def verify(module: ModuleOp, after: ModulePass, verifier: Verifier) -> None:
     """IR that does not verify is a pass' mistake: ours is no user's."""
     try:
-        verify_ir(module)
+        verifier.verify(module)
     except CompileError as error:
         ours = type(after).__module__.startswith("stagec.")
         assert not ours, f"the IR after `{after.name}` does not verify: {error}"

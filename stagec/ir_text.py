@@ -11,7 +11,7 @@ from io import StringIO
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, UnknownLoc
-from xdsl.ir import Operation
+from xdsl.ir import ErasedSSAValue, Operation
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError, VerifyException
@@ -73,6 +73,45 @@ def verify_ir(module: ModuleOp, sources: Mapping[str, str] | None = None) -> Non
             Diagnostic("E0709", _sentence(str(error)), place_of(module))
         ]
         raise CompileError(found, sources) from None
+
+
+class Verifier:
+    """Verifies a module after pass upon pass: what was verified before and looks the same, not again.
+
+    What verifies an op reads the op as it is printed, its attributes and the types of its operands and results. An op with
+    regions, or at the end of a block, is held against more than that: such ops are verified each time.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[Operation, tuple[object, ...]] = {}
+
+    def verify(self, module: ModuleOp) -> None:
+        """E0709 for each op that does not verify."""
+        try:
+            if all(map(self._holds, module.walk())):
+                return
+        except VerifyException:
+            pass  # `verify_ir` says where.
+        verify_ir(module)
+
+    def _holds(self, op: Operation) -> bool:
+        """Whether an op is part of a whole; raises `VerifyException` if it does not verify by itself."""
+        if ErasedSSAValue in map(type, op.operands):
+            return False
+        if op.regions or op.next_op is None:
+            op.verify(verify_nested_ops=False)
+            return all(block.first_op is not None for r in op.regions for block in r.blocks)
+        looks = (
+            op.parent,
+            *(operand.type for operand in op.operands),
+            *(result.type for result in op.results),
+            *op.properties.items(),
+            *op.attributes.items(),
+        )
+        if self._seen.get(op) != looks:
+            op.verify(verify_nested_ops=False)
+            self._seen[op] = looks
+        return True
 
 
 def _mistakes(module: ModuleOp) -> Iterator[Diagnostic]:
