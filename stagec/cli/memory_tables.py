@@ -18,7 +18,7 @@ from stagec.memory.static import STATIC
 BARS = " ▁▂▃▄▅▆▇█"
 TIMELINE_WIDTH = 64
 MOST_PARTS = 10
-MOST_PLACED = 20_000
+MOST_PLACED = 100_000
 """Buffers that are given offsets: that takes the square of their number."""
 
 
