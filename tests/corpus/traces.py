@@ -92,8 +92,14 @@ class Traces:
             (directory / "comm_group.json").write_text(json.dumps(self.groups))
 
 
+BYTES = [bytes([value]) for value in range(0x80)]
+"""Varints of one byte, which most are."""
+
+
 def varint(value: int, width: int = 0) -> bytes:
     """A varint, padded to `width` bytes."""
+    if 0 <= value < 0x80 and width < 2:
+        return BYTES[value]
     value &= (1 << 64) - 1
     out = bytearray()
     while value > 0x7F or len(out) + 1 < width:

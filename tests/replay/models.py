@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import EncodedTraces, TraceOptions
@@ -95,6 +96,7 @@ class Job:
         return "".join(f"  {line}\n" for line in [*lines, *self.clauses])
 
 
+@lru_cache(maxsize=1)
 def compiled(job: Job) -> Compiled:
     return compile_text(job.text(), "tiny.stg", "p")
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from functools import lru_cache
+from math import prod
 from pathlib import Path
 
 from stagec.backend.bundle import describe
@@ -13,6 +14,7 @@ from stagec.backend.encode import encode_traces
 from stagec.driver import Compiled, compile_program
 from stagec.frontend import check, parse_file
 from stagec.frontend.files import Source
+from stagec.pipelines import virtual_stages
 
 FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.stg"))
@@ -53,16 +55,29 @@ def parsed(path: Path) -> Source:
 
 
 def smaller(path: Path, plan: str) -> dict[str, str]:
-    """The same plan on as few data-parallel ranks as it takes, with as few layers as it has stages."""
+    """The same plan on two ranks along each axis, with as few layers as it has stages and two microbatches for each of these.
+
+    Of a long pipeline four ranks are left, which are of all kinds: the ends, and two between them.
+    """
     checked, text = check(parsed(path), plan), path.read_text("utf-8")
-    mesh = checked.plan.mesh
-    overrides: dict[str, str] = {}
-    if "dp" in mesh and mesh["dp"] > 2:
-        overrides["dp"] = "2"
-        overrides["B"] = str(max(checked.sizes.known["B"] * 2 // mesh["dp"], 2))
-    if "pp" not in mesh or mesh["pp"] == 1:
-        overrides |= {count: "2" for count in ("L", "M") if f"repeat {count} " in text}
-    return overrides
+    mesh, sizes, pipeline = checked.plan.mesh, checked.sizes.known, checked.plan.pipeline
+    few = {axis: min(size, 2) for axis, size in mesh.items()}
+    overrides: dict[str, int] = {}
+    microbatches = 2
+    if pipeline is None:
+        overrides |= {count: 2 for count in ("L", "M") if f"repeat {count} " in text}
+    else:
+        few[pipeline.axis] = mesh[pipeline.axis]
+        if pipeline.layers is None and len(pipeline.counts) == 1:
+            few[pipeline.axis] = min(mesh[pipeline.axis], 4)
+            stages = few[pipeline.axis] * virtual_stages(pipeline)
+            overrides[pipeline.counts[0]] = stages + pipeline.first + pipeline.last
+        microbatches = 2 * few[pipeline.axis]
+    overrides |= few
+    replicas = prod(few[a] for rule in checked.plan.rules if "B" in rule.dims for a in rule.axes)
+    sequences = pipeline.microbatch if pipeline else checked.plan.microbatch or 1
+    overrides["B"] = min(sizes["B"], replicas * sequences * microbatches)
+    return {name: str(size) for name, size in overrides.items() if size != {**sizes, **mesh}[name]}
 
 
 def digest(job: Compiled) -> str:

@@ -77,7 +77,7 @@ def test_pipelined_job_decodes_to_the_slow_encoding(names) -> None:
 
 
 @given(jobs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_gzip_unpacks_to_the_plain_bytes(job) -> None:
     encoded = encode_traces(job)
     plain = stamped(encoded)
@@ -156,7 +156,7 @@ def test_table_survives_packing() -> None:
 
 
 @given(jobs(), st.data())
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_class_of_any_rank(job, data) -> None:
     encoded = encode_traces(job)
     ranks = np.array(data.draw(st.lists(st.integers(0, job.mesh.num_ranks - 1))), dtype=np.int64)

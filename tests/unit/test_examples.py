@@ -25,7 +25,7 @@ from tests.unit.examples import (
     smaller,
 )
 
-MOST_NODES = 120_000
+MOST_NODES = 150_000
 """A set that is written and replayed here has at most so many nodes on all ranks together."""
 
 

@@ -245,18 +245,14 @@ programs = build(syntax.Program, some(items, 0, 6))
 
 @relaxed
 @given(programs)
-def test_printed_syntax_parses_to_itself(program: syntax.Program):
+def test_random_syntax_trees(program: syntax.Program):
+    """What is printed parses to itself, and is checked."""
     text = text_of(program)
     assert parse(text, "fuzz.stg") == program, text
+    only_diagnostics(text)
 
 
-@relaxed
-@given(programs)
-def test_random_syntax_trees(program: syntax.Program):
-    only_diagnostics(text_of(program))
-
-
-@relaxed
+@settings(relaxed, max_examples=100)
 @given(some(items, 1, 3), some(statements, 1, 4))
 def test_random_items_beside_a_valid_program(extra, body):
     more = "".join(text_of(item) + "\n" for item in extra)

@@ -85,9 +85,13 @@ def jobs(draw: st.DrawFn) -> Job:
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(jobs(), st.integers(0, 1000))
 def test_every_node_of_every_rank_runs(job: Job, seed: int) -> None:
+    """And as many microbatches are in flight as the schedule says."""
     traces, groups = traces_of(encoded(job))
     assert not replay(traces, groups).missing
     assert not replay(traces, groups, fixed_times(seed, alike(job, traces))).missing
+    expected = validate(build(job.schedule, job.p, job.v, job.m)).in_flight.rank_peak
+    for rank, nodes in traces.items():
+        assert peak_in_flight(nodes) == expected[stage_coordinate(job, rank)]
 
 
 def alike(job: Job, traces: Mapping[int, object]) -> dict[int, int]:
@@ -96,16 +100,6 @@ def alike(job: Job, traces: Mapping[int, object]) -> dict[int, int]:
     """
     keep_step = job.zero == 3 and job.tp > 1
     return {rank: stage_coordinate(job, rank) if keep_step else rank for rank in traces}
-
-
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(jobs())
-def test_in_flight_counts_are_those_of_the_schedule(job: Job) -> None:
-    traces, _ = traces_of(encoded(job))
-    schedule = build(job.schedule, job.p, job.v, job.m)
-    expected = validate(schedule).in_flight.rank_peak
-    for rank, nodes in traces.items():
-        assert peak_in_flight(nodes) == expected[stage_coordinate(job, rank)]
 
 
 def stage_coordinate(job: Job, rank: int) -> int:

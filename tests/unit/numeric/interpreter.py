@@ -103,7 +103,8 @@ class Runner:
 
     def computed(self, op: stg.TensorOp, path: tuple[int, ...]) -> Sequence[Array]:
         """What an op computes. Until `decompose-statistics` it takes statistics over split dims by itself."""
-        split = op.indices().statistics & stg.operand_splits(op).keys()
+        statistics = op.indices().statistics
+        split = statistics & stg.operand_splits(op).keys() if statistics else statistics
         if not split:
             return Meaning(self.machine, self.values, path).compute(op)
         indices, operands = op.indices(), []
