@@ -11,6 +11,7 @@ from xdsl.passes import ModulePass
 ALL_PASSES = (
     "propagate-shardings",
     "localize-shapes",
+    "split-exchanges",
     "build-backward",
     "split-microbatches",
     "schedule-pipeline",

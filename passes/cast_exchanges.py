@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
 
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
@@ -55,10 +56,12 @@ class CastExchanges(ModulePass):
                 continue
             sender = exchange.operand.owner
             is_combine = any(
-                isinstance(use.operation, stg.CombineOp) for use in exchange.result.uses
+                isinstance(use.operation, stg.CombineOp | stg.FanInOp)
+                for use in exchange.result.uses
             )
-            found = found or is_combine or isinstance(sender, stg.DispatchOp)
-            if self.dispatch and isinstance(sender, stg.DispatchOp):
+            sends = isinstance(sender, stg.DispatchOp | stg.FanOutOp)
+            found = found or is_combine or sends
+            if self.dispatch and sends:
                 cast_dispatch(sender, exchange, self.dispatch)
             elif self.combine and is_combine:
                 cast_combine(exchange, self.combine)
@@ -76,14 +79,26 @@ def nothing_exchanged(module: ModuleOp) -> Diagnostic:
     )
 
 
-def cast_dispatch(sender: stg.DispatchOp, exchange: dist.AllToAllOp, dtype: str) -> None:
-    """Cast what is sent before it is copied. A dispatch that somebody else reads stays as it is."""
-    if exchange.source.dtype == dtype or not sender.routed.has_one_use():
+def cast_dispatch(
+    sender: stg.DispatchOp | stg.FanOutOp, exchange: dist.AllToAllOp, dtype: str
+) -> None:
+    """Cast what is sent before it is copied. A dispatch that somebody else reads stays as it is.
+
+    What arrived in this dtype goes on as it came.
+    """
+    sent = sender.results[0]
+    if exchange.source.dtype == dtype or not sent.has_one_use():
         return
-    cast = stg.CastOp(sender.x, dtype)
-    insert_before(sender, [cast], NAME)
-    sender.operands[0] = cast.result
-    set_type(sender.routed, exchange.source.with_dtype(dtype))
+    came = sender.x.owner
+    if isinstance(came, stg.CastOp) and stg.tensor_type(came.x).dtype == dtype:
+        sender.operands[0] = came.x
+        if not came.result.uses:
+            Rewriter.erase_op(came)
+    else:
+        cast = stg.CastOp(sender.x, dtype)
+        insert_before(sender, [cast], NAME)
+        sender.operands[0] = cast.result
+    set_type(sent, exchange.source.with_dtype(dtype))
     cast_back(exchange, exchange.source)
 
 

@@ -41,6 +41,7 @@ class ExchangeCounts(ModulePass):
         for exchange in list(op.walk()):
             if isinstance(exchange, dist.AllToAllOp):
                 dispatch = exchange.operand.owner
-                if isinstance(dispatch, stg.DispatchOp) and dispatch.dropless is not None:
+                sends = isinstance(dispatch, stg.DispatchOp | stg.FanOutOp)
+                if sends and dispatch.dropless is not None:
                     counts = dist.ExchangeCountsOp(dispatch.counts, exchange.axes.data)
                     insert_before(exchange, [counts], NAME)

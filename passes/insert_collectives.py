@@ -24,13 +24,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec.diagnostics import CompileError, Diagnostic, span_of
-from stagec.dialects import dist
+from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.types import TIME_AXIS, TensorType
 from stagec.rewriting import insert_before
@@ -57,11 +57,20 @@ def lower(reshard: dist.ReshardOp) -> None:
         step = next_step(value, current, target)
         if step is None:
             raise CompileError([cannot_reshard(reshard, current)])
+        if isinstance(step, dist.AllToAllOp) and of_experts(reshard):
+            step.attributes["purpose"] = StringAttr("ep")
         insert_before(reshard, [step], NAME)
         value = step.result
     value.name_hint = value.name_hint or reshard.result.name_hint
     reshard.result.replace_all_uses_with(value)
     Rewriter.erase_op(reshard)
+
+
+def of_experts(reshard: dist.ReshardOp) -> bool:
+    """Whether tokens travel to experts, or back."""
+    readers = [use.operation for use in reshard.result.uses]
+    sends = isinstance(reshard.operand.owner, stg.DispatchOp | stg.FanOutOp)
+    return sends or any(isinstance(r, stg.CombineOp | stg.FanInOp) for r in readers)
 
 
 def tensor(value: SSAValue) -> TensorType:

@@ -154,7 +154,8 @@ def widened(gradient: SSAValue, dtype: str) -> TensorType | StackType:
 
 def routed_dims(program: stg.ProgramOp) -> list[str]:
     """The dims of experts' tokens, which are as many as the batch is large."""
-    found = (op.tokens.data for op in program.walk() if isinstance(op, stg.DispatchOp))
+    ops = (stg.DispatchOp, stg.FanOutOp)
+    found = (op.tokens.data for op in program.walk() if isinstance(op, ops))
     return list(dict.fromkeys(found))
 
 

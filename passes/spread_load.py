@@ -39,7 +39,7 @@ one size for an exchange, and it ends when the device that gets most has all: th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -47,6 +47,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 
+from stagec.analysis.copies import chooser
 from stagec.analysis.loads import num_layers
 from stagec.analysis.sizes import size_values
 from stagec.diagnostics import CompileError, Diagnostic, span_of
@@ -75,13 +76,15 @@ class SpreadLoad(ModulePass):
         distribution = dist.Distribution(self.zipf, self.seed, rows)
         made: dict[str, dist.ExpertLoadOp] = {}
         for program in programs(op):
-            for exchange, dispatch in dispatched(program):
-                load = made.get(dispatch.tokens.data)
-                if load is None:
-                    load = load_of(exchange, dispatch, distribution)
-                    check(op, load, exchange)
+            for way in ways(program):
+                load = load_of(way, distribution)
+                known = made.get(load.tokens.data)
+                if known is None:
+                    check(op, load, way.dispatch)
                     define(op, load, program)
-                    made[dispatch.tokens.data] = load
+                    made[load.tokens.data] = load
+                elif differ(known, load, chooser(way.dispatch)):
+                    raise CompileError([shared(load, way.dispatch)])
         if not made:
             raise CompileError([nothing_dispatched(op)])
         for program in programs(op):
@@ -89,30 +92,69 @@ class SpreadLoad(ModulePass):
                 spread(program, load)
 
 
-def dispatched(program: stg.ProgramOp) -> Iterator[tuple[dist.AllToAllOp, stg.DispatchOp]]:
+@dataclass(frozen=True)
+class Way:
+    """How tokens reach experts on other devices."""
+
+    dispatch: stg.DispatchOp
+    arrived: TensorType
+    """The tokens of a device's own experts."""
+    copies: tuple[str, ...] = ()
+    """The dims of copies for nodes and for devices, if they go by way of these."""
+
+
+def ways(program: stg.ProgramOp) -> Iterator[Way]:
     """The exchanges that bring tokens to experts, as many as there are."""
-    for op in program.walk():
-        if isinstance(op, dist.AllToAllOp):
-            dispatch = op.operand.owner
-            if isinstance(dispatch, stg.DispatchOp) and dispatch.dropless is not None:
-                yield op, dispatch
+    for dispatch in program.walk():
+        if not isinstance(dispatch, stg.DispatchOp) or dispatch.dropless is None:
+            continue
+        for exchange in exchanges(dispatch.routed):
+            forwards = [r for r in readers(exchange.result) if isinstance(r, stg.FanOutOp)]
+            if not forwards:
+                yield Way(dispatch, exchange.target)
+            for forward in forwards:
+                yield from forwarded(dispatch, forward)
 
 
-def load_of(
-    exchange: dist.AllToAllOp, dispatch: stg.DispatchOp, distribution: dist.Distribution
-) -> dist.ExpertLoadOp:
-    target = exchange.target
+def forwarded(dispatch: stg.DispatchOp, forward: stg.FanOutOp) -> Iterator[Way]:
+    """The second step of an exchange."""
+    copies = (dispatch.tokens.data, forward.tokens.data)
+    for exchange in exchanges(forward.copies):
+        for last in readers(exchange.result):
+            if isinstance(last, stg.FanOutOp):
+                yield Way(dispatch, stg.tensor_type(last.copies), copies)
+
+
+def exchanges(value: SSAValue) -> Iterator[dist.AllToAllOp]:
+    return (r for r in readers(value) if isinstance(r, dist.AllToAllOp))
+
+
+def readers(value: SSAValue) -> Iterator[Operation]:
+    """Who reads a value, in this dtype or in another."""
+    for use in value.uses:
+        if isinstance(use.operation, stg.CastOp):
+            yield from readers(use.operation.result)
+        else:
+            yield use.operation
+
+
+def load_of(way: Way, distribution: dist.Distribution) -> dist.ExpertLoadOp:
+    experts, tokens, _ = way.arrived.dims
+    topk = chooser(way.dispatch) if way.copies else None
     return dist.ExpertLoadOp(
-        dispatch.tokens.data,
-        dispatch.over.data,
-        stg.tensor_type(dispatch.experts).names[-1],
-        target.dim(dispatch.over.data).split,
-        target.dim(dispatch.tokens.data).split,
+        tokens.name,
+        experts.name,
+        stg.tensor_type(way.dispatch.experts).names[-1],
+        experts.split,
+        tokens.split,
         distribution,
+        way.copies,
+        topk.groups if topk is not None else None,
+        topk.limit if topk is not None else None,
     )
 
 
-def check(module: ModuleOp, load: dist.ExpertLoadOp, exchange: dist.AllToAllOp) -> None:
+def check(module: ModuleOp, load: dist.ExpertLoadOp, dispatch: stg.DispatchOp) -> None:
     """A share for each expert, and one row or as many as there are layers: else E0311."""
     rows, experts = load.distribution.shares, size_values(module)[load.experts.data]
     wrong = next((row for row in rows if len(row) != experts), None)
@@ -123,7 +165,7 @@ def check(module: ModuleOp, load: dist.ExpertLoadOp, exchange: dist.AllToAllOp) 
         message = f"a load of {len(rows)} layers, but there are {layers}"
     else:
         return
-    raise CompileError([Diagnostic("E0311", message, span_of(exchange.location))])
+    raise CompileError([Diagnostic("E0311", message, span_of(dispatch.location))])
 
 
 def nothing_dispatched(module: ModuleOp) -> Diagnostic:
@@ -136,61 +178,85 @@ def nothing_dispatched(module: ModuleOp) -> Diagnostic:
     )
 
 
+def differ(known: dist.ExpertLoadOp, load: dist.ExpertLoadOp, topk: stg.TopkOp | None) -> bool:
+    """Whether tokens of one dim reach experts in two ways. What is computed again may not see what chose the experts."""
+    if known.copies != load.copies:
+        return True
+    limits = [(each.groups, each.limit) for each in (known, load)]
+    return load.copies is not None and topk is not None and limits[0] != limits[1]
+
+
+def shared(load: dist.ExpertLoadOp, dispatch: stg.DispatchOp) -> Diagnostic:
+    return Diagnostic(
+        "E0311",
+        f"two routers share `{load.tokens.data}`, but their tokens reach experts in other ways",
+        span_of(dispatch.location),
+        help="give the tokens of each router a dim of its own",
+    )
+
+
 def define(module: ModuleOp, load: dist.ExpertLoadOp, program: stg.ProgramOp) -> None:
-    name, average = load.dim.data, symbol(load.tokens.data)
-    for op in (stg.DimOp(name, average), stg.DimOp(f"{name}{dist.MAX}", average), load):
+    sizes = {
+        name: symbol(load.tokens.data) for name in (load.dim.data, f"{load.dim.data}{dist.MAX}")
+    }
+    for copies in load.copies.data if load.copies is not None else ():
+        own = f"{copies}{dist.SUFFIX}"
+        sizes |= dict.fromkeys((f"{copies}{dist.SENT}", own, f"{own}{dist.MAX}"), symbol(copies))
+    for op in (*(stg.DimOp(name, average) for name, average in sizes.items()), load):
         inherit(op, program)
         module.body.block.insert_op_before(op, programs(module)[0])
 
 
 def spread(program: stg.ProgramOp, load: dist.ExpertLoadOp) -> None:
-    """Rename the dim of tokens wherever the experts are split, and what ops say of it."""
-    renamed: set[SSAValue] = set()
+    """Rename the dims of tokens and of their copies where they are not as many on each device, and what ops say of them."""
+    renamed: dict[SSAValue, dict[str, str]] = {}
     for op in program.walk():
         values = [a for region in op.regions for a in region.block.args]
         for value in (*values, *op.results):
-            if is_spread(value, load):
-                retype(value, load)
-                renamed.add(value)
+            names = new_names(value, load)
+            if names:
+                retype(value, names)
+                renamed[value] = names
     for op in program.walk():
-        concerned = [v in renamed for v in (*op.operands, *op.results)]
+        names = {o: n for v in (*op.operands, *op.results) for o, n in renamed.get(v, {}).items()}
         if isinstance(op, dist.AllToAllOp):
-            if any(concerned):
-                op.properties["load"] = load.dim
-        elif any(concerned):
-            rename_dims(op, load)
+            if names:
+                op.properties["load"] = StringAttr(f"{next(iter(names))}{dist.SUFFIX}")
+        elif names:
+            rename_dims(op, names)
 
 
-def is_spread(value: SSAValue, load: dist.ExpertLoadOp) -> bool:
+def new_names(value: SSAValue, load: dist.ExpertLoadOp) -> dict[str, str]:
+    """What to call a value's dim of tokens, or of copies."""
     if not isinstance(value.type, TensorType | StackType | ShardType):
-        return False
+        return {}
     leaf = value.type.leaf if isinstance(value.type, StackType) else value.type
     if not isinstance(leaf, TensorType):
-        return False
-    names = leaf.names
-    return (
-        load.tokens.data in names
-        and load.experts.data in names
-        and bool(leaf.dim(load.experts.data).split)
-    )
+        return {}
+    if load.tokens.data in leaf.names:
+        experts = load.experts.data
+        split = experts in leaf.names and leaf.dim(experts).split
+        return {load.tokens.data: load.dim.data} if split else {}
+    for level, copies in enumerate(load.copies.data if load.copies is not None else (), 1):
+        if copies in leaf.names:
+            # Copies are there when their parts are split as far as they go: nodes over one axis, devices over both.
+            there = len(leaf.dims[0].split) == level
+            return {copies: f"{copies}{dist.SUFFIX if there else dist.SENT}"}
+    return {}
 
 
-def retype(value: SSAValue, load: dist.ExpertLoadOp) -> None:
+def retype(value: SSAValue, names: Mapping[str, str]) -> None:
     value_type = value.type
     assert isinstance(value_type, TensorType | StackType)
     tensor = value_type.tensor if isinstance(value_type, StackType) else value_type
-    local = tensor.with_names({load.tokens.data: load.dim.data})
+    local = tensor.with_names(names)
     new = value_type.with_tensor(local) if isinstance(value_type, StackType) else local
     set_type(value, new)
 
 
-def renamed(name: str, load: dist.ExpertLoadOp) -> str:
-    return load.dim.data if name == load.tokens.data else name
-
-
-def rename_dims(op: Operation, load: dist.ExpertLoadOp) -> None:
+def rename_dims(op: Operation, names: Mapping[str, str]) -> None:
     for key, attribute in list(op.properties.items()):
         if isinstance(attribute, NamesAttr):
-            op.properties[key] = NamesAttr(tuple(renamed(n, load) for n in attribute.data))
+            op.properties[key] = NamesAttr(tuple(names.get(n, n) for n in attribute.data))
         elif isinstance(attribute, StringAttr):
-            op.properties[key] = StringAttr(renamed(attribute.data, load))
+            op.properties[key] = StringAttr(names.get(attribute.data, attribute.data))

@@ -44,6 +44,7 @@ CODES: dict[str, str] = {
     "E0310": "experts that have not as many tokens as are sent",
     "E0311": "a load of experts that there are not",
     "E0312": "dtypes of an exchange that there is not",
+    "E0313": "an exchange that has no two steps",
     "W0301": "a rule that never applies",
     "W0302": "an axis that nothing uses",
     "E0401": "a clause that does not fit its plan",

@@ -21,6 +21,9 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
         make("propagate-shardings"),
         make("localize-shapes"),
     ]
+    if plan.collectives.exchange == "hierarchical":
+        size = microbatch_size(plan)
+        passes.append(make("split-exchanges", batch=facts.batch_dim, microbatch=size))
     if facts.is_training:
         passes.append(make("build-backward"))
     passes.append(

@@ -7,15 +7,19 @@ others, by their shares.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from math import prod
 from random import Random
 
 from xdsl.dialects.builtin import ModuleOp
 
+from stagec.analysis.apportioning import apportion
 from stagec.analysis.coordinates import joint_index
+from stagec.analysis.copies import Routing
+from stagec.analysis.copy_loads import CopyLoad, copy_load
 from stagec.analysis.sizes import size_values
 from stagec.dialects import dist, stg
 from stagec.symbolic import Size, constant
@@ -37,43 +41,24 @@ def shares(distribution: dist.Distribution, experts: int, layer: int) -> list[in
     return found
 
 
-def apportion(weights: Sequence[int], total: int, most: int) -> list[int]:
-    """`total` tokens by weight, none more than `most`: whole numbers that add up to `total`."""
-    assert total <= most * len(weights), (total, most, len(weights))
-    if not any(weights):
-        weights = [1] * len(weights)
-    full: set[int] = set()
-    while True:
-        rest = total - most * len(full)
-        free = [i for i in range(len(weights)) if i not in full]
-        whole = sum(weights[i] for i in free)
-        if not whole:
-            # Nobody else wants any: evenly.
-            weights = [w if i in full else 1 for i, w in enumerate(weights)]
-            continue
-        over = {i for i in free if weights[i] * rest > most * whole}
-        if not over:
-            break
-        full |= over
-    counts = [most if i in full else weights[i] * rest // whole for i in range(len(weights))]
-    left = total - sum(counts)
-    remainders = sorted(free, key=lambda i: (-(weights[i] * rest % whole), i))
-    for i in remainders[:left]:
-        counts[i] += 1
-    return counts
-
-
 @dataclass(frozen=True)
 class Load:
     """One `dist.expert_load`, and the tokens that it deals out."""
 
     op: dist.ExpertLoadOp
     _counts: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    _copies: dict[int, CopyLoad] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
-        dim = self.op.dim.data
-        return frozenset((dim, f"{dim}{dist.MAX}"))
+        dims = [self.op.dim.data, *(f"{c}{dist.SUFFIX}" for c in self.copies)]
+        sent = (f"{c}{dist.SENT}" for c in self.copies)
+        return frozenset((*dims, *(f"{dim}{dist.MAX}" for dim in dims), *sent))
+
+    @cached_property
+    def copies(self) -> tuple[str, ...]:
+        """The dims of copies for nodes and for devices."""
+        return self.op.copies.data if self.op.copies is not None else ()
 
     def routed(self, values: Values) -> int:
         """Copies of tokens that the devices of one exchange route, in one microbatch."""
@@ -112,7 +97,45 @@ class Load:
             int(values[self.op.experts.data]),
         )
         dim = self.op.dim.data
-        return {dim: counts[self.place(values)] * unit, f"{dim}{dist.MAX}": max(counts) * unit}
+        found = {dim: counts[self.place(values)] * unit, f"{dim}{dist.MAX}": max(counts) * unit}
+        return found | self.sizes_of_copies(layer, values)
+
+    # Copies
+
+    def of_copies(self, layer: int, values: Values) -> CopyLoad:
+        """Copies that travel to nodes and to devices."""
+        if layer not in self._copies:
+            experts, chosen = (int(values[n.data]) for n in (self.op.experts, self.op.chosen))
+            routing = Routing(experts, chosen)
+            if self.op.groups is not None and self.op.limit is not None:
+                groups, limit = (s.data.integer(values) for s in (self.op.groups, self.op.limit))
+                routing = Routing(experts, chosen, groups, limit)
+            nodes, local = (int(values[a]) for a in self.op.over.data)
+            counts = self.of_experts(layer, values)
+            self._copies[layer] = copy_load(routing, counts, nodes, local)
+        return self._copies[layer]
+
+    def sizes_of_copies(self, layer: int, values: Values) -> dict[str, Fraction]:
+        """A device's own, times how many parts a dim of copies is split into besides.
+
+        An exchange of nothing is one of a token: simulators complete none without bytes.
+        """
+        if not self.copies:
+            return {}
+        load, (outer, inner) = self.of_copies(layer, values), self.copies
+        local = int(values[self.op.over.data[1]])
+        node, device = divmod(self.place(values), local)
+        among = Fraction(prod(int(values[a]) for a in self.op.among.data))
+        return {
+            f"{outer}{dist.SENT}": load.to_nodes[node][device] * among * local,
+            f"{outer}{dist.SUFFIX}": load.in_nodes[node][device] * among * local,
+            f"{outer}{dist.SUFFIX}{dist.MAX}": max(n[device] for n in load.in_nodes)
+            * among
+            * local,
+            f"{inner}{dist.SENT}": load.to_devices[node][device] * among,
+            f"{inner}{dist.SUFFIX}": load.on_devices[node][device] * among,
+            f"{inner}{dist.SUFFIX}{dist.MAX}": max(1, *load.on_devices[node]) * among,
+        }
 
 
 def num_layers(module: ModuleOp) -> int:
@@ -170,10 +193,14 @@ class Loads:
         """Axes along which ranks have other numbers."""
         return {axis for load in self.loads for axis in load.op.over.data}
 
-    def column(self, num_layers: int, values: Values) -> tuple[int, ...]:
-        """All that a device's place decides: the tokens of its experts in every layer."""
+    def column(self, num_layers: int, values: Values) -> tuple[int | Fraction, ...]:
+        """All that a device's place decides: the tokens of its experts in every layer, and the copies that travel."""
         return tuple(
-            load.of_devices(layer, values)[load.place(values)]
+            number
             for load in self.loads
             for layer in range(-1, num_layers)
+            for number in (
+                load.of_devices(layer, values)[load.place(values)],
+                *load.sizes_of_copies(layer, values).values(),
+            )
         )

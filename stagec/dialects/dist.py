@@ -26,7 +26,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import Dim, NamesAttr, PlacementAttr
 from stagec.dialects.context import ContextOp
-from stagec.dialects.expert_load import MAX, SUFFIX, Distribution, ExpertLoadOp
+from stagec.dialects.expert_load import MAX, SENT, SUFFIX, Distribution, ExpertLoadOp
 from stagec.dialects.host import HOST_OPS, HostOp, LoadOp, StateOp, StoreOp
 from stagec.dialects.mesh import MeshAttr, MeshOp, RuleOp
 from stagec.dialects.pieces import PIECE_OPS, JoinPiecesOp, PieceOp, piece_axis
@@ -257,9 +257,7 @@ class AllToAllOp(Collective):
     """The split moves from dim `gather` to dim `scatter`; each device keeps as many bytes as before.
 
     Equals `dist.all_gather` of one dim then `dist.slice` of the other, without the detour. Its transpose is the
-    all-to-all back. Sends (n-1)/n * operand_bytes.
-
-    With a `load` the tokens of a device's own experts are another dim: not as many on each.
+    all-to-all back. Sends (n-1)/n * operand_bytes. With a `load` the tokens that arrive are another dim: not as many on each.
     """
 
     name = "dist.all_to_all"
@@ -294,7 +292,8 @@ class AllToAllOp(Collective):
     def even(self, tensor: TensorType) -> TensorType:
         if self.load is None:
             return tensor
-        return tensor.with_names({self.load.data: self.load.data.removesuffix(SUFFIX)})
+        name = self.load.data.removesuffix(SUFFIX)
+        return tensor.with_names(dict.fromkeys((self.load.data, f"{name}{SENT}"), name))
 
 
 @irdl_op_definition
@@ -348,6 +347,7 @@ Dist = Dialect(
 __all__ = [
     "COLLECTIVES",
     "MAX",
+    "SENT",
     "SUFFIX",
     "AllGatherOp",
     "AllReduceGradientOp",

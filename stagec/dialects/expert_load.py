@@ -3,7 +3,11 @@
     dist.expert_load "T.load" of "T" experts "X" chosen "A" over [ep] among [mb, edp] zipf "1.2" seed 0
 
 `T.load` stands where `T` does in the tokens of a device's own experts; `T.load.max` in what is exchanged. What
-numbers they have is `stagec.analysis.loads`.
+numbers they have is `stagec.analysis.loads`. Where tokens go to nodes first (`split-exchanges`), copies have loads too:
+
+    dist.expert_load "T.load" of "T" experts "X" chosen "A" over [en, el] among [mb] copies ["T.outer", "T.inner"] groups "8" limit "4" zipf "1.2"
+
+`T.outer.sent` and `T.outer.load` are what a device sends to nodes, and what it gets for its own.
 """
 
 from __future__ import annotations
@@ -16,10 +20,13 @@ from xdsl.ir import Attribute
 from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.attributes import NamesAttr
+from stagec.dialects.attributes import NamesAttr, SizeAttr
 
 SUFFIX = ".load"
 """Ends the name of the dim that stands for experts' tokens where experts are not equally busy."""
+
+SENT = ".sent"
+"""Ends the name of the dim of copies that are sent, where these are not as many from each device."""
 
 MAX = ".max"
 """Ends the name of its largest size over the devices that exchange tokens."""
@@ -40,7 +47,8 @@ class ExpertLoadOp(IRDLOperation):
     layer; or each has the `shares` of the layer, or of all layers if there is one row.
 
     `over` are the axes that split the experts, `among` those that split the tokens of each; a token goes to each of
-    `chosen` experts at most once.
+    `chosen` experts at most once. `copies` are the dims of copies for nodes, along the first of two axes, and for devices;
+    experts are then chosen from a `limit` of `groups`, if there are groups.
     """
 
     name = "dist.expert_load"
@@ -51,12 +59,16 @@ class ExpertLoadOp(IRDLOperation):
     chosen = prop_def(StringAttr)
     over = prop_def(NamesAttr)
     among = prop_def(NamesAttr)
+    copies = opt_prop_def(NamesAttr)
+    groups = opt_prop_def(SizeAttr)
+    limit = opt_prop_def(SizeAttr)
     zipf = opt_prop_def(StringAttr)
     seed = opt_prop_def(IntegerAttr)
     shares = opt_prop_def(ArrayAttr[StringAttr])
 
     assembly_format = (
         "$dim `of` $tokens `experts` $experts `chosen` $chosen `over` $over `among` $among "
+        "(`copies` $copies^)? (`groups` $groups^)? (`limit` $limit^)? "
         "(`zipf` $zipf^)? (`seed` $seed^)? (`shares` $shares^)? attr-dict"
     )
 
@@ -68,6 +80,9 @@ class ExpertLoadOp(IRDLOperation):
         over: Sequence[str],
         among: Sequence[str],
         distribution: Distribution,
+        copies: Sequence[str] = (),
+        groups: SizeAttr | None = None,
+        limit: SizeAttr | None = None,
     ) -> None:
         properties: dict[str, Attribute] = {
             "dim": StringAttr(f"{tokens}{SUFFIX}"),
@@ -77,6 +92,10 @@ class ExpertLoadOp(IRDLOperation):
             "over": NamesAttr(tuple(over)),
             "among": NamesAttr(tuple(among)),
         }
+        if copies:
+            properties["copies"] = NamesAttr(tuple(copies))
+        if groups is not None and limit is not None:
+            properties |= {"groups": groups, "limit": limit}
         if distribution.shares:
             rows = [StringAttr(" ".join(map(str, row))) for row in distribution.shares]
             properties["shares"] = ArrayAttr(rows)
@@ -103,6 +122,12 @@ class ExpertLoadOp(IRDLOperation):
             )
         if not self.over.data:
             raise VerifyException("dist.expert_load: experts are split over some axis")
+        if self.copies is not None and (len(self.copies.data), len(self.over.data)) != (2, 2):
+            raise VerifyException(
+                "dist.expert_load: copies are for nodes and for devices, along two axes"
+            )
+        if (self.groups is None) != (self.limit is None):
+            raise VerifyException("dist.expert_load: groups have a limit, and a limit is of groups")
         for row in self.shares.data if self.shares is not None else ():
             if not row.data.split() or not all(word.isdecimal() for word in row.data.split()):
                 raise VerifyException(

@@ -138,18 +138,26 @@ class _Resolver:
                 self.table.values[name] = None
             else:
                 self.table.products[name] = tuple(f for f in self.axes if f in (factors or ()))
-        nested = {
-            name: inner[0]
-            for name, parts in self.table.products.items()
-            if (inner := [part for part in parts if part in self.table.products])
-        }
-        for name, inner in nested.items():
+        apart = {name: self.taken_apart(name) for name in self.table.products}
+        for name, factors in apart.items():
+            if len(set(factors)) == len(factors) and name not in factors:
+                self.table.products[name] = tuple(f for f in self.axes if f in factors)
+                continue
             size = self.axes[name].size
             assert size is not None
-            message = f"`{inner}` is itself a product"
-            self.error("E0306", message, size.span, "name the axes that it consists of")
+            message = f"`{name}` is not a product of different axes"
+            self.error("E0306", message, size.span, "name each axis that it consists of once")
             self.table.values[name] = None
             del self.table.products[name]
+
+    def taken_apart(self, name: str) -> list[str]:
+        """The factors of a product, those of products among them. One that is a factor of itself is left as it is."""
+        factors, seen = [name], set[str]()
+        while inner := [f for f in factors if f in self.table.products and f not in seen]:
+            seen.add(inner[0])
+            place = factors.index(inner[0])
+            factors[place : place + 1] = self.table.products[inner[0]]
+        return factors
 
     def read_overrides(self) -> None:
         """`--set NAME=VALUE`, which no text defines: so the diagnostics have an origin."""

@@ -246,10 +246,12 @@ def resizes(example: Path, plan: str) -> bool:
 
 
 def model_dims(compiled: Compiled) -> dict[str, int]:
-    """All but those that follow from the batch: experts' tokens."""
-    routed = {op.tokens.data for op in compiled.module.walk() if isinstance(op, stg.DispatchOp)}
+    """All but those that follow from the batch, experts' tokens, and what passes made."""
+    sends = (stg.DispatchOp, stg.FanOutOp)
+    routed = {op.tokens.data for op in compiled.module.walk() if isinstance(op, sends)}
     values = size_values(compiled.module)
-    left_out = {*compiled.plan.mesh, *routed, "B", "mb"}
+    made = {name for name in values if "." in name}
+    left_out = {*compiled.plan.mesh, *routed, *made, "B", "mb"}
     return {name: size for name, size in values.items() if name not in left_out}
 
 

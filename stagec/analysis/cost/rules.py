@@ -302,6 +302,21 @@ def _(op: stg.CombineWeightGradOp) -> Size:
 
 
 @flops.register
+def _(op: stg.FanOutOp) -> Size:
+    return elements(op.copies) if op.weights is not None else ZERO
+
+
+@flops.register
+def _(op: stg.FanInOp) -> Size:
+    return elements(op.copies) * (2 if op.weights is not None else 1)
+
+
+@flops.register
+def _(op: stg.FanInWeightGradOp) -> Size:
+    return 2 * elements(op.copies)
+
+
+@flops.register
 def _(op: stg.TopkOp) -> Size:
     # A comparison for each score, an addition of the bias; with groups their two best and the masked choice.
     passes = 1 + (op.bias is not None) + (op.groups is not None)

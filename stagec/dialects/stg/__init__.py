@@ -71,6 +71,7 @@ from stagec.dialects.stg.elementwise import (
     UnaryGradOp,
     UnaryOp,
 )
+from stagec.dialects.stg.forwarding import FORWARDING_OPS, FanInOp, FanInWeightGradOp, FanOutOp
 from stagec.dialects.stg.joining import ConcatOp, SplitOp
 from stagec.dialects.stg.lookup import EmbeddingBagGradOp, EmbeddingBagOp
 from stagec.dialects.stg.loss import (
@@ -189,6 +190,7 @@ OPS = [
     DispatchOp,
     CombineOp,
     CombineWeightGradOp,
+    *FORWARDING_OPS,
     OptimizerStepOp,
     UserOp,
     UserGradOp,
@@ -197,6 +199,9 @@ OPS = [
 Stg = Dialect("stg", OPS, [TensorType, StackType, SizeAttr, NamesAttr])
 
 __all__ = [
+    "FanInOp",
+    "FanInWeightGradOp",
+    "FanOutOp",
     "BUILTINS",
     "NAMES",
     "NUM_STATES",

@@ -76,8 +76,8 @@ def first_that_compiles(request: Request, points: Sequence[Point]) -> tuple[Comp
 def is_plain(job: Job) -> bool:
     """Whether plans of one structure differ in sizes alone.
 
-    Not so with passes of a user's own, a user's schedule, settings that are formulas, several repeats that are cut,
-    and costs that depend on a rank's coordinates or on loads of experts.
+    Not so with passes of a user's own, a user's schedule, settings that are formulas, several repeats that are cut, exchanges
+    whose copies are counted for the plan's sizes, and costs that depend on a rank's coordinates or on loads of experts.
     """
     plan, texts = job.compiled.plan, job.compiled.checked.source.texts
     spans: list[Span] = [] if plan.microbatch_span is None else [plan.microbatch_span]
@@ -87,6 +87,8 @@ def is_plain(job: Job) -> bool:
             return False
         wholes = ("microbatch", "virtual_stages", "first", "last")
         spans += [span for name, span in pipeline.given.items() if name in wholes]
+    if plan.collectives.exchange == "hierarchical":
+        return False
     if plan.passes or any(not LITERAL.fullmatch(text_at(span, texts)) for span in spans):
         return False
     names = {name for size in sizes_of(job.compiled.module) for name in size.names}

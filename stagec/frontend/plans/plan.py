@@ -162,10 +162,11 @@ OPTIMIZERS = tuple(name for name in NUM_STATES if not name.endswith("_momentum")
 
 @dataclass(frozen=True, kw_only=True)
 class Collectives(Clause):
-    """When partial terms are reduced, and whether backward keeps what forward gathered."""
+    """When partial terms are reduced, whether backward keeps what forward gathered, and how tokens reach experts."""
 
     reduce: str = setting("choice", "lazy", "lazy", "eager")
     keep: str = setting("choice", "gathered", "gathered", "shard")
+    exchange: str = setting("choice", "direct", "direct", "hierarchical")
 
 
 @dataclass(frozen=True, kw_only=True)

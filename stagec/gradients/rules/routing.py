@@ -1,4 +1,4 @@
-"""Gradients of routing: the way back of a dispatch is a combine, and the other way round."""
+"""Gradients of routing: the way back of a dispatch is a combine, that of a fan-out a fan-in, and the other way round."""
 
 from stagec.dialects import stg
 from stagec.gradients.gradients import Cotangents, Gradients, gradient_of
@@ -50,4 +50,27 @@ def _(op: stg.CombineOp, dys: Cotangents, gradients: Gradients) -> None:
                 gradients.use(op.experts),
                 stg.tensor_type(weights).dtype,
             ),
+        )
+
+
+@gradient_of.register
+def _(op: stg.FanOutOp, dys: Cotangents, gradients: Gradients) -> None:
+    parts, copies, _ = stg.tensor_type(op.x).names
+    gradients.emit(op.x, lambda: stg.FanInOp(only(dys), parts, copies))
+
+
+@gradient_of.register
+def _(op: stg.FanInOp, dys: Cotangents, gradients: Gradients) -> None:
+    dy, weights = only(dys), op.weights
+    parts, copies, _ = stg.tensor_type(op.copies).names
+    gradients.emit(
+        op.copies,
+        lambda: stg.FanOutOp(
+            dy, parts, copies, weights=gradients.use(weights) if weights is not None else None
+        ),
+    )
+    if weights is not None:
+        gradients.emit(
+            weights,
+            lambda: stg.FanInWeightGradOp(dy, gradients.use(op.copies), gradients.use(weights)),
         )

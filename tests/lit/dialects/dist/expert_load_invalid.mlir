@@ -30,3 +30,13 @@ dist.expert_load "T.load" of "T" experts "X" chosen "A" over [ep] among [] zipf 
 // CHECK: error[E0709]: `dist.all_to_all`: <[X, T/ep], bf16> becomes <[X/ep, T], bf16>, not <[X, T.load], bf16>
 %r = "test.op"() : () -> !stg.tensor<[X, T/ep], bf16>
 %e = dist.all_to_all %r gather "T" scatter "X" over [ep] load "T.load" : !stg.tensor<[X, T/ep], bf16> -> !stg.tensor<[X, T.load], bf16>
+
+// -----
+
+// CHECK: error[E0709]: `dist.expert_load`: copies are for nodes and for devices, along two axes
+dist.expert_load "T.load" of "T" experts "X" chosen "A" over [ep] among [] copies [T.outer, T.inner] zipf "1"
+
+// -----
+
+// CHECK: error[E0709]: `dist.expert_load`: groups have a limit, and a limit is of groups
+dist.expert_load "T.load" of "T" experts "X" chosen "A" over [en, el] among [] copies [T.outer, T.inner] groups "4" zipf "1"
