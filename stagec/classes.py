@@ -135,7 +135,7 @@ def with_owners(chunks: Sequence[Chunk], schedule: Schedule, axis: str) -> list[
         for op in chunk.program.body.block.ops:
             if isinstance(op, stg.WeightOp) and not isinstance(op.weight.type, StackType):
                 shared.setdefault(op.path.data, set()).update(ranks)
-    tied = {chunk.program: tied_weights(chunk.program) for chunk in chunks}
+    tied = {program: tied_weights(program) for program in dict.fromkeys(c.program for c in chunks)}
 
     def owners(chunk: Chunk, ranks: tuple[int, ...]) -> Owners:
         return {

@@ -223,3 +223,8 @@ def local_count(index: int) -> str:
 def first_layer(count: str) -> str:
     """The name of the number, in the whole model, of a stage's first layer of a repeat with that count."""
     return f"{count}.first"
+
+
+def is_first_layer(name: str) -> bool:
+    """Whether a name is that of a stage's first layer."""
+    return name.endswith(".first")

@@ -10,6 +10,7 @@ import numpy as np
 
 from stagec.backend.lowering import Arrangement, Chunk
 from stagec.classes import RankTasks
+from stagec.dialects.stages import is_first_layer
 from stagec.frontend.plans.plan import Plan
 from stagec.memory.gradients import gradient_buffers
 from stagec.memory.kinds import Kind
@@ -150,7 +151,7 @@ class ClassPlan:
 def plan_memory(classes: Sequence[RankTasks], plan: Plan) -> list[ClassPlan]:
     """The memory of every rank class."""
     made: dict[object, ValueTable] = {}
-    weights: Weights = {}
+    weights = Weights(plan)
     return [plan_class(tasks, plan, made, weights) for tasks in classes]
 
 
@@ -166,7 +167,7 @@ def plan_class(
         numbers = frozenset(
             (name, number)
             for name, number in chunk.values.items()
-            if layout.loads.loads or not name.endswith(".first")
+            if layout.loads.loads or not is_first_layer(name)
         )
         key = (chunk.program, numbers, layout.split_backward)
         if key not in made:
@@ -176,7 +177,7 @@ def plan_class(
     lives = everything.select(everything.kind != Kind.HOST)
     host_lives = everything.select(everything.kind == Kind.HOST)
     host_kinds = kinds_on_host(plan)
-    static, stored = static_bytes(tasks.chunks, plan, weights)
+    static, stored = static_bytes(tasks.chunks, weights)
     live = lives.live_bytes()
     node = int(np.argmax(live)) if len(live) else 0
     always = sum(static.num_bytes[kind] for kind in ALWAYS if kind not in host_kinds)

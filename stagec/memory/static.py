@@ -7,12 +7,13 @@ a shard has ceil(rows / ranks) rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from xdsl.ir import BlockArgument, OpResult, SSAValue
 
 from stagec.backend.lowering import Chunk
 from stagec.dialects import stg
+from stagec.dialects.stages import is_first_layer
 from stagec.dialects.types import StackType, ValueType, dtype_bytes
 from stagec.frontend.plans.plan import Plan
 from stagec.memory.gradients import gradient_buffers
@@ -20,7 +21,7 @@ from stagec.memory.kinds import Kind
 from stagec.memory.sums import before_reductions
 from stagec.memory.values import line_of
 from stagec.memory.weights import updates
-from stagec.symbolic import ZERO, Size
+from stagec.symbolic import Size
 
 STATIC: tuple[Kind, ...] = (Kind.PARAMETERS, Kind.MASTER, Kind.OPTIMIZER, Kind.GRADIENTS)
 
@@ -29,7 +30,6 @@ STATIC: tuple[Kind, ...] = (Kind.PARAMETERS, Kind.MASTER, Kind.OPTIMIZER, Kind.G
 class StaticBytes:
     """By kind, of one virtual stage or of all of a rank."""
 
-    forms: Mapping[Kind, Size]
     num_bytes: Mapping[Kind, int]
 
     @property
@@ -48,34 +48,51 @@ class Stored:
     num_bytes: int
 
 
-Weights = dict[stg.ProgramOp, list[tuple[stg.WeightOp, Kind, Size]]]
-"""What each program stores, as closed forms: its stages differ in numbers alone."""
+@dataclass
+class Weights:
+    """What each program stores, worked out once for all stages that run it with the same number of layers."""
+
+    plan: Plan
+    _forms: dict[stg.ProgramOp, list[tuple[stg.WeightOp, Kind, Size]]] = field(default_factory=dict)
+    _stored: dict[object, list[tuple[Stored, bool]]] = field(default_factory=dict)
+
+    def of(self, chunk: Chunk) -> list[tuple[Stored, bool]]:
+        """Each parameter of a stage, and whether it is one that its stages may share."""
+        program = chunk.program
+        numbers = (each for each in chunk.values.items() if not is_first_layer(each[0]))
+        key = (program, frozenset(numbers))
+        if key not in self._stored:
+            if program not in self._forms:
+                self._forms[program] = list(weight_bytes(program, self.plan))
+            self._stored[key] = [
+                (
+                    Stored(
+                        weight.path.data,
+                        stg.scope_of(weight),
+                        line_of(weight),
+                        kind,
+                        size.integer(chunk.values),
+                    ),
+                    not isinstance(weight.weight.type, StackType),
+                )
+                for weight, kind, size in self._forms[program]
+            ]
+        return self._stored[key]
 
 
-def static_bytes(
-    chunks: Sequence[Chunk], plan: Plan, weights: Weights
-) -> tuple[StaticBytes, list[Stored]]:
-    """Of a rank that has these stages. A weight that two of them share is stored once. Fills `weights`."""
-    forms: dict[Kind, Size] = dict.fromkeys(STATIC, ZERO)
+def static_bytes(chunks: Sequence[Chunk], weights: Weights) -> tuple[StaticBytes, list[Stored]]:
+    """Of a rank that has these stages. A weight that two of them share is stored once."""
     numbers: dict[Kind, int] = dict.fromkeys(STATIC, 0)
-    stored: list[Stored] = []
-    seen: set[str] = set()
+    found: list[Stored] = []
+    seen: set[tuple[Kind, str]] = set()
     for chunk in chunks:
-        if chunk.program not in weights:
-            weights[chunk.program] = list(weight_bytes(chunk.program, plan))
-        for weight, kind, size in weights[chunk.program]:
-            is_shared = not isinstance(weight.weight.type, StackType)
-            key = f"{kind} {weight.path.data}"
-            if is_shared and key in seen:
+        for each, is_shared in weights.of(chunk):
+            if is_shared and (each.kind, each.path) in seen:
                 continue
-            seen.add(key)
-            number = size.integer(chunk.values)
-            forms[kind] = forms[kind] + size
-            numbers[kind] += number
-            stored.append(
-                Stored(weight.path.data, stg.scope_of(weight), line_of(weight), kind, number)
-            )
-    return StaticBytes(forms, numbers), stored
+            seen.add((each.kind, each.path))
+            numbers[each.kind] += each.num_bytes
+            found.append(each)
+    return StaticBytes(numbers), found
 
 
 def weight_bytes(program: stg.ProgramOp, plan: Plan) -> Iterator[tuple[stg.WeightOp, Kind, Size]]:

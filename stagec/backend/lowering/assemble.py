@@ -13,6 +13,7 @@ from stagec.backend.lowering.streams import IssuedRows, chain_streams, receives
 from stagec.backend.lowering.templates import Owners
 from stagec.backend.program import Segment, TraceProgram, Transfer
 from stagec.dialects import stg
+from stagec.dialects.stages import is_first_layer
 
 Ints = np.ndarray
 
@@ -56,32 +57,45 @@ class Packed:
 
 
 class Assembler:
-    """Puts the tasks of ranks in order. Layouts of equal chunks are made once for all rank classes."""
+    """Puts the tasks of ranks in order. Stages that differ in nothing but their first layer are laid out once for all rank classes."""
 
     def __init__(self, axis: str = "") -> None:
         self.axis = axis
         self._layouts: dict[object, Layout] = {}
+        self._anywhere: dict[object, Layout] = {}
+        """A layout for all stages of a kind, wherever their layers begin."""
+        self._chained: dict[object, Segment] = {}
 
     def layout(self, chunk: Chunk, split: bool) -> Layout:
         numbers, owners = frozenset(chunk.values.items()), frozenset(chunk.owners.items())
-        key = (id(chunk.program), numbers, owners, split)
+        kind = (id(chunk.program), owners, split)
+        key = (kind, numbers)
         if key not in self._layouts:
-            self._layouts[key] = Layout(chunk.program, chunk.values, split, chunk.owners)
+            counts = frozenset(each for each in numbers if not is_first_layer(each[0]))
+            known = self._anywhere.get((kind, counts))
+            if known is None or known.loads.loads:
+                made = Layout(chunk.program, chunk.values, split, chunk.owners)
+                self._anywhere[kind, counts] = self._layouts[key] = made
+            else:
+                self._layouts[key] = known.from_layer(chunk.values)
         return self._layouts[key]
 
     def program(self, chunks: Sequence[Chunk], order: Sequence[Slot]) -> TraceProgram:
         """Unroll tasks in `order`. Each task appears once per chunk and microbatch at most."""
-        return finish(self.arrange(chunks, order))
+        return finish(self.arrange(chunks, order), self._chained)
 
     def arrange(self, chunks: Sequence[Chunk], order: Sequence[Slot]) -> Arrangement:
         """Lay all tasks out as rows, and give those their places in issue order."""
         split = any(slot.task in ("I", "W") for slot in order)
         layouts = [self.layout(chunk, split) for chunk in chunks]
         segments: list[Segment] = []
-        offsets: list[int] = []
+        first_of: dict[int, int] = {}
         for layout in layouts:
-            offsets.append(len(segments))
-            segments += layout.segments
+            # Layouts that differ in the numbers of their layers share these.
+            if id(layout.segments) not in first_of:
+                first_of[id(layout.segments)] = len(segments)
+                segments += layout.segments
+        offsets = [first_of[id(layout.segments)] for layout in layouts]
         neighbours = local_neighbours(chunks, order)
         packed: dict[tuple[int, str, int], Packed] = {}
         present: list[Slot] = []
@@ -306,8 +320,8 @@ def arranged(
     return Arrangement(layouts, neighbours, bases, segments, rows, order, place, first)
 
 
-def finish(arrangement: Arrangement) -> TraceProgram:
-    """Give rows their positions, and each stream its order as control dependencies."""
+def finish(arrangement: Arrangement, known: dict[object, Segment]) -> TraceProgram:
+    """Give rows their positions, and each stream its order as control dependencies. `known` segments are chained already."""
     segments, rows, order = arrangement.segments, arrangement.rows, arrangement.order
     place, first = arrangement.place, arrangement.first
     segment = rows.segment[order]
@@ -322,7 +336,7 @@ def finish(arrangement: Arrangement) -> TraceProgram:
         is_free=np.all(slots < 0, axis=1),
         is_received=np.any((source_row >= 0) & arrives[rows.segment[source_row]], axis=1),
     )
-    chained, extra = chain_streams(segments, issued, slots.shape[1])
+    chained, extra = chain_streams(segments, issued, slots.shape[1], known)
     return TraceProgram(
         segments=tuple(chained),
         segment=segment,

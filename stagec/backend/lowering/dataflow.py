@@ -6,7 +6,7 @@ they run. Element e of a stack belongs to iteration e, or to the e-th from the e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -41,6 +41,14 @@ def is_join(op: Operation) -> bool:
     )
 
 
+def behind_views(value: SSAValue) -> Operation | Block:
+    """What makes the value that a value is a view of."""
+    owner = value.owner
+    while isinstance(owner, sched.ViewOp):
+        owner = owner.operand.owner
+    return owner
+
+
 def depth_of(block: Block | None) -> int:
     """Repeats around a block."""
     depth = 0
@@ -53,6 +61,25 @@ def depth_of(block: Block | None) -> int:
     return depth
 
 
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """What a repeat hands in and out, as plain sequences: xDSL works them out anew each time they are asked for."""
+
+    carried: Sequence[SSAValue]
+    stacks: Sequence[SSAValue]
+    yielded: Sequence[SSAValue]
+    count: int
+    is_reverse: bool
+
+    def mirrored(self, position: int) -> int:
+        """Element of an iteration, and iteration of an element."""
+        return self.count - 1 - position if self.is_reverse else position
+
+    def stack(self, argument: BlockArgument) -> SSAValue:
+        """What an argument of the body is an element of."""
+        return self.stacks[argument.index - len(self.carried)]
+
+
 @dataclass
 class Dataflow:
     """Answers for one program, with the numbers that its sizes have."""
@@ -60,6 +87,17 @@ class Dataflow:
     values: Mapping[str, int]
     _depths: dict[SSAValue, int] = field(default_factory=dict)
     _counts: dict[SizeAttr, int] = field(default_factory=dict)
+    _loops: dict[stg.RepeatOp, Loop] = field(default_factory=dict)
+
+    def loop(self, repeat: stg.RepeatOp) -> Loop:
+        found = self._loops.get(repeat)
+        if found is None:
+            yielded = tuple(repeat.yield_op.values)
+            carried, stacks = tuple(repeat.carried), tuple(repeat.stacks)
+            is_reverse = repeat.reverse is not None
+            found = Loop(carried, stacks, yielded, self.count(repeat), is_reverse)
+            self._loops[repeat] = found
+        return found
 
     def count(self, repeat: stg.RepeatOp) -> int:
         """How often a repeat runs."""
@@ -110,23 +148,23 @@ class Dataflow:
         repeat = value.block.parent_op()
         if not isinstance(repeat, stg.RepeatOp):
             return None
+        loop = self.loop(repeat)
         index, iteration = value.index, path[-1]
-        if index < len(repeat.carried):
+        if index < len(loop.carried):
             if iteration == 0:
-                return repeat.carried[index], path[:-1]
-            return repeat.yield_op.values[index], (*path[:-1], iteration - 1)
-        stack = repeat.stacks[index - len(repeat.carried)]
-        return self._element(stack, (self._mirrored(repeat, iteration),), path[:-1])
+                return loop.carried[index], path[:-1]
+            return loop.yielded[index], (*path[:-1], iteration - 1)
+        return self._element(loop.stack(value), (loop.mirrored(iteration),), path[:-1])
 
     def _result(self, value: OpResult, path: Path) -> tuple[SSAValue, Path] | None:
         op, index = value.op, value.index
         if isinstance(op, sched.ViewOp):
             return op.operand, path
         if isinstance(op, stg.RepeatOp):
-            count = self.count(op)
-            if count == 0:
-                return (op.carried[index], path) if index < len(op.carried) else None
-            return op.yield_op.values[index], (*path, count - 1)
+            loop = self.loop(op)
+            if loop.count == 0:
+                return (loop.carried[index], path) if index < len(loop.carried) else None
+            return loop.yielded[index], (*path, loop.count - 1)
         if isinstance(op, stg.AccumulateOp):
             return op.yield_op.values[index], path
         return None
@@ -142,12 +180,9 @@ class Dataflow:
                 repeat = stack.block.parent_op()
                 if not isinstance(repeat, stg.RepeatOp):
                     return None
-                outer = self._mirrored(repeat, path[-1])
-                stack, elements, path = (
-                    repeat.stacks[stack.index - len(repeat.carried)],
-                    (outer, *elements),
-                    path[:-1],
-                )
+                loop = self.loop(repeat)
+                elements = (loop.mirrored(path[-1]), *elements)
+                stack, path = loop.stack(stack), path[:-1]
                 continue
             assert isinstance(stack, OpResult)
             op = stack.op
@@ -156,8 +191,9 @@ class Dataflow:
             elif isinstance(op, stg.AccumulateOp):
                 stack = op.yield_op.values[stack.index]
             elif isinstance(op, stg.RepeatOp):
-                iteration = self._mirrored(op, elements[0])
-                stack, path = op.yield_op.values[stack.index], (*path, iteration)
+                loop = self.loop(op)
+                iteration = loop.mirrored(elements[0])
+                stack, path = loop.yielded[stack.index], (*path, iteration)
                 elements = elements[1:]
             elif is_node(op):
                 # A node that works on whole stacks makes every element.
@@ -178,11 +214,12 @@ class Dataflow:
             repeat = owner.parent_op() if isinstance(owner, Block) else None
             if not isinstance(repeat, stg.RepeatOp) or not isinstance(value, BlockArgument):
                 return
-            if value.index < len(repeat.carried):
+            loop = self.loop(repeat)
+            if value.index < len(loop.carried):
                 return
             path = path[: self._depth(value)]
-            elements = (self._mirrored(repeat, path[-1]), *elements)
-            value, path = repeat.stacks[value.index - len(repeat.carried)], path[:-1]
+            elements = (loop.mirrored(path[-1]), *elements)
+            value, path = loop.stack(value), path[:-1]
         yield from ((value.op, layer) for layer in self.weight_layers(value.op, elements))
 
     def weight_layers(self, weight: stg.WeightOp, chosen: Path = ()) -> Iterator[int]:
@@ -201,19 +238,13 @@ class Dataflow:
                 layer = number if layer < 0 else layer * count + number
             yield layer
 
-    def _mirrored(self, repeat: stg.RepeatOp, position: int) -> int:
-        """Element of an iteration, and iteration of an element."""
-        if repeat.reverse is None:
-            return position
-        return self.count(repeat) - 1 - position
-
     def layer(self, repeats: tuple[stg.RepeatOp, ...], path: Path) -> int:
         """The number of the layer at a path, counted through nested repeats; -1 outside of any."""
         layer = -1
         for repeat, iteration in zip(repeats, path, strict=True):
             if stg.STEPS in repeat.attributes:
                 continue
-            element = self._mirrored(repeat, iteration) + self.first_layer(repeat)
+            element = self.loop(repeat).mirrored(iteration) + self.first_layer(repeat)
             layer = element if layer < 0 else layer * self.count(repeat) + element
         return layer
 

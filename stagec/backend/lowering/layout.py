@@ -9,13 +9,14 @@ row and node, so that tasks can be placed anywhere.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import zip_longest
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from stagec.analysis.loads import Loads
-from stagec.backend.lowering.dataflow import Dataflow, Path, Source, is_node
+from stagec.backend.lowering.dataflow import Dataflow, Path, Source, behind_views, is_node
 from stagec.backend.lowering.rows import (
     TAKEN,
     TASK_OF_PHASE,
@@ -67,6 +68,21 @@ class Layout:
         self._runs: dict[tuple[int, str], list[Run | stg.RepeatOp]] = {}
         self._place_program(program)
         self._resolve()
+
+    def from_layer(self, values: Mapping[str, int]) -> Layout:
+        """The tasks of a stage of the same program whose layers begin elsewhere, and all of whose other numbers are the same."""
+        assert not self.loads.loads, (
+            "experts that are not equally busy have other numbers in each layer"
+        )
+        other = copy(self)
+        other.templates = replace(self.templates, values=values)
+        other.dataflow = replace(self.dataflow, values=values)
+        layer = other.dataflow.layer
+        other.tasks = {
+            name: Task(name, [replace(r, layer=layer(r.repeats, r.path)) for r in task.rows])
+            for name, task in self.tasks.items()
+        }
+        return other
 
     # Placing
 
@@ -246,7 +262,7 @@ class Layout:
         for position, op in enumerate(run.ops):
             self.places[Source(op, path)] = Place(task, len(rows), position)
         lag = attribute(run.ops[0], "lag", -1)
-        row = Row(segment, layer, [], lag, moves(run.ops[0]))
+        row = Row(segment, layer, [], lag, moves(run.ops[0]), run.repeats, path)
         rows.append(row)
         self._pending.append((row, run.inputs, path))
 
@@ -315,7 +331,9 @@ class Layout:
 
     def _segment_of(self, run: Run, layer: int) -> int:
         """The segment of a run: one for each layer where experts are not equally busy."""
-        if not any(self.loads.concern(*sizes_of_node(op)) for op in run.ops):
+        if not self.loads.loads or not any(
+            self.loads.concern(*sizes_of_node(op)) for op in run.ops
+        ):
             return run.segment
         if layer not in run.by_layer:
             templates, whole = self.templates_of(layer), self.segments[run.segment]
@@ -340,13 +358,13 @@ class Layout:
     def _make_segment(self, run: Run, task: str) -> None:
         """Node templates of a run. A value from outside gets a slot, one per value."""
         run.segment = len(self.segments)
-        position = {op: i for i, op in enumerate(run.ops)}
+        position: dict[Operation | Block, int] = {op: i for i, op in enumerate(run.ops)}
         slot_of: dict[SSAValue, int] = {}
         nodes: list[Node] = []
         for op in run.ops:
             deps: list[Dep] = []
             for operand in op.operands:
-                inside = self._inside(operand, position)
+                inside = position.get(behind_views(operand))
                 if inside is not None:
                     dep = Dep(-1, inside)
                 else:
@@ -360,13 +378,6 @@ class Layout:
         scope = stg.scope_of(run.ops[0])
         name = f"{scope or 'model'}.{stg.phase_of(run.ops[0])}"
         self.segments.append(Segment(name, tuple(nodes), len(run.inputs), task))
-
-    def _inside(self, value: SSAValue, position: Mapping[Operation, int]) -> int | None:
-        """The position in this run of the node that makes a value, through views."""
-        op = value.owner
-        while isinstance(op, sched.ViewOp):
-            op = op.operand.owner
-        return position.get(op) if isinstance(op, Operation) else None
 
     def _resolve(self) -> None:
         """Find the place behind each argument of each row, now that everything is placed."""

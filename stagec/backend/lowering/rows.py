@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Operation, SSAValue
 
-from stagec.backend.lowering.dataflow import Source
+from stagec.backend.lowering.dataflow import Path, Source, behind_views
 from stagec.dialects import sched, stg
 
 TASK_OF_PHASE = {
@@ -49,6 +49,10 @@ class Row:
     """For a gather of parameters: how many gathers early it may begin; -1: no gather."""
     moves: int = STAYS
     """Whether a reduction of a gradient is issued as soon as that is ready, or after the backward pass."""
+    repeats: tuple[stg.RepeatOp, ...] = ()
+    """The repeats around it."""
+    path: Path = ()
+    """Which iteration of each."""
 
 
 @dataclass
@@ -134,9 +138,7 @@ def halves(run: Run, following: stg.RepeatOp) -> list[Run]:
 def reads_gathered(op: Operation) -> bool:
     """Whether an operand is a parameter that was gathered for its unit."""
     for value in op.operands:
-        owner = value.owner
-        while isinstance(owner, sched.ViewOp):
-            owner = owner.operand.owner
+        owner = behind_views(value)
         if isinstance(owner, sched.CollectiveOp) and {"lag", "prefetch"} & owner.attributes.keys():
             return True
     return False

@@ -30,13 +30,17 @@ class IssuedRows:
 
 
 def chain_streams(
-    segments: Sequence[Segment], rows: IssuedRows, width: int
+    segments: Sequence[Segment],
+    rows: IssuedRows,
+    width: int,
+    known: dict[object, Segment],
 ) -> tuple[list[Segment], Ints]:
     """Let each node follow the one before it on its stream.
 
     Within a segment that is a node of its own; the first of a segment follows the last node that
     the stream had in an earlier row, which is one more slot per stream. The last slot is what a row
-    waits for so as not to be issued before its time (`held_back`).
+    waits for so as not to be issued before its time (`held_back`). Ranks of a job share most of their segments: those chained
+    before are in `known`.
     """
     streams = sorted({n.stream for s in segments for n in s.nodes})
     extra = np.full((len(rows.segment), len(streams) + 1), -1, np.int64)
@@ -46,7 +50,12 @@ def chain_streams(
         )
     extra[:, -1] = held_back(segments, rows)
     waiting = np.unique(rows.segment[extra[:, -1] >= 0])
-    chained = [chain_segment(s, streams, width, i in waiting) for i, s in enumerate(segments)]
+    chained: list[Segment] = []
+    for number, segment in enumerate(segments):
+        key = (segment, tuple(streams), width, number in waiting)
+        if key not in known:
+            known[key] = chain_segment(segment, streams, width, number in waiting)
+        chained.append(known[key])
     return chained, extra
 
 
