@@ -6,6 +6,7 @@ row. Views are no values: who reads one reads what it views. What is reduced in 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,13 +16,14 @@ from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from stagec import symbolic
-from stagec.backend.lowering.dataflow import Path
+from stagec.backend.lowering.dataflow import Path, Source
 from stagec.backend.lowering.layout import Layout
 from stagec.backend.lowering.rows import Place
 from stagec.dialects import sched, stg
-from stagec.dialects.types import ShardType, StackType, ValueType, dtype_bytes, tensor_of
+from stagec.dialects.types import StackType, ValueType, dtype_bytes, tensor_of
 from stagec.memory.gradients import GradientBuffers
 from stagec.memory.kinds import Kind
+from stagec.memory.results import is_copy_in, is_gradient_of_product, kind_of
 from stagec.memory.sums import loops, makers, ops_inside, summed_results
 from stagec.memory.weights import updates
 from stagec.symbolic import ZERO, Size
@@ -117,8 +119,26 @@ class TableMaker:
         for source, place in self.layout.places.items():
             self.read_operands(source.op, source.path, place)
         self.keep_units()
+        self.keep_factors()
         self.replace_copies()
         return self.columns()
+
+    def keep_factors(self) -> None:
+        """Both factors of a product are there until both of their gradients are made, as autograd frees what an op saved.
+
+        These gradients are products again, of the same cotangent.
+        """
+        products: dict[tuple[SSAValue, Path, str], list[Source]] = defaultdict(list)
+        for source, place in self.layout.places.items():
+            if is_gradient_of_product(source.op):
+                products[source.op.operands[0], source.path, place.task].append(source)
+        for gradients in products.values():
+            places = [self.layout.places[source] for source in gradients]
+            last = max(places, key=lambda place: (place.row, place.node))
+            for source in gradients:
+                for key in self.origins(source.op.operands[1], source.path):
+                    if key in self.index:
+                        self.reads.append((self.index[key], last, False))
 
     def replace_copies(self) -> None:
         """A buffer of gradients is there until the next one is made: it is sent in the meantime (FSDP2's `ReduceScatterState`)."""
@@ -368,32 +388,3 @@ def line_of(op: Operation) -> str:
     if not isinstance(location, FileLineColLoc):
         return ""
     return f"{location.filename.data}:{location.line.data}"
-
-
-def kind_of(op: Operation) -> Kind:
-    """What the results of an op are, whoever reads them."""
-    phase = stg.phase_of(op)
-    if is_copy_in(op):
-        return Kind.COMMUNICATION
-    if isinstance(op, sched.HostCopyOp):
-        return Kind.HOST if op.direction.data == "store" else Kind.FETCHED
-    if phase == "grad_reduce":
-        return Kind.GRADIENTS
-    if is_gather_of_parameters(op):
-        # After the step it fills the parameters themselves.
-        return Kind.PARAMETERS if phase == "optim" else Kind.GATHERED
-    if phase == "recompute":
-        return Kind.RECOMPUTED
-    return Kind.TEMPORARIES
-
-
-def is_copy_in(op: Operation) -> bool:
-    """Whether an op fills the buffer of a reduction."""
-    return isinstance(op, sched.ComputeOp) and op.op.data == sched.COPY_IN
-
-
-def is_gather_of_parameters(op: Operation) -> bool:
-    if not isinstance(op, sched.CollectiveOp) or op.kind.data != "all_gather":
-        return False
-    types = [v.type.leaf if isinstance(v.type, StackType) else v.type for v in op.values]
-    return any(isinstance(t, ShardType) for t in types)

@@ -139,3 +139,22 @@ def test_sums_over_microbatches_are_copied_too() -> None:
     (last, *_) = sorted(rows_of(plan, "copy_in"), key=lambda row: -int(lives.birth[row]))
     ending = np.flatnonzero((lives.kind == Kind.GRADIENTS) & (lives.death == lives.birth[last]))
     assert int(lives.num_bytes[ending].sum()) == lives.num_bytes[last] == 2 * 128 * 32 * 4
+
+
+GATED = ATTENTION.replace("dim V = 128", "dim V = 128\ndim F = 64").replace(
+    "return x + attention(x @ wq, k, k, causal = true) @ wo",
+    "weight gate[D, F], up[D, F], down[F, D]\n  h = x + attention(x @ wq, k, k, causal = true) @ wo\n"
+    "  return h + (silu(h @ gate) * (h @ up)) @ down",
+)
+
+
+def test_both_factors_of_a_product_stay_until_both_gradients_are_made() -> None:
+    """As autograd frees them: silu(gate) and up, in each layer."""
+    (plan,) = compile_text(f"{GATED}\nplan p {{ mesh tp = 1 }}", "gated.stg").memory
+    lives = plan.lives
+    gradients = sorted(int(lives.birth[row]) for row in rows_of(plan, "mul"))[-6:]
+    pairs = list(zip(gradients[::2], gradients[1::2], strict=True))
+    saved = [row for op in ("unary", "contract") for row in rows_of(plan, op)]
+    for first, second in pairs:
+        read = [row for row in saved if lives.death[row] == second and lives.birth[row] < first]
+        assert [Kind(lives.kind[row]) for row in read].count(Kind.SAVED) == 2
