@@ -6,6 +6,7 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
+from fractions import Fraction
 
 from stagec.cli.tables import amount
 from stagec.cli.usage import usage_error
@@ -48,20 +49,19 @@ def show_solution(options: argparse.Namespace) -> int:
     grid = Grid({name: values}, {})
     table = sweep(Request(source, options.plan, options.sizes, grid, (what,)))
     meets = COMPARE[sign]
-    rows = [(int(row[name]), int(row[what])) for row in table.rows()]
+    rows = [(int(row[name]), row[what]) for row in table.rows()]
     good = sorted(row for row in rows if meets(row[1], limit))
     bad = sorted(row for row in rows if not meets(row[1], limit))
     sys.stdout.write(said(name, what, f"{what} {sign} {text}{unit or ''}", good, bad, values[-1]))
     return 0 if good else 1
 
 
-def bound(text: str, unit: str) -> int:
-    """`80GiB` in bytes, `1.5T` as a number; a part of one is left out."""
+def bound(text: str, unit: str) -> Fraction:
+    """`80GiB` in bytes, `1.5T` as a number, `0.25` as it is."""
     letter = unit[:1] if unit != "B" else ""
     base = 1024 if "i" in unit else 1000
     power = " KMGTP".index(letter.upper() or " ")
-    whole, _, part = text.partition(".")
-    return int(whole + part) * base**power // 10 ** len(part)
+    return Fraction(text) * base**power
 
 
 def candidates(source: Source, options: argparse.Namespace, name: str) -> tuple[int, ...]:
@@ -78,7 +78,7 @@ def candidates(source: Source, options: argparse.Namespace, name: str) -> tuple[
     return tuple(range(1, largest + 1))
 
 
-Found = Sequence[tuple[int, int]]
+Found = Sequence[tuple[int, int | float]]
 
 
 def said(name: str, what: str, condition: str, good: Found, bad: Found, largest: int) -> str:
@@ -86,8 +86,10 @@ def said(name: str, what: str, condition: str, good: Found, bad: Found, largest:
     tried = f"of 1 to {largest:,}, {len(good) + len(bad):,} can be compiled"
     unit = "B" if what.startswith(("memory", "comm", "bytes", "host")) else ""
 
-    def with_value(row: tuple[int, int]) -> str:
-        return f"{name} = {row[0]} ({what} = {row[1]:,}, {amount(row[1])}{unit})".rstrip()
+    def with_value(row: tuple[int, int | float]) -> str:
+        value = row[1]
+        shown = f"{value:g}" if isinstance(value, float) else f"{value:,}, {amount(value)}{unit}"
+        return f"{name} = {row[0]} ({what} = {shown})"
 
     if not good:
         least = f"; {with_value(min(bad, key=lambda row: row[1]))} comes closest" if bad else ""

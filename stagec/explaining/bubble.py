@@ -9,7 +9,7 @@ from stagec.explaining.job import Job
 from stagec.explaining.names import Names
 from stagec.explaining.quantities import Answer, ClassAnswer
 from stagec.pipeline_schedule import pipeline_schedule, schedule_op
-from stagec.schedules import CATALOGUE, simulate
+from stagec.schedules import CATALOGUE, Schedule, simulate
 from stagec.symbolic import ZERO, Size, symbol
 
 Form = Callable[[Size, int, Size], Size]
@@ -39,10 +39,7 @@ def bubble(job: Job) -> Answer:
     if op is None:
         none = ClassAnswer("all", {}, ZERO, 0, ())
         return Answer(title, "", (none,), ("the plan has no pipeline",), is_additive=False)
-    timing = simulate(pipeline_schedule(names.module))
-    worst = int(timing.idle.argmax())
-    # Whole units of time, so that floats hold them exactly.
-    value = Fraction(int(timing.idle[worst]), int(timing.busy[worst]))
+    worst, value = idle_share(pipeline_schedule(names.module))
     form = published(names, op.schedule.data)
     notes: tuple[str, ...] = ()
     if form is None or form.evaluate(names.values) != value:
@@ -55,6 +52,14 @@ def bubble(job: Job) -> Answer:
     axis = names.stages.axis.data if names.stages is not None else ""
     answer = ClassAnswer(f"{axis}{worst}", {axis: (worst,)}, form or constant_of(value), value, ())
     return Answer(title, "", (answer,), notes, sources, is_additive=False)
+
+
+def idle_share(schedule: Schedule) -> tuple[int, Fraction]:
+    """The rank that idles most, and its idle time over its computing time."""
+    timing = simulate(schedule)
+    worst = int(timing.idle.argmax())
+    # Whole units of time, so that floats hold them exactly.
+    return worst, Fraction(int(timing.idle[worst]), int(timing.busy[worst]))
 
 
 def published(names: Names, schedule: str) -> Size | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -92,6 +93,14 @@ def activation_parts(job: Job, plan: ClassPlan) -> list[Part]:
     return Moments(job, plan).saved_by_one()
 
 
+def host_parts(job: Job, plan: ClassPlan) -> list[Part]:
+    """When most is there: what stays on the host from step to step, and what is stored there for a while."""
+    live = plan.host_lives.live_bytes()
+    node = int(np.argmax(live)) if len(live) else 0
+    moments = Moments(job, replace(plan, lives=plan.host_lives))
+    return [*static_parts(job, plan, plan.host_kinds), *moments.parts(node, [Kind.HOST])]
+
+
 def at_peak_of(kind: Kind) -> Asked:
     return lambda job, plan: parts_at_peak(job, plan, [kind])
 
@@ -115,5 +124,6 @@ QUANTITIES: dict[str, tuple[str, Asked]] = {
         activation_parts,
     ),
     "in_flight": ("saved activations of all microbatches in flight, at most", saved_parts),
+    "host": ("the most that a rank keeps in the memory of its host", host_parts),
 }
 """Title, and what it consists of."""

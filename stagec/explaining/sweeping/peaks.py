@@ -8,7 +8,7 @@ for each plan the largest sum of counts times sizes is the peak. Sums stay below
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -43,25 +43,98 @@ class LiveCounts:
         return best.astype(np.int64)
 
 
-def live_counts(
+@dataclass(frozen=True)
+class KindsAtPeak:
+    """Moments in their order: row i has `counts[i, k]` buffers of the size `forms[k]`, for what `kinds[k]` says."""
+
+    forms: tuple[Size, ...]
+    kinds: np.ndarray
+    counts: np.ndarray
+
+    def bytes_of(self, kind: Kind, sizes: Columns) -> np.ndarray:
+        """What a kind takes at the first moment at which all kinds together take most, in each plan."""
+        if not len(self.counts):
+            return sizes.constant(0)
+        bytes_of = np.stack([sizes.number(form).astype(float) for form in self.forms])
+        counts = self.counts.astype(float)
+        peak = (counts @ bytes_of).argmax(axis=0)
+        own = np.flatnonzero(self.kinds == kind)
+        found = (counts[peak][:, own] * bytes_of[own].T).sum(axis=1)
+        assert found.max(initial=0) < EXACT, "a rank of 8 PiB"
+        return found.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class RankLives:
+    """The buffers of a rank class, on its device and on its host, in any plan of the same structure."""
+
+    lives: Lifetimes
+    forms: tuple[Size, ...]
+    number: np.ndarray
+    """Of each buffer, its size among the forms."""
+
+    def of(self, chosen: np.ndarray) -> RankLives:
+        return RankLives(self.lives.select(chosen), self.forms, self.number[chosen])
+
+    @property
+    def on_device(self) -> RankLives:
+        return self.of(self.lives.kind != Kind.HOST)
+
+    @property
+    def on_host(self) -> RankLives:
+        return self.of(self.lives.kind == Kind.HOST)
+
+    @property
+    def saved(self) -> RankLives:
+        return self.of(self.lives.kind == Kind.SAVED)
+
+    @property
+    def saved_by_one(self) -> RankLives:
+        """What the first microbatch of each virtual stage saves, as if all at one moment."""
+        own = self.saved
+        chunk, microbatch = own.lives.chunk, own.lives.microbatch
+        first = np.full(chunk.max(initial=0) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(first, chunk, microbatch)
+        own = own.of(microbatch == first[chunk])
+        once = np.zeros(len(own.lives), np.int64)
+        return replace(own, lives=replace(own.lives, birth=once, death=once, num_nodes=1))
+
+    @property
+    def most(self) -> LiveCounts:
+        """The moments that may be the peak."""
+        counts = self.counts(self.number, len(self.forms))
+        used = np.flatnonzero(counts.any(axis=0))
+        forms = tuple(self.forms[k] for k in used.tolist())
+        return LiveCounts(forms, distinct(counts[:, used]) if len(counts) else counts)
+
+    @property
+    def kinds_at_peak(self) -> KindsAtPeak:
+        key = self.number * len(Kind) + self.lives.kind
+        keys, number = np.unique(key, return_inverse=True)
+        counts = self.counts(number, len(keys))
+        forms = tuple(self.forms[k] for k in (keys // len(Kind)).tolist())
+        return KindsAtPeak(forms, keys % len(Kind), counts[np.sort(first_of_each(counts))])
+
+    def counts(self, number: np.ndarray, count: int) -> np.ndarray:
+        """Buffers alive by their number, where there may be most: `[moment, number]`."""
+        lives = self.lives
+        change = np.zeros((lives.num_nodes + 1, count), np.int32)
+        np.add.at(change, (lives.birth, number), 1)
+        np.subtract.at(change, (lives.death + 1, number), 1)
+        # The most is just before something dies: elsewhere the next node has as much.
+        dies = np.flatnonzero(np.bincount(lives.death, minlength=lives.num_nodes))
+        return np.cumsum(change, axis=0)[dies]
+
+
+def rank_lives(
     arrangement: Arrangement,
     tables: Sequence[ValueTable],
     layers: Sequence[Mapping[str, Size | int]],
     gradients: GradientBuffers,
-) -> LiveCounts:
-    """Of a rank class, in any plan of the same structure. `layers` are those of each of its virtual stages."""
+) -> RankLives:
+    """Of a rank class. `layers` are those of each of its virtual stages."""
     lives = lifetimes(arrangement, tables, gradients)
-    lives = lives.select(lives.kind != Kind.HOST)
-    forms, number = numbered(lives, tables, layers)
-    if not len(lives):
-        return LiveCounts((), np.zeros((0, 0), np.int64))
-    change = np.zeros((lives.num_nodes + 1, len(forms)), np.int32)
-    np.add.at(change, (lives.birth, number), 1)
-    np.subtract.at(change, (lives.death + 1, number), 1)
-    # The most is just before something dies: elsewhere the next node has as much.
-    dies = np.flatnonzero(np.bincount(lives.death, minlength=lives.num_nodes))
-    counts = np.cumsum(change, axis=0)[dies]
-    return LiveCounts(forms, distinct(counts))
+    return RankLives(lives, *numbered(lives, tables, layers))
 
 
 def numbered(
@@ -87,11 +160,15 @@ def numbered(
     return tuple(forms), number
 
 
+def first_of_each(counts: np.ndarray) -> np.ndarray:
+    """Where each distinct row stands first."""
+    weights = np.random.default_rng(0).integers(1, 2**40, counts.shape[1])
+    return np.unique(counts.astype(np.int64) @ weights, return_index=True)[1]
+
+
 def distinct(counts: np.ndarray) -> np.ndarray:
     """Rows without repetition, and without those that another row has as much of everything as."""
-    weights = np.random.default_rng(0).integers(1, 2**40, counts.shape[1])
-    _, first = np.unique(counts.astype(np.int64) @ weights, return_index=True)
-    rows = counts[first]
+    rows = counts[first_of_each(counts)]
     rows = rows[np.argsort(-rows.sum(axis=1), kind="stable")]
     kept: list[np.ndarray] = []
     while len(rows):

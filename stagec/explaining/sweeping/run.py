@@ -21,11 +21,12 @@ from stagec.explaining.sweeping.plans import (
     first_that_compiles,
     is_plain,
 )
-from stagec.explaining.sweeping.structures import Structure
+from stagec.explaining.sweeping.structures import OF_PEAK, PEAKS, Structure
 from stagec.explaining.sweeping.vectors import Columns
 from stagec.pipelines import microbatch_size
 
 PEAK = "memory.peak"
+BUBBLE = "bubble"
 STEP_TIME = "step_time"
 """Seconds, simulated for each plan by itself."""
 RANKS = "ranks"
@@ -142,13 +143,17 @@ class Sweep:
         job = structure.job
         number = sizes.number(self.base.names.num_microbatches)
         found = {RANKS: conditions.ranks_of(job, sizes)}
-        for what in {*self.quantities, *self.always}:
-            buckets = job.compiled.plan.gradients.bucket_bytes is not None
-            if what == STEP_TIME or (what == PEAK and buckets):
-                # Which gradients share a bucket depends on how large they are.
+        wanted = {*self.quantities, *self.always}
+        buckets = job.compiled.plan.gradients.bucket_bytes is not None
+        # Which gradients share a bucket depends on how large they are.
+        of_lives = [] if buckets else [what for what in sorted(wanted) if is_of_lives(what)]
+        if of_lives:
+            found |= structure.memory(of_lives, sizes, number)
+        for what in wanted - found.keys():
+            if what == STEP_TIME or is_of_lives(what):
                 found[what] = self.one_by_one(sizes, what)
-            elif what == PEAK:
-                found[what] = structure.peaks(sizes, number)
+            elif what == BUBBLE:
+                found[what] = structure.bubble(sizes, number)
             else:
                 found[what] = structure.most(ask(job, what), sizes)
         return found
@@ -215,6 +220,8 @@ def exact(job: Job, what: str) -> int | float:
         return job.compiled.plan.num_ranks
     if what == PEAK:
         return max(each.peak_bytes for each in job.memory)
+    if what == BUBBLE:
+        return float(ask(job, what).worst.value)
     return int(ask(job, what).worst.value)
 
 
@@ -244,7 +251,12 @@ def structure_keys(job: Job, sizes: Columns) -> np.ndarray:
     return np.unique(stacked, axis=0, return_inverse=True)[1].ravel()
 
 
-SWEPT = ("flops", "bytes", "comm", "host", "params")
+def is_of_lives(what: str) -> bool:
+    """Whether a quantity depends on when buffers live."""
+    return what in PEAKS or what.startswith(OF_PEAK)
+
+
+SWEPT = ("flops", "bytes", "comm", "host", "params", BUBBLE)
 STORED = ("parameters", "master", "optimizer", "gradients", "static")
 
 
@@ -254,10 +266,10 @@ def check_quantities(job: Job, quantities: Sequence[str]) -> None:
         first, _, rest = what.partition(".")
         if what == STEP_TIME:
             continue
-        if first in SWEPT or what == PEAK or (first == "memory" and rest in STORED):
+        if first in SWEPT or is_of_lives(what) or (first == "memory" and rest in STORED):
             ask(job, what)
             continue
-        choices = [*SWEPT, PEAK, STEP_TIME, *(f"memory.{kind}" for kind in STORED)]
+        choices = [*SWEPT, *PEAKS, STEP_TIME, *(f"memory.{kind}" for kind in STORED)]
         help_ = did_you_mean(what, choices) or f"there are {quoted(choices)}"
         message = f"`{what}` cannot be swept"
         raise CompileError([Diagnostic("E0710", message, origin=f"explain {what}", help=help_)])

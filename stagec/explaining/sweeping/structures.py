@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
 
-from stagec.backend.lowering import Assembler, Chunk
+from stagec.backend.lowering import Assembler, Chunk, Slot
 from stagec.backend.lowering.layout import Layout
 from stagec.classes import plain_order, rank_order
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TIME_AXIS, StackType
+from stagec.explaining.bubble import idle_share
 from stagec.explaining.job import Job
+from stagec.explaining.memory import KINDS
 from stagec.explaining.names import Names
 from stagec.explaining.quantities import Answer, ClassAnswer
-from stagec.explaining.sweeping.peaks import LiveCounts, live_counts
+from stagec.explaining.sweeping.peaks import KindsAtPeak, LiveCounts, RankLives, rank_lives
 from stagec.explaining.sweeping.signatures import Signature, signature
 from stagec.explaining.sweeping.vectors import Columns
 from stagec.memory.gradients import gradient_buffers
@@ -25,6 +27,17 @@ from stagec.memory.values import ValueTable, value_table
 from stagec.rewriting import programs
 from stagec.schedules import Schedule, build
 from stagec.symbolic import Size, total
+
+OF_PEAK = "memory.peak."
+"""Before a kind: what it takes when a rank needs most memory."""
+
+PEAKS: dict[str, Callable[[RankLives], RankLives]] = {
+    "memory.peak": lambda lives: lives.on_device,
+    "memory.in_flight": lambda lives: lives.saved,
+    "memory.activations": lambda lives: lives.saved_by_one,
+    "memory.host": lambda lives: lives.on_host,
+}
+"""The buffers of which a quantity is the most at once."""
 
 
 class Structure:
@@ -38,7 +51,7 @@ class Structure:
         self._assemblers: dict[str, Assembler] = {}
         self._values: dict[object, Mapping[str, int]] = {}
         self._schedules: dict[tuple[int, int], Schedule] = {}
-        self._live: dict[object, LiveCounts] = {}
+        self._live: dict[object, dict[str, LiveCounts | KindsAtPeak]] = {}
         self._signatures: dict[object, Signature] = {}
 
     @property
@@ -81,15 +94,41 @@ class Structure:
             best = np.where(other > best, other, best)
         return best
 
-    # Peaks
+    # Memory
 
-    def peaks(self, sizes: Columns, microbatches: np.ndarray) -> np.ndarray:
-        """The most memory that any rank needs, in each plan."""
-        best = np.zeros(sizes.count, np.int64)
-        for rows, _, classes in self.peaks_of_classes(sizes, microbatches):
-            for _, found in classes:
-                best[rows] = np.maximum(best[rows], found)
-        return best
+    def memory(
+        self, quantities: Collection[str], sizes: Columns, microbatches: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Quantities of `PEAKS`, and `memory.peak.KIND`, of the rank that has most of each, in each plan."""
+        found = {what: np.zeros(sizes.count, np.int64) for what in quantities}
+        peaks = [what for what in quantities if what in PEAKS]
+        kinds = {
+            what: KINDS[what.removeprefix(OF_PEAK)] for what in quantities if what not in PEAKS
+        }
+        on_host = set(kinds_on_host(self.plan))
+        static = {
+            "memory.peak": set(ALWAYS) - on_host,
+            "memory.host": on_host,
+            **{what: {kind} & set(ALWAYS) - on_host for what, kind in kinds.items()},
+        }
+
+        for rows, own, values, key in self.groups(sizes, microbatches):
+            of_classes: list[tuple[str, Sequence[Chunk], np.ndarray]] = []
+            for chunks, live in self.classes(values, key, peaks) if peaks else ():
+                for what in peaks:
+                    counts = live[what]
+                    assert isinstance(counts, LiveCounts)
+                    of_classes.append((what, chunks, counts.highest(own)))
+            # A rank that needs no more than another may still have more of one kind when it needs most.
+            for chunks, live in self.classes(values, key, [OF_PEAK]) if kinds else ():
+                moments = live[OF_PEAK]
+                assert isinstance(moments, KindsAtPeak)
+                for what, kind in kinds.items():
+                    of_classes.append((what, chunks, moments.bytes_of(kind, own)))
+            for what, chunks, live_bytes in of_classes:
+                total = live_bytes + own.number(self.stored(chunks, static.get(what, ())))
+                found[what][rows] = np.maximum(found[what][rows], total)
+        return found
 
     def peaks_of_classes(
         self, sizes: Columns, microbatches: np.ndarray
@@ -98,6 +137,18 @@ class Structure:
 
         The first class is that of the first rank of a pipeline. Classes that need no more than another are left out.
         """
+        for rows, own, values, key in self.groups(sizes, microbatches):
+            classes: list[tuple[Sequence[Chunk], np.ndarray]] = []
+            for chunks, live in self.classes(values, key, ["memory.peak"]):
+                counts = live["memory.peak"]
+                assert isinstance(counts, LiveCounts)
+                classes.append((chunks, counts.highest(own) + own.number(self.always(chunks))))
+            yield rows, own, classes
+
+    def groups(
+        self, sizes: Columns, microbatches: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, Columns, Mapping[str, int], tuple[int, ...]]]:
+        """Plans in which the same things happen: which they are, their sizes, the sizes of one, what they share."""
         keys = [microbatches, *(sizes.number(size) for size in self.counts)]
         axis = self.names.stages.axis.data if self.names.stages is not None else None
         if axis is not None:
@@ -112,11 +163,16 @@ class Structure:
             values = {name: int(column[0]) for name, column in own.names.items()}
             values[TIME_AXIS] = int(microbatches[rows[0]])
             own.names = {**own.names, TIME_AXIS: microbatches[rows]}
-            classes = [
-                (chunks, counts.highest(own) + own.number(self.always(chunks)))
-                for chunks, counts in self.classes(values, tuple(groups[number].tolist()))
-            ]
-            yield rows, own, classes
+            yield rows, own, values, tuple(groups[number].tolist())
+
+    def bubble(self, sizes: Columns, microbatches: np.ndarray) -> np.ndarray:
+        """Idle time over computing time of the rank that idles most, in each plan."""
+        if self.names.stages is None:
+            return np.zeros(sizes.count)
+        ranks = sizes.names[self.names.stages.axis.data]
+        pairs = list(zip(ranks.tolist(), microbatches.tolist(), strict=True))
+        known = {pair: float(idle_share(self.schedule(*pair))[1]) for pair in dict.fromkeys(pairs)}
+        return np.array([known[pair] for pair in pairs])
 
     def always(self, chunks: Sequence[Chunk]) -> Size:
         """What stays on a rank's device from step to step, gradients apart."""
@@ -139,14 +195,14 @@ class Structure:
         return total(seen.values())
 
     def classes(
-        self, values: Mapping[str, int], key: tuple[int, ...]
-    ) -> Iterator[tuple[Sequence[Chunk], LiveCounts]]:
-        """The ranks that may need most, and the moments at which they may."""
+        self, values: Mapping[str, int], key: tuple[int, ...], wanted: Sequence[str]
+    ) -> Iterator[tuple[Sequence[Chunk], Mapping[str, LiveCounts | KindsAtPeak]]]:
+        """The ranks that may need most, and the moments at which they may; every rank, for the kinds at its peak."""
         if self.names.stages is None:
             (program,) = self.programs.values()
             chunks = [Chunk(program, values)]
             order = plain_order(values[TIME_AXIS], self.job.facts.is_training)
-            yield chunks, self.live("", chunks, order, key[1:])
+            yield chunks, self.live("", chunks, order, key[1:], wanted)
             return
         axis = self.names.stages.axis.data
         schedule = self.schedule(values[axis], values[TIME_AXIS])
@@ -157,10 +213,14 @@ class Structure:
             order = rank_order(schedule, rank, chunks)
             kinds = tuple((id(c.program), c.values[dist.local_count(0)]) for c in chunks)
             found = self.signature((values[axis], values[TIME_AXIS], rank), order, len(chunks))
+            if OF_PEAK in wanted:
+                # Of moments that need the same the first counts: so the order of the situations matters.
+                yield chunks, self.live(axis, chunks, order, (key, kinds, rank), wanted)
+                continue
             if any(other == kinds and found.needs_no_more_than(sig) for other, sig in seen):
                 continue
             seen.append((kinds, found))
-            yield chunks, self.live(axis, chunks, order, (key[1:-2], kinds, found))
+            yield chunks, self.live(axis, chunks, order, (key[1:-2], kinds, found), wanted)
 
     def schedule(self, ranks: int, microbatches: int) -> Schedule:
         key = (ranks, microbatches)
@@ -204,9 +264,17 @@ class Structure:
             for s in range(stages)
         ]
 
-    def live(self, axis: str, chunks: Sequence[Chunk], order: Sequence, key: object) -> LiveCounts:
+    def live(
+        self,
+        axis: str,
+        chunks: Sequence[Chunk],
+        order: Sequence[Slot],
+        key: object,
+        wanted: Sequence[str],
+    ) -> Mapping[str, LiveCounts | KindsAtPeak]:
         """The moments of a rank; once for all plans in which the same things happen."""
-        if key not in self._live:
+        known = self._live.setdefault(key, {})
+        if any(what not in known for what in wanted):
             assembler = self._assemblers.setdefault(axis, Assembler(axis))
             alike = [self.alike(chunk) for chunk in chunks]
             arrangement = assembler.arrange(alike, order)
@@ -217,8 +285,12 @@ class Structure:
                     self._tables[layout] = value_table(layout, chunk.program, gradients)
                 tables.append(self._tables[layout])
             layers = [layers_of(chunk) for chunk in chunks]
-            self._live[key] = live_counts(arrangement, tables, layers, gradients)
-        return self._live[key]
+            lives = rank_lives(arrangement, tables, layers, gradients)
+            for what in wanted:
+                known[what] = (
+                    lives.on_device.kinds_at_peak if what == OF_PEAK else PEAKS[what](lives).most
+                )
+        return known
 
     def alike(self, chunk: Chunk) -> Chunk:
         """A virtual stage with the sizes of the first that has as many layers, so that both are laid out once."""

@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_program
 from stagec.estimate import step_time
+from stagec.explaining.job import Job
+from stagec.explaining.questions import ask
 from stagec.explaining.sweeping.plans import Request, checked_at
 from stagec.explaining.sweeping.points import grid
 from stagec.explaining.sweeping.run import Table, sweep
 from stagec.explaining.sweeping.vectors import Columns
 from stagec.frontend import check, parse_file, parse_text
 from stagec.frontend.files import Source
+from stagec.memory import Kind
 from stagec.summary import summarize
 from stagec.symbolic import parse
 
@@ -70,11 +73,28 @@ CLAUSES = {
     "listed_virtual": "pipeline L over pp { schedule = interleaved_1f1b, virtual_stages = 2, layers = [4, 5, 3, 0] }",
     "zero_3": "zero 3 over dp\n  unit Block\n  microbatch 1",
     "buckets": "gradients { bucket_bytes = 4KiB }\n  microbatch 1",
+    "offloaded": "microbatch 1\n  offload { activations = inputs, optimizer = true }\n  recompute full in Block",
+    "offloaded_stages": "pipeline L over pp { schedule = 1f1b }\n  offload { activations = all, optimizer = true, parameters = true }",
     "context": "shard S over pp\n  context pp { method = ring, balance = none }\n  microbatch B / dp / 2",
 }
 COMPILED_EACH = ("buckets", "context")
 """Whose plans are compiled one by one, at least for their peaks."""
-QUANTITIES = ("flops", "bytes", "comm", "params", "memory.peak", "memory.optimizer")
+QUANTITIES = (
+    "flops",
+    "bytes",
+    "comm",
+    "params",
+    "bubble",
+    "memory.peak",
+    "memory.optimizer",
+    "memory.in_flight",
+    "memory.activations",
+    "memory.host",
+    "memory.peak.saved",
+    "memory.peak.gradients",
+    "memory.peak.temporaries",
+    "memory.peak.parameters",
+)
 
 
 def request(source: Source, plan: str | None, quantities: tuple[str, ...], *varied: str) -> Request:
@@ -87,12 +107,21 @@ def compiled_row(asked: Request, point: dict[str, int]) -> dict[str, int]:
     """What a whole compilation says of a plan."""
     compiled = compile_program(checked_at(asked, point))
     summary = summarize(compiled.trace_set, compiled.module)
-    each = summary.classes
+    each, memory = summary.classes, compiled.memory
+    names = {"saved": Kind.SAVED, "gradients": Kind.GRADIENTS}
+    names |= {"temporaries": Kind.TEMPORARIES, "parameters": Kind.PARAMETERS}
+    at_peak = [plan.at_peak() for plan in memory]
+    of_saved = [plan.lives.live_bytes(plan.lives.kind == Kind.SAVED) for plan in memory]
     return {
+        **{f"memory.peak.{n}": max(found[kind] for found in at_peak) for n, kind in names.items()},
+        "memory.in_flight": max(live.max(initial=0) for live in of_saved),
+        "memory.activations": max(sum(plan.saved_bytes) for plan in memory),
+        "memory.host": max(sum(plan.host_bytes.values()) for plan in memory),
+        "bubble": float(ask(Job(compiled), "bubble").worst.value),
         "ranks": summary.num_ranks,
         "flops": max(c.matrix_flops + c.other_flops for c in each),
         "bytes": max(c.bytes_moved for c in each),
-        "comm": max(sum(t.operand_bytes for t in c.traffic) for c in each),
+        "comm": max(sum(t.operand_bytes for t in c.traffic if t.axes) for c in each),
         "params": max(c.parameters.count for c in each),
         "memory.peak": max(m.peak_bytes for m in compiled.memory),
         "memory.optimizer": max(m.static.num_bytes[2] for m in compiled.memory),

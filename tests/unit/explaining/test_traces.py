@@ -165,6 +165,7 @@ def check_memory(questions: Questions) -> None:
             own = answer.classes[number]
             assert own.form.evaluate(values) == own.value, (each.name, what)
         assert answers["peak"].classes[number].value == each.peak_bytes
+        assert answers["host"].classes[number].value == sum(each.host_bytes.values())
         assert answers["activations"].classes[number].value == sum(each.saved_bytes)
         for kind in STATIC:
             found = answers[kind.name.lower()].classes[number].value
