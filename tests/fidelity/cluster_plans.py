@@ -73,11 +73,10 @@ def planned_alike(runs: Sequence[Run]) -> list[Planned | str]:
     for run in runs:
         try:
             structure = Structure(Job(compiled(run)))
-        except CompileError as error:
+            found.update(evaluated(structure, [other for other in runs if other not in found]))
+        except Exception as error:  # One run is no reason to leave out the others.
             found[run] = reason(error)
             continue
-        rest = [other for other in runs if other not in found]
-        found.update(evaluated(structure, rest))
         break
     return [found[run] if run in found else planned(run) for run in runs]
 
@@ -99,7 +98,7 @@ def evaluated(structure: Structure, runs: Sequence[Run]) -> Iterator[tuple[Run, 
         static = own.number(structure.stored(chunks, STATIC))
         parameters = own.number(structure.stored(chunks, (Kind.PARAMETERS,)))
         for at, row in enumerate(chosen.tolist()):
-            run = runs[left[row]]
+            run = runs[int(left[row])]
             all_static = int(static[at]) + kept_bytes(run, int(parameters[at]))
             yield run, Planned(all_static, int(first[at]), int(worst[at]))
 
@@ -116,7 +115,7 @@ def planned(run: Run) -> Planned | str:
     """One run, by a compilation of its own."""
     try:
         classes = compiled(run).memory
-    except CompileError as error:
+    except Exception as error:
         return reason(error)
     first = classes[0]
     parameters = first.static.num_bytes[Kind.PARAMETERS]
@@ -129,9 +128,10 @@ def compiled(run: Run) -> Compiled:
     return compile_text(run_text(run), "run.stg", stops=Stops(after="lower-to-tasks"))
 
 
-def reason(error: CompileError) -> str:
-    """The first mistake, on one line."""
-    return str(error).splitlines()[0]
+def reason(error: Exception) -> str:
+    """What is wrong, on one line."""
+    first = str(error).strip().split("\n")[0]
+    return first if isinstance(error, CompileError) else f"{type(error).__name__}: {first}"
 
 
 def kept_bytes(run: Run, parameter_bytes: int) -> int:

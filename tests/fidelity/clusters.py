@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.fidelity.cluster_plans import KEPT, Planned, plan_all
-from tests.fidelity.cluster_runs import read_run
+from tests.fidelity.cluster_runs import Run, read_run
 
 GIB = 1 << 30
 ALLOWANCE = 24 * GIB
@@ -59,17 +59,31 @@ class Tally:
         )
 
 
+def read(row: Mapping[str, str]) -> Run | str:
+    """What a row says of its run; or what it lacks."""
+    try:
+        return read_run(row)
+    except (KeyError, ValueError) as error:
+        return f"not understood: {type(error).__name__} {error}"
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fidelity.clusters", description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only each N-th row")
     options = parser.parse_args(arguments)
-    rows = list(csv.DictReader(options.file.open()))[:: options.every]
-    runs = [read_run(row) for row in rows]
-    plans = plan_all(runs)
+    if options.every < 1:
+        parser.error("`--every` wants 1 or more")
+    try:
+        with options.file.open(newline="") as file:
+            rows = list(csv.DictReader(file))[:: options.every]
+    except (OSError, UnicodeDecodeError) as error:
+        parser.error(f"`{options.file}` is not read: {error}")
+    runs = [read(row) for row in rows]
+    plans = plan_all([run for run in runs if isinstance(run, Run)])
     tally = Tally()
     for number, (row, run) in enumerate(zip(rows, runs, strict=True)):
-        tally.add(number * options.every, row, plans[run])
+        tally.add(number * options.every, row, plans[run] if isinstance(run, Run) else run)
     print(KEPT)
     print(*tally.lines(), sep="\n")
     return 0

@@ -66,7 +66,7 @@ def test_stages_end_with_more_than_their_share() -> None:
 
 
 def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two rows of one run on a node, one of which is said to be out of memory."""
+    """Two rows of one run on a node, one of which is said to be out of memory, and one that lacks a number."""
     row = {
         "nodes": "1.0",
         "seq_len": "4096",
@@ -91,10 +91,17 @@ def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with path.open("w", newline="") as file:
         table = csv.DictWriter(file, list(row))
         table.writeheader()
-        table.writerows([row, row | {"status": "OOM"}])
+        table.writerows([row, row | {"status": "OOM"}, row | {"tp": ""}])
     assert main([str(path)]) == 0
     said = capsys.readouterr().out
-    assert "2 rows, 0 that do not compile" in said
+    assert "3 rows, 1 that do not compile" in said
+    assert "row 2: not understood" in said
     assert "static bytes within 1 %: 1 of 1" in said
     assert "planned peak not above what was reserved: 1 of 1" in said
     assert "told apart, with 24 GiB for context and fragmentation: 1 of 2" in said
+
+
+def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["nowhere.csv"])
+    assert "`nowhere.csv` is not read" in capsys.readouterr().err
