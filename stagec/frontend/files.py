@@ -59,6 +59,13 @@ def decode(content: bytes, file: str) -> str:
         ) from None
 
 
+def what_is(path: Path) -> str:
+    """What there is instead of a file."""
+    if path.is_dir():
+        return "a directory"
+    return "no regular file" if path.exists() else "not there"
+
+
 class _Reader:
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -92,8 +99,7 @@ class _Reader:
         self.known.add(real)
         try:
             if not Path(file).is_file():
-                kind = "a directory" if Path(file).is_dir() else "not there"
-                raise FileNotFoundError(f"it is {kind}")
+                raise FileNotFoundError(f"it is {what_is(Path(file))}")
             content = Path(file).read_bytes()
         except (OSError, ValueError) as error:
             self.unreadable(file, span, getattr(error, "strerror", None) or str(error))

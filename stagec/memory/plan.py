@@ -10,6 +10,7 @@ import numpy as np
 
 from stagec.backend.lowering import Arrangement, Chunk
 from stagec.classes import RankTasks
+from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects.stages import is_first_layer
 from stagec.frontend.plans.plan import Plan
 from stagec.memory.gradients import gradient_buffers
@@ -20,6 +21,10 @@ from stagec.memory.values import About, ValueTable, value_table
 
 ALWAYS = (Kind.PARAMETERS, Kind.MASTER, Kind.OPTIMIZER)
 """Kinds that are there all the time. Gradients have lifetimes of their own."""
+
+
+MOST_BYTES = 2**62
+"""Of all buffers of a step: sums of them have 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +179,10 @@ def plan_class(
             made[key] = value_table(layout, chunk.program, gradients)
         tables.append(made[key])
     everything = lifetimes(arrangement, tables, gradients)
+    if everything.num_bytes.sum(dtype=float) > MOST_BYTES:
+        message = f"the buffers of a rank ({tasks.name}) add up to more than can be counted"
+        help_ = "look for a size of one digit too many"
+        raise CompileError([Diagnostic("E0216", message, plan.span, help=help_)])
     lives = everything.select(everything.kind != Kind.HOST)
     host_lives = everything.select(everything.kind == Kind.HOST)
     host_kinds = kinds_on_host(plan)

@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation
 
 from stagec.backend.program import Action, Collective, Compute, Dep, HostCopy, Node, Transfer
+from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import sched, stg
 from stagec.dialects.types import tensor_of
 from stagec.symbolic import Size
@@ -27,6 +28,16 @@ def sizes_of_node(op: Operation) -> tuple[Size, ...]:
     return ()
 
 
+MOST_FLOPS = 2**63 - 1
+"""What a trace has room for."""
+MOST_BYTES = 2**60
+"""An EiB: so much that sums of many are counted in 64 bits all the same."""
+
+
+class TooLargeError(Exception):
+    """A number that a trace has no room for."""
+
+
 @dataclass
 class Templates:
     """Makes nodes, with the numbers that sizes have."""
@@ -38,11 +49,19 @@ class Templates:
     def node(self, op: Operation, deps: tuple[Dep, ...]) -> Node:
         location = op.location
         assert isinstance(op, sched.NODES)
+        try:
+            action = self.action(op)
+        except TooLargeError as error:
+            message = f"an op {error} on one device, more than can be counted"
+            help_ = "look for a size of one digit too many"
+            raise CompileError(
+                [Diagnostic("E0216", message, span_of(location), help=help_)]
+            ) from None
         return Node(
             op=sched.node_name(op),
             phase=stg.phase_of(op),
             scope=stg.scope_of(op),
-            action=self.action(op),
+            action=action,
             stream=op.stream.data,
             data_deps=deps,
             location=(
@@ -56,31 +75,34 @@ class Templates:
 
     def action(self, op: Operation) -> Action:
         if isinstance(op, sched.ComputeOp):
-            moved = self.number(op.reads.data) + self.number(op.writes.data)
-            return Compute(self.number(op.flops.data), moved)
+            moved = self.num_bytes(op.reads.data) + self.num_bytes(op.writes.data)
+            flops = self.number(op.flops.data)
+            if flops > MOST_FLOPS:
+                raise TooLargeError(f"takes {flops:.3g} FLOPs")
+            return Compute(flops, moved)
         if isinstance(op, sched.HostCopyOp):
-            return HostCopy(op.direction.data, self.number(op.num_bytes.data))
+            return HostCopy(op.direction.data, self.num_bytes(op.num_bytes.data))
         if isinstance(op, sched.SendOp | sched.RecvOp):
             return Transfer(
                 sched.node_name(op),
                 op.axes.data,
                 op.shift.value.data,
-                self.number(op.num_bytes.data),
+                self.num_bytes(op.num_bytes.data),
                 op.channel.value.data,
                 op.dtype.data,
             )
         if isinstance(op, sched.StageSendOp | sched.StageRecvOp):
             tensor = tensor_of(op.value.type)
             kind = "send" if isinstance(op, sched.StageSendOp) else "recv"
-            num_bytes = self.number(tensor.num_bytes)
+            num_bytes = self.num_bytes(tensor.num_bytes)
             # Which boundary it is, and how far the peer: `assemble` knows.
             return Transfer(kind, (), 0, num_bytes, op.number.value.data, tensor.dtype)
         assert isinstance(op, sched.CollectiveOp)
         return Collective(
             op.kind.data,
             op.axes.data,
-            self.number(op.bytes_in.data),
-            self.number(op.bytes_out.data),
+            self.num_bytes(op.bytes_in.data),
+            self.num_bytes(op.bytes_out.data),
             op.dtype.data,
             self.among(op),
         )
@@ -89,6 +111,12 @@ class Templates:
         """The ranks that share a weight, where a collective is over those only."""
         path = stg.text(op, "tied")
         return self.owners.get(path, ()) if path else ()
+
+    def num_bytes(self, size: Size) -> int:
+        found = self.number(size)
+        if found > MOST_BYTES:
+            raise TooLargeError(f"moves {found:.3g} bytes")
+        return found
 
     def number(self, size: Size) -> int:
         """The number of a size; a fraction of an operation counts as a whole one."""

@@ -2,7 +2,7 @@
 
 When a buffer is born and dies depends on the program, the layers and the schedule, not on how large it is. So the buffers that
 are alive at each node are counted once, by the closed forms of their sizes; of the counts only distinct ones are kept, and
-for each plan the largest sum of counts times sizes is the peak. Sums stay below 2**53, where floats are exact.
+for each plan the largest sum of counts times sizes is the peak. Sums are told as far as floats are exact.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from stagec.memory.values import ValueTable
 from stagec.symbolic import Size, constant
 
 EXACT = 2**53
+"""8 PiB. Plans of which a rank needs more are left out."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +33,13 @@ class LiveCounts:
     counts: np.ndarray
 
     def highest(self, sizes: Columns) -> np.ndarray:
-        """The largest sum, of each plan."""
+        """The largest sum, of each plan; `EXACT` where it is that much or more."""
         if not len(self.counts):
             return sizes.constant(0)
         values = [sizes.number(form) for form in self.forms]
         bytes_of = np.stack([value.astype(float) for value in values])
         sums = self.counts.astype(float) @ bytes_of
-        best = sums.max(axis=0)
-        assert best.max(initial=0) < EXACT, "a rank of 8 PiB"
-        return best.astype(np.int64)
+        return np.minimum(sums.max(axis=0), EXACT).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -57,11 +56,10 @@ class KindsAtPeak:
             return sizes.constant(0)
         bytes_of = np.stack([sizes.number(form).astype(float) for form in self.forms])
         counts = self.counts.astype(float)
-        peak = (counts @ bytes_of).argmax(axis=0)
+        sums = counts @ bytes_of
         own = np.flatnonzero(self.kinds == kind)
-        found = (counts[peak][:, own] * bytes_of[own].T).sum(axis=1)
-        assert found.max(initial=0) < EXACT, "a rank of 8 PiB"
-        return found.astype(np.int64)
+        found = (counts[sums.argmax(axis=0)][:, own] * bytes_of[own].T).sum(axis=1)
+        return np.where(sums.max(axis=0) < EXACT, found, EXACT).astype(np.int64)
 
 
 @dataclass(frozen=True)

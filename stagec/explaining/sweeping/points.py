@@ -74,10 +74,17 @@ def numbers(text: str, right: str) -> tuple[int, ...] | None:
     for part in right.split(","):
         if WHOLE.fullmatch(part.strip()):
             found.append(int(part))
+        elif part.strip().isdecimal():
+            raise wrong(
+                text, f"`{part}` is no size", "sizes are 1 or more, and have up to 18 digits"
+            )
         elif match := RANGE.fullmatch(part.strip()):
             first, last = int(match[1]), int(match[2])
-            if not 0 <= last - first < MOST_POINTS:
+            if last < first:
                 raise wrong(text, f"`{part}` is no range", "write the smaller number first")
+            if last - first >= MOST_POINTS:
+                message = f"`{part}` are {last - first + 1:,} values"
+                raise wrong(text, message, f"sweep {MOST_POINTS:,} at most")
             found += range(first, last + 1)
         else:
             return None

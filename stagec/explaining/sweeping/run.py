@@ -13,6 +13,7 @@ from stagec.estimate import step_time
 from stagec.explaining.job import Job
 from stagec.explaining.questions import ask
 from stagec.explaining.sweeping import conditions
+from stagec.explaining.sweeping.peaks import EXACT
 from stagec.explaining.sweeping.plans import (
     Point,
     Request,
@@ -133,6 +134,10 @@ class Sweep:
             own = select(sizes, rows)
             for name, column in self.evaluate(structure, own).items():
                 values[name][rows] = column
+                if is_of_lives(name):
+                    fits = np.ones(sizes.count, bool)
+                    fits[rows] = column < EXACT
+                    left.require(fits, "a rank needs 8 PiB of memory or more")
         return values, left
 
     @property
