@@ -1,0 +1,110 @@
+"""Stages that differ in their first layer share a layout: each is what a layout of its own would be."""
+
+import pytest
+
+from stagec.backend.lowering import Assembler, Chunk
+from stagec.classes import rank_tasks
+from stagec.driver import Compiled, compile_text
+
+TEXT = """
+dim B = 8
+dim S = 16
+dim D = 8
+dim M = 2
+dim L = 12
+
+module Inner(x[B, S, D]) -> [B, S, D] {{
+  weight w[D, D2]
+  y[B, S, D2] = gelu(x @ w)
+  return y[D2 -> D]
+}}
+dim D2 = D
+
+module Block(x[B, S, D]) -> [B, S, D] {{
+  weight norm[D]
+  h = rms_norm(x, norm)
+  repeat M {{ h = h + Inner(h) }}
+  return x + h
+}}
+
+model Net(x[B, S, D]) {{
+  repeat L {{ x = Block(x) }}
+  loss = mean(x, over = [B, S, D])
+}}
+
+plan p {{
+  mesh dp = 2, pp = {pp}, tp = 2
+  shard B over dp
+  shard D2 over tp
+  zero 1 over dp
+  pipeline L over pp {{ {settings} }}
+}}
+"""
+
+PIPELINES = {
+    "1f1b": (4, "schedule = 1f1b"),
+    "interleaved": (2, "schedule = interleaved_1f1b, virtual_stages = 3"),
+    "zero bubble": (3, "schedule = zb_h1, first = -1, last = 1"),
+    "listed": (3, "schedule = gpipe, layers = [5, 2, 5]"),
+}
+
+
+def compiled(name: str) -> Compiled:
+    pp, settings = PIPELINES[name]
+    return compile_text(TEXT.format(pp=pp, settings=settings), "net.stg")
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_shared_layout_is_an_own_one(name: str) -> None:
+    job = compiled(name)
+    assert job.facts is not None
+    classes = list(rank_tasks(job.module, job.facts))
+    layers: set[int] = set()
+    for tasks in classes:
+        for chunk in tasks.chunks:
+            split = any(slot.task == "W" for slot in tasks.order)
+            shared = tasks.assembler.layout(chunk, split)
+            own = Assembler(tasks.assembler.axis).layout(chunk, split)
+            assert shared.places == own.places
+            assert shared.segments == own.segments
+            assert shared.tasks == own.tasks
+            assert shared.dataflow.values == own.dataflow.values
+            layers.update(row.layer for task in shared.tasks.values() for row in task.rows)
+    # Layers of the model, and of the inner repeat, counted through.
+    assert {-1, *range(24)} <= layers
+
+
+def test_one_layout_for_the_middle_of_a_pipeline() -> None:
+    job = compiled("1f1b")
+    assert job.facts is not None
+    first, *middle, last = (t for t in rank_tasks(job.module, job.facts))
+    layouts = [t.assembler.layout(t.chunks[0], False) for t in middle]
+    assert layouts[0] is not layouts[1]
+    assert layouts[0].segments is layouts[1].segments
+    ends = [t.assembler.layout(t.chunks[0], False) for t in (first, last)]
+    assert all(end.segments is not layouts[0].segments for end in ends)
+
+
+@pytest.mark.parametrize("name", ["1f1b", "interleaved"])
+def test_traces_and_tracked_tensors_of_later_stages(name: str) -> None:
+    """Every rank by itself, with an assembler of its own that is asked for nothing else."""
+    job = compiled(name)
+    assert job.facts is not None
+    for ranks, tasks in zip(job.trace_set.classes, job.tasks, strict=True):
+        alone = Assembler(tasks.assembler.axis)
+        chunks = [Chunk(c.program, dict(c.values), c.stage, c.owners) for c in tasks.chunks]
+        program = alone.program(chunks, tasks.order)
+        mine = ranks.program
+        assert [program.segments[i] for i in program.segment] == [
+            mine.segments[i] for i in mine.segment
+        ]
+        for column in ("slots", "layer", "microbatch", "stage", "tag"):
+            assert (getattr(program, column) == getattr(mine, column)).all()
+    labels = {
+        tensor.layer
+        for ranks in job.tracked.classes
+        for segment in ranks.program.segments
+        for node in segment.nodes
+        for tensor in (node.outputs or ())
+    }
+    assert set(range(12)) <= labels
