@@ -175,8 +175,11 @@ def layers(job: Job, pipeline: Pipeline, sizes: Columns, found: Feasible) -> Non
     """E0407: layers divide into stages, or are as many as are listed."""
     stages, total = sizes.number(job.names.num_stages), sizes.names[pipeline.counts[0]]
     if pipeline.layers:
-        same = (stages == len(pipeline.layers)) & (total == sum(pipeline.layers))
-        found.require(same, f"the layers `{pipeline.counts[0]}` are not those that are listed")
+        listed, layers_of_all = len(pipeline.layers), sum(pipeline.layers)
+        found.require(
+            (stages == listed) & (total == layers_of_all),
+            f"`layers` has {listed} stages with {layers_of_all} layers in all",
+        )
         return
     even, rest = np.divmod(total - pipeline.first - pipeline.last, stages)
     fewest = np.minimum(even + min(pipeline.first, 0), even + min(pipeline.last, 0))
