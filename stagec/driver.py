@@ -20,7 +20,7 @@ from xdsl.passes import ModulePass
 from stagec.analysis.sizes import mesh_of
 from stagec.backend.program import Mesh, TraceSet
 from stagec.classes import RankTasks, rank_classes, rank_tasks
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import CompileError, Diagnostic, Span
 from stagec.dialects import stg
 from stagec.facts import ModelFacts
 from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text
@@ -182,22 +182,24 @@ PIPELINE_SETTINGS = {"E0405": (), "E0407": ("layers", "first", "last"), "E0409":
 
 @contextmanager
 def shown_in_the_plan(plan: Plan) -> Iterator[None]:
-    """Show mistakes of a pipeline where the plan makes them: the IR, which passes see, has no place for them."""
+    """Show mistakes of a pipeline or of microbatches where the plan makes them: the IR, which passes see, has no place for them."""
     try:
         yield
     except CompileError as error:
-        pipeline = plan.pipeline
-        if pipeline is None:
-            raise
-        found: list[Diagnostic] = []
-        for each in error.diagnostics:
-            settings = PIPELINE_SETTINGS.get(each.code)
-            if settings is None:
-                found.append(each)
-                continue
-            written = [pipeline.given[name] for name in settings if name in pipeline.given]
-            found.append(replace(each, span=next(iter(written), pipeline.span)))
+        found = [replace(d, span=place_in(plan, d.code) or d.span) for d in error.diagnostics]
         raise CompileError(found) from error
+
+
+def place_in(plan: Plan, code: str) -> Span | None:
+    pipeline = plan.pipeline
+    if code == "E0308":
+        own = pipeline.given.get("microbatch", plan.microbatch_span) if pipeline else None
+        return own or plan.microbatch_span or (pipeline.span if pipeline else None)
+    if pipeline is None or code not in PIPELINE_SETTINGS:
+        return None
+    settings = PIPELINE_SETTINGS[code]
+    written = [pipeline.given[name] for name in settings if name in pipeline.given]
+    return next(iter(written), pipeline.span)
 
 
 def model_facts(module: ModuleOp, plan: Plan) -> ModelFacts:

@@ -91,7 +91,7 @@ def decode_trace(buffer: Array, found: FileFindings) -> NodeTable | None:
         found.add(
             "E0692",
             "the trace ends inside a message",
-            f"the message at byte {stop}, after {start.size} whole ones, is longer than the "
+            f"the message at byte {stop}, after {start.size} that are whole, is longer than the "
             f"{buffer.size - stop} bytes that are left",
         )
     if not start.size:

@@ -26,6 +26,7 @@ from stagec.cli.timeline import show_timeline, write_timeline
 from stagec.cli.usage import CommandParser, one_of, overrides, some_text, usage_error
 from stagec.diagnostics import render
 from stagec.driver import Compiled, Stops, compile_program
+from stagec.estimate.costs import require_numbers
 from stagec.frontend import check, parse_file
 from stagec.ir_text import print_ir
 from stagec.pipelines import schedule_files
@@ -56,6 +57,8 @@ def run(arguments: Sequence[str]) -> int:
     if options.stop_after is not None:
         sys.stdout.write(print_ir(compiled.module))
         return 0
+    if options.timeline:
+        require_numbers(compiled.plan, compiled.trace_set.classes)  # before anything is written
     if not options.quiet:
         show(summarize(compiled.trace_set, compiled.module, compiled.plan.name))
     if options.memory is not None:
