@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
 
@@ -16,6 +16,28 @@ def usage_error(
     """One mistake. `origin` is what was written: `--set tp`."""
     notes = (note,) if note else ()
     return CompileError([Diagnostic(code, message, origin=origin, notes=notes, help=help)])
+
+
+class StoreOnce(argparse.Action):
+    """A flag with a value. Two values for it are a contradiction, not an order: E0711."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        assert isinstance(parser, CommandParser)
+        if option_string is not None and parser.given.setdefault(self.dest, values) != values:
+            first, second = (shown_value(v) for v in (parser.given[self.dest], values))
+            message = f"`{option_string}` is given twice, as {first} and as {second}"
+            raise usage_error(f"{option_string} {second}", message, "E0711", "leave out one")
+        setattr(namespace, self.dest, values)
+
+
+def shown_value(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -29,6 +51,10 @@ class CommandParser(argparse.ArgumentParser):
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        self.given: dict[str, object] = {}
+        """What flags were given on the line that is read."""
+        for name in (None, "store"):
+            self.register("action", name, StoreOnce)
 
     def error(self, message: str) -> NoReturn:
         raise mistake(self, message)
@@ -38,6 +64,7 @@ class CommandParser(argparse.ArgumentParser):
 
         `mixed`: flags may stand between the names of a command that takes several.
         """
+        self.given.clear()
         parse = self.parse_known_intermixed_args if mixed else self.parse_known_args
         found, rest = parse(arguments)
         if rest:
