@@ -53,8 +53,8 @@ class CommandParser(argparse.ArgumentParser):
         )
         self.given: dict[str, object] = {}
         """What flags were given on the line that is read."""
-        for name in (None, "store"):
-            self.register("action", name, StoreOnce)
+        # Actions without a name are found by None, whatever argparse's stub says.
+        self.register("action", None, StoreOnce)  # pyright: ignore[reportArgumentType]
 
     def error(self, message: str) -> NoReturn:
         raise mistake(self, message)
