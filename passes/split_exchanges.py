@@ -141,7 +141,9 @@ class SplitExchanges(ModulePass):
             d.name: Fraction(values[d.name], prod(values[a] for a in d.split))
             for d in chosen.dims[:-1]
         }
-        if self.microbatch and self.batch in local:
+        batch = local.get(self.batch)
+        # A microbatch that does not divide the batch is found by `split-microbatches`.
+        if self.microbatch and batch is not None and not batch % self.microbatch:
             local[self.batch] = Fraction(self.microbatch)
         return prod(local.values(), start=Fraction(1)).numerator
 
