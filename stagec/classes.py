@@ -53,15 +53,17 @@ def rank_tasks(module: ModuleOp, facts: ModelFacts) -> Iterator[RankTasks]:
     if stages is None:
         (program,) = programs(module)
         order = plain_order(values[TIME_AXIS], facts.is_training)
+        assembler = Assembler()
         for ranks in coordinate_classes([program], values, mesh_of(module), others):
             chunk = Chunk(program, {**values, **ranks.values})
-            yield RankTasks(ranks.name, ranks.where, [chunk], order, Assembler())
+            yield RankTasks(ranks.name, ranks.where, [chunk], order, assembler)
         return
     schedule = pipeline_schedule(module)
     if facts.is_training and not schedule.has_backward:
         raise CompileError([no_backward(schedule)])
+    assembler = Assembler(stages.axis.data)
     for ranks in coordinate_classes(programs(module), values, mesh_of(module), others):
-        yield from stage_tasks(module, stages, schedule, values, ranks)
+        yield from stage_tasks(module, stages, schedule, values, ranks, assembler)
 
 
 def no_backward(schedule: Schedule) -> Diagnostic:
@@ -99,11 +101,11 @@ def stage_tasks(
     schedule: Schedule,
     values: Mapping[str, int],
     ranks: Coordinates,
+    assembler: Assembler,
 ) -> Iterator[RankTasks]:
     """A class per coordinate on the axis of the stages, of ranks that differ in nothing else."""
     axis = stages.axis.data
     chunks = with_owners(stage_chunks(module, stages, {**values, **ranks.values}), schedule, axis)
-    assembler = Assembler(axis)
     for rank in range(mesh_of(module)[axis]):
         own = [chunks[stage] for stage in schedule.stages_of(rank)]
         name = " ".join([f"{axis}{rank}", *([ranks.name] if ranks.where else [])])

@@ -1,6 +1,7 @@
 """Encode a `TraceSet`: each rank class once, into bytes with holes, still rolled."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,11 +23,14 @@ from stagec.backend.groups import GroupIds, GroupKind, kind_of
 from stagec.backend.node_records import (
     FIRST_ID,
     DepSource,
+    Frame,
     Labels,
     NodeStyle,
     RankVariables,
     Widths,
-    node_record,
+    add_record,
+    frame,
+    frame_key,
 )
 from stagec.backend.program import (
     Collective,
@@ -116,6 +120,19 @@ def _peer(transfer: Transfer, mesh: Mesh) -> RankAt:
     return RankAt(axes, shift)
 
 
+@dataclass(frozen=True, slots=True)
+class EncodedSegment:
+    """The records of a segment, and the holes in them."""
+
+    data: bytes
+    holes: np.ndarray  # HOLE
+
+
+def encoded_segment(piece: Piece) -> EncodedSegment:
+    rows = [(h.offset, h.width, h.form, h.source, h.argument) for h in piece.holes]
+    return EncodedSegment(bytes(piece.data), np.array(rows, dtype=HOLE))
+
+
 class _Encoder:
     """Encodes classes; equal segments of different classes are encoded once."""
 
@@ -130,29 +147,30 @@ class _Encoder:
         self.groups = groups
         self.variables = {variable: number for number, variable in enumerate(variables)}
         self.style = style
-        self.pieces: dict[tuple[Segment, tuple[int, ...]], Piece] = {}
+        self.pieces: dict[tuple[Segment, tuple[int, ...]], EncodedSegment] = {}
+        self.same: dict[tuple[int, tuple[int, ...]], tuple[Segment, EncodedSegment]] = {}
+        """Those of segments that are not only equal but the same, by id: hashing a segment takes as long as encoding it."""
+        self.frames: dict[Hashable, Frame] = {}
+        """What records of nodes share that have other numbers; `shapes` numbers what it depends on besides the node."""
+        self.shapes: dict[tuple[str, Labels, tuple[int, ...]], int] = {}
+        self.variants: dict[tuple[int, ...], tuple[TraceProgram, np.ndarray, np.ndarray]] = {}
+        """Of a program, by its arrays: programs that differ in numbers alone have the same ones."""
 
     def encode_class(self, rank_class: RankClass) -> EncodedClass:
         program = rank_class.program
-        _check_program(program)
-        keys, variant = self._variants(program)
-        pieces: list[Piece] = []
-        for row in keys.tolist():
-            segment = program.segments[row[0]]
-            pattern = tuple(row[1 : 4 + segment.num_slots])
-            piece = self.pieces.get((segment, pattern))
-            if piece is None:
-                piece = self._encode_segment(segment, Labels(*map(bool, pattern[:3])), pattern[3:])
-                self.pieces[segment, pattern] = piece
-            pieces.append(piece)
-        holes = [h for piece in pieces for h in piece.holes]
+        keys, variant = self._known_variants(program)
+        pieces = [
+            self._piece(
+                program.segments[row[0]], tuple(row[1 : 4 + program.segments[row[0]].num_slots])
+            )
+            for row in keys.tolist()
+        ]
+        holes = np.concatenate([p.holes for p in pieces])
         first = program.first_node[:-1, None]
         table = ClassTable(
-            data=np.frombuffer(b"".join(bytes(p.data) for p in pieces), dtype=np.uint8),
+            data=np.frombuffer(b"".join(p.data for p in pieces), dtype=np.uint8),
             data_ends=np.cumsum([len(p.data) for p in pieces], dtype=np.int64),
-            holes=np.array(
-                [(h.offset, h.width, h.form, h.source, h.argument) for h in holes], dtype=HOLE
-            ),
+            holes=holes,
             hole_ends=np.cumsum([len(p.holes) for p in pieces], dtype=np.int64),
             num_nodes=np.array(
                 [len(program.segments[s].nodes) for s in keys[:, 0]], dtype=np.int64
@@ -173,9 +191,18 @@ class _Encoder:
             ),
             num_nodes=int(table.first_node[-1]),
             num_bytes=len(header_record()) + int(table.first_byte[-1]),
-            variables=tuple(sorted({h.argument for h in holes if h.source == Source.RANK})),
+            variables=tuple(np.unique(holes["argument"][holes["source"] == Source.RANK]).tolist()),
             payload=pack(table),
         )
+
+    def _known_variants(self, program: TraceProgram) -> tuple[np.ndarray, np.ndarray]:
+        arrays = (program.segment, program.slots, program.layer, program.microbatch, program.stage)
+        key = tuple(map(id, arrays))
+        if key not in self.variants:
+            _check_program(program)
+            # With the program, so that no other array gets the same id.
+            self.variants[key] = program, *self._variants(program)
+        return self.variants[key][1:]
 
     def _variants(self, program: TraceProgram) -> tuple[np.ndarray, np.ndarray]:
         """The variants of a program and each instance's. A variant is a row: its segment, whether
@@ -191,25 +218,40 @@ class _Encoder:
         keys, variant = np.unique(rows, axis=0, return_inverse=True)
         return keys, variant.reshape(-1)
 
+    def _piece(self, segment: Segment, pattern: tuple[int, ...]) -> EncodedSegment:
+        same = self.same.get((id(segment), pattern))
+        if same is not None:
+            return same[1]
+        piece = self.pieces.get((segment, pattern))
+        if piece is None:
+            labels = Labels(*map(bool, pattern[:3]))
+            piece = encoded_segment(self._encode_segment(segment, labels, pattern[3:]))
+            self.pieces[segment, pattern] = piece
+        self.same[id(segment), pattern] = segment, piece
+        return piece
+
     def _encode_segment(self, segment: Segment, labels: Labels, slots: tuple[int, ...]) -> Piece:
         piece = Piece()
+        shape = self.shapes.setdefault((segment.task, labels, slots), len(self.shapes))
         for index, node in enumerate(segment.nodes):
-            data_deps = _sources(node.data_deps, index, slots, exclude=())
-            ctrl_deps = _sources(node.ctrl_deps, index, slots, exclude=data_deps)
-            piece.add(
-                node_record(
-                    node,
-                    index,
-                    segment.task,
-                    labels,
-                    ctrl_deps,
-                    data_deps,
-                    self._rank_variables(node),
-                    self.style,
-                    slots,
-                )
+            key = (frame_key(node), index, shape)
+            if key not in self.frames:
+                self.frames[key] = self._frame(node, index, segment.task, labels, slots)
+            add_record(
+                piece,
+                self.frames[key],
+                node.action,
+                self._rank_variables(node),
+                self.style.widths,
             )
         return piece
+
+    def _frame(
+        self, node: Node, index: int, task: str, labels: Labels, slots: tuple[int, ...]
+    ) -> Frame:
+        data_deps = _sources(node.data_deps, index, slots, exclude=())
+        ctrl_deps = _sources(node.ctrl_deps, index, slots, exclude=data_deps)
+        return frame(node, index, task, labels, ctrl_deps, data_deps, self.style, slots)
 
     def _rank_variables(self, node: Node) -> RankVariables:
         match node.action:

@@ -4,12 +4,14 @@ The rules of ASTRA-sim that concern single nodes are here: which attributes a no
 type, that costs are at least 1, what `comm_size` means.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from stagec.backend.program import (
     SAME_LAYER,
+    Action,
     Collective,
     Compute,
     Dep,
@@ -87,37 +89,72 @@ class NodeStyle:
     widths: Widths
 
 
-def node_record(
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The record of a node without its length and what a simulator reads of its action: what comes before that, and after."""
+
+    head: Piece
+    tail: Piece
+
+
+def frame(
     node: Node,
     index: int,
     task: str,
     labels: Labels,
     ctrl_deps: Sequence[DepSource],
     data_deps: Sequence[DepSource],
-    variables: RankVariables,
     style: NodeStyle,
     slots: Sequence[int] = (),
-) -> Piece:
-    """The record of node `index` of a segment, its length first. `slots`: the first slot equal to each."""
-    body = Piece().add(key(_ID, 0)).add_hole(style.widths.node, Form.VARINT, Source.NODE, index)
+) -> Frame:
+    """For node `index` of a segment. `slots`: the first slot equal to each."""
+    head = Piece().add(key(_ID, 0)).add_hole(style.widths.node, Form.VARINT, Source.NODE, index)
     name = _name(node, labels, style)
     if name.data:
-        body.add(delimited_piece(_NAME, name))
-    body.add(integer(_TYPE, _node_type(node)))
+        head.add(delimited_piece(_NAME, name))
+    head.add(integer(_TYPE, _node_type(node)))
     for number, deps in ((_CTRL_DEPS, ctrl_deps), (_DATA_DEPS, data_deps)):
         if deps:
             packed = Piece()
             for source, argument in deps:
                 packed.add_hole(style.widths.node, Form.VARINT, source, argument)
-            body.add(delimited_piece(number, packed))
-    body.add(_attribute("is_cpu_op", integer(_BOOL, 0)))
-    _add_action(body, node, variables, style.widths)
+            head.add(delimited_piece(number, packed))
+    head.add(_attribute("is_cpu_op", integer(_BOOL, 0)))
+    tail = Piece()
     for list_name, tensors in (("inputs", node.inputs), ("outputs", node.outputs)):
         if tensors is not None:
-            body.add(_tensor_list(list_name, tensors, slots, style))
+            tail.add(_tensor_list(list_name, tensors, slots, style))
     if style.provenance:
-        _add_provenance(body, node, task, labels, style.widths)
-    return Piece(bytearray(varint(len(body.data)))).add(body)
+        _add_provenance(tail, node, task, labels, style.widths)
+    return Frame(head, tail)
+
+
+def frame_key(node: Node) -> Hashable:
+    """All of a node but the numbers of its action."""
+    action = node.action
+    kind = "" if isinstance(action, Compute) else action.kind
+    dtype = action.dtype if isinstance(action, Collective | Transfer) else ""
+    said = (node.op, node.phase, node.scope, node.stream, node.location, node.made_by)
+    return (
+        *said,
+        type(action),
+        kind,
+        dtype,
+        node.data_deps,
+        node.ctrl_deps,
+        node.inputs,
+        node.outputs,
+    )
+
+
+def add_record(
+    piece: Piece, made: Frame, action: Action, variables: RankVariables, widths: Widths
+) -> None:
+    """The record of a node, its length first."""
+    numbers = Piece()
+    _add_action(numbers, action, variables, widths)
+    length = len(made.head.data) + len(numbers.data) + len(made.tail.data)
+    piece.add(varint(length)).add(made.head).add(numbers).add(made.tail)
 
 
 def _name(node: Node, labels: Labels, style: NodeStyle) -> Piece:
@@ -149,26 +186,26 @@ def _node_type(node: Node) -> int:
             return {"load": MEM_LOAD, "store": MEM_STORE}[kind]
 
 
-def _add_action(body: Piece, node: Node, variables: RankVariables, widths: Widths) -> None:
+def _add_action(body: Piece, action: Action, variables: RankVariables, widths: Widths) -> None:
     """The attributes that a simulator reads, each of the type in which Chakra's first feeder reads
     it; later feeders read any integer. No cost may be 0: what depends on such a node never starts.
     """
-    match node.action:
+    match action:
         case Compute():
-            body.add(_attribute("num_ops", integer(_INT64, max(1, node.action.num_ops))))
-            body.add(_tensor_size(node.action.num_bytes))
+            body.add(_num_ops(action.num_ops))
+            body.add(_tensor_size(action.num_bytes))
         case HostCopy():
-            body.add(_tensor_size(node.action.num_bytes))
+            body.add(_tensor_size(action.num_bytes))
         case Collective():
             # The shard that one rank contributes to an all_gather; else the whole buffer of one
             # rank. Both are what the rank puts in.
-            body.add(_attribute("comm_type", integer(_INT64, COMM_TYPES[node.action.kind])))
-            body.add(_comm_size(node.action.operand_bytes))
+            body.add(_attribute("comm_type", integer(_INT64, COMM_TYPES[action.kind])))
+            body.add(_comm_size(action.operand_bytes))
             group = Piece().add_hole(widths.group, Form.DIGITS, Source.RANK, variables.group)
             body.add(_attribute_piece("pg_name", delimited_piece(_STRING, group)))
         case Transfer():
-            body.add(_comm_size(node.action.num_bytes))
-            channel = node.action.channel
+            body.add(_comm_size(action.num_bytes))
+            channel = action.channel
             for name, width, source, argument in (
                 ("comm_src", widths.rank, Source.RANK, variables.source),
                 ("comm_dst", widths.rank, Source.RANK, variables.destination),
@@ -232,10 +269,17 @@ def _tensor_name(tensor: Tensor, slots: Sequence[int], style: NodeStyle) -> Piec
     return name.add(f".{tensor.output}".encode())
 
 
+@lru_cache(maxsize=1 << 14)
+def _num_ops(number: int) -> bytes:
+    return _attribute("num_ops", integer(_INT64, max(1, number)))
+
+
+@lru_cache(maxsize=1 << 14)
 def _tensor_size(num_bytes: int) -> bytes:
     return _attribute("tensor_size", integer(_UINT64, max(1, num_bytes)))
 
 
+@lru_cache(maxsize=1 << 14)
 def _comm_size(num_bytes: int) -> bytes:
     return _attribute("comm_size", integer(_INT64, max(1, num_bytes)))
 

@@ -4,7 +4,10 @@ Instances of a variant are copies of the same bytes with other numbers in the ho
 matrix, filled a column at a time. No Python object stands for a node.
 """
 
+from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
 
@@ -13,6 +16,8 @@ from stagec.backend.node_records import FIRST_ID
 from stagec.backend.wire import Form, Source, fill
 
 _BATCH_BYTES = 16 << 20
+_MOST_SHARED = 8 << 20
+"""Longer traces are made each for itself: what is kept for others would take too much memory."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ def unroll(table: ClassTable, header: bytes, tag_span: int) -> Template:
     data = np.empty(first_byte[-1], dtype=np.uint8)
     data[: len(header)] = np.frombuffer(header, dtype=np.uint8)
     first_id = table.first_node[:-1] + FIRST_ID
+    numbers = _NUMBERS.of(table, tag_span) if len(data) <= _MOST_SHARED else {}
     places: dict[tuple[int, int, int], list[np.ndarray]] = {}
     by_variant = np.argsort(table.variant, kind="stable")
     ends = np.cumsum(np.bincount(table.variant, minlength=table.num_variants))
@@ -49,7 +55,12 @@ def unroll(table: ClassTable, header: bytes, tag_span: int) -> Template:
         for start in range(0, len(instances), batch):
             rows = instances[start : start + batch]
             block = np.tile(pattern, (len(rows), 1))
-            _fill_block(block, holes, table, rows, first_id, tag_span)
+            key = v, start, holes[_WHAT].tobytes()
+            if key not in numbers:
+                numbers[key] = _filled(holes, table, rows, first_id, tag_span)
+            for chosen, width, filled in numbers[key]:
+                at = holes["offset"][chosen][:, None] + np.arange(width)
+                block[:, at.ravel()] = filled
             for at, row in zip(first_byte[rows].tolist(), block, strict=True):
                 data[at : at + len(row)] = row
         for hole in holes[holes["source"] == Source.RANK]:
@@ -64,22 +75,31 @@ def unroll(table: ClassTable, header: bytes, tag_span: int) -> Template:
     )
 
 
-def _fill_block(
-    block: np.ndarray,
+Filled = list[tuple[np.ndarray, int, np.ndarray]]
+"""Which holes of a variant, how wide they are, and the bytes in them for each instance."""
+
+_WHAT = ["width", "form", "source", "argument"]
+"""What the bytes in a hole depend on, besides the instance."""
+
+
+def _filled(
     holes: np.ndarray,
     table: ClassTable,
     rows: np.ndarray,
     first_id: np.ndarray,
     tag_span: int,
-) -> None:
-    """Write the numbers of the instances `rows`, one row each, into the holes."""
+) -> Filled:
+    """The numbers of the instances `rows`, one row each, but for those of ranks."""
+    found: Filled = []
     for source in np.unique(holes["source"]).tolist():
         if source == Source.RANK:
             continue
-        chosen = holes[holes["source"] == source]
-        for width, form in np.unique(chosen[["width", "form"]]).tolist():
-            here = chosen[(chosen["width"] == width) & (chosen["form"] == form)]
-            argument = here["argument"].astype(np.int64)
+        kinds = holes[holes["source"] == source][["width", "form"]]
+        for width, form in np.unique(kinds).tolist():
+            chosen = np.flatnonzero(
+                (holes["source"] == source) & (holes["width"] == width) & (holes["form"] == form)
+            )
+            argument = holes["argument"][chosen].astype(np.int64)
             match Source(source):
                 case Source.NODE:
                     values = first_id[rows, None] + argument
@@ -88,10 +108,39 @@ def _fill_block(
                 case Source.TAG:
                     values = argument * tag_span + table.tag[rows, None]
                 case Source.LAYER:
-                    values = np.repeat(table.layer[rows, None], len(here), axis=1)
+                    values = np.repeat(table.layer[rows, None], len(chosen), axis=1)
                 case Source.MICROBATCH:
-                    values = np.repeat(table.microbatch[rows, None], len(here), axis=1)
+                    values = np.repeat(table.microbatch[rows, None], len(chosen), axis=1)
                 case _:
-                    values = np.repeat(table.stage[rows, None], len(here), axis=1)
-            at = here["offset"][:, None] + np.arange(width)
-            block[:, at.ravel()] = fill(Form(form), values, width).reshape(len(rows), -1)
+                    values = np.repeat(table.stage[rows, None], len(chosen), axis=1)
+            filled = fill(Form(form), values, width).reshape(len(rows), -1)
+            found.append((chosen, width, filled))
+    return found
+
+
+class _Numbers:
+    """The numbers in holes, for classes whose instances are the same: those whose costs alone differ.
+
+    Kept for the classes that were made last. Threads may make them twice.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._known: OrderedDict[bytes, dict[tuple[int, int, bytes], Filled]] = OrderedDict()
+
+    def of(self, table: ClassTable, tag_span: int) -> dict[tuple[int, int, bytes], Filled]:
+        digest = blake2b(str(tag_span).encode(), digest_size=16)
+        instances = (table.layer, table.microbatch, table.stage, table.tag)
+        for array in (table.num_nodes, table.variant, table.back, *instances):
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            digest.update(array.tobytes())
+        found = self._known.setdefault(digest.digest(), {})
+        with suppress(KeyError):  # Another thread may drop it.
+            self._known.move_to_end(digest.digest())
+        while len(self._known) > self.most:
+            with suppress(KeyError):
+                self._known.popitem(last=False)
+        return found
+
+
+_NUMBERS = _Numbers(32)

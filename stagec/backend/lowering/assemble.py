@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from stagec.backend.lowering.layout import Layout
+from stagec.backend.lowering.loaded import LoadedClasses
 from stagec.backend.lowering.rows import AFTER_BACKWARD, TAKEN, TRANSFER_TASKS, Place, Row
 from stagec.backend.lowering.streams import IssuedRows, chain_streams, receives
 from stagec.backend.lowering.templates import Owners
@@ -65,6 +66,7 @@ class Assembler:
         self._anywhere: dict[object, Layout] = {}
         """A layout for all stages of a kind, wherever their layers begin."""
         self._chained: dict[object, Segment] = {}
+        self._loaded = LoadedClasses()
 
     def layout(self, chunk: Chunk, split: bool) -> Layout:
         numbers, owners = frozenset(chunk.values.items()), frozenset(chunk.owners.items())
@@ -74,7 +76,7 @@ class Assembler:
             counts = frozenset(each for each in numbers if not is_first_layer(each[0]))
             known = self._anywhere.get((kind, counts))
             if known is None or known.loads.loads:
-                made = Layout(chunk.program, chunk.values, split, chunk.owners)
+                made = self._loaded.layout(chunk.program, chunk.values, split, chunk.owners)
                 self._anywhere[kind, counts] = self._layouts[key] = made
             else:
                 self._layouts[key] = known.from_layer(chunk.values)
@@ -82,12 +84,24 @@ class Assembler:
 
     def program(self, chunks: Sequence[Chunk], order: Sequence[Slot]) -> TraceProgram:
         """Unroll tasks in `order`. Each task appears once per chunk and microbatch at most."""
-        return finish(self.arrange(chunks, order), self._chained)
+        arrangement = self.arrange(chunks, order)
+        return self._loaded.finished(
+            shape_of(arrangement.layouts, chunks, order),
+            arrangement,
+            lambda: finish(arrangement, self._chained),
+        )
 
     def arrange(self, chunks: Sequence[Chunk], order: Sequence[Slot]) -> Arrangement:
         """Lay all tasks out as rows, and give those their places in issue order."""
         split = any(slot.task in ("I", "W") for slot in order)
         layouts = [self.layout(chunk, split) for chunk in chunks]
+        shape = shape_of(layouts, chunks, order)
+        return self._loaded.arranged(shape, layouts, lambda: self.place(layouts, chunks, order))
+
+    def place(
+        self, layouts: Sequence[Layout], chunks: Sequence[Chunk], order: Sequence[Slot]
+    ) -> Arrangement:
+        """Give the rows of all tasks their places."""
         segments: list[Segment] = []
         first_of: dict[int, int] = {}
         for layout in layouts:
@@ -138,6 +152,12 @@ class Assembler:
                 nodes.append(replace(node, action=action, phase="p2p"))
             segments.append(replace(segments[old], nodes=tuple(nodes)))
             packed.segment[position] = len(segments) - 1
+
+
+def shape_of(layouts: Sequence[Layout], chunks: Sequence[Chunk], order: Sequence[Slot]) -> Hashable:
+    """What the rows of a rank depend on."""
+    stages = tuple(chunk.stage for chunk in chunks)
+    return tuple(id(layout.like) for layout in layouts), stages, tuple(order)
 
 
 MAX_CROSSING = 64

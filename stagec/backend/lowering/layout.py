@@ -32,7 +32,7 @@ from stagec.backend.lowering.rows import (
     stands_alone,
     transfer_task,
 )
-from stagec.backend.lowering.templates import Owners, Templates, sizes_of_node
+from stagec.backend.lowering.templates import Owners, Templates, sizes_of_node, with_numbers
 from stagec.backend.program import Collective, Dep, Node, Segment
 from stagec.dialects import dist, sched, stg
 
@@ -49,7 +49,11 @@ class Layout:
     ) -> None:
         self.templates = Templates(values, owners or {})
         self.loads = Loads.around(program)
-        self._loaded: dict[int, Templates] = {}
+        self.loaded: dict[int, Templates] = {}
+        self.layered: dict[int, tuple[list[Operation], int]] = {}
+        """The segments that have numbers of a layer: their ops, and which."""
+        self.like = self
+        """Whose rows these are: those of a device with other loads of experts, or its own."""
         self.dataflow = Dataflow(values)
         self.split_backward = split_backward
         self.segments: list[Segment] = []
@@ -336,24 +340,19 @@ class Layout:
         ):
             return run.segment
         if layer not in run.by_layer:
-            templates, whole = self.templates_of(layer), self.segments[run.segment]
-            nodes = [
-                replace(node, action=templates.action(op))
-                for op, node in zip(run.ops, whole.nodes, strict=True)
-            ]
             run.by_layer[layer] = len(self.segments)
-            self.segments.append(replace(whole, nodes=tuple(nodes)))
+            self.layered[len(self.segments)] = run.ops, layer
+            whole = self.segments[run.segment]
+            self.segments.append(with_numbers(whole, run.ops, self.templates_of(layer)))
         return run.by_layer[layer]
 
     def templates_of(self, layer: int) -> Templates:
         """With the numbers that sizes have in a layer."""
-        if not self.loads.loads:
-            return self.templates
-        if layer not in self._loaded:
+        if layer not in self.loaded:
             values = self.templates.values
             own = {**values, **self.loads.sizes(layer, values)}
-            self._loaded[layer] = Templates(own, self.templates.owners)
-        return self._loaded[layer]
+            self.loaded[layer] = Templates(own, self.templates.owners)
+        return self.loaded[layer]
 
     def _make_segment(self, run: Run, task: str) -> None:
         """Node templates of a run. A value from outside gets a slot, one per value."""

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation
 
-from stagec.backend.program import Action, Collective, Compute, Dep, HostCopy, Node, Transfer
+from stagec.backend.program import (
+    Action,
+    Collective,
+    Compute,
+    Dep,
+    HostCopy,
+    Node,
+    Segment,
+    Transfer,
+)
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import sched, stg
 from stagec.dialects.types import tensor_of
@@ -124,3 +133,13 @@ class Templates:
             exact = size.evaluate(self.values)
             self._numbers[size] = -(-exact.numerator // exact.denominator)
         return self._numbers[size]
+
+
+def with_numbers(segment: Segment, ops: Sequence[Operation], templates: Templates) -> Segment:
+    """A segment of these ops with other numbers."""
+    nodes = list(segment.nodes)
+    for position, (op, node) in enumerate(zip(ops, nodes, strict=True)):
+        action = templates.action(op)
+        if action != node.action:
+            nodes[position] = replace(node, action=action)
+    return replace(segment, nodes=tuple(nodes))
