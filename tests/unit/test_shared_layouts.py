@@ -1,10 +1,15 @@
 """Stages that differ in their first layer share a layout: each is what a layout of its own would be."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
+from stagec.backend.encode import encode_traces
 from stagec.backend.lowering import Assembler, Chunk
 from stagec.classes import rank_tasks
 from stagec.driver import Compiled, compile_text
+from stagec.memory import plan_memory
 
 TEXT = """
 dim B = 8
@@ -108,3 +113,68 @@ def test_traces_and_tracked_tensors_of_later_stages(name: str) -> None:
         for tensor in (node.outputs or ())
     }
     assert set(range(12)) <= labels
+
+
+EXPERTS = """
+dim B = 16
+dim S = 8
+dim D = 16
+dim F = 24
+dim X = 8
+dim A = 2
+dim T = B * S * A / X
+dim L = 4
+
+module Experts(x[B, S, D]) -> [B, S, D] {{
+  weight router[D, X], up[X, D, F], down[X, F, D]
+  gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
+  h[X, T, F] = silu(dispatch(x, chosen, experts = X, tokens = T) @ up)
+  y[X, T, D] = h @ down
+  return combine(y, gates, chosen)
+}}
+
+model Net(x[B, S, D]) {{
+  repeat L {{ x = x + Experts(x) }}
+  loss = mean(x, over = [B, S, D])
+}}
+
+plan p {{
+  mesh {mesh}en = 2, el = 2, ep = en * el
+  shard B over ep
+  shard X over ep
+  shard T over ep
+  load {{ zipf = 1.5, seed = 2 }}
+  {settings}
+}}
+"""
+
+LOADED = {
+    "no pipeline": ("", "microbatch 2"),
+    "1f1b": ("pp = 2, ", "pipeline L over pp { schedule = 1f1b }"),
+    "both halves": ("pp = 2, ", "pipeline L over pp { schedule = dualpipe, virtual_stages = 2 }"),
+    "two steps": (
+        "pp = 2, ",
+        "pipeline L over pp { schedule = zb_h1 }\n  collectives { exchange = hierarchical }",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_a_program_with_another_load_is_an_own_one(name: str) -> None:
+    """Each class has the program, and the encoding, that it has if nothing is shared."""
+    mesh, settings = LOADED[name]
+    job = compile_text(EXPERTS.format(mesh=mesh, settings=settings), "net.stg")
+    traces, alone = job.trace_set, []
+    for tasks, ranks in zip(job.tasks, traces.classes, strict=True):
+        program = Assembler(tasks.assembler.axis).program(tasks.chunks, tasks.order)
+        assert program.segments == ranks.program.segments
+        for column in ("segment", "slots", "layer", "microbatch", "stage", "tag"):
+            assert np.array_equal(getattr(program, column), getattr(ranks.program, column))
+        alone.append(replace(ranks, program=program))
+    assert len({c.program.segments for c in alone}) == len(alone) > 2
+    assert encode_traces(replace(traces, classes=tuple(alone))) == encode_traces(traces)
+    for tasks, plan in zip(job.tasks, job.memory, strict=True):
+        (again,) = plan_memory(
+            [replace(tasks, assembler=Assembler(tasks.assembler.axis))], job.plan
+        )
+        assert again.peak_bytes == plan.peak_bytes

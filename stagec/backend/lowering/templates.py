@@ -58,19 +58,11 @@ class Templates:
     def node(self, op: Operation, deps: tuple[Dep, ...]) -> Node:
         location = op.location
         assert isinstance(op, sched.NODES)
-        try:
-            action = self.action(op)
-        except TooLargeError as error:
-            message = f"an op {error} on one device, more than can be counted"
-            help_ = "look for a size of one digit too many"
-            raise CompileError(
-                [Diagnostic("E0216", message, span_of(location), help=help_)]
-            ) from None
         return Node(
             op=sched.node_name(op),
             phase=stg.phase_of(op),
             scope=stg.scope_of(op),
-            action=action,
+            action=self.action(op),
             stream=op.stream.data,
             data_deps=deps,
             location=(
@@ -83,6 +75,17 @@ class Templates:
         )
 
     def action(self, op: Operation) -> Action:
+        """What an op is in a trace. Numbers that this has no room for are E0216."""
+        try:
+            return self._action(op)
+        except TooLargeError as error:
+            message = f"an op {error} on one device, more than can be counted"
+            help_ = "look for a size of one digit too many"
+            raise CompileError(
+                [Diagnostic("E0216", message, span_of(op.location), help=help_)]
+            ) from None
+
+    def _action(self, op: Operation) -> Action:
         if isinstance(op, sched.ComputeOp):
             moved = self.num_bytes(op.reads.data) + self.num_bytes(op.writes.data)
             flops = self.number(op.flops.data)
