@@ -221,6 +221,11 @@ CODES: dict[str, Code] = {
         "compute with a cost is marked as an op of the CPU",
         "set `is_cpu_op` to false: of ops of the CPU the target takes the recorded duration",
     ),
+    "W0643": Code(
+        "compute that waits for nothing takes less than a nanosecond",
+        "let it do more, or wait for a node that does: on fast devices the target takes it for 0 ns "
+        "and aborts when that happens at time 0",
+    ),
     "W0660": Code(
         "ranks may wait for each other, depending on run times",
         "force the order of communication with control dependencies",

@@ -45,6 +45,8 @@ COMMON_SPLITS = 4
 """`preferred-dataset-splits` in most system configurations that come with ASTRA-sim."""
 HUGE_BYTES = 1 << 46
 HUGE_OPS = 10**18
+A_NANOSECOND = {"num_ops": 312_000, "tensor_size": 2_039}
+"""What an A100 does in one, at 312 TFLOP/s and 2.039 TB/s; later devices do more."""
 
 
 def check_nodes(table: NodeTable, found: FileFindings, astra_sim: bool) -> None:
@@ -57,6 +59,7 @@ def check_nodes(table: NodeTable, found: FileFindings, astra_sim: bool) -> None:
     if astra_sim:
         _check_runnable(table, found)
         _check_collective_kinds(table, found)
+        _check_start(table, found)
 
 
 def communication_is_known(table: NodeTable) -> bool:
@@ -233,6 +236,29 @@ def _check_collective_kinds(table: NodeTable, found: FileFindings) -> None:
     group = table.attributes["pg_name"]
     wrong = rows[(group.kind[rows] != ABSENT) & (group.kind[rows] != STRING)]
     found.add_rows(table, "E0632", "`pg_name` is not a string", wrong)
+
+
+def _check_start(table: NodeTable, found: FileFindings) -> None:
+    """Run times are whole nanoseconds, rounded down. `EventQueue::proceed` asserts that time moves on, and its
+    first event is where no node has run: a root that takes 0 ns ends the simulation there.
+    """
+    root = table.type == COMP
+    root[table.dep_owner] = False
+    rows = np.flatnonzero(root)
+    rows = rows[~is_cpu_op(table, rows)]
+    for name, most in A_NANOSECOND.items():
+        column = table.attributes[name]
+        rows = rows[column.is_integer(rows) & ~column.is_negative(rows)]
+        rows = rows[(column.value[rows] > 0) & (column.value[rows] < most)]
+    found.add_rows(
+        table,
+        "W0643",
+        "compute that waits for nothing takes less than a nanosecond",
+        rows,
+        lambda row: " and ".join(
+            f"`{n}` is {table.attributes[n].value[row]}" for n in A_NANOSECOND
+        ),
+    )
 
 
 def _check_repeated(table: NodeTable, found: FileFindings) -> None:

@@ -86,6 +86,7 @@ FAULTS = [
     Fault("empty_load", "W0639", "mesh", m.change(4, "load", "tensor_size", 0), (4, "load")),
     Fault("attribute_twice", "W0630", "mesh", m.repeated_attribute, (0, "reduce")),
     Fault("compute_on_cpu", "W0642", "mesh", m.change(2, "F0b", "is_cpu_op", 1), (2, "F0b")),
+    Fault("instant_root", "W0643", "mesh", m.change(0, "F0a", "tensor_size", 400), (0, "F0a")),
     Fault("timed_compute", "W0631", "data_parallel", m.timed_compute, (1, "forward0")),
     Fault("wide_tag", "W0633", "mesh", m.both("B2", "comm_tag", 1 << 33), (4, "sendB2")),
     # Groups and collectives.

@@ -33,7 +33,7 @@ class Rank:
         return node
 
     def comp(self, name: str, *deps: Node | None) -> Node:
-        return self.add(name, COMP, deps, num_ops=4096, tensor_size=512)
+        return self.add(name, COMP, deps, num_ops=4096, tensor_size=4096)
 
     def coll(self, name: str, kind: int, size: int, group: str, *deps: Node | None) -> Node:
         node = self.add(name, COLL, deps, comm_type=kind, comm_size=size)
