@@ -154,10 +154,10 @@ class Sweep:
         of_lives = [] if buckets else [what for what in sorted(wanted) if is_of_lives(what)]
         if of_lives:
             found |= structure.memory(of_lives, sizes, number)
+        each = [what for what in sorted(wanted) if what == STEP_TIME or is_of_lives(what)]
+        found |= self.one_by_one(sizes, [what for what in each if what not in found])
         for what in wanted - found.keys():
-            if what == STEP_TIME or is_of_lives(what):
-                found[what] = self.one_by_one(sizes, what)
-            elif what == BUBBLE:
+            if what == BUBBLE:
                 found[what] = structure.bubble(sizes, number)
             else:
                 found[what] = structure.most(ask(job, what), sizes)
@@ -201,11 +201,13 @@ class Sweep:
                 values[name][row] = exact(job, name)
         return values, left
 
-    def one_by_one(self, sizes: Columns, what: str) -> np.ndarray:
-        jobs = (
-            Job(compiled_at(self.request, self.point(sizes, row))) for row in range(sizes.count)
-        )
-        return np.array([exact(job, what) for job in jobs], object)
+    def one_by_one(self, sizes: Columns, quantities: Sequence[str]) -> dict[str, np.ndarray]:
+        found = {what: np.zeros(sizes.count, object) for what in quantities}
+        for row in range(sizes.count if found else 0):
+            job = Job(compiled_at(self.request, self.point(sizes, row)))
+            for what, column in found.items():
+                column[row] = exact(job, what)
+        return found
 
 
 def plain_numbers(column: np.ndarray) -> np.ndarray:

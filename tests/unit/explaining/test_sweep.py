@@ -142,7 +142,7 @@ def same_rows(asked: Request, table: Table, chosen: list[int]) -> None:
 def test_every_row_is_a_compilation(clauses: str) -> None:
     """All feasible points of a small grid, and that all others are refused."""
     source = parse_text(TINY.replace("CLAUSES", CLAUSES[clauses]), "tiny.stg")
-    varied = ["tp=1,2,4", "pp=1,2,4", "B=8,16", "microbatch=1,2"]
+    varied = ["tp=1,2,4", "pp=1,2,4", "B=16", "microbatch=1,2"]
     if clauses in COMPILED_EACH:
         varied = ["tp=1,2,4", "pp=2", "S=11,24"]
     asked = request(source, "p", QUANTITIES, *varied)
