@@ -12,7 +12,8 @@ def unused_axes(plan: Plan, origins: Mapping[str, str]) -> list[Diagnostic]:
     """A warning for each axis of several ranks that no clause names: along it, all ranks do the same.
 
     A product names its axes, so replication that is meant (`dp = replicas * fsdp`) is none of these. A `link` says
-    what joins ranks and not what they do, nor does their order. `origins` tells which sizes `--set` gave.
+    what joins ranks and not what they do, nor does their order; a `context` is about what a rule splits. `origins` tells
+    which sizes `--set` gave.
     """
     wide = {axis.name: axis for axis in plan.axes if axis.size > 1}
     if not wide or any(not _axes_of(call, plan) for call in plan.passes):
@@ -26,6 +27,8 @@ def unused_axes(plan: Plan, origins: Mapping[str, str]) -> list[Diagnostic]:
             message = f"nothing in the plan uses axis `{name}`"
             label = f"the {axis.size} ranks along it all do the same"
             notes = [f"from `{origin}`"] if origin else []
+            if any(name in parts_of(context.axis, plan) for context in plan.contexts):
+                notes.append("`context` says how attention sees a sequence that a rule splits")
             found.append(Diagnostic("W0302", message, axis.span, label, notes=notes, help=help_))
     return found
 
@@ -34,8 +37,6 @@ def _named(plan: Plan) -> Iterator[str]:
     """The axes of the mesh that the clauses name, products taken apart."""
     for rule in (*plan.rules, *plan.overrides):
         yield from rule.axes
-    for context in plan.contexts:
-        yield from plan.products.get(context.axis, (context.axis,))
     if plan.pipeline is not None:
         yield plan.pipeline.axis
     if plan.zero is not None:
@@ -50,5 +51,10 @@ def _axes_of(call: PassCall, plan: Plan) -> list[str]:
     for value in call.arguments.values():
         for word in value if isinstance(value, tuple) else (value,):
             if isinstance(word, str):
-                found += plan.products.get(word, (word,) if word in plan.mesh else ())
+                found += parts_of(word, plan)
     return found
+
+
+def parts_of(name: str, plan: Plan) -> tuple[str, ...]:
+    """The axes of the mesh that a name stands for; none if it is no axis."""
+    return plan.products.get(name, (name,) if name in plan.mesh else ())
