@@ -1,8 +1,15 @@
-"""The order of the tests: those of one plan of an example come one after the other, and share what is compiled."""
+"""The order of the tests: those of one plan of an example come one after the other, and share what is compiled.
+
+Nor has any example of hypothesis a deadline: how long it takes depends on what else the machine does.
+"""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
