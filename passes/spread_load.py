@@ -53,7 +53,7 @@ from stagec.analysis.sizes import size_values
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import NamesAttr
-from stagec.dialects.types import ShardType, StackType, TensorType
+from stagec.dialects.types import StackType, TensorType
 from stagec.rewriting import inherit, programs, set_type
 from stagec.symbolic import symbol
 
@@ -223,13 +223,35 @@ def spread(program: stg.ProgramOp, load: dist.ExpertLoadOp) -> None:
             if names:
                 op.properties["load"] = StringAttr(f"{next(iter(names))}{dist.SUFFIX}")
         elif names:
+            unequal = any(load.tokens.data in names_of(v) for v in (*op.operands, *op.results))
+            if unequal and isinstance(op, stg.TensorOp):
+                raise CompileError([added_up(op, load)])
             rename_dims(op, names)
+
+
+def added_up(op: Operation, load: dist.ExpertLoadOp) -> Diagnostic:
+    """An op has tokens by expert on one side only."""
+    tokens, experts = load.tokens.data, load.experts.data
+    return Diagnostic(
+        "E0311",
+        f"`{tokens}` is a number of tokens of each expert, but here `{experts}` is lost",
+        span_of(op.location),
+        notes=[
+            f"under a load experts have different numbers of tokens, so that none adds up over `{experts}`"
+        ],
+        help=f"name what the result keeps: a product of values with `{experts}` sums over it otherwise, "
+        f"as in `h[{experts}, {tokens}, F] = x @ w`",
+    )
+
+
+def names_of(value: SSAValue) -> tuple[str, ...]:
+    """The dims of a tensor, or of each of a stack; none of a shard."""
+    leaf = value.type.leaf if isinstance(value.type, StackType) else value.type
+    return leaf.names if isinstance(leaf, TensorType) else ()
 
 
 def new_names(value: SSAValue, load: dist.ExpertLoadOp) -> dict[str, str]:
     """What to call a value's dim of tokens, or of copies."""
-    if not isinstance(value.type, TensorType | StackType | ShardType):
-        return {}
     leaf = value.type.leaf if isinstance(value.type, StackType) else value.type
     if not isinstance(leaf, TensorType):
         return {}
