@@ -19,7 +19,7 @@ BARS = " ▁▂▃▄▅▆▇█"
 TIMELINE_WIDTH = 64
 MOST_PARTS = 10
 MOST_PLACED = 100_000
-"""Buffers that are given offsets: that takes the square of their number."""
+"""Buffers that are given offsets: that takes the square of their number, 5 s of CPU for 60,000."""
 
 
 def show_memory(classes: Sequence[ClassPlan]) -> None:

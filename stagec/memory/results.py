@@ -26,10 +26,27 @@ def kind_of(op: Operation) -> Kind:
     return Kind.TEMPORARIES
 
 
-def is_gradient_of_product(op: Operation) -> bool:
+def gradient_of_other_factor(op: Operation) -> Operation | None:
+    """For the gradient of one factor of a product that of the other, which the product's gradient rule makes right after it.
+
+    Both are products of the same cotangent. Between them is only what is made of the first: sums over dims that a factor lacks.
+    """
+    if not is_gradient_of_factor(op):
+        return None
+    made, following = set(op.results), op.next_op
+    while following is not None and not made.isdisjoint(following.operands):
+        made.update(following.results)
+        following = following.next_op
+    if following is None or not is_gradient_of_factor(following):
+        return None
+    return following if following.operands[0] is op.operands[0] else None
+
+
+def is_gradient_of_factor(op: Operation) -> bool:
+    """Whether an op multiplies a cotangent with the factor that was saved."""
     return (
         isinstance(op, sched.ComputeOp)
-        and op.op.data == "mul"
+        and op.op.data in ("mul", "contract")
         and stg.phase_of(op) in ("bwd", "wgrad")
     )
 

@@ -6,7 +6,6 @@ row. Views are no values: who reads one reads what it views. What is reduced in 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -23,7 +22,7 @@ from stagec.dialects import sched, stg
 from stagec.dialects.types import StackType, ValueType, dtype_bytes, tensor_of
 from stagec.memory.gradients import GradientBuffers
 from stagec.memory.kinds import Kind
-from stagec.memory.results import is_copy_in, is_gradient_of_product, kind_of
+from stagec.memory.results import gradient_of_other_factor, is_copy_in, kind_of
 from stagec.memory.sums import loops, makers, ops_inside, summed_results
 from stagec.memory.weights import updates
 from stagec.symbolic import ZERO, Size
@@ -124,18 +123,11 @@ class TableMaker:
         return self.columns()
 
     def keep_factors(self) -> None:
-        """Both factors of a product are there until both of their gradients are made, as autograd frees what an op saved.
-
-        These gradients are products again, of the same cotangent.
-        """
-        products: dict[tuple[SSAValue, Path, str], list[Source]] = defaultdict(list)
+        """Both factors of a product are there until both of their gradients are made, as autograd frees what an op saved."""
         for source, place in self.layout.places.items():
-            if is_gradient_of_product(source.op):
-                products[source.op.operands[0], source.path, place.task].append(source)
-        for gradients in products.values():
-            places = [self.layout.places[source] for source in gradients]
-            last = max(places, key=lambda place: (place.row, place.node))
-            for source in gradients:
+            other = gradient_of_other_factor(source.op)
+            last = self.layout.places.get(Source(other, source.path)) if other is not None else None
+            if last is not None and last.task == place.task:
                 for key in self.origins(source.op.operands[1], source.path):
                     if key in self.index:
                         self.reads.append((self.index[key], last, False))

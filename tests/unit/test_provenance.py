@@ -19,6 +19,7 @@ from stagec.driver import Compiled, compile_text
 from stagec.passes import ALL_PASSES
 from stagec.summary import counted_nodes
 from tests.unit.examples import CASES, compile_example, ids
+from tests.unit.model_texts import EXPERTS
 
 TASKS = {"pre", "F", "B", "I", "W", "step", *TRANSFER_TASKS}
 ADDED = {"location", "made_by", "stream", "schedule_slot"}
@@ -26,7 +27,8 @@ SLOT = re.compile(
     r"(?P<task>\w+)(?:/s(?P<stage>\d+))?(?:/L(?P<layer>\d+))?(?:/m(?P<microbatch>\d+))?"
 )
 
-MODEL = """
+MODEL = (
+    """
 dim B = 32
 dim S = 16
 dim D = 32
@@ -39,14 +41,9 @@ dim N = B * S * A / X
 dim V = 64
 dim L = 8
 
-module Experts(x[B, S, D]) -> [B, S, D] {
-  weight router[D, X], up[X, D, F], down[X, F, D]
-  gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
-  routed = dispatch(x, chosen, experts = X, tokens = N)
-  h[X, N, F] = silu(routed @ up)
-  y[X, N, D] = h @ down
-  return combine(y, gates, chosen)
-}
+"""
+    + EXPERTS
+    + """
 
 module Block(x[B, S, D]) -> [B, S, D] {
   weight n1[D], wq[D, H, E], wk[D, H, E], wv[D, H, E], wo[H, E, D], n2[D]
@@ -66,6 +63,7 @@ plan p {
 %s
 }
 """
+)
 BASE = "mesh pp = 4, edp = 2, ep = 2, dp = edp * ep\nshard B over dp\nshard X over ep\nshard N over dp\n"
 PLANS = {
     "experts": "mesh edp = 2, ep = 2, dp = edp * ep\nshard B over dp\nshard X over ep\nshard N over dp\n",

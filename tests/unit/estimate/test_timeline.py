@@ -17,6 +17,7 @@ from stagec.estimate import estimate, step_time
 from tests.fidelity.trace import attributes
 from tests.replay.models import Job, compiled, encoded, traces_of
 from tests.replay.waiting import node_ends
+from tests.unit.model_texts import EXPERTS
 from tests.unit.test_replay import jobs
 
 DEVICE = "device { flops_per_s = 1e9, memory_bytes_per_s = 5e8, link_bytes_per_s = 1e8, host_bytes_per_s = 1e7 }"
@@ -189,7 +190,8 @@ def test_classes_that_do_not_keep_step_wait_for_each_other(rotate: str, balance:
         np.testing.assert_allclose(ends, [expected[rank, i] for i in ids])
 
 
-LOADED = """
+LOADED = (
+    """
 dim B = 16
 dim S = 32
 dim D = 16
@@ -199,14 +201,9 @@ dim A = 2
 dim N = B * S * A / X
 dim L = 3
 
-module Experts(x[B, S, D]) -> [B, S, D] {
-  weight router[D, X], up[X, D, F], down[X, F, D]
-  gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
-  routed = dispatch(x, chosen, experts = X, tokens = N)
-  h[X, N, F] = silu(routed @ up)
-  y[X, N, D] = h @ down
-  return combine(y, gates, chosen)
-}
+"""
+    + EXPERTS
+    + """
 
 model Routed(x[B, S, D]) {
   repeat L { x = x + Experts(x) }
@@ -222,6 +219,7 @@ plan p {
   device { flops_per_s = 1e9, memory_bytes_per_s = 5e8, link_bytes_per_s = 1e8 }
 }
 """
+)
 
 
 def test_an_uneven_exchange_takes_as_long_as_its_slowest_member():

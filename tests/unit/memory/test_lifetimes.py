@@ -158,3 +158,15 @@ def test_both_factors_of_a_product_stay_until_both_gradients_are_made() -> None:
     for first, second in pairs:
         read = [row for row in saved if lives.death[row] == second and lives.birth[row] < first]
         assert [Kind(lives.kind[row]) for row in read].count(Kind.SAVED) == 2
+
+
+def test_factors_do_not_wait_for_another_product_of_the_same_sum() -> None:
+    """Both terms of a sum have its cotangent; each frees its own factors."""
+    text = GATED.replace("gate[D, F], up[D, F]", "gate[D, F], up[D, F], a[D, F], b[D, F]")
+    text = text.replace("(h @ up))", "(h @ up) + silu(h @ a) * (h @ b))")
+    (plan,) = compile_text(f"{text}\nplan p {{ mesh tp = 1 }}", "sum.stg").memory
+    lives = plan.lives
+    gradients = sorted(int(lives.birth[row]) for row in rows_of(plan, "mul"))[-12:]
+    saved = [row for row in range(len(lives)) if lives.kind[row] == Kind.SAVED]
+    for second in gradients[1::2]:
+        assert [int(lives.death[row]) for row in saved].count(second) == 2

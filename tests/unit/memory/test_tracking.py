@@ -15,10 +15,12 @@ from stagec.backend.et_file import TraceReader
 from stagec.backend.writer import iterate_traces
 from stagec.driver import Compiled, compile_model, compile_text
 from stagec.memory import ClassPlan
+from tests.unit.model_texts import EXPERTS
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
-MOE = """
+MOE = (
+    """
 dim B = 16
 dim S = 128
 dim V = 1024
@@ -29,14 +31,9 @@ dim A = 2
 dim L = 2
 dim N = B * S * A / X
 
-module Experts(x[B, S, D]) -> [B, S, D] {
-  weight router[D, X], up[X, D, F], down[X, F, D]
-  gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
-  routed = dispatch(x, chosen, experts = X, tokens = N)
-  h[X, N, F] = silu(routed @ up)
-  y[X, N, D] = h @ down
-  return combine(y, gates, chosen)
-}
+"""
+    + EXPERTS
+    + """
 
 model Routed(tokens[B, S]: i32, targets[B, S]: i32) {
   weight embed[V, D], head[D, V]
@@ -54,6 +51,7 @@ plan p {
   precision { weights = bf16, gradients = fp32 }
 }
 """
+)
 
 PIPELINE = """
 dim B = 8
