@@ -16,8 +16,8 @@ from stagec import __version__
 from stagec.backend.bundle import Bundle, write_bundle
 from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import SCHEMA_VERSION, EncodedTraces, TraceOptions
+from stagec.backend.files import write_whole
 from stagec.cli.commands import COMMANDS
-from stagec.cli.memory_page import write_page
 from stagec.cli.memory_tables import show_memory
 from stagec.cli.output import WRITING_FLAGS, add_writing_flags, refuse_idle_flags, write
 from stagec.cli.progress import pass_progress
@@ -26,11 +26,13 @@ from stagec.cli.timeline import show_timeline, write_timeline
 from stagec.cli.usage import CommandParser, one_of, overrides, some_text, usage_error
 from stagec.diagnostics import render
 from stagec.driver import Compiled, Stops, compile_program
-from stagec.estimate.costs import require_numbers
+from stagec.estimate import Timeline, estimate
+from stagec.estimate.costs import missing_numbers, require_numbers
 from stagec.frontend import check, parse_file
 from stagec.ir_text import print_ir
 from stagec.pipelines import schedule_files
 from stagec.plugins import Registry, registry
+from stagec.reports.memory_charts import Scene, memory_page
 from stagec.summary import summarize
 
 EPILOG = """\
@@ -182,12 +184,20 @@ def explain_timeline(compiled: Compiled, options: argparse.Namespace) -> None:
 def explain_memory(compiled: Compiled, options: argparse.Namespace) -> None:
     """Print the plan of memory, or write it as a page."""
     if options.memory:
-        title = f"Memory of one rank of {compiled.trace_set.model}"
-        write_page(compiled.memory, title, options.memory)
+        title = f"Memory of one rank of {compiled.trace_set.model}, plan {compiled.plan.name}"
+        scene = Scene(compiled.memory, timeline_of(compiled), compiled.plan.device.capacity)
+        write_whole(options.memory, memory_page(scene, title).encode())
         if not options.quiet:
             sys.stdout.write(f"{options.memory}: memory of {len(compiled.memory)} rank classes\n")
     else:
         show_memory(compiled.memory)
+
+
+def timeline_of(compiled: Compiled) -> Timeline | None:
+    """When nodes start and end; None where the plan does not say how fast its device is."""
+    if missing_numbers(compiled.plan, compiled.trace_set.classes):
+        return None
+    return estimate(compiled.trace_set, compiled.plan).timeline
 
 
 def add_model_flags(parser: CommandParser) -> None:

@@ -10,8 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from stagec.backend.files import disk_error
-from stagec.cli.memory_page import plotly
+from stagec.backend.files import write_whole
 from stagec.cli.tables import amount, plain_table, text_of
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import did_you_mean, quoted
@@ -21,6 +20,7 @@ from stagec.explaining.sweeping.points import grid
 from stagec.explaining.sweeping.run import Table, sweep
 from stagec.frontend import parse_file
 from stagec.frontend.checker import sizes_of
+from stagec.reports.plans_chart import plans_page
 
 Row = dict[str, int | float]
 
@@ -101,24 +101,12 @@ def cell(name: str, value: int | float) -> str:
 
 
 def plot(rows: Sequence[Row], quantities: Sequence[str], options: argparse.Namespace) -> None:
-    """A point per plan; the first two quantities are the axes. E0712 without plotly, E0603 if the file cannot be written."""
+    """A point per plan; the first two quantities are the axes. E0603 if the file cannot be written."""
     if not options.plot.endswith(".html"):
         message = f"`--plot` writes a page, and `{options.plot}` does not end in `.html`"
         raise usage_error(f"--plot {options.plot}", message, "E0710")
-    graph_objects = plotly("--plot", "a chart of plans")
     across, up = (options.pareto.split(",") if options.pareto else [*quantities, "ranks"])[:2]
-    labels = [", ".join(f"{name} = {value}" for name, value in row.items()) for row in rows]
-    points = graph_objects.Scatter(
-        x=[row[across] for row in rows],
-        y=[row[up] for row in rows],
-        text=labels,
-        mode="markers",
-    )
-    figure = graph_objects.Figure(points)
-    figure.update_layout(xaxis_title=across, yaxis_title=up, template="plotly_white")
-    page = figure.to_html(include_plotlyjs=True, full_html=True, div_id="plans")
-    try:
-        Path(options.plot).write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise disk_error(error, options.plot) from None
+    title = f"Plans of {Path(options.model).stem}"
+    page = plans_page(title, rows, (across, up), quantities)
+    write_whole(options.plot, page.encode())
     sys.stdout.write(f"{options.plot}: {len(rows):,} plans\n")

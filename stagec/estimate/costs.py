@@ -32,8 +32,8 @@ def duration_us(action: Action, network: Network) -> float:
     return network.transfer_us(action) if action.kind == "send" else 0.0
 
 
-def require_numbers(plan: Plan, classes: Iterable[RankClass]) -> None:
-    """E0410 unless the plan says how fast everything is that the classes do."""
+def missing_numbers(plan: Plan, classes: Iterable[RankClass]) -> list[str]:
+    """The settings of the device that a plan would need to say, for the classes' actions to have durations."""
     actions = [n.action for c in classes for s in c.program.segments for n in s.nodes]
     linked = {axis for link in plan.links if link.bytes_per_s is not None for axis in link.axes}
     wanted = ["flops_per_s", "memory_bytes_per_s"]
@@ -44,7 +44,12 @@ def require_numbers(plan: Plan, classes: Iterable[RankClass]) -> None:
         wanted.append("link_bytes_per_s")
     if any(isinstance(action, HostCopy) for action in actions):
         wanted.append("host_bytes_per_s")
-    missing = [name for name in wanted if getattr(plan.device, name) is None]
+    return [name for name in wanted if getattr(plan.device, name) is None]
+
+
+def require_numbers(plan: Plan, classes: Iterable[RankClass]) -> None:
+    """E0410 unless the plan says how fast everything is that the classes do."""
+    missing = missing_numbers(plan, classes)
     if not missing:
         return
     raise CompileError(

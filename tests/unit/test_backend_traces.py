@@ -66,7 +66,7 @@ def check_job(job: TraceSet, options: TraceOptions) -> None:
 
 
 @given(jobs(), st.sampled_from(["full", "short", "none"]), st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_job_decodes_to_the_slow_encoding(job, names, provenance) -> None:
     check_job(job, TraceOptions(names, provenance))
 

@@ -234,7 +234,7 @@ def naive(chains: list[list[tuple[str, int]]], groups: list[list[int]]) -> bool:
             return all(at[rank] == len(chain) for rank, chain in enumerate(chains))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(seed=st.integers(0, 1 << 30), ranks=st.integers(2, 5))
 def test_deadlock_is_found_exactly_when_there_is_one(
     seed: int, ranks: int, directory: Path

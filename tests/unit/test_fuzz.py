@@ -86,7 +86,7 @@ def test_the_valid_program_is_valid():
 
 
 relaxed = settings(
-    max_examples=150,
+    max_examples=80,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -252,7 +252,7 @@ def test_random_syntax_trees(program: syntax.Program):
     only_diagnostics(text)
 
 
-@settings(relaxed, max_examples=100)
+@settings(relaxed, max_examples=60)
 @given(some(items, 1, 3), some(statements, 1, 4))
 def test_random_items_beside_a_valid_program(extra, body):
     more = "".join(text_of(item) + "\n" for item in extra)

@@ -311,7 +311,7 @@ def columns(rows_: list[list[int]]) -> list[list[int]]:
     return [list(column) for column in zip(*rows_, strict=True)]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(
     weights=WEIGHTS,
     tokens=st.integers(1, 400),

@@ -36,7 +36,7 @@ def accepted(draw: st.DrawFn, only: tuple[str, ...] | None = None) -> Schedule:
         return build(name, p, v, m * p)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(accepted())
 def test_what_a_schedule_accepts_validates(schedule: Schedule) -> None:
     report = validate(schedule)
@@ -74,7 +74,7 @@ def in_flight_formula(name: str, p: int, v: int, m: int, rank: int) -> int | Non
     return None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(accepted())
 def test_in_flight_counts_obey_the_formula(schedule: Schedule) -> None:
     report = validate(schedule)

@@ -160,7 +160,7 @@ def shuffled(schedule: Schedule, seed: int, swaps: int) -> Schedule:
     return schedule.with_actions(single, schedule.starts)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     accepted(("1f1b", "gpipe", "zb_h1", "zb_v", "interleaved_1f1b")),
     st.integers(0, 2**32),

@@ -113,7 +113,7 @@ def steps(source: TensorType, target: TensorType) -> tuple[list[dist.Movement], 
     return [op for op in module.body.ops if isinstance(op, dist.Movement)], end
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(placements(partial=True), placements(partial=False))
 def test_collectives_make_the_change(source: TensorType, target: TensorType):
     machine = Machine(MESH, SIZES)
@@ -153,7 +153,7 @@ def check_bytes(op: dist.Movement) -> None:
             assert after == before
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(placements(partial=False), placements(partial=False))
 def test_a_split_can_be_undone_from_the_minor_axis(source: TensorType, target: TensorType):
     """A placement whose axes follow another's, or lead them, is never refused."""

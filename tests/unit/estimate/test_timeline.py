@@ -104,7 +104,7 @@ def with_device(job: Job) -> Job:
     return replace(job, clauses=(*job.clauses, DEVICE))
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(jobs())
 def test_every_node_ends_when_what_it_waits_for_lets_it(job: Job):
     job = with_device(job)
