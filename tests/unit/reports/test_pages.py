@@ -117,7 +117,7 @@ def test_a_browser_shows_the_pages(tmp_path: Path) -> None:
     memory, plot = tmp_path / "memory.html", tmp_path / "plans.html"
     model = str(FOLDER / "llama3_8b.stg")
     assert main([model, "-q", "--memory", str(memory)]) == 0
-    sweep = ["--sweep", "tp=1,2,4,8", "dp=1,2,4,8", "--plot", str(plot)]
+    sweep = ["--sweep", "tp=1,2,4,8", "microbatch=1,2", "--plot", str(plot)]
     assert main(["explain", model, "comm,memory.peak", *sweep]) == 0
     assert "Memory of" in rendered(memory)
     assert "<circle" in rendered(plot)
