@@ -25,7 +25,8 @@ After:
     }
 
 Level 3 (FSDP2, Zhao et al. 2023): a unit's parameters are gathered before its forward pass, and again before its backward pass
-unless `reshard` is false. A layer is a unit, the rest is the root unit, gathered once per microbatch; or `units` names modules.
+unless `reshard` is false: then layers stack what they gathered. A unit is gathered whole, with what its backward pass does not read (biases).
+A layer is a unit, the rest is the root unit, gathered once per microbatch; or `units` names modules, one of which may be in another.
 A unit outside of the layers that comes last in the forward pass is kept for the backward pass, which begins with it (torchtitan);
 one that no gradient reads, an embedding, is gathered again like the others.
 `prefetch` units are gathered ahead of the backward pass, and forward a gather may begin that many units early (`lag`).
@@ -36,22 +37,28 @@ after it. That gradients are reduce-scattered is `reduce-gradients`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
-from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue, Use
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
 
 from stagec.analysis.units import ROOT, gradient_makers, unit_of
 from stagec.dialects import dist, stg
 from stagec.dialects.storage import shard_of
-from stagec.dialects.types import ShardType, StackType, ValueType, tensor_of
-from stagec.rewriting import inherit, programs, set_operand, set_type
-
-NAME = "shard-parameters"
+from stagec.dialects.types import StackType, ValueType
+from stagec.rewriting import programs, set_operand, set_type
+from stagec.stored_weights import (
+    NAME,
+    gather_after_step,
+    insert,
+    repeat_over,
+    storage_axes,
+    unshard,
+)
+from stagec.symbolic import Size
 
 FORWARD, BACKWARD = "fwd", "bwd"
 
@@ -84,7 +91,7 @@ class ShardParameters(ModulePass):
             if self.level == 3:
                 Sharder(self, program).run()
             else:
-                gather_after_step(self, program)
+                gather_after_step(program, self.axes, self.gather)
 
 
 @dataclass
@@ -107,9 +114,13 @@ class Sharder:
             self.gather_whole(weights, readers)
             return
         self.gather_alone(alone, readers)
+        paths: dict[SSAValue, str] = {w.weight: w.path.data for w in weights}
+        if self.options.reshard:
+            self.complete_units(loop.body.block, paths, {})
+        kept: dict[SSAValue, SSAValue] = {}
         for op in list(loop.body.block.ops):
             if isinstance(op, stg.RepeatOp):
-                self.gather_in_layers(op, {w.weight: w.path.data for w in weights})
+                self.gather_in_layers(op, paths, kept)
 
     def computes(self, op: Operation) -> bool:
         """Whether an op is part of the microbatch loop, not of the step around it."""
@@ -218,33 +229,88 @@ class Sharder:
             for weight, use in chosen:
                 set_operand(use.operation, use.index, gathered[weight.weight])
 
-    def gather_in_layers(self, repeat: stg.RepeatOp, paths: dict[SSAValue, str]) -> None:
-        """Gather a layer's units at the start of its body, in each direction."""
+    def complete_units(
+        self,
+        block: Block,
+        paths: Mapping[SSAValue, str],
+        members: dict[tuple[str, Size], list[SSAValue]],
+    ) -> None:
+        """Let a backward repeat that reads some parameters of a unit slice all of them: a unit is gathered whole.
+
+        No gradient reads a bias or a shift.
+        """
+        for op in list(block.ops):
+            if not isinstance(op, stg.RepeatOp):
+                continue
+            sliced = [stack for stack in op.stacks if stack in paths]
+            by_unit: dict[tuple[str, Size], list[SSAValue]] = {}
+            for stack in sliced:
+                assert isinstance(stack.type, StackType)
+                key = (unit_of(paths[stack], self.options.units), stack.type.count)
+                by_unit.setdefault(key, []).append(stack)
+            if phase_in_loop(op) == FORWARD:
+                for key, stacks in by_unit.items():
+                    known = members.setdefault(key, [])
+                    known += [stack for stack in stacks if stack not in known]
+            else:
+                missing = [s for key in by_unit for s in members.get(key, ()) if s not in sliced]
+                op = stg.with_slices(op, missing)
+            inner: dict[SSAValue, str] = {
+                argument: paths[stack]
+                for stack, argument in zip(op.stacks, op.slice_args, strict=True)
+                if stack in paths
+            }
+            self.complete_units(op.body.block, inner, {})
+
+    def gather_in_layers(
+        self, repeat: stg.RepeatOp, paths: Mapping[SSAValue, str], kept: dict[SSAValue, SSAValue]
+    ) -> None:
+        """Gather a layer's units where they begin, in each direction; or keep them as they were gathered first.
+
+        `kept` has the stacks of what was gathered and kept, by the stacks of shards.
+        """
         phase = phase_in_loop(repeat)
+        for position, stack in enumerate(repeat.stacks):
+            if stack in kept:
+                set_operand(repeat, len(repeat.carried) + position, kept[stack])
         body = repeat.body.block
         groups: dict[str, list[BlockArgument]] = {}
         inner_paths: dict[SSAValue, str] = {}
+        stack_of: dict[SSAValue, SSAValue] = {}
         for stack, argument in zip(repeat.stacks, repeat.slice_args, strict=True):
             if stack in paths:
                 assert isinstance(stack.type, StackType)
                 set_type(argument, stack.type.element)
-                inner_paths[argument] = paths[stack]
+                inner_paths[argument], stack_of[argument] = paths[stack], stack
                 if not isinstance(stack.type.element, StackType):
                     unit = unit_of(paths[stack], self.options.units)
                     groups.setdefault(unit, []).append(argument)
+        inside: dict[SSAValue, SSAValue] = {}
         for inner in list(body.ops):
             if isinstance(inner, stg.RepeatOp):
-                self.gather_in_layers(inner, inner_paths)
+                self.gather_in_layers(inner, inner_paths, inside)
         for unit, members in reversed(groups.items()):
-            uses = {m: list(m.uses) for m in members}
-            first = body.first_op
-            assert first is not None
-            if unit != ROOT:
-                positions = [index_in(body, u.operation) for m in members for u in uses[m]]
-                first = operation_at(body, min(positions))
-            for member, output in self.gather(members, phase, first).items():
+            uses: dict[SSAValue, list[Use]] = {m: list(m.uses) for m in members}
+            gathered = self.gather(members, phase, self.begins(body, unit, members))
+            for member, output in gathered.items():
                 for use in uses[member]:
                     set_operand(use.operation, use.index, output)
+            if not self.options.reshard:
+                inside |= gathered
+        if inside:
+            kept |= keep_gathered(repeat, {stack_of[a]: whole for a, whole in inside.items()})
+
+    def begins(self, body: Block, unit: str, members: Sequence[SSAValue]) -> Operation:
+        """The first op of a unit in a body: where a call of its module begins, forward or backward."""
+        first = body.first_op
+        assert first is not None
+        if unit == ROOT:
+            return first
+        reads = {index_in(body, use.operation) for member in members for use in member.uses}
+        for position, op in enumerate(body.ops):
+            if position in reads or is_within(stg.scope_of(op), unit):
+                return op
+        return first
 
     def gather(
         self, values: Sequence[SSAValue], phase: str, before: Operation
@@ -264,39 +330,22 @@ class Sharder:
         return made
 
 
-def unshard(values: Sequence[SSAValue], dtype: str, phase: str) -> list[dist.UnshardOp]:
-    """One gather for all shards over the same axes."""
-    by_axes: dict[tuple[str, ...], list[SSAValue]] = {}
-    for value in values:
-        by_axes.setdefault(stored_over(value), []).append(value)
-    made = []
-    for axes, members in by_axes.items():
-        op = dist.UnshardOp(members, axes, dtype)
-        op.attributes["phase"] = StringAttr(phase)
-        made.append(op)
-    return made
+def is_within(scope: str, unit: str) -> bool:
+    """Whether a call of a module is that of the unit, or in it."""
+    return scope == unit or scope.startswith(f"{unit}.")
 
 
-def stored_over(value: SSAValue) -> tuple[str, ...]:
-    """The axes of a shard, or of a stack's."""
-    leaf = value.type.leaf if isinstance(value.type, StackType) else value.type
-    assert isinstance(leaf, ShardType), value
-    return leaf.axes
-
-
-def storage_axes(weight: SSAValue, axes: Sequence[str]) -> tuple[str, ...]:
-    """The axes that a weight's storage is split over: not those that split its computation already (experts)."""
-    own = tensor_of(weight.type).split_axes
-    return tuple(a for a in axes if a not in own)
-
-
-def insert(op: Operation, before: Operation, origin: Operation | None = None) -> None:
-    for each in op.walk():
-        inherit(each, origin or before, NAME)
-        each.attributes.pop("scope", None)
-    block = before.parent_block()
-    assert block is not None
-    block.insert_op_before(op, before)
+def keep_gathered(
+    repeat: stg.RepeatOp, gathered: Mapping[SSAValue, SSAValue]
+) -> dict[SSAValue, SSAValue]:
+    """Let a repeat stack what it gathers, by the stack of shards."""
+    types = list(repeat.result_types)
+    for whole in gathered.values():
+        stg.add_to_yield(repeat.yield_op, whole)
+        assert isinstance(whole.type, ValueType)
+        types.append(StackType.of(repeat.count.data, whole.type))
+    grown = stg.with_results(repeat, types)
+    return dict(zip(gathered, grown.results[-len(gathered) :], strict=True))
 
 
 def operation_at(block: Block, position: int) -> Operation:
@@ -320,74 +369,3 @@ def index_in(block: Block, op: Operation) -> int:
         assert parent is not None
         op = parent
     return block.get_operation_index(op)
-
-
-def repeat_over(count, stacks: Sequence[SSAValue], make, phase: str) -> stg.RepeatOp:
-    """A repeat that applies an op to a slice of each stack."""
-    body = Block()
-    slices = []
-    for stack in stacks:
-        assert isinstance(stack.type, StackType)
-        slices.append(body.insert_arg(stack.type.element, len(body.args)))
-    nested = [s for s in slices if isinstance(s.type, StackType)]
-    plain = [s for s in slices if s not in nested]
-    results: dict[SSAValue, SSAValue] = {}
-    for inner in nested:
-        repeat = repeat_over(inner.type.count, [inner], make, phase)
-        body.add_op(repeat)
-        results[inner] = repeat.results[0]
-    if plain:
-        for op in make(plain):
-            body.add_op(op)
-            results |= dict(zip(op.values, op.outputs, strict=True))
-    yielded = [results[s] for s in slices]
-    body.add_op(stg.YieldOp(yielded))
-    types = []
-    for value in yielded:
-        assert isinstance(value.type, ValueType)
-        types.append(StackType.of(count, value.type))
-    repeat = stg.RepeatOp(count, [], stacks, Region(body), types)
-    repeat.attributes["phase"] = StringAttr(phase)
-    for op in body.ops:
-        inherit(op, repeat, NAME)
-    return repeat
-
-
-def gather_after_step(options: ShardParameters, program: stg.ProgramOp) -> None:
-    """Update the rank's shards, then gather whole parameters from them."""
-    block = program.body.block
-    step = next((op for op in block.ops if isinstance(op, stg.OptimizerStepOp)), None)
-    if step is None:
-        return
-    shards: list[SSAValue] = []
-    for weight in step.weights:
-        axes = storage_axes(weight, options.axes)
-        take = dist.TakeShardOp([weight], axes, tensor_of(weight.type).dtype)
-        take.attributes["phase"] = StringAttr("optim")
-        insert(take, step)
-        shards.append(take.outputs[0])
-    updated = stg.OptimizerStepOp(
-        step.algorithm.data,
-        step.states.data,
-        step.master.data if step.master is not None else None,
-        shards,
-        step.gradients,
-    )
-    updated.attributes |= step.attributes
-    updated.location = step.location
-    Rewriter.replace_op(step, updated)
-    after = updated.next_op
-    assert after is not None
-
-    def gather(values: Sequence[SSAValue]) -> list[dist.UnshardOp]:
-        return unshard(values, options.gather, "optim")
-
-    by_count: dict[object, list[SSAValue]] = {}
-    for shard in shards:
-        if isinstance(shard.type, StackType):
-            by_count.setdefault(shard.type.count, []).append(shard)
-        else:
-            for op in gather([shard]):
-                insert(op, after, updated)
-    for count, stacks in by_count.items():
-        insert(repeat_over(count, stacks, gather, "optim"), after, updated)

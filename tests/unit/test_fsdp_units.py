@@ -2,6 +2,7 @@
 
 from stagec.backend.program import Collective
 from stagec.driver import compile_text
+from stagec.memory import Kind
 
 TEXT = """
 dim B = 4
@@ -80,3 +81,24 @@ def test_two_repeats_of_equal_length_are_reduced_apart():
     twice = TEXT.replace("repeat 3 { x = Block(x) }", "repeat 2 { x = Block(x) }\n" * 2)
     reduced = [size for kind, size in issued(twice) if kind == "reduce_scatter"]
     assert reduced == [1616, 256, 256, 256, 256, 1600]
+
+
+def test_a_unit_is_gathered_whole_for_backward():
+    """Measured: FSDP2 gathers a block again with its biases, which no gradient reads."""
+    biased = TEXT.replace("down[C, D]", "down[C, D], b[D]").replace("@ down", "@ down + b")
+    sizes = [size for kind, size in issued(biased) if kind == "all_gather"]
+    block = 256 + 16
+    assert sizes.count(block) == 6
+    assert 256 not in sizes
+
+
+def test_units_that_stay_gathered_are_gathered_once():
+    """Measured: with `reshard_after_forward = False` nothing is gathered in backward; the parameters stay until then."""
+    whole = TEXT.replace("zero 3 over dp", "zero 3 over dp { reshard = false }")
+    order = issued(whole)
+    assert [kind for kind, _ in order[:5]] == ["all_gather"] * 5
+    assert [kind for kind, _ in order[5:]] == ["reduce_scatter"] * 5
+    (plan,) = compile_text(whole).memory
+    gathered = plan.lives.live_bytes(plan.lives.kind == Kind.GATHERED)
+    # Five units, whole: the shards are halves.
+    assert gathered.max() == 2 * (1600 + 3 * 256 + 1616)

@@ -32,8 +32,14 @@ from stagec.backend.lowering.rows import (
     stands_alone,
     transfer_task,
 )
-from stagec.backend.lowering.templates import Owners, Templates, sizes_of_node, with_numbers
-from stagec.backend.program import Collective, Dep, Node, Segment
+from stagec.backend.lowering.templates import (
+    Owners,
+    Templates,
+    bucket_node,
+    sizes_of_node,
+    with_numbers,
+)
+from stagec.backend.program import Dep, Node, Segment
 from stagec.dialects import dist, sched, stg
 
 
@@ -97,14 +103,9 @@ class Layout:
             for task in (*compute, *TRANSFER_TASKS):
                 self._place_ops(list(loop.body.block.ops), task, (), ())
                 self._close_buckets(task)
-        before: list[Operation] = []
-        after: list[Operation] = []
-        target = before if loop is not None else after
-        for op in program.body.block.ops:
-            if op is loop:
-                target = after
-            else:
-                target.append(op)
+        ops = list(program.body.block.ops)
+        start = ops.index(loop) if loop is not None else 0
+        before, after = ops[:start], [op for op in ops[start:] if op is not loop]
         self._place_ops(before, "pre", (), ())
         reduces = [op for op in after if stg.phase_of(op) == "grad_reduce"]
         self._place_ops(reduces, "step", (), ())
@@ -179,7 +180,7 @@ class Layout:
             following = runs[position + 1] if position + 1 < len(runs) else None
             if isinstance(following, stg.RepeatOp):
                 # What the first layers need is gathered while this still runs.
-                self._place_ahead(following, task, (*repeats, following), path, range(-1, 0))
+                self._place_ahead(following, task, (*repeats, following), path, -1)
             if Source(run.ops[0], path) not in self.places:
                 self._place_run(run, task, path)
             for gather in early.get((run.ops[0], 0), ()):
@@ -193,15 +194,14 @@ class Layout:
     ) -> dict[tuple[Operation, int], list[Run]]:
         """What units beside the layers need, by the unit that it is issued with: `prefetch` units before.
 
-        A unit is a gather, or an iteration of a repeat that has some.
+        A unit is a gather, in an iteration if it is in a repeat.
         """
         units: list[tuple[Operation, int]] = []
         early: dict[tuple[Operation, int], list[Run]] = {}
         for run in runs:
             if isinstance(run, stg.RepeatOp):
-                body = self._body_runs(run, task, (*repeats, run))
-                if any(isinstance(inner, Run) and inner.prefetch for inner in body):
-                    units += [(run, i) for i in range(self.dataflow.count(run))]
+                gathers = self._gathers(run, task, (*repeats, run))
+                units += [(g.ops[0], i) for i in range(self.dataflow.count(run)) for g in gathers]
             elif run.prefetch:
                 if len(units) >= run.prefetch:
                     early.setdefault(units[-run.prefetch], []).append(run)
@@ -218,12 +218,27 @@ class Layout:
     ) -> None:
         inner = (*repeats, repeat)
         runs = self._body_runs(repeat, task, inner)
-        kept = [r for r in runs if not (isinstance(r, Run) and r.prefetch)]
+        gathers = self._gathers(repeat, task, inner)
         for iteration in range(self.dataflow.count(repeat)):
-            self._place_ahead(repeat, task, inner, path, range(iteration - 1, iteration + 1))
-            for gather in early.get((repeat, iteration), ()):
-                self._place_run(gather, task, path)
-            self._place_runs(kept, task, inner, (*path, iteration))
+            following: list[Run | stg.RepeatOp] = []
+            for run in runs:
+                if isinstance(run, Run) and run.prefetch:
+                    self._place_runs(following, task, inner, (*path, iteration))
+                    following = []
+                    number = iteration * len(gathers) + gathers.index(run)
+                    self._place_ahead(repeat, task, inner, path, number)
+                    for gather in early.get((run.ops[0], iteration), ()):
+                        self._place_run(gather, task, path)
+                else:
+                    following.append(run)
+            self._place_runs(following, task, inner, (*path, iteration))
+
+    def _gathers(
+        self, repeat: stg.RepeatOp, task: str, repeats: tuple[stg.RepeatOp, ...]
+    ) -> list[Run]:
+        """The gathers of a layer's units that are issued ahead, in their order."""
+        runs = self._body_runs(repeat, task, repeats)
+        return [run for run in runs if isinstance(run, Run) and run.prefetch]
 
     def _body_runs(
         self, repeat: stg.RepeatOp, task: str, repeats: tuple[stg.RepeatOp, ...]
@@ -239,19 +254,16 @@ class Layout:
         task: str,
         repeats: tuple[stg.RepeatOp, ...],
         path: Path,
-        units: range,
+        number: int,
     ) -> None:
-        """Issue what iterations need that lie `prefetch` units after these; unit -1 precedes the repeat."""
-        for run in self._body_runs(repeat, task, repeats):
-            if not isinstance(run, Run) or not run.prefetch:
-                continue
-            first, last = units.start + run.prefetch, units.stop - 1 + run.prefetch
-            if units.start < 0:
-                first = 0
-            for iteration in range(first, min(last + 1, self.dataflow.count(repeat))):
-                inner = (*path, iteration)
-                if Source(run.ops[0], inner) not in self.places:
-                    self._place_run(run, task, inner)
+        """Issue what units need up to `prefetch` after one, numbered through all iterations; -1 precedes the repeat."""
+        gathers = self._gathers(repeat, task, repeats)
+        stop = number + 1 + max((gather.prefetch for gather in gathers), default=0)
+        total = self.dataflow.count(repeat) * len(gathers)
+        for each in range(max(0, number), min(stop, total)):
+            gather, inner = gathers[each % len(gathers)], (*path, each // len(gathers))
+            if each - number <= gather.prefetch and Source(gather.ops[0], inner) not in self.places:
+                self._place_run(gather, task, inner)
 
     def _place_run(self, run: Run, task: str, path: Path) -> None:
         bucket = attribute(run.ops[0], "bucket_bytes")
@@ -274,14 +286,12 @@ class Layout:
 
     def _fill_bucket(self, run: Run, task: str, path: Path) -> None:
         """Put a reduction into the open bucket of its stream; one that is full is issued."""
-        op = run.ops[0]
+        op, number = run.ops[0], self.templates.number
         assert isinstance(op, sched.CollectiveOp)
         key = (task, op.kind.data, op.stream.data)
         bucket = self._buckets.setdefault(key, Bucket(op))
         bucket.members.append(Source(op, path))
-        bucket.num_bytes += max(
-            self.templates.number(op.bytes_in.data), self.templates.number(op.bytes_out.data)
-        )
+        bucket.num_bytes += max(number(op.bytes_in.data), number(op.bytes_out.data))
         if bucket.num_bytes >= bucket.limit:
             self._issue_bucket(key, task)
 
@@ -290,7 +300,7 @@ class Layout:
         for other in self._buckets_before(bucket, task):
             self._issue_bucket(other, task)
         rows = self.tasks.setdefault(task, Task(task)).rows
-        node, num_slots = self._bucket_node(bucket)
+        node, num_slots = bucket_node(bucket, self.templates)
         segment = Segment(f"bucket.{node.phase}", (node,), num_slots, task)
         if segment not in self.segments:
             self.segments.append(segment)
@@ -314,17 +324,6 @@ class Layout:
             for key, other in self._buckets.items()
             if key[0] == task and other is not bucket and not read.isdisjoint(other.members)
         ]
-
-    def _bucket_node(self, bucket: Bucket) -> tuple[Node, int]:
-        ops = [member.op for member in bucket.members]
-        first = ops[0]
-        assert isinstance(first, sched.CollectiveOp)
-        num_slots = sum(len(op.operands) for op in ops)
-        bytes_in = sum(self.templates.number(op.bytes_in.data) for op in ops)  # pyright: ignore
-        bytes_out = sum(self.templates.number(op.bytes_out.data) for op in ops)  # pyright: ignore
-        node = self.templates.node(first, tuple(Dep(k, 0) for k in range(num_slots)))
-        action = Collective(first.kind.data, first.axes.data, bytes_in, bytes_out, first.dtype.data)
-        return replace(node, action=action, scope="bucket"), num_slots
 
     def _close_buckets(self, task: str) -> None:
         for key in list(self._buckets):

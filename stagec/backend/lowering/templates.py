@@ -9,6 +9,7 @@ from fractions import Fraction
 from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation
 
+from stagec.backend.lowering.rows import Bucket
 from stagec.backend.program import (
     Action,
     Collective,
@@ -146,3 +147,15 @@ def with_numbers(segment: Segment, ops: Sequence[Operation], templates: Template
         if action != node.action:
             nodes[position] = replace(node, action=action)
     return replace(segment, nodes=tuple(nodes))
+
+
+def bucket_node(bucket: Bucket, templates: Templates) -> tuple[Node, int]:
+    """The collective that a bucket becomes, and how many values it reads."""
+    ops = [member.op for member in bucket.members]
+    first = bucket.first
+    num_slots = sum(len(op.operands) for op in ops)
+    bytes_in = sum(templates.number(op.bytes_in.data) for op in ops)  # pyright: ignore
+    bytes_out = sum(templates.number(op.bytes_out.data) for op in ops)  # pyright: ignore
+    node = templates.node(first, tuple(Dep(k, 0) for k in range(num_slots)))
+    action = Collective(first.kind.data, first.axes.data, bytes_in, bytes_out, first.dtype.data)
+    return replace(node, action=action, scope="bucket"), num_slots

@@ -117,6 +117,7 @@ from stagec.dialects.stg.structure import (
     YieldOp,
     add_to_yield,
     with_results,
+    with_slices,
 )
 from stagec.dialects.stg.user import UserGradOp, UserOp
 from stagec.dialects.types import StackType, TensorType
@@ -241,5 +242,6 @@ __all__ = [
     "tensor_type",
     "text",
     "with_results",
+    "with_slices",
     *(op.__name__ for op in OPS),
 ]
