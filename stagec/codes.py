@@ -75,6 +75,7 @@ CODES: dict[str, str] = {
     "E0713": "a pass that gave up",
     "E0714": "traces that cannot be compared",
     "E0715": "a question about nothing in the model",
+    "E0716": "IR that does not say what to compile",
     "W0701": "a plug-in that is left out",
     "W0702": "a name that two plug-ins want",
 }

@@ -7,9 +7,8 @@ What remains, writing a file per rank, is `stagec.backend.write_traces`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -20,47 +19,54 @@ from xdsl.passes import ModulePass
 from stagec.analysis.sizes import mesh_of
 from stagec.backend.program import Mesh, TraceSet
 from stagec.classes import RankTasks, rank_classes, rank_tasks
-from stagec.diagnostics import CompileError, Diagnostic, Span
-from stagec.dialects import stg
+from stagec.diagnostics import CompileError, Diagnostic
+from stagec.dialects import dist, stg
 from stagec.facts import ModelFacts
 from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text
-from stagec.frontend.plans.plan import Argument, Plan
-from stagec.ir_text import Verifier
-from stagec.memory import (
-    Change,
-    ClassPlan,
-    Tried,
-    changes,
-    doubt,
-    explain,
-    plan_memory,
-    together,
-    too_much,
-    with_tensors,
-)
+from stagec.frontend.plans.places import shown_in_the_plan
+from stagec.frontend.plans.plan import Plan
+from stagec.frontend.plans.plan_op import plan_op, read_plan
+from stagec.ir_text import parse_ir, place_of, verify_ir
+from stagec.memory import ClassPlan, check_memory, doubt, plan_memory, with_tensors
 from stagec.pipelines import default_pipeline, final_passes
 from stagec.plugins import registry
 from stagec.rewriting import programs
+from stagec.running import (
+    PassLoader,
+    Stops,
+    check_stop,
+    plan_passes,
+    remaining_passes,
+    run_passes,
+    told,
+    write_down,
+)
 from stagec.schedules.catalogue import FORWARD_ONLY
-
-PassLoader = Callable[[str, Mapping[str, Argument]], ModulePass]
-"""Makes a pass from its name and its arguments."""
 
 
 @dataclass(frozen=True)
 class Compiled:
     """A model and a plan, compiled: the IR where it stopped, and the traces if it got there."""
 
-    checked: CheckedModel
+    plan: Plan
     module: ModuleOp
     traces: TraceSet | None
-    facts: ModelFacts | None = None
+    facts: ModelFacts
     tasks: Sequence[RankTasks] = ()
     """What each rank class runs; its layouts serve the traces and the plan of memory."""
+    model: CheckedModel | None = None
+    """The text that it was compiled from; nothing for IR."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """The texts of the files that were read."""
 
     @property
-    def plan(self) -> Plan:
-        return self.checked.plan
+    def checked(self) -> CheckedModel:
+        assert self.model is not None, "what was compiled is IR"
+        return self.model
+
+    @property
+    def name(self) -> str:
+        return programs(self.module)[0].model.data
 
     @property
     def trace_set(self) -> TraceSet:
@@ -70,7 +76,6 @@ class Compiled:
     @cached_property
     def memory(self) -> list[ClassPlan]:
         """The memory of each rank class."""
-        assert self.facts is not None, "the compilation stopped before"
         # Asked of tasks alone, as by `stagec explain`, there are no traces to share layouts with.
         return plan_memory(self.tasks or list(rank_tasks(self.module, self.facts)), self.plan)
 
@@ -86,16 +91,6 @@ class Compiled:
         traces = self.trace_set
         pairs = zip(traces.classes, self.memory, strict=True)
         return replace(traces, classes=tuple(with_tensors(ranks, plan) for ranks, plan in pairs))
-
-
-@dataclass(frozen=True)
-class Stops:
-    """Where to stop, and what to do on the way."""
-
-    after: str | None = None
-    """A pass' name, or `lower` for the IR of the frontend."""
-    on_pass: Callable[[str, ModuleOp], None] | None = None
-    """Told the IR after each pass."""
 
 
 def compile_model(
@@ -129,77 +124,84 @@ def compile_program(
 ) -> Compiled:
     """From a checked model to trace programs."""
     stops = stops or Stops()
-    module = lower(checked)
-    if told(stops, "lower", module):
-        return Compiled(checked, module, None)
+    module, texts = lower(checked), checked.source.texts
     facts = model_facts(module, checked.plan)
     passes = [
         *default_pipeline(checked.plan, facts),
         *plan_passes(checked.plan, load_pass or registry().make_pass),
         *final_passes(checked.plan),
     ]
+    write_down(module, plan_op(checked.plan, facts), passes)
+    start = Compiled(checked.plan, module, None, facts, (), checked, texts)
+    if told(stops, "lower", module):
+        return start
     check_stop(stops, passes)
-    with shown_in_the_plan(checked.plan):
-        if run_passes(module, passes, stops):
-            return Compiled(checked, module, None, facts)
-        tasks = list(rank_tasks(module, facts))
+    return finish(start, passes, stops, load_pass)
+
+
+def compile_ir(
+    text: str, name: str, *, stops: Stops | None = None, load_pass: PassLoader | None = None
+) -> Compiled:
+    """From IR, as it is printed after any pass, to trace programs: with the plan and the passes that it names."""
+    known = registry()
+    context = Context()
+    for dialect, factory in known.dialects.items():
+        context.register_dialect(dialect, factory)
+    module = parse_ir(context, text, name)
+    verify_ir(module, {name: text})
+    try:
+        plan, facts = plan_of(module)
+        passes = remaining_passes(module, load_pass or known.make_pass)
+        stops = stops or Stops()
+        check_stop(stops, passes)
+        start = Compiled(plan, module, None, facts, (), None, {name: text})
+        return finish(start, passes, stops, load_pass)
+    except CompileError as error:
+        raise CompileError(error.diagnostics, {name: text, **error.sources}) from error
+
+
+def finish(
+    start: Compiled, passes: Sequence[ModulePass], stops: Stops, load_pass: PassLoader | None
+) -> Compiled:
+    """Run the passes that are left, and unroll what they say into trace programs."""
+    module = start.module
+    with shown_in_the_plan(start.plan):
+        if run_passes(module, passes, stops) or not stops.unroll:
+            return start
+        tasks = list(rank_tasks(module, start.facts))
         traces = trace_set(module, tasks)
-    compiled = Compiled(checked, module, traces, facts, tasks)
-    check_memory(compiled, load_pass)
+    compiled = replace(start, traces=traces, tasks=tasks)
+    limit = compiled.plan.device.memory
+    if limit is not None:
+        check_memory(
+            compiled.memory,
+            compiled.plan,
+            compiled.facts,
+            lambda plan: peak(start, plan, load_pass),
+        )
     return compiled
 
 
-def check_memory(compiled: Compiled, load_pass: PassLoader | None) -> None:
-    """E0501 if a rank needs more memory than the plan says a device has."""
-    limit = compiled.plan.device.memory
-    worst = too_much(compiled.memory, limit) if limit is not None else None
-    if worst is None or limit is None:
-        return
-    assert compiled.facts is not None
-    tried = [*tries(compiled, changes(compiled.plan, compiled.facts), load_pass)]
-    if all(each.peak_bytes > limit for each in tried):
-        combined = together(tried)
-        tried += tries(compiled, [combined] if combined is not None else [], load_pass)
-    raise CompileError([explain(worst, compiled.plan, tried)])
-
-
-def tries(
-    compiled: Compiled, changed: Iterable[Change], load_pass: PassLoader | None
-) -> Iterator[Tried]:
-    """Each change, compiled. One that does not compile is none to propose."""
-    for change in changed:
-        plan = change.applied(compiled.plan)
-        try:
-            other = compile_program(replace(compiled.checked, plan=plan), load_pass=load_pass)
-        except CompileError:
-            continue
-        yield Tried(change, max(each.peak_bytes for each in other.memory))
-
-
-PIPELINE_SETTINGS = {"E0405": (), "E0407": ("layers", "first", "last"), "E0409": ("schedule",)}
-"""What is wrong if a pipeline cannot be had; the clause itself where none of them is written."""
-
-
-@contextmanager
-def shown_in_the_plan(plan: Plan) -> Iterator[None]:
-    """Show mistakes of a pipeline or of microbatches where the plan makes them: the IR, which passes see, has no place for them."""
-    try:
-        yield
-    except CompileError as error:
-        found = [replace(d, span=place_in(plan, d.code) or d.span) for d in error.diagnostics]
-        raise CompileError(found) from error
-
-
-def place_in(plan: Plan, code: str) -> Span | None:
-    pipeline = plan.pipeline
-    if code == "E0308":
-        own = pipeline.given.get("microbatch", plan.microbatch_span) if pipeline else None
-        return own or plan.microbatch_span or (pipeline.span if pipeline else None)
-    if pipeline is None or code not in PIPELINE_SETTINGS:
+def peak(start: Compiled, plan: Plan, load_pass: PassLoader | None) -> int | None:
+    """The most that a rank needs under another plan; nothing where that does not compile, or there is no model."""
+    if start.model is None:
         return None
-    settings = PIPELINE_SETTINGS[code]
-    written = [pipeline.given[name] for name in settings if name in pipeline.given]
-    return next(iter(written), pipeline.span)
+    try:
+        other = compile_program(replace(start.model, plan=plan), load_pass=load_pass)
+    except CompileError:
+        return None
+    return max(each.peak_bytes for each in other.memory)
+
+
+def plan_of(module: ModuleOp) -> tuple[Plan, ModelFacts]:
+    """What a module says of its plan. E0716 if it says nothing."""
+    found = next((op for op in module.body.ops if isinstance(op, dist.PlanOp)), None)
+    if found is None or not programs(module):
+        what = "`dist.plan`" if programs(module) else "`stg.program`"
+        message = f"there is no {what} in the IR, which says what is compiled"
+        help_ = "start from what `stagec MODEL.stg --stop-after PASS` prints"
+        raise CompileError([Diagnostic("E0716", message, place_of(module), help=help_)])
+    return read_plan(found, mesh_of(module))
 
 
 def model_facts(module: ModuleOp, plan: Plan) -> ModelFacts:
@@ -212,64 +214,6 @@ def model_facts(module: ModuleOp, plan: Plan) -> ModelFacts:
     is_loss = len(output.values) == 1 and not stg.tensor_type(output.values[0]).dims
     evaluates = plan.pipeline is not None and plan.pipeline.schedule == FORWARD_ONLY
     return ModelFacts(batch, is_loss and not evaluates)
-
-
-def plan_passes(plan: Plan, load_pass: PassLoader) -> list[ModulePass]:
-    """The third-party passes that a plan calls."""
-    made: list[ModulePass] = []
-    found: list[Diagnostic] = []
-    for call in plan.passes:
-        try:
-            made.append(load_pass(call.name, call.arguments))
-        except CompileError as error:
-            found += [replace(d, span=call.span) for d in error.diagnostics]
-    if found:
-        raise CompileError(found)
-    return made
-
-
-def check_stop(stops: Stops, passes: Sequence[ModulePass]) -> None:
-    """A `--stop-after` that never comes is a mistake."""
-    names = [p.name for p in passes]
-    if stops.after is not None and stops.after not in names:
-        raise CompileError(
-            [
-                Diagnostic(
-                    "E0706",
-                    f"`{stops.after}` is not a pass of this compilation",
-                    origin=f"--stop-after {stops.after}",
-                    help=f"its passes are {', '.join(['lower', *names])}",
-                )
-            ]
-        )
-
-
-def run_passes(module: ModuleOp, passes: Sequence[ModulePass], stops: Stops) -> bool:
-    """Run the passes with the verifier around each; whether it stopped at the one asked for."""
-    context, verifier = Context(), Verifier()
-    for each in passes:
-        each.apply(context, module)
-        verify(module, each, verifier)
-        if told(stops, each.name, module):
-            return True
-    return False
-
-
-def verify(module: ModuleOp, after: ModulePass, verifier: Verifier) -> None:
-    """IR that does not verify is a pass' mistake: ours is no user's."""
-    try:
-        verifier.verify(module)
-    except CompileError as error:
-        ours = type(after).__module__.startswith("stagec.")
-        assert not ours, f"the IR after `{after.name}` does not verify: {error}"
-        notes = [f"after the pass `{after.name}`"]
-        raise CompileError([replace(d, notes=notes) for d in error.diagnostics]) from error
-
-
-def told(stops: Stops, name: str, module: ModuleOp) -> bool:
-    if stops.on_pass is not None:
-        stops.on_pass(name, module)
-    return stops.after == name
 
 
 def trace_set(module: ModuleOp, tasks: Sequence[RankTasks]) -> TraceSet:

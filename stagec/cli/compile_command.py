@@ -18,6 +18,7 @@ from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import SCHEMA_VERSION, EncodedTraces, TraceOptions
 from stagec.backend.files import write_whole
 from stagec.cli.commands import COMMANDS
+from stagec.cli.inputs import compile_input
 from stagec.cli.memory_tables import show_memory
 from stagec.cli.output import WRITING_FLAGS, add_writing_flags, refuse_idle_flags, write
 from stagec.cli.progress import pass_progress
@@ -25,10 +26,9 @@ from stagec.cli.tables import amount, show
 from stagec.cli.timeline import show_timeline, write_timeline
 from stagec.cli.usage import CommandParser, one_of, overrides, some_text, usage_error
 from stagec.diagnostics import render
-from stagec.driver import Compiled, Stops, compile_program
+from stagec.driver import Compiled, Stops
 from stagec.estimate import Timeline, estimate
 from stagec.estimate.costs import missing_numbers, require_numbers
-from stagec.frontend import check, parse_file
 from stagec.ir_text import print_ir
 from stagec.pipelines import schedule_files
 from stagec.plugins import Registry, registry
@@ -45,6 +45,7 @@ examples:
   stagec examples/llama3_70b.stg --set S=131072 --set tp=4 --ranks 0 -o traces/
   stagec examples/mixtral_8x7b.stg --timeline                 the order of each pipeline rank
   stagec examples/gpt2.stg --stop-after build-backward        the IR after a pass
+  stagec gpt2.mlir -o traces/                                 on from there, when it was written to a file
 """
 
 
@@ -55,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.write(render(plug_ins.warnings))
     compiled = compile_with(options, plug_ins)
     if compiled.warnings:
-        sys.stderr.write(render(compiled.warnings, compiled.checked.source.texts))
+        sys.stderr.write(render(compiled.warnings, compiled.sources))
     if options.stop_after is not None:
         sys.stdout.write(print_ir(compiled.module))
         return 0
@@ -98,7 +99,7 @@ def make_parser() -> CommandParser:
         "Compile a model and a plan for spreading it into one Chakra execution trace per rank.",
         EPILOG.format(commands=commands),
     )
-    parser.add_argument("model", nargs="?", metavar="MODEL.stg")
+    parser.add_argument("model", nargs="?", metavar="MODEL.stg|IR.mlir")
     parser.add_argument("--version", action="version", version=f"stagec {__version__}")
     parser.add_argument("-q", "--quiet", action="store_true", help="print errors and nothing else")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
@@ -231,9 +232,6 @@ def add_pass_flags(parser: CommandParser) -> None:
 
 def compile_with(options: argparse.Namespace, plug_ins: Registry) -> Compiled:
     """Compile, with warnings, progress and IR on the way."""
-    checked = check(parse_file(options.model), options.plan, overrides(options.set))
-    if checked.warnings:
-        sys.stderr.write(render(checked.warnings, checked.source.texts))
     print_each = options.print_ir and options.stop_after is None
     first = True
 
@@ -247,8 +245,12 @@ def compile_with(options: argparse.Namespace, plug_ins: Registry) -> Compiled:
                 sys.stdout.write(f"{separator}// IR after {name}\n{print_ir(module)}")
                 first = False
 
-        return compile_program(
-            checked, stops=Stops(options.stop_after, on_pass), load_pass=plug_ins.make_pass
+        return compile_input(
+            options.model,
+            options.plan,
+            overrides(options.set),
+            stops=Stops(options.stop_after, on_pass),
+            load_pass=plug_ins.make_pass,
         )
 
 
@@ -275,7 +277,7 @@ def about_job(compiled: Compiled, options: argparse.Namespace) -> dict[str, Any]
     folder = os.path.dirname(options.model)
     texts = {
         Path(os.path.relpath(file, folder or ".")).as_posix(): text.encode()
-        for file, text in compiled.checked.source.texts.items()
+        for file, text in compiled.sources.items()
     }
     files = [*options.load_pass, *schedule_files(compiled.plan)]
     texts |= {Path(path).name: Path(path).read_bytes() for path in files}

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stagec.cli.diff_tables import comparison_json, sections_text
+from stagec.cli.inputs import compile_input
 from stagec.cli.progress import pass_progress
 from stagec.cli.tables import heading
 from stagec.cli.usage import overrides
 from stagec.comparing.comparison import differ
 from stagec.comparing.jobs import Job, compare_jobs, job_of
 from stagec.diagnostics import render
-from stagec.driver import Stops, compile_program
-from stagec.frontend import check, parse_file
+from stagec.driver import Stops
 from stagec.plugins import Registry, registry
 
 if TYPE_CHECKING:
@@ -63,15 +63,23 @@ def compiled_job(
     side: Side, sizes: Sequence[str], plug_ins: Registry, quiet: bool, warned: set[str]
 ) -> Job:
     """A doubt that both sides share is told once."""
-    checked = check(parse_file(side.path), side.plan, overrides(sizes))
-    if checked.warnings:
-        text = render(checked.warnings, checked.source.texts)
+
+    def warn(text: str) -> None:
         if text not in warned:
             warned.add(text)
             sys.stderr.write(text)
+
     with pass_progress(quiet) as told:
         stops = Stops(on_pass=lambda name, _: told(name))
-        return job_of(compile_program(checked, stops=stops, load_pass=plug_ins.make_pass))
+        compiled = compile_input(
+            side.path,
+            side.plan,
+            overrides(sizes),
+            stops=stops,
+            load_pass=plug_ins.make_pass,
+            warn=warn,
+        )
+        return job_of(compiled)
 
 
 def side_json(side: Side, sizes: Sequence[str], job: Job) -> dict[str, object]:

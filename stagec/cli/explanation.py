@@ -9,11 +9,12 @@ import sys
 from collections.abc import Sequence
 
 from stagec.cli.forms import number, simplified, where, wrapped
+from stagec.cli.inputs import compile_input
 from stagec.cli.node_page import node_page
 from stagec.cli.tables import amount, label, plain_table, text_of
 from stagec.cli.usage import usage_error
-from stagec.diagnostics import did_you_mean, quoted, render
-from stagec.driver import Stops, compile_program
+from stagec.diagnostics import did_you_mean, quoted
+from stagec.driver import Stops
 from stagec.explaining import algebra
 from stagec.explaining.job import Job
 from stagec.explaining.nodes import node
@@ -27,15 +28,11 @@ from stagec.explaining.quantities import (
     total_over_ranks,
 )
 from stagec.explaining.questions import OVERVIEW, ask
-from stagec.frontend import check, parse_file
 from stagec.symbolic import Size
 
 
 def explain(options: argparse.Namespace) -> int:
-    checked = check(parse_file(options.model), options.plan, options.sizes)
-    if checked.warnings:
-        sys.stderr.write(render(checked.warnings, checked.source.texts))
-    job = Job(compile_program(checked, stops=Stops(after="lower-to-tasks")))
+    job = Job(compile_input(options.model, options.plan, options.sizes, stops=Stops(unroll=False)))
     if not options.what:
         sys.stdout.write(overview(job))
         return 0
@@ -128,10 +125,10 @@ def page(job: Job, answer: Answer, shown: Sequence[Shown], options: argparse.Nam
 
 
 def heading(job: Job) -> str:
-    checked = job.compiled.checked
-    plan = f", plan {checked.plan.name}" if checked.plan.name else ""
+    compiled = job.compiled
+    plan = f", plan {compiled.plan.name}" if compiled.plan.name else ""
     axes = ", ".join(f"{axis} = {size}" for axis, size in job.names.mesh.items())
-    return f"{checked.name}{plan}{f' ({axes})' if axes else ''}\n"
+    return f"{compiled.name}{plan}{f' ({axes})' if axes else ''}\n"
 
 
 def parts_text(job: Job, shown: Shown, answer: Answer, options: argparse.Namespace) -> str:
@@ -149,7 +146,7 @@ def parts_text(job: Job, shown: Shown, answer: Answer, options: argparse.Namespa
         table.add_row(
             f"{100 * part.value / max(value, 1):.1f} %",
             f"{amount(part.value)}{answer.unit if answer.unit == 'B' else ''}".strip(),
-            part.scope or job.compiled.checked.name,
+            part.scope or job.compiled.name,
             os.path.relpath(part.location, folder or ".") if part.location else "",
             part.op,
             "the text" if part.made_by == "lower" else part.made_by,

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from stagec.cli.tables import plain_table, text_of
 from stagec.memory import TITLES, ClassPlan, Kind, Part
+from stagec.memory.advice import gib
 from stagec.memory.arena import assign_offsets
-from stagec.memory.limit import gib
 from stagec.memory.samples import sample
 from stagec.memory.static import STATIC
 

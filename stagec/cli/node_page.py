@@ -15,7 +15,7 @@ def node_page(job: Job, answer: NodeAnswer) -> str:
     location = node.location or "no line of the model"
     rows = [
         ("what", title(answer)),
-        ("in", node.scope or job.compiled.checked.name),
+        ("in", node.scope or job.compiled.name),
         ("line", location),
         ("made by", "the text" if node.made_by in ("", "lower") else node.made_by),
         ("phase", node.phase),

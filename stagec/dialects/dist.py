@@ -30,6 +30,7 @@ from stagec.dialects.expert_load import MAX, SENT, SUFFIX, Distribution, ExpertL
 from stagec.dialects.host import HOST_OPS, HostOp, LoadOp, StateOp, StoreOp
 from stagec.dialects.mesh import MeshAttr, MeshOp, RuleOp
 from stagec.dialects.pieces import PIECE_OPS, JoinPiecesOp, PieceOp, piece_axis
+from stagec.dialects.plan import PassesOp, PlanOp
 from stagec.dialects.stages import (
     STAGE_OPS,
     GiveGradientOp,
@@ -328,6 +329,8 @@ COLLECTIVES = (AllGatherOp, AllReduceOp, ReduceScatterOp, AllToAllOp)
 Dist = Dialect(
     "dist",
     [
+        PlanOp,
+        PassesOp,
         MeshOp,
         RuleOp,
         ContextOp,
@@ -370,7 +373,9 @@ __all__ = [
     "MeshAttr",
     "MeshOp",
     "Movement",
+    "PassesOp",
     "PieceOp",
+    "PlanOp",
     "RecvOp",
     "ReduceScatterOp",
     "ReduceShardOp",

@@ -28,7 +28,6 @@ class Job:
 
     @property
     def facts(self) -> ModelFacts:
-        assert self.compiled.facts is not None
         return self.compiled.facts
 
     @cached_property

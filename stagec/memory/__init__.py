@@ -4,24 +4,19 @@
 of the schedule; `static` what stays from step to step. `with_tensors` writes the same into the programs of traces.
 """
 
+from stagec.memory.advice import check_memory, doubt
 from stagec.memory.kinds import TITLES, Kind
-from stagec.memory.limit import Change, Tried, changes, doubt, explain, together, too_much
 from stagec.memory.plan import ClassPlan, Moment, Part, plan_memory
 from stagec.memory.tracking import with_tensors
 
 __all__ = [
     "TITLES",
-    "Change",
     "ClassPlan",
     "Kind",
     "Moment",
     "Part",
-    "Tried",
-    "changes",
+    "check_memory",
     "doubt",
-    "explain",
     "plan_memory",
-    "together",
-    "too_much",
     "with_tensors",
 ]

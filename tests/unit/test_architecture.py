@@ -18,8 +18,6 @@ from stagec.plugins import STAGEC_UNIVERSE
 
 ROOT = Path(__file__).parents[2]
 LIT = ROOT / "tests" / "lit"
-LONGEST_FILE = 400
-"""Lines at which to look for a second idea."""
 
 PARAMETER_TYPES = {"int", "float", "bool", "str"}
 PARAMETER_TYPES |= {f"tuple[{name}, ...]" for name in PARAMETER_TYPES}
@@ -106,14 +104,6 @@ def test_every_code_has_a_lit_test():
 
 
 # Files
-
-
-def test_no_file_is_too_long():
-    assert not [
-        f"{path.relative_to(ROOT)}: {lines} lines"
-        for path in [*SOURCES, *PASS_FILES]
-        if (lines := path.read_text().count("\n")) > LONGEST_FILE
-    ]
 
 
 def test_only_the_command_line_prints():

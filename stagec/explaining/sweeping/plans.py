@@ -56,7 +56,7 @@ def with_microbatch(plan: Plan, size: int) -> Plan:
 
 def compiled_at(request: Request, point: Point) -> Compiled:
     """One plan as `stagec` compiles it, up to its tasks."""
-    return compile_program(checked_at(request, point), stops=Stops(after="lower-to-tasks"))
+    return compile_program(checked_at(request, point), stops=Stops(unroll=False))
 
 
 def first_that_compiles(request: Request, points: Sequence[Point]) -> tuple[Compiled, Point]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stagec.diagnostics import Diagnostic
+from stagec.diagnostics import CompileError, Diagnostic
 from stagec.facts import ModelFacts
 from stagec.frontend.plans.plan import Device, Plan, Recompute, Zero
 from stagec.memory.kinds import TITLES
@@ -36,6 +36,32 @@ class Tried:
 
     change: Change
     peak_bytes: int
+
+
+def check_memory(
+    classes: Sequence[ClassPlan],
+    plan: Plan,
+    facts: ModelFacts,
+    peak_with: Callable[[Plan], int | None],
+) -> None:
+    """E0501 if a rank needs more memory than the plan says a device has.
+
+    `peak_with` compiles another plan, for its peak; nothing where it does not compile, and is none to propose.
+    """
+    limit = plan.device.memory
+    worst = too_much(classes, limit) if limit is not None else None
+    if worst is None or limit is None:
+        return
+
+    def tries(changed: Iterable[Change]) -> list[Tried]:
+        pairs = [(each, peak_with(each.applied(plan))) for each in changed]
+        return [Tried(each, peak) for each, peak in pairs if peak is not None]
+
+    tried = tries(changes(plan, facts))
+    if all(each.peak_bytes > limit for each in tried):
+        combined = together(tried)
+        tried += tries([combined] if combined is not None else [])
+    raise CompileError([explain(worst, plan, tried)])
 
 
 def too_much(classes: Sequence[ClassPlan], limit: int) -> ClassPlan | None:

@@ -1,0 +1,53 @@
+"""What a command compiles: a model, or IR that was printed after a pass."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from stagec.cli.usage import usage_error
+from stagec.diagnostics import CompileError, Diagnostic, render
+from stagec.driver import Compiled, PassLoader, Stops, compile_ir, compile_program
+from stagec.frontend import check, parse_file
+from stagec.frontend.files import decode, what_is
+
+
+def compile_input(
+    path: str,
+    plan: str | None,
+    sizes: Mapping[str, str],
+    *,
+    stops: Stops,
+    load_pass: PassLoader | None = None,
+    warn: Callable[[str], object] = sys.stderr.write,
+) -> Compiled:
+    """Compile a file. `warn` is told what is doubtful about a model; IR has been told already."""
+    if is_ir(path):
+        for flag, value in (("--plan", plan), ("--set", sizes)):
+            if value:
+                message = f"`{flag}` is about a model, and `{path}` is IR, whose plan is in it"
+                raise usage_error(flag, message, "E0711", help="leave it out, or name the model")
+        return compile_ir(read_text(path), path, stops=stops, load_pass=load_pass)
+    checked = check(parse_file(path), plan, sizes)
+    if checked.warnings:
+        warn(render(checked.warnings, checked.source.texts))
+    return compile_program(checked, stops=stops, load_pass=load_pass)
+
+
+def is_ir(path: str) -> bool:
+    return os.path.splitext(path)[1] == ".mlir"
+
+
+def read_text(path: str) -> str:
+    """The text of a file. E0701 if it cannot be read."""
+    try:
+        if not Path(path).is_file():
+            raise FileNotFoundError(f"it is {what_is(Path(path))}")
+        content = Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        message = f"cannot read `{path}`: {reason.lower()}"
+        raise CompileError([Diagnostic("E0701", message, origin=path)]) from None
+    return decode(content, path)

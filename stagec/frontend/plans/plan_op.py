@@ -1,0 +1,209 @@
+"""A plan as an op of the module, and back: each clause that says other than its default.
+
+    dist.plan "fsdp8" batch "B" trains {zero = {level = 3, axes = ["dp"]}} at {zero.span = "gpt.stg:40:3-40:15"}
+
+Places in the text are kept apart, by the path of what stands there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from functools import lru_cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    BoolAttr,
+    DictionaryAttr,
+    FloatAttr,
+    IntegerAttr,
+    StringAttr,
+    f64,
+    i1,
+    i64,
+)
+from xdsl.ir import Attribute
+
+from stagec.diagnostics import CompileError, Diagnostic, Span, span_of
+from stagec.dialects import dist
+from stagec.facts import ModelFacts
+from stagec.frontend.plans.plan import Plan
+
+PLACE = re.compile(r"(.*):(\d+):(\d+)-(\d+):(\d+)")
+
+
+def plan_op(plan: Plan, facts: ModelFacts) -> dist.PlanOp:
+    """The op that says what a plan says."""
+    places: dict[str, str] = {}
+    clauses = written_fields(plan, "", places)
+    for key in ("name", "axes"):
+        clauses.pop(key, None)
+    return dist.PlanOp(plan.name, facts.batch_dim, facts.is_training, clauses, places)
+
+
+def read_plan(op: dist.PlanOp, mesh: Mapping[str, int]) -> tuple[Plan, ModelFacts]:
+    """The plan that an op says. E0709 where it says what no plan can."""
+    axes = tuple({"name": StringAttr(a), "size": IntegerAttr(n, i64)} for a, n in mesh.items())
+    clauses = {
+        "name": op.plan_name,
+        "axes": ArrayAttr([DictionaryAttr(axis) for axis in axes]),
+        **op.clauses.data,
+    }
+    try:
+        places = Reader({}).value(Mapping[str, str], op.places, "at")
+        plan = Reader({path: span_at(place) for path, place in places.items()}).clause(
+            Plan, DictionaryAttr(clauses), ""
+        )
+    except WrongClause as error:
+        found = Diagnostic("E0709", f"`dist.plan`: {error}", span_of(op.location))
+        raise CompileError([found]) from None
+    return plan, ModelFacts(op.batch.data, op.trains is not None)
+
+
+class WrongClause(Exception):
+    """An attribute that is no clause of a plan."""
+
+
+def written(value: object, path: str, places: dict[str, str]) -> Attribute:
+    """A value of a plan as an attribute. `places` is told where things stand in the text."""
+    match value:
+        case bool():
+            return BoolAttr.from_bool(value)
+        case int():
+            return IntegerAttr(value, i64)
+        case float():
+            return FloatAttr(value, f64)
+        case str():
+            return StringAttr(value)
+        case tuple():
+            return ArrayAttr([written(each, f"{path}.{i}", places) for i, each in enumerate(value)])
+        case Mapping():
+            return DictionaryAttr(
+                {str(key): written(each, f"{path}.{key}", places) for key, each in value.items()}
+            )
+        case _:
+            assert is_dataclass(value), value
+            return DictionaryAttr(written_fields(value, path, places))
+
+
+def written_fields(value: Any, path: str, places: dict[str, str]) -> dict[str, Attribute]:
+    """The fields of a clause that differ from what holds by default."""
+    found: dict[str, Attribute] = {}
+    for each in fields(value):
+        own, inside = getattr(value, each.name), f"{path}.{each.name}" if path else each.name
+        if own == default_of(each):
+            continue
+        if isinstance(own, Span):
+            places[inside] = place_of(own)
+        elif each.name in SPANS:
+            places |= {f"{inside}.{key}": place_of(span) for key, span in own.items()}
+        else:
+            found[each.name] = written(own, inside, places)
+    return found
+
+
+SPANS = ("given", "dim_spans")
+"""Fields that have a place for each name."""
+
+
+def place_of(span: Span) -> str:
+    return f"{span.file}:{span.line}:{span.column}-{span.end_line}:{span.end_column}"
+
+
+def span_at(text: str) -> Span:
+    place = PLACE.fullmatch(text)
+    if place is None:
+        raise WrongClause(f"`{text}` is no place in a text")
+    line, column, end_line, end_column = map(int, place.groups()[1:])
+    return Span(place[1], line, column, end_line, end_column)
+
+
+def default_of(each: Field[Any]) -> object:
+    return each.default if each.default_factory is MISSING else each.default_factory()
+
+
+@lru_cache
+def hints_of(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+@dataclass
+class Reader:
+    """Reads clauses. `places` has what stands in the text, by path."""
+
+    places: Mapping[str, Span]
+
+    def value(self, hint: Any, attribute: Attribute, path: str) -> Any:
+        """The value of an attribute that is to be of a type."""
+        if get_origin(hint) in (Union, UnionType):
+            return self.one_of(get_args(hint), attribute, path)
+        if is_dataclass(hint):
+            assert isinstance(hint, type)
+            return self.clause(hint, attribute, path)
+        origin = get_origin(hint)
+        if origin is tuple and isinstance(attribute, ArrayAttr):
+            inner = get_args(hint)[0]
+            return tuple(self.value(inner, each, f"{path}.{i}") for i, each in enumerate(attribute))
+        is_mapping = origin is not None and issubclass(origin, Mapping)
+        if is_mapping and isinstance(attribute, DictionaryAttr):
+            inner = get_args(hint)[1]
+            return {
+                key: self.value(inner, each, f"{path}.{key}")
+                for key, each in attribute.data.items()
+            }
+        value = plain(attribute)
+        if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+            return value
+        if value is None or type(value) is not hint:
+            raise WrongClause(f"`{path}` is not to be {attribute}")
+        return value
+
+    def one_of(self, hints: tuple[Any, ...], attribute: Attribute, path: str) -> Any:
+        """The value by the first of some types that it can have."""
+        *others, last = (hint for hint in hints if hint is not NoneType)
+        for hint in others:
+            try:
+                return self.value(hint, attribute, path)
+            except WrongClause:
+                continue
+        return self.value(last, attribute, path)
+
+    def clause(self, kind: type, attribute: Attribute, path: str) -> Any:
+        """A clause: its fields, those that are not there by default."""
+        if not isinstance(attribute, DictionaryAttr):
+            raise WrongClause(f"`{path}` is not to be {attribute}")
+        hints, found = hints_of(kind), dict[str, Any]()
+        known = {each.name for each in fields(kind)}
+        for key, each in attribute.data.items():
+            inside = f"{path}.{key}" if path else key
+            if key not in known:
+                raise WrongClause(f"no clause of a plan has `{inside}`")
+            found[key] = self.value(hints[key], each, inside)
+        for key in known:
+            inside = f"{path}.{key}" if path else key
+            if inside in self.places:
+                found[key] = self.places[inside]
+            elif key in SPANS:
+                start = f"{inside}."
+                own = self.places.items()
+                found[key] = {p.removeprefix(start): s for p, s in own if p.startswith(start)}
+        try:
+            return kind(**found)
+        except TypeError:
+            raise WrongClause(f"`{path}` does not say all that it has to") from None
+
+
+def plain(attribute: Attribute) -> bool | int | float | str | None:
+    match attribute:
+        case IntegerAttr():
+            number = attribute.value.data
+            return bool(number) if attribute.type == i1 else number
+        case FloatAttr():
+            return attribute.value.data
+        case StringAttr():
+            return attribute.data
+        case _:
+            return None

@@ -1,0 +1,121 @@
+"""Running passes: which there are, one after the other with the verifier between them, to where one stops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp
+from xdsl.passes import ModulePass
+from xdsl.utils.arg_spec import parse_pipeline
+
+from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.dialects import dist
+from stagec.frontend.plans.plan import Argument, Plan
+from stagec.ir_text import Verifier
+
+PassLoader = Callable[[str, Mapping[str, Argument]], ModulePass]
+"""Makes a pass from its name and its arguments."""
+
+
+@dataclass(frozen=True)
+class Stops:
+    """Where to stop, and what to do on the way."""
+
+    after: str | None = None
+    """A pass' name, or `lower` for the IR of the frontend."""
+    on_pass: Callable[[str, ModuleOp], None] | None = None
+    """Told the IR after each pass."""
+    unroll: bool = True
+    """Whether trace programs are made of what the last pass leaves."""
+
+
+def write_down(module: ModuleOp, plan: dist.PlanOp, passes: Sequence[ModulePass]) -> None:
+    """Let the module say all that its compilation depends on: the plan, and the passes to come."""
+    first = module.body.block.first_op
+    assert first is not None, "a module has a program"
+    texts = [str(each.pipeline_pass_spec()) for each in passes]
+    module.body.block.insert_ops_before([plan, dist.PassesOp(texts)], first)
+
+
+def remaining_passes(module: ModuleOp, load_pass: PassLoader) -> list[ModulePass]:
+    """The passes that a module has before it."""
+    made: list[ModulePass] = []
+    for op in module.body.ops:
+        if isinstance(op, dist.PassesOp):
+            for spec in parse_pipeline(",".join(op.texts)) if op.texts else ():
+                try:
+                    made.append(load_pass(spec.name, spec.parameters))
+                except CompileError as error:
+                    found = [replace(d, span=span_of(op.location)) for d in error.diagnostics]
+                    raise CompileError(found) from error
+    return made
+
+
+def plan_passes(plan: Plan, load_pass: PassLoader) -> list[ModulePass]:
+    """The third-party passes that a plan calls."""
+    made: list[ModulePass] = []
+    found: list[Diagnostic] = []
+    for call in plan.passes:
+        try:
+            made.append(load_pass(call.name, call.arguments))
+        except CompileError as error:
+            found += [replace(d, span=call.span) for d in error.diagnostics]
+    if found:
+        raise CompileError(found)
+    return made
+
+
+def check_stop(stops: Stops, passes: Sequence[ModulePass]) -> None:
+    """A `--stop-after` that never comes is a mistake."""
+    names = [p.name for p in passes]
+    if stops.after is not None and stops.after not in names:
+        raise CompileError(
+            [
+                Diagnostic(
+                    "E0706",
+                    f"`{stops.after}` is not a pass of this compilation",
+                    origin=f"--stop-after {stops.after}",
+                    help=f"its passes are {', '.join(['lower', *names])}",
+                )
+            ]
+        )
+
+
+def run_passes(module: ModuleOp, passes: Sequence[ModulePass], stops: Stops) -> bool:
+    """Run the passes with the verifier around each; whether it stopped at the one asked for."""
+    context, verifier = Context(), Verifier()
+    for each in passes:
+        each.apply(context, module)
+        take_off(module, each.name)
+        verify(module, each, verifier)
+        if told(stops, each.name, module):
+            return True
+    return False
+
+
+def take_off(module: ModuleOp, name: str) -> None:
+    """A pass that has run is none to come."""
+    for op in module.body.ops:
+        if isinstance(op, dist.PassesOp) and op.passes.data:
+            first, *rest = op.passes.data
+            if first.data.partition("{")[0] == name:
+                op.passes = ArrayAttr(rest)
+
+
+def verify(module: ModuleOp, after: ModulePass, verifier: Verifier) -> None:
+    """IR that does not verify is a pass' mistake: ours is no user's."""
+    try:
+        verifier.verify(module)
+    except CompileError as error:
+        ours = type(after).__module__.startswith("stagec.")
+        assert not ours, f"the IR after `{after.name}` does not verify: {error}"
+        notes = [f"after the pass `{after.name}`"]
+        raise CompileError([replace(d, notes=notes) for d in error.diagnostics]) from error
+
+
+def told(stops: Stops, name: str, module: ModuleOp) -> bool:
+    if stops.on_pass is not None:
+        stops.on_pass(name, module)
+    return stops.after == name
