@@ -46,6 +46,7 @@ from stagec.analysis.units import ROOT, unit_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, ValueType, tensor_of, with_dtype
 from stagec.rewriting import inherit, programs, set_type
+from stagec.stored_weights import stored_rows
 from stagec.symbolic import Size
 
 NAME = "reduce-gradients"
@@ -70,6 +71,8 @@ class ReduceGradients(ModulePass):
     every_microbatch: bool = False
     """Reduce after each microbatch, not once per step."""
 
+    flat: bool = False
+    """Storage is split by elements of a parameter, not by its rows."""
     overlap: bool = True
     """Reduce during the backward pass, as gradients become ready; else after it."""
 
@@ -85,6 +88,8 @@ class Reducer:
 
     def run(self) -> None:
         block = self.program.body.block
+        weights = [op for op in block.ops if isinstance(op, stg.WeightOp)]
+        self.rows = {w.path.data: stored_rows(w, self.options.flat) for w in weights}
         output = block.last_op
         assert isinstance(output, stg.OutputOp)
         loop = next((op for op in block.ops if isinstance(op, stg.AccumulateOp)), None)
@@ -144,7 +149,7 @@ class Reducer:
             block.insert_op_before(op, before)
 
         if self.options.one_unit:
-            return self.reduce_as_one(partial, insert)
+            return self.reduce_as_one(partial, paths, insert)
         for together in self.in_order(partial, paths):
             first = together[0].type
             if isinstance(first, StackType):
@@ -177,7 +182,10 @@ class Reducer:
         return ordered if root is None else [*ordered, root]
 
     def reduce_as_one(
-        self, gradients: Sequence[SSAValue], insert: Callable[[Operation], None]
+        self,
+        gradients: Sequence[SSAValue],
+        paths: Mapping[SSAValue, str],
+        insert: Callable[[Operation], None],
     ) -> dict[SSAValue, SSAValue]:
         """All gradients as one buffer, stacks included; first each over the other axes."""
         current: dict[SSAValue, SSAValue] = {}
@@ -193,7 +201,8 @@ class Reducer:
             remaining = tuple(a for a in partial if a in self.options.axes)
             groups.setdefault(remaining, []).append(gradient)
         for remaining, members in groups.items():
-            for step in self.data_steps([current[g] for g in members], remaining):
+            rows = [self.rows[paths[g]] for g in members]
+            for step in self.data_steps([current[g] for g in members], remaining, rows):
                 insert(step)
                 current |= dict(zip(members, step.outputs, strict=True))
         return current
@@ -263,7 +272,8 @@ class Reducer:
                     serve(step, paths[gradient])
                     insert(step)
                     current[gradient] = step.result
-            for step in self.data_steps([current[g] for g in members], remaining):
+            rows = [self.rows[paths[g]] for g in members]
+            for step in self.data_steps([current[g] for g in members], remaining, rows):
                 serve(step, key)
                 insert(step)
                 for gradient, output in zip(members, step.outputs, strict=True):
@@ -271,14 +281,14 @@ class Reducer:
         return current
 
     def data_steps(
-        self, values: Sequence[SSAValue], partial: Sequence[str]
+        self, values: Sequence[SSAValue], partial: Sequence[str], rows: Sequence[int]
     ) -> Iterator[dist.StorageOp]:
         """Reduce-scatter over the axes that storage is split over, all-reduce over the rest."""
         scattered = [a for a in self.options.shard_axes if a in partial]
         reduced = [a for a in partial if a not in scattered]
         dtype = self.options.dtype
         if scattered:
-            step = dist.ReduceShardOp(values, scattered, dtype)
+            step = dist.ReduceShardOp(values, scattered, dtype, rows)
             if self.options.join:
                 step.attributes["copied"] = UnitAttr()
             yield step

@@ -56,6 +56,7 @@ from stagec.stored_weights import (
     insert,
     repeat_over,
     storage_axes,
+    stored_rows,
     unshard,
 )
 from stagec.symbolic import Size
@@ -83,6 +84,8 @@ class ShardParameters(ModulePass):
     """Free gathered parameters after the forward pass, and gather them again."""
     once_per_step: bool = False
     """Gather before the first microbatch and keep, as pipelines do."""
+    flat: bool = False
+    """Split each parameter as one row of elements, not by its rows."""
     prefetch: int = 1
     """Units gathered ahead."""
 
@@ -91,7 +94,7 @@ class ShardParameters(ModulePass):
             if self.level == 3:
                 Sharder(self, program).run()
             else:
-                gather_after_step(program, self.axes, self.gather)
+                gather_after_step(program, self.axes, self.gather, self.flat)
 
 
 @dataclass
@@ -136,6 +139,7 @@ class Sharder:
                 weight.weight.type,
                 storage_axes(weight.weight, self.options.axes),
                 self.options.storage,
+                stored_rows(weight, self.options.flat),
             ),
         )
 

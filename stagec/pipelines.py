@@ -145,6 +145,7 @@ def reduce_gradients(plan: Plan, facts: ModelFacts) -> ModulePass:
         join=level == 3,
         units=plan.units or (),
         one_unit=plan.units == (),
+        flat=zero is not None and zero.shards_flat,
         overlap=plan.gradients.overlap,
         every_microbatch=plan.gradients.reduce == "microbatch" or level == 2,
     )
@@ -192,6 +193,7 @@ def storage_passes(plan: Plan) -> list[ModulePass]:
                 units=plan.units or (),
                 one_unit=plan.units == (),
                 reshard=zero.reshard,
+                flat=zero.shards_flat,
                 once_per_step=plan.pipeline is not None and not zero.reshard,
                 prefetch=zero.prefetch,
             )

@@ -76,6 +76,11 @@ def repeat_over(count: Size, stacks: Sequence[SSAValue], make: Gather, phase: st
     return repeat
 
 
+def stored_rows(weight: stg.WeightOp, flat: bool) -> int:
+    """How many dims are rows, which storage is split by; all of them if a parameter is split as one row of elements."""
+    return max(1, len(tensor_of(weight.weight.type).dims)) if flat else weight.num_rows
+
+
 def insert(op: Operation, before: Operation, origin: Operation | None = None) -> None:
     for each in op.walk():
         inherit(each, origin or before, NAME)
@@ -85,7 +90,7 @@ def insert(op: Operation, before: Operation, origin: Operation | None = None) ->
     block.insert_op_before(op, before)
 
 
-def gather_after_step(program: stg.ProgramOp, axes: Sequence[str], dtype: str) -> None:
+def gather_after_step(program: stg.ProgramOp, axes: Sequence[str], dtype: str, flat: bool) -> None:
     """Update the rank's shards, then gather whole parameters from them."""
     block = program.body.block
     step = next((op for op in block.ops if isinstance(op, stg.OptimizerStepOp)), None)
@@ -93,8 +98,9 @@ def gather_after_step(program: stg.ProgramOp, axes: Sequence[str], dtype: str) -
         return
     shards: list[SSAValue] = []
     for weight in step.weights:
-        own = storage_axes(weight, axes)
-        take = dist.TakeShardOp([weight], own, tensor_of(weight.type).dtype)
+        assert isinstance(weight.owner, stg.WeightOp)
+        own, rows = storage_axes(weight, axes), stored_rows(weight.owner, flat)
+        take = dist.TakeShardOp([weight], own, tensor_of(weight.type).dtype, [rows])
         take.attributes["phase"] = StringAttr("optim")
         insert(take, step)
         shards.append(take.outputs[0])

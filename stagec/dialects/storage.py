@@ -31,12 +31,28 @@ from stagec.dialects.types import ShardType, StackType, TensorType, dtype_bytes,
 Stored = ShardType | StackType
 
 
-def shard_of(value_type: object, axes: Sequence[str], dtype: str | None = None) -> Stored:
-    """The type in which a tensor, or each of a stack, is stored split over `axes`."""
+def shard_of(
+    value_type: object, axes: Sequence[str], dtype: str | None = None, rows: int | None = None
+) -> Stored:
+    """The type in which a tensor, or each of a stack, is stored split over `axes`. `rows`: see `ShardType`."""
     assert isinstance(value_type, TensorType | StackType)
     tensor = tensor_of(value_type).with_partial(())
-    shard = ShardType.of(tensor.with_dtype(dtype or tensor.dtype), axes)
+    shard = ShardType.of(tensor.with_dtype(dtype or tensor.dtype), axes, rows)
     return value_type.with_tensor(shard) if isinstance(value_type, StackType) else shard
+
+
+def shards_of(
+    values: Sequence[SSAValue], axes: Sequence[str], rows: Sequence[int | None] | None
+) -> list[Stored]:
+    """The types of the shards of several values; `rows` of each, where that is said."""
+    given = rows if rows is not None else [None] * len(values)
+    return [shard_of(v.type, axes, rows=n) for v, n in zip(values, given, strict=True)]
+
+
+def rows_of(stored: Attribute) -> int | None:
+    """How many dims of what is stored so are rows."""
+    leaf = leaf_of(stored)
+    return leaf.rows if isinstance(leaf, ShardType) else None
 
 
 def whole_of(value_type: object, dtype: str) -> TensorType | StackType:
@@ -59,7 +75,7 @@ class StorageOp(IRDLOperation, ABC):
             raise VerifyException(f"{self.name}: one result per operand")
         for value, output in zip(self.values, self.outputs, strict=True):
             self.verify_operand(value.type)
-            if output.type != (made := self.made_of(value.type)):
+            if output.type != (made := self.made_of(value.type, output.type)):
                 raise VerifyException(
                     f"{self.name}: {value.type} becomes {made}, not {output.type}"
                 )
@@ -69,8 +85,8 @@ class StorageOp(IRDLOperation, ABC):
         """Whether the op takes a value of this type."""
 
     @abstractmethod
-    def made_of(self, value_type: Attribute) -> Attribute:
-        """The type of what the op makes of a value."""
+    def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
+        """The type of what the op makes of a value; how many dims are rows is as wanted."""
 
     def expect_shard(self, value_type: Attribute, axes: Sequence[str] = ()) -> None:
         """A value is a shard, split over these axes if any are given."""
@@ -123,7 +139,7 @@ class UnshardOp(StorageOp):
     def verify_operand(self, value_type: Attribute) -> None:
         self.expect_shard(value_type, self.axes.data)
 
-    def made_of(self, value_type: Attribute) -> Attribute:
+    def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
         return whole_of(value_type, self.dtype.data)
 
 
@@ -140,18 +156,24 @@ class ReduceShardOp(StorageOp):
     traits = traits_def(Pure())
     assembly_format = _FORMAT
 
-    def __init__(self, gradients: Sequence[SSAValue], axes: Sequence[str], dtype: str) -> None:
+    def __init__(
+        self,
+        gradients: Sequence[SSAValue],
+        axes: Sequence[str],
+        dtype: str,
+        rows: Sequence[int | None] | None = None,
+    ) -> None:
         super().__init__(
             operands=[list(gradients)],
-            result_types=[[shard_of(g.type, axes) for g in gradients]],
+            result_types=[shards_of(gradients, axes, rows)],
             properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
         )
 
     def verify_operand(self, value_type: Attribute) -> None:
         self.expect_partial(value_type)
 
-    def made_of(self, value_type: Attribute) -> Attribute:
-        return shard_of(value_type, self.axes.data)
+    def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
+        return shard_of(value_type, self.axes.data, rows=rows_of(wanted))
 
 
 @irdl_op_definition
@@ -173,7 +195,7 @@ class AllReduceShardOp(StorageOp):
     def verify_operand(self, value_type: Attribute) -> None:
         self.expect_shard(value_type)
 
-    def made_of(self, value_type: Attribute) -> Attribute:
+    def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
         return value_type
 
 
@@ -196,7 +218,7 @@ class AllReduceGradientOp(StorageOp):
     def verify_operand(self, value_type: Attribute) -> None:
         self.expect_partial(value_type)
 
-    def made_of(self, value_type: Attribute) -> Attribute:
+    def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
         return reduced(value_type, self.axes.data)
 
 
@@ -232,7 +254,7 @@ class AllReduceTiedOp(StorageOp):
     def verify_operand(self, value_type: Attribute) -> None:
         """Any gradient will do."""
 
-    def made_of(self, value_type: Attribute) -> Attribute:
+    def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
         return value_type
 
 
@@ -252,10 +274,16 @@ class TakeShardOp(StorageOp):
     traits = traits_def(Pure())
     assembly_format = _FORMAT
 
-    def __init__(self, values: Sequence[SSAValue], axes: Sequence[str], dtype: str) -> None:
+    def __init__(
+        self,
+        values: Sequence[SSAValue],
+        axes: Sequence[str],
+        dtype: str,
+        rows: Sequence[int | None] | None = None,
+    ) -> None:
         super().__init__(
             operands=[list(values)],
-            result_types=[[shard_of(v.type, axes) for v in values]],
+            result_types=[shards_of(values, axes, rows)],
             properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
         )
 
@@ -263,8 +291,8 @@ class TakeShardOp(StorageOp):
         if not isinstance(leaf_of(value_type), TensorType):
             raise VerifyException(f"{self.name}: {value_type} is no whole parameter")
 
-    def made_of(self, value_type: Attribute) -> Attribute:
-        return shard_of(value_type, self.axes.data)
+    def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
+        return shard_of(value_type, self.axes.data, rows=rows_of(wanted))
 
 
 STORAGE_OPS = (

@@ -178,12 +178,18 @@ class TensorType(Data[Tensor], TypeAttribute):
         return TensorType(replace(self.data, dims=dims))
 
 
+def rows_of_matrix(tensor: TensorType) -> int:
+    """How many dims are rows where nothing says so: all but the last."""
+    return max(1, len(tensor.dims) - 1)
+
+
 @dataclass(frozen=True, slots=True)
 class Shard:
     """What a `ShardType` says."""
 
     tensor: TensorType
     axes: tuple[str, ...]
+    rows: int
 
 
 @irdl_attr_definition
@@ -192,8 +198,9 @@ class ShardType(Data[Shard], TypeAttribute):
 
         !dist.shard<!stg.tensor<[H/tp, E, D], fp32> over [dp]>
 
-    Rows (all dims but the last, flattened) are divided evenly and padded, as FSDP2 pads dim 0 of a matrix:
-    ceildiv(H*E/tp, dp) * D elements.
+    The first `rows` dims, flattened, are divided evenly and padded: ceildiv(H*E/tp, dp) * D elements, as FSDP2 pads dim 0 of
+    the tensor that a module stores. Not printed: all dims but the last. All of them, `rows 3` here: ceildiv(H*E/tp * D, dp), as
+    DeepSpeed pads a flattened parameter.
     """
 
     name = "dist.shard"
@@ -204,10 +211,14 @@ class ShardType(Data[Shard], TypeAttribute):
             raise VerifyException(
                 f"an axis is used twice in <{self.tensor.body}> over [{', '.join(self.axes)}]"
             )
+        if not 0 < self.rows <= max(1, len(self.tensor.dims)):
+            raise VerifyException(f"{self.rows} of the dims of <{self.tensor.body}> are rows")
 
     @staticmethod
-    def of(tensor: TensorType, axes: Iterable[str]) -> ShardType:
-        return ShardType(Shard(tensor, tuple(axes)))
+    def of(tensor: TensorType, axes: Iterable[str], rows: int | None = None) -> ShardType:
+        return ShardType(
+            Shard(tensor, tuple(axes), rows_of_matrix(tensor) if rows is None else rows)
+        )
 
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> Shard:
@@ -216,12 +227,16 @@ class ShardType(Data[Shard], TypeAttribute):
             if not isinstance(tensor, TensorType):
                 parser.raise_error("expected a tensor")
             parser.parse_keyword("over")
-            return Shard(tensor, parse_names(parser))
+            axes, rows = parse_names(parser), rows_of_matrix(tensor)
+            if parser.parse_optional_keyword("rows") is not None:
+                rows = parser.parse_integer()
+            return Shard(tensor, axes, rows)
 
     def print_parameter(self, printer: Printer) -> None:
         printer.print_string("<")
         printer.print_attribute(self.data.tensor)
-        printer.print_string(f" over [{', '.join(self.data.axes)}]>")
+        rows = f" rows {self.rows}" if self.rows != rows_of_matrix(self.tensor) else ""
+        printer.print_string(f" over [{', '.join(self.data.axes)}]{rows}>")
 
     @property
     def tensor(self) -> TensorType:
@@ -232,20 +247,24 @@ class ShardType(Data[Shard], TypeAttribute):
         return self.data.axes
 
     @property
+    def rows(self) -> int:
+        return self.data.rows
+
+    @property
     def num_elements(self) -> Size:
         """Elements that one rank stores, padding included."""
         dims = self.tensor.dims
-        rows = symbolic.product(d.size for d in (dims[:-1] or dims))
-        last = dims[-1].size if len(dims) > 1 else symbolic.ONE
+        rows = symbolic.product(d.size for d in dims[: self.rows])
+        row = symbolic.product(d.size for d in dims[self.rows :])
         ways = symbolic.product(map(symbolic.symbol, self.axes))
-        return symbolic.ceildiv(rows, ways) * last
+        return symbolic.ceildiv(rows, ways) * row
 
     @property
     def num_bytes(self) -> Size:
         return self.num_elements * dtype_bytes(self.tensor.dtype)
 
     def with_dtype(self, dtype: str) -> ShardType:
-        return ShardType.of(self.tensor.with_dtype(dtype), self.axes)
+        return ShardType.of(self.tensor.with_dtype(dtype), self.axes, self.rows)
 
 
 _SIZES: dict[tuple[Dim, ...], Size] = {}

@@ -158,7 +158,7 @@ class _Lowering:
         stacked: TensorType | StackType = step.result.type
         for count in reversed(self.counts):
             stacked = StackType.of(count, stacked)
-        op = stg.WeightOp(scope.path(step.name), stacked)
+        op = stg.WeightOp(scope.path(step.name), stacked, step.num_rows)
         op.location = location_of(step.span)
         if scope.instances:
             op.attributes["scope"] = StringAttr(scope.text)

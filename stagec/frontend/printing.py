@@ -58,6 +58,11 @@ def _typed(node: Any) -> str:
     return name + text_of(node.shape) + (f": {node.dtype}" if node.dtype else "")
 
 
+def _stored_shape(node: syntax.StoredShape) -> str:
+    rest = "" if node.rest is None else f" | {_list(node.rest)}".rstrip()
+    return f"[{_list(node.first)}{rest}]"
+
+
 def _block(nodes: Iterable[syntax.Node]) -> str:
     lines = [line for node in nodes for line in text_of(node).split("\n")]
     return "{\n" + "".join(f"{INDENT}{line}\n" for line in lines) + "}"
@@ -136,8 +141,9 @@ _PRINTERS: dict[type[syntax.Node], Callable[[Any], str]] = {
     syntax.Rename: lambda n: f"{_operand(n.operand, _POSTFIX)}[{_list(n.renamings)}]",
     syntax.Argument: _argument,
     syntax.Call: lambda n: f"{n.function}({_list(n.arguments)})",
+    syntax.StoredShape: _stored_shape,
     syntax.Shape: lambda n: f"[{_list(n.dims)}]",
-    syntax.Weight: _typed,
+    syntax.Weight: lambda n: n.name.text + text_of(n.stored) + (f": {n.dtype}" if n.dtype else ""),
     syntax.Parameter: _typed,
     syntax.Result: _typed,
     syntax.Weights: lambda n: f"weight {_list(n.weights)}",

@@ -84,8 +84,8 @@ def weights_line(case: Case, biases: bool) -> str:
         rows = {"qkv": fused_rows(case)}
     weights: list[str] = []
     for name, dims in rows.items():
-        weights.append(f"w{name}[{dims}, D]")
-        weights += [f"b{name}[{dims}]"] if biases else []
+        weights.append(f"w{name}[{dims} | D]")
+        weights += [f"b{name}[{dims} |]"] if biases else []
     return f"weight {', '.join(weights)}"
 
 

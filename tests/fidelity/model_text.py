@@ -1,6 +1,6 @@
 """The model of a case, in the language of stagec.
 
-Weights are written as PyTorch's linear layers store them, outputs first: FSDP shards their rows. The
+Weights are written as PyTorch's modules store them, outputs first; the bar stands after dim 0, which FSDP shards. The
 order of statements is the order in which PyTorch runs them, which decides when each gradient is ready.
 """
 
@@ -74,7 +74,7 @@ def llama_modules(case: Case) -> list[str]:
             [
                 *projection_lines(case, biases=False, rotary=True),
                 *attention_lines(case),
-                "weight wo[D, H, E]",
+                "weight wo[D | H, E]",
                 "attended = mixed @ wo",
                 "return attended",
             ],
@@ -137,7 +137,7 @@ def experts_module() -> str:
     return module(
         "module Experts(x[B, S, D]) -> [B, S, D]",
         [
-            "weight router[X, D], w1[X, M, D], w3[X, M, D], w2[X, D, M]",
+            "weight router[X, D], w1[X | M, D], w3[X | M, D], w2[X | D, M]",
             "scores = softmax(x @ router, over = X)",
             "gates, chosen = topk(scores, over = X, to = A, normalise = true)",
             "routed = dispatch(x, chosen, experts = X, tokens = C, dropless = true)",
@@ -157,7 +157,7 @@ def gpt_modules(case: Case) -> list[str]:
             [
                 *projection_lines(case, biases=True, rotary=False),
                 *attention_lines(case),
-                "weight wo[D, H, E], bo[D]",
+                "weight wo[D | H, E], bo[D]",
                 "attended = mixed @ wo + bo",
                 "return attended",
             ],

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import StringAttr
-from xdsl.irdl import IRDLOperation, irdl_op_definition, prop_def, result_def
+from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr, i64
+from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import SizeAttr
-from stagec.dialects.types import TensorType, ValueType, tensor_of
+from stagec.dialects.types import TensorType, ValueType, rows_of_matrix, tensor_of
 from stagec.symbolic import Size
 
 
@@ -28,21 +28,37 @@ class DimOp(IRDLOperation):
 
 @irdl_op_definition
 class WeightOp(IRDLOperation):
-    """A parameter. One used in a repeat is a stack, one tensor per iteration, and sliced by it."""
+    """A parameter. One used in a repeat is a stack, one tensor per iteration, and sliced by it.
+
+    `rows` is how many of its dims, the first, are dim 0 of the tensor that a framework stores: 2 for a linear layer
+    `[H, E | D]` whose outputs come first, 1 for `[D | H, E]`. Not said: all but the last.
+    """
 
     name = "stg.weight"
 
     path = prop_def(StringAttr)
+    rows = opt_prop_def(IntegerAttr[I64])
     weight = result_def()
 
-    assembly_format = "$path attr-dict `:` type($weight)"
+    assembly_format = "$path (`rows` $rows^)? attr-dict `:` type($weight)"
 
-    def __init__(self, path: str, weight_type: ValueType) -> None:
-        super().__init__(properties={"path": StringAttr(path)}, result_types=[weight_type])
+    def __init__(self, path: str, weight_type: ValueType, rows: int | None = None) -> None:
+        given = {} if rows is None else {"rows": IntegerAttr(rows, i64)}
+        super().__init__(properties={"path": StringAttr(path), **given}, result_types=[weight_type])
+
+    @property
+    def num_rows(self) -> int:
+        """How many dims are rows."""
+        if self.rows is not None:
+            return self.rows.value.data
+        return rows_of_matrix(tensor_of(self.weight.type))
 
     def verify_(self) -> None:
         if not isinstance(self.weight.type, ValueType):
             raise VerifyException(f"a weight is a tensor or a stack, not {self.weight.type}")
+        num_dims = len(tensor_of(self.weight.type).dims)
+        if self.rows is not None and not 0 < self.rows.value.data <= num_dims:
+            raise VerifyException(f"rows are 1 to {num_dims} of a weight's dims")
 
 
 @irdl_op_definition

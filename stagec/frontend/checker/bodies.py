@@ -92,7 +92,14 @@ class BodyChecker(CallChecker):
     def weight(self, weight: syntax.Weight) -> None:
         name, span = weight.name.text, weight.name.span
         context = self.context
-        found = context.types.type(weight.shape, weight.dtype, context.precision.weights)
+        found = context.types.type(weight.stored.shape, weight.dtype, context.precision.weights)
+        if weight.stored.num_rows == 0:
+            message, help_ = (
+                "no dim stands before the bar",
+                "the bar stands after the rows: `[H, E | D]`",
+            )
+            self.error("E0210", message, weight.stored.span, help_)
+            return
         if self.is_dim(weight.name):
             return
         taken = self.first_weights.get(name)
@@ -108,7 +115,7 @@ class BodyChecker(CallChecker):
         if found is None:
             return
         value = Value(found, span, name)
-        self.steps.append(WeightStep(name, value, weight.span))
+        self.steps.append(WeightStep(name, value, weight.span, weight.stored.num_rows))
         step = self.named(value, name, span)
         self.steps.append(step)
         self.weights.append(step)

@@ -39,11 +39,12 @@ class OpStep:
 
 @dataclass
 class WeightStep:
-    """`weight wq[D, H, E]`."""
+    """`weight wq[H, E | D]`. `num_rows` is the number of dims before the bar, if there is one."""
 
     name: str
     result: Value
     span: Span
+    num_rows: int | None = None
 
 
 @dataclass

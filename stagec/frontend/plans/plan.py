@@ -95,6 +95,12 @@ class Zero(Clause):
     axes: tuple[str, ...]
     reshard: bool = setting("bool", True)
     prefetch: int = setting("whole", 1)
+    shards: str | None = setting("choice", None, "rows", "flat")
+
+    @property
+    def shards_flat(self) -> bool:
+        """Whether a parameter is split as one row of elements: at levels 1 and 2 unless the plan says otherwise."""
+        return self.shards == "flat" or (self.shards is None and self.level < 3)
 
 
 @dataclass(frozen=True, kw_only=True)

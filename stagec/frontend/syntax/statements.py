@@ -15,11 +15,28 @@ class Shape(Node):
 
 
 @dataclass(frozen=True)
+class StoredShape(Node):
+    """`[D, H, E]` or `[H, E | D]`: what stands before the bar is stored as rows."""
+
+    first: tuple[Expr, ...]
+    rest: tuple[Expr, ...] | None
+
+    @property
+    def shape(self) -> Shape:
+        return Shape((*self.first, *(self.rest or ())), span=self.span)
+
+    @property
+    def num_rows(self) -> int | None:
+        """How many dims are rows; None: not said."""
+        return None if self.rest is None else len(self.first)
+
+
+@dataclass(frozen=True)
 class Weight(Node):
     """`wq[D, H, E]: fp32`."""
 
     name: Name
-    shape: Shape
+    stored: StoredShape
     dtype: Name | None
 
 
