@@ -26,11 +26,14 @@ class ClassTable:
     hole_ends: np.ndarray  # int64 [v]
     num_nodes: np.ndarray  # int64 [v]
     variant: np.ndarray  # int32 [n], of each instance
-    back: np.ndarray  # int64 [n, k]: how far before the instance's first node slot k's node is
+    back: (
+        np.ndarray
+    )  # int64 [n, k]: how far before the instance's first node slot k's node is numbered
     layer: np.ndarray  # int32 [n]
     microbatch: np.ndarray  # int32 [n]
     stage: np.ndarray  # int32 [n]
     tag: np.ndarray  # int64 [n]
+    ahead: np.ndarray  # int64 [n]: how many nodes before its place an instance is numbered
 
     @property
     def num_variants(self) -> int:

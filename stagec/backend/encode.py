@@ -166,7 +166,7 @@ class _Encoder:
             for row in keys.tolist()
         ]
         holes = np.concatenate([p.holes for p in pieces])
-        first = program.first_node[:-1, None]
+        first = program.first_number[:, None]
         table = ClassTable(
             data=np.frombuffer(b"".join(p.data for p in pieces), dtype=np.uint8),
             data_ends=np.cumsum([len(p.data) for p in pieces], dtype=np.int64),
@@ -176,11 +176,12 @@ class _Encoder:
                 [len(program.segments[s].nodes) for s in keys[:, 0]], dtype=np.int64
             ),
             variant=variant,
-            back=np.where(program.slots >= 0, first - program.slots, 0),
+            back=np.where(program.slots >= 0, first - program.numbers(program.slots), 0),
             layer=program.layer,
             microbatch=program.microbatch,
             stage=program.stage,
             tag=program.tag,
+            ahead=np.zeros(len(first), np.int64) if program.ahead is None else program.ahead,
         )
         return EncodedClass(
             name=rank_class.name,

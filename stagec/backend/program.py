@@ -112,7 +112,7 @@ class Tensor:
     label: str
     num_bytes: int
     writer: Dep | int | None = None
-    """The node that writes it; as an absolute position where a template can say no more; nothing for what stays."""
+    """The node that writes it; by its number where a template can say no more; nothing for what stays."""
     output: int = 0
     layer: int = -1
     """Of what stays: -1 for none."""
@@ -173,6 +173,34 @@ class TraceProgram:
     microbatch: np.ndarray  # int32 [n], -1: once per step
     stage: np.ndarray  # int32 [n], virtual stage; -1: none
     tag: np.ndarray  # int64 [n], of the sends and receives
+    ahead: np.ndarray | None = (
+        None  # int64 [n], how many nodes before its place an instance is numbered
+    )
+
+    @property
+    def first_number(self) -> np.ndarray:
+        """The number of each instance's first node: devices issue nodes in ascending order of these.
+
+        Positions are those in which a host issues nodes. A gather of parameters that begins before what stands in
+        front of it has a lower number than that.
+        """
+        first = self.first_node[:-1]
+        return first if self.ahead is None else first - self.ahead
+
+    def position(self, number: int) -> int:
+        """The position of the node with a number."""
+        if self.ahead is None:
+            return number
+        instance = int(np.searchsorted(np.sort(self.first_number), number, side="right")) - 1
+        instance = int(np.argsort(self.first_number)[instance])
+        return number + int(self.ahead[instance])
+
+    def numbers(self, positions: np.ndarray) -> np.ndarray:
+        """The numbers of nodes at these positions."""
+        if self.ahead is None:
+            return positions
+        instance = np.searchsorted(self.first_node, positions, side="right") - 1
+        return positions - self.ahead[instance]
 
     @property
     def first_node(self) -> np.ndarray:

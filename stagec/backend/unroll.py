@@ -43,7 +43,7 @@ def unroll(table: ClassTable, header: bytes, tag_span: int) -> Template:
     first_byte = table.first_byte + len(header)
     data = np.empty(first_byte[-1], dtype=np.uint8)
     data[: len(header)] = np.frombuffer(header, dtype=np.uint8)
-    first_id = table.first_node[:-1] + FIRST_ID
+    first_id = table.first_node[:-1] - table.ahead + FIRST_ID
     numbers = _NUMBERS.of(table, tag_span) if len(data) <= _MOST_SHARED else {}
     places: dict[tuple[int, int, int], list[np.ndarray]] = {}
     by_variant = np.argsort(table.variant, kind="stable")
@@ -131,7 +131,7 @@ class _Numbers:
     def of(self, table: ClassTable, tag_span: int) -> dict[tuple[int, int, bytes], Filled]:
         digest = blake2b(str(tag_span).encode(), digest_size=16)
         instances = (table.layer, table.microbatch, table.stage, table.tag)
-        for array in (table.num_nodes, table.variant, table.back, *instances):
+        for array in (table.num_nodes, table.variant, table.back, table.ahead, *instances):
             digest.update(f"{array.dtype.str}{array.shape}".encode())
             digest.update(array.tobytes())
         found = self._known.setdefault(digest.digest(), {})

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stagec.checking.any_timing import steady
 from stagec.checking.findings import Place
 from stagec.checking.group_rules import Disagreement, report_order
 from stagec.checking.program import (
     KIND_COLL,
     KIND_COMP,
     KIND_CPU,
-    KIND_MEM,
-    KIND_OTHER,
     KIND_RECV,
     KIND_SEND,
     Program,
@@ -46,6 +45,11 @@ def check_deadlock(
     summaries = checked.summaries
     if not checked.scan.complete:
         return _give_up(checked)
+    doubt = "members of a group may issue collectives in different orders"
+    if not orders:
+        doubt = _doubt(checked)
+        if not doubt:
+            return ANY_TIMES
     coloring = color_ranks(checked, lambda r: (summaries[r].program, summaries[r].durations))
     if _size(checked, coloring) > MAX_REPLAYED_NODES:
         # Let ranks that run one program take the same times.
@@ -58,8 +62,6 @@ def check_deadlock(
     if not replay.run():
         _report(checked, replay, programs, durations, orders)
         return FOUND
-    if not orders and all(_is_sequential(program) for program in programs):
-        return ANY_TIMES
     survives = True
     if checked.astra_sim and size <= MAX_VARIED_NODES:
         for times in ("instant compute", "instant communication"):
@@ -70,7 +72,36 @@ def check_deadlock(
     for order in orders if survives else ():
         message = "members of a group may issue collectives in different orders"
         report_order(checked, order, "W0660", message)
-    return ONE_REPLAY
+    return f"{ONE_REPLAY}, not proved for all ({doubt})"
+
+
+def _doubt(checked: CheckedSet) -> str:
+    """Why it is not proved that the ranks get through, whatever the run times; nothing if it is."""
+    summaries = checked.summaries
+    coloring = color_ranks(checked, lambda rank: summaries[rank].program)
+    if _size(checked, coloring) > MAX_REPLAYED_NODES:
+        return "the ranks have too little in common"
+    proved: dict[bytes, Program] = {}
+    for color in coloring.colors:
+        digest = summaries[color.rank].program
+        if digest in proved:
+            continue
+        order = steady(checked.scan.programs[digest])
+        if order.program is None:
+            return _ambiguity(checked, color.rank, order.swapped)
+        proved[digest] = order.program
+    programs, durations = _of_colors(checked, coloring)
+    programs = [proved[summaries[color.rank].program] for color in coloring.colors]
+    if Replay(coloring, programs, durations, slots=False).run():
+        return ""
+    return "in one slot, what is ready first may wait for what comes later"
+
+
+def _ambiguity(checked: CheckedSet, rank: int, swapped: tuple[int, int] | None) -> str:
+    if swapped is None:
+        return f"too much of rank {rank} has no order"
+    first, then = (checked.reader.place(rank, node, "").node for node in swapped)
+    return f"rank {rank} may issue nodes {first} and {then} in either order"
 
 
 def _give_up(checked: CheckedSet) -> str:
@@ -313,26 +344,3 @@ class _Walker:
     def _name(self, rank: int, node: int) -> str:
         place = self._checked.reader.place(rank, node, "")
         return f"rank {rank}: node {place.node}" + (f" `{place.name}`" if place.name else "")
-
-
-def _is_sequential(program: Program) -> bool:
-    """Whether dependencies alone put what needs the communication slot in one order.
-
-    Then every schedule issues it in that order, and what one replay shows holds for all.
-    """
-    in_slot = np.isin(program.kind, (KIND_COLL, KIND_SEND, KIND_MEM, KIND_OTHER))
-    number = np.full(program.num_nodes, -1, dtype=np.int64)
-    at = program.in_issue_order(np.flatnonzero(in_slot))
-    number[at] = np.arange(at.size)
-    # The latest such node among the ancestors of each node: the one before it, if all are ordered.
-    latest = [-1] * program.num_nodes
-    begin, dep, own = program.begin.tolist(), program.dep.tolist(), number.tolist()
-    order = range(program.num_nodes) if program.issue is None else program.issue.tolist()
-    for node in order:
-        best = -1
-        for k in range(begin[node], begin[node + 1]):
-            best = max(best, own[dep[k]], latest[dep[k]])
-        latest[node] = best
-        if own[node] >= 0 and best != own[node] - 1:
-            return False
-    return True

@@ -48,14 +48,15 @@ def node(job: Job, number: int, name: str | None) -> NodeAnswer:
     assert each is not None, name
     arrangement = each.tasks.assembler.arrange(each.tasks.chunks, each.tasks.order)
     num_nodes = int(arrangement.first[-1])
-    position = number - FIRST_ID
-    if not 0 <= position < num_nodes:
+    if not 0 <= number - FIRST_ID < num_nodes:
         last = num_nodes - 1 + FIRST_ID
         message = f"a rank of `{each.name}` has no node {number}"
         help_ = f"its nodes are {FIRST_ID} to {last}"
         raise CompileError(
             [Diagnostic("E0715", message, origin=f"explain node {number}", help=help_)]
         )
+    program = each.tasks.assembler.program(each.tasks.chunks, each.tasks.order)
+    position = program.position(number - FIRST_ID)
     row, at = row_of(arrangement, position)
     found = arrangement.segments[int(arrangement.rows.segment[row])].nodes[at]
     when = moment(arrangement, each.tasks, position)

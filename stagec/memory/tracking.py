@@ -82,6 +82,7 @@ class Tracker:
             microbatch=before(-1, old.microbatch),
             stage=before(-1, old.stage),
             tag=before(0, old.tag),
+            ahead=None if old.ahead is None else before(0, old.ahead),
         )
 
     def resident(self) -> Segment:
@@ -146,8 +147,9 @@ class Tracker:
             if position >= start:
                 return self.tensor(tensor, Dep(-1, position - start))
             slot = slot_of.get(position)
-            # Positions count the node that precedes all others.
-            return self.tensor(tensor, position + 1 if slot is None else Dep(slot, 0))
+            # Numbers count the node that precedes all others.
+            number = int(self.old.numbers(np.array(position))) + 1
+            return self.tensor(tensor, number if slot is None else Dep(slot, 0))
 
         inputs = tuple(tuple(read(t) for t in self.reads[n].tolist()) for n in nodes)
         outputs = tuple(

@@ -43,10 +43,14 @@ class Traces:
         )
 
     def rank(self, rank: int, memory: Memory | None) -> RankRecord:
+        """What it does, in the order of the file: that in which PyTorch's host issues it.
+
+        Node ids are the order in which a device does: a gather that runs ahead has a lower one than what stands before it.
+        """
         _, nodes = read_trace(self.directory / f"{self.model}.{rank}.et")
         computes: list[Compute] = []
         communications: list[Communication] = []
-        for node in sorted(nodes, key=lambda node: node.id):
+        for node in nodes:
             if node.type == NodeType.COMP_NODE:
                 computes += self._compute(node)
             elif node.type not in (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE):

@@ -48,7 +48,8 @@ def test_run_times_that_differ_are_tried_on_request(directory: Path) -> None:
     write(two_streams(), directory)
     report = check_traces(directory)
     assert not report.findings
-    assert report.summary.deadlock == deadlock.ONE_REPLAY
+    unproved = "not proved for all (rank 0 may issue nodes 2 and 3 in either order)"
+    assert report.summary.deadlock == f"{deadlock.ONE_REPLAY}, {unproved}"
     # With times of their own, one rank may be at its row while another is at its column.
     stressed = check_traces(directory, stress=20)
     assert codes(stressed) == {"W0660"}

@@ -9,6 +9,7 @@ import numpy as np
 
 from stagec.backend.lowering.layout import Layout
 from stagec.backend.lowering.loaded import LoadedClasses
+from stagec.backend.lowering.one_order import Orders, with_one_order
 from stagec.backend.lowering.rows import AFTER_BACKWARD, TAKEN, TRANSFER_TASKS, Place, Row
 from stagec.backend.lowering.streams import IssuedRows, chain_streams, receives
 from stagec.backend.lowering.templates import Owners
@@ -66,6 +67,7 @@ class Assembler:
         self._anywhere: dict[object, Layout] = {}
         """A layout for all stages of a kind, wherever their layers begin."""
         self._chained: dict[object, Segment] = {}
+        self._orders: dict[object, Orders] = {}
         self._loaded = LoadedClasses()
 
     def layout(self, chunk: Chunk, split: bool) -> Layout:
@@ -85,11 +87,13 @@ class Assembler:
     def program(self, chunks: Sequence[Chunk], order: Sequence[Slot]) -> TraceProgram:
         """Unroll tasks in `order`. Each task appears once per chunk and microbatch at most."""
         arrangement = self.arrange(chunks, order)
-        return self._loaded.finished(
+        program = self._loaded.finished(
             shape_of(arrangement.layouts, chunks, order),
             arrangement,
             lambda: finish(arrangement, self._chained),
         )
+        may_move = arrangement.rows.lag[arrangement.order] >= 0
+        return with_one_order(program, may_move, self._orders)
 
     def arrange(self, chunks: Sequence[Chunk], order: Sequence[Slot]) -> Arrangement:
         """Lay all tasks out as rows, and give those their places in issue order."""

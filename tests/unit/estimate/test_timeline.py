@@ -123,7 +123,7 @@ def test_every_node_ends_when_what_it_waits_for_lets_it(job: Job):
         ranks_of.setdefault(coordinate, rank)
     for number, rank in ranks_of.items():
         starts, ends = timeline.of_class(number)
-        ids = sorted(node.id for node in traces[rank])
+        ids = [node.id for node in traces[rank]]
         assert len(ids) == len(ends)
         np.testing.assert_allclose(ends, [expected[rank, i] for i in ids])
         assert (starts >= -1e-9).all()
@@ -186,7 +186,7 @@ def test_classes_that_do_not_keep_step_wait_for_each_other(rotate: str, balance:
         place = {axis: each.where.get(axis, (0,))[0] for axis in ("pp", "cp")}
         rank = place["pp"] * 8 + place["cp"] * 2
         _, ends = timeline.of_class(number)
-        ids = sorted(node.id for node in traces[rank])
+        ids = [node.id for node in traces[rank]]
         np.testing.assert_allclose(ends, [expected[rank, i] for i in ids])
 
 
