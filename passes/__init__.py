@@ -30,7 +30,6 @@ ALL_PASSES = (
     "spread-load",
     "decompose-all-reduce",
     "split-collectives",
-    "overlap-gathers",
     "shard-parameters",
     "bucket-gradients",
     "count-attention-pairs",

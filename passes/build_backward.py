@@ -52,7 +52,6 @@ from stagec.analysis.enclosing import behind_reshards, is_inside
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
-from stagec.gradients import Gradients, gradient_of
 from stagec.rewriting import inherit, programs
 from stagec.symbolic import Size
 
@@ -101,7 +100,7 @@ def differentiate(program: stg.ProgramOp) -> None:
 
 
 @dataclass
-class Level(Gradients):
+class Level(stg.Gradients):
     """The backward pass of one block: of the program, or of the body of a repeat.
 
     Ops go before `end`, in the block where the backward pass is built.
@@ -123,7 +122,7 @@ class Level(Gradients):
     """The stacks that the backward repeat slices, as forward values of the outer block."""
     current: Operation | None = None
 
-    # What rules may do (see `Gradients`)
+    # What gradients of ops may do (see `stg.Gradients`)
 
     def wants(self, operand: SSAValue) -> bool:
         return self.dependence.on_weights(operand)
@@ -154,6 +153,13 @@ class Level(Gradients):
             source = operand
         self.add_term(source, cotangent)
 
+    def reduced(self, cotangent: SSAValue, partial: Sequence[str], operand: SSAValue) -> SSAValue:
+        source = stg.tensor_type(cotangent)
+        if set(source.partial) == set(partial):
+            return cotangent
+        target = source.with_partial(partial)
+        return self.insert(dist.ReshardOp(cotangent, target), operand).results[0]
+
     def add_term(self, source: SSAValue, cotangent: SSAValue) -> None:
         self.terms.setdefault(source, []).append(self.converted(cotangent, source))
 
@@ -176,7 +182,14 @@ class Level(Gradients):
                 self.add_term(source, self.cotangent(op.result))
             elif not isinstance(op, stg.WeightOp | stg.ConstantOp):
                 dys = [self.cotangent(r) if r in self.terms else None for r in op.results]
-                gradient_of(op, dys, self)
+                self.differentiate(op, dys)
+
+    def differentiate(self, op: Operation, dys: stg.Cotangents) -> None:
+        if not isinstance(op, stg.TensorOp):
+            message = f"`{op.name}` has no gradient rule"
+            help = "an op with a gradient is a `stg.TensorOp`"
+            raise CompileError([Diagnostic("E0218", message, span_of(op.location), help=help)])
+        op.gradient(dys, self)
 
     def add(self, op: Operation, origin: Operation, phase: str) -> Operation:
         op.attributes["phase"] = StringAttr(phase)
@@ -247,7 +260,7 @@ class Level(Gradients):
         stack_type = StackType.of(old.count.data, value.type)
         results = list(old.results)
         grown = stg.with_results(old, [*old.result_types, stack_type])
-        moved = dict(zip(results, grown.results, strict=False))
+        moved: dict[SSAValue, SSAValue] = dict(zip(results, grown.results, strict=False))
         self.slices = [moved.get(stack, stack) for stack in self.slices]
         self.repeat = grown
         assert self.outer is not None

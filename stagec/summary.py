@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from stagec.analysis.cost import MATRIX_OPS
 from stagec.analysis.sizes import size_values
 from stagec.backend.lowering import Chunk
 from stagec.backend.program import (
@@ -27,6 +26,7 @@ from stagec.backend.program import (
 )
 from stagec.classes import stage_chunks
 from stagec.dialects import dist, stg
+from stagec.dialects.stg import MATRIX_OPS
 from stagec.dialects.types import ShardType, StackType, TensorType, tensor_of
 from stagec.pipeline_schedule import pipeline_schedule
 from stagec.rewriting import programs

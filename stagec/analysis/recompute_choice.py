@@ -93,7 +93,7 @@ def op_words() -> set[str]:
     """Every word for an op that ships: what `recompute` may name besides what a program defines."""
     tensor_ops = [op for op in stg.OPS if issubclass(op, stg.TensorOp)]
     kinds = {op.name.partition(".")[2] for op in (*tensor_ops, *dist.COLLECTIVES)}
-    return {kind for kind in kinds if not kind.endswith("_grad")} | {*stg.BUILTINS}
+    return {kind for kind in kinds if not kind.endswith("_grad")} | {*stg.FUNCTIONS}
 
 
 def kinds_of(op: Operation) -> set[str]:

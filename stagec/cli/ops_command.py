@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 
 from stagec.cli.usage import CommandParser
-from stagec.dialects.stg import BUILTINS, Builtin
+from stagec.dialects import stg
 from stagec.plugins import STAGEC_UNIVERSE
 
 
@@ -18,7 +18,7 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     parser.read(arguments)
-    sections = [("functions of the language", [(signature(b), b.summary) for b in functions()])]
+    sections = [("functions of the language", [(shown(s), s.summary) for s in signatures()])]
     for name, factory in STAGEC_UNIVERSE.all_dialects.items():
         dialect = factory()
         title = first_line(import_module(f"stagec.dialects.{name}"))
@@ -29,16 +29,16 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def functions() -> Iterable[Builtin]:
-    return sorted(BUILTINS.values(), key=lambda builtin: builtin.name)
+def signatures() -> Iterable[stg.Signature]:
+    return [function.signature for _, function in sorted(stg.FUNCTIONS.items())]
 
 
-def signature(builtin: Builtin) -> str:
+def shown(signature: stg.Signature) -> str:
     """How it is called: `rms_norm(x, weight?, over = dims)`."""
-    needed = len(builtin.operands) - builtin.optional_operands
-    operands = [f"{name}{'?' * (i >= needed)}" for i, name in enumerate(builtin.operands)]
-    options = [f"{o.name} = {'|'.join(o.choices) or o.kind}" for o in builtin.options]
-    return f"{builtin.name}({', '.join([*operands, *options])})"
+    needed = len(signature.operands) - signature.optional_operands
+    operands = [f"{name}{'?' * (i >= needed)}" for i, name in enumerate(signature.operands)]
+    options = [f"{o.name} = {'|'.join(o.choices) or o.kind}" for o in signature.options]
+    return f"{signature.name}({', '.join([*operands, *options])})"
 
 
 def first_line(documented: object) -> str:

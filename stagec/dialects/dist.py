@@ -8,10 +8,10 @@ Bytes in the docstrings are what each device sends on a ring of n devices (Thaku
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import Dialect, SSAValue
+from xdsl.ir import Block, Dialect, Operation, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
@@ -24,12 +24,21 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from stagec.dialects import sched
 from stagec.dialects.attributes import Dim, NamesAttr, PlacementAttr
 from stagec.dialects.context import ContextOp
 from stagec.dialects.expert_load import MAX, SENT, SUFFIX, Distribution, ExpertLoadOp
 from stagec.dialects.host import HOST_OPS, HostOp, LoadOp, StateOp, StoreOp
+from stagec.dialects.interfaces import (
+    Bytes,
+    CostInterface,
+    TaskInterface,
+    kind_of,
+    num_bytes,
+    spread,
+    views,
+)
 from stagec.dialects.mesh import MeshAttr, MeshOp, RuleOp
-from stagec.dialects.pieces import PIECE_OPS, JoinPiecesOp, PieceOp, piece_axis
 from stagec.dialects.plan import PassesOp, PlanOp
 from stagec.dialects.stages import (
     STAGE_OPS,
@@ -43,6 +52,7 @@ from stagec.dialects.stages import (
     first_layer,
     local_count,
 )
+from stagec.dialects.stg.structure import ProgramOp
 from stagec.dialects.storage import (
     STORAGE_OPS,
     AllReduceGradientOp,
@@ -63,6 +73,7 @@ from stagec.dialects.transfers import (
     WaitOp,
 )
 from stagec.dialects.types import ShardType, TensorType
+from stagec.symbolic import ZERO, Size
 
 
 class Movement(IRDLOperation):
@@ -125,10 +136,22 @@ class ReshardOp(Movement):
             )
 
 
-class Collective(Movement):
+class Collective(Movement, TaskInterface):
     """Shared by the collectives: they run over the group of ranks that differ along `axes` only."""
 
     axes = prop_def(NamesAttr)
+
+    @property
+    def buffer_bytes(self) -> tuple[Size, Size]:
+        """Bytes of a device's buffers before and after."""
+        return self.source.num_bytes, self.target.num_bytes
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        axes, kind = spread(self.axes.data, mesh), kind_of(self)
+        if not axes:
+            return views(self)
+        types, dtype = [self.target], self.source.dtype
+        return [sched.CollectiveOp(kind, [self.operand], axes, types, dtype, *self.buffer_bytes)]
 
 
 def gathered(source: TensorType, dim: str, axes: Sequence[str]) -> TensorType:
@@ -296,9 +319,19 @@ class AllToAllOp(Collective):
         name = self.load.data.removesuffix(SUFFIX)
         return tensor.with_names(dict.fromkeys((self.load.data, f"{name}{SENT}"), name))
 
+    @property
+    def buffer_bytes(self) -> tuple[Size, Size]:
+        """Of a load: the size that all members name, what the one that gets most gets."""
+        if self.load is None:
+            return super().buffer_bytes
+        load = self.load.data
+        own = next(t for t in (self.source, self.target) if load in t.names)
+        most = own.with_names({load: f"{load}{MAX}"}).num_bytes
+        return most, most
+
 
 @irdl_op_definition
-class SliceOp(Movement):
+class SliceOp(Movement, CostInterface):
     """Each device keeps its own shard of `dim`; nothing moves. Transpose of gathering zeros: `dist.all_gather`."""
 
     name = "dist.slice"
@@ -323,6 +356,19 @@ class SliceOp(Movement):
         super().verify_()
         self.expect(scattered(self.source, self.dim.data, self.axes.data))
 
+    def flops(self) -> Size:
+        return ZERO
+
+    def moved_bytes(self) -> Bytes:
+        return Bytes(num_bytes(self.result), num_bytes(self.result))
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        """Of an input a view: a data loader brings what each reader needs."""
+        owner = self.operand.owner
+        is_input = isinstance(owner, Block) and isinstance(owner.parent_op(), ProgramOp)
+        is_whole = not spread(self.axes.data, mesh)
+        return views(self) if is_input or is_whole else super().lowered(mesh)
+
 
 COLLECTIVES = (AllGatherOp, AllReduceOp, ReduceScatterOp, AllToAllOp)
 
@@ -341,7 +387,6 @@ Dist = Dialect(
         *STORAGE_OPS,
         *STAGE_OPS,
         *TRANSFER_OPS,
-        *PIECE_OPS,
         *HOST_OPS,
     ],
     [MeshAttr, PlacementAttr, ShardType, StagesAttr],
@@ -368,13 +413,11 @@ __all__ = [
     "GatherBlocksOp",
     "GiveGradientOp",
     "HostOp",
-    "JoinPiecesOp",
     "LoadOp",
     "MeshAttr",
     "MeshOp",
     "Movement",
     "PassesOp",
-    "PieceOp",
     "PlanOp",
     "RecvOp",
     "ReduceScatterOp",
@@ -399,6 +442,5 @@ __all__ = [
     "first_layer",
     "gathered",
     "local_count",
-    "piece_axis",
     "scattered",
 ]

@@ -9,10 +9,10 @@ slice it like any other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
@@ -25,10 +25,13 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from stagec import symbolic
+from stagec.dialects import sched
+from stagec.dialects.interfaces import TaskInterface, kind_of, num_bytes
 from stagec.dialects.types import ValueType
 
 
-class HostOp(IRDLOperation):
+class HostOp(TaskInterface):
     """Shared by copies to and from the host. Values of one op travel one after the other."""
 
     values = var_operand_def()
@@ -47,6 +50,10 @@ class HostOp(IRDLOperation):
         for value in self.values:
             if not isinstance(value.type, ValueType):
                 raise VerifyException(f"{self.name}: {value.type} is no tensor, shard or stack")
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        size = symbolic.total(num_bytes(v) for v in self.values)
+        return [sched.HostCopyOp(kind_of(self), self.values, self.result_types, size)]
 
 
 @irdl_op_definition

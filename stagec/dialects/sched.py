@@ -25,8 +25,8 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr, SizeAttr
+from stagec.dialects.crossing import verify_crossing, verify_number
 from stagec.dialects.host_copy import HostCopyOp
-from stagec.dialects.stages import verify_crossing, verify_number
 from stagec.dialects.types import DTYPE_BITS, TensorType, ValueType
 from stagec.symbolic import Size
 

@@ -14,11 +14,11 @@ Stages of one rank that share a weight add up its gradients without moving them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
-from xdsl.ir import Data, SSAValue
+from xdsl.ir import Data, Operation, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     irdl_attr_definition,
@@ -33,13 +33,14 @@ from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.types import TensorType, ValueType
-
-DIRECTIONS = ("forward", "backward")
+from stagec.dialects import sched
+from stagec.dialects.crossing import verify_crossing, verify_number
+from stagec.dialects.interfaces import TaskInterface, elements, num_bytes
+from stagec.dialects.types import TensorType, ValueType, tensor_of
 
 
 @irdl_op_definition
-class StageSendOp(IRDLOperation):
+class StageSendOp(TaskInterface):
     """Hand a value to the neighbouring stage. Sends its bytes, once per microbatch."""
 
     name = "dist.stage_send"
@@ -62,9 +63,12 @@ class StageSendOp(IRDLOperation):
     def verify_(self) -> None:
         verify_crossing(self.name, self.direction.data, self.number.value.data)
 
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        return [sched.StageSendOp(self.direction.data, self.number.value.data, self.value)]
+
 
 @irdl_op_definition
-class StageRecvOp(IRDLOperation):
+class StageRecvOp(TaskInterface):
     """A value that the neighbouring stage hands over."""
 
     name = "dist.stage_recv"
@@ -86,6 +90,10 @@ class StageRecvOp(IRDLOperation):
 
     def verify_(self) -> None:
         verify_crossing(self.name, self.direction.data, self.number.value.data)
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        number = self.number.value.data
+        return [sched.StageRecvOp(self.direction.data, number, tensor_of(self.value.type))]
 
 
 @irdl_op_definition
@@ -111,7 +119,7 @@ class GiveGradientOp(IRDLOperation):
 
 
 @irdl_op_definition
-class TakeGradientOp(IRDLOperation):
+class TakeGradientOp(TaskInterface):
     """A stage's gradient of a tied weight plus that of another stage of the same rank, which gives it.
 
     `number` counts the stages that give. The sum is local: no bytes are sent.
@@ -141,17 +149,16 @@ class TakeGradientOp(IRDLOperation):
                 f"{self.name}: {self.gradient.type} does not add up to {self.total.type}"
             )
 
-
-def verify_crossing(name: str, direction: str, number: int) -> None:
-    """What crosses a stage boundary goes one way or the other, and has a number from 0 on."""
-    if direction not in DIRECTIONS:
-        raise VerifyException(f"{name}: a value goes forward or backward, not `{direction}`")
-    verify_number(name, number)
-
-
-def verify_number(name: str, number: int) -> None:
-    if number < 0:
-        raise VerifyException(f"{name}: numbers count from 0, not from {number}")
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        # Another stage's gradient is there; adding it reads both and writes one.
+        taken = sched.TakenOp(self.weight.data, self.number.value.data, self.gradient.type)
+        size = num_bytes(self.gradient)
+        values = [self.gradient, taken.value]
+        total = [self.total.type]
+        return [
+            taken,
+            sched.ComputeOp("add", values, total, elements(self.gradient), 2 * size, size),
+        ]
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ gather before use and a reduce-scatter of its gradient. The parameters of a unit
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
-from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import Attribute, SSAValue
+from xdsl.dialects.builtin import IntegerAttr, StringAttr
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
-    IRDLOperation,
     irdl_op_definition,
     prop_def,
     traits_def,
@@ -25,8 +25,19 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from stagec import symbolic
+from stagec.dialects import sched
 from stagec.dialects.attributes import NamesAttr
-from stagec.dialects.types import ShardType, StackType, TensorType, dtype_bytes, tensor_of
+from stagec.dialects.interfaces import TaskInterface, elements, num_bytes, spread
+from stagec.dialects.types import (
+    ShardType,
+    StackType,
+    TensorType,
+    dtype_bytes,
+    tensor_of,
+    with_dtype,
+)
+from stagec.symbolic import ZERO
 
 Stored = ShardType | StackType
 
@@ -62,8 +73,11 @@ def whole_of(value_type: object, dtype: str) -> TensorType | StackType:
     return value_type.with_tensor(tensor) if isinstance(value_type, StackType) else tensor
 
 
-class StorageOp(IRDLOperation, ABC):
+class StorageOp(TaskInterface, ABC):
     """Shared by ops that move the parameters of a unit as one buffer, in `dtype`."""
+
+    COLLECTIVE: ClassVar[str] = ""
+    """What moves it; empty if nothing moves."""
 
     values = var_operand_def()
     axes = prop_def(NamesAttr)
@@ -106,6 +120,42 @@ class StorageOp(IRDLOperation, ABC):
     def element_bytes(self) -> int:
         return dtype_bytes(self.dtype.data)
 
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        """One collective of the bytes that travel: padded shards, in `dtype`."""
+        axes, kind = spread(self.axes.data, mesh), self.COLLECTIVE
+        if not kind or not axes:
+            pairs = zip(self.values, self.outputs, strict=True)
+            return [sched.ViewOp(value, output.type) for value, output in pairs]
+        smaller = self.values if kind == "all_gather" else self.outputs
+        part = symbolic.total(elements(v) for v in smaller) * self.element_bytes
+        whole = part * symbolic.product(map(symbolic.symbol, axes))
+        sizes = {"all_gather": (part, whole), "reduce_scatter": (whole, part)}
+        copies = [self.copy_in()] if "copied" in self.attributes else []
+        made = sched.CollectiveOp(
+            kind,
+            copies[0].outputs if copies else self.values,
+            axes,
+            self.result_types,
+            self.dtype.data,
+            *sizes.get(kind, (part, part)),
+            bucket=bucket_of(self),
+        )
+        return [*copies, made]
+
+    def copy_in(self) -> sched.ComputeOp:
+        """The kernel that fills the buffer that is sent, in its dtype (`foreach_reduce_scatter_copy_in` in FSDP2)."""
+        types = [with_dtype(value.type, self.dtype.data) for value in self.values]
+        read = symbolic.total(num_bytes(value) for value in self.values)
+        written = symbolic.total(elements(value) for value in self.values) * self.element_bytes
+        return sched.ComputeOp(sched.COPY_IN, self.values, types, ZERO, read, written)
+
+
+def bucket_of(op: Operation) -> tuple[int, int] | None:
+    """Bucket sizes that `bucket-gradients` asked for."""
+    sizes = [op.attributes.get(key) for key in ("bucket_bytes", "first_bucket_bytes")]
+    numbers = [s.value.data for s in sizes if isinstance(s, IntegerAttr)]
+    return (numbers[0], numbers[1]) if len(numbers) == 2 else None
+
 
 def leaf_of(value_type: Attribute) -> Attribute:
     """The type itself, or that of a stack's innermost elements."""
@@ -125,6 +175,7 @@ class UnshardOp(StorageOp):
     """
 
     name = "dist.unshard"
+    COLLECTIVE: ClassVar[str] = "all_gather"
 
     traits = traits_def(Pure())
     assembly_format = _FORMAT
@@ -152,6 +203,7 @@ class ReduceShardOp(StorageOp):
     """
 
     name = "dist.reduce_shard"
+    COLLECTIVE: ClassVar[str] = "reduce_scatter"
 
     traits = traits_def(Pure())
     assembly_format = _FORMAT
@@ -181,6 +233,7 @@ class AllReduceShardOp(StorageOp):
     """Sum shards over replicas: the second half of HSDP's reduction. One all-reduce in `dtype`."""
 
     name = "dist.all_reduce_shard"
+    COLLECTIVE: ClassVar[str] = "all_reduce"
 
     traits = traits_def(Pure())
     assembly_format = _FORMAT
@@ -204,6 +257,7 @@ class AllReduceGradientOp(StorageOp):
     """Sum whole gradients over the group, as one all-reduce in `dtype`."""
 
     name = "dist.all_reduce_gradient"
+    COLLECTIVE: ClassVar[str] = "all_reduce"
 
     traits = traits_def(Pure())
     assembly_format = _FORMAT
@@ -231,6 +285,7 @@ class AllReduceTiedOp(StorageOp):
     """
 
     name = "dist.all_reduce_tied"
+    COLLECTIVE: ClassVar[str] = "all_reduce"
 
     weight = prop_def(StringAttr)
 
@@ -256,6 +311,13 @@ class AllReduceTiedOp(StorageOp):
 
     def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
         return value_type
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        made = super().lowered(mesh)
+        for op in made:
+            if isinstance(op, sched.CollectiveOp):
+                op.attributes["tied"] = self.weight
+        return made
 
 
 def reduced(value_type: object, axes: Sequence[str]) -> TensorType | StackType:

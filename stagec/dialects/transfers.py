@@ -7,12 +7,11 @@ Several values travel as one flat buffer. Devices along several axes count as on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import IntegerAttr, i64
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
-    IRDLOperation,
     irdl_op_definition,
     operand_def,
     prop_def,
@@ -24,9 +23,17 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from stagec import symbolic
+from stagec.dialects import sched
 from stagec.dialects.attributes import NamesAttr
+from stagec.dialects.interfaces import TaskInterface, num_bytes, spread, views
 from stagec.dialects.types import StackType, TensorType, ValueType, tensor_of
-from stagec.symbolic import Size
+from stagec.symbolic import ZERO, Size
+
+
+def buffer_of(values: Sequence[SSAValue]) -> tuple[str, Size]:
+    """Dtype and bytes of the flat buffer in which values travel."""
+    return tensor_of(values[0].type).dtype, symbolic.total(num_bytes(v) for v in values)
 
 
 def verify_buffer(name: str, values: Sequence[SSAValue]) -> None:
@@ -43,7 +50,7 @@ def verify_peer(name: str, distance: int) -> None:
 
 
 @irdl_op_definition
-class RotateOp(IRDLOperation):
+class RotateOp(TaskInterface):
     """Each device hands its values to the next one along `axes`, the last to the first.
 
     After n of them on n devices everything is where it was. Equals a `dist.send` to 1 and a `dist.recv` from -1, as one
@@ -73,9 +80,18 @@ class RotateOp(IRDLOperation):
             raise VerifyException("dist.rotate: what comes has the types of what goes")
         verify_buffer(self.name, self.values)
 
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        dtype, size = buffer_of(self.values)
+        axes = spread(self.axes.data, mesh)
+        return [
+            sched.CollectiveOp(
+                "all_to_all", self.values, axes, self.result_types, dtype, size, size
+            )
+        ]
+
 
 @irdl_op_definition
-class GatherBlocksOp(IRDLOperation):
+class GatherBlocksOp(TaskInterface):
     """Each device gets the values of all others, as stacks: element i is what i+1 `dist.rotate`s would bring.
 
     The stacks may stop short of all n-1 others; what travels is all the same one all-gather, to
@@ -108,9 +124,19 @@ class GatherBlocksOp(IRDLOperation):
             raise VerifyException("dist.gather_blocks: stacks are of what is gathered")
         verify_buffer(self.name, self.values)
 
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        dtype, size = buffer_of(self.values)
+        axes = spread(self.axes.data, mesh)
+        whole = size * symbolic.product(map(symbolic.symbol, axes))
+        return [
+            sched.CollectiveOp(
+                "all_gather", self.values, axes, self.result_types, dtype, size, whole
+            )
+        ]
+
 
 @irdl_op_definition
-class SendOp(IRDLOperation):
+class SendOp(TaskInterface):
     """Send values to the device `to` further along `axes`. Its `dist.recv` has the same channel, from -`to`.
 
     Transpose of that `dist.recv`. Sends operand_bytes.
@@ -143,9 +169,14 @@ class SendOp(IRDLOperation):
         verify_peer(self.name, self.to.value.data)
         verify_buffer(self.name, self.values)
 
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        dtype, size = buffer_of(self.values)
+        axes, channel = spread(self.axes.data, mesh), self.channel.value.data
+        return [sched.SendOp(self.values, axes, self.to.value.data, channel, dtype, size)]
+
 
 @irdl_op_definition
-class WaitOp(IRDLOperation):
+class WaitOp(TaskInterface):
     """Computation goes on when values are there that it does not read.
 
     A device that looks at none of what it hands on stays in step with those that do. No cost but that of its place.
@@ -164,9 +195,12 @@ class WaitOp(IRDLOperation):
         if not self.values:
             raise VerifyException("dist.wait: there is nothing to wait for")
 
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        return [sched.ComputeOp("wait", self.values, [], ZERO, ZERO, ZERO)]
+
 
 @irdl_op_definition
-class RecvOp(IRDLOperation):
+class RecvOp(TaskInterface):
     """Receive values from the device `from` further along `axes`: what its `dist.send` of this channel sent.
 
     Receives of a channel complete in the order of its sends.
@@ -197,9 +231,15 @@ class RecvOp(IRDLOperation):
         verify_peer(self.name, self.source.value.data)
         verify_buffer(self.name, self.outputs)
 
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        dtype, size = buffer_of(self.outputs)
+        axes, channel = spread(self.axes.data, mesh), self.channel.value.data
+        source = self.source.value.data
+        return [sched.RecvOp(self.result_types, axes, source, channel, dtype, size)]
+
 
 @irdl_op_definition
-class ExchangeCountsOp(IRDLOperation):
+class ExchangeCountsOp(TaskInterface):
     """Tell each device how many tokens of the others it will have for each of its experts: an all-to-all of whole numbers.
 
     Before a dispatch without drops, whose sizes depend on the data. Sends (n-1)/n of operand_bytes.
@@ -230,6 +270,13 @@ class ExchangeCountsOp(IRDLOperation):
             )
         if not self.axes.data:
             raise VerifyException("dist.exchange_counts: there is no axis to exchange over")
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        axes, (dtype, size) = spread(self.axes.data, mesh), buffer_of([self.counts])
+        if not axes:
+            return views(self)
+        types = [self.result.type]
+        return [sched.CollectiveOp("all_to_all", [self.counts], axes, types, dtype, size, size)]
 
 
 TRANSFER_OPS = (RotateOp, GatherBlocksOp, SendOp, WaitOp, RecvOp, ExchangeCountsOp)

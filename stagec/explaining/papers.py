@@ -27,7 +27,6 @@ OF_PASSES = {
     "expand-ring-attention": "Liu et al., Ring Attention, 2023 (arXiv:2310.01889)",
     "insert-collectives": f"{MEGATRON}; of a split sequence: {KORTHIKANTI}, section 4.2.2",
     "insert-optimizer": "Loshchilov and Hutter, AdamW, 2019 (arXiv:1711.05101)",
-    "overlap-gathers": "Wang et al., Overlap Communication with Dependent Computation, ASPLOS 2023",
     "recompute-activations": f"Chen et al., 2016 (arXiv:1604.06174); {KORTHIKANTI}, section 5",
     "reduce-gradients": f"{ZERO}, section 7",
     "regather-operands": f"{KORTHIKANTI}, section 4.2.2",

@@ -17,7 +17,6 @@ from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation
 
 from stagec import symbolic
-from stagec.analysis.cost import MATRIX_OPS
 from stagec.analysis.loads import Loads
 from stagec.backend.lowering import Owners
 from stagec.backend.lowering.dataflow import Dataflow, is_node
@@ -25,6 +24,7 @@ from stagec.backend.lowering.layout import TASK_OF_PHASE, transfer_task
 from stagec.backend.lowering.templates import sizes_of_node
 from stagec.classes import RankTasks, rank_tasks
 from stagec.dialects import sched, stg
+from stagec.dialects.stg import MATRIX_OPS
 from stagec.dialects.types import TIME_AXIS, tensor_of
 from stagec.explaining.names import Names
 from stagec.facts import ModelFacts

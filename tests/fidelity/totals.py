@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stagec.analysis.cost import MATRIX_OPS
 from stagec.backend.program import Collective, Compute, Node, RankClass, TraceSet
+from stagec.dialects.stg import MATRIX_OPS
 from tests.fidelity.oracle import DTYPE_BYTES
 
 

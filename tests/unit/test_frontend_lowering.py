@@ -264,7 +264,7 @@ def test_a_user_op_has_its_costs():
     model M(x[B, S, D]) { y, _i = scan(x) return y }
     """
     (op,) = ops(lowered(text), stg.UserOp)
-    costs = (op.flops, op.bytes, op.backward_flops, op.backward_bytes)
+    costs = (op.stated_flops, op.stated_bytes, op.backward_flops, op.backward_bytes)
     assert [str(cost.data) for cost in costs] == ["6*B*D*S", "4*S", "7", "8*S"]
     assert [str(t) for t in op.result_types] == [
         "!stg.tensor<[B, S, D], fp32>",

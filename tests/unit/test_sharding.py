@@ -15,7 +15,6 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.utils.test_value import create_ssa_value
 
-from stagec.analysis.cost import flops
 from stagec.analysis.placement import Rule, op_splits, split_dims
 from stagec.analysis.sizes import size_values
 from stagec.diagnostics import CompileError
@@ -242,7 +241,7 @@ def products(module: ModuleOp) -> Iterator[tuple[stg.ContractOp, int]]:
 
 def total_flops(module: ModuleOp) -> int:
     sizes = size_values(module)
-    return sum(flops(op).integer(sizes) * times for op, times in products(module))
+    return sum(op.flops().integer(sizes) * times for op, times in products(module))
 
 
 @pytest.mark.parametrize("model", [LLAMA, GPT], ids=["llama", "gpt"])

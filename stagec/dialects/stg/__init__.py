@@ -18,10 +18,11 @@ from stagec.dialects.stg.base import (
     PHASES,
     PLACEMENT,
     STEPS,
+    Function,
     Indices,
-    InferError,
     TensorOp,
     add_names,
+    functions_of,
     local_results,
     made_by,
     names_of,
@@ -34,8 +35,6 @@ from stagec.dialects.stg.base import (
     tensor_type,
     text,
 )
-from stagec.dialects.stg.builtin import Builtin, Option
-from stagec.dialects.stg.builtins import BUILTINS
 from stagec.dialects.stg.chunks import (
     MAKES_GRADIENTS,
     ChunkOp,
@@ -60,18 +59,29 @@ from stagec.dialects.stg.convolution import (
 from stagec.dialects.stg.elementwise import (
     UNARY_FUNCTIONS,
     AddOp,
+    BroadcastOp,
     CastOp,
     CausalMaskOp,
     DivOp,
     DropoutOp,
+    MaxGradOp,
     MulOp,
-    RenameOp,
+    ReduceOp,
     SubOp,
-    TransposeOp,
     UnaryGradOp,
     UnaryOp,
 )
 from stagec.dialects.stg.forwarding import FORWARDING_OPS, FanInOp, FanInWeightGradOp, FanOutOp
+from stagec.dialects.stg.interface import (
+    Call,
+    CallError,
+    Cotangents,
+    Gradients,
+    Option,
+    Signature,
+    Steps,
+    only,
+)
 from stagec.dialects.stg.joining import ConcatOp, SplitOp
 from stagec.dialects.stg.lookup import EmbeddingBagGradOp, EmbeddingBagOp
 from stagec.dialects.stg.loss import (
@@ -96,8 +106,6 @@ from stagec.dialects.stg.normalization import (
     SoftmaxOp,
 )
 from stagec.dialects.stg.optimizer import NUM_STATES, OptimizerStepOp
-from stagec.dialects.stg.placement import PlaceOp
-from stagec.dialects.stg.reduction import BroadcastOp, MaxGradOp, ReduceOp
 from stagec.dialects.stg.routing import (
     CombineOp,
     CombineWeightGradOp,
@@ -120,6 +128,7 @@ from stagec.dialects.stg.structure import (
     with_slices,
 )
 from stagec.dialects.stg.user import UserGradOp, UserOp
+from stagec.dialects.stg.views import PlaceOp, RenameOp, TransposeOp
 from stagec.dialects.types import StackType, TensorType
 
 OPS = [
@@ -197,13 +206,31 @@ OPS = [
     UserGradOp,
 ]
 
+FUNCTIONS = functions_of(OPS)
+"""The functions of the language, by name."""
+
+MATRIX_OPS = frozenset(
+    op.name.partition(".")[2] for op in OPS if issubclass(op, TensorOp) and op.ON_MATRIX_UNITS
+)
+"""Kinds of ops whose FLOPs published training FLOPs count."""
+
 Stg = Dialect("stg", OPS, [TensorType, StackType, SizeAttr, NamesAttr])
 
 __all__ = [
+    "Call",
+    "CallError",
+    "Cotangents",
+    "FUNCTIONS",
+    "Function",
+    "Gradients",
+    "MATRIX_OPS",
+    "Signature",
+    "Steps",
+    "functions_of",
+    "only",
     "FanInOp",
     "FanInWeightGradOp",
     "FanOutOp",
-    "BUILTINS",
     "NAMES",
     "NUM_STATES",
     "MAKES_GRADIENTS",
@@ -215,9 +242,7 @@ __all__ = [
     "PLACEMENT",
     "STEPS",
     "UNARY_FUNCTIONS",
-    "Builtin",
     "Indices",
-    "InferError",
     "NamesAttr",
     "Option",
     "PlacementAttr",

@@ -7,7 +7,7 @@ and of keys are two indices, even where they share a name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr, UnitAttr
@@ -15,10 +15,21 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
+from stagec import symbolic
 from stagec.dialects.attributes import SizeAttr
+from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
+from stagec.dialects.stg.interface import (
+    Call,
+    CallError,
+    Cotangents,
+    Gradients,
+    Option,
+    Signature,
+    only,
+)
 from stagec.dialects.types import TensorType
-from stagec.symbolic import Size
+from stagec.symbolic import ONE, ZERO, Size
 
 KEY = "key."
 """Marks the index of keys and values apart from the queries' of the same name."""
@@ -34,6 +45,9 @@ class RopeOp(TensorOp):
     name = "stg.rope"
     LIKE: ClassVar[int | None] = 0
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature("rope", ("x",), "rotary position embedding of the last dim"),
+    )
 
     x = operand_def(TensorType)
     inverse = opt_prop_def(UnitAttr)
@@ -48,9 +62,26 @@ class RopeOp(TensorOp):
             result_types=[x.type],
         )
 
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        call.need_float(0)
+        if not call.types[0].names:
+            raise CallError("a number has no positions to rotate", operand=0)
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        return RopeOp(operands[0])
+
     def indices(self) -> Indices:
         base = super().indices()
         return Indices(base.operands, base.results, blocked=frozenset(base.operands[0][-1:]))
+
+    def flops(self) -> Size:
+        # A rotation of each pair: 4 multiplications and 2 additions for 2 elements.
+        return 3 * elements(self.x)
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        gradients.emit(self.x, lambda: RopeOp(only(dys), inverse=self.inverse is None))
 
 
 def attention_indices(q: TensorType, k: TensorType, v: TensorType) -> tuple:
@@ -64,6 +95,41 @@ def attention_indices(q: TensorType, k: TensorType, v: TensorType) -> tuple:
         (*batch, queries, heads, value_width),
         (*batch, queries, heads),
     )
+
+
+HALF = ONE / 2
+
+
+def score_pairs(q: TensorType, k: TensorType, causal: bool, window: Size | None) -> Size:
+    """Pairs of a query and a key that count.
+
+    All of them, or half under a causal mask, which is how FlashAttention's authors count what their kernel computes
+    (`flops` in flash-attention's benchmarks: 4 S^2 H E / 2). A window of W keys leaves S W - W^2 / 2 (causal).
+    """
+    queries, keys = q.dims[-3].size, k.dims[-3].size
+    if window is not None:
+        reach = symbolic.call("min", window, keys)
+        return queries * reach - (reach * reach * HALF if causal else ZERO)
+    return queries * keys * (HALF if causal else ONE)
+
+
+def attention_products(
+    op: AttentionOp | AttentionGradOp, of_keys: int, of_values: int, of_cap: int
+) -> Size:
+    """FLOPs of so many products over the width of keys, and so many over that of values: 2 per pair and element.
+
+    What softmax does is not counted, as FlashAttention's authors do not; what caps scores is: so many for each pair.
+    """
+    q, k, v = tensor_type(op.q), tensor_type(op.k), tensor_type(op.v)
+    if op.pairs is not None:
+        pairs = op.pairs.data
+    else:
+        counted = op.causal is not None and op.count.data == "causal"
+        window = op.window.data if op.window is not None else None
+        pairs = score_pairs(q, k, counted, window)
+    batch = symbolic.product(d.size for d in (*q.dims[:-3], q.dims[-2]))
+    products = 2 * (of_keys * q.dims[-1].size + of_values * v.dims[-1].size)
+    return batch * pairs * (products + (of_cap if op.softcap is not None else 0))
 
 
 @irdl_op_definition
@@ -81,7 +147,21 @@ class AttentionOp(TensorOp):
     """
 
     name = "stg.attention"
+    ON_MATRIX_UNITS: ClassVar[bool] = True
     NUM_STATISTICS: ClassVar[int] = 1
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "attention",
+            ("q", "k", "v"),
+            "fused softmax(q k^T) v; operands end in sequence, heads, width",
+            (
+                Option("causal", "bool"),
+                Option("count", "choice", ("causal", "full")),
+                Option("window", "size"),
+                Option("softcap", "number"),
+            ),
+        ),
+    )
 
     q = operand_def(TensorType)
     k = operand_def(TensorType)
@@ -118,6 +198,44 @@ class AttentionOp(TensorOp):
             result_types=[output, TensorType.of(queries.dims[:-1], "fp32")],
         )
 
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        call.need_float(0, 1, 2)
+        q, k, v = call.types
+        for position, (role, operand) in enumerate(zip("qkv", call.types, strict=True)):
+            if len(operand.names) < 3:
+                raise CallError(
+                    f"`{role}` ends in sequence, heads, width, but is [{', '.join(operand.names)}]",
+                    operand=position,
+                )
+        if k.names[-1] != q.names[-1]:
+            raise CallError(f"queries have width `{q.names[-1]}`, keys `{k.names[-1]}`", operand=1)
+        if k.names[:-1] != v.names[:-1]:
+            raise CallError(
+                f"keys are [{', '.join(k.names)}], values [{', '.join(v.names)}]",
+                operand=2,
+                notes=["they differ in their last dim at most"],
+            )
+        if q.names[:-3] != k.names[:-3]:
+            raise CallError(
+                f"queries start with [{', '.join(q.names[:-3])}], keys with "
+                f"[{', '.join(k.names[:-3])}]",
+                operand=1,
+            )
+        softcap = call.optional_word("softcap")
+        if softcap is not None and not is_positive(softcap):
+            raise CallError(f"a cap is above 0, not {softcap}", option="softcap")
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        return AttentionOp(
+            *operands,
+            causal=call.flag("causal"),
+            count=call.optional_word("count") or "causal",
+            window=call.size("window"),
+            softcap=call.optional_word("softcap"),
+        )
+
     def indices(self) -> Indices:
         q, k, v, output, lse = attention_indices(
             tensor_type(self.q), tensor_type(self.k), tensor_type(self.v)
@@ -133,6 +251,20 @@ class AttentionOp(TensorOp):
     def ring_axes(self) -> tuple[str, ...]:
         """The axes round which the keys have still to go."""
         return ring_axes(self)
+
+    def flops(self) -> Size:
+        # q k^T, and the probabilities times v. A cap divides, takes the tanh and multiplies.
+        return attention_products(self, 1, 1, 3)
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        operands = (self.q, self.k, self.v)
+        if not any(gradients.wants(x) for x in operands):
+            return
+        saved = {x: gradients.use(x) for x in (*operands, self.result, self.lse)}
+        made = gradients.insert(AttentionGradOp(only(dys), self, saved), self.q)
+        for operand, cotangent in zip(operands, made.results, strict=True):
+            if gradients.wants(operand):
+                gradients.contribute(operand, cotangent)
 
 
 def check_count(op: AttentionOp | AttentionGradOp) -> None:
@@ -178,6 +310,7 @@ class AttentionGradOp(TensorOp):
     """
 
     name = "stg.attention_grad"
+    ON_MATRIX_UNITS: ClassVar[bool] = True
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     dy = operand_def(TensorType)
@@ -243,6 +376,11 @@ class AttentionGradOp(TensorOp):
         """The axes round which the keys have still to go."""
         return ring_axes(self)
 
+    def flops(self) -> Size:
+        # Five products for two: the scores again, dq and dk; dv and dp (Dao et al. 2022, appendix B).
+        # Under a cap the scores are capped again, and its derivative 1 - tanh^2 is a factor.
+        return attention_products(self, 3, 2, 6)
+
 
 @irdl_op_definition
 class MergeAttentionOp(TensorOp):
@@ -276,3 +414,7 @@ class MergeAttentionOp(TensorOp):
         if given != made:
             given_text, made_text = (" and ".join(f"<{t}>" for t in both) for both in (given, made))
             raise VerifyException(f"{self.name}: {given_text} do not become {made_text}")
+
+    def flops(self) -> Size:
+        # output - w (output - block); a difference, sigmoid(d), log(sigmoid(-d)) and its subtraction for each lse.
+        return 3 * elements(self.output) + 5 * elements(self.lse)

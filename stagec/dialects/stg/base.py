@@ -15,10 +15,12 @@ from typing import ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import IRDLOperation
 from xdsl.utils.exceptions import VerifyException
 
+from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects.attributes import PlacementAttr
+from stagec.dialects.interfaces import CostInterface, views
+from stagec.dialects.stg.interface import Call, Cotangents, Gradients, Signature, Steps
 from stagec.dialects.types import StackType, TensorType
 
 PLACEMENT = "placement"
@@ -37,26 +39,6 @@ PHASES = ("fwd", "recompute", "bwd", "wgrad", "grad_reduce", "optim")
 """Parts of a training step. `bwd` makes the gradients of inputs, `wgrad` those of weights."""
 
 
-class InferError(Exception):
-    """Operands or options that an op cannot take: a user's mistake, told by the frontend."""
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        operand: int | None = None,
-        option: str | None = None,
-        notes: Sequence[str] = (),
-        help: str = "",
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.operand = operand
-        self.option = option
-        self.notes = tuple(notes)
-        self.help = help
-
-
 @dataclass(frozen=True)
 class Indices:
     """The index of each dim of each operand and result.
@@ -72,8 +54,27 @@ class Indices:
     statistics: frozenset[str] = frozenset()
 
 
-class TensorOp(IRDLOperation, ABC):
-    """An op that computes on tensors."""
+class TensorOp(CostInterface, ABC):
+    """An op that computes on tensors: everything that anyone asks of it, in one place.
+
+    | method | says | unless overridden |
+    |---|---|---|
+    | `SIGNATURES`, `check_call`, `from_call` | how the language calls it | it is no function |
+    | the constructor | the types of its results, from those of its operands | |
+    | `indices`, `linear_operands` | how it may be spread | each dim is an index of its own |
+    | `verify_` | what holds of its types and properties | what follows from the indices |
+    | `flops`, `moved_bytes` | what it costs | see `CostInterface` |
+    | `gradient` | its way back, and so what is kept for it | E0218 |
+    | `decomposed` | its steps where its statistics are split | it has none |
+    | `IS_VIEW` | whose memory its results are | its own |
+    | `lowered` | the tasks that it becomes | one of its costs, none of a view |
+    """
+
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = ()
+    """The functions of the language that make the op."""
+
+    ON_MATRIX_UNITS: ClassVar[bool] = False
+    """Whether matrix units run it: the FLOPs that published training FLOPs count."""
 
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = ()
     """Operands in which the results are linear: one of them may be partial, and then they are."""
@@ -86,6 +87,32 @@ class TensorOp(IRDLOperation, ABC):
 
     NUM_STATISTICS: ClassVar[int] = 0
     """How many of the last results are kept for the backward pass only; no rule places them."""
+
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        """What operands, options and sizes have to meet besides the signature. Raises `CallError`."""
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        """The op that does what a call says. Its results but the statistics are the function's."""
+        raise NotImplementedError(f"{cls.name} is no function of the language")
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        """Contribute to the cotangents of the operands, from those of the results.
+
+        Raises:
+            CompileError: E0218, the op has no gradient.
+        """
+        message = f"`{self.name}` has no gradient rule"
+        help = "define `gradient` in its class"
+        raise CompileError([Diagnostic("E0218", message, span_of(self.location), help=help)])
+
+    def decomposed(self, steps: Steps) -> Sequence[SSAValue] | None:
+        """Values to take the place of the results, where the op's statistics are split; None if it copes with that."""
+        return None
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        return views(self) if self.IS_VIEW else super().lowered(mesh)
 
     def indices(self) -> Indices:
         """By default each dim is an index of its own name."""
@@ -125,6 +152,29 @@ class TensorOp(IRDLOperation, ABC):
                     f"{self.name}: it is not linear in operand {position}, "
                     f"which is partial: <{tensor_type(operand).body}>"
                 )
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of the language: how it is called, and the class of the op that it makes."""
+
+    signature: Signature
+    op: type[TensorOp]
+
+    @property
+    def keeps_shape(self) -> bool:
+        """Whether the result has the shape of the first operand."""
+        return self.op.LIKE == 0
+
+
+def functions_of(ops: Iterable[type[Operation]]) -> dict[str, Function]:
+    """The functions that ops are called by, by name."""
+    return {
+        signature.name: Function(signature, op)
+        for op in ops
+        if issubclass(op, TensorOp)
+        for signature in op.SIGNATURES
+    }
 
 
 def tensor_type(value: SSAValue) -> TensorType:
@@ -256,7 +306,6 @@ __all__ = [
     "PLACEMENT",
     "STEPS",
     "Indices",
-    "InferError",
     "StackType",
     "TensorOp",
     "TensorType",

@@ -8,10 +8,11 @@ A chunk is of what a device has: `loss.chunk` splits a dim in time, like microba
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import (
-    IRDLOperation,
     irdl_op_definition,
     operand_def,
     prop_def,
@@ -22,6 +23,7 @@ from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
+from stagec.dialects.interfaces import TaskInterface, views
 from stagec.dialects.types import CHUNK_AXIS, StackType, TensorType
 
 MAKES_GRADIENTS = "makes_gradients"
@@ -45,7 +47,7 @@ def verify_chunks(whole: object, stack: object, dim: str, name: str) -> None:
 
 
 @irdl_op_definition
-class ChunkOp(IRDLOperation):
+class ChunkOp(TaskInterface):
     """Chunks of a tensor, as views."""
 
     name = "stg.chunk"
@@ -68,9 +70,12 @@ class ChunkOp(IRDLOperation):
     def verify_(self) -> None:
         verify_chunks(self.whole.type, self.chunks.type, self.dim.data, self.name)
 
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        return views(self)
+
 
 @irdl_op_definition
-class JoinChunksOp(IRDLOperation):
+class JoinChunksOp(TaskInterface):
     """The tensor whose chunks were made one after the other, each in its place. Inverse of `stg.chunk`."""
 
     name = "stg.join_chunks"
@@ -89,3 +94,6 @@ class JoinChunksOp(IRDLOperation):
 
     def verify_(self) -> None:
         verify_chunks(self.whole.type, self.chunks.type, self.dim.data, self.name)
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        return views(self)

@@ -10,9 +10,29 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
+from stagec import symbolic
 from stagec.dialects.attributes import Dim, NamesAttr
+from stagec.dialects.interfaces import Bytes, elements, num_bytes
 from stagec.dialects.stg.base import Indices, TensorOp, expect_dims, tensor_type, wider
+from stagec.dialects.stg.interface import (
+    Call,
+    CallError,
+    Cotangents,
+    Gradients,
+    Option,
+    Signature,
+    only,
+)
 from stagec.dialects.types import TensorType
+from stagec.symbolic import ZERO, Size
+
+
+def contract_to(dy: SSAValue, other: SSAValue, operand: SSAValue) -> ContractOp:
+    """dy @ other, over what the operand lacks: the gradient of a product has the same indices."""
+    wanted = tensor_type(operand)
+    names = {*tensor_type(dy).names, *tensor_type(other).names}
+    over = [n for n in tensor_type(dy).names if n in names - set(wanted.names)]
+    return ContractOp(dy, other, over, wanted.names, wanted.dtype)
 
 
 @irdl_op_definition
@@ -24,6 +44,7 @@ class ContractOp(TensorOp):
     """
 
     name = "stg.contract"
+    ON_MATRIX_UNITS: ClassVar[bool] = True
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0, 1)
 
     left = operand_def(TensorType)
@@ -69,6 +90,15 @@ class ContractOp(TensorOp):
             raise VerifyException("stg.contract: at most one operand is partial")
         super().verify_()
 
+    def flops(self) -> Size:
+        dims = {d.name: d for d in (*tensor_type(self.left).dims, *tensor_type(self.right).dims)}
+        return 2 * symbolic.product(d.size for d in dims.values())
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        dy = only(dys)
+        gradients.emit(self.left, lambda: contract_to(dy, gradients.use(self.right), self.left))
+        gradients.emit(self.right, lambda: contract_to(dy, gradients.use(self.left), self.right))
+
 
 @irdl_op_definition
 class EmbeddingOp(TensorOp):
@@ -76,6 +106,9 @@ class EmbeddingOp(TensorOp):
     zero: the result is partial."""
 
     name = "stg.embedding"
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature("embedding", ("ids", "table"), "rows of a table by number"),
+    )
 
     ids = operand_def(TensorType)
     table = operand_def(TensorType)
@@ -89,6 +122,38 @@ class EmbeddingOp(TensorOp):
         super().__init__(
             operands=[ids, table],
             result_types=[TensorType.of(dims, dtype or b.dtype, sorted(b.dims[0].split))],
+        )
+
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        ids, table = call.types
+        call.need_ids(0)
+        call.need_float(1)
+        if len(table.names) < 2:
+            raise CallError(
+                "a table has rows, and a dim along each row",
+                operand=1,
+                help="declare it as `[V, D]`",
+            )
+        for name in table.names:
+            if name in ids.names and name != table.names[0]:
+                raise CallError(f"`{name}` is a dim of the numbers and of the rows", operand=1)
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        return EmbeddingOp(operands[0], operands[1])
+
+    def flops(self) -> Size:
+        return ZERO
+
+    def moved_bytes(self) -> Bytes:
+        # A row per number, not the table.
+        return Bytes(num_bytes(self.ids) + num_bytes(self.result), num_bytes(self.result))
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        table = tensor_type(self.table)
+        gradients.emit(
+            self.table, lambda: EmbeddingGradOp(gradients.use(self.ids), only(dys), table)
         )
 
 
@@ -122,6 +187,12 @@ class EmbeddingGradOp(TensorOp):
                 f"but should be over [{', '.join(wanted.partial)}]"
             )
 
+    def flops(self) -> Size:
+        return elements(self.dy)
+
+    def moved_bytes(self) -> Bytes:
+        return Bytes(num_bytes(self.ids) + num_bytes(self.dy), num_bytes(self.dtable))
+
 
 @irdl_op_definition
 class RepeatHeadsOp(TensorOp):
@@ -132,6 +203,14 @@ class RepeatHeadsOp(TensorOp):
 
     name = "stg.repeat_heads"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "repeat_heads",
+            ("x",),
+            "each key or value head, repeated for the queries that share it",
+            (Option("heads", "dim", required=True), Option("to", "dim", required=True)),
+        ),
+    )
 
     old = prop_def(StringAttr)
     new = prop_def(StringAttr)
@@ -149,6 +228,18 @@ class RepeatHeadsOp(TensorOp):
             result_types=[TensorType.of(dims, source.dtype, source.partial)],
         )
 
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        call.need_float(0)
+        heads, to = call.dim("heads"), call.dim("to")
+        call.need_dim(0, heads, "heads")
+        if to in call.types[0].names and to != heads:
+            raise CallError(f"`{to}` is already a dim of the operand", option="to")
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        return RepeatHeadsOp(operands[0], call.dim("heads"), call.dim("to"))
+
     def indices(self) -> Indices:
         names = renamed_heads(self)
         return Indices((names,), (names,))
@@ -156,6 +247,12 @@ class RepeatHeadsOp(TensorOp):
     def verify_(self) -> None:
         expect_dims(self, tensor_type(self.x), tensor_type(self.result), renamed_heads(self))
         super().verify_()
+
+    def flops(self) -> Size:
+        return ZERO
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        gradients.emit(self.x, lambda: SumHeadsOp(only(dys), self.new.data, self.old.data))
 
 
 def renamed_heads(op: RepeatHeadsOp | SumHeadsOp) -> tuple[str, ...]:
@@ -192,3 +289,9 @@ class SumHeadsOp(TensorOp):
     def verify_(self) -> None:
         expect_dims(self, tensor_type(self.x), tensor_type(self.result), renamed_heads(self))
         super().verify_()
+
+    def flops(self) -> Size:
+        return elements(self.x)
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        gradients.emit(self.x, lambda: RepeatHeadsOp(only(dys), self.new.data, self.old.data))

@@ -9,6 +9,7 @@ patch (Dosovitskiy et al., arXiv:2010.11929, section 3.1). A causal convolution 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr, UnitAttr
@@ -16,6 +17,8 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
+from stagec import symbolic
+from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import (
     PLACEMENT,
     Indices,
@@ -24,7 +27,18 @@ from stagec.dialects.stg.base import (
     operand_splits,
     tensor_type,
 )
+from stagec.dialects.stg.interface import (
+    Call,
+    CallError,
+    Cotangents,
+    Gradients,
+    Option,
+    Signature,
+    listed,
+    only,
+)
 from stagec.dialects.types import TensorType
+from stagec.symbolic import Size
 
 
 def need_whole(op: TensorOp, tensor: TensorType, *names: str) -> None:
@@ -41,6 +55,35 @@ def need_dims(op: TensorOp, tensor: TensorType, least: int, kind: str) -> None:
         raise VerifyException(f"{op.name}: <{tensor.body}> is no {kind}")
 
 
+def patch_products(patches: TensorType, kernel: TensorType) -> Size:
+    """2 per multiply-add: each patch's pixels times each column of the kernel."""
+    pixels = symbolic.product(d.size for d in kernel.dims[:-1])
+    return 2 * patches.num_elements * pixels
+
+
+def check_tiles(call: Call) -> None:
+    """Patches tile the image, and there are as many as fit."""
+    image, kernel = call.types
+    total = 1
+    for whole, part in zip(image.names[-2:], kernel.names[1:3], strict=True):
+        length, step = call.sizes[whole], call.sizes[part]
+        if length is None or step is None:
+            return
+        if length % step:
+            raise CallError(
+                f"patches of `{part} = {step}` do not tile `{whole} = {length}`", operand=1
+            )
+        total *= length // step
+    patches = call.dim("patches")
+    if call.sizes[patches] not in (None, total):
+        ratios = [f"({a} / {b})" for a, b in zip(image.names[-2:], kernel.names[1:3], strict=True)]
+        raise CallError(
+            f"there are {total} patches, not `{patches} = {call.sizes[patches]}`",
+            option="patches",
+            help=f"write `dim {patches} = {' * '.join(ratios)}`",
+        )
+
+
 @irdl_op_definition
 class PatchEmbeddingOp(TensorOp):
     """Each patch of an image [..., C, Y, X] times a kernel [C, I, J, D]: [..., P, D], row by row of patches.
@@ -49,7 +92,16 @@ class PatchEmbeddingOp(TensorOp):
     """
 
     name = "stg.patch_embedding"
+    ON_MATRIX_UNITS: ClassVar[bool] = True
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "patch_embedding",
+            ("image", "kernel"),
+            "each patch of an image times a kernel: a convolution whose stride is its kernel",
+            (Option("patches", "dim", required=True),),
+        ),
+    )
 
     image = operand_def(TensorType)
     kernel = operand_def(TensorType)
@@ -69,6 +121,34 @@ class PatchEmbeddingOp(TensorOp):
             properties={"patches": StringAttr(patches)},
             result_types=[TensorType.of(dims, source.dtype, sorted({*source.partial, *summed}))],
         )
+
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        image, kernel = call.types
+        call.need_float(0, 1)
+        if len(image.names) < 3:
+            raise CallError(
+                f"an image ends in channels, rows, columns, but is {listed(image)}", operand=0
+            )
+        if len(kernel.names) != 4:
+            raise CallError(
+                f"a kernel is channels, rows, columns, width, but is {listed(kernel)}", operand=1
+            )
+        channels = image.names[-3]
+        if kernel.names[0] != channels:
+            raise CallError(
+                f"images have channels `{channels}`, the kernel `{kernel.names[0]}`", operand=1
+            )
+        for name in kernel.names[1:]:
+            if name in image.names:
+                raise CallError(f"`{name}` is a dim of the image and of the kernel", operand=1)
+        if call.dim("patches") in (*image.names, *kernel.names):
+            raise CallError("the dim of patches is a new one", option="patches")
+        check_tiles(call)
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        return PatchEmbeddingOp(operands[0], operands[1], call.dim("patches"))
 
     def indices(self) -> Indices:
         base = super().indices()
@@ -99,6 +179,18 @@ class PatchEmbeddingOp(TensorOp):
                     f"{self.name}: the result is <{result.body}>, but should be <{wanted.body}>"
                 )
 
+    def flops(self) -> Size:
+        return patch_products(tensor_type(self.result), tensor_type(self.kernel))
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        image, kernel = tensor_type(self.image), tensor_type(self.kernel)
+        gradients.emit(
+            self.image, lambda: PatchImageGradOp(only(dys), gradients.use(self.kernel), image)
+        )
+        gradients.emit(
+            self.kernel, lambda: PatchKernelGradOp(only(dys), gradients.use(self.image), kernel)
+        )
+
 
 def pixels(image: SSAValue, kernel: SSAValue) -> tuple[str, ...]:
     """Dims that say where a pixel is: in the image, and in its patch."""
@@ -121,6 +213,7 @@ class PatchKernelGradOp(TensorOp):
     """The gradient for the kernel: the sum of dy times pixels over images and patches."""
 
     name = "stg.patch_kernel_grad"
+    ON_MATRIX_UNITS: ClassVar[bool] = True
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     dy = operand_def(TensorType)
@@ -142,12 +235,16 @@ class PatchKernelGradOp(TensorOp):
         check_patches(self, image, dkernel, dy)
         super().verify_()
 
+    def flops(self) -> Size:
+        return patch_products(tensor_type(self.dy), tensor_type(self.dkernel))
+
 
 @irdl_op_definition
 class PatchImageGradOp(TensorOp):
     """The gradient for the image: each patch's dy times the kernel, at its pixels."""
 
     name = "stg.patch_image_grad"
+    ON_MATRIX_UNITS: ClassVar[bool] = True
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     dy = operand_def(TensorType)
@@ -169,6 +266,9 @@ class PatchImageGradOp(TensorOp):
         check_patches(self, dimage, kernel, dy)
         super().verify_()
 
+    def flops(self) -> Size:
+        return patch_products(tensor_type(self.dy), tensor_type(self.kernel))
+
 
 @irdl_op_definition
 class CausalConvOp(TensorOp):
@@ -181,6 +281,14 @@ class CausalConvOp(TensorOp):
     name = "stg.causal_conv"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     LIKE: ClassVar[int | None] = 0
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "causal_conv",
+            ("x", "kernel"),
+            "a filter along a sequence for each channel, which sees nothing later",
+            (Option("over", "dim", required=True),),
+        ),
+    )
 
     x = operand_def(TensorType)
     kernel = operand_def(TensorType)
@@ -201,6 +309,32 @@ class CausalConvOp(TensorOp):
             result_types=[x.type],
         )
 
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        x, kernel = call.types
+        call.need_float(0, 1)
+        over = call.dim("over")
+        call.need_dim(0, over, "over")
+        if not kernel.names:
+            raise CallError("a filter has a width", operand=1, help="declare it as `[W, ...]`")
+        width, *channels = kernel.names
+        if width in x.names:
+            raise CallError(
+                f"`{width}` is a dim of what is filtered: the first dim of a filter is its width",
+                operand=1,
+            )
+        for name in channels:
+            if name not in x.names or name == over:
+                raise CallError(
+                    f"`{name}` is no channel of {listed(x)}",
+                    operand=1,
+                    notes=["a filter is its width, then channels of what is filtered"],
+                )
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        return CausalConvOp(operands[0], operands[1], call.dim("over"))
+
     def indices(self) -> Indices:
         base = super().indices()
         return Indices(
@@ -210,6 +344,19 @@ class CausalConvOp(TensorOp):
     def verify_(self) -> None:
         check_filter(self, tensor_type(self.x), tensor_type(self.kernel), self.over.data)
         super().verify_()
+
+    def flops(self) -> Size:
+        return 2 * elements(self.x) * tensor_type(self.kernel).dims[0].size
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        over, kernel = self.over.data, tensor_type(self.kernel)
+        gradients.emit(
+            self.x, lambda: CausalConvOp(only(dys), gradients.use(self.kernel), over, reverse=True)
+        )
+        gradients.emit(
+            self.kernel,
+            lambda: CausalConvKernelGradOp(only(dys), gradients.use(self.x), over, kernel),
+        )
 
 
 def check_filter(op: TensorOp, x: TensorType, kernel: TensorType, over: str) -> None:
@@ -254,3 +401,6 @@ class CausalConvKernelGradOp(TensorOp):
         check_filter(self, x, tensor_type(self.dkernel), self.over.data)
         expect_dims(self, x, dy, x.names)
         super().verify_()
+
+    def flops(self) -> Size:
+        return 2 * elements(self.x) * tensor_type(self.dkernel).dims[0].size

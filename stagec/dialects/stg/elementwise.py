@@ -1,19 +1,22 @@
-"""Ops on one element at a time, views, reductions of dims, and their gradients.
+"""Ops on one element at a time, reductions of dims, and their gradients.
 
-Operands broadcast by name: `[B, S, D] + [D]` adds along `D`.
+Operands broadcast by name: `[B, S, D] + [D]` adds along `D`. What is broadcast forward is summed on the way back, and
+the other way round: a broadcast is the gradient of a sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr, UnitAttr
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
+from stagec import symbolic
 from stagec.dialects.attributes import NamesAttr
+from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import (
     Indices,
     TensorOp,
@@ -22,7 +25,19 @@ from stagec.dialects.stg.base import (
     union_names,
     wider,
 )
-from stagec.dialects.types import TensorType
+from stagec.dialects.stg.interface import (
+    Call,
+    Cotangents,
+    Gradients,
+    Option,
+    Signature,
+    Steps,
+    only,
+)
+from stagec.dialects.stg.sources import ConstantOp
+from stagec.dialects.stg.views import TransposeOp
+from stagec.dialects.types import DTYPE_BITS, TensorType
+from stagec.symbolic import ZERO, Size
 
 UNARY_FUNCTIONS = (
     "abs",
@@ -41,6 +56,29 @@ UNARY_FUNCTIONS = (
     "square",
     "tanh",
 )
+
+
+def sum_to(cotangent: SSAValue, operand: SSAValue, gradients: Gradients) -> SSAValue:
+    """`cotangent` summed over the dims that `operand` lacks, with its dims in that order."""
+    kept = tensor_type(operand).names
+    extra = [n for n in tensor_type(cotangent).names if n not in kept]
+    if extra:
+        cotangent = gradients.insert(ReduceOp("sum", cotangent, extra), operand).results[0]
+    if tensor_type(cotangent).names != kept:
+        cotangent = gradients.insert(TransposeOp(cotangent, kept), operand).results[0]
+    return cotangent
+
+
+def pass_through(operand: SSAValue, dy: SSAValue, gradients: Gradients) -> None:
+    """The cotangent of a term of a sum is that of the sum."""
+    if gradients.wants(operand):
+        gradients.contribute(operand, sum_to(dy, operand, gradients))
+
+
+def emit_broadcast(gradients: Gradients, operand: SSAValue, make: Callable[[], Operation]) -> None:
+    """Make the cotangent of an operand that was broadcast: a sum over the dims that it lacks."""
+    if gradients.wants(operand):
+        pass_through(operand, gradients.insert(make(), operand).results[0], gradients)
 
 
 class BinaryOp(TensorOp):
@@ -83,6 +121,11 @@ class AddOp(BinaryOp):
         check_terms(self)
         super().verify_()
 
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        # The later term first: its maker is the next one on the way back.
+        pass_through(self.right, only(dys), gradients)
+        pass_through(self.left, only(dys), gradients)
+
 
 @irdl_op_definition
 class SubOp(BinaryOp):
@@ -94,6 +137,10 @@ class SubOp(BinaryOp):
     def verify_(self) -> None:
         check_terms(self)
         super().verify_()
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        pass_through(self.left, only(dys), gradients)
+        emit_broadcast(gradients, self.right, lambda: UnaryOp("neg", only(dys)))
 
 
 def check_terms(op: AddOp | SubOp) -> None:
@@ -113,6 +160,10 @@ class MulOp(BinaryOp):
     name = "stg.mul"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        emit_broadcast(gradients, self.left, lambda: MulOp(only(dys), gradients.use(self.right)))
+        emit_broadcast(gradients, self.right, lambda: MulOp(only(dys), gradients.use(self.left)))
+
 
 @irdl_op_definition
 class DivOp(BinaryOp):
@@ -121,6 +172,19 @@ class DivOp(BinaryOp):
     name = "stg.div"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        emit_broadcast(gradients, self.left, lambda: DivOp(only(dys), gradients.use(self.right)))
+        if gradients.wants(self.right):
+            scaled = gradients.insert(MulOp(only(dys), gradients.use(self.result)), self.right)
+            divided = gradients.insert(
+                DivOp(scaled.results[0], gradients.use(self.right)), self.right
+            )
+            emit_broadcast(gradients, self.right, lambda: UnaryOp("neg", divided.results[0]))
+
+
+SAVED_RESULT = ("exp", "relu", "rsqrt", "sigmoid", "sqrt", "tanh")
+"""Functions whose derivative is read off their result: y for exp, y (1 - y) for sigmoid, ..."""
+
 
 @irdl_op_definition
 class UnaryOp(TensorOp):
@@ -128,6 +192,9 @@ class UnaryOp(TensorOp):
 
     name = "stg.unary"
     LIKE: ClassVar[int | None] = 0
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = tuple(
+        Signature(function, ("x",), f"{function} of each element") for function in UNARY_FUNCTIONS
+    )
 
     function = prop_def(StringAttr)
     x = operand_def(TensorType)
@@ -140,6 +207,14 @@ class UnaryOp(TensorOp):
             operands=[x], result_types=[x.type], properties={"function": StringAttr(function)}
         )
 
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        call.need_float(0)
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        return UnaryOp(call.function, operands[0])
+
     @property
     def linear_operands(self) -> tuple[int, ...]:
         return (0,) if self.function.data == "neg" else ()
@@ -147,6 +222,14 @@ class UnaryOp(TensorOp):
     def verify_(self) -> None:
         check_function(self)
         super().verify_()
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        function = self.function.data
+        if function == "neg":
+            gradients.emit(self.x, lambda: UnaryOp("neg", only(dys)))
+            return
+        saved = self.result if function in SAVED_RESULT else self.x
+        gradients.emit(self.x, lambda: UnaryGradOp(function, only(dys), gradients.use(saved)))
 
 
 def check_function(op: UnaryOp | UnaryGradOp) -> None:
@@ -180,6 +263,9 @@ class UnaryGradOp(TensorOp):
         check_function(self)
         super().verify_()
 
+    def flops(self) -> Size:
+        return 2 * elements(self.dy)
+
 
 @irdl_op_definition
 class CastOp(TensorOp):
@@ -188,6 +274,14 @@ class CastOp(TensorOp):
     name = "stg.cast"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     LIKE: ClassVar[int | None] = 0
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "cast",
+            ("x",),
+            "the same numbers in another dtype",
+            (Option("dtype", "dtype", tuple(DTYPE_BITS), required=True),),
+        ),
+    )
 
     x = operand_def(TensorType)
     result = result_def(TensorType)
@@ -197,72 +291,15 @@ class CastOp(TensorOp):
     def __init__(self, x: SSAValue, dtype: str) -> None:
         super().__init__(operands=[x], result_types=[tensor_type(x).with_dtype(dtype)])
 
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        return CastOp(operands[0], call.word("dtype"))
 
-@irdl_op_definition
-class RenameOp(TensorOp):
-    """`k[S -> T]`: the same tensor, one dim under another name of the same size. A view."""
+    def flops(self) -> Size:
+        return ZERO
 
-    name = "stg.rename"
-    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
-    IS_VIEW: ClassVar[bool] = True
-
-    x = operand_def(TensorType)
-    old = prop_def(NamesAttr)
-    new = prop_def(NamesAttr)
-    result = result_def(TensorType)
-
-    assembly_format = "$x $old `to` $new attr-dict `:` functional-type(operands, results)"
-
-    def __init__(self, x: SSAValue, old: Sequence[str], new: Sequence[str]) -> None:
-        source = tensor_type(x)
-        renames = dict(zip(old, new, strict=True))
-        names = [renames.get(n, n) for n in source.names]
-        splits = {renames.get(n, n): s for n, s in source.splits.items()}
-        result = TensorType.of(names, source.dtype).with_splits(splits)
-        super().__init__(
-            operands=[x],
-            properties={"old": NamesAttr(tuple(old)), "new": NamesAttr(tuple(new))},
-            result_types=[result.with_partial(source.partial)],
-        )
-
-    def indices(self) -> Indices:
-        names = tensor_type(self.x).names
-        return Indices((names,), (names,))
-
-    def verify_(self) -> None:
-        if len(self.old.data) != len(self.new.data):
-            raise VerifyException(
-                f"stg.rename: {len(self.old.data)} dims do not get {len(self.new.data)} names"
-            )
-        source, result = tensor_type(self.x), tensor_type(self.result)
-        renames = dict(zip(self.old.data, self.new.data, strict=True))
-        expect_dims(self, source, result, [renames.get(n, n) for n in source.names])
-        super().verify_()
-
-
-@irdl_op_definition
-class TransposeOp(TensorOp):
-    """The same tensor with its dims in another order. A view."""
-
-    name = "stg.transpose"
-    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
-    IS_VIEW: ClassVar[bool] = True
-
-    x = operand_def(TensorType)
-    result = result_def(TensorType)
-
-    assembly_format = "$x attr-dict `:` functional-type(operands, results)"
-
-    def __init__(self, x: SSAValue, names: Sequence[str]) -> None:
-        source = tensor_type(x)
-        result = TensorType.of([source.dim(n) for n in names], source.dtype, source.partial)
-        super().__init__(operands=[x], result_types=[result])
-
-    def verify_(self) -> None:
-        source, result = tensor_type(self.x), tensor_type(self.result)
-        if set(source.names) != set(result.names):
-            raise VerifyException(f"stg.transpose: <{source.body}> does not become <{result.body}>")
-        super().verify_()
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        gradients.emit(self.x, lambda: CastOp(only(dys), tensor_type(self.x).dtype))
 
 
 @irdl_op_definition
@@ -272,6 +309,14 @@ class DropoutOp(TensorOp):
     name = "stg.dropout"
     NUM_STATISTICS: ClassVar[int] = 1
     LIKE: ClassVar[int | None] = 0
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "dropout",
+            ("x",),
+            "zero a share of the elements",
+            (Option("rate", "number", required=True),),
+        ),
+    )
 
     rate = prop_def(StringAttr)
     x = operand_def(TensorType)
@@ -288,6 +333,17 @@ class DropoutOp(TensorOp):
             result_types=[source, source.with_dtype("bool")],
         )
 
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        call.need_float(0)
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        return DropoutOp(operands[0], call.word("rate"))
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        gradients.emit(self.x, lambda: MulOp(only(dys), gradients.use(self.mask)))
+
 
 @irdl_op_definition
 class CausalMaskOp(TensorOp):
@@ -298,6 +354,14 @@ class CausalMaskOp(TensorOp):
 
     name = "stg.causal_mask"
     LIKE: ClassVar[int | None] = 0
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "causal_mask",
+            ("scores",),
+            "scores of keys after their query become -inf",
+            (Option("query", "dim", required=True), Option("key", "dim", required=True)),
+        ),
+    )
 
     query = prop_def(StringAttr)
     key = prop_def(StringAttr)
@@ -316,6 +380,16 @@ class CausalMaskOp(TensorOp):
             properties["zero"] = UnitAttr()
         super().__init__(operands=[scores], result_types=[scores.type], properties=properties)
 
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        call.need_float(0)
+        for option in ("query", "key"):
+            call.need_dim(0, call.dim(option), option)
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        return CausalMaskOp(operands[0], call.dim("query"), call.dim("key"))
+
     @property
     def linear_operands(self) -> tuple[int, ...]:
         return () if self.zero is None else (0,)
@@ -326,3 +400,174 @@ class CausalMaskOp(TensorOp):
                 body = tensor_type(self.scores).body
                 raise VerifyException(f"stg.causal_mask: there is no dim `{name}` in <{body}>")
         super().verify_()
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        query, key = self.query.data, self.key.data
+        gradients.emit(self.scores, lambda: CausalMaskOp(only(dys), query, key, zero=True))
+
+
+REDUCTIONS = ("sum", "mean", "max")
+
+
+@irdl_op_definition
+class ReduceOp(TensorOp):
+    """`sum`, `mean` or `max` over dims. Sums and means over a split dim are partial.
+
+    A maximum over a split dim takes a collective of its own, see `decompose-statistics`.
+    """
+
+    name = "stg.reduce"
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = tuple(
+        Signature(kind, ("x",), f"the {kind} over dims", (Option("over", "dims", required=True),))
+        for kind in REDUCTIONS
+    )
+
+    kind = prop_def(StringAttr)
+    x = operand_def(TensorType)
+    over = prop_def(NamesAttr)
+    result = result_def(TensorType)
+
+    assembly_format = "$kind $x `over` $over attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, kind: str, x: SSAValue, over: Sequence[str]) -> None:
+        source = tensor_type(x)
+        kept = [d for d in source.dims if d.name not in over]
+        summed = [a for n in over for a in source.dim(n).split] if kind != "max" else []
+        super().__init__(
+            operands=[x],
+            properties={"kind": StringAttr(kind), "over": NamesAttr(tuple(over))},
+            result_types=[TensorType.of(kept, source.dtype, sorted({*source.partial, *summed}))],
+        )
+
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        call.need_float(0)
+        for name in call.dims("over"):
+            call.need_dim(0, name, "over")
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        return ReduceOp(call.function, operands[0], call.dims("over"))
+
+    @property
+    def linear_operands(self) -> tuple[int, ...]:
+        return () if self.kind.data == "max" else (0,)
+
+    def indices(self) -> Indices:
+        over = frozenset(self.over.data)
+        return Indices(
+            (tensor_type(self.x).names,),
+            (tensor_type(self.result).names,),
+            statistics=over if self.kind.data == "max" else frozenset(),
+        )
+
+    def verify_(self) -> None:
+        if self.kind.data not in REDUCTIONS:
+            raise VerifyException(f"stg.reduce: there is no reduction `{self.kind.data}`")
+        source, result = tensor_type(self.x), tensor_type(self.result)
+        expect_dims(self, source, result, [n for n in source.names if n not in self.over.data])
+        super().verify_()
+
+    def flops(self) -> Size:
+        return elements(self.x)
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        if self.kind.data == "max":
+            gradients.emit(
+                self.x,
+                lambda: MaxGradOp(only(dys), gradients.use(self.x), gradients.use(self.result)),
+            )
+        elif gradients.wants(self.x):
+            source = tensor_type(self.x)
+            spread = gradients.insert(BroadcastOp(only(dys), source.with_partial(())), self.x)
+            if self.kind.data == "sum":
+                gradients.contribute(self.x, spread.results[0])
+                return
+            number = str(symbolic.ONE / symbolic.product(map(symbolic.symbol, self.over.data)))
+            share = gradients.insert(ConstantOp(number, source.dtype), self.x)
+            gradients.emit(self.x, lambda: MulOp(spread.results[0], share.results[0]))
+
+    def decomposed(self, steps: Steps) -> Sequence[SSAValue]:
+        """A maximum: nothing else that `reduce` computes has statistics."""
+        return [largest_over(steps, self.x, self.over.data)]
+
+
+@irdl_op_definition
+class MaxGradOp(TensorOp):
+    """The gradient of a maximum: `dy` where `x` is the `largest` of its dims, else 0."""
+
+    name = "stg.max_grad"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    LIKE: ClassVar[int | None] = 1
+
+    dy = operand_def(TensorType)
+    x = operand_def(TensorType)
+    largest = operand_def(TensorType)
+    dx = result_def(TensorType)
+
+    assembly_format = "$dy `,` $x `,` $largest attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, dy: SSAValue, x: SSAValue, largest: SSAValue) -> None:
+        partial = tensor_type(dy).partial
+        super().__init__(
+            operands=[dy, x, largest], result_types=[tensor_type(x).with_partial(partial)]
+        )
+
+
+@irdl_op_definition
+class BroadcastOp(TensorOp):
+    """Repeat a tensor along further dims: the gradient of a reduction. A view."""
+
+    name = "stg.broadcast"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    IS_VIEW: ClassVar[bool] = True
+
+    x = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    assembly_format = "$x attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, x: SSAValue, result_type: TensorType) -> None:
+        partial = tensor_type(x).partial
+        super().__init__(operands=[x], result_types=[result_type.with_partial(partial)])
+
+    def verify_(self) -> None:
+        source, result = tensor_type(self.x), tensor_type(self.result)
+        for dim in source.dims:
+            if dim not in result.dims:
+                raise VerifyException(f"stg.broadcast: `{dim}` is not in <{result.body}>")
+        if set(source.partial) != set(result.partial):
+            raise VerifyException("stg.broadcast: a partial tensor stays partial")
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        pass_through(self.x, only(dys), gradients)
+
+
+# Steps of ops that are taken apart
+
+
+def total_over(steps: Steps, kind: str, x: SSAValue, over: Sequence[str]) -> SSAValue:
+    """The sum or mean over dims, wherever they are."""
+    return steps.total(steps.do(ReduceOp(kind, x, over)))
+
+
+def largest_over(steps: Steps, x: SSAValue, over: Sequence[str]) -> SSAValue:
+    return steps.largest(steps.do(ReduceOp("max", x, over)))
+
+
+def cast(steps: Steps, x: SSAValue, dtype: str) -> SSAValue:
+    """In this dtype: a cast only where it is another."""
+    return x if tensor_type(x).dtype == dtype else steps.do(CastOp(x, dtype))
+
+
+def product(steps: Steps, a: SSAValue, b: SSAValue) -> SSAValue:
+    return steps.do(MulOp(a, b))
+
+
+def difference(steps: Steps, a: SSAValue, b: SSAValue) -> SSAValue:
+    return steps.do(SubOp(a, b))
+
+
+def scaled(steps: Steps, x: SSAValue, weight: SSAValue | None, dtype: str) -> SSAValue:
+    """Times a weight, if there is one. The weight is cast, so that the product keeps the dtype."""
+    return x if weight is None else product(steps, x, cast(steps, weight, dtype))

@@ -27,9 +27,16 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import Dim
+from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
+from stagec.dialects.stg.interface import (
+    Cotangents,
+    Gradients,
+    only,
+)
 from stagec.dialects.stg.routing import expect_linear
 from stagec.dialects.types import TensorType
+from stagec.symbolic import ZERO, Size
 
 
 class ForwardedOp(TensorOp):
@@ -115,6 +122,13 @@ class FanOutOp(ForwardedOp):
         if counts != counts_of(copies):
             raise VerifyException(f"stg.fan_out: counts are <{counts_of(copies).body}>")
 
+    def flops(self) -> Size:
+        return elements(self.copies) if self.weights is not None else ZERO
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        parts, copies, _ = tensor_type(self.x).names
+        gradients.emit(self.x, lambda: FanInOp(only(dys), parts, copies))
+
 
 def counts_of(copies: TensorType) -> TensorType:
     """A number for each part."""
@@ -159,6 +173,24 @@ class FanInOp(ForwardedOp):
                 f"stg.fan_in: <{result.body}> are no sums for `{self.over.data}` of <{copies.body}>"
             )
 
+    def flops(self) -> Size:
+        return elements(self.copies) * (2 if self.weights is not None else 1)
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        dy, weights = only(dys), self.weights
+        parts, copies, _ = tensor_type(self.copies).names
+        gradients.emit(
+            self.copies,
+            lambda: FanOutOp(
+                dy, parts, copies, weights=gradients.use(weights) if weights is not None else None
+            ),
+        )
+        if weights is not None:
+            gradients.emit(
+                weights,
+                lambda: FanInWeightGradOp(dy, gradients.use(self.copies), gradients.use(weights)),
+            )
+
 
 @irdl_op_definition
 class FanInWeightGradOp(ForwardedOp):
@@ -194,6 +226,9 @@ class FanInWeightGradOp(ForwardedOp):
                 f"stg.fan_in_weight_grad: <{dweights.body}> is no gradient of <{weights.body}>, "
                 f"partial over [{', '.join(products_over(dy))}]"
             )
+
+    def flops(self) -> Size:
+        return 2 * elements(self.copies)
 
 
 def products_over(dy: TensorType) -> Sequence[str]:

@@ -32,7 +32,38 @@ from stagec.dialects.stg.base import (
     tensor_type,
     union_names,
 )
+from stagec.dialects.stg.elementwise import pass_through
+from stagec.dialects.stg.interface import (
+    Call,
+    CallError,
+    Cotangents,
+    Gradients,
+    Option,
+    Signature,
+    only,
+)
+from stagec.dialects.stg.sources import ZerosOp
 from stagec.dialects.types import TensorType
+from stagec.symbolic import ZERO, Size
+
+
+def joined_dims(call: Call) -> tuple[str, ...]:
+    """The dim of each operand that is joined: as `over` says, one for all or one each; else its last."""
+    over = call.dims("over") or tuple(t.names[-1] for t in call.types)
+    return over * len(call.types) if len(over) == 1 else over
+
+
+def check_sum(call: Call, parts: Sequence[str], whole: str) -> None:
+    """The parts add up to the whole."""
+    lengths = [call.sizes[part] for part in parts]
+    total = sum(size or 0 for size in lengths)
+    if None not in (*lengths, call.sizes[whole]) and total != call.sizes[whole]:
+        terms = " + ".join(f"{part} = {call.sizes[part]}" for part in parts)
+        raise CallError(
+            f"the parts `{terms}` make {total}, not `{whole} = {call.sizes[whole]}`",
+            option="to",
+            help=f"write `dim {whole} = {' + '.join(parts)}`",
+        )
 
 
 @irdl_op_definition
@@ -44,6 +75,15 @@ class ConcatOp(TensorOp):
     """
 
     name = "stg.concat"
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "concat",
+            ("a", "b"),
+            "operands side by side: a dim of each becomes one",
+            (Option("over", "parts"), Option("to", "dim", required=True)),
+            more_operands=True,
+        ),
+    )
 
     parts = var_operand_def(TensorType)
     over = prop_def(NamesAttr)
@@ -67,6 +107,40 @@ class ConcatOp(TensorOp):
                 )
             ],
         )
+
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        types, to = call.types, call.dim("to")
+        for position, operand in enumerate(types):
+            if not operand.names:
+                raise CallError("a number has no dim to join", operand=position)
+            if operand.dtype != types[0].dtype:
+                raise CallError(
+                    f"this is {operand.dtype}, but the first operand {types[0].dtype}",
+                    operand=position,
+                    help=f"convert it with `cast(x, dtype = {types[0].dtype})`",
+                )
+        over = joined_dims(call)
+        if len(over) != len(types):
+            raise CallError(f"{len(over)} dims for {len(types)} operands", option="over")
+        rests = [[n for n in t.names if n != dim] for t, dim in zip(types, over, strict=True)]
+        widest = max(rests, key=len)
+        for position, (dim, rest) in enumerate(zip(over, rests, strict=True)):
+            call.need_dim(position, dim, "over")
+            extra = [n for n in rest if n not in widest]
+            if extra:
+                raise CallError(
+                    f"`{extra[0]}` is not a dim of all that is joined",
+                    operand=position,
+                    notes=[f"the dims besides those that are joined are [{', '.join(widest)}]"],
+                )
+        if to in widest:
+            raise CallError(f"`{to}` is already a dim of the operands", option="to")
+        check_sum(call, over, to)
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        return ConcatOp(operands, joined_dims(call), call.dim("to"))
 
     @property
     def linear_operands(self) -> tuple[int, ...]:
@@ -98,6 +172,17 @@ class ConcatOp(TensorOp):
         )
         super().verify_()
 
+    def flops(self) -> Size:
+        return ZERO
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        wanted = [part for part in self.parts if gradients.wants(part)]
+        if not wanted:
+            return
+        cut = gradients.insert(SplitOp(only(dys), self.to.data, self.over.data), wanted[0])
+        for part, cotangent in zip(self.parts, cut.results, strict=True):
+            pass_through(part, cotangent, gradients)
+
 
 @irdl_op_definition
 class SplitOp(TensorOp):
@@ -106,6 +191,14 @@ class SplitOp(TensorOp):
     name = "stg.split"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     IS_VIEW: ClassVar[bool] = True
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "split",
+            ("x",),
+            "a dim cut into parts, a result for each",
+            (Option("over", "dim", required=True), Option("to", "parts", required=True)),
+        ),
+    )
 
     x = operand_def(TensorType)
     over = prop_def(StringAttr)
@@ -128,6 +221,19 @@ class SplitOp(TensorOp):
             result_types=[kinds],
         )
 
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        over, to = call.dim("over"), call.dims("to")
+        call.need_dim(0, over, "over")
+        for name in to:
+            if name in call.types[0].names and name != over:
+                raise CallError(f"`{name}` is already a dim of the operand", option="to")
+        check_sum(call, to, over)
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        return SplitOp(operands[0], call.dim("over"), call.dims("to"))
+
     def indices(self) -> Indices:
         base = super().indices()
         return Indices(
@@ -147,6 +253,22 @@ class SplitOp(TensorOp):
             names = [name if n == over else n for n in source.names]
             expect_dims(self, source, tensor_type(part), names)
         super().verify_()
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        if not gradients.wants(self.x):
+            return
+        # Terms of sums join as one if all are terms over the same axes.
+        partials = [set(tensor_type(dy).partial) for dy in dys if dy is not None]
+        common = sorted(set.intersection(*partials))
+        parts = []
+        for part, dy in zip(self.parts, dys, strict=True):
+            wanted = tensor_type(part).with_partial(common)
+            if dy is None:
+                dy = gradients.insert(ZerosOp(wanted), self.x).results[0]
+            elif set(tensor_type(dy).partial) != set(common):
+                dy = gradients.reduced(dy, common, self.x)
+            parts.append(dy)
+        gradients.emit(self.x, lambda: ConcatOp(parts, self.to.data, self.over.data))
 
 
 def joined_names(types: Sequence[TensorType], over: Sequence[str], to: str) -> list[str]:

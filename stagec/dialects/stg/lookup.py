@@ -16,9 +16,21 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
+from stagec import symbolic
 from stagec.dialects.attributes import Dim
+from stagec.dialects.interfaces import Bytes, num_bytes
 from stagec.dialects.stg.base import PLACEMENT, Indices, TensorOp, tensor_type
-from stagec.dialects.types import TensorType
+from stagec.dialects.stg.interface import (
+    Call,
+    CallError,
+    Cotangents,
+    Gradients,
+    Option,
+    Signature,
+    only,
+)
+from stagec.dialects.types import TensorType, dtype_bytes
+from stagec.symbolic import Size
 
 
 def row_dim(ids: Sequence[str], table: Sequence[str]) -> str | None:
@@ -35,6 +47,13 @@ def bag_names(
     return (*(n for n in kept if n), *(n for n in table if n not in ids and n != rows))
 
 
+def looked_up(ids: TensorType, table: TensorType) -> Size:
+    """Elements of the rows that one device looks up: even over the devices that rows are split over."""
+    rows, *width = [d for d in table.dims if d.name not in ids.names]
+    ways = symbolic.product(map(symbolic.symbol, rows.split))
+    return ids.num_elements * symbolic.product(d.size for d in width) / ways
+
+
 @irdl_op_definition
 class EmbeddingBagOp(TensorOp):
     """Rows of `table` by number, added up over `over`, or into the bags `to` that it is made of.
@@ -44,6 +63,14 @@ class EmbeddingBagOp(TensorOp):
     """
 
     name = "stg.embedding_bag"
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "embedding_bag",
+            ("ids", "table"),
+            "rows of tables by number, added up",
+            (Option("over", "dim", required=True), Option("to", "dim")),
+        ),
+    )
 
     ids = operand_def(TensorType)
     table = operand_def(TensorType)
@@ -71,6 +98,29 @@ class EmbeddingBagOp(TensorOp):
             ],
         )
 
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        ids, table = call.types
+        call.need_ids(0)
+        call.need_float(1)
+        over, to = call.dim("over"), call.optional_dim("to")
+        call.need_dim(0, over, "over")
+        if over in table.names:
+            raise CallError(f"`{over}` is a dim of the table, too", option="over")
+        rows = row_dim(ids.names, table.names)
+        if rows is None or table.names[-1] in (rows, *ids.names):
+            raise CallError(
+                "a table has rows, and a dim along each row that the numbers have not",
+                operand=1,
+                help="declare it as `[R, D]`, or `[T, R, D]` for several tables",
+            )
+        if to is not None and to in (*ids.names, *table.names):
+            raise CallError("the dim of the bags is a new one", option="to")
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        return EmbeddingBagOp(operands[0], operands[1], call.dim("over"), call.optional_dim("to"))
+
     def indices(self) -> Indices:
         base = super().indices()
         return Indices(base.operands, base.results, blocked=bags(self))
@@ -78,6 +128,20 @@ class EmbeddingBagOp(TensorOp):
     def verify_(self) -> None:
         check_bags(self, tensor_type(self.ids), tensor_type(self.table), tensor_type(self.result))
         super().verify_()
+
+    def flops(self) -> Size:
+        return looked_up(tensor_type(self.ids), tensor_type(self.table))
+
+    def moved_bytes(self) -> Bytes:
+        table = tensor_type(self.table)
+        rows = looked_up(tensor_type(self.ids), table) * dtype_bytes(table.dtype)
+        return Bytes(num_bytes(self.ids) + rows, num_bytes(self.result))
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        table = tensor_type(self.table)
+        gradients.emit(
+            self.table, lambda: EmbeddingBagGradOp(only(dys), self, gradients.use(self.ids), table)
+        )
 
 
 def bags(op: EmbeddingBagOp | EmbeddingBagGradOp) -> frozenset[str]:
@@ -153,3 +217,6 @@ class EmbeddingBagGradOp(TensorOp):
                 f"{self.name}: the gradient is partial over [{', '.join(table.partial)}], "
                 f"but should be over [{', '.join(wanted.partial)}]"
             )
+
+    def flops(self) -> Size:
+        return looked_up(tensor_type(self.ids), tensor_type(self.dtable))

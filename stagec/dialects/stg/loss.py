@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, result_def
 
+from stagec.dialects.interfaces import Bytes, elements, num_bytes
 from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
-from stagec.dialects.types import TensorType
+from stagec.dialects.stg.elementwise import cast, difference
+from stagec.dialects.stg.interface import (
+    Call,
+    CallError,
+    Cotangents,
+    Gradients,
+    Option,
+    Signature,
+    Steps,
+    only,
+)
+from stagec.dialects.types import TensorType, dtype_bytes
+from stagec.symbolic import Size
 
 
 def position_type(targets: SSAValue) -> TensorType:
@@ -21,6 +35,17 @@ def loss_type(targets: SSAValue) -> TensorType:
     return TensorType.of((), "fp32", sorted(tensor_type(targets).split_axes))
 
 
+def statistics_of_loss(logits: SSAValue, targets: SSAValue, steps: Steps) -> list[SSAValue]:
+    """Loss and log-sum-exp from the three statistics of each position."""
+    largest = steps.do(MaxLogitOp(logits))
+    largest = steps.largest(largest)
+    target = steps.total(steps.do(TargetLogitOp(logits, targets, largest)))
+    sums = steps.total(steps.do(SumExpOp(logits, largest)))
+    finish = LossOfStatisticsOp(largest, target, sums)
+    steps.do(finish)
+    return list(finish.results)
+
+
 @irdl_op_definition
 class CrossEntropyOp(TensorOp):
     """The mean of lse(logits) - logits[target]. `logits` is [..., V], `targets` what is before V.
@@ -31,6 +56,14 @@ class CrossEntropyOp(TensorOp):
 
     name = "stg.cross_entropy"
     NUM_STATISTICS: ClassVar[int] = 1
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "cross_entropy",
+            ("logits", "targets"),
+            "mean of log-sum-exp(logits) - logits[target]",
+            (Option("fused", "bool"),),
+        ),
+    )
 
     logits = operand_def(TensorType)
     targets = operand_def(TensorType)
@@ -44,10 +77,44 @@ class CrossEntropyOp(TensorOp):
             operands=[logits, targets], result_types=[loss_type(targets), position_type(targets)]
         )
 
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        logits, targets = call.types
+        call.need_float(0)
+        call.need_ids(1)
+        if logits.names[:-1] != targets.names:
+            raise CallError(
+                f"the logits are [{', '.join(logits.names)}], the targets [{', '.join(targets.names)}]",
+                operand=1,
+                help="targets have all dims of the logits but the last",
+            )
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        """One kernel, or the two of eager frameworks where `fused = false`."""
+        return (CrossEntropyOp if call.flag("fused", True) else LogSoftmaxLossOp)(*operands)
+
     def indices(self) -> Indices:
         base = super().indices()
         vocabulary = tensor_type(self.logits).names[-1]
         return Indices(base.operands, base.results, statistics=frozenset((vocabulary,)))
+
+    def flops(self) -> Size:
+        return 4 * elements(self.logits)
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        gradients.emit(
+            self.logits,
+            lambda: CrossEntropyGradOp(
+                only(dys),
+                gradients.use(self.logits),
+                gradients.use(self.targets),
+                gradients.use(self.lse),
+            ),
+        )
+
+    def decomposed(self, steps: Steps) -> Sequence[SSAValue]:
+        return statistics_of_loss(self.logits, self.targets, steps)
 
 
 @irdl_op_definition
@@ -69,6 +136,9 @@ class CrossEntropyGradOp(TensorOp):
 
     def __init__(self, dloss: SSAValue, logits: SSAValue, targets: SSAValue, lse: SSAValue) -> None:
         super().__init__(operands=[dloss, logits, targets, lse], result_types=[logits.type])
+
+    def flops(self) -> Size:
+        return 4 * elements(self.logits)
 
 
 @irdl_op_definition
@@ -97,6 +167,22 @@ class LogSoftmaxLossOp(TensorOp):
         vocabulary = tensor_type(self.logits).names[-1]
         return Indices(base.operands, base.results, statistics=frozenset((vocabulary,)))
 
+    def flops(self) -> Size:
+        return 4 * elements(self.logits)
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        if not gradients.wants(self.logits):
+            return
+        dloss, log_probs = only(dys), gradients.use(self.log_probs)
+        target = TargetGradOp(dloss, log_probs, gradients.use(self.targets))
+        dtargets = gradients.insert(target, self.logits).results[0]
+        gradients.emit(self.logits, lambda: LogSoftmaxLossGradOp(dtargets, log_probs, dloss))
+
+    def decomposed(self, steps: Steps) -> Sequence[SSAValue]:
+        loss, lse = statistics_of_loss(self.logits, self.targets, steps)
+        dtype = tensor_type(self.logits).dtype
+        return [loss, difference(steps, self.logits, cast(steps, lse, dtype))]
+
 
 @irdl_op_definition
 class TargetGradOp(TensorOp):
@@ -117,6 +203,13 @@ class TargetGradOp(TensorOp):
     def __init__(self, dloss: SSAValue, log_probs: SSAValue, targets: SSAValue) -> None:
         super().__init__(operands=[dloss, log_probs, targets], result_types=[log_probs.type])
 
+    def flops(self) -> Size:
+        return elements(self.targets)
+
+    def moved_bytes(self) -> Bytes:
+        # The log-probabilities say the shape alone.
+        return Bytes(num_bytes(self.dloss) + num_bytes(self.targets), num_bytes(self.dtargets))
+
 
 @irdl_op_definition
 class LogSoftmaxLossGradOp(TensorOp):
@@ -136,6 +229,10 @@ class LogSoftmaxLossGradOp(TensorOp):
 
     def __init__(self, dtargets: SSAValue, log_probs: SSAValue, dloss: SSAValue) -> None:
         super().__init__(operands=[dtargets, log_probs, dloss], result_types=[dtargets.type])
+
+    def flops(self) -> Size:
+        # exp, times the share of each position, plus the target's term
+        return 3 * elements(self.dlogits)
 
 
 class CrossEntropyStep(TensorOp):
@@ -162,6 +259,9 @@ class MaxLogitOp(CrossEntropyStep):
         dims = tensor_type(logits).dims[:-1]
         super().__init__(operands=[logits], result_types=[TensorType.of(dims, "fp32")])
 
+    def flops(self) -> Size:
+        return elements(self.logits)
+
 
 @irdl_op_definition
 class TargetLogitOp(TensorOp):
@@ -183,6 +283,16 @@ class TargetLogitOp(TensorOp):
         result = position_type(targets).with_partial(sorted(split))
         super().__init__(operands=[logits, targets, largest], result_types=[result])
 
+    def flops(self) -> Size:
+        return elements(self.target)
+
+    def moved_bytes(self) -> Bytes:
+        one_per_target = elements(self.target) * dtype_bytes(tensor_type(self.logits).dtype)
+        return Bytes(
+            one_per_target + num_bytes(self.targets) + num_bytes(self.largest),
+            num_bytes(self.target),
+        )
+
 
 @irdl_op_definition
 class SumExpOp(TensorOp):
@@ -200,6 +310,9 @@ class SumExpOp(TensorOp):
         source = tensor_type(logits)
         result = TensorType.of(source.dims[:-1], "fp32", sorted(source.dims[-1].split))
         super().__init__(operands=[logits, largest], result_types=[result])
+
+    def flops(self) -> Size:
+        return 3 * elements(self.logits)
 
 
 @irdl_op_definition
@@ -224,3 +337,6 @@ class LossOfStatisticsOp(TensorOp):
             operands=[largest, target, sums],
             result_types=[loss_type(largest), position_type(largest)],
         )
+
+    def flops(self) -> Size:
+        return 3 * elements(self.lse)

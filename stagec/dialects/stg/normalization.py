@@ -20,13 +20,70 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr
+from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
+from stagec.dialects.stg.elementwise import (
+    AddOp,
+    DivOp,
+    UnaryOp,
+    cast,
+    difference,
+    largest_over,
+    pass_through,
+    product,
+    scaled,
+    total_over,
+)
+from stagec.dialects.stg.interface import (
+    Call,
+    CallError,
+    Cotangents,
+    Gradients,
+    Option,
+    Signature,
+    Steps,
+    only,
+)
 from stagec.dialects.types import TensorType
+from stagec.symbolic import Size
 
 
 def statistic_type(x: SSAValue, over: Sequence[str]) -> TensorType:
     """One fp32 number per position that is left when `over` is reduced."""
     return TensorType.of([d for d in tensor_type(x).dims if d.name not in over], "fp32")
+
+
+def normalised_dims(call: Call) -> tuple[str, ...]:
+    """The dims that a norm is over: as `over` says, else those of the weight, else the last."""
+    if "over" in call.options:
+        for name in call.dims("over"):
+            call.need_dim(0, name, "over")
+        return call.dims("over")
+    x, *affine = call.types
+    return affine[0].names if affine else x.names[-1:]
+
+
+def check_norm(call: Call) -> None:
+    """Weight and bias have the dims that are normalised over."""
+    call.need_float(0, 1, 2)
+    over = normalised_dims(call)
+    x, *affine = call.types
+    for position, operand in enumerate(affine, start=1):
+        if operand.names == over:
+            continue
+        missing = [n for n in operand.names if n not in x.names]
+        if missing:
+            raise CallError(
+                f"the values have no dim `{missing[0]}`",
+                operand=position,
+                notes=[f"they are [{', '.join(x.names)}]"],
+            )
+        raise CallError(
+            f"this is [{', '.join(operand.names)}], but the norm is over [{', '.join(over)}]",
+            operand=position,
+        )
+    if not over:
+        raise CallError("there is nothing to normalise over", operand=0)
 
 
 class NormOp(TensorOp):
@@ -47,6 +104,15 @@ class RmsNormOp(NormOp):
 
     name = "stg.rms_norm"
     NUM_STATISTICS: ClassVar[int] = 1
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "rms_norm",
+            ("x", "weight"),
+            "x / rms(x) * weight, over the weight's dims or `over`",
+            (Option("over", "dims"),),
+            optional_operands=1,
+        ),
+    )
 
     x = operand_def(TensorType)
     weight = opt_operand_def(TensorType)
@@ -63,6 +129,46 @@ class RmsNormOp(NormOp):
             properties={"over": NamesAttr(tuple(over))},
             result_types=[x.type, statistic_type(x, over)],
         )
+
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        check_norm(call)
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        x, *weight = operands
+        return RmsNormOp(x, next(iter(weight), None), normalised_dims(call))
+
+    def flops(self) -> Size:
+        # square, add, scale, and the weight
+        return elements(self.x) * (4 if self.weight is not None else 3)
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        dy, weight, over = only(dys), self.weight, self.over.data
+        gradients.emit(
+            self.x,
+            lambda: RmsNormGradOp(
+                dy,
+                gradients.use(self.x),
+                gradients.use(self.rstd),
+                gradients.use(weight) if weight is not None else None,
+                over,
+            ),
+        )
+        if weight is not None:
+            gradients.emit(
+                weight,
+                lambda: RmsNormWeightGradOp(
+                    dy, gradients.use(self.x), gradients.use(self.rstd), tensor_type(weight)
+                ),
+            )
+
+    def decomposed(self, steps: Steps) -> Sequence[SSAValue]:
+        dtype = tensor_type(self.x).dtype
+        squares = cast(steps, steps.do(UnaryOp("square", self.x)), "fp32")
+        rstd = steps.do(UnaryOp("rsqrt", total_over(steps, "mean", squares, self.over.data)))
+        normal = product(steps, self.x, cast(steps, rstd, dtype))
+        return [scaled(steps, normal, self.weight, dtype), rstd]
 
 
 @irdl_op_definition
@@ -98,6 +204,18 @@ class RmsNormGradOp(NormOp):
             result_types=[tensor_type(x).with_partial(partial)],
         )
 
+    def flops(self) -> Size:
+        # dy*w, *xhat, add, xhat*mean, subtract, *rstd, and x*rstd
+        return 7 * elements(self.x)
+
+    def decomposed(self, steps: Steps) -> Sequence[SSAValue]:
+        dtype = tensor_type(self.x).dtype
+        rstd = cast(steps, self.rstd, dtype)
+        weighted = scaled(steps, self.dy, self.weight, dtype)
+        normal = product(steps, self.x, rstd)
+        inner = total_over(steps, "mean", product(steps, weighted, normal), self.over.data)
+        return [product(steps, difference(steps, weighted, product(steps, inner, normal)), rstd)]
+
 
 class NormWeightGradOp(TensorOp):
     """Shared by the gradients of norms' weights: sums over all dims but the weight's."""
@@ -128,6 +246,9 @@ class RmsNormWeightGradOp(NormWeightGradOp):
     def __init__(self, dy: SSAValue, x: SSAValue, rstd: SSAValue, weight_type: TensorType) -> None:
         super().__init__(operands=[dy, x, rstd], result_types=[summed_type(dy, weight_type)])
 
+    def flops(self) -> Size:
+        return 3 * elements(self.x)
+
 
 @irdl_op_definition
 class LayerNormOp(NormOp):
@@ -135,6 +256,15 @@ class LayerNormOp(NormOp):
 
     name = "stg.layer_norm"
     NUM_STATISTICS: ClassVar[int] = 2
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "layer_norm",
+            ("x", "weight", "bias"),
+            "(x - mean) / std * weight + bias, over the weight's dims or `over`",
+            (Option("over", "dims"),),
+            optional_operands=2,
+        ),
+    )
 
     x = operand_def(TensorType)
     affine = var_operand_def(TensorType)
@@ -156,6 +286,15 @@ class LayerNormOp(NormOp):
             result_types=[x.type, statistic, statistic],
         )
 
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        check_norm(call)
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        x, *affine = operands
+        return LayerNormOp(x, affine, normalised_dims(call))
+
     @property
     def weight(self) -> SSAValue | None:
         return self.affine[0] if self.affine else None
@@ -168,6 +307,50 @@ class LayerNormOp(NormOp):
         if len(self.affine) > 2:
             raise VerifyException("stg.layer_norm: affine is a weight and a bias at most")
         super().verify_()
+
+    def flops(self) -> Size:
+        # add, subtract, square, add, scale, weight, bias
+        return elements(self.x) * (5 + len(self.affine))
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        dy, weight, bias, over = only(dys), self.weight, self.bias, self.over.data
+        gradients.emit(
+            self.x,
+            lambda: LayerNormGradOp(
+                dy,
+                gradients.use(self.x),
+                gradients.use(self.mean),
+                gradients.use(self.rstd),
+                gradients.use(weight) if weight is not None else None,
+                over,
+            ),
+        )
+        if weight is not None:
+            gradients.emit(
+                weight,
+                lambda: LayerNormWeightGradOp(
+                    dy,
+                    gradients.use(self.x),
+                    gradients.use(self.mean),
+                    gradients.use(self.rstd),
+                    tensor_type(weight),
+                ),
+            )
+        if bias is not None:
+            pass_through(bias, dy, gradients)
+
+    def decomposed(self, steps: Steps) -> Sequence[SSAValue]:
+        dtype, over = tensor_type(self.x).dtype, self.over.data
+        mean = total_over(steps, "mean", cast(steps, self.x, "fp32"), over)
+        centred = difference(steps, self.x, cast(steps, mean, dtype))
+        squares = cast(steps, steps.do(UnaryOp("square", centred)), "fp32")
+        rstd = steps.do(UnaryOp("rsqrt", total_over(steps, "mean", squares, over)))
+        result = scaled(
+            steps, product(steps, centred, cast(steps, rstd, dtype)), self.weight, dtype
+        )
+        if self.bias is not None:
+            result = steps.do(AddOp(result, cast(steps, self.bias, dtype)))
+        return [result, mean, rstd]
 
 
 @irdl_op_definition
@@ -205,6 +388,20 @@ class LayerNormGradOp(NormOp):
             result_types=[tensor_type(x).with_partial(partial)],
         )
 
+    def flops(self) -> Size:
+        return 11 * elements(self.x)
+
+    def decomposed(self, steps: Steps) -> Sequence[SSAValue]:
+        dtype, over = tensor_type(self.x).dtype, self.over.data
+        rstd = cast(steps, self.rstd, dtype)
+        weighted = scaled(steps, self.dy, self.weight, dtype)
+        centred = difference(steps, self.x, cast(steps, self.mean, dtype))
+        normal = product(steps, centred, rstd)
+        first = total_over(steps, "mean", weighted, over)
+        second = total_over(steps, "mean", product(steps, weighted, normal), over)
+        rest = difference(steps, difference(steps, weighted, first), product(steps, second, normal))
+        return [product(steps, rest, rstd)]
+
 
 @irdl_op_definition
 class LayerNormWeightGradOp(NormWeightGradOp):
@@ -232,12 +429,23 @@ class LayerNormWeightGradOp(NormWeightGradOp):
     ) -> None:
         super().__init__(operands=[dy, x, mean, rstd], result_types=[summed_type(dy, weight_type)])
 
+    def flops(self) -> Size:
+        return 4 * elements(self.x)
+
 
 @irdl_op_definition
 class SoftmaxOp(NormOp):
     """exp(x - max) / sum over `over`."""
 
     name = "stg.softmax"
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "softmax",
+            ("x",),
+            "exp(x) / sum(exp(x)) over dims",
+            (Option("over", "dims", required=True),),
+        ),
+    )
 
     x = operand_def(TensorType)
     result = result_def(TensorType)
@@ -248,6 +456,30 @@ class SoftmaxOp(NormOp):
         super().__init__(
             operands=[x], properties={"over": NamesAttr(tuple(over))}, result_types=[x.type]
         )
+
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        call.need_float(0)
+        for name in call.dims("over"):
+            call.need_dim(0, name, "over")
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        return SoftmaxOp(operands[0], call.dims("over"))
+
+    def flops(self) -> Size:
+        # max, subtract, exp, add, divide
+        return 5 * elements(self.x)
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        gradients.emit(
+            self.x, lambda: SoftmaxGradOp(only(dys), gradients.use(self.result), self.over.data)
+        )
+
+    def decomposed(self, steps: Steps) -> Sequence[SSAValue]:
+        largest = largest_over(steps, self.x, self.over.data)
+        powers = steps.do(UnaryOp("exp", difference(steps, self.x, largest)))
+        return [steps.do(DivOp(powers, total_over(steps, "sum", powers, self.over.data)))]
 
 
 @irdl_op_definition
@@ -270,3 +502,10 @@ class SoftmaxGradOp(NormOp):
             properties={"over": NamesAttr(tuple(over))},
             result_types=[tensor_type(y).with_partial(partial)],
         )
+
+    def flops(self) -> Size:
+        return 4 * elements(self.y)
+
+    def decomposed(self, steps: Steps) -> Sequence[SSAValue]:
+        inner = total_over(steps, "sum", product(steps, self.dy, self.y), self.over.data)
+        return [product(steps, difference(steps, self.dy, inner), self.y)]

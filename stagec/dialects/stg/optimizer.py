@@ -8,7 +8,6 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
-    IRDLOperation,
     irdl_op_definition,
     opt_prop_def,
     prop_def,
@@ -17,14 +16,21 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.types import tensor_of
+from stagec import symbolic
+from stagec.dialects.interfaces import Bytes, CostInterface, all_bytes, elements
+from stagec.dialects.types import dtype_bytes, tensor_of
+from stagec.symbolic import Size
 
 NUM_STATES = {"sgd": 0, "sgd_momentum": 1, "adam": 2, "adamw": 2}
 """State tensors per parameter: momentum; first and second moment (Kingma and Ba 2015)."""
 
 
+UPDATE_FLOPS = {"sgd": 2, "sgd_momentum": 4, "adam": 12, "adamw": 14}
+"""Operations per parameter of the update's formulas (Kingma and Ba 2015; Loshchilov and Hutter 2019)."""
+
+
 @irdl_op_definition
-class OptimizerStepOp(IRDLOperation):
+class OptimizerStepOp(CostInterface):
     """Update each weight from its gradient: `stg.optimizer_step "adamw" (%w, ...) from (%g, ...)`.
 
     `states` is the dtype of the moments; `master` that of the copy that is updated when
@@ -77,3 +83,17 @@ class OptimizerStepOp(IRDLOperation):
         for weight, gradient in zip(self.weights, self.gradients, strict=True):
             if tensor_of(weight.type).names != tensor_of(gradient.type).names:
                 raise VerifyException(f"stg.optimizer_step: {gradient.type} for {weight.type}")
+
+    def flops(self) -> Size:
+        per_parameter = UPDATE_FLOPS[self.algorithm.data]
+        return symbolic.total(elements(w) for w in self.weights) * per_parameter
+
+    def moved_bytes(self) -> Bytes:
+        # Reads the gradient, the weight (or its master copy) and the states; writes all but the gradient.
+        parameters = symbolic.total(elements(w) for w in self.weights)
+        states = parameters * NUM_STATES[self.algorithm.data] * dtype_bytes(self.states.data)
+        weights, gradients = all_bytes(self.weights), all_bytes(self.gradients)
+        if self.master is None:
+            return Bytes(gradients + weights + states, weights + states)
+        master = parameters * dtype_bytes(self.master.data)
+        return Bytes(gradients + master + states, master + states + weights)

@@ -26,9 +26,43 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import Dim, SizeAttr
+from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import PLACEMENT, Indices, TensorOp, expect_dims, tensor_type
+from stagec.dialects.stg.interface import (
+    Call,
+    CallError,
+    Cotangents,
+    Gradients,
+    Option,
+    Signature,
+    only,
+)
 from stagec.dialects.types import TensorType
-from stagec.symbolic import Size
+from stagec.symbolic import ZERO, Size
+
+
+def check_choice(call: Call) -> None:
+    """As many can be chosen as asked for; groups are equal and have two experts or more each."""
+    over, to = call.dim("over"), call.dim("to")
+    many, chosen = call.sizes[over], call.sizes[to]
+    if many is None or chosen is None:
+        return
+    available, where = many, ""
+    groups, limit = call.size("groups"), call.size("limit")
+    if groups is not None and limit is not None:
+        parts, allowed = call.number_of(groups), call.number_of(limit)
+        if parts < 1 or many % parts or many // parts < 2:
+            raise CallError(
+                f"`{over} = {many}` does not divide into {parts} groups of two or more",
+                option="groups",
+            )
+        if not 1 <= allowed <= parts:
+            raise CallError(f"{allowed} of {parts} groups cannot be chosen", option="limit")
+        available, where = many // parts * allowed, f" in {allowed} group" + "s" * (allowed != 1)
+    if chosen > available:
+        raise CallError(
+            f"`{to} = {chosen}` is more than there are: {available}{where}", option="to"
+        )
 
 
 @irdl_op_definition
@@ -42,6 +76,21 @@ class TopkOp(TensorOp):
     """
 
     name = "stg.topk"
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "topk",
+            ("scores", "bias"),
+            "the largest scores over a dim, and which they are",
+            (
+                Option("over", "dim", required=True),
+                Option("to", "dim", required=True),
+                Option("groups", "size"),
+                Option("limit", "size"),
+                Option("normalise", "bool"),
+            ),
+            optional_operands=1,
+        ),
+    )
 
     scores = operand_def(TensorType)
     bias = opt_operand_def(TensorType)
@@ -79,6 +128,41 @@ class TopkOp(TensorOp):
             result_types=[TensorType.of(dims, source.dtype), TensorType.of(dims, "i32")],
         )
 
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        call.need_float(0, 1)
+        over, to = call.dim("over"), call.dim("to")
+        scores, *bias = call.types
+        call.need_dim(0, over, "over")
+        if to in scores.names:
+            raise CallError(f"`{to}` is already a dim of the scores", option="to")
+        if bias and bias[0].names != (over,):
+            raise CallError(
+                f"a bias is [{over}], one number for each, not [{', '.join(bias[0].names)}]",
+                operand=1,
+            )
+        for option, other in (("groups", "limit"), ("limit", "groups")):
+            if option in call.options and other not in call.options:
+                raise CallError(
+                    f"`{option}` needs `{other}`",
+                    option=option,
+                    help="`groups` says into how many the experts are divided, `limit` of how many a token's experts are",
+                )
+        check_choice(call)
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        scores, *bias = operands
+        return TopkOp(
+            scores,
+            call.dim("over"),
+            call.dim("to"),
+            normalise=call.flag("normalise"),
+            bias=next(iter(bias), None),
+            groups=call.size("groups"),
+            limit=call.size("limit"),
+        )
+
     def verify_(self) -> None:
         super().verify_()
         source, over = tensor_type(self.scores), self.over.data
@@ -102,6 +186,25 @@ class TopkOp(TensorOp):
         base = super().indices()
         blocked = frozenset((self.over.data, self.to.data))
         return Indices(base.operands, base.results, blocked=blocked, statistics=blocked)
+
+    def flops(self) -> Size:
+        # A comparison for each score, an addition of the bias; with groups their two best and the masked choice.
+        passes = 1 + (self.bias is not None) + (self.groups is not None)
+        return elements(self.scores) * passes
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        if dys[0] is None:
+            return
+        dweights = dys[0]
+        gradients.emit(
+            self.scores,
+            lambda: TopkGradOp(
+                dweights,
+                gradients.use(self.weights),
+                gradients.use(self.experts),
+                tensor_type(self.scores),
+            ),
+        )
 
 
 @irdl_op_definition
@@ -150,6 +253,9 @@ class TopkGradOp(TensorOp):
         chosen = set(base.operands[0]) - set(base.results[0])
         return Indices(base.operands, base.results, statistics=frozenset(chosen))
 
+    def flops(self) -> Size:
+        return elements(self.dscores)
+
 
 class RoutedOp(TensorOp):
     """Shared by ops between tokens [..., D] and the tokens of each expert [X, C, D]."""
@@ -194,6 +300,18 @@ class DispatchOp(RoutedOp):
     name = "stg.dispatch"
     NUM_STATISTICS: ClassVar[int] = 1
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "dispatch",
+            ("x", "experts"),
+            "each token, copied to the tokens of its experts",
+            (
+                Option("experts", "dim", required=True),
+                Option("tokens", "dim", required=True),
+                Option("dropless", "bool"),
+            ),
+        ),
+    )
 
     x = operand_def(TensorType)
     experts = operand_def(TensorType)
@@ -234,6 +352,28 @@ class DispatchOp(RoutedOp):
             ],
         )
 
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        x, experts = call.types
+        call.need_float(0)
+        call.need_ids(1)
+        if experts.names[:-1] != x.names[:-1]:
+            raise CallError(
+                f"tokens are [{', '.join(x.names)}], their experts [{', '.join(experts.names)}]",
+                operand=1,
+                notes=["they differ in their last dim"],
+            )
+        over, tokens = call.dim("experts"), call.dim("tokens")
+        if over == tokens or {over, tokens} & set(x.names):
+            raise CallError("the dims of experts and of their tokens are new ones", option="tokens")
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        over, tokens = call.dim("experts"), call.dim("tokens")
+        return DispatchOp(
+            operands[0], operands[1], over, tokens, dropless=call.flag("dropless", True)
+        )
+
     def indices(self) -> Indices:
         base = super().indices()
         chosen = base.operands[1][-1]
@@ -261,6 +401,12 @@ class DispatchOp(RoutedOp):
         if own != TensorType.of([Dim(self.over.data)], "i64"):
             raise VerifyException(f"stg.dispatch: counts are <[{self.over.data}], i64>")
 
+    def flops(self) -> Size:
+        return elements(self.routed) if self.weights is not None else ZERO
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        gradients.emit(self.x, lambda: CombineOp(only(dys), gradients.use(self.experts)))
+
 
 @irdl_op_definition
 class CombineOp(RoutedOp):
@@ -268,6 +414,13 @@ class CombineOp(RoutedOp):
 
     name = "stg.combine"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "combine",
+            ("routed", "weights", "experts"),
+            "what a token's experts made of it, weighted and added up",
+        ),
+    )
 
     routed = operand_def(TensorType)
     experts = operand_def(TensorType)
@@ -289,6 +442,27 @@ class CombineOp(RoutedOp):
             result_types=[TensorType.of(dims, source.dtype, source.partial)],
         )
 
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        routed, weights, experts = call.types
+        call.need_float(0, 1)
+        call.need_ids(2)
+        if len(routed.names) != 3:
+            raise CallError(
+                f"experts' tokens are [experts, tokens, width], but this is [{', '.join(routed.names)}]",
+                operand=0,
+            )
+        if weights.names != experts.names:
+            raise CallError(
+                f"weights are [{', '.join(weights.names)}], experts [{', '.join(experts.names)}]",
+                operand=2,
+            )
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        routed, weights, experts = operands
+        return CombineOp(routed, experts, weights)
+
     def indices(self) -> Indices:
         base = super().indices()
         over, tokens, _ = base.operands[0]
@@ -304,6 +478,35 @@ class CombineOp(RoutedOp):
         if (result.dtype, result.partial) != (routed.dtype, routed.partial):
             raise VerifyException(
                 f"stg.combine: what experts made is <{routed.body}>, the sum <{result.body}>"
+            )
+
+    def flops(self) -> Size:
+        # An addition for each copy, and a multiplication if it is weighted.
+        return elements(self.routed) * (2 if self.weights is not None else 1)
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        dy, routed = only(dys), tensor_type(self.routed)
+        weights = self.weights
+        gradients.emit(
+            self.routed,
+            lambda: DispatchOp(
+                dy,
+                gradients.use(self.experts),
+                routed.names[0],
+                routed.names[1],
+                weights=gradients.use(weights) if weights is not None else None,
+                routed_type=routed,
+            ),
+        )
+        if weights is not None:
+            gradients.emit(
+                weights,
+                lambda: CombineWeightGradOp(
+                    dy,
+                    gradients.use(self.routed),
+                    gradients.use(self.experts),
+                    tensor_type(weights).dtype,
+                ),
             )
 
 
@@ -341,6 +544,9 @@ class CombineWeightGradOp(RoutedOp):
                 f"stg.combine_weight_grad: the products are partial over "
                 f"[{', '.join(sorted(partial))}], not <{dweights.body}>"
             )
+
+    def flops(self) -> Size:
+        return 2 * elements(self.routed)
 
 
 def verify_splits(name: str, tokens: TensorType, routed: TensorType, experts: TensorType) -> None:

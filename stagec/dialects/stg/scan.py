@@ -13,15 +13,27 @@ recurrence over the states between chunks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
+from stagec import symbolic
 from stagec.dialects.attributes import SizeAttr
+from stagec.dialects.interfaces import Bytes, all_bytes
 from stagec.dialects.stg.base import PLACEMENT, Indices, TensorOp, tensor_type
+from stagec.dialects.stg.interface import (
+    Call,
+    CallError,
+    Cotangents,
+    Gradients,
+    Option,
+    Signature,
+    listed,
+    only,
+)
 from stagec.dialects.types import TensorType
 from stagec.symbolic import Size
 
@@ -54,6 +66,45 @@ def verify_scan(op: SsdScanOp | SsdScanGradOp) -> None:
         raise VerifyException(f"{op.name}: each device needs all of `{x.names[-3]}` in <{x.body}>")
 
 
+STATE_BYTES = 4
+"""Of an element of a chunk's state, and of c b^T: mamba_ssm's kernels hand both on in fp32."""
+
+
+def scan_products(op: SsdScanOp | SsdScanGradOp) -> tuple[Size, Size, Size, Size]:
+    """FLOPs of the four products of a scan by chunks (Dao and Gu 2024, section 6.3).
+
+    With T steps of H heads, chunks of Q, width E, state N and G groups: c b^T within chunks, 2 T Q N G; that times x, 2 T Q E H; the state
+    that each chunk makes, and what each step reads of the state before its chunk, 2 T N E H each. All Q x Q pairs of a chunk count, as its kernels compute
+    them; elementwise work (decay, cumulative sums) does not.
+    """
+    x, b = tensor_type(op.x), tensor_type(op.b)
+    chunk = symbolic.call("min", op.chunk.data, x.dims[-3].size)
+    inner = 2 * chunk * b.num_elements
+    outer = 2 * chunk * x.num_elements
+    state = 2 * x.num_elements * b.dims[-1].size
+    return inner, outer, state, state
+
+
+def recurrence(op: SsdScanOp | SsdScanGradOp) -> Size:
+    """FLOPs from chunk to chunk: each element of a state decays and takes in another, 2 (T/Q) N E H."""
+    return 2 * states(op)
+
+
+def states(op: SsdScanOp | SsdScanGradOp) -> Size:
+    """Elements of the states of all chunks."""
+    x, b = tensor_type(op.x), tensor_type(op.b)
+    *rows, sequence, heads, width = x.dims
+    chunks = symbolic.ceildiv(sequence.size, op.chunk.data)
+    return chunks * symbolic.product(d.size for d in (*rows, heads, width, b.dims[-1]))
+
+
+def pair_elements(op: SsdScanOp | SsdScanGradOp) -> Size:
+    """Elements of c b^T, a Q x Q square per chunk and group."""
+    x, b = tensor_type(op.x), tensor_type(op.b)
+    chunk = symbolic.call("min", op.chunk.data, x.dims[-3].size)
+    return symbolic.product(d.size for d in b.dims[:-1]) * chunk
+
+
 @irdl_op_definition
 class SsdScanOp(TensorOp):
     """Run the recurrence. Nothing but its operands is kept: the backward pass makes the states of chunks again.
@@ -62,8 +113,17 @@ class SsdScanOp(TensorOp):
     """
 
     name = "stg.ssd_scan"
+    ON_MATRIX_UNITS: ClassVar[bool] = True
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     LIKE: ClassVar[int | None] = 0
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "ssd_scan",
+            ("x", "dt", "a", "b", "c"),
+            "the state-space recurrence of Mamba-2, chunk by chunk",
+            (Option("chunk", "size"),),
+        ),
+    )
 
     x = operand_def(TensorType)
     dt = operand_def(TensorType)
@@ -88,6 +148,39 @@ class SsdScanOp(TensorOp):
             result_types=[source.with_partial(sorted({*source.partial, *state}))],
         )
 
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        x, dt, a, b, c = call.types
+        call.need_float(0, 1, 2, 3, 4)
+        if len(x.names) < 3:
+            raise CallError(f"`x` ends in sequence, heads, width, but is {listed(x)}", operand=0)
+        *rows, heads, _ = x.names
+        for position, operand, names in ((1, dt, [*rows, heads]), (2, a, [heads])):
+            if list(operand.names) != names:
+                raise CallError(
+                    f"this is [{', '.join(names)}] for `x` of {listed(x)}", operand=position
+                )
+        added = b.names[len(rows) :]
+        if list(b.names[: len(rows)]) != rows or len(added) not in (1, 2):
+            raise CallError(
+                f"this is [{', '.join(rows)}], groups of heads if there are several, and the state's width",
+                operand=3,
+            )
+        if added[-1] in x.names or (len(added) == 2 and added[0] in (*rows, x.names[-1])):
+            raise CallError("groups and the state's width are dims of their own", operand=3)
+        if c.names != b.names:
+            raise CallError(f"`b` is {listed(b)}, `c` is {listed(c)}", operand=4)
+        if len(added) == 2:
+            total, groups = call.sizes[heads], call.sizes[added[0]]
+            if total is not None and groups is not None and total % groups:
+                raise CallError(
+                    f"`{added[0]} = {groups}` does not divide `{heads} = {total}`", operand=3
+                )
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        return SsdScanOp(*operands, chunk=call.size("chunk") or symbolic.constant(256))
+
     def indices(self) -> Indices:
         x, *others = scan_indices(self)
         return Indices((x, *others), (x,), blocked=frozenset(x[-3:-2]))
@@ -96,12 +189,32 @@ class SsdScanOp(TensorOp):
         verify_scan(self)
         super().verify_()
 
+    def flops(self) -> Size:
+        return symbolic.total(scan_products(self)) + recurrence(self)
+
+    def moved_bytes(self) -> Bytes:
+        # Five kernels (mamba_ssm, ssd_combined.py): states are written, passed on from chunk to chunk (read, written) and
+        # read again; c b^T is written and read.
+        between = STATE_BYTES * (2 * states(self) + pair_elements(self))
+        return Bytes(all_bytes(self.operands) + between, all_bytes(self.results) + between)
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        operands = (self.x, self.dt, self.a, self.b, self.c)
+        if not any(gradients.wants(v) for v in operands):
+            return
+        saved = {v: gradients.use(v) for v in operands}
+        made = gradients.insert(SsdScanGradOp(only(dys), self, saved), self.x)
+        for operand, cotangent in zip(operands, made.results, strict=True):
+            if gradients.wants(operand):
+                gradients.contribute(operand, cotangent)
+
 
 @irdl_op_definition
 class SsdScanGradOp(TensorOp):
     """Gradients of the scan: states of chunks again, then a recurrence from the end, for all five operands."""
 
     name = "stg.ssd_scan_grad"
+    ON_MATRIX_UNITS: ClassVar[bool] = True
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     dy = operand_def(TensorType)
@@ -155,3 +268,15 @@ class SsdScanGradOp(TensorOp):
         if dy.names != x.names:
             raise VerifyException(f"{self.name}: dy is <{dy.body}>, x <{x.body}>")
         super().verify_()
+
+    def flops(self) -> Size:
+        # For both operands of each of the four products, and again of those whose results were not kept: c b^T, the states, and
+        # dy x^T, which the gradients of c b^T and of the decay make apart (`_mamba_chunk_scan_combined_bwd`). The recurrence runs
+        # forward again, and backward.
+        inner, outer, made, read = scan_products(self)
+        return 3 * inner + 3 * outer + 3 * made + 2 * read + 2 * recurrence(self)
+
+    def moved_bytes(self) -> Bytes:
+        # Both states and their gradients go through memory as in the forward pass, c b^T and its gradient too.
+        between = STATE_BYTES * 2 * (2 * states(self) + pair_elements(self))
+        return Bytes(all_bytes(self.operands) + between, all_bytes(self.results) + between)

@@ -7,8 +7,9 @@ from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def,
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import SizeAttr
+from stagec.dialects.interfaces import CostInterface
 from stagec.dialects.types import TensorType, ValueType, rows_of_matrix, tensor_of
-from stagec.symbolic import Size
+from stagec.symbolic import ZERO, Size
 
 
 @irdl_op_definition
@@ -84,7 +85,7 @@ class ConstantOp(IRDLOperation):
 
 
 @irdl_op_definition
-class ZerosOp(IRDLOperation):
+class ZerosOp(CostInterface):
     """A tensor of zeros, to add to."""
 
     name = "stg.zeros"
@@ -95,3 +96,6 @@ class ZerosOp(IRDLOperation):
 
     def __init__(self, zeros_type: TensorType) -> None:
         super().__init__(result_types=[zeros_type])
+
+    def flops(self) -> Size:
+        return ZERO

@@ -10,7 +10,9 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, prop_def, var_operand_def, var_result_def
 from xdsl.utils.exceptions import VerifyException
 
+from stagec import symbolic
 from stagec.dialects.attributes import SizeAttr
+from stagec.dialects.interfaces import Bytes
 from stagec.dialects.stg.base import (
     PLACEMENT,
     Indices,
@@ -19,8 +21,21 @@ from stagec.dialects.stg.base import (
     operand_splits,
     tensor_type,
 )
-from stagec.dialects.types import TensorType
-from stagec.symbolic import Size
+from stagec.dialects.stg.interface import (
+    Cotangents,
+    Gradients,
+)
+from stagec.dialects.types import TensorType, tensor_of
+from stagec.symbolic import ONE, ZERO, Size
+
+
+def local_share(op: UserOp | UserGradOp) -> Size:
+    """The part of a user's op that one device does: what splits its operands or results splits its work."""
+    splits: dict[str, tuple[str, ...]] = {}
+    for value in (*op.operands, *op.results):
+        splits |= tensor_of(value.type).splits
+    ways = symbolic.product(symbolic.symbol(a) for axes in splits.values() for a in axes)
+    return ONE / ways
 
 
 @irdl_op_definition
@@ -34,8 +49,8 @@ class UserOp(TensorOp):
     name = "stg.user"
 
     op = prop_def(StringAttr)
-    flops = prop_def(SizeAttr)
-    bytes = prop_def(SizeAttr)
+    stated_flops = prop_def(SizeAttr, prop_name="flops")
+    stated_bytes = prop_def(SizeAttr, prop_name="bytes")
     backward_flops = prop_def(SizeAttr)
     backward_bytes = prop_def(SizeAttr)
     arguments = var_operand_def(TensorType)
@@ -91,6 +106,34 @@ class UserOp(TensorOp):
                     f"but its operands make it <{local.body}>"
                 )
 
+    def flops(self) -> Size:
+        return self.stated_flops.data * local_share(self)
+
+    def moved_bytes(self) -> Bytes:
+        return Bytes(self.stated_bytes.data * local_share(self), ZERO)
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        wanted = [x for x in self.arguments if gradients.wants(x)]
+        known = [dy for dy in dys if dy is not None]
+        if not wanted:
+            return
+        if len(known) > 1:
+            # Linear in all of them together, so that they would have to be partial over the same axes.
+            known = [gradients.reduced(dy, (), wanted[0]) for dy in known]
+        arguments = [*known, *(gradients.use(x) for x in self.arguments)]
+        made = gradients.insert(
+            UserGradOp(
+                self.op.data,
+                arguments,
+                [tensor_type(x) for x in wanted],
+                self.backward_flops.data,
+                self.backward_bytes.data,
+            ),
+            wanted[0],
+        )
+        for operand, cotangent in zip(wanted, made.results, strict=True):
+            gradients.contribute(operand, cotangent)
+
 
 @irdl_op_definition
 class UserGradOp(TensorOp):
@@ -100,8 +143,8 @@ class UserGradOp(TensorOp):
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     op = prop_def(StringAttr)
-    flops = prop_def(SizeAttr)
-    bytes = prop_def(SizeAttr)
+    stated_flops = prop_def(SizeAttr, prop_name="flops")
+    stated_bytes = prop_def(SizeAttr, prop_name="bytes")
     arguments = var_operand_def(TensorType)
     gradients = var_result_def(TensorType)
 
@@ -133,3 +176,9 @@ class UserGradOp(TensorOp):
                 "bytes": SizeAttr(bytes),
             },
         )
+
+    def flops(self) -> Size:
+        return self.stated_flops.data * local_share(self)
+
+    def moved_bytes(self) -> Bytes:
+        return Bytes(self.stated_bytes.data * local_share(self), ZERO)

@@ -16,18 +16,6 @@ from stagec.frontend.numbers import SIZE_FUNCTIONS, quantity, whole
 from stagec.frontend.numbers import shown as shown_number
 from stagec.frontend.printing import text_of
 
-_KEEPS_SHAPE = {
-    *stg.UNARY_FUNCTIONS,
-    "cast",
-    "causal_mask",
-    "dropout",
-    "layer_norm",
-    "rms_norm",
-    "rope",
-    "softmax",
-}
-"""Functions whose result has the shape of their first operand."""
-
 
 class CallChecker(ExpressionChecker):
     """Checks calls."""
@@ -42,8 +30,8 @@ class CallChecker(ExpressionChecker):
         results: Sequence[Value] | None
         if name in self.context.signatures:
             results = self.call_signature(call, self.context.signatures[name])
-        elif name in stg.BUILTINS:
-            results = self.call_builtin(call, stg.BUILTINS[name], want)
+        elif name in definitions.functions:
+            results = self.call_function(call, definitions.functions[name], want)
         else:
             self.unknown(call, definitions.callables)
             return nothing
@@ -205,7 +193,6 @@ class CallChecker(ExpressionChecker):
             return None
         return self.emit(
             operands,
-            types,
             lambda values: stg.UserOp(
                 name,
                 values,
@@ -220,35 +207,36 @@ class CallChecker(ExpressionChecker):
 
     # ---- built-in ops ----
 
-    def call_builtin(
-        self, call: syntax.Call, builtin: stg.Builtin, want: Sequence[str] | None
+    def call_function(
+        self, call: syntax.Call, function: stg.Function, want: Sequence[str] | None
     ) -> list[Value] | None:
-        options = self.options(call, builtin)
-        arguments = self.operands(call, want if builtin.name in _KEEPS_SHAPE else None)
-        names, optional = builtin.operands, builtin.optional_operands
-        if builtin.more_operands:
+        signature = function.signature
+        options = self.options(call, signature)
+        arguments = self.operands(call, want if function.keeps_shape else None)
+        names, optional = signature.operands, signature.optional_operands
+        if signature.more_operands:
             names += names[-1:] * (len(arguments) - len(names))
         if self.wrong_count(call, names, len(arguments), optional) or options is None:
             return None
         values = [value for _, value in arguments if value is not None]
         if len(values) < len(arguments):
             return None
+        types = [value.type for value in values]
+        checked = stg.Call(signature.name, types, options, self.context.sizes)
         try:
-            types = builtin.infer([v.type for v in values], options)
-            if builtin.check_sizes is not None:
-                builtin.check_sizes([v.type for v in values], options, self.context.sizes)
-        except stg.InferError as error:
-            self.infer_error(call, arguments, error)
+            function.op.check_call(checked)
+        except stg.CallError as error:
+            self.call_error(call, arguments, error)
             return None
         return self.emit(
-            values, types, lambda operands: builtin.build(operands, options), call.span
+            values, lambda operands: function.op.from_call(checked, operands), call.span
         )
 
-    def infer_error(
+    def call_error(
         self,
         call: syntax.Call,
         arguments: Sequence[tuple[syntax.Argument, Value | None]],
-        error: stg.InferError,
+        error: stg.CallError,
     ) -> None:
         span, label, code = call.span, "", "E0205"
         secondary: list[tuple[Span, str]] = []
@@ -268,9 +256,9 @@ class CallChecker(ExpressionChecker):
             code, message, span, error.help, label=label, secondary=secondary, notes=error.notes
         )
 
-    def options(self, call: syntax.Call, builtin: stg.Builtin) -> dict[str, object] | None:
-        """The named arguments, as `Builtin.infer` takes them; None after a finding."""
-        known = {option.name: option for option in builtin.options}
+    def options(self, call: syntax.Call, signature: stg.Signature) -> dict[str, object] | None:
+        """The named arguments, as `stg.Call` has them; None after a finding."""
+        known = {option.name: option for option in signature.options}
         found: dict[str, object] = {}
         first: dict[str, Span] = {}
         right = True
@@ -284,7 +272,7 @@ class CallChecker(ExpressionChecker):
                 if not help_:
                     listed = quoted(known)
                     help_ = f"its options are {listed}" if known else "it has no options"
-                message = f"`{builtin.name}` has no option `{name}`"
+                message = f"`{signature.name}` has no option `{name}`"
                 self.error("E0204", message, argument.name.span, help_)
             elif name in first:
                 right = False
@@ -296,10 +284,10 @@ class CallChecker(ExpressionChecker):
                 value = self.option(argument.value, known[name])
                 right = right and value is not None
                 found[name] = value
-        for option in builtin.options:
+        for option in signature.options:
             if option.required and option.name not in first:
                 right = False
-                message = f"`{builtin.name}` needs the option `{option.name}`"
+                message = f"`{signature.name}` needs the option `{option.name}`"
                 help_ = f"add `{option.name} = {_EXAMPLES.get(option.kind, '...')}`"
                 self.error("E0204", message, call.span, help_)
         return found if right else None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from stagec.diagnostics import Diagnostic, Findings, Span
-from stagec.dialects.types import TensorType
+from stagec.dialects import stg
 from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.steps import OpStep, Step, Value
 from stagec.frontend.checker.types import Signature, TypeReader
@@ -69,21 +69,24 @@ class BodyState:
     def emit(
         self,
         operands: Sequence[Value],
-        types: Sequence[TensorType],
         build: Callable[[Sequence[SSAValue]], Operation],
         span: Span,
     ) -> list[Value]:
-        """Add an op; its results."""
-        results = [Value(t, span) for t in types]
+        """Add an op; its results, but for statistics that it keeps for the backward pass. What types they have, it says."""
+        made = build(Block(arg_types=[operand.type for operand in operands]).args)
+        hidden = made.NUM_STATISTICS if isinstance(made, stg.TensorOp) else 0
+        results = [
+            Value(stg.tensor_type(result), span)
+            for result in made.results[: len(made.results) - hidden]
+        ]
         self.steps.append(OpStep(operands, results, build, span))
         return results
 
     def apply(
         self,
         operand: Value,
-        result: TensorType,
         build: Callable[[SSAValue], Operation],
         span: Span,
     ) -> Value:
         """Add an op on one value."""
-        return self.emit([operand], [result], lambda values: build(values[0]), span)[0]
+        return self.emit([operand], lambda values: build(values[0]), span)[0]

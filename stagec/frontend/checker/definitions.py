@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from stagec.diagnostics import Diagnostic, Findings
-from stagec.dialects.stg import BUILTINS
+from stagec.dialects import stg
 from stagec.dialects.types import TIME_AXIS
 from stagec.frontend import syntax
 from stagec.frontend.files import Source
@@ -23,16 +24,20 @@ class Definitions:
     """The plans of the file itself come first."""
     requires: list[syntax.Require] = field(default_factory=list)
     models: list[syntax.Model] = field(default_factory=list)
+    functions: Mapping[str, stg.Function] = field(default_factory=dict)
+    """Those that are built in, and those of plug-ins."""
 
     @property
     def callables(self) -> list[str]:
         """Everything that can be called in a body."""
-        return [*BUILTINS, *self.modules, *self.ops]
+        return [*self.functions, *self.modules, *self.ops]
 
 
-def collect(source: Source, findings: Findings) -> Definitions:
+def collect(
+    source: Source, findings: Findings, functions: Mapping[str, stg.Function] = stg.FUNCTIONS
+) -> Definitions:
     """Gather the definitions; duplicates, and another number of models than one, are findings."""
-    definitions = Definitions()
+    definitions = Definitions(functions=functions)
     names: dict[str, syntax.Name] = {}
     plan_names: dict[str, syntax.Name] = {}
     for file in [source.file, *(f for f in source.files if f != source.file)]:
@@ -44,11 +49,11 @@ def collect(source: Source, findings: Findings) -> Definitions:
             elif isinstance(item, syntax.Model):
                 if file == source.file:
                     definitions.models.append(item)
-                    _is_new(item.name, names, findings)
+                    _is_new(item.name, names, findings, functions)
             elif isinstance(item, syntax.Plan):
-                if _is_new(item.name, plan_names, findings, "plan "):
+                if _is_new(item.name, plan_names, findings, (), "plan "):
                     definitions.plans[item.name.text] = item
-            elif _is_new(item.name, names, findings):
+            elif _is_new(item.name, names, findings, functions):
                 _add(item, definitions)
     _check_models(source, definitions, findings)
     return definitions
@@ -64,7 +69,11 @@ def _add(item: syntax.Dim | syntax.Module | syntax.Op, definitions: Definitions)
 
 
 def _is_new(
-    name: syntax.Name, names: dict[str, syntax.Name], findings: Findings, kind: str = ""
+    name: syntax.Name,
+    names: dict[str, syntax.Name],
+    findings: Findings,
+    functions: Collection[str],
+    kind: str = "",
 ) -> bool:
     first = names.setdefault(name.text, name)
     if first is not name:
@@ -72,7 +81,7 @@ def _is_new(
         secondary = [(first.span, "first here")]
         findings.add(Diagnostic("E0202", message, name.span, secondary=secondary))
         return False
-    if not kind and name.text in (*BUILTINS, *SIZE_FUNCTIONS, TIME_AXIS):
+    if not kind and name.text in (*functions, *SIZE_FUNCTIONS, TIME_AXIS):
         message = f"`{name}` is built in"
         help_ = "choose another name"
         findings.add(Diagnostic("E0202", message, name.span, help=help_))

@@ -9,8 +9,8 @@ from xdsl.ir import Operation, SSAValue
 
 from stagec.diagnostics import Span, closest, did_you_mean, quoted
 from stagec.dialects import stg
-from stagec.dialects.stg.base import union_names, wider
-from stagec.dialects.types import FLOATS, TensorType
+from stagec.dialects.stg.base import union_names
+from stagec.dialects.types import FLOATS
 from stagec.frontend import syntax
 from stagec.frontend.checker.context import BodyState
 from stagec.frontend.checker.steps import Value
@@ -86,8 +86,7 @@ class ExpressionChecker(BodyState, ABC):
     def constant(self, expr: syntax.Value, dtype: str) -> Value:
         """A number as a tensor without dims."""
         text = text_of(expr)
-        result = TensorType.of((), dtype)
-        return self.emit([], [result], lambda _: stg.ConstantOp(text, dtype), expr.span)[0]
+        return self.emit([], lambda _: stg.ConstantOp(text, dtype), expr.span)[0]
 
     def reference(self, expr: syntax.Reference) -> Value | None:
         name = expr.name.text
@@ -110,7 +109,7 @@ class ExpressionChecker(BodyState, ABC):
         operand = self.expression(expr.operand, want)
         if operand is None:
             return None
-        return self.apply(operand, operand.type, lambda x: stg.UnaryOp("neg", x), expr.span)
+        return self.apply(operand, lambda x: stg.UnaryOp("neg", x), expr.span)
 
     # ---- elementwise ----
 
@@ -124,17 +123,13 @@ class ExpressionChecker(BodyState, ABC):
         if sides is None:
             return None
         left, right = sides
-        names = union_names(left.type, right.type)
         if not _contains(left, right) and not _contains(right, left):
             self.broadcast_error(expr, left, right)
             return None
         if expr.operator in _SWAPS and len(right.type.names) > len(left.type.names):
             left, right = right, left
-            names = union_names(left.type, right.type)
         build = _ELEMENTWISE[expr.operator]
-        result = TensorType.of(names, wider(left.type.dtype, right.type.dtype))
-        operands = [left, right]
-        (value,) = self.emit(operands, [result], lambda v: build(v[0], v[1]), expr.span)
+        (value,) = self.emit([left, right], lambda v: build(v[0], v[1]), expr.span)
         return self.ordered(value, max(left.type.names, right.type.names, key=len), expr.span)
 
     def sides(self, expr: syntax.Binary, want: Sequence[str] | None) -> tuple[Value, Value] | None:
@@ -184,8 +179,7 @@ class ExpressionChecker(BodyState, ABC):
         """The value with its dims in that order, which must be its dims."""
         if tuple(names) == value.type.names:
             return value
-        result = TensorType.of(names, value.type.dtype)
-        return self.apply(value, result, lambda x: stg.TransposeOp(x, tuple(names)), span)
+        return self.apply(value, lambda x: stg.TransposeOp(x, tuple(names)), span)
 
     # ---- contractions and renamings ----
 
@@ -216,10 +210,8 @@ class ExpressionChecker(BodyState, ABC):
             # What is wanted does not fit: show what the operands make without it.
             over = shared
             names = [n for n in all_names if n not in over]
-        result = TensorType.of(names, wider(left.type.dtype, right.type.dtype))
         return self.emit(
             [left, right],
-            [result],
             lambda values: stg.ContractOp(values[0], values[1], over, order=names),
             expr.span,
         )[0]
@@ -254,9 +246,7 @@ class ExpressionChecker(BodyState, ABC):
         for renaming in expr.renamings:
             if not self.renames(renaming, names, kept, old, new, expr, operand):
                 return None
-        renamed = dict(zip(old, new, strict=True))
-        result = TensorType.of([renamed.get(n, n) for n in names], operand.type.dtype)
-        return self.apply(operand, result, lambda x: stg.RenameOp(x, old, new), expr.span)
+        return self.apply(operand, lambda x: stg.RenameOp(x, old, new), expr.span)
 
     def renames(
         self,
