@@ -1,0 +1,131 @@
+"""A configuration of a model as Hugging Face publishes it: what the file says, over what its class says.
+
+`defaults.json` has the defaults of each configuration class of transformers 5.23, by `model_type`, and its other names for keys.
+A key that is absent has the class's default; one that is null is null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from stagec.diagnostics import CompileError, Diagnostic, did_you_mean
+
+
+@cache
+def classes() -> dict[str, dict[str, Any]]:
+    """`model_type` to what its configuration class says: `class`, `defaults`, `aliases`, `parts`."""
+    text = resources.files("stagec.importing").joinpath("defaults.json").read_text()
+    return json.loads(text)
+
+
+class Unsupported(Exception):
+    """What a configuration asks for and the language, or its class here, has not."""
+
+    def __init__(self, message: str, help: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.help = help
+
+
+def refuse(file: str, message: str, help: str = "", code: str = "E0802") -> CompileError:
+    return CompileError([Diagnostic(code, message, origin=file, help=help)])
+
+
+@dataclass
+class Config:
+    """One configuration, or the part of one for a tower."""
+
+    data: Mapping[str, Any]
+    model_type: str
+    read: set[str] = field(default_factory=set)
+    """Keys that were asked for."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    parts: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(data: Mapping[str, Any], model_type: str) -> Config:
+        known = classes().get(model_type, {})
+        return Config(
+            data,
+            model_type,
+            aliases=known.get("aliases", {}),
+            defaults=known.get("defaults", {}),
+            parts=known.get("parts", {}),
+        )
+
+    def names(self, key: str) -> tuple[str, ...]:
+        """All spellings of a key: its own, and those of the class."""
+        return (
+            key,
+            *(theirs for ours, theirs in self.aliases.items() if ours == key),
+            *(ours for ours, theirs in self.aliases.items() if theirs == key),
+        )
+
+    def has(self, key: str) -> bool:
+        return any(name in self.data for name in self.names(key))
+
+    def get(self, key: str, otherwise: Any = None) -> Any:
+        """What the file says, else the class; `otherwise` if neither has it, or it is null."""
+        self.read.update(self.names(key))
+        for source in (self.data, self.defaults):
+            for name in self.names(key):
+                if name in source:
+                    value = source[name]
+                    return otherwise if value is None else value
+        return otherwise
+
+    def number(self, key: str, otherwise: int | None = None) -> int:
+        """A size. `Unsupported` if there is none."""
+        value = self.get(key, otherwise)
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+            raise Unsupported(f"`{key}` is {value!r}, not a whole number")
+        if value < 1:
+            raise Unsupported(f"`{key} = {value}`: sizes are 1 or more")
+        return int(value)
+
+    def count(self, key: str, otherwise: int = 0) -> int:
+        """A number that may be 0."""
+        value = self.get(key, otherwise)
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+            raise Unsupported(f"`{key}` is {value!r}, not a whole number")
+        return int(value)
+
+    def flag(self, key: str, otherwise: bool = False) -> bool:
+        return bool(self.get(key, otherwise))
+
+    def part(self, key: str, model_type: str = "") -> Config:
+        """The configuration of a part, such as `text_config`."""
+        self.read.add(key)
+        inner = self.data.get(key)
+        inner = inner if isinstance(inner, Mapping) else {}
+        return Config.of(inner, model_type or inner.get("model_type") or self.parts.get(key, ""))
+
+    def rope(self) -> Mapping[str, Any]:
+        """What is said about rotary embeddings, in any of the spellings."""
+        found: dict[str, Any] = {}
+        for key in ("rope_scaling", "rope_parameters"):
+            value = self.get(key)
+            if isinstance(value, Mapping):
+                found |= value
+        return found
+
+    def layer_types(self) -> Sequence[str] | None:
+        value = self.get("layer_types")
+        return value if isinstance(value, list | tuple) else None
+
+
+def need_one_of(config: Config, key: str, allowed: Sequence[Any]) -> Any:
+    """The value of a key, which has to be one that is known."""
+    value = config.get(key)
+    if value not in allowed:
+        choices = ", ".join(f"`{a}`" for a in allowed)
+        raise Unsupported(
+            f"`{key}` is `{value}`, and known are {choices}", did_you_mean(str(value), allowed)
+        )
+    return value

@@ -1,0 +1,116 @@
+"""What families share: reading sizes and kinds of layers out of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from stagec.importing.config import Config, Unsupported
+from stagec.importing.parts import ACTIVATIONS, Attention, Mlp, Stream
+from stagec.importing.text import Module, Writer
+
+
+class Architecture(Protocol):
+    """What a configuration becomes: it writes itself."""
+
+    name: str
+
+    def write(self, w: Writer) -> Module: ...
+
+
+Family = Callable[[Config], Architecture]
+
+
+def activation(config: Config, key: str = "hidden_act", otherwise: str = "") -> str:
+    """An activation that the language has."""
+    name = config.get(key) or otherwise
+    if name not in ACTIVATIONS and name != "quick_gelu":
+        raise Unsupported(f"the activation `{name}` of `{key}` is not in the language")
+    return name
+
+
+def head_width(c: Config) -> int:
+    """`head_dim`, else the model's width over its heads."""
+    given = c.get("head_dim")
+    if given:
+        return c.number("head_dim")
+    return divided(c.number("hidden_size"), c.number("num_attention_heads"), "heads")
+
+
+def divided(whole: int, parts: int, what: str) -> int:
+    if whole % parts:
+        raise Unsupported(f"{whole} does not divide into {parts} {what}")
+    return whole // parts
+
+
+def rotated(c: Config, width: int, otherwise: float | None = None, kind: str = "") -> int:
+    """How much of a head's width is rotated: -1 for all of it."""
+    rope: Mapping[str, Any] = c.rope()
+    if kind and isinstance(rope.get(kind), Mapping):
+        rope = rope[kind]
+    share = rope.get("partial_rotary_factor")
+    if share is None:
+        share = c.get("partial_rotary_factor", c.get("rotary_pct", otherwise))
+    if share is None or share == 1:
+        return -1
+    return int(width * share)
+
+
+def layer_kinds(c: Config, otherwise: Callable[[int], str]) -> list[str]:
+    """`layer_types` of the file, else by the class's rule."""
+    layers = c.number("num_hidden_layers")
+    given = c.layer_types()
+    if given is None:
+        return [otherwise(i) for i in range(layers)]
+    if len(given) < layers:
+        raise Unsupported(f"`layer_types` has {len(given)} entries for {layers} layers")
+    return list(given[:layers])
+
+
+def windows(kinds: Sequence[str], window: int | None) -> list[int]:
+    """The window of each layer, 0 for none."""
+    known = {"full_attention": 0, "sliding_attention": window or 0}
+    for kind in kinds:
+        if kind not in known:
+            raise Unsupported(f"layers of the kind `{kind}` are not known in this class")
+    return [known[kind] for kind in kinds]
+
+
+def tied(c: Config) -> bool:
+    return c.flag("tie_word_embeddings")
+
+
+def llama_attention(c: Config, s: Stream, **more: Any) -> Attention:
+    """Attention with the usual keys."""
+    width = head_width(c)
+    heads = c.number("num_attention_heads")
+    settings: dict[str, Any] = {
+        "heads": heads,
+        "kv_heads": c.number("num_key_value_heads", heads),
+        "width": width,
+        "rotary": rotated(c, width),
+    }
+    settings |= more
+    if settings["heads"] % settings["kv_heads"]:
+        raise Unsupported(
+            f"{settings['heads']} heads do not share {settings['kv_heads']} of keys and values evenly"
+        )
+    return Attention(s, **settings)
+
+
+def biases(on: bool, output: bool | None = None) -> dict[str, bool]:
+    return {
+        "q_bias": on,
+        "k_bias": on,
+        "v_bias": on,
+        "o_bias": on if output is None else output,
+    }
+
+
+def llama_mlp(c: Config, s: Stream, **more: Any) -> Mlp:
+    settings = dict(more)
+    if "hidden" not in settings:
+        settings["hidden"] = c.number("intermediate_size")
+    if "act" not in settings:
+        settings["act"] = activation(c)
+    return Mlp(s, **settings)

@@ -1,0 +1,572 @@
+"""Decoders with dense layers: Llama and what follows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from stagec.importing.config import Config, Unsupported
+from stagec.importing.decoder import Block, Decoder
+from stagec.importing.families.common import (
+    activation,
+    biases,
+    divided,
+    head_width,
+    layer_kinds,
+    llama_attention,
+    llama_mlp,
+    rotated,
+    tied,
+    windows,
+)
+from stagec.importing.parts import LAYER, RMS, Attention, Mlp, Norm, Stream
+
+SANDWICH = (
+    "input_layernorm",
+    "post_attention_layernorm",
+    "pre_feedforward_layernorm",
+    "post_feedforward_layernorm",
+)
+
+
+def decoder(c: Config, name: str, blocks: list[Block], final: Norm = RMS, **more: Any) -> Decoder:
+    settings: dict[str, Any] = {
+        "vocabulary": c.number("vocab_size"),
+        "positions": c.number("max_position_embeddings", 4096),
+        "tied": tied(c),
+    }
+    return Decoder(name, c.number("hidden_size"), blocks=blocks, final_norm=final, **(settings | more))
+
+
+def stream(c: Config) -> Stream:
+    return Stream(c.number("hidden_size"))
+
+
+def same(c: Config, block: Block) -> list[Block]:
+    """All layers of one kind."""
+    return [block] * c.number("num_hidden_layers")
+
+
+def windowed(attention: Attention, window: int) -> Attention:
+    """The same with a window, under a name that says so."""
+    if not window:
+        return attention
+    return replace(attention, window=window, name=f"Local{attention.name}")
+
+
+def by_window(
+    kinds: list[int], attention: Attention, block: Block, local: dict[str, Any] | None = None
+) -> list[Block]:
+    """A block for each layer: those with a window are called `LocalBlock` if there are others."""
+    mixed = len(set(kinds)) > 1
+    blocks = []
+    for window in kinds:
+        if not window:
+            blocks.append(replace(block, mixer=attention))
+            continue
+        part = replace(attention, window=window)
+        name = block.name
+        if mixed:
+            part = replace(part, name=f"Local{attention.name}", **(local or {}))
+            name = f"Local{block.name}"
+        blocks.append(replace(block, mixer=part, name=name))
+    return blocks
+
+
+def llama(c: Config) -> Decoder:
+    s = stream(c)
+    attention = llama_attention(c, s, **biases(c.flag("attention_bias")))
+    mlp = llama_mlp(c, s, bias=c.flag("mlp_bias"))
+    return decoder(c, "Llama", same(c, Block(attention, mlp, RMS, stream=s)))
+
+
+def mistral(c: Config) -> Decoder:
+    s = stream(c)
+    attention = llama_attention(c, s, window=c.count("sliding_window"))
+    return decoder(c, "Mistral", same(c, Block(attention, llama_mlp(c, s), RMS, stream=s)))
+
+
+def ministral(c: Config) -> Decoder:
+    s = stream(c)
+    window = c.count("sliding_window")
+    kinds = layer_kinds(c, lambda i: "sliding_attention" if window else "full_attention")
+    block = Block(None, llama_mlp(c, s), RMS, stream=s)
+    return decoder(
+        c, "Ministral", by_window(windows(kinds, window), llama_attention(c, s), block)
+    )
+
+
+def qwen_windows(c: Config) -> list[int]:
+    """Layers from `max_window_layers` on have a window, if `use_sliding_window`."""
+    window = c.count("sliding_window") if c.flag("use_sliding_window") else 0
+    first = c.count("max_window_layers")
+    kinds = layer_kinds(
+        c, lambda i: "sliding_attention" if window and i >= first else "full_attention"
+    )
+    return windows(kinds, window)
+
+
+def qwen2(c: Config) -> Decoder:
+    s = stream(c)
+    attention = llama_attention(c, s, **biases(True, output=False))
+    block = Block(None, llama_mlp(c, s), RMS, stream=s)
+    return decoder(c, "Qwen2", by_window(qwen_windows(c), attention, block))
+
+
+def qwen3(c: Config) -> Decoder:
+    s = stream(c)
+    attention = llama_attention(c, s, qk_norm=RMS, **biases(c.flag("attention_bias")))
+    block = Block(None, llama_mlp(c, s), RMS, stream=s)
+    return decoder(c, "Qwen3", by_window(qwen_windows(c), attention, block))
+
+
+def phi3(c: Config) -> Decoder:
+    s = stream(c)
+    attention = llama_attention(
+        c,
+        s,
+        q="qkv_proj",
+        k="qkv_proj",
+        v="qkv_proj",
+        window=c.count("sliding_window"),
+    )
+    mlp = llama_mlp(c, s, gate="gate_up_proj", up="gate_up_proj")
+    return decoder(c, "Phi3", same(c, Block(attention, mlp, RMS, stream=s)))
+
+
+def phi(c: Config) -> Decoder:
+    s = stream(c)
+    norm = LAYER if c.flag("qk_layernorm") else Norm("none")
+    attention = llama_attention(
+        c, s, o="dense", qk_norm=norm, qk_norm_names=("q_layernorm", "k_layernorm"), **biases(True)
+    )
+    mlp = llama_mlp(c, s, gated=False, bias=True, up="fc1", down="fc2")
+    block = Block(attention, mlp, LAYER, form="parallel", norms=("input_layernorm",), stream=s)
+    return decoder(c, "Phi", same(c, block), LAYER, norm="final_layernorm", head_bias=True)
+
+
+def gemma(c: Config) -> Decoder:
+    s = stream(c)
+    attention = llama_attention(c, s, **biases(c.flag("attention_bias")))
+    mlp = llama_mlp(c, s, act="gelu")
+    blocks = same(c, Block(attention, mlp, RMS, stream=s))
+    return decoder(c, "Gemma", blocks, embed_factor=s.width**0.5)
+
+
+def gemma2(c: Config) -> Decoder:
+    return gemma_windows(
+        c, "Gemma2", layer_kinds(c, lambda i: "full_attention" if i % 2 else "sliding_attention")
+    )
+
+
+def gemma3_text(c: Config) -> Decoder:
+    every = c.number("sliding_window_pattern", 6)
+    kinds = layer_kinds(c, lambda i: "sliding_attention" if (i + 1) % every else "full_attention")
+    return gemma_windows(c, "Gemma3", kinds, qk_norm=RMS)
+
+
+def gemma_windows(c: Config, name: str, kinds: list[str], **more: Any) -> Decoder:
+    s = stream(c)
+    attention = llama_attention(
+        c,
+        s,
+        scale=c.get("query_pre_attn_scalar") ** -0.5,
+        softcap=float(c.get("attn_logit_softcapping", 0)),
+        **biases(c.flag("attention_bias")),
+        **more,
+    )
+    mlp = llama_mlp(c, s, act=activation(c, "hidden_activation"))
+    block = Block(None, mlp, RMS, form="sandwich", norms=SANDWICH, stream=s)
+    return decoder(
+        c,
+        name,
+        by_window(windows(kinds, c.count("sliding_window")), attention, block),
+        embed_factor=s.width**0.5,
+        logit_softcap=float(c.get("final_logit_softcapping", 0)),
+    )
+
+
+def glm(c: Config) -> Decoder:
+    return glm_blocks(c, "Glm", form="pre")
+
+
+def glm4(c: Config) -> Decoder:
+    norms = (
+        "input_layernorm",
+        "post_self_attn_layernorm",
+        "post_attention_layernorm",
+        "post_mlp_layernorm",
+    )
+    return glm_blocks(c, "Glm4", form="sandwich", norms=norms)
+
+
+def glm_blocks(c: Config, name: str, **more: Any) -> Decoder:
+    s = stream(c)
+    width = head_width(c)
+    attention = llama_attention(
+        c, s, rotary=rotated(c, width, 0.5), **biases(c.flag("attention_bias"), output=False)
+    )
+    mlp = llama_mlp(c, s, gate="gate_up_proj", up="gate_up_proj")
+    return decoder(c, name, same(c, Block(attention, mlp, RMS, stream=s, **more)))
+
+
+def granite(c: Config) -> Decoder:
+    s = stream(c)
+    attention = llama_attention(
+        c, s, scale=float(c.get("attention_multiplier")), **biases(c.flag("attention_bias"))
+    )
+    mlp = llama_mlp(c, s, bias=c.flag("mlp_bias"))
+    block = Block(attention, mlp, RMS, stream=s, residual=float(c.get("residual_multiplier")))
+    return decoder(c, "Granite", same(c, block), **granite_factors(c))
+
+
+def granite_factors(c: Config) -> dict[str, float]:
+    return {
+        "embed_factor": float(c.get("embedding_multiplier")),
+        "logit_factor": 1 / float(c.get("logits_scaling")),
+    }
+
+
+def olmo(c: Config) -> Decoder:
+    s = stream(c)
+    attention = llama_attention(
+        c, s, clip=float(c.get("clip_qkv", 0)), **biases(c.flag("attention_bias"))
+    )
+    bare = Norm("layer", affine=False)
+    return decoder(c, "Olmo", same(c, Block(attention, llama_mlp(c, s), bare, stream=s)), bare)
+
+
+POST_NORMS = ("post_attention_layernorm", "post_feedforward_layernorm")
+
+
+def olmo2(c: Config) -> Decoder:
+    s = stream(c)
+    block = Block(None, llama_mlp(c, s), RMS, form="post_only", norms=POST_NORMS, stream=s)
+    attention = llama_attention(
+        c, s, qk_norm=RMS, qk_norm_over="all", **biases(c.flag("attention_bias"))
+    )
+    return decoder(c, "Olmo2", same(c, replace(block, mixer=attention)))
+
+
+def olmo3(c: Config) -> Decoder:
+    s = stream(c)
+    block = Block(None, llama_mlp(c, s), RMS, form="post_only", norms=POST_NORMS, stream=s)
+    attention = llama_attention(
+        c, s, qk_norm=RMS, qk_norm_over="all", **biases(c.flag("attention_bias"))
+    )
+    kinds = layer_kinds(c, lambda i: "sliding_attention" if (i + 1) % 4 else "full_attention")
+    return decoder(
+        c, "Olmo3", by_window(windows(kinds, c.count("sliding_window")), attention, block)
+    )
+
+
+def smollm3(c: Config) -> Decoder:
+    s = stream(c)
+    layers = c.number("num_hidden_layers")
+    every = c.number("no_rope_layer_interval", 4)
+    turned = c.get("no_rope_layers")
+    if turned is None:
+        turned = [int((i + 1) % every != 0) for i in range(layers)]
+    window = c.count("sliding_window") if c.flag("use_sliding_window") else 0
+    kinds = layer_kinds(
+        c, lambda i: "sliding_attention" if window and not turned[i] else "full_attention"
+    )
+    attention = llama_attention(c, s, **biases(c.flag("attention_bias")))
+    block = Block(attention, llama_mlp(c, s, bias=c.flag("mlp_bias")), RMS, stream=s)
+    blocks = by_window(windows(kinds, window), attention, block)
+    for i, rope in enumerate(turned[:layers]):
+        if not rope:
+            part = blocks[i].mixer
+            assert isinstance(part, Attention)
+            part = replace(part, rotary=0, name=f"{part.name}WithoutPosition")
+            blocks[i] = replace(blocks[i], mixer=part, name="BlockWithoutPosition")
+    return decoder(c, "SmolLM3", blocks)
+
+
+def nemotron(c: Config) -> Decoder:
+    s = stream(c)
+    width = head_width(c)
+    attention = llama_attention(
+        c, s, rotary=rotated(c, width, 0.5), **biases(c.flag("attention_bias"))
+    )
+    mlp = llama_mlp(c, s, gated=False, bias=c.flag("mlp_bias"))
+    return decoder(c, "Nemotron", same(c, Block(attention, mlp, LAYER, stream=s)), LAYER)
+
+
+# GPT-2 and its kin: biases everywhere, learned positions or ALiBi
+
+
+def gpt2(c: Config, name: str = "Gpt2", kv_heads: int = 0) -> Decoder:
+    if c.flag("add_cross_attention"):
+        raise Unsupported("cross-attention in a decoder alone is not imported")
+    s = stream(c)
+    heads = c.number("num_attention_heads")
+    stem = "transformer.h.{i}."
+    attention = Attention(
+        s,
+        heads,
+        kv_heads or heads,
+        divided(s.width, heads, "heads"),
+        stem=stem + "attn.",
+        q="c_attn",
+        k="c_attn",
+        v="c_attn",
+        o="c_proj",
+        rotary=0,
+        scale=0.0 if c.get("scale_attn_weights", True) else 1.0,
+        **biases(True),
+    )
+    mlp = Mlp(
+        s,
+        c.number("n_inner", 4 * s.width),
+        activation(c, "activation_function"),
+        gated=False,
+        bias=True,
+        stem=stem + "mlp.",
+        up="c_fc",
+        down="c_proj",
+    )
+    if c.flag("scale_attn_by_inverse_layer_idx"):
+        raise Unsupported("scores scaled by the number of their layer are not in the language")
+    block = Block(attention, mlp, LAYER, norms=("ln_1", "ln_2"), stem=stem, stream=s)
+    return decoder(
+        c,
+        name,
+        same(c, block),
+        LAYER,
+        prefix="transformer.",
+        embed="wte",
+        norm="ln_f",
+        learned_positions=("wpe", c.number("max_position_embeddings")),
+    )
+
+
+def gpt_bigcode(c: Config) -> Decoder:
+    if not c.flag("multi_query"):
+        return gpt2(c, "GptBigCode")
+    return gpt2(c, "GptBigCode", 1)
+
+
+def gpt_neox(c: Config) -> Decoder:
+    s = stream(c)
+    stem = "gpt_neox.layers.{i}."
+    bias = c.flag("attention_bias", True)
+    heads = c.number("num_attention_heads")
+    width = divided(s.width, heads, "heads")
+    attention = Attention(
+        s,
+        heads,
+        heads,
+        width,
+        stem=stem + "attention.",
+        q="query_key_value",
+        k="query_key_value",
+        v="query_key_value",
+        o="dense",
+        rotary=rotated(c, width, 0.25),
+        **biases(bias),
+    )
+    mlp = llama_mlp(
+        c,
+        s,
+        gated=False,
+        bias=True,
+        stem=stem + "mlp.",
+        up="dense_h_to_4h",
+        down="dense_4h_to_h",
+    )
+    form = "parallel" if c.flag("use_parallel_residual") else "pre"
+    block = Block(attention, mlp, LAYER, form=form, stem=stem, stream=s)
+    return decoder(
+        c,
+        "GptNeoX",
+        same(c, block),
+        LAYER,
+        prefix="gpt_neox.",
+        embed="embed_in",
+        norm="final_layer_norm",
+    )
+
+
+def bloom(c: Config) -> Decoder:
+    s = stream(c)
+    if c.flag("apply_residual_connection_post_layernorm"):
+        raise Unsupported("residuals taken after a norm are not imported")
+    heads = c.number("num_attention_heads")
+    stem = "transformer.h.{i}."
+    attention = Attention(
+        s,
+        heads,
+        heads,
+        divided(s.width, heads, "heads"),
+        about="Scores are biased by the distance of query and key (ALiBi), within the fused kernel.",
+        stem=stem + "self_attention.",
+        q="query_key_value",
+        k="query_key_value",
+        v="query_key_value",
+        o="dense",
+        rotary=0,
+        **biases(True),
+    )
+    mlp = Mlp(
+        s,
+        4 * s.width,
+        "gelu",
+        gated=False,
+        bias=True,
+        stem=stem + "mlp.",
+        up="dense_h_to_4h",
+        down="dense_4h_to_h",
+    )
+    return decoder(
+        c,
+        "Bloom",
+        same(c, Block(attention, mlp, LAYER, stem=stem, stream=s)),
+        LAYER,
+        positions=c.number("seq_length", 2048),
+        prefix="transformer.",
+        embed="word_embeddings",
+        embed_norm=(LAYER, "word_embeddings_layernorm"),
+        norm="ln_f",
+    )
+
+
+def falcon(c: Config) -> Decoder:
+    s = stream(c)
+    heads = c.number("num_attention_heads")
+    new = c.flag("new_decoder_architecture")
+    parallel = c.flag("parallel_attn")
+    bias = c.flag("bias")
+    alibi = c.flag("alibi")
+    if c.flag("apply_residual_connection_post_layernorm"):
+        raise Unsupported("residuals taken after a norm are not imported")
+    if new:
+        kv_heads = c.number("num_kv_heads", heads)
+    else:
+        kv_heads = 1 if c.flag("multi_query", True) else heads
+    stem = "transformer.h.{i}."
+    about = "Transformers keeps keys and values of all query heads." if new else ""
+    if alibi:
+        about = "Scores are biased by the distance of query and key (ALiBi), within the fused kernel."
+    attention = Attention(
+        s,
+        heads,
+        kv_heads,
+        divided(s.width, heads, "heads"),
+        about=about,
+        stem=stem + "self_attention.",
+        q="query_key_value",
+        k="query_key_value",
+        v="query_key_value",
+        o="dense",
+        rotary=0 if alibi else -1,
+        repeated=new,
+        **biases(bias),
+    )
+    mlp = Mlp(
+        s,
+        c.number("ffn_hidden_size", 4 * s.width),
+        activation(c, "activation"),
+        gated=False,
+        bias=bias,
+        stem=stem + "mlp.",
+        up="dense_h_to_4h",
+        down="dense_4h_to_h",
+    )
+    norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
+    if new and c.get("num_ln_in_parallel_attn", 2) == 2:
+        norms = ("ln_attn", "ln_mlp")
+    elif parallel or new:
+        norms = ("input_layernorm",)
+    form = "parallel" if parallel or new else "pre"
+    block = Block(attention, mlp, LAYER, form=form, norms=norms, stem=stem, stream=s)
+    return decoder(
+        c,
+        "Falcon",
+        same(c, block),
+        LAYER,
+        positions=c.number("max_position_embeddings", 2048),
+        prefix="transformer.",
+        embed="word_embeddings",
+        norm="ln_f",
+    )
+
+
+def opt(c: Config) -> Decoder:
+    s = stream(c)
+    heads = c.number("num_attention_heads")
+    stem = "model.decoder.layers.{i}."
+    bias = c.flag("enable_bias", True)
+    norm = LAYER if c.flag("layer_norm_elementwise_affine", True) else Norm("layer", affine=False)
+    attention = Attention(
+        s,
+        heads,
+        heads,
+        divided(s.width, heads, "heads"),
+        stem=stem + "self_attn.",
+        o="out_proj",
+        rotary=0,
+        **biases(bias),
+    )
+    mlp = Mlp(
+        s,
+        c.number("ffn_dim"),
+        activation(c, "activation_function"),
+        gated=False,
+        bias=bias,
+        stem=stem,
+        up="fc1",
+        down="fc2",
+    )
+    before = c.flag("do_layer_norm_before", True)
+    block = Block(
+        attention,
+        mlp,
+        norm,
+        form="pre" if before else "post",
+        norms=("self_attn_layer_norm", "final_layer_norm"),
+        stem=stem,
+        stream=s,
+    )
+    narrow = c.number("word_embed_proj_dim", s.width)
+    final = norm if before and not c.flag("_remove_final_layer_norm") else Norm("none")
+    return decoder(
+        c,
+        "Opt",
+        same(c, block),
+        final,
+        prefix="model.decoder.",
+        norm="final_layer_norm",
+        learned_positions=("embed_positions", c.number("max_position_embeddings") + 2),
+        embed_width=narrow if narrow != s.width else 0,
+    )
+
+
+DENSE = {
+    "llama": llama,
+    "mistral": mistral,
+    "ministral": ministral,
+    "ministral3": mistral,
+    "qwen2": qwen2,
+    "qwen3": qwen3,
+    "phi": phi,
+    "phi3": phi3,
+    "gemma": gemma,
+    "gemma2": gemma2,
+    "gemma3_text": gemma3_text,
+    "glm": glm,
+    "glm4": glm4,
+    "granite": granite,
+    "olmo": olmo,
+    "olmo2": olmo2,
+    "olmo3": olmo3,
+    "smollm3": smollm3,
+    "nemotron": nemotron,
+    "gpt2": gpt2,
+    "gpt_bigcode": gpt_bigcode,
+    "gpt_neox": gpt_neox,
+    "bloom": bloom,
+    "falcon": falcon,
+    "opt": opt,
+}
+

@@ -1,0 +1,89 @@
+"""A configuration to the text of a model: `import_configuration`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stagec.diagnostics import CompileError, Diagnostic, did_you_mean
+from stagec.importing.config import Config, Unsupported, classes
+from stagec.importing.families import FAMILIES
+from stagec.importing.starters import starter_plans
+from stagec.importing.text import Module, Weight, Writer
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model as text, and what of a checkpoint each of its weights is."""
+
+    text: str
+    writer: Writer
+    model: Module
+
+    def tensors(self, path: str) -> list[tuple[Weight, list[list[str]]]]:
+        """What a weight is in a checkpoint: the names of its tensors, for each instance of it.
+
+        `path` is that of the weight in the program: `Block.Attention.q_proj`.
+        """
+        *instances, name = path.split(".")
+        module = self.model
+        layers: list[int] | list[None] = [None]
+        for instance in instances:
+            stem, _, count = instance.rpartition("_")
+            called, place = (stem, int(count)) if count.isdigit() and stem else (instance, 1)
+            module = self.writer.modules[called]
+            if called in self.writer.layers:
+                layers = self.writer.layers[called][place - 1]
+        (weight,) = (w for w in module.all_weights if w.name == name)
+        groups = [
+            [t if i is None else t.replace("{i}", str(i)) for t in weight.tensors] for i in layers
+        ]
+        return [(weight, groups)]
+
+
+def import_configuration(data: Mapping[str, Any], file: str, source: str = "") -> Imported:
+    """The text of the model that a configuration describes. `CompileError` if it cannot be written."""
+    model_type = data.get("model_type")
+    if not isinstance(model_type, str):
+        raise failure(file, "there is no `model_type` in this configuration", "E0801")
+    family = FAMILIES.get(model_type)
+    if family is None:
+        known = did_you_mean(model_type, FAMILIES)
+        what = "is not imported" if model_type in classes() else "is not known"
+        raise failure(file, f"the architecture `{model_type}` {what}", "E0802", known)
+    config = Config.of(data, model_type)
+    writer = Writer()
+    try:
+        architecture = family(config)
+        model = architecture.write(writer)
+    except Unsupported as error:
+        raise failure(file, f"`{model_type}`: {error.message}", "E0802", error.help) from None
+    header = header_text(writer, model, source or Path(file).stem, model_type)
+    text = writer.text(header, model, starter_plans(writer, model))
+    return Imported(text, writer, model)
+
+
+def header_text(w: Writer, model: Module, source: str, model_type: str) -> str:
+    """The comment that a file begins with."""
+    return f"{source}: imported from its configuration (`{model_type}` of transformers).\n"
+
+
+def failure(file: str, message: str, code: str, help: str = "") -> CompileError:
+    return CompileError([Diagnostic(code, message, origin=file, help=help)])
+
+
+def read_configuration(path: Path) -> Mapping[str, Any]:
+    """The configuration in a file, or in `config.json` of a folder."""
+    file = path / "config.json" if path.is_dir() else path
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise failure(str(path), f"cannot read `{path}`: {str(error.strerror).lower()}", "E0701") from None
+    except ValueError as error:
+        raise failure(str(path), f"`{path}` is no JSON: {error}", "E0801") from None
+    if not isinstance(data, dict):
+        raise failure(str(path), f"`{path}` is no configuration", "E0801")
+    return data

@@ -1,0 +1,230 @@
+"""Writing a model as text: dims, modules with their weights, and the model, as a person would lay them out.
+
+`Writer` collects the parts in any order. A weight is declared once, with the tensor of the checkpoint that it stands for, and
+is written at the head of its module. Dims get a comment each; two meanings never share a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+COLUMNS = 100
+"""Lines are no longer than this where they can be broken."""
+
+
+@dataclass(frozen=True)
+class Dim:
+    name: str
+    value: int
+    text: str
+    """Its size as it is written: `D / H`."""
+    about: str
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight of a module, and where it is found in a checkpoint."""
+
+    name: str
+    dims: tuple[str, ...]
+    tensors: tuple[str, ...]
+    """Names in the checkpoint, with `{i}` for the layer. Several if the checkpoint has it in parts; a name that
+    several weights have is a fused tensor."""
+    dtype: str = ""
+    buffer: bool = False
+    """A buffer of the class in transformers: kept in checkpoints, and not counted among its parameters."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.name}[{', '.join(self.dims)}]" + (f": {self.dtype}" if self.dtype else "")
+
+
+@dataclass
+class Module:
+    """A module, or the model itself."""
+
+    name: str
+    parameters: str
+    results: str = ""
+    about: str = ""
+    weights: list[list[Weight]] = field(default_factory=list)
+    """In groups that stand on a line together."""
+    lines: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+    """Modules that it calls."""
+    cached: list[str] = field(default_factory=list)
+    """Values that are kept of each token for the tokens after it."""
+
+    def weight(
+        self,
+        name: str,
+        dims: str,
+        *tensors: str,
+        dtype: str = "",
+        buffer: bool = False,
+        join: bool = False,
+    ) -> str:
+        """Declare one; its name. `join` puts it on the line of the one before."""
+        new = Weight(name, tuple(dims.split()), tensors, dtype, buffer)
+        if join and self.weights:
+            self.weights[-1].append(new)
+        else:
+            self.weights.append([new])
+        return name
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+    def call(self, module: str) -> str:
+        """Note that it calls a module; the name."""
+        self.calls.append(module)
+        return module
+
+    @property
+    def all_weights(self) -> list[Weight]:
+        return [weight for group in self.weights for weight in group]
+
+    def text(self, keyword: str = "module") -> str:
+        about = "".join(f"# {line}\n" for line in self.about.split("\n") if line)
+        results = f" -> {self.results}" if self.results else ""
+        body = [f"  {line}" for line in (*weight_lines(self.weights), *self.lines)]
+        head = f"{keyword} {self.name}({self.parameters}){results} {{"
+        return about + "\n".join([head, *body, "}"]) + "\n"
+
+
+def weight_lines(groups: Iterable[Sequence[Weight]]) -> list[str]:
+    """`weight` statements: groups join as long as a line has room for them."""
+    lines: list[str] = []
+    for group in groups:
+        for text in broken([w.text for w in group]):
+            joined = f"{lines[-1]}, {text}" if lines else ""
+            if lines and len(group) <= 2 and len(joined) <= COLUMNS - 20:
+                lines[-1] = joined
+            else:
+                lines.append(f"weight {text}")
+    return lines
+
+
+def broken(parts: Sequence[str]) -> list[str]:
+    """Parts joined by commas, in lines of readable length."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + len(part) + 2 <= COLUMNS - 12:
+            lines[-1] += f", {part}"
+        else:
+            lines.append(part)
+    return lines
+
+
+class Part(Protocol):
+    """A mixer or a feed-forward network that a layer consists of."""
+
+    def write(self, writer: Writer) -> str:
+        """Write its module unless there is one; the module's name."""
+        ...
+
+
+class Writer:
+    """The text of a model, as it grows."""
+
+    def __init__(self) -> None:
+        self.dims: dict[str, Dim] = {}
+        self.requirements: list[str] = []
+        self.modules: dict[str, Module] = {}
+        self.ops: dict[str, str] = {}
+        """Declared ops, by name."""
+        self.written: dict[object, str] = {}
+        """Parts, and the modules that they became."""
+        self.layers: dict[str, list[list[int]]] = {}
+        """Of each block, for each place where the text calls it: the layers that it is there."""
+        self.lengths = ["S"]
+        """Dims that are how long a sequence of tokens is."""
+        self.images: list[str] = []
+        """Dims that are how many images or recordings there are."""
+
+    def dim(self, name: str, value: int, about: str, text: str = "") -> str:
+        """A dim of that meaning: its name, numbered if another has the one that is asked for."""
+        for candidate in (name, *(f"{name}{n}" for n in range(2, 100))):
+            known = self.dims.get(candidate)
+            if known is None:
+                self.dims[candidate] = Dim(candidate, value, text or str(value), about)
+                return candidate
+            if (known.value, known.about) == (value, about):
+                return candidate
+        raise AssertionError(name)
+
+    def module(self, name: str, parameters: str, results: str = "", about: str = "") -> Module:
+        """A new module, numbered if another has its name."""
+        chosen = name
+        number = 1
+        while chosen in self.modules:
+            number += 1
+            chosen = f"{name}{number}"
+        module = Module(chosen, parameters, results, about)
+        self.modules[chosen] = module
+        return module
+
+    def op(self, name: str, text: str) -> str:
+        """A declared op, once."""
+        self.ops.setdefault(name, text)
+        return name
+
+    def part(self, part: Part) -> str:
+        """The module of a part; equal parts have the same."""
+        if part not in self.written:
+            self.written[part] = part.write(self)
+        return self.written[part]
+
+    def elements(self, dims: Iterable[str]) -> int:
+        product = 1
+        for name in dims:
+            product *= self.dims[name].value
+        return product
+
+    def text(self, header: str, model: Module, plans: Sequence[str]) -> str:
+        """The file."""
+        comments = "".join(f"# {line}".rstrip() + "\n" for line in header.split("\n"))
+        parts = [comments, dim_lines(self.dims.values())]
+        if self.requirements:
+            parts.append("".join(f"require {r}\n" for r in self.requirements))
+        parts += self.ops.values()
+        parts += [self.modules[name].text() for name in self.order(model)]
+        parts += [model.text("model"), *plans]
+        return "\n".join(parts)
+
+    def order(self, model: Module) -> list[str]:
+        """Modules, each before those that call it."""
+        found: list[str] = []
+
+        def visit(module: Module) -> None:
+            for callee in module.calls:
+                if callee not in found:
+                    visit(self.modules[callee])
+                    found.append(callee)
+
+        visit(model)
+        assert set(found) == set(self.modules), set(self.modules) - set(found)
+        return list(dict.fromkeys(found))
+
+
+def dim_lines(dims: Iterable[Dim]) -> str:
+    """`dim` lines with their comments below each other."""
+    rows = [(f"dim {d.name} = {d.text}", d.about) for d in dims]
+    width = min(max(len(left) for left, _ in rows) + 2, 36)
+    return "".join(f"{left:<{width}}# {about}".rstrip(" #") + "\n" for left, about in rows)
+
+
+def quotient(whole: str, value: int, part: str, count: int, result: int) -> str:
+    """`D / H` where that is what it is, else the number."""
+    return f"{whole} / {part}" if count * result == value else str(result)
+
+
+def multiple(whole: str, value: int, result: int) -> str:
+    """`4 * D` where that is what it is, else the number."""
+    times, rest = divmod(result, value)
+    return f"{times} * {whole}" if not rest and 1 < times <= 8 else str(result)
+
+
+Sizes = Mapping[str, int]
