@@ -167,7 +167,7 @@ class Decoder:
         """The dims that all have."""
         w.dim("B", self.batch, "sequences in the global batch")
         w.dim("S", self.sequence or min(self.positions, 4096), "tokens per sequence")
-        w.dim("V", self.vocabulary, "vocabulary")
+        w.widths.append(w.dim("V", self.vocabulary, "vocabulary"))
         w.dim("D", self.width, "model width")
         return Stream(self.width)
 

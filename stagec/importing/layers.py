@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ def rolled(kinds: Sequence[str]) -> Parts:
     """The row, rolled up. Runs of one kind first, then what repeats among those."""
     names = tuple(kinds)
 
-    @lru_cache(maxsize=None)
+    @cache
     def best(start: int, end: int) -> tuple[int, Parts]:
         """Cost and parts of a stretch: a name costs 1, and so does each repeat."""
         length = end - start

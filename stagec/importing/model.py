@@ -61,6 +61,7 @@ def import_configuration(data: Mapping[str, Any], file: str, source: str = "") -
         model = architecture.write(writer)
     except Unsupported as error:
         raise failure(file, f"`{model_type}`: {error.message}", "E0802", error.help) from None
+    writer.even_batch()
     header = header_text(writer, model, source or Path(file).stem, model_type)
     text = writer.text(header, model, starter_plans(writer, model))
     return Imported(text, writer, model)
@@ -81,7 +82,9 @@ def read_configuration(path: Path) -> Mapping[str, Any]:
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise failure(str(path), f"cannot read `{path}`: {str(error.strerror).lower()}", "E0701") from None
+        raise failure(
+            str(path), f"cannot read `{path}`: {str(error.strerror).lower()}", "E0701"
+        ) from None
     except ValueError as error:
         raise failure(str(path), f"`{path}` is no JSON: {error}", "E0801") from None
     if not isinstance(data, dict):

@@ -7,7 +7,8 @@ is written at the head of its module. Dims get a comment each; two meanings neve
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import gcd, lcm
 from typing import Protocol
 
 COLUMNS = 100
@@ -121,8 +122,8 @@ def broken(parts: Sequence[str]) -> list[str]:
 class Part(Protocol):
     """A mixer or a feed-forward network that a layer consists of."""
 
-    def write(self, writer: Writer) -> str:
-        """Write its module unless there is one; the module's name."""
+    def write(self, w: Writer, /) -> str:
+        """Write its module; the module's name."""
         ...
 
 
@@ -139,6 +140,14 @@ class Writer:
         """Parts, and the modules that they became."""
         self.layers: dict[str, list[list[int]]] = {}
         """Of each block, for each place where the text calls it: the layers that it is there."""
+        self.heads: list[str] = []
+        """Dims of heads, which tensor parallelism splits."""
+        self.widths: list[str] = []
+        """Other dims that it splits where it divides them."""
+        self.experts: list[tuple[str, str]] = []
+        """Dims of experts, and of the tokens of one."""
+        self.shares: list[tuple[int, int]] = []
+        """Of how many experts a token visits so many, for each kind of experts."""
         self.lengths = ["S"]
         """Dims that are how long a sequence of tokens is."""
         self.images: list[str] = []
@@ -170,6 +179,14 @@ class Writer:
         """A declared op, once."""
         self.ops.setdefault(name, text)
         return name
+
+    def even_batch(self) -> None:
+        """Make the batch a multiple that gives experts a whole number of tokens."""
+        if not self.shares:
+            return
+        batch, tokens = self.dims["B"], self.dims["S"].value
+        parts = [x // gcd(x, a * tokens) for a, x in self.shares]
+        self.dims["B"] = replace(batch, value=(size := lcm(batch.value, *parts)), text=str(size))
 
     def part(self, part: Part) -> str:
         """The module of a part; equal parts have the same."""

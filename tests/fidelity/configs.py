@@ -96,9 +96,7 @@ def sizes(module: ModuleOp, imported: Imported) -> dict[str, Fraction]:
     """The sizes of dims for 2 sequences of 128 tokens and no images."""
     writer = imported.writer
     given = {"B": BATCH} | dict.fromkeys(writer.lengths, TOKENS) | dict.fromkeys(writer.images, 0)
-    expressions = {
-        op.dim.data: op.size.data for op in module.body.ops if isinstance(op, stg.DimOp)
-    }
+    expressions = {op.dim.data: op.size.data for op in module.body.ops if isinstance(op, stg.DimOp)}
     found: dict[str, Fraction] = {name: Fraction(value) for name, value in given.items()}
 
     def value(name: str) -> Fraction:
@@ -138,7 +136,11 @@ def expanded(entries: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, ...]]
         names = [entry["name"]]
         for letter in ("i", *rest):
             if letter in entry:
-                names = [n.replace(f"{{{letter}}}", str(v)) for n in names for v in numbers(entry[letter])]
+                names = [
+                    n.replace(f"{{{letter}}}", str(v))
+                    for n in names
+                    for v in numbers(entry[letter])
+                ]
         for name in names:
             found[name] = tuple(entry["shape"])
     return found
@@ -154,7 +156,9 @@ def numbers(text: str) -> list[int]:
     return found
 
 
-def weights(module: ModuleOp, values: Mapping[str, Fraction]) -> dict[str, tuple[int, tuple[int, ...]]]:
+def weights(
+    module: ModuleOp, values: Mapping[str, Fraction]
+) -> dict[str, tuple[int, tuple[int, ...]]]:
     """Of each weight, how many there are and the shape of one."""
     found = {}
     for op, _ in ops(module):
@@ -212,7 +216,9 @@ def alike(tensor: tuple[int, ...], parts: list[tuple[int, ...]]) -> bool:
     """Whether a tensor is these weights side by side: as many elements, and the same sizes where it is one alone."""
     if prod(tensor) != sum(map(prod, parts)):
         return False
-    return len(parts) > 1 or groups_into([n for n in parts[0] if n > 1], sorted(n for n in tensor if n > 1))
+    return len(parts) > 1 or groups_into(
+        [n for n in parts[0] if n > 1], sorted(n for n in tensor if n > 1)
+    )
 
 
 def groups_into(small: list[int], large: list[int]) -> bool:

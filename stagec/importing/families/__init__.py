@@ -1,6 +1,9 @@
 """What each `model_type` of transformers is, in parts: one module for each group of families."""
 
+from stagec.importing.families.classic import CLASSIC
 from stagec.importing.families.common import Family
+from stagec.importing.families.deepseek import DEEPSEEK
 from stagec.importing.families.dense import DENSE
+from stagec.importing.families.experts import EXPERTS
 
-FAMILIES: dict[str, Family] = {**DENSE}
+FAMILIES: dict[str, Family] = {**DENSE, **CLASSIC, **EXPERTS, **DEEPSEEK}

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from stagec.importing.attention import Attention
 from stagec.importing.config import Config, Unsupported
-from stagec.importing.parts import ACTIVATIONS, Attention, Mlp, Stream
+from stagec.importing.feedforward import Mlp
+from stagec.importing.parts import ACTIVATIONS, Stream
 from stagec.importing.text import Module, Writer
 
 
@@ -15,7 +17,7 @@ class Architecture(Protocol):
 
     name: str
 
-    def write(self, w: Writer) -> Module: ...
+    def write(self, w: Writer, /) -> Module: ...
 
 
 Family = Callable[[Config], Architecture]
@@ -98,7 +100,7 @@ def llama_attention(c: Config, s: Stream, **more: Any) -> Attention:
     return Attention(s, **settings)
 
 
-def biases(on: bool, output: bool | None = None) -> dict[str, bool]:
+def biases(on: bool, output: bool | None = None) -> dict[str, Any]:
     return {
         "q_bias": on,
         "k_bias": on,

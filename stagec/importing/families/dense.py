@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from stagec.importing.config import Config, Unsupported
+from stagec.importing.attention import Attention
+from stagec.importing.config import Config
 from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import (
     activation,
     biases,
-    divided,
     head_width,
     layer_kinds,
     llama_attention,
@@ -19,7 +19,7 @@ from stagec.importing.families.common import (
     tied,
     windows,
 )
-from stagec.importing.parts import LAYER, RMS, Attention, Mlp, Norm, Stream
+from stagec.importing.parts import LAYER, RMS, Norm, Stream
 
 SANDWICH = (
     "input_layernorm",
@@ -35,7 +35,9 @@ def decoder(c: Config, name: str, blocks: list[Block], final: Norm = RMS, **more
         "positions": c.number("max_position_embeddings", 4096),
         "tied": tied(c),
     }
-    return Decoder(name, c.number("hidden_size"), blocks=blocks, final_norm=final, **(settings | more))
+    return Decoder(
+        name, c.number("hidden_size"), blocks=blocks, final_norm=final, **(settings | more)
+    )
 
 
 def stream(c: Config) -> Stream:
@@ -91,9 +93,7 @@ def ministral(c: Config) -> Decoder:
     window = c.count("sliding_window")
     kinds = layer_kinds(c, lambda i: "sliding_attention" if window else "full_attention")
     block = Block(None, llama_mlp(c, s), RMS, stream=s)
-    return decoder(
-        c, "Ministral", by_window(windows(kinds, window), llama_attention(c, s), block)
-    )
+    return decoder(c, "Ministral", by_window(windows(kinds, window), llama_attention(c, s), block))
 
 
 def qwen_windows(c: Config) -> list[int]:
@@ -220,7 +220,7 @@ def granite(c: Config) -> Decoder:
     return decoder(c, "Granite", same(c, block), **granite_factors(c))
 
 
-def granite_factors(c: Config) -> dict[str, float]:
+def granite_factors(c: Config) -> dict[str, Any]:
     return {
         "embed_factor": float(c.get("embedding_multiplier")),
         "logit_factor": 1 / float(c.get("logits_scaling")),
@@ -293,255 +293,6 @@ def nemotron(c: Config) -> Decoder:
     return decoder(c, "Nemotron", same(c, Block(attention, mlp, LAYER, stream=s)), LAYER)
 
 
-# GPT-2 and its kin: biases everywhere, learned positions or ALiBi
-
-
-def gpt2(c: Config, name: str = "Gpt2", kv_heads: int = 0) -> Decoder:
-    if c.flag("add_cross_attention"):
-        raise Unsupported("cross-attention in a decoder alone is not imported")
-    s = stream(c)
-    heads = c.number("num_attention_heads")
-    stem = "transformer.h.{i}."
-    attention = Attention(
-        s,
-        heads,
-        kv_heads or heads,
-        divided(s.width, heads, "heads"),
-        stem=stem + "attn.",
-        q="c_attn",
-        k="c_attn",
-        v="c_attn",
-        o="c_proj",
-        rotary=0,
-        scale=0.0 if c.get("scale_attn_weights", True) else 1.0,
-        **biases(True),
-    )
-    mlp = Mlp(
-        s,
-        c.number("n_inner", 4 * s.width),
-        activation(c, "activation_function"),
-        gated=False,
-        bias=True,
-        stem=stem + "mlp.",
-        up="c_fc",
-        down="c_proj",
-    )
-    if c.flag("scale_attn_by_inverse_layer_idx"):
-        raise Unsupported("scores scaled by the number of their layer are not in the language")
-    block = Block(attention, mlp, LAYER, norms=("ln_1", "ln_2"), stem=stem, stream=s)
-    return decoder(
-        c,
-        name,
-        same(c, block),
-        LAYER,
-        prefix="transformer.",
-        embed="wte",
-        norm="ln_f",
-        learned_positions=("wpe", c.number("max_position_embeddings")),
-    )
-
-
-def gpt_bigcode(c: Config) -> Decoder:
-    if not c.flag("multi_query"):
-        return gpt2(c, "GptBigCode")
-    return gpt2(c, "GptBigCode", 1)
-
-
-def gpt_neox(c: Config) -> Decoder:
-    s = stream(c)
-    stem = "gpt_neox.layers.{i}."
-    bias = c.flag("attention_bias", True)
-    heads = c.number("num_attention_heads")
-    width = divided(s.width, heads, "heads")
-    attention = Attention(
-        s,
-        heads,
-        heads,
-        width,
-        stem=stem + "attention.",
-        q="query_key_value",
-        k="query_key_value",
-        v="query_key_value",
-        o="dense",
-        rotary=rotated(c, width, 0.25),
-        **biases(bias),
-    )
-    mlp = llama_mlp(
-        c,
-        s,
-        gated=False,
-        bias=True,
-        stem=stem + "mlp.",
-        up="dense_h_to_4h",
-        down="dense_4h_to_h",
-    )
-    form = "parallel" if c.flag("use_parallel_residual") else "pre"
-    block = Block(attention, mlp, LAYER, form=form, stem=stem, stream=s)
-    return decoder(
-        c,
-        "GptNeoX",
-        same(c, block),
-        LAYER,
-        prefix="gpt_neox.",
-        embed="embed_in",
-        norm="final_layer_norm",
-    )
-
-
-def bloom(c: Config) -> Decoder:
-    s = stream(c)
-    if c.flag("apply_residual_connection_post_layernorm"):
-        raise Unsupported("residuals taken after a norm are not imported")
-    heads = c.number("num_attention_heads")
-    stem = "transformer.h.{i}."
-    attention = Attention(
-        s,
-        heads,
-        heads,
-        divided(s.width, heads, "heads"),
-        about="Scores are biased by the distance of query and key (ALiBi), within the fused kernel.",
-        stem=stem + "self_attention.",
-        q="query_key_value",
-        k="query_key_value",
-        v="query_key_value",
-        o="dense",
-        rotary=0,
-        **biases(True),
-    )
-    mlp = Mlp(
-        s,
-        4 * s.width,
-        "gelu",
-        gated=False,
-        bias=True,
-        stem=stem + "mlp.",
-        up="dense_h_to_4h",
-        down="dense_4h_to_h",
-    )
-    return decoder(
-        c,
-        "Bloom",
-        same(c, Block(attention, mlp, LAYER, stem=stem, stream=s)),
-        LAYER,
-        positions=c.number("seq_length", 2048),
-        prefix="transformer.",
-        embed="word_embeddings",
-        embed_norm=(LAYER, "word_embeddings_layernorm"),
-        norm="ln_f",
-    )
-
-
-def falcon(c: Config) -> Decoder:
-    s = stream(c)
-    heads = c.number("num_attention_heads")
-    new = c.flag("new_decoder_architecture")
-    parallel = c.flag("parallel_attn")
-    bias = c.flag("bias")
-    alibi = c.flag("alibi")
-    if c.flag("apply_residual_connection_post_layernorm"):
-        raise Unsupported("residuals taken after a norm are not imported")
-    if new:
-        kv_heads = c.number("num_kv_heads", heads)
-    else:
-        kv_heads = 1 if c.flag("multi_query", True) else heads
-    stem = "transformer.h.{i}."
-    about = "Transformers keeps keys and values of all query heads." if new else ""
-    if alibi:
-        about = "Scores are biased by the distance of query and key (ALiBi), within the fused kernel."
-    attention = Attention(
-        s,
-        heads,
-        kv_heads,
-        divided(s.width, heads, "heads"),
-        about=about,
-        stem=stem + "self_attention.",
-        q="query_key_value",
-        k="query_key_value",
-        v="query_key_value",
-        o="dense",
-        rotary=0 if alibi else -1,
-        repeated=new,
-        **biases(bias),
-    )
-    mlp = Mlp(
-        s,
-        c.number("ffn_hidden_size", 4 * s.width),
-        activation(c, "activation"),
-        gated=False,
-        bias=bias,
-        stem=stem + "mlp.",
-        up="dense_h_to_4h",
-        down="dense_4h_to_h",
-    )
-    norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
-    if new and c.get("num_ln_in_parallel_attn", 2) == 2:
-        norms = ("ln_attn", "ln_mlp")
-    elif parallel or new:
-        norms = ("input_layernorm",)
-    form = "parallel" if parallel or new else "pre"
-    block = Block(attention, mlp, LAYER, form=form, norms=norms, stem=stem, stream=s)
-    return decoder(
-        c,
-        "Falcon",
-        same(c, block),
-        LAYER,
-        positions=c.number("max_position_embeddings", 2048),
-        prefix="transformer.",
-        embed="word_embeddings",
-        norm="ln_f",
-    )
-
-
-def opt(c: Config) -> Decoder:
-    s = stream(c)
-    heads = c.number("num_attention_heads")
-    stem = "model.decoder.layers.{i}."
-    bias = c.flag("enable_bias", True)
-    norm = LAYER if c.flag("layer_norm_elementwise_affine", True) else Norm("layer", affine=False)
-    attention = Attention(
-        s,
-        heads,
-        heads,
-        divided(s.width, heads, "heads"),
-        stem=stem + "self_attn.",
-        o="out_proj",
-        rotary=0,
-        **biases(bias),
-    )
-    mlp = Mlp(
-        s,
-        c.number("ffn_dim"),
-        activation(c, "activation_function"),
-        gated=False,
-        bias=bias,
-        stem=stem,
-        up="fc1",
-        down="fc2",
-    )
-    before = c.flag("do_layer_norm_before", True)
-    block = Block(
-        attention,
-        mlp,
-        norm,
-        form="pre" if before else "post",
-        norms=("self_attn_layer_norm", "final_layer_norm"),
-        stem=stem,
-        stream=s,
-    )
-    narrow = c.number("word_embed_proj_dim", s.width)
-    final = norm if before and not c.flag("_remove_final_layer_norm") else Norm("none")
-    return decoder(
-        c,
-        "Opt",
-        same(c, block),
-        final,
-        prefix="model.decoder.",
-        norm="final_layer_norm",
-        learned_positions=("embed_positions", c.number("max_position_embeddings") + 2),
-        embed_width=narrow if narrow != s.width else 0,
-    )
-
-
 DENSE = {
     "llama": llama,
     "mistral": mistral,
@@ -562,11 +313,4 @@ DENSE = {
     "olmo3": olmo3,
     "smollm3": smollm3,
     "nemotron": nemotron,
-    "gpt2": gpt2,
-    "gpt_bigcode": gpt_bigcode,
-    "gpt_neox": gpt_neox,
-    "bloom": bloom,
-    "falcon": falcon,
-    "opt": opt,
 }
-

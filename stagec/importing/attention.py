@@ -1,0 +1,286 @@
+"""Attention with heads: multi-head, grouped or multi-query, with what families add to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stagec.importing.parts import NO_NORM, Norm, Stream, head_name, number, tower_text
+from stagec.importing.text import Module, Writer
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Multi-head, grouped or multi-query attention."""
+
+    stream: Stream
+    heads: int
+    kv_heads: int
+    width: int
+    """Of a head's queries and keys."""
+    value_width: int = 0
+    """Of a head's values; 0 if the same."""
+    name: str = "Attention"
+    about: str = ""
+    stem: str = "model.layers.{i}.self_attn."
+    q: str = "q_proj"
+    k: str = "k_proj"
+    v: str = "v_proj"
+    o: str = "o_proj"
+    q_bias: bool = False
+    k_bias: bool = False
+    v_bias: bool = False
+    o_bias: bool = False
+    rotary: int = -1
+    """How much of a head's width is rotated: all (-1), none (0) or so many."""
+    qk_norm: Norm = NO_NORM
+    qk_norm_over: str = "head"
+    """`head`: a weight for the width of a head; `all`: for all heads together; `heads`: a head has one of its own."""
+    qk_norm_names: tuple[str, str] = ("q_norm", "k_norm")
+    norm_after_rope: bool = False
+    v_norm: Norm = NO_NORM
+    sub_norm: Norm = NO_NORM
+    """Of what attention makes, before its last product."""
+    causal: bool = True
+    window: int = 0
+    softcap: float = 0.0
+    scale: float = 0.0
+    """What scores are multiplied by, if it is not 1 / sqrt(width)."""
+    clip: float = 0.0
+    gate: str = ""
+    """A gate for what attention makes: `fused` with the queries, or the tensor's name: one for each element."""
+    head_gate: str = ""
+    """The tensor of a gate for each head."""
+    repeated: bool = False
+    """Keys and values are repeated for all heads before they are kept (falcon's class)."""
+    keys_are_values: bool = False
+    shared_keys: bool = False
+    """Keys and values are those of an earlier layer."""
+    sinks: str = ""
+    """The tensor of attention sinks: a score for each head that no value goes with."""
+    value_factor: float = 0.0
+
+    def write(self, w: Writer) -> str:
+        s = self.stream
+        H = w.dim(head_name(s, "H"), self.heads, self.said("query heads", "heads"))
+        K = (
+            H
+            if self.kv_heads == self.heads
+            else w.dim(head_name(s, "K"), self.kv_heads, self.said("key and value heads"))
+        )
+        w.heads += [H, K]
+        about = self.said("width of a head")
+        E = w.dim(head_name(s, "E"), self.width, about, quotient_text(s, self.heads, self.width, H))
+        G = E
+        if self.value_width and self.value_width != self.width:
+            G = w.dim(head_name(s, "G"), self.value_width, self.said("width of a head's values"))
+        m = w.module(self.name, f"x{s.shape}", s.shape, self.about)
+        fused_gate = self.gate == "fused"
+        stem = self.stem
+        tensor = stem + self.q
+        q = m.weight(short(self.q, "q"), f"{s.dim} {H} {E}", f"{tensor}.weight")
+        extra = ""
+        if fused_gate:
+            extra = m.weight("gate_proj", f"{s.dim} {H} {E}", f"{tensor}.weight", join=True)
+        elif self.gate:
+            extra = m.weight("gate_proj", f"{s.dim} {H} {G}", f"{stem}{self.gate}.weight")
+        k = v = ""
+        if not self.shared_keys:
+            k = m.weight(
+                short(self.k, "k"), f"{s.dim} {K} {E}", f"{stem}{self.k}.weight", join=True
+            )
+            if not self.keys_are_values:
+                v = m.weight(
+                    short(self.v, "v"), f"{s.dim} {K} {G}", f"{stem}{self.v}.weight", join=True
+                )
+        o = m.weight(short(self.o, "o"), f"{H} {G} {s.dim}", f"{stem}{self.o}.weight", join=True)
+        biases: dict[str, str] = {}
+        for letter, on, dims, name in (
+            ("q", self.q_bias, f"{H} {E}", self.q),
+            ("k", self.k_bias and not self.shared_keys, f"{K} {E}", self.k),
+            ("v", self.v_bias and not self.shared_keys, f"{K} {G}", self.v),
+            ("o", self.o_bias, s.dim, self.o),
+        ):
+            if on:
+                biases[letter] = m.weight(
+                    f"{short(name, letter)}_bias", dims, f"{stem}{name}.bias", join=bool(biases)
+                )
+        gate_bias = ""
+        if fused_gate and self.q_bias:
+            gate_bias = m.weight("gate_bias", f"{H} {E}", f"{tensor}.bias", join=True)
+
+        def projected(letter: str, weight: str) -> str:
+            bias = biases.get(letter)
+            return f"x @ {weight}" + (f" + {bias}" if bias else "")
+
+        query = self.position(w, m, "q", projected("q", q), H, E, 0)
+        m.line(f"q[{s.rows}, {H}, {E}] = {query}")
+        if self.rotary > 0 and self.rotary != self.width:
+            rotate_part(w, m, s, "q", E, self.rotary, self.width)
+        if not self.shared_keys:
+            raw = projected("k", k)
+            if self.keys_are_values:
+                m.line(f"kv[{s.rows}, {K}, {E}] = {raw}")
+                raw = "kv"
+            key = self.position(w, m, "k", raw, K, E, 1)
+            m.line(f"k[{s.rows}, {K}, {E}] = {key}")
+            if self.rotary > 0 and self.rotary != self.width:
+                rotate_part(w, m, s, "k", E, self.rotary, self.width)
+            value = "kv" if self.keys_are_values else projected("v", v)
+            if self.v_norm.kind != "none":
+                value = self.v_norm.of(m, value, "v_norm", E, stem + "v_norm")
+            m.line(f"v[{s.rows}, {K}, {G}] = {value}")
+            if self.value_factor:
+                m.line(f"v = v * {number(self.value_factor)}")
+            if self.repeated and K != H:
+                m.line(f"k = repeat_heads(k, heads = {K}, to = {H})")
+                m.line(f"v = repeat_heads(v, heads = {K}, to = {H})")
+            m.cached += ["k", "v"]
+        else:
+            m.parameters += f", k[{s.rows}, {K}, {E}], v[{s.rows}, {K}, {G}]"
+        core = self.core(w, m, s, H, K, E, G)
+        if self.sub_norm.kind != "none":
+            core = self.sub_norm.of(m, core, "sub_norm", f"{H} {G}", stem + "sub_norm")
+        if extra:
+            m.line(f"mixed = {core}")
+            gate = f"x @ {extra}" + (f" + {gate_bias}" if gate_bias else "")
+            core = f"(mixed * sigmoid({gate}))"
+        if self.head_gate:
+            m.weight("head_gate", f"{s.dim} {H}", f"{stem}{self.head_gate}.weight")
+            m.line(f"mixed = {core}")
+            core = "(mixed * sigmoid(x @ head_gate))"
+        out = f"{core} @ {o}" + (f" + {biases['o']}" if "o" in biases else "")
+        if self.shared_keys or not self.returns_keys:
+            m.line(f"return {out}")
+        else:
+            m.results += f", [{s.rows}, {K}, {E}], [{s.rows}, {K}, {G}]"
+            m.line(f"return {out}, k, v")
+        return m.name
+
+    returns_keys: bool = False
+    """Later layers use its keys and values."""
+
+    def core(self, w: Writer, m: Module, s: Stream, H: str, K: str, E: str, G: str) -> str:
+        """Scores, softmax and their product with the values."""
+        if self.scale:
+            factor = self.scale * self.width**0.5
+            if abs(factor - 1) > 1e-6:
+                m.line(
+                    f"q = q * {number(factor)}    # scores are multiplied by {number(self.scale)}"
+                )
+        options = ["causal = true"] if self.causal else []
+        if self.window:
+            W = window_dim(w, s, self.window)
+            options.append(f"window = {W}")
+        if self.softcap:
+            options.append(f"softcap = {number(self.softcap)}")
+        operands = "q, k, v"
+        if self.sinks:
+            m.weight("sinks", H, f"{self.stem}{self.sinks}")
+            return sink_operands(w, m, s, H, K, E, G, self.causal, self.window)
+        return f"attention({', '.join([operands, *options])})"
+
+    def said(self, about: str, plain: str = "") -> str:
+        """What a dim is: `query heads`, or `heads` where keys have as many."""
+        if plain and self.kv_heads == self.heads:
+            about = plain
+        return tower_text(self.stream, about)
+
+    def position(
+        self, w: Writer, m: Module, letter: str, x: str, heads: str, width: str, index: int
+    ) -> str:
+        """Norm and rotation of queries or keys."""
+        name = self.qk_norm_names[index]
+        dims = width if self.qk_norm_over == "head" else f"{heads} {width}"
+        whole = self.rotary in (-1, self.width)
+        if self.clip:
+            m.about += (
+                f"Queries, keys and values are clipped to {self.clip:g}." if index == 0 else ""
+            )
+        if self.norm_after_rope:
+            x = f"rope({x})" if whole else x
+            return self.normed(m, x, f"{letter}_norm", dims, name, width)
+        x = self.normed(m, x, f"{letter}_norm", dims, name, width)
+        return f"rope({x})" if whole else x
+
+    def normed(self, m: Module, x: str, weight: str, dims: str, name: str, width: str) -> str:
+        if self.qk_norm.kind == "none":
+            return x
+        if self.qk_norm_over == "heads":
+            # Each head is normalised by itself, with a weight of its own.
+            function = "rms_norm" if self.qk_norm.kind == "rms" else "layer_norm"
+            m.weight(weight, dims, f"{self.stem}{name}.weight")
+            return f"{function}({x}, over = {width}) * {weight}"
+        return self.qk_norm.of(m, x, weight, dims, self.stem + name)
+
+
+def quotient_text(s: Stream, heads: int, width: int, H: str) -> str:
+    return f"{s.dim} / {H}" if heads * width == s.width else str(width)
+
+
+def short(name: str, letter: str) -> str:
+    """The name of a projection: that of the checkpoint, or the usual one where the checkpoint fuses several."""
+    last = name.rpartition(".")[2]
+    fused = ("qkv", "c_attn", "query_key_value", "in_proj", "Wqkv", "wqkv", "kv_proj")
+    if any(f in last for f in fused) or last in (
+        "dense",
+        "c_proj",
+        "proj",
+        "out_proj",
+        "query",
+        "key",
+        "value",
+        "out_lin",
+        "q_lin",
+        "k_lin",
+        "v_lin",
+        "output_linear",
+        "wo",
+    ):
+        return f"{letter}_proj"
+    return last if last.startswith(letter) or letter == "o" else f"{letter}_proj"
+
+
+def window_dim(w: Writer, s: Stream, window: int) -> str:
+    return w.dim("W", window, tower_text(s, "tokens that a query of a local layer looks back"))
+
+
+def rotate_part(w: Writer, m: Module, s: Stream, x: str, E: str, rotated: int, width: int) -> None:
+    """Rotate the first part of a head's width."""
+    R = w.dim(head_name(s, "R"), rotated, tower_text(s, "width that is rotated by position,"))
+    N = w.dim(head_name(s, "N"), width - rotated, tower_text(s, "and that is not"))
+    m.line(f"far, near = split({x}, over = {E}, to = [{R}, {N}])")
+    m.line(f"{x} = concat(rope(far), near, over = [{R}, {N}], to = {E})")
+
+
+def sink_operands(
+    w: Writer,
+    m: Module,
+    s: Stream,
+    H: str,
+    K: str,
+    E: str,
+    G: str,
+    causal: bool,
+    window: int,
+) -> str:
+    """A call of an op that is attention with sinks, which the file declares."""
+    keys = f"min({window_dim(w, s, window)}, {s.sequence})" if window else s.sequence
+    name = "windowed_sink_attention" if window else "sink_attention"
+    pairs = f"{keys} * {s.sequence}"
+    pairs += f" - {keys} * {keys} / 2" if window else " / 2"
+    flops = f"2 * {s.batch} * {H} * ({pairs}) * ({E} + {G})"
+    moved = f"2 * {s.rows.replace(', ', ' * ')} * ({H} * ({E} + {G}) + {K} * ({E} + {G}))"
+    del m, causal
+    for number_ in ("", *map(str, range(2, 9))):
+        text = (
+            f"# softmax over the scores of a query and one more, which no value goes with.\n"
+            f"op {name}{number_}(q[{s.rows}, {H}, {E}], k[{s.rows}, {K}, {E}], v[{s.rows}, {K}, {G}], "
+            f"sinks[{H}]) -> [{s.rows}, {H}, {G}] {{\n"
+            f"  flops = {flops}\n"
+            f"  bytes = {moved}\n"
+            f"  backward_flops = 5 * {s.batch} * {H} * ({pairs}) * ({E} + {G})\n"
+            "}\n"
+        )
+        if w.ops.setdefault(name + number_, text) == text:
+            return f"{name}{number_}(q, k, v, sinks)"
+    raise AssertionError(name)

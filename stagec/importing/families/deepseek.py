@@ -1,0 +1,220 @@
+"""DeepSeek's decoders, and those with routers of that kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from stagec.importing.attention import Attention
+from stagec.importing.config import Config, Unsupported
+from stagec.importing.decoder import Block, Decoder
+from stagec.importing.families.common import (
+    biases,
+    head_width,
+    llama_attention,
+    llama_mlp,
+    rotated,
+)
+from stagec.importing.families.dense import decoder, stream
+from stagec.importing.families.experts import experts, sparse_or_dense
+from stagec.importing.latent import Indexer, LatentAttention
+from stagec.importing.parts import NO_NORM, RMS, Stream
+from stagec.importing.routing import Experts, Router
+
+
+def deepseek_router(c: Config, scores: str = "sigmoid", correction: bool = True) -> Router:
+    factor = c.get("routed_scaling_factor")
+    groups = c.count("n_group")
+    if scores == "softmax" and c.get("topk_method") == "greedy":
+        groups = 0
+    return Router(
+        scores,
+        normalise=c.flag("norm_topk_prob"),
+        factor=1.0 if factor is None else float(factor),
+        groups=groups,
+        limit=c.count("topk_group"),
+        correction="gate.e_score_correction_bias" if correction else "",
+    )
+
+
+def deepseek_experts(c: Config, s: Stream, router: Router, **more: Any) -> Experts:
+    many = c.count("n_shared_experts")
+    shared = None
+    if many:
+        shared = llama_mlp(
+            c,
+            s,
+            hidden=many * c.number("moe_intermediate_size"),
+            name="Shared",
+            stem="model.layers.{i}.mlp.shared_experts.",
+            letter="FS",
+            what="feed-forward width of the shared experts",
+        )
+    return experts(c, s, router, experts=c.number("n_routed_experts"), shared=shared, **more)
+
+
+def latent_attention(c: Config, s: Stream, **more: Any) -> LatentAttention:
+    return LatentAttention(
+        s,
+        c.number("num_attention_heads"),
+        c.number("qk_nope_head_dim"),
+        c.number("qk_rope_head_dim"),
+        c.number("v_head_dim"),
+        c.number("kv_lora_rank"),
+        c.count("q_lora_rank"),
+        bias=c.flag("attention_bias"),
+        **more,
+    )
+
+
+def dense_first(c: Config) -> list[bool]:
+    """Layers from `first_k_dense_replace` on have experts."""
+    given = c.get("mlp_layer_types")
+    layers = c.number("num_hidden_layers")
+    if isinstance(given, list):
+        return [kind == "sparse" for kind in given[:layers]]
+    first = c.count("first_k_dense_replace")
+    return [i >= first for i in range(layers)]
+
+
+def deepseek(c: Config, name: str, router: Router) -> Decoder:
+    s = stream(c)
+    attention = latent_attention(c, s)
+    moe = deepseek_experts(c, s, router)
+    sparse = Block(attention, moe, RMS, stream=s)
+    dense = Block(attention, llama_mlp(c, s, bias=c.flag("mlp_bias")), RMS, stream=s)
+    return decoder(c, name, sparse_or_dense(dense_first(c), sparse, dense))
+
+
+def deepseek_v2(c: Config) -> Decoder:
+    return deepseek(c, "DeepSeekV2", deepseek_router(c, "softmax", correction=False))
+
+
+def deepseek_v3(c: Config) -> Decoder:
+    return deepseek(c, "DeepSeekV3", deepseek_router(c))
+
+
+def indexed(c: Config, name: str, full: Sequence[bool]) -> Decoder:
+    """Layers with an indexer of their own, and those that use that of a layer before."""
+    s = stream(c)
+    keys = c.number("index_topk")
+    indexer = Indexer(c.number("index_n_heads"), c.number("index_head_dim"), keys)
+    router = deepseek_router(c)
+    moe = deepseek_experts(c, s, router)
+    mlp = llama_mlp(c, s, bias=c.flag("mlp_bias"))
+    blocks = []
+    mixed = len(set(full)) > 1
+    for own, sparse in zip(full, dense_first(c), strict=True):
+        attention = latent_attention(c, s, indexer=indexer if own else None, chosen_keys=keys)
+        prefix = ""
+        if mixed and not own:
+            attention = replace(attention, name="LaterAttention")
+            prefix = "Later"
+        blocks.append(
+            Block(
+                attention,
+                moe if sparse else mlp,
+                RMS,
+                name=prefix + ("Block" if sparse else "Dense"),
+                stream=s,
+            )
+        )
+    return decoder(c, name, blocks)
+
+
+def deepseek_v32(c: Config) -> Decoder:
+    return indexed(c, "DeepSeekV32", [True] * c.number("num_hidden_layers"))
+
+
+def glm_moe_dsa(c: Config) -> Decoder:
+    layers = c.number("num_hidden_layers")
+    kinds = c.get("indexer_types")
+    if kinds is None:
+        every, offset = c.number("index_topk_freq", 1), c.count("index_skip_topk_offset", 1)
+        kinds = ["full" if max(i - offset + 1, 0) % every == 0 else "shared" for i in range(layers)]
+    return indexed(c, "GlmMoeDsa", [kind == "full" for kind in kinds[:layers]])
+
+
+def glm4_moe(c: Config) -> Decoder:
+    s = stream(c)
+    width = head_width(c)
+    attention = llama_attention(
+        c,
+        s,
+        rotary=rotated(c, width, 0.5),
+        qk_norm=RMS if c.flag("use_qk_norm") else NO_NORM,
+        **biases(c.flag("attention_bias"), output=False),
+    )
+    moe = deepseek_experts(c, s, deepseek_router(c))
+    sparse = Block(attention, moe, RMS, stream=s)
+    dense = Block(attention, llama_mlp(c, s), RMS, stream=s)
+    return decoder(c, "Glm4Moe", sparse_or_dense(dense_first(c), sparse, dense))
+
+
+def mimo_v2_flash(c: Config) -> Decoder:
+    s = stream(c)
+    layers = c.number("num_hidden_layers")
+    pattern = c.get("hybrid_layer_pattern")
+    if pattern is not None:
+        local = [bool(p) for p in pattern]
+    else:
+        kinds = c.layer_types() or []
+        local = [kind == "sliding_attention" for kind in kinds]
+    frequency = c.get("moe_layer_freq")
+    if isinstance(frequency, list):
+        sparse = [bool(f) for f in frequency]
+    else:
+        sparse = [k == "sparse" for k in c.get("mlp_layer_types", [])]
+    if len(local) < layers or len(sparse) < layers:
+        raise Unsupported(
+            "`hybrid_layer_pattern` and `moe_layer_freq` have an entry for each layer"
+        )
+    bias = c.flag("attention_bias")
+    factor = c.get("attention_value_scale", 1.0)
+    share = c.get("partial_rotary_factor", 1.0)
+
+    def attention(prefix: str, window: int, sinks: bool) -> Attention:
+        width = c.number(f"{prefix}head_dim", head_width(c))
+        return Attention(
+            s,
+            c.number(f"{prefix}num_attention_heads", c.number("num_attention_heads")),
+            c.number(f"{prefix}num_key_value_heads", c.number("num_key_value_heads")),
+            width,
+            c.number(f"{prefix}v_head_dim", c.number("v_head_dim", width)),
+            name="LocalAttention" if window else "Attention",
+            rotary=int(width * share) // 2 * 2,
+            window=window,
+            value_factor=0.0 if factor == 1 else float(factor),
+            sinks="sinks" if sinks else "",
+            **biases(bias, output=False),
+        )
+
+    far = attention("", 0, c.flag("add_full_attention_sink_bias"))
+    near = attention(
+        "swa_", c.number("sliding_window"), c.flag("add_swa_attention_sink_bias", True)
+    )
+    moe = deepseek_experts(c, s, deepseek_router(c))
+    mlp = llama_mlp(c, s)
+    blocks = [
+        Block(
+            near if l else far,
+            moe if e else mlp,
+            RMS,
+            name=("Local" if l else "") + ("Block" if e else "Dense"),
+            stream=s,
+        )
+        for l, e in zip(local[:layers], sparse[:layers], strict=True)
+    ]
+    return decoder(c, "MiMoV2", blocks)
+
+
+DEEPSEEK = {
+    "deepseek_v2": deepseek_v2,
+    "deepseek_v3": deepseek_v3,
+    "kimi_k2": deepseek_v3,
+    "deepseek_v32": deepseek_v32,
+    "glm_moe_dsa": glm_moe_dsa,
+    "glm4_moe": glm4_moe,
+    "mimo_v2_flash": mimo_v2_flash,
+}

@@ -1,0 +1,139 @@
+"""DeepSeek's attention over latent vectors, with the indexer of its sparse form if there is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stagec.importing.parts import Stream, head_name, tower_text
+from stagec.importing.text import Module, Writer
+
+
+@dataclass(frozen=True)
+class Indexer:
+    """Chooses the keys that a query sees, by scores of a few narrow heads (DeepSeek-V3.2, section 2.1)."""
+
+    heads: int
+    width: int
+    keys: int
+    """How many keys are chosen."""
+
+
+@dataclass(frozen=True)
+class LatentAttention:
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1)."""
+
+    stream: Stream
+    heads: int
+    plain: int
+    """Width of a head's queries and keys without position,"""
+    rotated: int
+    """and of their rotated part."""
+    values: int
+    latent: int
+    query_latent: int = 0
+    """0: queries are made of the input itself."""
+    bias: bool = False
+    rotary: bool = True
+    name: str = "Attention"
+    stem: str = "model.layers.{i}.self_attn."
+    indexer: Indexer | None = None
+    chosen_keys: int = 0
+    """How many keys a query sees that an indexer chose, here or in a layer before."""
+
+    def write(self, w: Writer) -> str:
+        s = self.stream
+        H = w.dim(head_name(s, "H"), self.heads, tower_text(s, "heads"))
+        w.heads.append(H)
+        N = w.dim(
+            head_name(s, "N"), self.plain, "width of a head's queries and keys without position,"
+        )
+        R = w.dim(head_name(s, "R"), self.rotated, "and of their rotated part")
+        E = w.dim(head_name(s, "E"), self.plain + self.rotated, "both together", f"{N} + {R}")
+        G = w.dim(head_name(s, "G"), self.values, "width of a head's values")
+        C = w.dim(head_name(s, "C"), self.latent, "width of the latent keys and values,")
+        CR = w.dim(
+            "CR", self.latent + self.rotated, "beside the rotated key of all heads", f"{C} + {R}"
+        )
+        about = "Keys and values, and queries, by way of narrow latent vectors."
+        if not self.query_latent:
+            about = "Keys and values by way of a narrow latent vector."
+        if self.chosen_keys:
+            about += f"\nA query sees the {self.chosen_keys:,} keys that an indexer chose: as many as a window of that length has."
+        m = w.module(self.name, f"x{s.shape}", s.shape, about)
+        stem = self.stem
+        Q = ""
+        if self.query_latent:
+            Q = w.dim(head_name(s, "Q"), self.query_latent, "width of the latent queries")
+            m.weight("q_a_proj", f"{s.dim} {Q}", f"{stem}q_a_proj.weight")
+            m.weight("q_a_norm", Q, f"{stem}q_a_layernorm.weight", join=True)
+            m.weight("q_b_proj", f"{Q} {H} {E}", f"{stem}q_b_proj.weight", join=True)
+        else:
+            m.weight("q_proj", f"{s.dim} {H} {E}", f"{stem}q_proj.weight")
+        m.weight("kv_a_proj", f"{s.dim} {CR}", f"{stem}kv_a_proj_with_mqa.weight")
+        m.weight("kv_a_norm", C, f"{stem}kv_a_layernorm.weight", join=True)
+        m.weight("k_b_proj", f"{C} {H} {N}", f"{stem}kv_b_proj.weight")
+        m.weight("v_b_proj", f"{C} {H} {G}", f"{stem}kv_b_proj.weight", join=True)
+        m.weight("o_proj", f"{H} {G} {s.dim}", f"{stem}o_proj.weight", join=True)
+        plus = {"q_a": "", "kv_a": "", "o": ""}
+        if self.bias:
+            names = [("kv_a", CR, "kv_a_proj_with_mqa"), ("o", s.dim, "o_proj")]
+            if self.query_latent:
+                names.insert(0, ("q_a", Q, "q_a_proj"))
+            for key, dims, tensor in names:
+                m.weight(f"{key}_bias", dims, f"{stem}{tensor}.bias", join=key != names[0][0])
+                plus[key] = f" + {key}_bias"
+        source = "x @ q_proj"
+        if self.query_latent:
+            m.line(f"narrow = rms_norm(x @ q_a_proj{plus['q_a']}, q_a_norm)")
+            source = "narrow @ q_b_proj"
+        m.line(f"near, far = split({source}, over = {E}, to = [{N}, {R}])")
+        m.line(f"latent, shared = split(x @ kv_a_proj{plus['kv_a']}, over = {CR}, to = [{C}, {R}])")
+        m.line("latent = rms_norm(latent, kv_a_norm)")
+        if self.rotary:
+            m.line("shared = rope(shared)")
+            far = "rope(far)"
+        else:
+            far = "far"
+        m.cached += ["latent", "shared"]
+        m.line(f"q = concat(near, {far}, to = {E})")
+        m.line(f"k = concat(latent @ k_b_proj, shared, to = {E})")
+        m.line(f"v[{s.rows}, {H}, {G}] = latent @ v_b_proj")
+        if self.indexer:
+            m.line(
+                f"_chosen = {self.write_indexer(w, m)}(x, {'narrow' if self.query_latent else 'x'})"
+            )
+        window = ""
+        if self.chosen_keys:
+            window = f", window = {self.chosen(w)}"
+        m.line(f"return attention(q, k, v, causal = true{window}) @ o_proj{plus['o']}")
+        return m.name
+
+    def chosen(self, w: Writer) -> str:
+        return w.dim("W", self.chosen_keys, "keys that are chosen for a query")
+
+    def write_indexer(self, w: Writer, m: Module) -> str:
+        """Scores of all keys by narrow heads, weighted for each query; the keys with the largest."""
+        s, each = self.stream, self.indexer
+        assert each is not None
+        I = w.dim("I", each.heads, "heads of the indexer")
+        J = w.dim("J", each.width, "their width")
+        U = w.dim("U", 0, "tokens as keys", s.sequence)
+        Y = w.dim("Y", each.keys, "keys that are left", f"min({self.chosen(w)}, {s.sequence})")
+        Q = w.dim(head_name(s, "Q"), self.query_latent, "width of the latent queries")
+        stem = self.stem + "indexer."
+        x = w.module("Indexer", f"x{s.shape}, narrow[{s.rows}, {Q}]", f"[{s.rows}, {Y}]: i32")
+        x.about = "Scores of narrow heads say which keys a query sees."
+        x.weight("q_proj", f"{Q} {I} {J}", f"{stem}wq_b.weight")
+        x.weight("k_proj", f"{s.dim} {J}", f"{stem}wk.weight", join=True)
+        x.weight("k_norm", J, f"{stem}k_norm.weight")
+        x.weight("k_norm_bias", J, f"{stem}k_norm.bias", join=True)
+        x.weight("weights_proj", f"{s.dim} {I}", f"{stem}weights_proj.weight", join=True)
+        x.line("q = rope(narrow @ q_proj)")
+        x.line("k = rope(layer_norm(x @ k_proj, k_norm, k_norm_bias))")
+        x.line(f"scores[{s.rows}, {U}, {I}] = q @ k[{s.sequence} -> {U}]")
+        x.line(f"weighted[{s.rows}, {U}] = relu(scores) @ (x @ weights_proj)")
+        x.line(f"seen = causal_mask(weighted, query = {s.sequence}, key = {U})")
+        x.line(f"_, chosen = topk(seen, over = {U}, to = {Y})")
+        x.line("return chosen")
+        m.call(x.name)
+        return x.name
