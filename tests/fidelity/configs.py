@@ -27,11 +27,11 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from stagec.analysis.cost import flops
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation
 
 from stagec import symbolic
-from stagec.analysis.cost import flops
 from stagec.diagnostics import CompileError
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType
