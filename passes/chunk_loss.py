@@ -84,6 +84,7 @@ from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import CHUNK_AXIS, TensorType
 from stagec.rewriting import inherit, programs, set_type
+from stagec.symbolic import conditions
 
 NAME = "chunk-loss"
 
@@ -172,8 +173,10 @@ class Chunking:
         self.build()
 
     def check_size(self, chunks: int, values: dict[str, int]) -> None:
-        on_device = stg.tensor_type(self.read[1]).dim(self.dim).size.evaluate(values)
-        if (on_device / chunks).denominator != 1:
+        size = stg.tensor_type(self.read[1]).dim(self.dim).size
+        reason = f"{chunks} chunks do not divide the `{size}` of `{self.dim}` on each rank"
+        if not conditions.whole(size / chunks, values, reason):
+            on_device = size.evaluate(values)
             raise refusal(
                 self.loss,
                 f"{chunks} chunks do not divide the {on_device} of `{self.dim}` on each rank",

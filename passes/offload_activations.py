@@ -68,6 +68,7 @@ from stagec.dialects import dist, stg
 from stagec.dialects.types import TensorType
 from stagec.rewriting import inherit, programs
 from stagec.saved_values import Level, levels_of, remove_unread
+from stagec.symbolic import conditions
 
 NAME = "offload-activations"
 
@@ -140,7 +141,7 @@ class Offloading:
 
     def is_view(self, op: Operation) -> bool:
         if isinstance(op, dist.Collective):
-            return all(self.mesh[axis] == 1 for axis in op.axes.data)
+            return not any(conditions.is_split(axis, self.mesh) for axis in op.axes.data)
         return isinstance(op, stg.TensorOp) and op.IS_VIEW
 
     def is_chosen(self, value: SSAValue) -> bool:

@@ -48,6 +48,7 @@ from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import stg
 from stagec.dialects.types import TIME_AXIS, StackType, TensorType, tensor_of
 from stagec.rewriting import inherit, programs, set_type
+from stagec.symbolic import conditions
 
 NAME = "split-microbatches"
 
@@ -80,20 +81,24 @@ def batch_axes(program: stg.ProgramOp, dim: str) -> tuple[str, ...]:
     return max(splits, key=len, default=())
 
 
-def check_extent(program: stg.ProgramOp, values: Mapping[str, int], microbatches: int) -> None:
+def check_extent(program: stg.ProgramOp, values: Mapping[str, int]) -> None:
     """E0216 if a step is longer than anyone's: layers and microbatches are written out, one by one, into traces."""
-    layers = 0
+    total = symbolic.ZERO
     for op in program.walk():
         if isinstance(op, stg.RepeatOp):
-            times, around = 1, op
+            times, around = symbolic.ONE, op
             while around is not None:
                 if isinstance(around, stg.RepeatOp):
-                    times *= around.count.data.integer(values)
+                    times = times * around.count.data
                 around = around.parent_op()
-            layers += times
-    if max(1, layers) * microbatches > MOST_LAYERS:
+            total = total + times
+    microbatches = symbolic.symbol(TIME_AXIS)
+    extent = (total or symbolic.ONE) * microbatches
+    reason = f"a step runs more than {MOST_LAYERS:,} layers of microbatches"
+    if not conditions.compare(extent, "<=", MOST_LAYERS, values, reason):
+        layers, number = int(total.evaluate(values)), values[TIME_AXIS]
         message = f"a step runs more than {MOST_LAYERS:,} layers of microbatches"
-        notes = [f"{layers:,} layers, forward and backward, in {microbatches:,} microbatches"]
+        notes = [f"{layers:,} layers, forward and backward, in {number:,} microbatches"]
         help_ = "choose a smaller batch, a larger microbatch, or fewer layers"
         place = span_of(program.location)
         raise CompileError([Diagnostic("E0216", message, place, notes=notes, help=help_)])
@@ -105,8 +110,11 @@ def define_axis(module: ModuleOp, program: stg.ProgramOp, dim: str, size: int) -
     local = symbolic.symbol(dim) / symbolic.product(map(symbolic.symbol, axes))
     count = local / size if size else symbolic.ONE
     values = size_values(module)
-    number = count.evaluate(values)
-    if number.denominator != 1 or number < 1:
+    exact = local / conditions.setting("microbatch", size) if size else count
+    conditions.define(TIME_AXIS, exact)
+    number = count.evaluate(conditions.unread(values))
+    reason = "the microbatch does not divide the batch of a rank"
+    if not conditions.note("whole", exact, holds=number.denominator == 1, reason=reason):
         on_rank = local.evaluate(values)
         raise CompileError(
             [
@@ -119,7 +127,7 @@ def define_axis(module: ModuleOp, program: stg.ProgramOp, dim: str, size: int) -
                 )
             ]
         )
-    check_extent(program, values, int(number))
+    check_extent(program, {**conditions.unread(values), TIME_AXIS: int(number)})
     op = stg.DimOp(TIME_AXIS, count)
     inherit(op, program)
     module.body.block.insert_op_before(op, program)

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import TypeVar
 
@@ -21,9 +23,11 @@ from stagec.schedules import (
     Schedule,
     ScheduleError,
     build,
+    check_sizes,
     placement,
     validate,
 )
+from stagec.symbolic import conditions
 
 T = TypeVar("T")
 
@@ -58,11 +62,33 @@ known = lru_cache(maxsize=16)(proved)
 """The schedules of the catalogue depend on nothing else. A user's file may have changed."""
 
 
+@dataclass(frozen=True)
+class Runs:
+    """Whether a schedule of the catalogue runs with so many ranks and microbatches (E0409)."""
+
+    schedule: str
+    virtual_stages: int
+
+    def __call__(self, ranks: Fraction, microbatches: Fraction) -> bool:
+        try:
+            check_sizes(self.schedule, int(ranks), self.virtual_stages, int(microbatches))
+        except ScheduleError:
+            return False
+        return True
+
+
 def arguments(module: ModuleOp, op: sched.ScheduleOp) -> tuple[str, int, int, int]:
     """Name, p, v and m."""
+    name, virtual = op.schedule.data, op.virtual_stages.value.data
     values = size_values(module)
-    ranks, microbatches = op.ranks.data.integer(values), op.microbatches.data.integer(values)
-    return op.schedule.data, ranks, op.virtual_stages.value.data, microbatches
+    ranks = op.ranks.data.integer(values)
+    if name in CATALOGUE:
+        # The placement of stages is that of any number of microbatches with which the schedule runs.
+        reason = f"`{name}` does not run so few or so many microbatches"
+        numbers = (op.ranks.data, op.microbatches.data)
+        conditions.meets(Runs(name, virtual), *numbers, values=values, reason=reason)
+        values = conditions.unread(values)
+    return name, ranks, virtual, op.microbatches.data.integer(values)
 
 
 def explained(op: sched.ScheduleOp, make: Callable[[], T]) -> T:

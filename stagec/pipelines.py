@@ -12,6 +12,7 @@ from stagec.facts import ModelFacts
 from stagec.frontend.plans.plan import Pipeline, Plan
 from stagec.passes import load_pass
 from stagec.schedules.catalogue import CATALOGUE
+from stagec.symbolic import conditions
 
 
 def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
@@ -23,6 +24,7 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
     ]
     if plan.collectives.exchange == "hierarchical":
         size = microbatch_size(plan)
+        conditions.read(conditions.setting("microbatch", size), size)
         passes.append(make("split-exchanges", batch=facts.batch_dim, microbatch=size))
     if facts.is_training:
         passes.append(make("build-backward"))

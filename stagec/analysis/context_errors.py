@@ -11,6 +11,7 @@ from stagec.diagnostics import Diagnostic, Span, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.types import tensor_of
+from stagec.symbolic import conditions
 
 
 def check_attention(
@@ -43,7 +44,7 @@ def check_keys(
         dim = tensor_of(value.type).names[-3]
         stored = own_splits(value, rules).get(dim, ())
         known = {*contexts.axes(), *elsewhere}
-        unknown = [a for a in stored if a not in known and errors.sizes.get(a, 1) > 1]
+        unknown = [a for a in stored if a not in known and conditions.is_split(a, errors.sizes)]
         if not unknown:
             continue
         rule = errors.rule_of(Dim(dim, tuple(unknown)))
@@ -70,12 +71,15 @@ def check_heads(
     if not moved:
         return
     (context, *_) = contexts.along(moved)
-    numbers = [errors.sizes.get(tensor_of(v.type).names[-2]) for v in (op.q, op.k)]
+    numbers = [
+        conditions.unread(errors.sizes).get(tensor_of(v.type).names[-2]) for v in (op.q, op.k)
+    ]
     for value in (op.q, op.k):
         dim = Dim(tensor_of(value.type).names[-2], axes)
-        size, ways = errors.sizes.get(dim.name), number_of_ways(axes, errors)
-        if size is None or size % ways == 0 or (dim.name, axes) in errors.seen:
+        is_seen = (dim.name, axes) in errors.seen
+        if dim.name not in errors.sizes or is_seen or errors.divides(dim):
             continue
+        size, ways = errors.sizes[dim.name], number_of_ways(axes, errors)
         errors.seen.add((dim.name, axes))
         advice = [other_axis_size(moved[-1], size, axes, errors), "write `method = ring`"]
         if value is op.k and numbers[0] is not None and numbers[0] % ways == 0:
@@ -102,7 +106,7 @@ def check_window(op: stg.AttentionOp, splits: Splits, errors: ShardingErrors) ->
     Which blocks it needs differs from rank to rank; TransformerEngine refuses it for its ring too.
     """
     ring = splits.get(op.indices().operands[1][-3], ())
-    if op.window is None or number_of_ways(ring, errors) == 1:
+    if op.window is None or not any(conditions.is_split(axis, errors.sizes) for axis in ring):
         return
     errors.findings.add(
         Diagnostic(
@@ -121,11 +125,15 @@ def check_chunks(
     """E0301: a head and a tail chunk for each rank do not come out even."""
     name, along = tensor_of(op.q.type).names[-3], splits.get(op.indices().operands[0][-3], ())
     concerned = contexts.along(along)
-    size, ways = errors.sizes.get(name), number_of_ways(along, errors)
-    if not concerned or ways == 1 or not is_masked(op) or not contexts.balanced(along):
+    if not concerned or not is_masked(op) or not contexts.balanced(along):
         return
-    if size is None or size % (2 * ways) == 0 or size % ways:
+    if name not in errors.sizes or not any(conditions.is_split(a, errors.sizes) for a in along):
         return
+    chunk = Dim(name, along).size / 2
+    reason = f"`{chunk}` is no whole number"
+    if not errors.divides(Dim(name, along)) or conditions.whole(chunk, errors.sizes, reason):
+        return
+    size, ways = errors.sizes[name], number_of_ways(along, errors)
     errors.findings.add(
         Diagnostic(
             "E0301",

@@ -15,7 +15,7 @@ from stagec import symbolic
 from stagec.analysis.coordinates import joint_index
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
-from stagec.symbolic import ONE, Size
+from stagec.symbolic import ONE, Size, conditions
 
 HALF = ONE / 2
 
@@ -54,7 +54,7 @@ class Contexts:
 def ring_of(op: Attention, mesh: Mapping[str, int]) -> tuple[str, ...]:
     """The axes with more than one rank round which the keys have still to go."""
     axes = op.ring_axes
-    return axes if any(mesh.get(axis, 1) > 1 for axis in axes) else ()
+    return axes if any(conditions.is_split(axis, mesh) for axis in axes) else ()
 
 
 def is_masked(op: Attention) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isqrt
+from math import isqrt, prod
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
@@ -15,6 +15,7 @@ from stagec.diagnostics import Diagnostic, Findings, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.types import TensorType, tensor_of
+from stagec.symbolic import conditions
 
 
 class ShardingErrors:
@@ -46,7 +47,8 @@ class ShardingErrors:
         routed, chosen = tensor_of(op.routed.type), tensor_of(op.experts.type)
         sent = symbolic.product(symbolic.symbol(n) for n in chosen.names)
         arrived = symbolic.product(symbolic.symbol(n) for n in routed.names[:2])
-        if op.dropless is None or sent.evaluate(self.sizes) == arrived.evaluate(self.sizes):
+        reason = f"experts have not the `{sent}` tokens that are sent"
+        if op.dropless is None or conditions.compare(sent, "==", arrived, self.sizes, reason):
             return
         tokens, experts = routed.names[1], routed.names[0]
         self.findings.add(
@@ -65,12 +67,9 @@ class ShardingErrors:
         if not dim.split or (dim.name, dim.split) in self.seen:
             return
         self.seen.add((dim.name, dim.split))
-        size = self.sizes.get(dim.name)
-        ways = 1
-        for axis in dim.split:
-            ways *= self.sizes.get(axis, 1)
-        if size is None or size % ways == 0:
+        if dim.name not in self.sizes or self.divides(dim):
             return
+        size, ways = self.sizes[dim.name], prod(self.sizes[axis] for axis in dim.split)
         axes = ", ".join(f"`{a} = {self.sizes[a]}`" for a in dim.split)
         rule = self.rule_of(dim)
         self.findings.add(
@@ -85,6 +84,10 @@ class ShardingErrors:
                 help=divisor_help(dim, size, ways, self.sizes),
             )
         )
+
+    def divides(self, dim: Dim) -> bool:
+        """Whether the axes that split a dim divide it."""
+        return conditions.whole(dim.size, self.sizes, f"`{dim}` is no whole number")
 
     def rule_of(self, dim: Dim) -> dist.RuleOp | None:
         """The rule that splits a dim, or what an op takes to be the same index."""

@@ -7,14 +7,14 @@ from xdsl.dialects.builtin import ModuleOp
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TIME_AXIS
-from stagec.symbolic import Size, SizeError
+from stagec.symbolic import Size, SizeError, conditions
 
 
 def mesh_of(module: ModuleOp) -> dict[str, int]:
     """Axis sizes, the slowest-varying axis first. No mesh is a single device."""
     for op in module.body.ops:
         if isinstance(op, dist.MeshOp):
-            return op.sizes
+            return conditions.observed(op.sizes)
     return {}
 
 
@@ -25,7 +25,7 @@ def dim_sizes(module: ModuleOp) -> dict[str, Size]:
 
 def size_values(module: ModuleOp) -> dict[str, int]:
     """Every name's number. A size that is not a whole number is E0208."""
-    values: dict[str, int] = dict(mesh_of(module))
+    values: dict[str, int] = dict(conditions.unread(mesh_of(module)))
     values.setdefault(TIME_AXIS, 1)
     pending = {op.dim.data: op for op in module.body.ops if isinstance(op, stg.DimOp)}
     while pending:
@@ -46,8 +46,9 @@ def size_values(module: ModuleOp) -> dict[str, int]:
             op = pending.pop(name)
             try:
                 values[name] = op.size.data.integer(values)
+                conditions.define(name, op.size.data)
             except SizeError as error:
                 raise CompileError(
                     [Diagnostic("E0208", f"`{name}`: {error}", span_of(op.location))]
                 ) from None
-    return values
+    return conditions.observed(values)

@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import ModuleOp
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.dialects.attributes import Dim
 from stagec.dialects.types import TensorType
+from stagec.symbolic import conditions
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class Travel:
     def scattered(module: ModuleOp, stages: str) -> Travel:
         """Over every axis with several ranks but that of the stages."""
         mesh = mesh_of(module)
-        return Travel([a for a in mesh if a != stages and mesh[a] > 1], size_values(module))
+        wide = [a for a in mesh if a != stages and conditions.is_split(a, mesh)]
+        return Travel(wide, size_values(module))
 
     def type_of(self, tensor: TensorType) -> TensorType:
         """What one rank sends: each axis that is free splits the first dim that it divides evenly, if there is one."""
@@ -43,6 +45,6 @@ class Travel:
     def scatter(self, tensor: TensorType, axis: str) -> TensorType:
         for dim in tensor.dims:
             further = Dim(dim.name, (*dim.split, axis))
-            if further.size.evaluate(self.values).denominator == 1:
+            if conditions.whole(further.size, self.values):
                 return tensor.with_splits({**tensor.splits, dim.name: further.split})
         return tensor

@@ -99,4 +99,4 @@ def views(op: Operation) -> list[Operation]:
 
 def spread(axes: Sequence[str], mesh: Mapping[str, int]) -> list[str]:
     """The axes along which there is more than one rank, in mesh order."""
-    return [a for a in mesh if a in axes and mesh[a] > 1]
+    return [a for a in mesh if a in axes and conditions.is_split(a, mesh)]

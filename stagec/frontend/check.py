@@ -10,6 +10,7 @@ from stagec.frontend import checker
 from stagec.frontend.files import Source
 from stagec.frontend.lowering import lower
 from stagec.frontend.plans.unused_axes import unused_axes
+from stagec.symbolic.conditions import unrecorded
 
 
 def check(
@@ -20,7 +21,8 @@ def check(
     `overrides` are those of `--set`: the sizes of dims and axes, as text.
     """
     checked = checker.check(source, plan, overrides)
-    found = unused_axes(checked.plan, checked.sizes.origins)
-    if checked.plan.rules:
-        found += unused_rules(lower(checked))
+    with unrecorded():
+        found = unused_axes(checked.plan, checked.sizes.origins)
+        if checked.plan.rules:
+            found += unused_rules(lower(checked))
     return replace(checked, warnings=(*checked.warnings, *found)) if found else checked

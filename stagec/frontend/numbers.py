@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from stagec import symbolic
 from stagec.diagnostics import Diagnostic, Findings, did_you_mean, quoted
 from stagec.frontend import syntax
 from stagec.frontend.printing import text_of
-from stagec.symbolic import Size, SizeError
+from stagec.symbolic import Size, SizeError, conditions
 
 SIZE_FUNCTIONS = ("ceildiv", "floordiv", "max", "min", "mod")
 """Functions of two sizes."""
@@ -30,14 +28,6 @@ _UNITS = {"": 1} | {
     f"{letter}{infix}": base**power
     for infix, base in (("", 1000), ("i", 1024))
     for power, letter in enumerate("KMGT", start=1)
-}
-COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
 }
 
 
@@ -64,7 +54,7 @@ Sizes = Mapping[str, int | None]
 def quantity(expr: syntax.Value, sizes: Sizes, findings: Findings) -> Quantity | None:
     """The number that an expression stands for, or None after a finding."""
     try:
-        return _number(expr, sizes)
+        return _number(expr, conditions.unread(sizes))
     except _Wrong as wrong:
         if wrong.diagnostic:
             findings.add(wrong.diagnostic)
@@ -79,6 +69,7 @@ def whole(
     if found is None:
         return None
     problem = not_whole(found.value, least)
+    note_whole(found, what, least)
     if problem is None:
         return found
     label, notes = "", ()
@@ -96,6 +87,21 @@ def whole(
         )
     )
     return None
+
+
+def as_read(found: Quantity) -> int:
+    """A whole number that is used as it is: plans where it is another are other plans."""
+    conditions.read(found.size, found.value)
+    return int(found.value)
+
+
+def note_whole(found: Quantity, what: str, least: int) -> None:
+    """E0208 as conditions."""
+    size, value = found.size, found.value
+    reason = f"{what}, `{size}`, is no whole number"
+    if conditions.note("whole", size, holds=value.denominator == 1, reason=reason):
+        conditions.note(">=", size, least, holds=value >= least, reason=f"{what} is no size")
+        conditions.note("<=", size, LARGEST, holds=value <= LARGEST, reason=f"{what} is no size")
 
 
 def not_whole(value: Fraction, least: int) -> str | None:
@@ -125,7 +131,7 @@ def shown(value: Fraction) -> str:
 def condition(expr: syntax.Expr, sizes: Sizes, findings: Findings) -> bool | None:
     """Whether a condition holds, or None after a finding."""
     try:
-        return _truth(expr, sizes)
+        return _truth(expr, conditions.unread(sizes))
     except _Wrong as wrong:
         if wrong.diagnostic:
             findings.add(wrong.diagnostic)
@@ -146,7 +152,7 @@ def facts(expr: syntax.Expr, sizes: Sizes) -> tuple[str, ...]:
 def _compared(expr: syntax.Expr) -> list[syntax.Expr]:
     if isinstance(expr, syntax.Binary) and expr.operator in ("and", "or"):
         return [*_compared(expr.left), *_compared(expr.right)]
-    if isinstance(expr, syntax.Binary) and expr.operator in COMPARE:
+    if isinstance(expr, syntax.Binary) and expr.operator in conditions.RELATIONS:
         return [expr.left, expr.right]
     return []
 
@@ -332,8 +338,9 @@ def _truth(expr: syntax.Expr, sizes: Sizes) -> bool:
         # Both sides are looked at: a mistake in the second is a mistake even if the first decides.
         left, right = _truth(expr.left, sizes), _truth(expr.right, sizes)
         return (left and right) if expr.operator == "and" else (left or right)
-    if isinstance(expr, syntax.Binary) and expr.operator in COMPARE:
+    if isinstance(expr, syntax.Binary) and expr.operator in conditions.RELATIONS:
         left, right = _number(expr.left, sizes), _number(expr.right, sizes)
-        return COMPARE[expr.operator](left.value, right.value)
+        holds = conditions.RELATIONS[expr.operator](left.value, right.value)
+        return conditions.note(expr.operator, left.size, right.size, holds=holds)
     help_ = f"compare it: `{text_of(expr)} == 0`"
     raise _Wrong(Diagnostic("E0210", "a size is not a condition", expr.span, help=help_))

@@ -14,7 +14,7 @@ from stagec.frontend import syntax
 from stagec.frontend.numbers import LARGEST, condition, facts, names_in, whole
 from stagec.frontend.plans.merge import Merged
 from stagec.frontend.printing import text_of
-from stagec.symbolic import Size
+from stagec.symbolic import Size, conditions
 
 _NO_AXES = {"none": "no axis", TIME_AXIS: "the microbatches"}
 
@@ -45,12 +45,14 @@ class SizeTable:
     @property
     def known(self) -> dict[str, int]:
         """The names whose definition is right."""
-        return {name: value for name, value in self.values.items() if value is not None}
+        return conditions.observed(
+            {n: value for n, value in self.values.items() if value is not None}
+        )
 
     @property
     def dim_values(self) -> dict[str, int | None]:
         """Of dims alone: for expressions in a model."""
-        return {name: self.values[name] for name in self.dim_names}
+        return conditions.observed({name: self.values[name] for name in self.dim_names})
 
 
 def resolve_sizes(

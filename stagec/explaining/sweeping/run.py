@@ -7,12 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stagec.analysis.sizes import dim_sizes
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
 from stagec.driver import compile_program
 from stagec.estimate import step_time
 from stagec.explaining.job import Job
+from stagec.explaining.names import MICROBATCH
+from stagec.explaining.quantities import Answer, ClassAnswer
 from stagec.explaining.questions import ask
-from stagec.explaining.sweeping import conditions
+from stagec.explaining.sweeping.conditions import (
+    Feasible,
+    named_sizes,
+    verdict,
+    with_definitions,
+)
 from stagec.explaining.sweeping.peaks import EXACT
 from stagec.explaining.sweeping.plans import (
     Point,
@@ -25,14 +33,14 @@ from stagec.explaining.sweeping.plans import (
 from stagec.explaining.sweeping.structures import OF_PEAK, PEAKS, Structure
 from stagec.explaining.sweeping.vectors import Columns
 from stagec.pipelines import microbatch_size
+from stagec.symbolic import ZERO
+from stagec.symbolic.conditions import recording
 
 PEAK = "memory.peak"
 BUBBLE = "bubble"
 STEP_TIME = "step_time"
 """Seconds, simulated for each plan by itself."""
 RANKS = "ranks"
-MOST_FAILURES = 5
-"""Plans of one structure that may fail one after the other before it is given up."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,6 @@ class Sweep:
         base, self.base_point = first_that_compiles(request, self.points)
         self.base = Job(base, rounded=True)
         self.limit = checked_at(request, self.base_point, limited=True).plan.device.memory
-        self.plain = is_plain(self.base)
         self.quantities = request.quantities
         check_quantities(self.base, self.quantities)
 
@@ -77,68 +84,102 @@ class Sweep:
             name: np.array([point[name] for point in self.points], np.int64)
             for name in self.request.grid.values
         }
-        found = conditions.Feasible(np.ones(count, bool))
+        found = Feasible(np.ones(count, bool))
         sizes = self.sizes(columns, count, found)
-        if self.plain:
-            conditions.compilation(self.base, set(self.request.grid.names), sizes, found)
-        rows = np.flatnonzero(found.left)
-        kept = select(sizes, rows)
-        values, last = (self.fast if self.plain else self.slow)(kept)
+        values = self.values(sizes, found)
         if self.limit is not None:
             fits = values[PEAK] <= self.limit
-            last.require(fits, "a rank needs more memory than its device has")
-        found.reasons.update(last.reasons)
+            found.require(fits, "a rank needs more memory than its device has")
         names = [*self.request.grid.names, RANKS, *self.quantities]
-        table = {name: values[name] if name in values else kept.names[name] for name in names}
+        table = {name: values[name] if name in values else sizes.names[name] for name in names}
         return Table(
-            {name: plain_numbers(column[last.left]) for name, column in table.items()},
+            {name: plain_numbers(column[found.left]) for name, column in table.items()},
             count,
             dict(found.reasons),
         )
 
     # Points
 
-    def sizes(
-        self, columns: dict[str, np.ndarray], count: int, found: conditions.Feasible
-    ) -> Columns:
+    def sizes(self, columns: dict[str, np.ndarray], count: int, found: Feasible) -> Columns:
         """All names, those that follow from others too."""
         checked = self.base.compiled.checked
-        name = self.base.names.microbatch
-        if name is not None and name not in self.request.grid.names:
-            size = microbatch_size(self.base.compiled.plan)
-            columns[name] = np.full(count, size, np.int64)
         formulas = self.request.grid.formulas
         if formulas:
+            name = self.base.names.microbatch
+            if name is not None and name not in self.request.grid.names:
+                size = microbatch_size(self.base.compiled.plan)
+                columns = {**columns, name: np.full(count, size, np.int64)}
             # A formula may use any name that does not follow from one.
-            before = conditions.named_sizes(checked, columns, count, leave=set(formulas))
+            before = named_sizes(checked, columns, count, leave=set(formulas))
             for name, size in formulas.items():
                 found.require(before.whole(size), f"`{name} = {size}` is no whole number")
-                columns[name] = np.maximum(before.number(size), 1)
                 found.require(before.number(size) >= 1, f"`{name}` is less than 1")
-        return conditions.named_sizes(checked, columns, count)
+                columns = {**columns, name: np.maximum(before.number(size), 1)}
+        return named_sizes(checked, columns, count)
 
     # Values
 
-    def fast(self, sizes: Columns) -> tuple[dict[str, np.ndarray], conditions.Feasible]:
-        """One compilation for each structure."""
-        left = conditions.Feasible(np.ones(sizes.count, bool))
+    def values(self, sizes: Columns, found: Feasible) -> dict[str, np.ndarray]:
+        """One compilation for each structure: plans in which it comes to the same answers are the same program."""
         values = {
             name: np.zeros(sizes.count, object) for name in {*self.quantities, RANKS, *self.always}
         }
-        groups = structure_keys(self.base, sizes)
-        for key in range(int(groups.max(initial=-1)) + 1):
-            rows = np.flatnonzero(groups == key)
-            structure, rows = self.compiled(sizes, rows, left)
-            if structure is None:
-                continue
-            own = select(sizes, rows)
-            for name, column in self.evaluate(structure, own).items():
-                values[name][rows] = column
-                if is_of_lives(name):
-                    fits = np.ones(sizes.count, bool)
-                    fits[rows] = column < EXACT
-                    left.require(fits, "a rank needs 8 PiB of memory or more")
-        return values, left
+        waiting = np.flatnonzero(found.left)
+        while len(waiting):
+            first = int(waiting[0])
+            own = select(sizes, waiting)
+            with recording(self.settings) as asked:
+                try:
+                    job = Job(compiled_at(self.request, self.point(sizes, first)), rounded=True)
+                    message = ""
+                except CompileError as error:
+                    job, message = None, error.diagnostics[0].message
+            own = self.with_microbatch(own, job)
+            told = verdict(asked, own, is_compiled=job is not None)
+            for chosen, reason in told.refused:
+                found.drop(waiting[chosen], reason)
+            same = told.same.copy()
+            # Whatever was asked, this plan is its own structure.
+            same[0] = bool(found.left[first])
+            rows = waiting[same]
+            if job is None:
+                found.drop(rows, message)
+            elif len(rows):
+                self.fill(values, rows, Structure(job), select(own, np.flatnonzero(same)), found)
+            waiting = waiting[found.left[waiting] & ~same]
+        return values
+
+    @property
+    def settings(self) -> dict[str, str]:
+        name = self.base.names.microbatch
+        return {} if name is None else {MICROBATCH: name}
+
+    def with_microbatch(self, sizes: Columns, job: Job | None) -> Columns:
+        """The plan's own microbatch, where none is asked for. One that is a formula is the same in all plans of a structure."""
+        name = self.base.names.microbatch
+        if name is None or name in self.request.grid.names:
+            return sizes
+        size = microbatch_size((job or self.base).compiled.plan)
+        return Columns({**sizes.names, name: np.full(sizes.count, size, np.int64)}, sizes.count)
+
+    def fill(
+        self,
+        values: dict[str, np.ndarray],
+        rows: np.ndarray,
+        structure: Structure,
+        sizes: Columns,
+        found: Feasible,
+    ) -> None:
+        """The values of plans of one structure."""
+        sizes = with_definitions(sizes, dim_sizes(structure.module))
+        if is_plain(structure.job):
+            columns = self.evaluate(structure, sizes)
+        else:
+            columns = self.one_by_one(sizes, list(values), rows, found)
+        for name, column in columns.items():
+            values[name][rows] = column
+            if is_of_lives(name):
+                found.drop(rows[column >= EXACT], "a rank needs 8 PiB of memory or more")
 
     @property
     def always(self) -> tuple[str, ...]:
@@ -146,8 +187,8 @@ class Sweep:
 
     def evaluate(self, structure: Structure, sizes: Columns) -> dict[str, np.ndarray]:
         job = structure.job
-        number = sizes.number(self.base.names.num_microbatches)
-        found = {RANKS: conditions.ranks_of(job, sizes)}
+        number = sizes.number(job.names.num_microbatches)
+        found = {RANKS: ranks_of(job, sizes)}
         wanted = {*self.quantities, *self.always}
         buckets = job.compiled.plan.gradients.bucket_bytes is not None
         # Which gradients share a bucket depends on how large they are.
@@ -160,54 +201,48 @@ class Sweep:
             if what == BUBBLE:
                 found[what] = structure.bubble(sizes, number)
             else:
-                found[what] = structure.most(ask(job, what), sizes)
+                found[what] = structure.most(answer_of(job, what), sizes)
         return found
-
-    def compiled(
-        self, sizes: Columns, rows: np.ndarray, left: conditions.Feasible
-    ) -> tuple[Structure | None, np.ndarray]:
-        """A compiled plan of these rows. What does not compile, though it meets all conditions, is left out."""
-        failures = 0
-        for number, row in enumerate(rows.tolist()):
-            try:
-                job = Job(compiled_at(self.request, self.point(sizes, row)), rounded=True)
-            except CompileError as error:
-                failures += 1
-                several = failures >= MOST_FAILURES
-                gone = rows if several else rows[number : number + 1]
-                drop(left, gone, error)
-                if several:
-                    return None, rows[:0]
-                continue
-            return Structure(job), rows[left.left[rows]]
-        return None, rows[:0]
 
     def point(self, sizes: Columns, row: int) -> Point:
         return {name: int(sizes.names[name][row]) for name in self.request.grid.names}
 
-    def slow(self, sizes: Columns) -> tuple[dict[str, np.ndarray], conditions.Feasible]:
-        """Every plan for itself: what its program is depends on more than structure."""
-        left = conditions.Feasible(np.ones(sizes.count, bool))
-        values = {
-            name: np.zeros(sizes.count, object) for name in {*self.quantities, RANKS, *self.always}
-        }
-        for row in range(sizes.count):
+    def one_by_one(
+        self,
+        sizes: Columns,
+        quantities: Sequence[str],
+        rows: np.ndarray | None = None,
+        left: Feasible | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Every plan for itself. One that does not compile is taken from those that are `left`."""
+        found = {what: np.zeros(sizes.count, object) for what in quantities}
+        for row in range(sizes.count if found else 0):
             try:
                 job = Job(compiled_at(self.request, self.point(sizes, row)))
             except CompileError as error:
-                drop(left, np.array([row]), error)
+                if rows is None or left is None:
+                    raise
+                left.drop(rows[row : row + 1], error.diagnostics[0].message)
                 continue
-            for name in values:
-                values[name][row] = exact(job, name)
-        return values, left
-
-    def one_by_one(self, sizes: Columns, quantities: Sequence[str]) -> dict[str, np.ndarray]:
-        found = {what: np.zeros(sizes.count, object) for what in quantities}
-        for row in range(sizes.count if found else 0):
-            job = Job(compiled_at(self.request, self.point(sizes, row)))
             for what, column in found.items():
                 column[row] = exact(job, what)
         return found
+
+
+def ranks_of(job: Job, sizes: Columns) -> np.ndarray:
+    found = sizes.constant(1)
+    for axis in job.names.mesh:
+        found = found * sizes.names[axis]
+    return found
+
+
+def answer_of(job: Job, what: str) -> Answer:
+    """What a structure has of it: nothing, if its words mean something in others alone."""
+    try:
+        return ask(job, what)
+    except CompileError:
+        nothing = ClassAnswer("all", {}, ZERO, 0, ())
+        return Answer(what, "", (nothing,))
 
 
 def plain_numbers(column: np.ndarray) -> np.ndarray:
@@ -229,33 +264,11 @@ def exact(job: Job, what: str) -> int | float:
         return max(each.peak_bytes for each in job.memory)
     if what == BUBBLE:
         return float(ask(job, what).worst.value)
-    return int(ask(job, what).worst.value)
-
-
-def drop(left: conditions.Feasible, rows: np.ndarray, error: CompileError) -> None:
-    holds = np.ones(len(left.left), bool)
-    holds[rows] = False
-    left.require(holds, error.diagnostics[0].message)
+    return int(answer_of(job, what).worst.value)
 
 
 def select(sizes: Columns, rows: np.ndarray) -> Columns:
     return Columns({name: column[rows] for name, column in sizes.names.items()}, len(rows))
-
-
-def structure_keys(job: Job, sizes: Columns) -> np.ndarray:
-    """For each plan the number of its structure: which axes have more than one rank, which kinds of stages there are."""
-    keys = [sizes.names[axis] > 1 for axis in job.names.mesh]
-    pipeline = job.compiled.plan.pipeline
-    if pipeline is not None:
-        stages = sizes.number(job.names.num_stages)
-        keys += [np.minimum(sizes.names[pipeline.axis], 3), np.minimum(stages, 3)]
-        if not pipeline.layers:
-            even = (sizes.names[pipeline.counts[0]] - pipeline.first - pipeline.last) // stages
-            keys += [even > 0, even + pipeline.first > 0, even + pipeline.last > 0]
-    if not keys:
-        return np.zeros(sizes.count, np.int64)
-    stacked = np.stack([np.asarray(key, np.int64) for key in keys], axis=1)
-    return np.unique(stacked, axis=0, return_inverse=True)[1].ravel()
 
 
 def is_of_lives(what: str) -> bool:

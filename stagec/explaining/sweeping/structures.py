@@ -201,8 +201,12 @@ class Structure:
         if self.names.stages is None:
             (program,) = self.programs.values()
             chunks = [Chunk(program, values)]
-            order = plain_order(values[TIME_AXIS], self.job.facts.is_training)
-            yield chunks, self.live("", chunks, order, key[1:], wanted)
+            number = values[TIME_AXIS]
+            order = plain_order(number, self.job.facts.is_training)
+            yield (
+                chunks,
+                self.live("", chunks, order, (key[1:], self.signature(number, order, 1)), wanted),
+            )
             return
         axis = self.names.stages.axis.data
         schedule = self.schedule(values[axis], values[TIME_AXIS])

@@ -15,6 +15,7 @@ from stagec.frontend.checker.types import Signature, Typed, shown
 from stagec.frontend.numbers import SIZE_FUNCTIONS, quantity, whole
 from stagec.frontend.numbers import shown as shown_number
 from stagec.frontend.printing import text_of
+from stagec.symbolic import conditions
 
 
 class CallChecker(ExpressionChecker):
@@ -306,6 +307,8 @@ class CallChecker(ExpressionChecker):
             return found.size if found else None
         if option.kind == "number" and not isinstance(value, syntax.Boolean | syntax.Text):
             number = quantity(value, self.context.sizes, self.findings)
+            if number is not None:
+                conditions.read(number.size, number.value)
             return shown_number(number.value) if number else None
         if option.kind == "dtype" and word in DTYPE_BITS:
             return word

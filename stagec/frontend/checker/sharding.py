@@ -16,6 +16,7 @@ from stagec.frontend.checker.types import shown
 from stagec.frontend.paths import Scope, named_values
 from stagec.frontend.plans.plan import Override, Plan
 from stagec.frontend.sizes import SizeTable
+from stagec.symbolic import conditions
 
 REGIONS = ("none", "full")
 """What `recompute` knows besides ops and values."""
@@ -85,7 +86,9 @@ class PlanChecker:
         return prod(self.sizes.get(axis, 1) for axis in dim.split)
 
     def divides(self, dim: Dim) -> bool:
-        return self.sizes.get(dim.name, 0) % self.ways(dim) == 0
+        if any(name not in self.sizes for name in (dim.name, *dim.split)):
+            return self.sizes.get(dim.name, 0) % self.ways(dim) == 0
+        return conditions.whole(dim.size, self.sizes, f"`{dim}` is no whole number")
 
     def uneven(self, dim: Dim, value: Value, what: str) -> None:
         ways = self.ways(dim)

@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from stagec import symbolic
 from stagec.diagnostics import Diagnostic, Findings, Span, did_you_mean, quoted
 from stagec.frontend import syntax
-from stagec.frontend.numbers import whole
+from stagec.frontend.numbers import as_read, whole
 from stagec.frontend.plans import plan as resolved
 from stagec.frontend.plans.merge import Merged
 from stagec.frontend.plans.presets import PRESETS
 from stagec.frontend.plans.settings import SettingsReader
 from stagec.frontend.sizes import SizeTable
+from stagec.symbolic import conditions
 
 MOST_RANKS = 2**22
 """More ranks than that are a slip of the pen."""
@@ -80,7 +82,10 @@ class _Resolver:
         for axis in axes.values():
             ranks *= axis.size
         mesh = self.merged.get(syntax.Mesh)
-        if ranks > MOST_RANKS and mesh:
+        number = symbolic.product(map(symbolic.symbol, axes))
+        reason = f"more than {MOST_RANKS:,} ranks"
+        fits = conditions.note("<=", number, MOST_RANKS, holds=ranks <= MOST_RANKS, reason=reason)
+        if not fits and mesh:
             self.error("E0306", f"the mesh has {ranks} ranks, more than {MOST_RANKS}", mesh)
         return tuple(axes[name] for name in self.rank_order(list(axes)))
 
@@ -210,14 +215,14 @@ class _Resolver:
         if clause is None:
             return None
         found = whole(clause.size, self.table.values, self.findings, "a microbatch")
-        return None if found is None else int(found.value)
+        return None if found is None else as_read(found)
 
     def loss_chunks(self) -> int:
         clause = self.merged.get(syntax.LossChunks)
         if clause is None:
             return 1
         found = whole(clause.count, self.table.values, self.findings, "the number of chunks")
-        return 1 if found is None else int(found.value)
+        return 1 if found is None else as_read(found)
 
     def units(self, clause: syntax.Unit | None) -> tuple[str, ...] | None:
         if clause is None:

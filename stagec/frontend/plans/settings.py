@@ -7,9 +7,10 @@ from typing import Any
 
 from stagec.diagnostics import Diagnostic, Findings, Span, did_you_mean, quoted
 from stagec.frontend import syntax
-from stagec.frontend.numbers import Sizes, byte_count, quantity, shown, whole
+from stagec.frontend.numbers import Sizes, as_read, byte_count, quantity, shown, whole
 from stagec.frontend.plans.plan import Argument, Clause, Kind
 from stagec.frontend.printing import text_of
+from stagec.symbolic import conditions
 
 
 class SettingsReader:
@@ -96,7 +97,7 @@ class SettingsReader:
 
     def whole(self, value: syntax.Value, name: str, kind: Kind) -> int | None:
         found = whole(value, self.sizes, self.findings, f"`{name}`", kind.least)
-        return None if found is None else int(found.value)
+        return None if found is None else as_read(found)
 
     def number(self, entry: syntax.Setting, positive: bool) -> int | float | None:
         found = quantity(entry.value, self.sizes, self.findings)
@@ -107,6 +108,7 @@ class SettingsReader:
         if found.value < 0:
             return self.refuse(entry, f"is not negative, but this is {shown(found.value)}")
         value = found.value
+        conditions.read(found.size, value)
         return value.numerator if value.denominator == 1 else float(value)
 
     def choice(self, entry: syntax.Setting, kind: Kind) -> str | None:
@@ -161,6 +163,7 @@ class SettingsReader:
         found = quantity(value, self.sizes, self.findings)
         if found is None:
             return None
+        conditions.read(found.size, found.value)
         whole_ = found.value.denominator == 1
         return found.value.numerator if whole_ else float(found.value)
 

@@ -12,19 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stagec.diagnostics import CompileError
-from stagec.driver import compile_program
+from stagec.driver import Stops, compile_program
 from stagec.estimate import step_time
-from stagec.explaining.job import Job
-from stagec.explaining.questions import ask
 from stagec.explaining.sweeping.plans import Request, checked_at
-from stagec.explaining.sweeping.points import grid
 from stagec.explaining.sweeping.run import Table, sweep
 from stagec.explaining.sweeping.vectors import Columns
 from stagec.frontend import check, parse_file, parse_text
-from stagec.frontend.files import Source
-from stagec.memory import Kind
-from stagec.summary import summarize
 from stagec.symbolic import parse
+from stagec.symbolic.conditions import recording
+from tests.differential.random_plans import Drawn, draw
+from tests.differential.sweeps import QUANTITIES, differences, request, whole
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -79,63 +76,56 @@ CLAUSES = {
 }
 COMPILED_EACH = ("buckets", "context")
 """Whose plans are compiled one by one, at least for their peaks."""
-QUANTITIES = (
-    "flops",
-    "bytes",
-    "comm",
-    "params",
-    "bubble",
-    "memory.peak",
-    "memory.optimizer",
-    "memory.in_flight",
-    "memory.activations",
-    "memory.host",
-    "memory.peak.saved",
-    "memory.peak.gradients",
-    "memory.peak.temporaries",
-    "memory.peak.parameters",
-)
-
-
-def request(source: Source, plan: str | None, quantities: tuple[str, ...], *varied: str) -> Request:
-    sizes = check(source, plan).sizes
-    known = [*sizes.dims, *sizes.axes, "microbatch"]
-    return Request(source, plan, {}, grid(varied, known), quantities)
-
-
-def compiled_row(asked: Request, point: dict[str, int]) -> dict[str, int]:
-    """What a whole compilation says of a plan."""
-    compiled = compile_program(checked_at(asked, point))
-    summary = summarize(compiled.trace_set, compiled.module)
-    each, memory = summary.classes, compiled.memory
-    names = {"saved": Kind.SAVED, "gradients": Kind.GRADIENTS}
-    names |= {"temporaries": Kind.TEMPORARIES, "parameters": Kind.PARAMETERS}
-    at_peak = [plan.at_peak() for plan in memory]
-    of_saved = [plan.lives.live_bytes(plan.lives.kind == Kind.SAVED) for plan in memory]
-    return {
-        **{f"memory.peak.{n}": max(found[kind] for found in at_peak) for n, kind in names.items()},
-        "memory.in_flight": max(live.max(initial=0) for live in of_saved),
-        "memory.activations": max(sum(plan.saved_bytes) for plan in memory),
-        "memory.host": max(sum(plan.host_bytes.values()) for plan in memory),
-        "bubble": float(ask(Job(compiled), "bubble").worst.value),
-        "ranks": summary.num_ranks,
-        "flops": max(c.matrix_flops + c.other_flops for c in each),
-        "bytes": max(c.bytes_moved for c in each),
-        "comm": max(sum(t.operand_bytes for t in c.traffic if t.axes) for c in each),
-        "params": max(c.parameters.count for c in each),
-        "memory.peak": max(m.peak_bytes for m in compiled.memory),
-        "memory.optimizer": max(m.static.num_bytes[2] for m in compiled.memory),
-    }
 
 
 def same_rows(asked: Request, table: Table, chosen: list[int]) -> None:
     for number in chosen:
         row = table.row(number)
-        point = {name: int(row[name]) for name in asked.grid.names}
-        found = compiled_row(asked, point)
+        found = whole(
+            compile_program(checked_at(asked, {n: int(row[n]) for n in asked.grid.names}))
+        )
         assert {n: v for n, v in found.items() if n in row} == {
             n: row[n] for n in found if n in row
         }
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_models_and_plans(seed: int) -> None:
+    """A few of what `python -m tests.differential` tries: each point is a row as compiled, or does not compile."""
+    rng = random.Random(seed)
+    drawn = draw(rng)
+    assert not differences(drawn, rng, most=2), drawn.text
+
+
+def test_one_microbatch_and_several() -> None:
+    """One alone has no sum of gradients, so it is another structure (issue 20: 42.46 GB was said to be 10.71)."""
+    asked = request(
+        parse_file(EXAMPLES / "llama3_8b.stg"),
+        "fsdp64",
+        ("memory.peak",),
+        "B=256",
+        "microbatch=4,1,2",
+    )
+    same_rows(asked, sweep(asked), [0, 1, 2])
+
+
+def test_a_structure_is_where_a_compilation_comes_to_the_same_answers() -> None:
+    """Not only where examples happen to differ: an axis of one rank, what an axis divides, a schedule's own demands."""
+    text = TINY.replace("CLAUSES", "pipeline L over pp { schedule = dualpipe }")
+    with recording({"microbatch": "microbatch"}) as asked:
+        compile_program(check(parse_text(text, "tiny.stg")), stops=Stops(after="lower-to-tasks"))
+    said = {str(condition): condition.is_demand for condition in asked.found}
+    assert said["tp > 1"] is False
+    assert said["H/tp is a whole number"] is True
+    assert said["B/(dp*microbatch) is a whole number"] is True
+    assert said["`dualpipe` does not run so few or so many microbatches"] is True
+
+
+def test_a_sweep_of_an_option_that_follows_from_sizes() -> None:
+    """`loss_chunks`, a setting that is a formula: its chunks have a size of their own."""
+    text = TINY.replace("CLAUSES", "loss_chunks S / 6\n  microbatch B / dp / 2")
+    drawn = Drawn(text, ("S=12,13,18,24", "dp=1,2"))
+    assert not differences(drawn)
 
 
 @pytest.mark.parametrize("clauses", CLAUSES)

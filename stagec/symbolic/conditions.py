@@ -1,0 +1,197 @@
+"""What a compilation asks of sizes: demands that it makes of them, and what it decides by them.
+
+Sizes stay expressions as far as they can. Where a number decides (does an axis split anything, does it divide a dim, how many
+layers has a stage), other sizes may make another program. `recording` notes every such place while a plan is compiled, in the
+order in which they are met. Another plan for which every condition comes out the same is the same program with other sizes; one
+that fails the first demand on the same way is refused as this one would be. So a sweep tells plans apart without compiling them.
+
+Numbers are looked up in `Observed`, a dictionary that notes who reads them: a number that is read is one on which everything may
+depend. `whole`, `compare` and `meets` ask for less, and plans that agree on less share more.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, TypeVar
+
+from stagec.symbolic.algebra import ONE, Size, as_size, constant, symbol
+
+Value = TypeVar("Value", int, int | None)
+Test = Callable[..., bool]
+"""Of the exact numbers of some sizes."""
+
+RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A question about sizes, and the answer that a plan gave."""
+
+    sizes: tuple[Size, ...]
+    test: str | Test
+    """`whole` of one size, a relation of two, or any question about their numbers."""
+    holds: bool
+    reason: str = ""
+    """Of a demand: why a plan that does not meet it is refused."""
+
+    @property
+    def is_demand(self) -> bool:
+        return bool(self.reason)
+
+    def __str__(self) -> str:
+        if self.test == "whole":
+            return f"{self.sizes[0]} is {'' if self.holds else 'not '}a whole number"
+        if isinstance(self.test, str):
+            text = f"{self.sizes[0]} {self.test} {self.sizes[1]}"
+        else:
+            text = self.reason or f"{', '.join(map(str, self.sizes))}"
+        return text if self.holds else f"not {text}"
+
+
+@dataclass
+class Conditions:
+    """What one compilation met."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings of a plan that are varied like sizes, and what they are called in conditions."""
+    found: dict[Condition, None] = field(default_factory=dict)
+    definitions: dict[str, Size] = field(default_factory=dict)
+    """What names that the compiler made stand for."""
+
+    def add(self, condition: Condition) -> None:
+        # A size without names is the same in all plans.
+        if any(size.names for size in condition.sizes):
+            self.found.setdefault(condition)
+
+
+_RECORDER: ContextVar[Conditions | None] = ContextVar("conditions", default=None)
+
+
+@contextmanager
+def recording(settings: Mapping[str, str] | None = None) -> Iterator[Conditions]:
+    """Note what is asked of sizes from here on."""
+    found = Conditions(settings or {})
+    token = _RECORDER.set(found)
+    try:
+        yield found
+    finally:
+        _RECORDER.reset(token)
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """For what changes no program: warnings."""
+    token = _RECORDER.set(None)
+    try:
+        yield
+    finally:
+        _RECORDER.reset(token)
+
+
+def note(test: str | Test, *sizes: Size | int, holds: bool, reason: str = "") -> bool:
+    """Note a question and its answer, and give the answer."""
+    recorder = _RECORDER.get()
+    if recorder is not None:
+        recorder.add(Condition(tuple(map(as_size, sizes)), test, holds, reason))
+    return holds
+
+
+def read(size: Size, value: int | Fraction) -> None:
+    """Note that a number was used as it is."""
+    note("==", size, constant(value), holds=True)
+
+
+def define(name: str, size: Size) -> None:
+    """Say what a name that the compiler made stands for. The first definition holds."""
+    recorder = _RECORDER.get()
+    if recorder is not None:
+        recorder.definitions.setdefault(name, size)
+
+
+def setting(name: str, value: int) -> Size:
+    """A plan's setting: its name in conditions where it is varied, else its number."""
+    recorder = _RECORDER.get()
+    if recorder is None or name not in recorder.settings:
+        return constant(value)
+    return symbol(recorder.settings[name])
+
+
+class Observed(dict[str, Value]):
+    """Numbers of names. Reading one is noted."""
+
+    def __getitem__(self, name: str) -> Value:
+        value = super().__getitem__(name)
+        if value is not None:
+            read(symbol(name), value)
+        return value
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default  # noqa: SIM401
+
+    def values(self) -> Any:
+        return [self[name] for name in self]
+
+    def items(self) -> Any:
+        return [(name, self[name]) for name in self]
+
+    def __iter__(self) -> Iterator[str]:
+        # Without this, copies would be made behind the back of `__getitem__`.
+        return super().__iter__()
+
+    @property
+    def unread(self) -> dict[str, Value]:
+        """A plain copy, whose readers nobody notes."""
+        return dict(zip(super().__iter__(), super().values(), strict=True))
+
+    def exact(self, size: Size) -> Fraction:
+        """The number of a size: that is what is read, not its names."""
+        value = size.evaluate(self.unread)  # pyright: ignore[reportArgumentType]
+        read(size, value)
+        return value
+
+
+def observed(values: dict[str, Value]) -> dict[str, Value]:
+    """The same numbers; their readers are noted if someone records."""
+    return values if _RECORDER.get() is None else Observed(values)
+
+
+def unread(values: Mapping[str, Value]) -> Mapping[str, Value]:
+    """For who notes by himself what he asks."""
+    return values.unread if isinstance(values, Observed) else values
+
+
+def whole(size: Size, values: Mapping[str, int], reason: str = "") -> bool:
+    """Whether a size is a whole number; with a `reason`, a plan where it is not is refused."""
+    found = size.evaluate(unread(values)).denominator == 1
+    return note("whole", size, holds=found, reason=reason)
+
+
+def compare(
+    left: Size | int, relation: str, right: Size | int, values: Mapping[str, int], reason: str = ""
+) -> bool:
+    """Whether a relation holds between two sizes."""
+    numbers = [as_size(side).evaluate(unread(values)) for side in (left, right)]
+    return note(relation, left, right, holds=RELATIONS[relation](*numbers), reason=reason)
+
+
+def is_split(axis: str, mesh: Mapping[str, int]) -> bool:
+    """Whether an axis has more than one rank; not if there is no such axis."""
+    return axis in mesh and compare(symbol(axis), ">", ONE, mesh)
+
+
+def meets(test: Test, *sizes: Size, values: Mapping[str, int], reason: str = "") -> bool:
+    """Whether the numbers of sizes pass a test. The test is equal to itself alone: it depends on nothing else."""
+    numbers = [size.evaluate(unread(values)) for size in sizes]
+    return note(test, *sizes, holds=test(*numbers), reason=reason)

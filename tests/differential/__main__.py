@@ -1,0 +1,38 @@
+"""`python -m tests.differential [--seed 1] [--number 100] [--points 12]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from random import Random
+
+from tests.differential.random_plans import draw
+from tests.differential.sweeps import differences
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser("python -m tests.differential", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="the first of the random plans")
+    parser.add_argument("--number", type=int, default=100, help="how many")
+    parser.add_argument("--points", type=int, default=12, help="points of a sweep, at most")
+    options = parser.parse_args()
+    wrong = 0
+    for seed in range(options.seed, options.seed + options.number):
+        rng = Random(seed)
+        drawn = draw(rng)
+        try:
+            found = differences(drawn, rng, options.points)
+        except Exception as error:
+            found = [f"{type(error).__name__}: {error}"]
+        if found:
+            wrong += 1
+            lines = "\n  ".join(found[:6])
+            plan = drawn.text[drawn.text.index("plan p") :]
+            sys.stdout.write(f"seed {seed}: --sweep {' '.join(drawn.varied)}\n  {lines}\n{plan}\n")
+            sys.stdout.flush()
+    sys.stdout.write(f"{wrong} of {options.number} sweeps are wrong\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
