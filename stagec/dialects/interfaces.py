@@ -16,7 +16,7 @@ from xdsl.irdl import IRDLOperation
 from stagec import symbolic
 from stagec.dialects import sched
 from stagec.dialects.types import ValueType
-from stagec.symbolic import ZERO, Size
+from stagec.symbolic import ZERO, Size, conditions
 
 
 @dataclass(frozen=True)
