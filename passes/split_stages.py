@@ -60,7 +60,7 @@ embeddings) is on both; its gradient is summed over their ranks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -85,7 +85,7 @@ from stagec.pipeline_schedule import stage_placement
 from stagec.rewriting import inherit, programs
 from stagec.schedules import Placement
 from stagec.stage_program import StageProgram
-from stagec.symbolic import size
+from stagec.symbolic import Size, conditions, size
 
 NAME = "split-stages"
 
@@ -116,6 +116,9 @@ class SplitStages(ModulePass):
             cuts = find_cuts(program, [size(c) for c in self.counts])
             if cuts is None:
                 raise CompileError([nothing_to_cut(program, self.counts)])
+            if len(cuts.forward) == 1 and not self.layers:
+                note_division(self, stages, cuts.forward[0].count.data, values)
+                values = conditions.unread(values)
             totals = [r.count.data.integer(values) for r in cuts.forward]
             per_stage = layers_per_stage(self, stages, sum(totals), program)
             split(op, program, cuts, totals, per_stage, self)
@@ -165,6 +168,20 @@ def layers_per_stage(
             )
         ]
     )
+
+
+def note_division(
+    options: SplitStages, stages: int, total: Size, values: Mapping[str, int]
+) -> None:
+    """What an even division asks of the number of layers: that it divides, and which stages have some."""
+    if stages == 1:
+        return
+    even = (total - options.first - options.last) / stages
+    reason = f"the layers `{total}` do not divide into stages"
+    if conditions.whole(even, values, reason):
+        for each in (even, even + options.first, even + options.last):
+            if conditions.compare(each, ">=", 0, values, reason):
+                conditions.compare(each, ">", 0, values)
 
 
 def scattered(ranges: Sequence[Range], ranks: Placement) -> list[Range]:

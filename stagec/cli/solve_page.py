@@ -17,7 +17,7 @@ from stagec.explaining.sweeping.points import Grid
 from stagec.explaining.sweeping.run import STEP_TIME, sweep
 from stagec.frontend import Source, check, parse_file
 from stagec.frontend.checker import sizes_of
-from stagec.frontend.numbers import COMPARE
+from stagec.symbolic.conditions import RELATIONS
 
 CONDITION = re.compile(
     r"\s*([\w.+]+)\s*(<=|>=|<|>)\s*([0-9]+(?:\.[0-9]+)?)\s*([kKMGT]i?B|B|[kKMGTP])?\s*"
@@ -48,7 +48,7 @@ def show_solution(options: argparse.Namespace) -> int:
     values = candidates(source, options, name)
     grid = Grid({name: values}, {})
     table = sweep(Request(source, options.plan, options.sizes, grid, (what,)))
-    meets = COMPARE[sign]
+    meets = RELATIONS[sign]
     rows = [(int(row[name]), row[what]) for row in table.rows()]
     good = sorted(row for row in rows if meets(row[1], limit))
     bad = sorted(row for row in rows if not meets(row[1], limit))

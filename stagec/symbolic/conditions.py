@@ -138,7 +138,10 @@ class Observed(dict[str, Value]):
         return value
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self else default  # noqa: SIM401
+        try:
+            return self[name]
+        except KeyError:
+            return default
 
     def values(self) -> Any:
         return [self[name] for name in self]
