@@ -149,12 +149,13 @@ def retype_stacks(repeat: stg.RepeatOp) -> None:
 
 
 def place_weights(program: stg.ProgramOp) -> None:
-    """Store each weight as its first reader needs it."""
+    """Store each weight and each cache as its first reader needs it."""
     for op in program.body.block.ops:
-        if isinstance(op, stg.WeightOp):
-            need = first_need(op.weight)
+        if isinstance(op, stg.WeightOp | stg.CacheOp):
+            (stored,) = op.results
+            need = first_need(stored)
             if need is not None:
-                retype(op.weight, need)
+                retype(stored, need)
 
 
 def first_need(value: SSAValue) -> TensorType | None:

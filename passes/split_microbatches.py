@@ -140,7 +140,7 @@ def wrap(program: stg.ProgramOp, dtype: str) -> None:
     assert isinstance(output, stg.OutputOp)
     inner = Block()
     for op in list(block.ops):
-        if not isinstance(op, stg.WeightOp | stg.OutputOp):
+        if not isinstance(op, stg.WeightOp | stg.CacheOp | stg.OutputOp):
             op.detach()
             inner.add_op(op)
     inner.add_op(stg.YieldOp(output.gradients))

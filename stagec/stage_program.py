@@ -321,7 +321,7 @@ class StageProgram:
             op.detach()
             op.erase()
         for op in list(self.clone.body.block.ops):
-            if isinstance(op, stg.WeightOp) and not list(op.weight.uses):
+            if isinstance(op, stg.WeightOp | stg.CacheOp) and not list(op.results[0].uses):
                 op.detach()
                 op.erase()
 

@@ -159,7 +159,7 @@ def is_portable(value: SSAValue) -> bool:
     owner = value.owner
     if isinstance(owner, Block):
         return isinstance(owner.parent_op(), stg.ProgramOp)
-    if isinstance(owner, stg.WeightOp | stg.ConstantOp | stg.ZerosOp):
+    if isinstance(owner, stg.WeightOp | stg.CacheOp | stg.ConstantOp | stg.ZerosOp):
         return True
     is_view = isinstance(owner, dist.ReshardOp | dist.SliceOp | stg.PlaceOp) or (
         isinstance(owner, stg.TensorOp) and owner.IS_VIEW

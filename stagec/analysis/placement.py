@@ -140,7 +140,7 @@ def source_of(value: SSAValue) -> SSAValue:
 
 def is_weight(value: SSAValue) -> bool:
     source = source_of(value)
-    return isinstance(source, OpResult) and isinstance(source.op, stg.WeightOp)
+    return isinstance(source, OpResult) and isinstance(source.op, stg.WeightOp | stg.CacheOp)
 
 
 def is_input(value: SSAValue) -> bool:

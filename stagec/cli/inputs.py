@@ -21,9 +21,9 @@ def compile_input(
     *,
     stops: Stops,
     load_pass: PassLoader | None = None,
-    warn: Callable[[str], object] = sys.stderr.write,
+    warn: Callable[[str], object] | None = None,
 ) -> Compiled:
-    """Compile a file. `warn` is told what is doubtful about a model; IR has been told already."""
+    """Compile a file. `warn` is told what is doubtful about a model, or standard error; IR has been told already."""
     if is_ir(path):
         for flag, value in (("--plan", plan), ("--set", sizes)):
             if value:
@@ -32,7 +32,7 @@ def compile_input(
         return compile_ir(read_text(path), path, stops=stops, load_pass=load_pass)
     checked = check(parse_file(path), plan, sizes)
     if checked.warnings:
-        warn(render(checked.warnings, checked.source.texts))
+        (warn or sys.stderr.write)(render(checked.warnings, checked.source.texts))
     return compile_program(checked, stops=stops, load_pass=load_pass)
 
 

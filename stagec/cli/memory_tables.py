@@ -40,18 +40,24 @@ def show_memory(classes: Sequence[ClassPlan]) -> None:
 
 
 def static_table(classes: Sequence[ClassPlan]) -> Table:
+    """What stays, by kind. Only where something is served there are caches to show."""
+    kinds = [k for k in STATIC if k != Kind.CACHE or any(c.static.num_bytes[k] for c in classes)]
     table = plain_table("memory of one rank")
     table.add_column("class")
-    for title in ("parameters", "master", "optimizer", "gradients", "saved/microbatch", "peak"):
+    for title in (*(SHORT.get(kind, TITLES[kind]) for kind in kinds), "saved/microbatch", "peak"):
         table.add_column(title, justify="right", no_wrap=True)
     shared: dict[tuple[int, ...], list[str]] = {}
     for each in classes:
         saved = max(each.saved_bytes, default=0)
-        kept = [each.static.num_bytes[kind] for kind in STATIC]
+        kept = [each.static.num_bytes[kind] for kind in kinds]
         shared.setdefault((*kept, saved, each.peak_bytes), []).append(each.name)
     for numbers, names in shared.items():
         table.add_row(", ".join(names), *map(gib, numbers))
     return table
+
+
+SHORT = {Kind.MASTER: "master", Kind.OPTIMIZER: "optimizer"}
+"""Titles of columns, where those of kinds are too long."""
 
 
 def peak_table(worst: ClassPlan) -> Table:

@@ -58,7 +58,7 @@ def static_parts(job: Job, plan: ClassPlan, kinds: Sequence[Kind]) -> list[Part]
     for chunk in plan.chunks:
         for weight, kind, size in job.stored(chunk.program):
             if kind in kinds:
-                stage = chunk.stage if isinstance(weight.weight.type, StackType) else -1
+                stage = chunk.stage if isinstance(weight.results[0].type, StackType) else -1
                 found.setdefault(
                     (kind, stage, weight.path.data),
                     Part(
@@ -118,6 +118,7 @@ QUANTITIES: dict[str, tuple[str, Asked]] = {
     "master": ("master weights that a rank stores", static_of(Kind.MASTER)),
     "optimizer": ("optimizer state that a rank stores", static_of(Kind.OPTIMIZER)),
     "gradients": ("gradients that a rank adds up", static_of(Kind.GRADIENTS)),
+    "cache": ("what a rank keeps of requests, from iteration to iteration", static_of(Kind.CACHE)),
     "static": ("what a rank stores from step to step", static_of(*STATIC)),
     "activations": (
         "what one microbatch saves for its backward pass, on all virtual stages of a rank",

@@ -13,10 +13,12 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from stagec.diagnostics import Span, location_of
 from stagec.dialects import dist, stg
-from stagec.dialects.types import StackType, TensorType
+from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.frontend.checker.program import CheckedModel
 from stagec.frontend.checker.steps import (
+    AppendStep,
     Body,
+    CacheStep,
     CallStep,
     NameStep,
     OpStep,
@@ -26,6 +28,7 @@ from stagec.frontend.checker.steps import (
     WeightStep,
 )
 from stagec.frontend.paths import Scope
+from stagec.frontend.served import check_packed, count_pairs, drop_unread, served_results
 from stagec.symbolic import Size
 
 Values = dict[Value, SSAValue]
@@ -61,7 +64,9 @@ def _at(op: Operation, span: Span) -> Operation:
 class _Lowering:
     def __init__(self, checked: CheckedModel) -> None:
         self.checked = checked
-        self.weights: list[Operation] = []
+        self.batch = checked.batch
+        self.stored: list[Operation] = []
+        """Weights and caches, which are the program's."""
         self.blocks: list[Block] = []
         """The block of the program, then those of the repeats that are being filled."""
         self.counts: list[Size] = []
@@ -78,13 +83,19 @@ class _Lowering:
         self.blocks.append(block)
         scope = Scope(self.checked.name)
         results = self.body(body, list(block.args), scope)
-        output = stg.OutputOp(results)
         place = body.results[0].span if body.results else body.span
+        if self.batch is not None:
+            results = served_results(results, self.batch)
+        output = stg.OutputOp(results)
         self.add(output, place, scope)
         first = block.first_op
         assert first is not None
-        block.insert_ops_before(self.weights, first)
-        return _at(stg.ProgramOp(self.checked.name, Region(block)), body.span)
+        block.insert_ops_before(self.stored, first)
+        program = stg.ProgramOp(self.checked.name, Region(block))
+        if self.batch is not None:
+            drop_unread(program)
+            check_packed(program, self.batch)
+        return _at(program, body.span)
 
     def add(self, op: Operation, span: Span, scope: Scope) -> None:
         """Append an op where we are, with its place in the text and the call it comes from."""
@@ -106,14 +117,20 @@ class _Lowering:
     def step(self, step: Step, values: Values, scope: Scope) -> None:
         if isinstance(step, OpStep):
             op = step.build([values[operand] for operand in step.operands])
+            if isinstance(op, stg.AttentionOp):
+                self.see_positions(op, step.span, scope)
             self.add(op, step.span, scope)
             for value, result in zip(step.results, op.results, strict=False):
-                assert result.type == value.type, f"{op.name} makes {result.type}, not {value.type}"
+                made = tensor_of(result.type)
+                assert made.names == value.type.names, f"{op.name} makes {made}, not {value.type}"
                 values[value] = result
         elif isinstance(step, NameStep):
             self.name(step, values, scope)
-        elif isinstance(step, WeightStep):
-            values[step.result] = self.weight(step, scope)
+        elif isinstance(step, WeightStep | CacheStep):
+            if isinstance(step, WeightStep) or self.batch is not None:
+                values[step.result] = self.declared(step, scope)
+        elif isinstance(step, AppendStep):
+            values[step.result] = self.append(step, values, scope)
         elif isinstance(step, CallStep):
             callee = self.checked.bodies[step.module]
             arguments = [values[operand] for operand in step.operands]
@@ -153,18 +170,50 @@ class _Lowering:
                 stg.add_names(op, words)
                 waiting += [x for x in op.operands if x not in self.named]
 
-    def weight(self, step: WeightStep, scope: Scope) -> SSAValue:
-        """A weight of the program; inside repeats, one of its stack."""
+    def see_positions(self, op: stg.AttentionOp, span: Span, scope: Scope) -> None:
+        """Attention to what a cache holds: pairs of each sequence; without a cache a sequence attends to itself."""
+        if self.batch is not None:
+            count_pairs(op, self.batch)
+            return
+        roles = self.checked.roles
+        for position in (1, 2):
+            keys = op.operands[position]
+            name = tensor_of(keys.type).names[-3]
+            if roles is not None and name in roles.positions:
+                own = stg.RenameOp(keys, [name], [roles.new])
+                self.add(own, span, scope)
+                op.operands[position] = own.result
+
+    def append(self, step: AppendStep, values: Values, scope: Scope) -> SSAValue:
+        """The cache with what is new; where nothing is cached, what is new."""
+        new = values[step.new]
+        if self.batch is None:
+            op = stg.RenameOp(new, [step.new_dim], [step.position_dim])
+        else:
+            op = stg.AppendOp(values[step.cache], new, step.new_dim, step.position_dim)
+        self.add(op, step.span, scope)
+        return op.results[0]
+
+    def declared(self, step: WeightStep | CacheStep, scope: Scope) -> SSAValue:
+        """A weight or a cache of the program; inside repeats, one of its stack."""
         stacked: TensorType | StackType = step.result.type
+        if isinstance(step, CacheStep):
+            assert self.batch is not None
+            positions = self.batch.roles.positions
+            stacked = stacked.with_names({name: stg.stored(name) for name in positions})
         for count in reversed(self.counts):
             stacked = StackType.of(count, stacked)
-        op = stg.WeightOp(scope.path(step.name), stacked, step.num_rows)
+        path = scope.path(step.name)
+        if isinstance(step, WeightStep):
+            op: Operation = stg.WeightOp(path, stacked, step.num_rows)
+        else:
+            op = stg.CacheOp(path, stacked)
         op.location = location_of(step.span)
         if scope.instances:
             op.attributes["scope"] = StringAttr(scope.text)
-        op.weight.name_hint = step.name
-        self.weights.append(op)
-        value: SSAValue = op.weight
+        value: SSAValue = op.results[0]
+        value.name_hint = step.name
+        self.stored.append(op)
         for slices, block in zip(self.slices, self.blocks[1:], strict=True):
             assert isinstance(value.type, StackType)
             argument = block.insert_arg(value.type.element, len(block.args))

@@ -109,6 +109,11 @@ def _load(node: syntax.Load) -> str:
     return f"load{name}{_settings(node.settings)}"
 
 
+def _sequences(node: syntax.Prefill | syntax.Decode) -> str:
+    kind = "prefill" if isinstance(node, syntax.Prefill) else "decode"
+    return " ".join([kind, text_of(node.count), *map(text_of, node.measures)])
+
+
 def _plan(node: syntax.Plan) -> str:
     base = f" extends {node.base}" if node.base else ""
     return f"plan {node.name}{base} {_block(node.clauses)}"
@@ -146,6 +151,8 @@ _PRINTERS: dict[type[syntax.Node], Callable[[Any], str]] = {
     syntax.Weight: lambda n: n.name.text + text_of(n.stored) + (f": {n.dtype}" if n.dtype else ""),
     syntax.Parameter: _typed,
     syntax.Result: _typed,
+    syntax.Cache: _typed,
+    syntax.Caches: lambda n: f"cache {_list(n.caches)}",
     syntax.Weights: lambda n: f"weight {_list(n.weights)}",
     syntax.Target: lambda n: n.name.text + (text_of(n.shape) if n.shape else ""),
     syntax.Assign: lambda n: f"{_list(n.targets)} = {text_of(n.value)}",
@@ -184,6 +191,11 @@ _PRINTERS: dict[type[syntax.Node], Callable[[Any], str]] = {
     syntax.Device: _device,
     syntax.Link: lambda n: f"link {n.axis}{_settings(n.settings)}",
     syntax.Load: _load,
+    syntax.Measure: lambda n: f"{n.word} {text_of(n.number)}",
+    syntax.Prefill: _sequences,
+    syntax.Decode: _sequences,
+    syntax.Served: lambda n: f"{{ {_list(n.entries)} }}",
+    syntax.Serve: lambda n: f"serve {text_of(n.what)}",
     syntax.Pass: lambda n: f"pass {n.name}{_settings(n.settings)}",
     syntax.Plan: _plan,
 }

@@ -56,10 +56,14 @@ class SizeTable:
 
 
 def resolve_sizes(
-    dims: Mapping[str, syntax.Dim], merged: Merged, overrides: Mapping[str, str], findings: Findings
+    dims: Mapping[str, syntax.Dim],
+    merged: Merged,
+    overrides: Mapping[str, str],
+    findings: Findings,
+    served: Mapping[str, NamedSize] | None = None,
 ) -> SizeTable:
-    """Size every dim and axis. `overrides` are those of `--set`."""
-    return _Resolver(dims, merged, overrides, findings).resolve()
+    """Size every dim and axis. `overrides` are those of `--set`; what is `served` says the sizes of some dims."""
+    return _Resolver(dims, merged, overrides, findings, served or {}).resolve()
 
 
 class _Resolver:
@@ -69,11 +73,12 @@ class _Resolver:
         merged: Merged,
         overrides: Mapping[str, str],
         findings: Findings,
+        served: Mapping[str, NamedSize],
     ) -> None:
         self.dims, self.merged, self.findings = dims, merged, findings
-        self.overrides = overrides
+        self.overrides, self.served = overrides, served
         self.axes = self.mesh_axes()
-        self.table = SizeTable(dim_names=tuple(dims))
+        self.table = SizeTable(dim_names=(*dims, *(name for name in served if name not in dims)))
         self.fixed: dict[str, int] = {}
         self.exprs: dict[str, syntax.Expr] = {}
         """What defines each name that `--set` does not."""
@@ -115,6 +120,9 @@ class _Resolver:
             if axis.size is not None and not is_product:
                 self.exprs[name] = axis.size
         self.read_plan_sizes()
+        for name, size in self.served.items():
+            self.table.dims[name], self.table.values[name] = size, size.value
+            self.exprs.pop(name, None)
         for name in self.order():
             self.evaluate(name)
         for name, parts in self.table.products.items():
@@ -209,7 +217,7 @@ class _Resolver:
             for name, expr in self.exprs.items()
             if name not in self.fixed
         }
-        graph |= {name: [] for name in self.fixed}
+        graph |= {name: [] for name in self.fixed if name not in self.served}
         while True:
             try:
                 return list(TopologicalSorter(graph).static_order())

@@ -23,7 +23,7 @@ _OPERATORS = set(
     ["PLUS", "MINUS", "STAR", "SLASH", "PERCENT", "AT", "POWER", "_INDEX", "AND", "OR"]
 )
 _COMPARISONS = set(["EQUAL", "UNEQUAL", "AT_MOST", "AT_LEAST", "LESS", "MORE"])
-_STATEMENTS = {"NAME", "WEIGHT", "REPEAT", "RETURN"}
+_STATEMENTS = {"NAME", "WEIGHT", "CACHE", "REPEAT", "RETURN"}
 _DEFINITIONS = {word.upper() for word in DEFINITIONS}
 _GROUPS = (
     (_EXPRESSION, "an expression"),
@@ -181,7 +181,7 @@ class _Unexpected:
                 words.append(word)
                 left -= group
         if "an expression" in words:
-            left -= {"NAME", "STRING", "LSQB", "WEIGHT", "REPEAT", "RETURN"}
+            left -= {"NAME", "STRING", "LSQB", "WEIGHT", "CACHE", "REPEAT", "RETURN"}
         if words == ["a clause"] or "a definition" in words:
             left &= {"RBRACE", "$END", "COMMA", *_OPERATORS}
         if _OPERATORS & left:
@@ -232,7 +232,7 @@ class _Unexpected:
         if self.token.type == "_CALL":
             message = f"the result of `{name}(...)` is not used"
             return Diagnostic("E0101", message, span, help=f"write `x = {name}(...)`")
-        keyword = closest(name, ["weight", "repeat", "return"])
+        keyword = closest(name, ["weight", "cache", "repeat", "return"])
         if keyword and not self.is_end and self.token.type == "NAME":
             message = f"`{name}` does not start a statement"
             return Diagnostic("E0101", message, span, help=f"did you mean `{keyword}`?")

@@ -3,7 +3,7 @@
 DEFINITIONS = ("import", "dim", "require", "module", "model", "op", "plan")
 """Each starts an item of a file."""
 
-PARAMETER_WORDS = frozenset((*DEFINITIONS, "weight", "repeat", "return"))
+PARAMETER_WORDS = frozenset((*DEFINITIONS, "weight", "cache", "repeat", "return"))
 """Reserved words that a pass may still call its parameters."""
 
 RESERVED = PARAMETER_WORDS | {"and", "or", "true", "false"}

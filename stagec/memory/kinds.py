@@ -10,15 +10,16 @@ class Kind(IntEnum):
     MASTER = 1
     OPTIMIZER = 2
     GRADIENTS = 3
-    SAVED = 4
-    RECOMPUTED = 5
-    DEFERRED = 6
-    GATHERED = 7
-    FETCHED = 8
-    COMMUNICATION = 9
-    INPUTS = 10
-    TEMPORARIES = 11
-    HOST = 12
+    CACHE = 4
+    SAVED = 5
+    RECOMPUTED = 6
+    DEFERRED = 7
+    GATHERED = 8
+    FETCHED = 9
+    COMMUNICATION = 10
+    INPUTS = 11
+    TEMPORARIES = 12
+    HOST = 13
     """In the memory of the host: no part of a device's."""
 
 
@@ -27,6 +28,7 @@ TITLES = {
     Kind.MASTER: "master weights",
     Kind.OPTIMIZER: "optimizer state",
     Kind.GRADIENTS: "gradients",
+    Kind.CACHE: "cache",
     Kind.SAVED: "saved activations",
     Kind.RECOMPUTED: "recomputed values",
     Kind.DEFERRED: "kept for weight gradients",

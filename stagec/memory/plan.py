@@ -19,7 +19,7 @@ from stagec.memory.lifetimes import Lifetimes, lifetimes
 from stagec.memory.static import StaticBytes, Stored, Weights, static_bytes
 from stagec.memory.values import About, ValueTable, value_table
 
-ALWAYS = (Kind.PARAMETERS, Kind.MASTER, Kind.OPTIMIZER)
+ALWAYS = (Kind.PARAMETERS, Kind.MASTER, Kind.OPTIMIZER, Kind.CACHE)
 """Kinds that are there all the time. Gradients have lifetimes of their own."""
 
 

@@ -14,16 +14,22 @@ from xdsl.ir import BlockArgument, OpResult, SSAValue
 from stagec.backend.lowering import Chunk
 from stagec.dialects import stg
 from stagec.dialects.stages import is_first_layer
-from stagec.dialects.types import StackType, ValueType, dtype_bytes
+from stagec.dialects.types import TIME_AXIS, StackType, ValueType, dtype_bytes, tensor_of
 from stagec.frontend.plans.plan import Plan
 from stagec.memory.gradients import gradient_buffers
 from stagec.memory.kinds import Kind
 from stagec.memory.sums import before_reductions
 from stagec.memory.values import line_of
 from stagec.memory.weights import updates
-from stagec.symbolic import Size
+from stagec.symbolic import ONE, Size, symbol
 
-STATIC: tuple[Kind, ...] = (Kind.PARAMETERS, Kind.MASTER, Kind.OPTIMIZER, Kind.GRADIENTS)
+STATIC: tuple[Kind, ...] = (
+    Kind.PARAMETERS,
+    Kind.MASTER,
+    Kind.OPTIMIZER,
+    Kind.GRADIENTS,
+    Kind.CACHE,
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,9 @@ class Weights:
     """What each program stores, worked out once for all stages that run it with the same number of layers."""
 
     plan: Plan
-    _forms: dict[stg.ProgramOp, list[tuple[stg.WeightOp, Kind, Size]]] = field(default_factory=dict)
+    _forms: dict[stg.ProgramOp, list[tuple[stg.WeightOp | stg.CacheOp, Kind, Size]]] = field(
+        default_factory=dict
+    )
     _stored: dict[object, list[tuple[Stored, bool]]] = field(default_factory=dict)
 
     def of(self, chunk: Chunk) -> list[tuple[Stored, bool]]:
@@ -73,7 +81,7 @@ class Weights:
                         kind,
                         size.integer(chunk.values),
                     ),
-                    not isinstance(weight.weight.type, StackType),
+                    not isinstance(weight.results[0].type, StackType),
                 )
                 for weight, kind, size in self._forms[program]
             ]
@@ -95,12 +103,16 @@ def static_bytes(chunks: Sequence[Chunk], weights: Weights) -> tuple[StaticBytes
     return StaticBytes(numbers), found
 
 
-def weight_bytes(program: stg.ProgramOp, plan: Plan) -> Iterator[tuple[stg.WeightOp, Kind, Size]]:
+def weight_bytes(
+    program: stg.ProgramOp, plan: Plan
+) -> Iterator[tuple[stg.WeightOp | stg.CacheOp, Kind, Size]]:
     """Each weight of a program, and the bytes of each kind that belong to it."""
     updated = updates(program)
     precision = plan.precision
     states = stg.NUM_STATES[plan.optimizer.algorithm] * dtype_bytes(precision.optimizer)
     for op in program.body.block.ops:
+        if isinstance(op, stg.CacheOp):
+            yield op, Kind.CACHE, size_of(op.cache) * parts_in_time(op.cache)
         if not isinstance(op, stg.WeightOp):
             continue
         yield op, Kind.PARAMETERS, size_of(op.weight)
@@ -112,6 +124,12 @@ def weight_bytes(program: stg.ProgramOp, plan: Plan) -> Iterator[tuple[stg.Weigh
             yield op, Kind.MASTER, elements_of(weight) * dtype_bytes(precision.master)
         whole = summed(gradient) if gradient_buffers(plan).are_kept else gradient
         yield op, Kind.GRADIENTS, size_of(whole)
+
+
+def parts_in_time(cache: SSAValue) -> Size:
+    """The microbatches that a cache is of: each has its own sequences, and all of them stay."""
+    splits = tensor_of(cache.type).split_axes
+    return symbol(TIME_AXIS) if TIME_AXIS in splits else ONE
 
 
 def is_wide(weight: SSAValue, master: str) -> bool:

@@ -30,6 +30,7 @@ PREFIX = {
     Kind.MASTER: "master",
     Kind.OPTIMIZER: "optimizer",
     Kind.GRADIENTS: "gradient",
+    Kind.CACHE: "cache",
 }
 
 

@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from stagec import symbolic
+from stagec.analysis.placement import source_of
 from stagec.backend.lowering.dataflow import Path, Source
 from stagec.backend.lowering.layout import Layout
 from stagec.backend.lowering.rows import Place
@@ -169,11 +170,20 @@ class TableMaker:
         if (op, layer) not in self._made:
             kind = kind_of(op)
             # What an update stores is where it was.
-            is_there = kind == Kind.HOST and stg.phase_of(op) == "optim"
+            is_there = (kind == Kind.HOST and stg.phase_of(op) == "optim") or self.is_append(op)
             self._made[op, layer] = [
                 (r, ZERO if is_there else self.bytes_in_layer(r, layer), kind) for r in op.results
             ]
         return self._made[op, layer]
+
+    def is_append(self, op: Operation) -> bool:
+        """Whether an op writes into what stays from step to step."""
+        if "in_place" not in op.attributes:
+            return False
+        written = source_of(op.operands[0])
+        while isinstance(written.owner, sched.ViewOp):
+            written = source_of(written.owner.operand)
+        return isinstance(written.owner, stg.CacheOp)
 
     def layer_of(self, place: Place) -> int:
         """The layer, where that makes a difference to sizes."""

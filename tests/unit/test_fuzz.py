@@ -45,6 +45,11 @@ module Block(x[B, S, D]) -> [B, S, D] {
   return h + cast(gelu(h @ up) @ down, dtype = bf16)
 }
 
+module Past(x[B, S, D]) -> [B, T, D] {
+  cache past[B, T, D]: fp8
+  return append(past, x, window = 16 * S)
+}
+
 model M(tokens[B, S]: i32, targets[B, S]: i32) {
   weight embed[F, D]
   x = embedding(tokens, embed)
@@ -66,6 +71,8 @@ plan p {
 }
 
 plan q extends p { set S = 256 rank_order tp, pp, ep, edp }
+
+plan r { serve { prefill 4 x 2 at 1, decode 3 at 10, logits = all } }
 """
 
 

@@ -35,6 +35,7 @@ from stagec.dialects.stg.base import (
     tensor_type,
     text,
 )
+from stagec.dialects.stg.caching import AppendOp, CacheOp, LastPositionsOp, stored
 from stagec.dialects.stg.chunks import (
     MAKES_GRADIENTS,
     ChunkOp,
@@ -137,6 +138,9 @@ OPS = [
     DimOp,
     ProgramOp,
     WeightOp,
+    CacheOp,
+    AppendOp,
+    LastPositionsOp,
     ConstantOp,
     RepeatOp,
     AccumulateOp,
@@ -217,6 +221,10 @@ MATRIX_OPS = frozenset(
 Stg = Dialect("stg", OPS, [TensorType, StackType, SizeAttr, NamesAttr])
 
 __all__ = [
+    "AppendOp",
+    "CacheOp",
+    "LastPositionsOp",
+    "stored",
     "Call",
     "CallError",
     "Cotangents",

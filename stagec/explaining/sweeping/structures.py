@@ -184,7 +184,7 @@ class Structure:
         for chunk in chunks:
             for weight, kind, size in self.job.stored(chunk.program):
                 if kind in kinds:
-                    stacked = isinstance(weight.weight.type, StackType)
+                    stacked = isinstance(weight.results[0].type, StackType)
                     own = size.substitute(
                         {
                             dist.local_count(0): chunk.values.get(dist.local_count(0), 0),

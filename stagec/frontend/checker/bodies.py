@@ -10,6 +10,7 @@ from stagec.frontend.checker.calls import CallChecker
 from stagec.frontend.checker.context import Context
 from stagec.frontend.checker.steps import (
     Body,
+    CacheStep,
     Carried,
     NameStep,
     RepeatStep,
@@ -65,6 +66,9 @@ class BodyChecker(CallChecker):
         if isinstance(statement, syntax.Weights):
             for weight in statement.weights:
                 self.weight(weight)
+        elif isinstance(statement, syntax.Caches):
+            for cache in statement.caches:
+                self.cache(cache)
         elif isinstance(statement, syntax.Assign):
             self.assign(statement)
         elif isinstance(statement, syntax.Repeat):
@@ -90,9 +94,6 @@ class BodyChecker(CallChecker):
         return True
 
     def weight(self, weight: syntax.Weight) -> None:
-        name, span = weight.name.text, weight.name.span
-        context = self.context
-        found = context.types.type(weight.stored.shape, weight.dtype, context.precision.weights)
         if weight.stored.num_rows == 0:
             message, help_ = (
                 "no dim stands before the bar",
@@ -100,25 +101,43 @@ class BodyChecker(CallChecker):
             )
             self.error("E0210", message, weight.stored.span, help_)
             return
-        if self.is_dim(weight.name):
+        shape = weight.stored.shape
+        value = self.declared(weight, shape, self.context.precision.weights, "weight")
+        if value is None:
             return
+        self.steps.append(WeightStep(value.name, value, weight.span, weight.stored.num_rows))
+        step = self.named(value, value.name, value.span)
+        self.steps.append(step)
+        self.weights.append(step)
+
+    def cache(self, cache: syntax.Cache) -> None:
+        value = self.declared(cache, cache.shape, self.context.precision.cache, "cache")
+        if value is None:
+            return
+        value.is_cache = True
+        self.environment[value.name] = value
+        self.steps.append(CacheStep(value.name, value, cache.span))
+        self.bindings.append((value, value.span))
+
+    def declared(
+        self, weight: syntax.Weight | syntax.Cache, shape: syntax.Shape, dtype: str, kind: str
+    ) -> Value | None:
+        """What a declaration makes, in a dtype unless it names one; None after a finding."""
+        name, span = weight.name.text, weight.name.span
+        found = self.context.types.type(shape, weight.dtype, dtype)
+        if self.is_dim(weight.name):
+            return None
         taken = self.first_weights.get(name)
         known = self.environment.get(name)
         taken = taken or (known.span if known else None)
         if taken is not None:
             message = f"`{name}` is defined twice"
-            help_ = "a weight has a name of its own in its module"
+            help_ = f"a {kind} has a name of its own in its module"
             self.error("E0202", message, span, help_, secondary=[(taken, "first here")])
-            return
+            return None
         self.first_weights[name] = span
         self.environment[name] = None
-        if found is None:
-            return
-        value = Value(found, span, name)
-        self.steps.append(WeightStep(name, value, weight.span, weight.stored.num_rows))
-        step = self.named(value, name, span)
-        self.steps.append(step)
-        self.weights.append(step)
+        return None if found is None else Value(found, span, name)
 
     def warn_unused(self) -> None:
         """W0201 and W0202. A name that starts with `_` may go unused."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stagec.diagnostics import Span, closest, did_you_mean, quoted
+from stagec.diagnostics import Findings, Span, closest, did_you_mean, quoted
 from stagec.dialects import stg
 from stagec.dialects.types import DTYPE_BITS, TensorType
 from stagec.frontend import syntax
 from stagec.frontend.checker.expressions import ExpressionChecker
-from stagec.frontend.checker.steps import CallStep, Value
+from stagec.frontend.checker.steps import AppendStep, CallStep, Value
 from stagec.frontend.checker.types import Signature, Typed, shown
-from stagec.frontend.numbers import SIZE_FUNCTIONS, quantity, whole
+from stagec.frontend.numbers import SIZE_FUNCTIONS, Quantity, quantity, whole
 from stagec.frontend.numbers import shown as shown_number
 from stagec.frontend.printing import text_of
 from stagec.symbolic import conditions
@@ -31,6 +31,8 @@ class CallChecker(ExpressionChecker):
         results: Sequence[Value] | None
         if name in self.context.signatures:
             results = self.call_signature(call, self.context.signatures[name])
+        elif name in definitions.functions and definitions.functions[name].op is stg.AppendOp:
+            results = self.append(call, definitions.functions[name].signature)
         elif name in definitions.functions:
             results = self.call_function(call, definitions.functions[name], want)
         else:
@@ -83,6 +85,51 @@ class CallChecker(ExpressionChecker):
         message = f"`{call.function}` takes {takes}{listed}, {given} {_is(given)} given"
         self.error("E0203", message, call.span)
         return True
+
+    # ---- state ----
+
+    def append(self, call: syntax.Call, signature: stg.Signature) -> list[Value] | None:
+        """`append(k, x, window = W)`: a cache with new positions."""
+        options = self.options(call, signature)
+        given = [argument for argument in call.arguments if argument.name is None]
+        if self.wrong_count(call, signature.operands, len(given)) or options is None:
+            return None
+        cache, new = self.cache_of(given[0].value), self.expression(given[1].value)
+        if cache is None or new is None:
+            return None
+        cache.used = True
+        before, after = new.type.names, cache.type.names
+        added = [name for name in before if name not in after]
+        positions = [name for name in after if name not in before]
+        if len(added) != 1 or len(positions) != 1:
+            message = f"this is {shown(new.type)}, and the cache is {shown(cache.type)}"
+            help_ = "they differ in one dim: that of new positions, and that of all; `cache k[B, T, K, E]` takes `[B, S, K, E]`"
+            where = [(cache.span, shown(cache.type)), *self.origins((given[1].value, new))]
+            self.error("E0205", message, given[1].value.span, help_, secondary=where)
+            return None
+        names = [added[0] if name == positions[0] else name for name in after]
+        new = self.ordered(new, names, given[1].value.span)
+        result = Value(cache.type.with_dtype(new.type.dtype), call.span)
+        window = self.window_of(call)
+        self.steps.append(AppendStep(cache, new, result, added[0], positions[0], window, call.span))
+        return [result]
+
+    def cache_of(self, expr: syntax.Value) -> Value | None:
+        """The cache that an expression names, or None after a finding."""
+        name = expr.name.text if isinstance(expr, syntax.Reference) else None
+        value = self.environment.get(name) if name is not None else None
+        if name is not None and name in self.environment and value is None:
+            return None
+        if value is None or not value.is_cache:
+            message = f"`{text_of(expr)}` is no cache"
+            help_ = "declare it: `cache k[B, T, K, E]`"
+            self.error("E0210", message, expr.span, help_)
+            return None
+        return value
+
+    def window_of(self, call: syntax.Call) -> Quantity | None:
+        given = [a.value for a in call.arguments if a.name and a.name.text == "window"]
+        return whole(given[0], self.context.sizes, Findings(), "`window`") if given else None
 
     # ---- modules and the user's ops ----
 

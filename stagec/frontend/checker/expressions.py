@@ -92,6 +92,11 @@ class ExpressionChecker(BodyState, ABC):
         name = expr.name.text
         if name in self.environment:
             value = self.environment[name]
+            if value is not None and value.is_cache:
+                where = [(value.span, "declared here")]
+                help_ = f"append what is new, and read the result: `append({name}, x)`"
+                self.error("E0210", f"`{name}` is a cache", expr.span, help_, secondary=where)
+                return None
             if value is not None:
                 value.used = True
             return value

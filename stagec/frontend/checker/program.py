@@ -16,9 +16,10 @@ from stagec.frontend.checker.steps import Body
 from stagec.frontend.checker.types import TypeReader
 from stagec.frontend.checker.user_ops import read_costs
 from stagec.frontend.files import Source
-from stagec.frontend.plans.merge import merge
+from stagec.frontend.plans.merge import Merged, merge
 from stagec.frontend.plans.plan import Plan
 from stagec.frontend.plans.resolve import resolve_plan
+from stagec.frontend.plans.serving import Batch, Roles, ServeReader, batch_of, roles_of, unserved
 from stagec.frontend.sizes import (
     SizeTable,
     check_requirements,
@@ -40,6 +41,10 @@ class CheckedModel:
     warnings: tuple[Diagnostic, ...]
     has_loss: bool
     """Whether the model ends in `loss = ...`, and so can be trained."""
+    batch: Batch | None = None
+    """What an iteration of serving computes; nothing under a plan without `serve`."""
+    roles: Roles | None = None
+    """Which dims say what of a request."""
 
     @property
     def body(self) -> Body:
@@ -57,12 +62,18 @@ def check(
     definitions = collect(source, findings)
     chosen = _choose(definitions, plan, findings)
     merged = merge(chosen, definitions.plans, findings)
-    table = resolve_sizes(definitions.dims, merged, overrides or {}, findings)
+    batch = _batch(source, definitions, merged, overrides or {}, findings)
+    served = batch.sizes if batch is not None else {}
+    table = resolve_sizes(definitions.dims, merged, overrides or {}, findings, served)
     missing_axis_sizes(merged, table, findings)
     check_requirements(definitions.requires, table, findings)
     resolved = resolve_plan(merged, table, findings)
     num_errors = len(findings.errors)
     bodies = _check_bodies(source, definitions, table, resolved, findings)
+    roles = batch.roles if batch is not None else None
+    if batch is None and definitions.models:
+        roles = _roles(definitions, bodies, findings)
+        resolved = unserved(resolved, roles, table, findings)
     if definitions.models and len(findings.errors) == num_errors:
         PlanChecker(resolved, definitions, bodies, table, findings).check()
     findings.raise_errors(source.texts)
@@ -76,7 +87,48 @@ def check(
         bodies=bodies,
         warnings=tuple(findings.warnings),
         has_loss=not returns,
+        batch=batch,
+        roles=roles,
     )
+
+
+def _roles(
+    definitions: Definitions, bodies: Mapping[str, Body], findings: Findings
+) -> Roles | None:
+    """Which dims of the model say what of a request."""
+    names = [model.name.text for model in definitions.models[:1]]
+    inputs = [p.value.type.names for name in names for p in bodies[name].parameters]
+    return roles_of(bodies.values(), next(iter(inputs), ()), findings)
+
+
+def _batch(
+    source: Source,
+    definitions: Definitions,
+    merged: Merged,
+    overrides: Mapping[str, str],
+    findings: Findings,
+) -> Batch | None:
+    """What an iteration serves, under a plan that says so.
+
+    Bodies are checked for it under the sizes of the text: which dims are those of requests is said by types, which name dims.
+    """
+    clause = merged.get(syntax.Serve)
+    if clause is None:
+        return None
+    unheard = Findings()
+    table = resolve_sizes(definitions.dims, merged, overrides, unheard)
+    plan = resolve_plan(merged, table, unheard)
+    serve = ServeReader(clause, table.values, findings).read()
+    if serve is None:
+        return None
+    bodies = _check_bodies(source, definitions, table, plan, unheard)
+    roles = _roles(definitions, bodies, findings)
+    if roles is None:
+        message = "nothing in the model says what a sequence is"
+        help_ = "declare a `cache`, or an input `[B, S]`"
+        findings.add(Diagnostic("E0401", message, clause.span, help=help_))
+        return None
+    return batch_of(serve, roles, merged, table, findings)
 
 
 def sizes_of(source: Source, plan: str | None = None) -> list[str]:

@@ -13,6 +13,7 @@ from xdsl.ir import Operation, SSAValue
 
 from stagec.diagnostics import Span
 from stagec.dialects.types import TensorType
+from stagec.frontend.numbers import Quantity
 from stagec.symbolic import Size
 
 
@@ -25,6 +26,8 @@ class Value:
     """Where it comes from: for the diagnostics of those who read it."""
     name: str = ""
     used: bool = False
+    is_cache: bool = False
+    """State of a request: read by the ops that are made for it alone."""
 
 
 @dataclass
@@ -45,6 +48,32 @@ class WeightStep:
     result: Value
     span: Span
     num_rows: int | None = None
+
+
+@dataclass
+class CacheStep:
+    """`cache k[B, T, K, E]`."""
+
+    name: str
+    result: Value
+    span: Span
+
+
+@dataclass
+class AppendStep:
+    """`append(k, x @ wk)`: what a cache holds after it has taken in new positions.
+
+    `new_dim` of what is appended and `position_dim` of the cache are one index, of new positions and of all. With a `window`
+    no more than so many positions are kept.
+    """
+
+    cache: Value
+    new: Value
+    result: Value
+    new_dim: str
+    position_dim: str
+    window: Quantity | None
+    span: Span
 
 
 @dataclass
@@ -92,7 +121,7 @@ class RepeatStep:
     span: Span
 
 
-Step = OpStep | WeightStep | CallStep | NameStep | RepeatStep
+Step = OpStep | WeightStep | CacheStep | AppendStep | CallStep | NameStep | RepeatStep
 
 
 @dataclass

@@ -13,6 +13,7 @@ from typing import Any
 from stagec.diagnostics import Span
 from stagec.dialects.stg import NUM_STATES
 from stagec.dialects.types import FLOATS
+from stagec.frontend.numbers import Quantity
 from stagec.schedules.catalogue import names as schedule_names
 
 
@@ -126,6 +127,8 @@ class Precision(Clause):
     """Of tokens on the way to experts on other devices. None: as they are."""
     combine: str | None = setting("choice", None, *FLOATS)
     """And on the way back."""
+    cache: str = setting("choice", "fp32", *FLOATS)
+    """Of what caches hold."""
 
     @staticmethod
     def defaults(given: Mapping[str, str]) -> dict[str, str | None]:
@@ -146,6 +149,7 @@ class Precision(Clause):
             "master": optimizer if narrower else None,
             "reduce": gradients,
             "gather": weights,
+            "cache": given.get("activations", weights),
         }
 
 
@@ -249,6 +253,29 @@ class Link(Clause):
     axes: tuple[str, ...]
     bytes_per_s: float | None = setting("bandwidth", None)
     latency_us: float | None = setting("number", None)
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """`decode 128 x 4 at 1500`: sequences that are alike."""
+
+    count: Quantity
+    new: Quantity
+    """Positions of each that the iteration computes."""
+    context: Quantity
+    """Positions that are in the cache before."""
+    span: Span
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serve(Clause):
+    """`serve { prefill 4 x 2048, decode 128 at 1500 }`: the batch of an iteration."""
+
+    sequences: tuple[Sequences, ...] = ()
+    logits: str = setting("choice", "last", "last", "all")
+    """Of which new positions: of each sequence's last, or of all."""
+    block: int = setting("whole", 1, least=1)
+    """Positions that a cache is allotted at a time, for each sequence."""
 
 
 @dataclass(frozen=True, kw_only=True)

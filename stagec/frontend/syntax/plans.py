@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stagec.frontend.syntax.expressions import Expr, Name, Node, Value
+from stagec.frontend.syntax.expressions import Expr, Name, Node, Reference, Value
 
 
 @dataclass(frozen=True)
@@ -208,6 +208,44 @@ class Load(Node):
 
 
 @dataclass(frozen=True)
+class Measure(Node):
+    """`x 2048`: new tokens of each sequence; `at 1500`: tokens before them."""
+
+    word: Name
+    number: Expr
+
+
+@dataclass(frozen=True)
+class Prefill(Node):
+    """`prefill 4 x 2048 at 512`: so many sequences, of so many new tokens, after so many others."""
+
+    count: Expr
+    measures: tuple[Measure, ...]
+
+
+@dataclass(frozen=True)
+class Decode(Node):
+    """`decode 128 at 1500`, or `decode 128 x 4 at 1500` where drafted tokens are verified."""
+
+    count: Expr
+    measures: tuple[Measure, ...]
+
+
+@dataclass(frozen=True)
+class Served(Node):
+    """`{ prefill 4 x 2048, decode 128 at 1500, logits = last }`."""
+
+    entries: tuple[Prefill | Decode | Setting, ...]
+
+
+@dataclass(frozen=True)
+class Serve(Node):
+    """`serve { decode 128 at 1500 }`, or `serve none`."""
+
+    what: Served | Reference
+
+
+@dataclass(frozen=True)
 class Pass(Node):
     """`pass decompose-all-reduce { axis = "tp" }`."""
 
@@ -236,6 +274,7 @@ Clause = (
     | Device
     | Link
     | Load
+    | Serve
     | Pass
 )
 

@@ -48,6 +48,22 @@ class Weights(Node):
 
 
 @dataclass(frozen=True)
+class Cache(Node):
+    """`k[B, T, K, E]: fp8`."""
+
+    name: Name
+    shape: Shape
+    dtype: Name | None
+
+
+@dataclass(frozen=True)
+class Caches(Node):
+    """`cache k[B, T, K, E], v[B, T, K, E]`."""
+
+    caches: tuple[Cache, ...]
+
+
+@dataclass(frozen=True)
 class Target(Node):
     """What is assigned: `q` or `q[B, S, H, E]`."""
 
@@ -85,4 +101,4 @@ class Return(Node):
     values: tuple[Expr, ...]
 
 
-Statement = Weights | Assign | Repeat | Return
+Statement = Weights | Caches | Assign | Repeat | Return

@@ -1,0 +1,168 @@
+"""State of requests: what a model remembers of earlier tokens, from one iteration of serving to the next.
+
+    %k = stg.cache "Attention.k" : !stg.tensor<[B, T.stored, K, E], bf16>
+    %all = stg.append %k, %new over "S" into "T"     // [B, S, K, E] joins what is there: [B, T, K, E]
+
+`T` counts the positions that are attended to, `T.stored` those that memory is set aside for: whole blocks of a paged cache. Of
+sequences of different lengths both are sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from xdsl.dialects.builtin import StringAttr, UnitAttr
+from xdsl.ir import Operation, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    result_def,
+)
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.interfaces import Bytes, elements, num_bytes
+from stagec.dialects.stg.base import Indices, TensorOp, expect_dims, tensor_type
+from stagec.dialects.stg.interface import Option, Signature
+from stagec.dialects.types import TensorType, ValueType, dtype_bytes
+from stagec.symbolic import ZERO, Size
+
+STORED = ".stored"
+"""After the name of a dim of positions: those that memory is set aside for."""
+
+
+def stored(position_dim: str) -> str:
+    """The dim of a cache whose positions are called so."""
+    return f"{position_dim}{STORED}"
+
+
+@irdl_op_definition
+class CacheOp(IRDLOperation):
+    """State that stays from iteration to iteration. One used in a repeat is a stack, one tensor per iteration, and sliced by it."""
+
+    name = "stg.cache"
+
+    path = prop_def(StringAttr)
+    cache = result_def()
+
+    assembly_format = "$path attr-dict `:` type($cache)"
+
+    def __init__(self, path: str, cache_type: ValueType) -> None:
+        super().__init__(properties={"path": StringAttr(path)}, result_types=[cache_type])
+
+    def verify_(self) -> None:
+        if not isinstance(self.cache.type, ValueType):
+            raise VerifyException(f"a cache is a tensor or a stack, not {self.cache.type}")
+
+
+@irdl_op_definition
+class AppendOp(TensorOp):
+    """Write new positions into a cache, in place; the result is the cache with them.
+
+    Reads what is new and writes it, in the cache's dtype: nothing of the cache itself moves (as `reshape_and_cache` of vLLM's kernels does).
+    """
+
+    name = "stg.append"
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "append",
+            ("cache", "new"),
+            "a cache with new positions; without `serve` what is new, as all positions",
+            (Option("window", "size"),),
+        ),
+    )
+    # Its first operand is no tensor of the text, so the frontend checks and builds a call of it by itself.
+
+    cache = operand_def(TensorType)
+    new = operand_def(TensorType)
+    over = prop_def(StringAttr)
+    into = prop_def(StringAttr)
+    result = result_def(TensorType)
+
+    assembly_format = (
+        "$cache `,` $new `over` $over `into` $into attr-dict `:` functional-type(operands, results)"
+    )
+
+    def __init__(self, cache: SSAValue, new: SSAValue, over: str, into: str) -> None:
+        made = tensor_type(new).with_names({over: into}).with_dtype(tensor_type(cache).dtype)
+        super().__init__(
+            operands=[cache, new],
+            properties={"over": StringAttr(over), "into": StringAttr(into)},
+            result_types=[made],
+        )
+
+    def flops(self) -> Size:
+        return ZERO
+
+    def moved_bytes(self) -> Bytes:
+        written = elements(self.new) * dtype_bytes(tensor_type(self.cache).dtype)
+        return Bytes(num_bytes(self.new), written)
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        (task,) = super().lowered(mesh)
+        task.attributes["in_place"] = UnitAttr()
+        return [task]
+
+    def indices(self) -> Indices:
+        cache, new = tensor_type(self.cache).names, tensor_type(self.new).names
+        result = tensor_type(self.result).names
+        return Indices(
+            (cache, new),
+            (result,),
+            blocked=frozenset((stored(self.into.data), self.over.data, self.into.data)),
+        )
+
+    def verify_(self) -> None:
+        super().verify_()
+        over, into = self.over.data, self.into.data
+        new = tensor_type(self.new).names
+        cache, made = tensor_type(self.cache).names, tensor_type(self.result).names
+        for names, dim in ((cache, stored(into)), (made, into)):
+            if names != tuple(dim if name == over else name for name in new):
+                raise VerifyException(
+                    f"stg.append: [{', '.join(new)}] over `{over}` is not appended to [{', '.join(names)}]"
+                )
+
+
+@irdl_op_definition
+class LastPositionsOp(TensorOp):
+    """The last new position of each sequence: `[B, S, D]` -> `[B, sequences, D]`."""
+
+    name = "stg.last_positions"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+
+    x = operand_def(TensorType)
+    over = prop_def(StringAttr)
+    to = prop_def(StringAttr)
+    result = result_def(TensorType)
+
+    assembly_format = "$x `over` $over `to` $to attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, x: SSAValue, over: str, to: str) -> None:
+        super().__init__(
+            operands=[x],
+            properties={"over": StringAttr(over), "to": StringAttr(to)},
+            result_types=[tensor_type(x).with_names({over: to})],
+        )
+
+    def flops(self) -> Size:
+        return ZERO
+
+    def moved_bytes(self) -> Bytes:
+        return Bytes(num_bytes(self.result), num_bytes(self.result))
+
+    def indices(self) -> Indices:
+        names, made = tensor_type(self.x).names, tensor_type(self.result).names
+        return Indices((names,), (made,), blocked=frozenset((self.over.data, self.to.data)))
+
+    def verify_(self) -> None:
+        super().verify_()
+        names = tensor_type(self.x).names
+        expect_dims(
+            self,
+            tensor_type(self.x),
+            tensor_type(self.result),
+            [self.to.data if name == self.over.data else name for name in names],
+        )

@@ -1,0 +1,170 @@
+"""What serving makes of a model's text: its logits without a loss, of the positions that are asked for, attention by sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.ir import Block, Operation, OpResult, SSAValue
+
+from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.dialects import stg
+from stagec.dialects.types import TensorType, tensor_of
+from stagec.frontend.plans.serving import SEQUENCES, Batch
+from stagec.rewriting import set_type
+
+LOSSES = (stg.CrossEntropyOp, stg.LogSoftmaxLossOp)
+
+
+def served_results(results: Sequence[SSAValue], batch: Batch) -> list[SSAValue]:
+    """What an iteration returns: for a loss the logits that it is made of, in a decoder those of each sequence's last position.
+
+    Engines pick those positions just before the product that makes the logits (`logits_indices` in vLLM, `logits_to_keep` in transformers).
+    """
+    found = [each for result in results for each in logits_of(result)]
+    if batch.serve.logits == "all" or not batch.roles.positions:
+        return found
+    return [last_only(value, batch.roles.new) for value in found]
+
+
+def logits_of(result: SSAValue) -> list[SSAValue]:
+    """The logits behind a loss; any other result as it is."""
+    if tensor_of(result.type).dims:
+        return [result]
+    found: list[SSAValue] = []
+    waiting, seen = [result], set[SSAValue]()
+    while waiting:
+        value = waiting.pop()
+        if value in seen or not isinstance(value, OpResult):
+            continue
+        seen.add(value)
+        if isinstance(value.op, LOSSES):
+            found.append(value.op.logits)
+        else:
+            waiting += value.op.operands
+    if not found:
+        message = "the loss of this model is no cross-entropy: it says not what is served"
+        help_ = "end the model with `return`"
+        owner = result.owner
+        place = span_of(owner.location) if isinstance(owner, Operation) else None
+        raise CompileError([Diagnostic("E0217", message, place, help=help_)])
+    return list(reversed(found))
+
+
+def last_only(value: SSAValue, new_dim: str) -> SSAValue:
+    """A value of the last positions alone: picked before the product that makes it, if elementwise ops lead back to one."""
+    chain: list[Operation] = []
+    source = value
+    while isinstance(source, OpResult) and new_dim in tensor_of(source.type).names:
+        op = source.op
+        carriers = [i for i, x in enumerate(op.operands) if new_dim in names_of(x)]
+        is_product = isinstance(op, stg.ContractOp)
+        keeps_shape = isinstance(op, stg.TensorOp) and not op.indices().statistics
+        if len(carriers) != 1 or not (is_product or keeps_shape) or op.regions:
+            break
+        chain.append(op)
+        source = op.operands[carriers[0]]
+        if is_product:
+            return rebuilt(chain, source, new_dim)
+    return picked(value, new_dim)
+
+
+def names_of(value: SSAValue) -> tuple[str, ...]:
+    return value.type.names if isinstance(value.type, TensorType) else ()
+
+
+def picked(value: SSAValue, new_dim: str) -> SSAValue:
+    """The last positions of a value."""
+    if new_dim not in names_of(value):
+        return value
+    op = stg.LastPositionsOp(value, new_dim, SEQUENCES)
+    owner = value.owner
+    if isinstance(owner, Block):
+        owner.insert_ops_before([op], owner.first_op)  # pyright: ignore[reportArgumentType]
+    else:
+        put_after(op, owner)
+    return op.result
+
+
+def rebuilt(chain: Sequence[Operation], source: SSAValue, new_dim: str) -> SSAValue:
+    """The ops of a chain again, the last one first, on the last positions of what it starts from."""
+    values = {source: picked(source, new_dim)}
+    for op in reversed(chain):
+        twin = op.clone(dict(values))
+        for position, operand in enumerate(op.operands):
+            twin.operands[position] = values.get(operand, operand)
+        for old, made in zip(op.results, twin.results, strict=True):
+            set_type(made, tensor_of(old.type).with_names({new_dim: SEQUENCES}))
+            made.name_hint = old.name_hint
+            values[old] = made
+        put_after(twin, op)
+    return values[chain[0].results[0]]
+
+
+def put_after(op: Operation, other: Operation) -> None:
+    """Insert an op right behind another, with its place in the text."""
+    op.location = other.location
+    if "scope" in other.attributes:
+        op.attributes["scope"] = other.attributes["scope"]
+    block = other.parent_block()
+    assert block is not None
+    block.insert_op_after(op, other)
+
+
+def drop_unread(program: stg.ProgramOp) -> None:
+    """Take away what leads to a loss alone, and inputs that nothing reads."""
+    block = program.body.block
+    for op in reversed(list(block.ops)):
+        is_pure = isinstance(op, stg.TensorOp | stg.ConstantOp) and not isinstance(op, stg.AppendOp)
+        if is_pure and not any(list(result.uses) for result in op.results):
+            op.detach()
+            op.erase()
+    for argument in reversed(block.args):
+        if not list(argument.uses):
+            block.erase_arg(argument)
+
+
+def count_pairs(op: stg.AttentionOp, batch: Batch) -> None:
+    """Say how many pairs of positions attention is about in each row: those of the same sequence."""
+    keys = tensor_of(op.k.type).names[-3]
+    causal = op.causal is not None and op.count.data == "causal"
+    window = op.window.data if op.window is not None else None
+    if keys in batch.roles.positions:
+        total = batch.pairs(causal, window)
+    elif keys == batch.roles.new:
+        total = batch.pairs_among_new(causal, window)
+    else:
+        return
+    op.properties["pairs"] = stg.SizeAttr(batch.in_numbers(batch.per_row(total)))
+
+
+def check_packed(program: stg.ProgramOp, batch: Batch) -> None:
+    """E0415 where an op would mix the sequences of a row: pairs of positions that are written out count all of a row."""
+    if not batch.is_packed:
+        return
+    new, positions = batch.roles.new, set(batch.roles.positions)
+    found: list[Diagnostic] = []
+    for op in program.walk():
+        if isinstance(op, stg.AttentionOp):
+            names = {new}, {tensor_of(op.k.type).names[-3]}
+            mixes = op.pairs is None and bool(names[0])
+        else:
+            mixes = (
+                isinstance(op, stg.ContractOp)
+                and new in names_of(op.result)
+                and bool(positions & {n for x in op.operands for n in names_of(x)})
+            )
+            mixes = mixes or (isinstance(op, stg.RenameOp) and new in op.old.data)
+        if mixes:
+            found.append(
+                Diagnostic(
+                    "E0415",
+                    "sequences of several lengths are served, and this takes them for one",
+                    span_of(op.location),
+                    notes=[
+                        f"their `{new}` is one row on each device, one sequence after the other"
+                    ],
+                    help="write `attention(q, k, v)`, or serve sequences of one kind",
+                )
+            )
+    if found:
+        raise CompileError(found)

@@ -1,0 +1,8 @@
+// New positions join those that memory is set aside for; the result is what is attended to.
+// RUN: stagec-opt %s | stagec-opt - | filecheck %s
+
+%k = stg.cache "k" : !stg.tensor<[B/dp, T.stored, K/tp, E], fp8>
+%new = "test.op"() : () -> !stg.tensor<[B/dp, S, K/tp, E], bf16>
+
+// CHECK: %all = stg.append %k, %new over "S" into "T" : (!stg.tensor<[B/dp, T.stored, K/tp, E], fp8>, !stg.tensor<[B/dp, S, K/tp, E], bf16>) -> !stg.tensor<[B/dp, T, K/tp, E], fp8>
+%all = stg.append %k, %new over "S" into "T" : (!stg.tensor<[B/dp, T.stored, K/tp, E], fp8>, !stg.tensor<[B/dp, S, K/tp, E], bf16>) -> !stg.tensor<[B/dp, T, K/tp, E], fp8>

@@ -1,0 +1,225 @@
+"""An iteration of serving against what one counts by hand, token by token; and a text with caches against one without."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from stagec.analysis.sizes import size_values
+from stagec.backend.program import Compute
+from stagec.dialects import stg
+from stagec.dialects.types import ValueType
+from stagec.driver import Compiled, compile_text
+from stagec.memory import Kind
+
+D, H, K, E, F, V, L = 64, 8, 4, 8, 96, 100, 3
+
+MODEL = f"""
+dim B = 8
+dim S = 64
+dim T = S
+dim V = {V}
+dim D = {D}
+dim H = {H}
+dim K = {K}
+dim E = {E}
+dim F = {F}
+dim L = {L}
+dim W = 24
+
+module Attention(x[B, S, D]) -> [B, S, D] {{
+  weight wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D]
+  CACHE
+  return attention(rope(x @ wq), KEYS, VALUES, causal = true WINDOW) @ wo
+}}
+
+module Block(x[B, S, D]) -> [B, S, D] {{
+  weight norm[D], up[D, F], down[F, D]
+  h = x + Attention(x)
+  return h + gelu(rms_norm(h, norm) @ up) @ down
+}}
+
+model Net(tokens[B, S]: i32, targets[B, S]: i32) {{
+  weight embed[V, D], head[D, V]
+  x = embedding(tokens, embed)
+  repeat L {{ x = Block(x) }}
+  loss = cross_entropy(x @ head, targets)
+}}
+"""
+
+
+def text(window: bool = False, cached: bool = True) -> str:
+    option = ", window = W" if window else ""
+    keys, values = "rope(x @ wk)", "x @ wv"
+    if cached:
+        keys, values = f"append(k, {keys}{option})", f"append(v, {values}{option})"
+    return (
+        MODEL.replace("CACHE", "cache k[B, T, K, E], v[B, T, K, E]" if cached else "")
+        .replace("KEYS", keys)
+        .replace("VALUES", values)
+        .replace("WINDOW", option)
+    )
+
+
+@dataclass(frozen=True)
+class Group:
+    count: int
+    new: int
+    context: int
+
+    @property
+    def clause(self) -> str:
+        if self.context and self.new == 1:
+            return f"decode {self.count} at {self.context}"
+        return f"prefill {self.count} x {self.new} at {self.context}"
+
+
+def drawn(seed: int) -> tuple[list[Group], int, int, bool, int]:
+    """Groups of sequences, dp, tp, whether there is a window, positions of a block."""
+    rng = random.Random(seed)
+    dp, tp = rng.choice([1, 2]), rng.choice([1, 2, 4])
+    groups = [
+        Group(
+            dp * rng.randint(1, 5),
+            rng.choice([1, 1, rng.randint(2, 40)]),
+            rng.choice([0, rng.randint(1, 90)]),
+        )
+        for _ in range(rng.randint(1, 3))
+    ]
+    return groups, dp, tp, rng.random() < 0.4, rng.choice([1, 16])
+
+
+def compiled(groups: list[Group], dp: int, tp: int, window: bool, block: int) -> Compiled:
+    served = ", ".join([*(g.clause for g in groups), f"block = {block}"])
+    plan = f"""
+plan p {{
+  mesh dp = {dp}, tp = {tp}
+  shard B over dp
+  shard H, K, F over tp
+  precision {{ weights = bf16, cache = fp8 }}
+  serve {{ {served} }}
+}}
+"""
+    return compile_text(text(window) + plan)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_an_iteration_is_its_tokens_one_by_one(seed: int):
+    groups, dp, tp, window, block = drawn(seed)
+    done = compiled(groups, dp, tp, window, block)
+    reach = 24 if window else 10**9
+    tokens = pairs = stored = read = sequences = 0
+    for group in groups:
+        for _ in range(group.count // dp):
+            sequences += 1
+            first = max(0, group.context - (reach - 1))
+            read += group.context + group.new - first
+            kept = min(group.context + group.new, reach)
+            stored += -(-kept // block) * block
+            for position in range(group.context, group.context + group.new):
+                tokens += 1
+                pairs += min(position + 1, reach)
+    per_token = 2 * (D * H * E + 2 * D * K * E + H * E * D + 2 * D * F) // tp
+    matrix = L * (tokens * per_token + 4 * pairs * H * E // tp) + 2 * sequences * D * V
+    nodes = [node for c in done.trace_set.classes for node in unrolled(c.program)]
+    counted = sum(
+        n.action.num_ops
+        for n in nodes
+        if isinstance(n.action, Compute) and n.op in ("contract", "attention")
+    )
+    assert counted == matrix
+    (plan,) = done.memory
+    assert plan.static.num_bytes[Kind.CACHE] == L * 2 * stored * K * E // tp
+    appended = [n for n in nodes if n.op == "append"]
+    assert [n.action.num_bytes for n in appended] == [tokens * K * E // tp * (2 + 1)] * (2 * L)
+    attended = [n.action.num_bytes for n in nodes if n.op == "attention"]
+    queries = tokens * H * E // tp
+    # q and the output in bf16, keys and values in fp8, the log-sum-exp in fp32
+    expected = 2 * queries * 2 + 2 * read * K * E // tp + 4 * tokens * H // tp
+    assert attended == [expected] * L
+
+
+def unrolled(program):
+    """Each node as often as it runs."""
+    for segment in program.segment:
+        yield from program.segments[segment].nodes
+
+
+def test_kinds_apart_are_kinds_together():
+    """Two halves of a batch, named apart, cost what the whole does."""
+    together = compiled([Group(8, 1, 50)], 2, 2, False, 1)
+    apart = compiled([Group(4, 1, 50), Group(4, 1, 50)], 2, 2, False, 1)
+
+    def costs(done: Compiled) -> list[tuple[str, object]]:
+        return [(n.op, n.action) for c in done.trace_set.classes for n in unrolled(c.program)]
+
+    assert costs(together) == costs(apart)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "mesh dp = 2, tp = 2 shard B over dp shard H, K, F, V over tp shard S over tp",
+        "mesh cp = 2, tp = 2 shard H, K over tp shard S over cp, tp context cp { method = ulysses }",
+        "mesh cp = 4 shard S over cp context cp { method = all_gather, balance = none }",
+        "mesh dp = 4 shard B over dp zero 3 over dp recompute full",
+        "mesh pp = 3, dp = 2 shard B over dp pipeline L over pp",
+    ],
+)
+@pytest.mark.parametrize("window", [False, True])
+def test_training_knows_no_caches(plan: str, window: bool):
+    """Traces of a text with caches are those of one without, whatever the plan."""
+    with_caches, without = (
+        compile_text(text(window, cached) + f"\nplan p {{ {plan} }}") for cached in (True, False)
+    )
+
+    def shown(done: Compiled) -> list[object]:
+        return [
+            (
+                c.name,
+                [(n.op, n.phase, n.action, n.data_deps, n.ctrl_deps) for n in unrolled(c.program)],
+            )
+            for c in done.trace_set.classes
+        ]
+
+    assert shown(with_caches) == shown(without)
+
+
+def test_rings_know_no_caches():
+    plan = "plan p { mesh cp = 2, tp = 2 shard H, K over tp shard S over cp, tp context cp }"
+    counts = [
+        [
+            n.action
+            for c in compile_text(text(cached=cached) + plan).trace_set.classes
+            for n in unrolled(c.program)
+        ]
+        for cached in (True, False)
+    ]
+    assert counts[0] == counts[1]
+
+
+def test_microbatches_keep_their_caches():
+    """Under a pipeline the sequences of all microbatches stay."""
+    plan = """
+plan p {
+  mesh pp = 3
+  pipeline L over pp { schedule = forward_only, microbatch = 2 }
+  serve { decode 8 at 31 }
+}
+"""
+    done = compile_text(text() + plan)
+    for each in done.memory:
+        assert each.static.num_bytes[Kind.CACHE] == 2 * 8 * 32 * K * E * 4
+
+
+def test_a_cache_is_no_parameter():
+    done = compiled([Group(2, 1, 10)], 1, 1, False, 1)
+    values = size_values(done.module)
+    count = 0
+    for op in done.module.walk():
+        if isinstance(op, stg.WeightOp):
+            assert isinstance(op.weight.type, ValueType)
+            count += op.weight.type.num_elements.integer(values)
+    assert count == 2 * V * D + L * (D + 2 * D * F + 2 * D * H * E + 2 * D * K * E)
