@@ -199,12 +199,15 @@ def compound(inner: st.SearchStrategy) -> st.SearchStrategy:
 
 expressions = st.recursive(leaves, compound, max_leaves=8)
 shapes = build(syntax.Shape, some(references | expressions, 0))
-weights = build(syntax.Weights, some(build(syntax.Weight, names, shapes, dtypes)))
+parts = some(references | expressions, 0)
+stored = build(syntax.StoredShape, parts, st.none() | parts)
+weights = build(syntax.Weights, some(build(syntax.Weight, names, stored, dtypes)))
+caches = build(syntax.Caches, some(build(syntax.Cache, names, shapes, dtypes)))
 assigns = build(
     syntax.Assign, some(build(syntax.Target, names, st.none() | shapes), 1, 2), expressions
 )
 returns = build(syntax.Return, some(expressions, 1, 2))
-simple = weights | assigns | returns
+simple = weights | caches | assigns | returns
 statements = st.recursive(
     simple,
     lambda inner: build(syntax.Repeat, expressions, build(syntax.Body, some(inner, 0))),

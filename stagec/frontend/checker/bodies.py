@@ -100,6 +100,7 @@ class BodyChecker(CallChecker):
                 "the bar stands after the rows: `[H, E | D]`",
             )
             self.error("E0210", message, weight.stored.span, help_)
+            self.environment[weight.name.text] = None
             return
         shape = weight.stored.shape
         value = self.declared(weight, shape, self.context.precision.weights, "weight")
