@@ -160,6 +160,13 @@ class Level(stg.Gradients):
         target = source.with_partial(partial)
         return self.insert(dist.ReshardOp(cotangent, target), operand).results[0]
 
+    def added(self, terms: Sequence[SSAValue], operand: SSAValue) -> SSAValue:
+        common = set.intersection(*(set(stg.tensor_type(term).partial) for term in terms))
+        total, *others = (self.reduced(term, sorted(common), operand) for term in terms)
+        for term in others:
+            total = self.insert(stg.AddOp(total, term), operand).results[0]
+        return total
+
     def add_term(self, source: SSAValue, cotangent: SSAValue) -> None:
         self.terms.setdefault(source, []).append(self.converted(cotangent, source))
 

@@ -29,7 +29,7 @@ from stagec.frontend.plans.plan_op import plan_op, read_plan
 from stagec.ir_text import parse_ir, place_of, verify_ir
 from stagec.memory import ClassPlan, check_memory, doubt, plan_memory, with_tensors
 from stagec.pipelines import default_pipeline, final_passes
-from stagec.plugins import registry
+from stagec.plugins import Registry, registry
 from stagec.rewriting import programs
 from stagec.running import (
     PassLoader,
@@ -103,7 +103,9 @@ def compile_model(
 ) -> Compiled:
     """Compile the model in a file. Raises `CompileError` with every mistake that a phase found."""
     return compile_program(
-        check(parse_file(path), plan, overrides or {}), stops=stops, load_pass=load_pass
+        check(parse_file(path), plan, overrides or {}, registry().functions),
+        stops=stops,
+        load_pass=load_pass,
     )
 
 
@@ -116,7 +118,8 @@ def compile_text(
     stops: Stops | None = None,
 ) -> Compiled:
     """Like `compile_model`, for a model that is in no file."""
-    return compile_program(check(parse_text(text, name), plan, overrides or {}), stops=stops)
+    checked = check(parse_text(text, name), plan, overrides or {}, registry().functions)
+    return compile_program(checked, stops=stops)
 
 
 def compile_program(
@@ -140,10 +143,10 @@ def compile_program(
 
 
 def compile_ir(
-    text: str, name: str, *, stops: Stops | None = None, load_pass: PassLoader | None = None
+    text: str, name: str, *, stops: Stops | None = None, plug_ins: Registry | None = None
 ) -> Compiled:
     """From IR, as it is printed after any pass, to trace programs: with the plan and the passes that it names."""
-    known = registry()
+    known = plug_ins or registry()
     context = Context()
     for dialect, factory in known.dialects.items():
         context.register_dialect(dialect, factory)
@@ -151,11 +154,11 @@ def compile_ir(
     verify_ir(module, {name: text})
     try:
         plan, facts = plan_of(module)
-        passes = remaining_passes(module, load_pass or known.make_pass)
+        passes = remaining_passes(module, known.make_pass)
         stops = stops or Stops()
         check_stop(stops, passes)
         start = Compiled(plan, module, None, facts, (), None, {name: text})
-        return finish(start, passes, stops, load_pass)
+        return finish(start, passes, stops, known.make_pass)
     except CompileError as error:
         raise CompileError(error.diagnostics, {name: text, **error.sources}) from error
 

@@ -10,7 +10,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import import_module
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from xdsl.ir import Dialect
+from xdsl.irdl import IRDLOperation
 from xdsl.passes import ModulePass
 from xdsl.universe import XDSL_UNIVERSE, Universe
 from xdsl.utils.arg_spec import ArgSpec
@@ -26,9 +27,11 @@ from xdsl.utils.hints import isa, type_repr
 from xdsl.utils.target import Target
 
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
+from stagec.dialects import stg
 from stagec.passes import pass_factories
 
 GROUP = "xdsl.universe"
+OURS = ("xdsl", "stagec")
 
 PassFactory = Callable[[], type[ModulePass]]
 Scalar = int | float | bool | str
@@ -58,6 +61,8 @@ class Registry:
     owners: dict[str, str] = field(default_factory=dict)
     """Who brought each pass."""
     warnings: list[Diagnostic] = field(default_factory=list)
+    functions: dict[str, stg.Function] = field(default_factory=lambda: dict(stg.FUNCTIONS))
+    """The functions of the language: those of our ops, and of the ops of plug-ins."""
 
     def add(self, owner: str, universe: Universe) -> None:
         """Take over a package's contents."""
@@ -68,6 +73,19 @@ class Registry:
         ]
         for name in universe.all_passes:
             self.owners.setdefault(name, owner)
+        if owner not in OURS:
+            for name, factory in universe.all_dialects.items():
+                try:
+                    clashes += self.add_functions(factory())
+                except Exception as error:
+                    self.warnings.append(
+                        Diagnostic(
+                            "W0701",
+                            f"the dialect `{name}` of the plug-in `{owner}` cannot be loaded",
+                            notes=[last_line(error)],
+                            help="update or uninstall its package",
+                        )
+                    )
         for clash in clashes:
             self.warnings.append(
                 Diagnostic(
@@ -76,6 +94,14 @@ class Registry:
                     help="rename it, or uninstall one of the two packages",
                 )
             )
+
+    def add_functions(self, dialect: Dialect) -> list[str]:
+        """Let models call the ops of a dialect; the functions whose names are taken."""
+        taken: list[str] = []
+        for name, function in stg.functions_of(dialect.operations).items():
+            if self.functions.setdefault(name, function) is not function:
+                taken.append(f"function `{name}`")
+        return taken
 
     def find_pass(self, name: str) -> type[ModulePass]:
         """The class of a pass. E0704 if there is none, E0712 if it cannot be imported."""
@@ -104,22 +130,24 @@ class Registry:
         return instantiate(self.find_pass(name), arguments)
 
     def load_file(self, path: str) -> None:
-        """Take over the passes of a Python file. E0712 if it is broken or has none."""
-        for name, pass_class in passes_of_file(path).items():
+        """Take over the passes and ops of a Python file. E0712 if it is broken or has none."""
+        classes = classes_of_file(path)
+        passes = {c.name: c for c in classes if issubclass(c, ModulePass)}
+        dialects = dialects_of([c for c in classes if issubclass(c, IRDLOperation)])
+        for name, pass_class in passes.items():
             if name in self.passes:
-                raise CompileError(
-                    [
-                        Diagnostic(
-                            "E0712",
-                            f"the pass `{name}` exists already",
-                            origin=path,
-                            notes=[f"it comes from {self.owners.get(name, 'another file')}"],
-                            help="give yours another name",
-                        )
-                    ]
-                )
+                raise exists_already("pass", name, self.owners.get(name, "another file"), path)
             self.passes[name] = _always(pass_class)
             self.owners[name] = path
+        for name, dialect in dialects.items():
+            if name in self.dialects:
+                raise exists_already(
+                    "dialect", name, self.owners.get(name, "another plug-in"), path
+                )
+            self.dialects[name] = _always(dialect)
+            self.owners[name] = path
+            if taken := self.add_functions(dialect):
+                raise _broken(path, f"the {taken[0]} exists already")
 
 
 def registry(files: Iterator[str] | list[str] | tuple[str, ...] = ()) -> Registry:
@@ -131,6 +159,7 @@ def registry(files: Iterator[str] | list[str] | tuple[str, ...] = ()) -> Registr
         dict(found.targets),
         dict(found.owners),
         list(found.warnings),
+        dict(found.functions),
     )
     for path in files:
         made.load_file(path)
@@ -144,7 +173,7 @@ def installed() -> Registry:
     found.add("xdsl", XDSL_UNIVERSE)
     found.add("stagec", STAGEC_UNIVERSE)
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
-        if point.name not in ("xdsl", "stagec"):
+        if point.name not in OURS:
             _add_entry_point(found, point)
     return found
 
@@ -224,12 +253,32 @@ def shown(value: tuple[Scalar, ...]) -> str:
     return f"`{', '.join(str(v).lower() if isinstance(v, bool) else str(v) for v in value)}`"
 
 
-def _always(pass_class: type[ModulePass]) -> PassFactory:
-    return lambda: pass_class
+def _always(value: T) -> Callable[[], T]:
+    return lambda: value
 
 
-def passes_of_file(path: str) -> dict[str, type[ModulePass]]:
-    """The passes that a Python file defines, by name."""
+def dialects_of(ops: Sequence[type[IRDLOperation]]) -> dict[str, Dialect]:
+    """The dialects that ops are of by their names: `fused.add_rms_norm` is of `fused`."""
+    names = dict.fromkeys(op.name.partition(".")[0] for op in ops)
+    return {n: Dialect(n, [op for op in ops if op.name.partition(".")[0] == n]) for n in names}
+
+
+def exists_already(kind: str, name: str, owner: str, path: str) -> CompileError:
+    return CompileError(
+        [
+            Diagnostic(
+                "E0712",
+                f"the {kind} `{name}` exists already",
+                origin=path,
+                notes=[f"it comes from {owner}"],
+                help="give yours another name",
+            )
+        ]
+    )
+
+
+def classes_of_file(path: str) -> list[type[ModulePass] | type[IRDLOperation]]:
+    """The passes and ops that a Python file defines."""
     module_name = f"stagec_loaded_{Path(path).stem}"
     if not Path(path).is_file():
         what = "is a directory" if Path(path).is_dir() else "is not there"
@@ -244,21 +293,22 @@ def passes_of_file(path: str) -> dict[str, type[ModulePass]]:
     except (Exception, SystemExit) as error:
         del sys.modules[module_name]
         raise _broken(path, *_trace(error, path)) from error
-    found = {
-        value.name: value
+    found = [
+        value
         for value in vars(module).values()
         if inspect.isclass(value)
-        and issubclass(value, ModulePass)
+        and issubclass(value, ModulePass | IRDLOperation)
         and value.__module__ == module_name
         and isinstance(getattr(value, "name", None), str)
-    }
+        and value.name
+    ]
     if not found:
         raise CompileError(
             [
                 Diagnostic(
                     "E0712",
-                    f"`{path}` defines no pass",
-                    help="a pass is a subclass of `xdsl.passes.ModulePass` with a `name`",
+                    f"`{path}` defines no pass and no op",
+                    help="a pass is a subclass of `xdsl.passes.ModulePass` with a `name`, an op one of `stg.TensorOp`",
                 )
             ]
         )

@@ -226,7 +226,7 @@ def add_pass_flags(parser: CommandParser) -> None:
         action="append",
         default=[],
         metavar="FILE.py",
-        help="a file with passes of your own, which a plan runs with `pass NAME { ... }`",
+        help="a file with passes of your own, which a plan runs with `pass NAME { ... }`, and ops that models call",
     )
 
 
@@ -250,7 +250,7 @@ def compile_with(options: argparse.Namespace, plug_ins: Registry) -> Compiled:
             options.plan,
             overrides(options.set),
             stops=Stops(options.stop_after, on_pass),
-            load_pass=plug_ins.make_pass,
+            plug_ins=plug_ins,
         )
 
 

@@ -77,7 +77,7 @@ def make_parser() -> CommandParser:
         action="append",
         default=[],
         metavar="FILE.py",
-        help="a file with passes that plans run",
+        help="a file with passes that plans run, and ops that models call",
     )
     add_format_flag(parser)
     parser.add_argument(

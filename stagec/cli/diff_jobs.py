@@ -76,7 +76,7 @@ def compiled_job(
             side.plan,
             overrides(sizes),
             stops=stops,
-            load_pass=plug_ins.make_pass,
+            plug_ins=plug_ins,
             warn=warn,
         )
         return job_of(compiled)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import CompileError, Diagnostic, render
-from stagec.driver import Compiled, PassLoader, Stops, compile_ir, compile_program
+from stagec.driver import Compiled, Stops, compile_ir, compile_program
 from stagec.frontend import check, parse_file
 from stagec.frontend.files import decode, what_is
+from stagec.plugins import Registry, registry
 
 
 def compile_input(
@@ -20,20 +21,21 @@ def compile_input(
     sizes: Mapping[str, str],
     *,
     stops: Stops,
-    load_pass: PassLoader | None = None,
+    plug_ins: Registry | None = None,
     warn: Callable[[str], object] | None = None,
 ) -> Compiled:
     """Compile a file. `warn` is told what is doubtful about a model, or standard error; IR has been told already."""
+    known = plug_ins or registry()
     if is_ir(path):
         for flag, value in (("--plan", plan), ("--set", sizes)):
             if value:
                 message = f"`{flag}` is about a model, and `{path}` is IR, whose plan is in it"
                 raise usage_error(flag, message, "E0711", help="leave it out, or name the model")
-        return compile_ir(read_text(path), path, stops=stops, load_pass=load_pass)
-    checked = check(parse_file(path), plan, sizes)
+        return compile_ir(read_text(path), path, stops=stops, plug_ins=known)
+    checked = check(parse_file(path), plan, sizes, known.functions)
     if checked.warnings:
         (warn or sys.stderr.write)(render(checked.warnings, checked.source.texts))
-    return compile_program(checked, stops=stops, load_pass=load_pass)
+    return compile_program(checked, stops=stops, load_pass=known.make_pass)
 
 
 def is_ir(path: str) -> bool:

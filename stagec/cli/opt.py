@@ -92,7 +92,7 @@ class StagecOpt(xDSLOptMain):
             action="append",
             default=[],
             metavar="FILE.py",
-            help="a file with passes of your own",
+            help="a file with passes and ops of your own",
         )
         ours.add_argument("--debug", action="store_true", help="show tracebacks")
 
@@ -145,7 +145,12 @@ class StagecOpt(xDSLOptMain):
         name = self.get_input_name()
         text = "\n" * offset + decode(chunk.read(), name)
         self.texts[name] = text
-        checked = check(parse_text(text, name), self.args.plan, overrides(self.args.set))
+        checked = check(
+            parse_text(text, name),
+            self.args.plan,
+            overrides(self.args.set),
+            self.registry.functions,
+        )
         if checked.warnings:
             sys.stderr.write(render(checked.warnings, checked.source.texts))
         return lower(checked)

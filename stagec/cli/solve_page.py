@@ -17,6 +17,7 @@ from stagec.explaining.sweeping.points import Grid
 from stagec.explaining.sweeping.run import STEP_TIME, sweep
 from stagec.frontend import Source, check, parse_file
 from stagec.frontend.checker import sizes_of
+from stagec.plugins import registry
 from stagec.symbolic.conditions import RELATIONS
 
 CONDITION = re.compile(
@@ -66,7 +67,7 @@ def bound(text: str, unit: str) -> Fraction:
 
 def candidates(source: Source, options: argparse.Namespace, name: str) -> tuple[int, ...]:
     """Values to try."""
-    checked = check(source, options.plan, options.sizes)
+    checked = check(source, options.plan, options.sizes, registry().functions)
     pipeline = checked.plan.pipeline
     texts = "".join(source.texts.values())
     if name == MICROBATCH or name in checked.plan.mesh:

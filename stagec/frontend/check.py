@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from stagec.analysis.unused_rules import unused_rules
+from stagec.dialects import stg
 from stagec.frontend import checker
 from stagec.frontend.files import Source
 from stagec.frontend.lowering import lower
@@ -14,13 +15,17 @@ from stagec.symbolic.conditions import unrecorded
 
 
 def check(
-    source: Source, plan: str | None = None, overrides: Mapping[str, str] | None = None
+    source: Source,
+    plan: str | None = None,
+    overrides: Mapping[str, str] | None = None,
+    functions: Mapping[str, stg.Function] = stg.FUNCTIONS,
 ) -> checker.CheckedModel:
     """Raises `CompileError` with all mistakes. Without a name, the first plan of the file holds.
 
-    `overrides` are those of `--set`: the sizes of dims and axes, as text.
+    `overrides` are those of `--set`: the sizes of dims and axes, as text. `functions` are those of the language, with
+    those of plug-ins.
     """
-    checked = checker.check(source, plan, overrides)
+    checked = checker.check(source, plan, overrides, functions)
     with unrecorded():
         found = unused_axes(checked.plan, checked.sizes.origins)
         if checked.plan.rules:

@@ -1,4 +1,4 @@
-"""docs/writing_a_pass.md, followed literally: its files are written, its commands run."""
+"""docs/writing_a_pass.md and docs/adding_an_op.md, followed literally: their files are written, their commands run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "writing_a_pass.md"
+PAGES = {"writing_a_pass": (3, 4), "adding_an_op": (3, 2)}
+"""Commands and outputs of each page."""
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOOL = """#!{python}
 import sys
@@ -32,8 +33,12 @@ class Block:
     text: str
 
 
-def blocks() -> Iterator[Block]:
-    for kind, name, text in BLOCK.findall(PAGE.read_text()):
+def text_of(page: str) -> str:
+    return (ROOT / "docs" / f"{page}.md").read_text()
+
+
+def blocks(page: str) -> Iterator[Block]:
+    for kind, name, text in BLOCK.findall(text_of(page)):
         yield Block(kind, name, text)
 
 
@@ -55,12 +60,13 @@ def squeezed(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
-def test_page(tmp_path: Path, environment: dict[str, str]):
+@pytest.mark.parametrize("page", PAGES)
+def test_page(page: str, tmp_path: Path, environment: dict[str, str]):
     folder = tmp_path / "empty"
     folder.mkdir()
     printed: list[str] = []
     num_commands = num_outputs = 0
-    for block in blocks():
+    for block in blocks(page):
         if block.name:
             (folder / block.name).write_text(block.text)
         elif block.kind == "sh":
@@ -79,11 +85,12 @@ def test_page(tmp_path: Path, environment: dict[str, str]):
             for line in squeezed(block.text):
                 assert any(line in shown for shown in printed), (line, printed)
             num_outputs += 1
-    assert (num_commands, num_outputs) == (3, 4)
+    assert (num_commands, num_outputs) == PAGES[page]
 
 
-def test_every_file_is_named_in_the_text():
-    text = PAGE.read_text()
-    for block in blocks():
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_is_named_in_the_text(page: str):
+    text = text_of(page)
+    for block in blocks(page):
         if block.name:
             assert f"`{block.name}`:\n\n```" in text

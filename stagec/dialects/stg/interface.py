@@ -9,11 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from xdsl.ir import Operation, SSAValue
 
 from stagec.dialects.types import FLOATS, TensorType
 from stagec.symbolic import Size
+
+if TYPE_CHECKING:
+    from stagec.dialects.stg.base import TensorOp
 
 Cotangents = Sequence[SSAValue | None]
 """The gradient of the loss for each result of an op; None where the loss does not depend on it."""
@@ -150,6 +154,10 @@ class Gradients(ABC):
     def reduced(self, cotangent: SSAValue, partial: Sequence[str], operand: SSAValue) -> SSAValue:
         """A cotangent that is partial over these axes alone, on the way to that of `operand`."""
 
+    @abstractmethod
+    def added(self, terms: Sequence[SSAValue], operand: SSAValue) -> SSAValue:
+        """The sum of several cotangents, on the way to that of `operand`."""
+
     def emit(self, operand: SSAValue, make: Callable[[], Operation]) -> None:
         """Make the cotangent of an operand, unless nobody wants it."""
         if self.wants(operand):
@@ -185,3 +193,10 @@ class Steps(ABC):
     @abstractmethod
     def largest(self, x: SSAValue) -> SSAValue:
         """The maximum over the axes of what each device has."""
+
+    def taken_apart(self, op: TensorOp) -> Sequence[SSAValue]:
+        """The results of an op that is nowhere, from steps of its own: for what is made of known ops."""
+        results = op.decomposed(self)
+        assert results is not None, op
+        op.drop_all_references()
+        return results

@@ -16,6 +16,7 @@ from stagec.frontend import CheckedModel, check
 from stagec.frontend.checker import sizes_of as named_sizes
 from stagec.frontend.files import Source
 from stagec.frontend.plans.plan import Plan
+from stagec.plugins import registry
 from stagec.schedules.catalogue import CATALOGUE
 
 Point = Mapping[str, int]
@@ -37,7 +38,7 @@ def checked_at(request: Request, point: Point, limited: bool = False) -> Checked
     """The model and its plan at one point, without the limit of its device's memory if not said otherwise."""
     is_setting = MICROBATCH not in named_sizes(request.source, request.plan)
     named = {n: str(v) for n, v in point.items() if n != MICROBATCH or not is_setting}
-    checked = check(request.source, request.plan, {**request.sizes, **named})
+    checked = check(request.source, request.plan, {**request.sizes, **named}, registry().functions)
     plan = checked.plan
     if not limited:
         plan = replace(plan, device=replace(plan.device, memory=None))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stagec.diagnostics import Diagnostic, Findings, closest, quoted
+from stagec.dialects import stg
 from stagec.frontend import syntax
 from stagec.frontend.checker.bodies import check_body
 from stagec.frontend.checker.context import Context
@@ -52,14 +53,17 @@ class CheckedModel:
 
 
 def check(
-    source: Source, plan: str | None = None, overrides: Mapping[str, str] | None = None
+    source: Source,
+    plan: str | None = None,
+    overrides: Mapping[str, str] | None = None,
+    functions: Mapping[str, stg.Function] = stg.FUNCTIONS,
 ) -> CheckedModel:
     """Raises `CompileError` with all mistakes. Without a name, the first plan of the file holds.
 
     `overrides` are those of `--set`: the sizes of dims and axes, as text.
     """
     findings = Findings()
-    definitions = collect(source, findings)
+    definitions = collect(source, findings, functions)
     chosen = _choose(definitions, plan, findings)
     merged = merge(chosen, definitions.plans, findings)
     batch = _batch(source, definitions, merged, overrides or {}, findings)

@@ -186,7 +186,13 @@ class PlanChecker:
     ) -> None:
         """Ops and values that a clause names."""
         values = list(self.named())
-        known = {*regions, *op_words(), *self.definitions.ops, *self.definitions.modules}
+        known = {
+            *regions,
+            *op_words(),
+            *self.definitions.functions,
+            *self.definitions.ops,
+            *self.definitions.modules,
+        }
         for what in words:
             path = what.split(".")
             is_value = any(scope.means(path, step.name) for scope, step in values)
