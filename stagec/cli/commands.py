@@ -11,6 +11,7 @@ COMMANDS = {
     "diff": "say what differs between two models, plans or sets of traces",
     "expand": "write traces out of a bundle",
     "explain": "say where a number comes from",
+    "fmt": "write models and plans the one way",
     "import": "write a configuration of Hugging Face as a model",
     "ops": "list the functions of the language, and the ops of the dialects",
     "passes": "list the passes",

@@ -59,6 +59,19 @@ def decode(content: bytes, file: str) -> str:
         ) from None
 
 
+def read_text(file: str) -> str:
+    """The text of one file, without what it imports. E0701 if it cannot be read."""
+    try:
+        if not Path(file).is_file():
+            raise FileNotFoundError(f"it is {what_is(Path(file))}")
+        content = Path(file).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        message = f"cannot read `{file}`: {reason.lower()}"
+        raise CompileError([Diagnostic("E0701", message, origin=file)]) from None
+    return decode(content, file)
+
+
 def what_is(path: Path) -> str:
     """What there is instead of a file."""
     if path.is_dir():
