@@ -90,6 +90,7 @@ class Reducer:
         block = self.program.body.block
         weights = [op for op in block.ops if isinstance(op, stg.WeightOp)]
         self.rows = {w.path.data: stored_rows(w, self.options.flat) for w in weights}
+        self.stored = ""
         output = block.last_op
         assert isinstance(output, stg.OutputOp)
         loop = next((op for op in block.ops if isinstance(op, stg.AccumulateOp)), None)
@@ -107,6 +108,10 @@ class Reducer:
     def reduce_inside(self, loop: stg.AccumulateOp, paths: Mapping[SSAValue, str]) -> None:
         """Reduce what each microbatch yields; what adds up is reduced already."""
         yield_op = loop.yield_op
+        # A rank keeps its shards in the dtype of the sums.
+        self.stored = next(
+            (tensor_of(total.type).dtype for total in loop.sums if total in paths), ""
+        )
         inner = {
             value: paths[total]
             for value, total in zip(yield_op.values, loop.sums, strict=True)
@@ -288,7 +293,7 @@ class Reducer:
         reduced = [a for a in partial if a not in scattered]
         dtype = self.options.dtype
         if scattered:
-            step = dist.ReduceShardOp(values, scattered, dtype, rows)
+            step = dist.ReduceShardOp(values, scattered, dtype, rows, self.stored or None)
             if self.options.join:
                 step.attributes["copied"] = UnitAttr()
             yield step

@@ -53,11 +53,14 @@ def shard_of(
 
 
 def shards_of(
-    values: Sequence[SSAValue], axes: Sequence[str], rows: Sequence[int | None] | None
+    values: Sequence[SSAValue],
+    axes: Sequence[str],
+    rows: Sequence[int | None] | None,
+    dtype: str | None = None,
 ) -> list[Stored]:
-    """The types of the shards of several values; `rows` of each, where that is said."""
+    """The types of the shards of several values; `rows` of each and another dtype, where that is said."""
     given = rows if rows is not None else [None] * len(values)
-    return [shard_of(v.type, axes, rows=n) for v, n in zip(values, given, strict=True)]
+    return [shard_of(v.type, axes, dtype, n) for v, n in zip(values, given, strict=True)]
 
 
 def rows_of(stored: Attribute) -> int | None:
@@ -196,7 +199,7 @@ class UnshardOp(StorageOp):
 
 @irdl_op_definition
 class ReduceShardOp(StorageOp):
-    """Sum gradients over the group; each rank keeps its shards, in the gradients' dtype.
+    """Sum gradients over the group; each rank keeps its shards, in the gradients' dtype or that of the sum that they go into.
 
     One reduce-scatter in `dtype`; transpose of `dist.unshard`. Sends (n-1)/n of the padded bytes. Of gradients that are
     `copied` into one buffer first: that is a kernel of its own.
@@ -214,10 +217,11 @@ class ReduceShardOp(StorageOp):
         axes: Sequence[str],
         dtype: str,
         rows: Sequence[int | None] | None = None,
+        stored: str | None = None,
     ) -> None:
         super().__init__(
             operands=[list(gradients)],
-            result_types=[shards_of(gradients, axes, rows)],
+            result_types=[shards_of(gradients, axes, rows, stored)],
             properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
         )
 
@@ -225,7 +229,8 @@ class ReduceShardOp(StorageOp):
         self.expect_partial(value_type)
 
     def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
-        return shard_of(value_type, self.axes.data, rows=rows_of(wanted))
+        dtype = tensor_of(wanted).dtype if rows_of(wanted) is not None else None
+        return shard_of(value_type, self.axes.data, dtype, rows_of(wanted))
 
 
 @irdl_op_definition

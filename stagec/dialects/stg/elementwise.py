@@ -59,13 +59,19 @@ UNARY_FUNCTIONS = (
 
 
 def sum_to(cotangent: SSAValue, operand: SSAValue, gradients: Gradients) -> SSAValue:
-    """`cotangent` summed over the dims that `operand` lacks, with its dims in that order."""
+    """`cotangent` summed over the dims that `operand` lacks, with its dims in that order, in its dtype.
+
+    An op on two dtypes computes in the wider. PyTorch's autograd sums and casts in this order (`validate_outputs` in engine.cpp).
+    """
     kept = tensor_type(operand).names
     extra = [n for n in tensor_type(cotangent).names if n not in kept]
     if extra:
         cotangent = gradients.insert(ReduceOp("sum", cotangent, extra), operand).results[0]
     if tensor_type(cotangent).names != kept:
         cotangent = gradients.insert(TransposeOp(cotangent, kept), operand).results[0]
+    dtype = tensor_type(operand).dtype
+    if tensor_type(cotangent).dtype != dtype:
+        cotangent = gradients.insert(CastOp(cotangent, dtype), operand).results[0]
     return cotangent
 
 
