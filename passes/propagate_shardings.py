@@ -42,7 +42,7 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 
 from stagec.analysis.context_errors import check_attention
@@ -58,6 +58,7 @@ from stagec.analysis.placement import (
     placings,
     rules_of,
     unplaced,
+    wanted_splits,
 )
 from stagec.analysis.sharding_errors import ShardingErrors
 from stagec.dialects import stg
@@ -112,6 +113,10 @@ def place_values(program: stg.ProgramOp, rules: Sequence[Rule], errors: Sharding
     def place(value: SSAValue) -> None:
         if isinstance(value.type, TensorType) and not is_input(value) and not is_weight(value):
             splits = own_splits(value, rules)
+            wanted = wanted_splits(value, rules)
+            if wanted is not None and wanted == made_splits(value):
+                # The op makes it as readers want it.
+                splits = wanted
             errors.check_value(value, splits)
             set_type(value, value.type.with_splits(splits))
 
@@ -125,6 +130,13 @@ def place_values(program: stg.ProgramOp, rules: Sequence[Rule], errors: Sharding
         if isinstance(op, stg.RepeatOp):
             place_carried(op)
             retype_stacks(op)
+
+
+def made_splits(value: SSAValue) -> Splits:
+    """How an op, placed as it is, makes a result."""
+    assert isinstance(value, OpResult) and isinstance(value.op, stg.TensorOp)
+    names = value.op.indices().results[value.index]
+    return stg.placed(tensor_of(value.type), names, stg.placement_of(value.op)).splits
 
 
 def place_carried(repeat: stg.RepeatOp) -> None:

@@ -74,6 +74,17 @@ def placings(value: SSAValue) -> list[stg.PlaceOp]:
     return chains[0] if len(alike) == 1 else []
 
 
+def wanted_splits(value: SSAValue, rules: Sequence[Rule]) -> Splits | None:
+    """How an override spreads an op's result that nothing else reads."""
+    uses = list(value.uses)
+    if len(uses) != 1 or not isinstance(uses[0].operation, stg.PlaceOp):
+        return None
+    if not isinstance(value, OpResult) or not isinstance(value.op, stg.TensorOp):
+        return None
+    is_made = not isinstance(value.op, stg.PlaceOp)
+    return own_splits(uses[0].operation.result, rules) if is_made else None
+
+
 def placing_chain(value: SSAValue) -> list[stg.PlaceOp]:
     chain: list[stg.PlaceOp] = []
     while isinstance(value, OpResult) and isinstance(value.op, stg.PlaceOp):
@@ -195,7 +206,7 @@ def splits_by_rules(op: stg.TensorOp, rules: Sequence[Rule]) -> Splits:
     """The placement that rules give an op.
 
     An axis may split an index only if some operand (not an input), weight or result is placed so. A value
-    that the plan overrides decides for its own dims.
+    that the plan overrides decides for its own dims; a result that all readers want otherwise offers what both have.
     """
     indices = op.indices()
     names: dict[str, list[str]] = {}
@@ -206,6 +217,7 @@ def splits_by_rules(op: stg.TensorOp, rules: Sequence[Rule]) -> Splits:
     values += zip(op.results[:visible], indices.results[:visible], strict=True)
     for value, value_indices in values:
         splits = own_splits(value, rules)
+        wanted = wanted_splits(value, rules)
         overridden = {dim for place in placings(value) for dim in place.dims.data}
         for dim, index in zip(tensor_of(value.type).names, value_indices, strict=True):
             if dim not in names.setdefault(index, []):
@@ -213,7 +225,8 @@ def splits_by_rules(op: stg.TensorOp, rules: Sequence[Rule]) -> Splits:
             if dim in overridden:
                 fixed[index] = splits.get(dim, ())
             elif not is_input(value):
-                offers.setdefault(index, set()).update(splits.get(dim, ()))
+                kept = wanted.get(dim, ()) if wanted is not None else splits.get(dim, ())
+                offers.setdefault(index, set()).update(a for a in splits.get(dim, ()) if a in kept)
     for index in fixed:
         offers[index] = set()
     return assign(names, offers, fixed, indices.blocked, rules)

@@ -102,3 +102,33 @@ def test_units_that_stay_gathered_are_gathered_once():
     gathered = plan.lives.live_bytes(plan.lives.kind == Kind.GATHERED)
     # Five units, whole: the shards are halves.
     assert gathered.max() == 2 * (1600 + 3 * 256 + 1616)
+
+
+def test_gradients_over_tp_are_reduced_as_they_were_computed():
+    """Measured: FSDP2 in mixed precision reduces a norm's gradient over `tp` in bf16, and a unit in fp32; sums over microbatches are fp32."""
+    plan = """
+plan mixed {
+  mesh dp = 2, tp = 2
+  shard B over dp
+  shard C, V over tp
+  shard S over tp
+  zero 3 over dp
+  unit Embedding, Block, Head
+  precision { weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32, reduce = fp32 }
+}
+plan summed extends mixed { microbatch 1 }
+"""
+    text = TEXT[: TEXT.index("plan")] + plan
+    assert reduced(text, "mixed") == {("all_reduce", "bf16"), ("reduce_scatter", "fp32")}
+    assert reduced(text, "summed") == {("all_reduce", "fp32"), ("reduce_scatter", "fp32")}
+
+
+def reduced(text: str, plan: str) -> set[tuple[str, str]]:
+    """Kinds and dtypes of the reductions of gradients."""
+    (rank_class,) = compile_text(text, plan=plan).trace_set.classes
+    return {
+        (node.action.kind, node.action.dtype)
+        for segment in rank_class.program.segments
+        for node in segment.nodes
+        if isinstance(node.action, Collective) and node.phase == "grad_reduce"
+    }

@@ -151,6 +151,9 @@ class Layout:
                     yield Run([op], repeats, prefetch=attribute(op, "prefetch"))
                     run = Run([], repeats)
                 else:
+                    if run.ops and moves(op) != moves(run.ops[-1]):
+                        yield run
+                        run = Run([], repeats)
                     run.ops.append(op)
             elif isinstance(op, stg.RepeatOp) and self._has_task(op, task):
                 if run.ops:
@@ -161,9 +164,8 @@ class Layout:
             yield run
 
     def _has_task(self, repeat: stg.RepeatOp, task: str) -> bool:
-        if task in ("pre", "step"):
-            return True
-        return any(is_node(op) and self.task_of(op) == task for op in repeat.body.walk())
+        inside = (op for op in repeat.body.walk() if is_node(op))
+        return task in ("pre", "step") or any(self.task_of(op) == task for op in inside)
 
     def _place_runs(
         self,
