@@ -48,7 +48,8 @@ A value that the backward pass reads and that is not to be saved is made again b
 values that are saved: weights, what the body is given, and results of ops that nobody asked to recompute (these are saved from
 now on). What nobody reads is not made again, so the last product of a block never is, and collectives only where a value
 needs them (Chen et al. 2016; PyTorch's checkpoint stops as early). All this happens before the first op that reads of it:
-under full recomputation at the start of the body, for an op alone just in time. Dropout replays its random numbers.
+under full recomputation at the start of the body, for an op alone just in time. What is made again of a call of `modules` is one checkpoint, made
+at once in the order of the forward pass, as PyTorch's selective checkpoint of a module makes it. Dropout replays its random numbers.
 
 `what` names ops (`softmax`, `silu`, `contract`), values that the plan names (the frontend writes their `names` on the ops that
 make them, unnamed steps included), modules, or
@@ -72,7 +73,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 
-from stagec.analysis.recompute_choice import FULL, Choice
+from stagec.analysis.recompute_choice import FULL, Choice, call_of
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.rewriting import programs
@@ -103,7 +104,7 @@ class RecomputeActivations(ModulePass):
             raise CompileError(problems(choice, programs(op)))
         for levels, dropped in chosen:
             for level in levels:
-                Rebuilding(level, dropped[level]).run()
+                Rebuilding(level, dropped[level], self.modules).run()
             remove_unread(levels)
             verify_dropped(dropped)
 
@@ -149,6 +150,8 @@ class Rebuilding:
 
     level: Level
     dropped: set[SSAValue]
+    modules: Sequence[str] = ()
+    """What is made again of a call of these modules is made at once."""
     made: dict[SSAValue, SSAValue] = field(default_factory=dict)
     """What the repeated ops make, by the value of the forward pass."""
 
@@ -157,16 +160,27 @@ class Rebuilding:
         saved = level.saved() if level.outer is not None else {v: v for v in self.dropped}
         views = {view: value for view, value in saved.items() if value in self.dropped}
         self.position = {op: i for i, op in enumerate(level.forward_ops())}
-        for reader in level.backward_ops():
-            for op, index in list(reads_of(reader, views)):
-                value = views[op.operands[index]]
-                for needed in self.slice_of(value):
-                    self.repeat(needed, reader)
-                op.operands[index] = self.made[value]
+        reads = [
+            (reader, op, index, views[op.operands[index]])
+            for reader in level.backward_ops()
+            for op, index in reads_of(reader, views)
+        ]
+        together: dict[str, list[SSAValue]] = {}
+        for _, _, _, value in reads:
+            together.setdefault(self.call_of(value), []).append(value)
+        for reader, op, index, value in reads:
+            call = self.call_of(value)
+            for needed in self.slice_of(together[call] if call else [value]):
+                self.repeat(needed, reader)
+            op.operands[index] = self.made[value]
 
-    def slice_of(self, value: SSAValue) -> list[Operation]:
-        """The ops to repeat for a value, in their order."""
-        waiting, needed = [value], set[Operation]()
+    def call_of(self, value: SSAValue) -> str:
+        """The checkpoint that a value is in: the call of one of the modules. None: it is made again when it is read."""
+        return call_of(value.owner, self.modules) if isinstance(value.owner, Operation) else ""
+
+    def slice_of(self, values: Sequence[SSAValue]) -> list[Operation]:
+        """The ops to repeat for values, in their order."""
+        waiting, needed = list(values), set[Operation]()
         while waiting:
             value = waiting.pop()
             op = value.owner

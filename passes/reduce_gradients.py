@@ -33,7 +33,7 @@ pass makes them; stacks are reduced layer by layer, the last layer first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -42,7 +42,8 @@ from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
-from stagec.analysis.units import ROOT, unit_of
+from stagec.analysis.dependence import Dependence
+from stagec.analysis.units import ROOT, takes_gradient, unit_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, ValueType, tensor_of, with_dtype
 from stagec.rewriting import inherit, programs, set_type
@@ -181,10 +182,19 @@ class Reducer:
         if self.options.join and not self.options.overlap:
             # All is ready; units go in the order of the forward pass (PyTorch's pipeline stages).
             return sorted(groups.values(), key=lambda group: isinstance(group[0].type, StackType))
-        # The root unit comes last (FSDP2's final callback); others as soon as all of a unit is ready.
-        root = groups.pop((None, ROOT), None)
-        ordered = sorted(groups.values(), key=when_ready)
-        return ordered if root is None else [*ordered, root]
+        # Others go as soon as all of a unit is ready. The root unit, and units that need no gradient of what goes into them, have no hook
+        # that says so: FSDP2 reduces them in its final callback, the root first (`_root_post_backward_final_callback`).
+        late = [(None, ROOT), *((None, unit) for unit in self.units_of_data(groups))]
+        last = [groups.pop(key) for key in late if key in groups]
+        return [*sorted(groups.values(), key=when_ready), *last]
+
+    def units_of_data(self, groups: Iterable[tuple[object, object]]) -> list[str]:
+        """The units beside the layers into which nothing goes that weights are behind: embeddings."""
+        units = [unit for count, unit in groups if count is None and isinstance(unit, str) and unit]
+        if not self.options.join or not units:
+            return []
+        dependence = Dependence(self.program)
+        return [u for u in units if not takes_gradient(self.program, u, dependence)]
 
     def reduce_as_one(
         self,

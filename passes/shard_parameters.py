@@ -45,7 +45,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue, Use
 from xdsl.passes import ModulePass
 
-from stagec.analysis.units import ROOT, gradient_makers, unit_of
+from stagec.analysis.units import ROOT, gradient_makers, is_within, unit_of
 from stagec.dialects import dist, stg
 from stagec.dialects.storage import shard_of
 from stagec.dialects.types import StackType, ValueType
@@ -332,11 +332,6 @@ class Sharder:
             ahead = IntegerAttr(self.options.prefetch, i64)
             op.attributes["lag" if phase == FORWARD else "prefetch"] = ahead
         return made
-
-
-def is_within(scope: str, unit: str) -> bool:
-    """Whether a call of a module is that of the unit, or in it."""
-    return scope == unit or scope.startswith(f"{unit}.")
 
 
 def keep_gathered(

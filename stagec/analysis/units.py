@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from xdsl.ir import Operation, OpResult, SSAValue
 
+from stagec.analysis.dependence import Dependence
 from stagec.dialects import stg
 
 ROOT = ""
@@ -19,6 +20,29 @@ def unit_of(path: str, units: Sequence[str]) -> str:
         if parts[end - 1] in units:
             return ".".join(parts[:end])
     return ROOT
+
+
+def is_within(scope: str, unit: str) -> bool:
+    """Whether a call of a module is that of the unit, or in it."""
+    return scope == unit or scope.startswith(f"{unit}.")
+
+
+def takes_gradient(program: stg.ProgramOp, unit: str, dependence: Dependence) -> bool:
+    """Whether weights are behind something that goes into a unit, so that its backward pass ends in a gradient of that."""
+    return any(
+        dependence.on_weights(operand) and not comes_from(operand, unit)
+        for op in program.walk()
+        if stg.phase_of(op) == "fwd" and is_within(stg.scope_of(op), unit)
+        for operand in op.operands
+    )
+
+
+def comes_from(value: SSAValue, unit: str) -> bool:
+    """Whether a value is a weight, or made in a unit."""
+    owner = value.owner
+    if not isinstance(owner, Operation):
+        return False
+    return isinstance(owner, stg.WeightOp) or is_within(stg.scope_of(owner), unit)
 
 
 def gradient_makers(
