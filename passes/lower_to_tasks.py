@@ -58,7 +58,17 @@ class LowerToTasks(ModulePass):
         rewrite(op, LowerOne(mesh_of(op), Contexts.of(op).axes(), self.serial))
 
 
-KEPT = ("scope", "phase", "late", "made_by", "prefetch", "lag", "apart", "in_place")
+KEPT = (
+    "scope",
+    "phase",
+    "late",
+    "made_by",
+    "prefetch",
+    "lag",
+    "apart",
+    "in_place",
+    stg.FOLLOWS_UNIT,
+)
 """What passes said of an op that still holds."""
 
 
@@ -85,6 +95,8 @@ class LowerOne(RewritePattern):
             ):
                 made.attributes["serial"] = UnitAttr()
             made.attributes |= kept
+            # Of what an op becomes, the first.
+            kept.pop(stg.FOLLOWS_UNIT, None)
         results = [r for made in lowered for r in made.results]
         rewriter.replace(op, lowered, results[len(results) - len(op.results) :])
 

@@ -43,6 +43,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec.analysis.dependence import Dependence
+from stagec.analysis.ready import loop_of, ready_order, when_ready
 from stagec.analysis.units import ROOT, takes_gradient, unit_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, ValueType, tensor_of, with_dtype
@@ -92,6 +93,7 @@ class Reducer:
         weights = [op for op in block.ops if isinstance(op, stg.WeightOp)]
         self.rows = {w.path.data: stored_rows(w, self.options.flat) for w in weights}
         self.stored = ""
+        self.ready: dict[SSAValue, list[int]] = {}
         output = block.last_op
         assert isinstance(output, stg.OutputOp)
         loop = next((op for op in block.ops if isinstance(op, stg.AccumulateOp)), None)
@@ -241,6 +243,7 @@ class Reducer:
             assert isinstance(stack.type, StackType)
             slices.append(body.insert_arg(stack.type.element, len(body.args)))
         inner_paths = {s: paths[stack] for s, stack in zip(slices, stacks, strict=True)}
+        self.ready |= {s: self.order(stack) for s, stack in zip(slices, stacks, strict=True)}
 
         def insert(op: Operation) -> None:
             self.mark(op, origin)
@@ -266,9 +269,9 @@ class Reducer:
         self,
         gradients: Sequence[SSAValue],
         paths: Mapping[SSAValue, str],
-        insert: Callable[[Operation], None],
+        insert_op: Callable[[Operation], None],
     ) -> dict[SSAValue, SSAValue]:
-        """Reduce gradients over the other axes, then over the data-parallel ones, unit by unit."""
+        """Reduce gradients over the other axes, then over the data-parallel ones, unit by unit as they are complete."""
         current: dict[SSAValue, SSAValue] = {}
         units: dict[tuple[str, tuple[str, ...]], list[SSAValue]] = {}
         for gradient in gradients:
@@ -279,7 +282,9 @@ class Reducer:
             if self.options.join:
                 key = unit_of(key, self.options.units)
             units.setdefault((key, tuple(remaining)), []).append(gradient)
-        for (key, remaining), members in units.items():
+        complete = sorted(units.items(), key=lambda item: max(map(self.order, item[1])))
+        for position, ((key, remaining), members) in enumerate(complete):
+            insert = marking_first(insert_op) if self.options.join and position else insert_op
             for gradient in members:
                 source = stg.tensor_type(gradient)
                 if source.partial != remaining:
@@ -294,6 +299,10 @@ class Reducer:
                 for gradient, output in zip(members, step.outputs, strict=True):
                     current[gradient] = output
         return current
+
+    def order(self, gradient: SSAValue) -> list[int]:
+        """When a gradient is ready: see `ready_order`."""
+        return self.ready.get(gradient) or ready_order(gradient)
 
     def data_steps(
         self, values: Sequence[SSAValue], partial: Sequence[str], rows: Sequence[int]
@@ -319,6 +328,18 @@ class Reducer:
         inherit(op, origin, NAME)
 
 
+def marking_first(insert: Callable[[Operation], None]) -> Callable[[Operation], None]:
+    """Marks the first op that is inserted: it is not issued with the unit before."""
+    pending = [UnitAttr()]
+
+    def inserted(op: Operation) -> None:
+        if pending:
+            op.attributes[stg.FOLLOWS_UNIT] = pending.pop()
+        insert(op)
+
+    return inserted
+
+
 def serve(op: Operation, path: str) -> None:
     """Name the weight or the unit whose gradient an op reduces."""
     if path:
@@ -335,47 +356,6 @@ def own_part(gradient: SSAValue) -> SSAValue:
 def weight_path(weight: SSAValue) -> str:
     owner = weight.owner
     return owner.path.data if isinstance(owner, stg.WeightOp) else ""
-
-
-def maker(gradient: SSAValue) -> Operation | None:
-    """The op in the innermost loop that makes a gradient."""
-    while isinstance(gradient, OpResult):
-        op = gradient.op
-        if isinstance(op, stg.AccumulateOp | stg.RepeatOp):
-            gradient = op.yield_op.values[gradient.index]
-        else:
-            return op
-    return None
-
-
-def ready_order(gradient: SSAValue) -> list[int]:
-    """Sorts gradients as the backward pass makes them: the position of their maker, outermost block first."""
-    op = maker(gradient)
-    order: list[int] = []
-    while op is not None and not isinstance(op, stg.ProgramOp):
-        block = op.parent_block()
-        assert block is not None
-        order.insert(0, block.get_operation_index(op))
-        op = block.parent_op()
-    return order
-
-
-def when_ready(group: Sequence[SSAValue]) -> list[int]:
-    """Of layers, when the first is ready; of a unit, when all of it is."""
-    orders = [ready_order(gradient) for gradient in group]
-    return min(orders) if isinstance(group[0].type, StackType) else max(orders)
-
-
-def loop_of(gradient: SSAValue) -> Operation | None:
-    """The repeat over layers that makes a stack of gradients."""
-    while isinstance(gradient, OpResult):
-        op = gradient.op
-        if isinstance(op, stg.RepeatOp):
-            return op
-        if not isinstance(op, stg.AccumulateOp):
-            return None
-        gradient = op.yield_op.values[gradient.index]
-    return None
 
 
 def stack_of(count: Size, value: SSAValue) -> StackType:

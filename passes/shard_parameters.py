@@ -41,7 +41,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, UnitAttr, i64
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue, Use
 from xdsl.passes import ModulePass
 
@@ -299,6 +299,8 @@ class Sharder:
             for member, output in gathered.items():
                 for use in uses[member]:
                     set_operand(use.operation, use.index, output)
+            if phase == BACKWARD:
+                mark_end(body, unit)
             if not self.options.reshard:
                 inside |= gathered
         if inside:
@@ -332,6 +334,14 @@ class Sharder:
             ahead = IntegerAttr(self.options.prefetch, i64)
             op.attributes["lag" if phase == FORWARD else "prefetch"] = ahead
         return made
+
+
+def mark_end(body: Block, unit: str) -> None:
+    """Let what follows a unit's backward pass be issued apart: its reduction goes in between."""
+    ops = list(body.ops)
+    inside = [i for i, op in enumerate(ops) if is_within(stg.scope_of(op), unit)]
+    if unit != ROOT and inside and not isinstance(following := ops[inside[-1] + 1], stg.YieldOp):
+        following.attributes[stg.FOLLOWS_UNIT] = UnitAttr()
 
 
 def keep_gathered(

@@ -66,7 +66,7 @@ def gradient_maker(loop: stg.AccumulateOp, gradient: SSAValue) -> Operation | No
         op = gradient.op
         if op is loop:
             gradient = loop.yield_op.values[gradient.index]
-        elif loop.is_ancestor(op):
+        elif loop.is_ancestor(op) and stg.phase_of(op) != "grad_reduce":
             return op
         elif gradient.index < len(op.operands):
             gradient = op.operands[gradient.index]

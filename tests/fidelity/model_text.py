@@ -18,6 +18,9 @@ from tests.fidelity.oracle import Case
 ROW_BIASES: dict[str, tuple[str, ...]] = {"llama": (), "moe": (), "gpt": ("bo", "b2")}
 """Biases of linears whose inputs tensor parallelism splits."""
 
+GROUPED = "GroupedExperts"
+"""The module of the experts' own weights."""
+
 WIDE_LOGITS = "wide"
 """The logits in fp32, where others compute in less."""
 
@@ -134,18 +137,25 @@ def swiglu_module() -> str:
 
 def experts_module() -> str:
     """Without drops: each of the A experts of each token gets it, all equally many."""
-    return module(
-        "module Experts(x[B, S, D]) -> [B, S, D]",
+    grouped = module(
+        f"module {GROUPED}(routed[X, C, D]) -> [X, C, D]",
         [
-            "weight router[X, D], w1[X | M, D], w3[X | M, D], w2[X | D, M]",
-            "scores = softmax(x @ router, over = X)",
-            "gates, chosen = topk(scores, over = X, to = A, normalise = true)",
-            "routed = dispatch(x, chosen, experts = X, tokens = C, dropless = true)",
+            "weight w1[X | M, D], w3[X | M, D], w2[X | D, M]",
             "gate[X, C, M] = routed @ w1",
             "up[X, C, M] = routed @ w3",
             "hidden = silu(gate) * up",
             "fed[X, C, D] = hidden @ w2",
-            "return combine(fed, gates, chosen)",
+            "return fed",
+        ],
+    )
+    return grouped + module(
+        "module Experts(x[B, S, D]) -> [B, S, D]",
+        [
+            "weight router[X, D]",
+            "scores = softmax(x @ router, over = X)",
+            "gates, chosen = topk(scores, over = X, to = A, normalise = true)",
+            "routed = dispatch(x, chosen, experts = X, tokens = C, dropless = true)",
+            f"return combine({GROUPED}(routed), gates, chosen)",
         ],
     )
 

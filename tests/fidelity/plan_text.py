@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.fidelity.attention_text import NotInTheLanguage, attention_dims, repeats_heads
-from tests.fidelity.model_text import WIDE_LOGITS, model_name
+from tests.fidelity.model_text import GROUPED, WIDE_LOGITS, model_name
 from tests.fidelity.oracle import DTYPES, Case
 
 PLAN = "measured"
@@ -135,13 +135,13 @@ def zero_lines(case: Case) -> list[str]:
     reshard = str(bool(case.parallel.get("reshard", True))).lower()
     lines = [f"zero 3 over {', '.join(axes)} {{ reshard = {reshard} }}"]
     group = case.parallel.get("fsdp_group", "block")
-    if group == "block":
-        return [*lines, "unit Block"]
-    if group == "root":
-        return [*lines, "unit none"]
-    if group == "titan" and case.has_unit_of_head:
-        return [*lines, "unit Embedding, Block, Head"]
-    raise NotInTheLanguage(f"fsdp_group = {group}")
+    if group == "titan" and not case.has_unit_of_head:
+        raise NotInTheLanguage("a table that is the weight of two units")
+    units = {"block": ["Block"], "root": [], "titan": ["Embedding", "Block", "Head"]}[group]
+    if "edp" in case.mesh:
+        # Experts on some of the ranks are split over others than the rest: a unit of their own, in that of the block.
+        units.append(GROUPED)
+    return [*lines, f"unit {', '.join(units) or 'none'}"]
 
 
 def context_lines(case: Case) -> list[str]:

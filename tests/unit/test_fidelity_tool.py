@@ -112,7 +112,7 @@ def written(folder: Path, nodes: Iterable[Node]) -> RankRecord:
 
 
 def faithful_nodes() -> list[Node]:
-    """What a trace of the small case should have, out of order in the file."""
+    """What a trace of the small case should have, in the order of the file."""
     nodes = [
         node(0, "fwd/Llama/embedding", NodeType.COMP_NODE, num_ops=1),
         collective(1, "fwd/Block/all_gather[fp32]/L0", CollectiveCommType.ALL_GATHER, 128),
@@ -129,7 +129,7 @@ def faithful_nodes() -> list[Node]:
         )
         for i in range(3)
     ]
-    return nodes[::-1]
+    return nodes
 
 
 def subjects(findings: Iterable[Finding]) -> list[str]:

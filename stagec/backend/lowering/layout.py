@@ -27,6 +27,7 @@ from stagec.backend.lowering.rows import (
     Run,
     Task,
     attribute,
+    begins_run,
     halves,
     moves,
     stands_alone,
@@ -144,6 +145,9 @@ class Layout:
     ) -> Iterable[Run | stg.RepeatOp]:
         run = Run([], repeats)
         for op in ops:
+            if run.ops and begins_run(op, run.ops[-1]):
+                yield run
+                run = Run([], repeats)
             if is_node(op) and (task in ("pre", "step") or self.task_of(op) == task):
                 if stands_alone(op):
                     if run.ops:
@@ -151,9 +155,6 @@ class Layout:
                     yield Run([op], repeats, prefetch=attribute(op, "prefetch"))
                     run = Run([], repeats)
                 else:
-                    if run.ops and moves(op) != moves(run.ops[-1]):
-                        yield run
-                        run = Run([], repeats)
                     run.ops.append(op)
             elif isinstance(op, stg.RepeatOp) and self._has_task(op, task):
                 if run.ops:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Operation, SSAValue
 
-from stagec.backend.lowering.dataflow import Path, Source, behind_views
+from stagec.backend.lowering.dataflow import Path, Source, behind_views, is_node
 from stagec.dialects import sched, stg
 
 TASK_OF_PHASE = {
@@ -102,6 +102,11 @@ def stands_alone(op: Operation) -> bool:
     """Whether an op is a row of its own, to be issued apart from its neighbours."""
     keys = ("prefetch", "lag", "bucket_bytes", "apart", "tied")
     return any(key in op.attributes or key in op.properties for key in keys)
+
+
+def begins_run(op: Operation, last: Operation) -> bool:
+    """Whether an op is not issued with the one before it: it reduces a gradient, or follows an FSDP unit whose gradients may go first."""
+    return stg.FOLLOWS_UNIT in op.attributes or (is_node(op) and moves(op) != moves(last))
 
 
 def transfer_task(op: sched.StageSendOp | sched.StageRecvOp) -> str:

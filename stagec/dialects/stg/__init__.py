@@ -13,6 +13,7 @@ from stagec.dialects.stg.attention import (
     RopeOp,
 )
 from stagec.dialects.stg.base import (
+    FOLLOWS_UNIT,
     NAMES,
     PART_OF,
     PHASES,
@@ -245,6 +246,7 @@ __all__ = [
     "OPS",
     "chunked",
     "stack_of_chunks",
+    "FOLLOWS_UNIT",
     "PART_OF",
     "PHASES",
     "PLACEMENT",

@@ -30,6 +30,8 @@ STEPS = "steps"
 """Attribute of a repeat whose iterations are steps of one op, not layers of a model."""
 
 PART_OF = "part_of"
+FOLLOWS_UNIT = "follows_unit"
+"""Marks the first op after the backward pass of an FSDP unit that is in another."""
 """Attribute of an op that, with others, took the place of one of this kind: `softmax`."""
 
 NAMES = "names"
@@ -300,6 +302,7 @@ def union_names(*types: TensorType) -> list[str]:
 
 
 __all__ = [
+    "FOLLOWS_UNIT",
     "NAMES",
     "PART_OF",
     "PHASES",
