@@ -83,4 +83,5 @@ CODES: dict[str, str] = {
     "E0802": "an architecture that is not imported",
     "W0701": "a plug-in that is left out",
     "W0702": "a name that two plug-ins want",
+    "W0703": "a pass that changes nothing",
 }

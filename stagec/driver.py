@@ -34,7 +34,9 @@ from stagec.rewriting import programs
 from stagec.running import (
     PassLoader,
     Stops,
+    check_names,
     check_stop,
+    idle_passes,
     plan_passes,
     remaining_passes,
     run_passes,
@@ -58,6 +60,8 @@ class Compiled:
     """The text that it was compiled from; nothing for IR."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """The texts of the files that were read."""
+    idle: tuple[Diagnostic, ...] = ()
+    """W0703 for each of the plan's own passes that changed nothing."""
 
     @property
     def checked(self) -> CheckedModel:
@@ -81,9 +85,9 @@ class Compiled:
 
     @cached_property
     def warnings(self) -> list[Diagnostic]:
-        """What is doubtful, seen from the end: W0501."""
+        """What is doubtful, seen from the end: W0501, W0703."""
         fits = self.traces is None or self.plan.device.capacity is None
-        return [] if fits else doubt(self.memory, self.plan.device)
+        return [*self.idle, *([] if fits else doubt(self.memory, self.plan.device))]
 
     @cached_property
     def tracked(self) -> TraceSet:
@@ -134,6 +138,7 @@ def compile_program(
         *plan_passes(checked.plan, load_pass or registry().make_pass),
         *final_passes(checked.plan),
     ]
+    check_names(module, checked.plan)
     write_down(module, plan_op(checked.plan, facts), passes)
     start = Compiled(checked.plan, module, None, facts, (), checked, texts)
     if told(stops, "lower", module):
@@ -168,8 +173,12 @@ def finish(
 ) -> Compiled:
     """Run the passes that are left, and unroll what they say into trace programs."""
     module = start.module
+    watched = {call.name: False for call in start.plan.passes}
     with shown_in_the_plan(start.plan):
-        if run_passes(module, passes, stops) or not stops.unroll:
+        stopped = run_passes(module, passes, stops, watched)
+        if not stopped or stops.after in watched:
+            start = replace(start, idle=tuple(idle_passes(start.plan, watched)))
+        if stopped or not stops.unroll:
             return start
         tasks = list(rank_tasks(module, start.facts))
         traces = trace_set(module, tasks)

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
+from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.utils.arg_spec import parse_pipeline
 
-from stagec.diagnostics import CompileError, Diagnostic, span_of
-from stagec.dialects import dist
+from stagec.analysis.sizes import dim_sizes, mesh_of
+from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted, span_of
+from stagec.dialects import dist, stg
 from stagec.frontend.plans.plan import Argument, Plan
 from stagec.ir_text import Verifier
 
@@ -67,6 +69,60 @@ def plan_passes(plan: Plan, load_pass: PassLoader) -> list[ModulePass]:
     return made
 
 
+AXES = ("axis", "axes")
+DIMS = ("dim", "dims", "scatter")
+MODULES = ("module", "modules")
+"""What a pass calls a parameter that names an axis of the mesh, a dim, a module: one that is not there would change nothing."""
+
+
+def check_names(module: ModuleOp, plan: Plan) -> None:
+    """E0705 for an argument of a plan's pass that names nothing of the model or the mesh."""
+    if not plan.passes:
+        return
+    axes = [*mesh_of(module), *plan.products]
+    modules = list(dict.fromkeys(name for op in module.walk() for name in scopes(op)))
+    kinds = {
+        **dict.fromkeys(AXES, ("axis of the mesh", axes)),
+        **dict.fromkeys(DIMS, ("dim", list(dim_sizes(module)))),
+        **dict.fromkeys(MODULES, ("module", modules)),
+    }
+    found: list[Diagnostic] = []
+    for call in plan.passes:
+        for key in sorted(call.arguments.keys() & kinds.keys()):
+            what, known = kinds[key]
+            value = call.arguments[key]
+            for name in value if isinstance(value, tuple) else (value,):
+                if isinstance(name, str) and name and name not in known:
+                    message = (
+                        f"the pass `{call.name}` is given the {what} `{name}`, and there is none"
+                    )
+                    help_ = did_you_mean(name, known) or f"there are {quoted(known)}"
+                    found.append(Diagnostic("E0705", message, call.span, help=help_))
+    if found:
+        raise CompileError(found)
+
+
+def scopes(op: Operation) -> list[str]:
+    """The modules that an op of the model is in: `Block`, `Attention` and `Block.Attention`."""
+    path = stg.text(op, "scope")
+    parts = path.split(".") if path else []
+    return [path, *parts] if path else []
+
+
+def idle_passes(plan: Plan, changed: Mapping[str, bool]) -> list[Diagnostic]:
+    """W0703 for a plan's pass that found nothing to change."""
+    return [
+        Diagnostic(
+            "W0703",
+            f"the pass `{call.name}` changes nothing in this plan",
+            call.span,
+            help=f"`--stop-after {call.name}` shows the IR that it sees; `stagec passes {call.name}` what it looks for",
+        )
+        for call in plan.passes
+        if changed.get(call.name) is False
+    ]
+
+
 def check_stop(stops: Stops, passes: Sequence[ModulePass]) -> None:
     """A `--stop-after` that never comes is a mistake."""
     names = [p.name for p in passes]
@@ -83,11 +139,23 @@ def check_stop(stops: Stops, passes: Sequence[ModulePass]) -> None:
         )
 
 
-def run_passes(module: ModuleOp, passes: Sequence[ModulePass], stops: Stops) -> bool:
-    """Run the passes with the verifier around each; whether it stopped at the one asked for."""
+def run_passes(
+    module: ModuleOp,
+    passes: Sequence[ModulePass],
+    stops: Stops,
+    watched: dict[str, bool] | None = None,
+) -> bool:
+    """Run the passes with the verifier around each; whether it stopped at the one asked for.
+
+    `watched` has the names of passes, and is told whether any of that name changed the IR.
+    """
     context, verifier = Context(), Verifier()
     for each in passes:
+        is_watched = watched is not None and each.name in watched
+        before = str(module) if is_watched else ""
         each.apply(context, module)
+        if watched is not None and is_watched:
+            watched[each.name] |= str(module) != before
         take_off(module, each.name)
         verify(module, each, verifier)
         if told(stops, each.name, module):
