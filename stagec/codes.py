@@ -62,6 +62,8 @@ CODES: dict[str, str] = {
     "E0413": "positions of which not all are new",
     "E0414": "sequences that do not divide over devices",
     "E0415": "attention across sequences",
+    "E0417": "a device file that cannot be read",
+    "E0418": "measurements that cannot be read",
     "E0501": "a device with too little memory",
     "E0701": "a file that cannot be read",
     "E0702": "a `--set` that sets nothing",

@@ -38,11 +38,26 @@ class Mesh:
 
 
 @dataclass(frozen=True, slots=True)
+class Kernel:
+    """A product or attention, by its sizes: see `stagec.analysis.kernels`."""
+
+    kind: str
+    dtype: str
+    sizes: tuple[tuple[str, int], ...]
+    is_linear: bool = False
+    """A linear layer's."""
+
+
+@dataclass(frozen=True, slots=True)
 class Compute:
     """Work on the device: `num_ops` FLOPs and `num_bytes` moved to and from its memory."""
 
     num_ops: int
     num_bytes: int
+    num_written: int = 0
+    """Of the bytes, those that are written."""
+    kernel: Kernel | None = None
+    """None for what moves memory more than it computes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from importlib import import_module
 
 COMMANDS = {
+    "calibrate": "make a device file from measured operators",
     "check": "prove that a set of traces can run, or say why not",
+    "devices": "list the devices that ship, or show one: its numbers, tables and sources",
     "diff": "say what differs between two models, plans or sets of traces",
     "expand": "write traces out of a bundle",
     "explain": "say where a number comes from",

@@ -18,6 +18,7 @@ from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import SCHEMA_VERSION, EncodedTraces, TraceOptions
 from stagec.backend.files import write_whole
 from stagec.cli.commands import COMMANDS
+from stagec.cli.device_flags import add_device_flags, planned
 from stagec.cli.inputs import compile_input
 from stagec.cli.memory_tables import show_memory
 from stagec.cli.output import WRITING_FLAGS, add_writing_flags, refuse_idle_flags, write
@@ -104,6 +105,7 @@ def make_parser() -> CommandParser:
     parser.add_argument("-q", "--quiet", action="store_true", help="print errors and nothing else")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     add_model_flags(parser)
+    add_device_flags(parser)
     add_pass_flags(parser)
     parser.add_argument(
         "--memory",
@@ -251,6 +253,7 @@ def compile_with(options: argparse.Namespace, plug_ins: Registry) -> Compiled:
             overrides(options.set),
             stops=Stops(options.stop_after, on_pass),
             plug_ins=plug_ins,
+            adapt=lambda plan: planned(plan, options),
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from stagec.cli.usage import usage_error
@@ -12,6 +13,7 @@ from stagec.diagnostics import CompileError, Diagnostic, render
 from stagec.driver import Compiled, Stops, compile_ir, compile_program
 from stagec.frontend import check, parse_file
 from stagec.frontend.files import decode, what_is
+from stagec.frontend.plans.plan import Plan
 from stagec.plugins import Registry, registry
 
 
@@ -23,16 +25,22 @@ def compile_input(
     stops: Stops,
     plug_ins: Registry | None = None,
     warn: Callable[[str], object] | None = None,
+    adapt: Callable[[Plan], Plan] = lambda plan: plan,
 ) -> Compiled:
-    """Compile a file. `warn` is told what is doubtful about a model, or standard error; IR has been told already."""
+    """Compile a file. `warn` is told what is doubtful about a model, or standard error; IR has been told already.
+
+    `adapt` changes what of the plan decides no program: its device.
+    """
     known = plug_ins or registry()
     if is_ir(path):
         for flag, value in (("--plan", plan), ("--set", sizes)):
             if value:
                 message = f"`{flag}` is about a model, and `{path}` is IR, whose plan is in it"
                 raise usage_error(flag, message, "E0711", help="leave it out, or name the model")
-        return compile_ir(read_text(path), path, stops=stops, plug_ins=known)
+        compiled = compile_ir(read_text(path), path, stops=stops, plug_ins=known)
+        return replace(compiled, plan=adapt(compiled.plan))
     checked = check(parse_file(path), plan, sizes, known.functions)
+    checked = replace(checked, plan=adapt(checked.plan))
     if checked.warnings:
         (warn or sys.stderr.write)(render(checked.warnings, checked.source.texts))
     return compile_program(checked, stops=stops, load_pass=known.make_pass)

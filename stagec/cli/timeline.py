@@ -22,7 +22,6 @@ from stagec.pipeline_schedule import pipeline_schedule, schedule_op
 from stagec.schedules import Kind, Report, Schedule, Timing, picture, simulate, text, validate
 from stagec.schedules.table import group_text
 
-ABOUT = "a roofline with an alpha-beta network, not a simulator"
 MOST_ACTIONS = 400
 """Of a rank that are printed."""
 MOST_COLUMNS = 60
@@ -37,7 +36,7 @@ def write_timeline(compiled: Compiled, path: str, quiet: bool) -> None:
     about = {
         "model": traces.model,
         "plan": compiled.plan.name,
-        "estimate": ABOUT,
+        "estimate": found.about,
         "step_time_us": round(found.step_time_us, 3),
         "mfu": round(found.mfu, 6),
     }
@@ -186,7 +185,7 @@ def width() -> int:
 
 def step_text(found: Estimate) -> str:
     step = seconds(found.step_time_us / 1e6)
-    return f"a step takes {step} at {found.mfu:.1%} MFU ({ABOUT})"
+    return f"a step takes {step} at {found.mfu:.1%} MFU ({found.about})"
 
 
 def seconds(number: float) -> str:

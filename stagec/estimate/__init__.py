@@ -1,22 +1,43 @@
-"""How long a step takes on a device of given numbers: a roofline with an alpha-beta network, not a simulator.
+"""How long a step takes on a device: priced kernels and collectives, in the order that the traces state.
 
-`step_time(compiled)` is the one number, `estimate(traces, plan)` all of them. Where the formulas come from: `costs.py` and
-`network.py`. What they leave out: kernels that do not reach a peak, launches, contention, stragglers.
+`step_summary(compiled)` is what a first screen shows, `step_time(compiled)` its one number, `estimate(traces, plan)` all of them. A device from a
+file (`device h100`) has measured times, where it has them; one of settings alone is a roofline with an alpha-beta network. Where formulas come
+from: `kernels.py`, `prices.py` and `network.py`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
+import numpy as np
+
+from stagec.analysis.sizes import size_values
 from stagec.backend.program import Compute, TraceSet
+from stagec.dialects import stg
 from stagec.driver import Compiled
+from stagec.estimate.breakdown import Breakdown, breakdown
 from stagec.estimate.costs import require_numbers
-from stagec.estimate.network import Network
-from stagec.estimate.timeline import Timeline, simulate
-from stagec.frontend.plans.plan import Plan
+from stagec.estimate.interference import slowed
+from stagec.estimate.kernels import Basis
+from stagec.estimate.prices import Prices
+from stagec.estimate.timeline import Timeline
+from stagec.frontend.plans.plan import Device, Plan
+from stagec.rewriting import programs
 from stagec.summary import MATRIX_OPS, counted_nodes, num_ranks
 
-__all__ = ["Estimate", "Timeline", "estimate", "step_time"]
+__all__ = [
+    "Basis",
+    "Breakdown",
+    "Estimate",
+    "StepSummary",
+    "Timeline",
+    "estimate",
+    "on_device",
+    "step_summary",
+    "step_time",
+]
 
 
 @dataclass(frozen=True)
@@ -27,31 +48,144 @@ class Estimate:
     mfu: float
     """Model FLOPs utilisation: the matrix FLOPs of all ranks, without those that are computed again, over what the
     devices could have done in that time (Chowdhery et al. 2022, "PaLM", appendix B)."""
+    hfu: float = 0.0
+    """Hardware FLOPs utilisation: with those that are computed again."""
+    traces: TraceSet | None = field(default=None, repr=False, compare=False)
+    prices: Prices | None = field(default=None, repr=False, compare=False)
 
     @property
     def step_time_us(self) -> float:
         return self.timeline.makespan_us
 
+    @property
+    def about(self) -> str:
+        """What the times are, in a few words."""
+        device = self.prices.plan.device.model if self.prices else None
+        if device is None or not device.tables:
+            return "a roofline with an alpha-beta network, not a simulator"
+        return f"measured operators of `{device.name}`, in the traces' order"
+
+    @cached_property
+    def breakdown(self) -> Breakdown:
+        """Where the time goes, on the rank that is done last."""
+        assert self.traces is not None
+        assert self.prices is not None
+        return breakdown(self.traces, self.timeline, self.prices)
+
 
 def estimate(traces: TraceSet, plan: Plan) -> Estimate:
     """When everything happens in a step. E0410 if the plan does not say how fast its device is."""
     require_numbers(plan, traces.classes)
-    timeline = simulate(traces, Network.of(plan, traces.mesh))
-    flops = sum(
-        num_ranks(traces.mesh, each) * count * node.action.num_ops
-        for each in traces.classes
-        for node, count in counted_nodes(each)
-        if isinstance(node.action, Compute) and node.op in MATRIX_OPS and node.phase != "recompute"
-    )
+    prices = Prices.of(traces, plan)
+    timeline = slowed(traces, prices)
+    model = again = 0
+    for each in traces.classes:
+        ranks = num_ranks(traces.mesh, each)
+        for node, count in counted_nodes(each):
+            if isinstance(node.action, Compute) and node.op in MATRIX_OPS:
+                flops = ranks * count * node.action.num_ops
+                if node.phase == "recompute":
+                    again += flops
+                else:
+                    model += flops
     peak = (plan.device.flops_per_s or 0) * traces.mesh.num_ranks
-    seconds = timeline.makespan_us / 1e6
-    return Estimate(timeline, flops / (peak * seconds) if seconds else 0.0)
+    could = peak * timeline.makespan_us / 1e6
+    mfu, hfu = (model / could, (model + again) / could) if could else (0.0, 0.0)
+    return Estimate(timeline, mfu, hfu, traces, prices)
 
 
 def step_time(compiled: Compiled) -> float:
     """Seconds that a step of a compiled model takes: the makespan over all ranks.
 
-    An estimate: a roofline for each node's computation, an alpha-beta network for what is communicated, and the order that the
-    traces state. The plan has to name a device: `device h100`, or `device { flops_per_s = ... }`; else E0410.
+    The plan has to name a device: `device h100`, or `device { flops_per_s = ... }`; else E0410.
     """
     return estimate(compiled.trace_set, compiled.plan).step_time_us / 1e6
+
+
+@dataclass(frozen=True)
+class StepSummary:
+    """A step in a few numbers."""
+
+    device: str
+    step_s: float
+    mfu: float
+    """Of the peak of bf16 products; masked scores count as the model counts them (`count = causal` leaves them out), recomputation does not."""
+    hfu: float
+    """With recomputation."""
+    samples: int
+    """Of the batch dim, in one step."""
+    tokens: int | None
+    """Numbers of the model's first input that are whole: None where there is none with a sequence."""
+    num_ranks: int
+    measured: float
+    """Share of the time that is no bubble which rests on measured tables; then on rules, then on the roofline."""
+    rules: float
+    roofline: float
+    breakdown: Breakdown
+    price_per_hour: float | None = None
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        return None if self.tokens is None else self.tokens / self.step_s
+
+    @property
+    def tokens_per_s_per_device(self) -> float | None:
+        found = self.tokens_per_s
+        return None if found is None else found / self.num_ranks
+
+    @property
+    def cost_per_million_tokens(self) -> float | None:
+        """In the currency of the device's `price_per_hour`."""
+        found = self.tokens_per_s_per_device
+        if found is None or self.price_per_hour is None:
+            return None
+        return self.price_per_hour / 3600 / found * 1e6
+
+
+def on_device(plan: Plan, device: str) -> Plan:
+    """The plan on another device, by its name or its file: its numbers, and what the plan sets of how it is used."""
+    old = plan.device
+    kept = {name: getattr(old, name) for name in ("kernels", "graphs") if name in old.given}
+    if "memory" in old.given:
+        kept["memory"] = old.memory
+    return replace(plan, device=replace(Device.of(device, **kept), span=old.span or plan.span))
+
+
+def step_summary(compiled: Compiled, device: str | None = None) -> StepSummary:
+    """A step on the plan's device, or on another: its name, or its file. E0410 without any."""
+    plan = compiled.plan if device is None else on_device(compiled.plan, device)
+    found = estimate(compiled.trace_set, plan)
+    parts = found.breakdown
+    samples, tokens = batch_of(compiled)
+    return StepSummary(
+        device=plan.device.model.name if plan.device.model else "",
+        step_s=found.step_time_us / 1e6,
+        mfu=found.mfu,
+        hfu=found.hfu,
+        samples=samples,
+        tokens=tokens,
+        num_ranks=compiled.trace_set.mesh.num_ranks,
+        measured=parts.basis[Basis.MEASURED],
+        rules=parts.basis[Basis.RULE],
+        roofline=parts.basis[Basis.ROOFLINE],
+        breakdown=parts,
+        price_per_hour=plan.device.price_per_hour,
+    )
+
+
+def batch_of(compiled: Compiled) -> tuple[int, int | None]:
+    """Samples and tokens of a step: the size of the batch dim, and of the first input of whole numbers with a sequence."""
+    sizes = size_values(compiled.module)
+    samples, tokens = 1, None
+    names: Sequence[str]
+    for program in programs(compiled.module):
+        for argument in program.body.block.args:
+            kind = stg.tensor_type(argument)
+            names = kind.names
+            known = [int(sizes[name]) for name in names if sizes.get(name)]
+            if len(known) != len(names) or not names:
+                continue
+            samples = max(samples, known[0])
+            if kind.dtype in ("i32", "i64") and len(names) > 1 and tokens is None:
+                tokens = int(np.prod(known))
+    return samples, tokens

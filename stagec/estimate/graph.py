@@ -41,6 +41,9 @@ class Piece:
     """Which instances of the class' program they are."""
     sends: list[int]
     """The columns of the sends that a receive waits for."""
+    segment: int
+    begin: int
+    """Which segment of the class' program its nodes are of, and the place of the first."""
 
     def wait_for(self, columns: Sequence[Ints]) -> list[int]:
         """Let the first node wait for more."""
@@ -84,7 +87,7 @@ class Builder:
                 rows = np.flatnonzero(program.segment == index)
                 if len(rows):
                     self.note_sends(number, segment, first[rows], program.tag[rows])
-                    self.split(number, segment, rows, first[rows], slots[rows])
+                    self.split(number, index, rows, first[rows], slots[rows])
             begins.append(int(first[-1]))
         meetings = self.join_collectives()
         self.join_transfers()
@@ -98,8 +101,9 @@ class Builder:
             if isinstance(action, Transfer) and action.kind == "send":
                 self.sends[number, self.static(action)].append((tags, first + i))
 
-    def split(self, number: int, segment: Segment, rows: Ints, first: Ints, slots: Ints) -> None:
+    def split(self, number: int, index: int, rows: Ints, first: Ints, slots: Ints) -> None:
         """A node that hears of other ranks is a piece of its own."""
+        segment = self.traces.classes[number].program.segments[index]
         bounds = {0, len(segment.nodes)}
         for i, node in enumerate(segment.nodes):
             if self.hears(number, node):
@@ -122,7 +126,7 @@ class Builder:
             arrays = [slots[:, slot] if slot >= 0 else first + node for slot, node in columns]
             nodes = segment.nodes[begin:end]
             self.pieces.append(
-                Piece(number, nodes, inside, outside, first + begin, arrays, rows, [])
+                Piece(number, nodes, inside, outside, first + begin, arrays, rows, [], index, begin)
             )
 
     def hears(self, number: int, node: Node) -> bool:

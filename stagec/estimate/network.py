@@ -8,6 +8,7 @@ Optimal All-reduce Algorithms for Clusters of Workstations").
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +16,9 @@ from functools import cached_property
 import numpy as np
 
 from stagec.backend.program import Collective, Mesh, Transfer
+from stagec.devices.model import Reached
+from stagec.devices.rules import collective_us
+from stagec.estimate.kernels import Basis, Price
 from stagec.frontend.plans.plan import Device, Link, Plan
 
 Among = tuple[tuple[str, tuple[int, ...]], ...]
@@ -31,6 +35,9 @@ class Route:
     """Of one pass around the ring: `size - 1` steps."""
     inside: float = 1.0
     """Share of the other ranks that are in a rank's own node."""
+    tree_latency_us: float | None = None
+    """Of one way up or down a double binary tree between nodes; None where the ring is all there is."""
+    has_own_link: bool = False
 
     def ring_us(self, num_bytes: int) -> float:
         """One pass, as in an all-gather or a reduce-scatter of `num_bytes` in all: (n-1) a + (n-1)/n b / B."""
@@ -60,11 +67,30 @@ class Network:
         """The link of each axis that has one."""
         return {axis: link for link in self.links for axis in link.axes}
 
-    def collective_us(self, action: Collective) -> float:
+    def collective(self, action: Collective) -> Price:
+        """By the device's table inside a node, else by a rule."""
+        route = self.route(action.axes, action.among)
+        model = self.device.model
+        if model is None:
+            return Price(self.ring_collective_us(action), Basis.ROOFLINE)
+        table = model.table("collective", action.kind)
+        if table is not None and route.inside == 1 and not route.has_own_link and route.size > 1:
+            larger = max(action.operand_bytes, action.result_bytes, 1)
+            sizes = {"gpus": np.float64(route.size), "bytes": np.float64(larger)}
+            us = collective_us(model, action.kind, sizes) * table.factor(sizes)
+            return Price(float(us), Basis.MEASURED if table.covers(sizes) else Basis.RULE)
+        return Price(self.ring_collective_us(action), Basis.RULE)
+
+    def ring_collective_us(self, action: Collective) -> float:
         """all-gather and reduce-scatter (n-1)/n of the whole, all-reduce twice that, all-to-all (n-1)/n."""
         route = self.route(action.axes, action.among)
         if action.kind == "all_reduce":
-            return 2 * route.ring_us(action.operand_bytes)
+            ring = 2 * route.ring_us(action.operand_bytes)
+            if route.tree_latency_us is None:
+                return ring
+            # NCCL takes the tree while latencies decide (Sanders, Speck and Träff 2009; NCCL 2.4).
+            moved = 1e6 * action.operand_bytes / route.bytes_per_s
+            return min(ring, 2 * (route.tree_latency_us + moved))
         if action.kind == "all_to_all":
             return self.exchange_us(route, action)
         return route.ring_us(max(action.operand_bytes, action.result_bytes))
@@ -74,9 +100,14 @@ class Network:
         moved = action.operand_bytes * (route.size - 1) / route.size
         if route.inside == 1 or set(action.axes) & self.own.keys():
             return route.latency_us + 1e6 * moved / route.bytes_per_s
-        near = moved * route.inside / rate(self.device.link_bytes_per_s)
+        near = moved * route.inside / rate(self.near.bytes_per_s)
         far = moved * (1 - route.inside) / rate(self.far.bytes_per_s)
         return route.latency_us + 1e6 * max(near, far)
+
+    def transfer(self, action: Transfer) -> Price:
+        """Of a receive none of its own: it ends when what is sent is there."""
+        basis = Basis.ROOFLINE if self.device.model is None else Basis.RULE
+        return Price(self.transfer_us(action) if action.kind == "send" else 0.0, basis)
 
     def transfer_us(self, action: Transfer) -> float:
         """One message. Where some ranks' peers are in another node, that is what all of them take."""
@@ -87,19 +118,28 @@ class Network:
         return number(link.latency_us) + 1e6 * action.num_bytes / rate(link.bytes_per_s)
 
     @property
+    def reached(self) -> Reached:
+        """What large messages reach of the links' bandwidths, where the device's file says it."""
+        return self.device.model.reached if self.device.model is not None else Reached()
+
+    @cached_property
     def near(self) -> Link:
         device = self.device
-        return Link(axes=(), bytes_per_s=device.link_bytes_per_s, latency_us=device.link_latency_us)
+        speed = device.link_bytes_per_s
+        return Link(
+            axes=(),
+            bytes_per_s=None if speed is None else speed * self.reached.link,
+            latency_us=device.link_latency_us,
+        )
 
-    @property
+    @cached_property
     def far(self) -> Link:
         """Between nodes. A device without a network of its own has the same links everywhere."""
         device = self.device
         if device.network_bytes_per_s is None:
             return self.near
-        return Link(
-            axes=(), bytes_per_s=device.network_bytes_per_s, latency_us=device.network_latency_us
-        )
+        speed = device.network_bytes_per_s * self.reached.network
+        return Link(axes=(), bytes_per_s=speed, latency_us=device.network_latency_us)
 
     def route(self, axes: tuple[str, ...], among: Among = ()) -> Route:
         if (axes, among) not in self._routes:
@@ -111,7 +151,8 @@ class Network:
         size = len(ranks)
         if set(axes) & self.own.keys():
             slowest = self.slowest(axes)
-            return Route(size, rate(slowest.bytes_per_s), (size - 1) * number(slowest.latency_us))
+            latency = (size - 1) * number(slowest.latency_us)
+            return Route(size, rate(slowest.bytes_per_s), latency, has_own_link=True)
         node = self.device.node
         if node is None:
             near = self.near
@@ -128,7 +169,11 @@ class Network:
             # As many rings as a node has ranks of the group, each over another port.
             speeds.append(together * rate(far.bytes_per_s))
         inside = (together - 1) / (size - 1) if size > 1 else 1.0
-        return Route(size, min(speeds or [rate(near.bytes_per_s)]), latency, inside)
+        tree = None
+        if crossings and self.device.model is not None:
+            tree = (together - 1) * number(near.latency_us)
+            tree += math.ceil(math.log2(crossings + 1)) * number(far.latency_us)
+        return Route(size, min(speeds or [rate(near.bytes_per_s)]), latency, inside, tree)
 
     def members(self, axes: Sequence[str], among: dict[str, tuple[int, ...]]) -> np.ndarray:
         """The group of rank 0, ascending."""

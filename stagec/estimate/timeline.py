@@ -7,14 +7,15 @@ that an instance costs one small array operation, however many nodes it has.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from stagec.backend.program import TraceSet, Transfer
-from stagec.estimate.costs import duration_us
+from stagec.backend.program import Compute, TraceSet, Transfer
 from stagec.estimate.graph import Graph, Piece, build_graph
 from stagec.estimate.network import Network
+from stagec.estimate.prices import Prices
 
 Floats = np.ndarray
 
@@ -40,9 +41,24 @@ class Timeline:
         return float(self.end_us.max(initial=0.0))
 
 
-def simulate(traces: TraceSet, network: Network) -> Timeline:
-    graph = build_graph(traces)
-    durations = [piece_durations(piece, network) for piece in graph.pieces]
+def simulate(traces: TraceSet, prices: Prices) -> Timeline:
+    """Of a job, whose nodes take what `prices` says."""
+    return simulate_graph(build_graph(traces), traces, prices)
+
+
+def simulate_graph(
+    graph: Graph, traces: TraceSet, prices: Prices, factors: Sequence[float] | None = None
+) -> Timeline:
+    """`factors`: by which the computation of each class is slower than it would be alone."""
+    network = prices.network
+    durations = [piece_durations(piece, traces, prices) for piece in graph.pieces]
+    if factors is not None:
+        for number, piece in enumerate(graph.pieces):
+            slower = [
+                factors[piece.rank_class] if isinstance(node.action, Compute) else 1.0
+                for node in piece.nodes
+            ]
+            durations[number] = durations[number] * np.array(slower)
     slowest = shared_durations(graph, durations)
     ends = solve(graph, durations, slowest)
     starts = np.empty(len(ends) - 1)
@@ -54,8 +70,9 @@ def simulate(traces: TraceSet, network: Network) -> Timeline:
     return Timeline(starts, ends[:-1], tuple(graph.begins))
 
 
-def piece_durations(piece: Piece, network: Network) -> Floats:
-    return np.array([duration_us(node.action, network) for node in piece.nodes])
+def piece_durations(piece: Piece, traces: TraceSet, prices: Prices) -> Floats:
+    of_segment = prices.segment(traces.classes[piece.rank_class], piece.segment).us
+    return of_segment[piece.begin : piece.begin + len(piece.nodes)]
 
 
 def shared_durations(graph: Graph, durations: list[Floats]) -> dict[int, Floats]:

@@ -100,7 +100,7 @@ def _recompute(node: syntax.Recompute) -> str:
 
 
 def _device(node: syntax.Device) -> str:
-    preset = f" {node.preset}" if node.preset else ""
+    preset = f" {text_of(node.preset)}" if node.preset else ""
     return f"device{preset}{_settings(node.settings)}"
 
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation
 
+from stagec.analysis.kernels import kernel_form
 from stagec.backend.lowering.rows import Bucket
 from stagec.backend.program import (
     Action,
@@ -16,6 +17,7 @@ from stagec.backend.program import (
     Compute,
     Dep,
     HostCopy,
+    Kernel,
     Node,
     Segment,
     Transfer,
@@ -88,11 +90,11 @@ class Templates:
 
     def _action(self, op: Operation) -> Action:
         if isinstance(op, sched.ComputeOp):
-            moved = self.num_bytes(op.reads.data) + self.num_bytes(op.writes.data)
+            written = self.num_bytes(op.writes.data)
             flops = self.number(op.flops.data)
             if flops > MOST_FLOPS:
                 raise TooLargeError(f"takes {flops:.3g} FLOPs")
-            return Compute(flops, moved)
+            return Compute(flops, self.num_bytes(op.reads.data) + written, written, self.kernel(op))
         if isinstance(op, sched.HostCopyOp):
             return HostCopy(op.direction.data, self.num_bytes(op.num_bytes.data))
         if isinstance(op, sched.SendOp | sched.RecvOp):
@@ -119,6 +121,13 @@ class Templates:
             op.dtype.data,
             self.among(op),
         )
+
+    def kernel(self, op: sched.ComputeOp) -> Kernel | None:
+        form = kernel_form(op)
+        if form is None:
+            return None
+        sizes = tuple((name, self.number(size)) for name, size in form.sizes)
+        return Kernel(form.kind, form.dtype, sizes, form.is_linear)
 
     def among(self, op: Operation) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """The ranks that share a weight, where a collective is over those only."""

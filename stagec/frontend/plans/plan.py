@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stagec.devices import DeviceModel, load
 from stagec.diagnostics import Span
 from stagec.dialects.stg import NUM_STATES
 from stagec.dialects.types import FLOATS
@@ -129,6 +130,8 @@ class Precision(Clause):
     """And on the way back."""
     cache: str = setting("choice", "fp32", *FLOATS)
     """Of what caches hold."""
+    products: str | None = setting("choice", None, "bf16", "fp8", "fp4")
+    """What linear layers of blocks multiply in, where kernels quantize what they read: it decides times. None: what they read."""
 
     @staticmethod
     def defaults(given: Mapping[str, str]) -> dict[str, str | None]:
@@ -225,6 +228,7 @@ class Device(Clause):
     """The device that the plan is for. None: not said, by the plan or by the preset it names."""
 
     preset: str | None = None
+    """The device that the plan names: one that ships, or the path of a file."""
     capacity: int | None = None
     """Bytes of memory that the preset has: more on a rank are a warning, W0501."""
     memory: int | None = setting("bytes", None, least=1)
@@ -241,6 +245,26 @@ class Device(Clause):
     """To and from the memory of the host, in one direction."""
     node: int | None = setting("whole", None, least=1)
     """Devices of a node: so many ranks, one after the other. None: all are in one."""
+    kernels: str = setting("choice", "fused", "eager", "fused", "compiled")
+    """Which ops of little arithmetic share a kernel: none; elementwise ones that follow each other; norms and reductions too."""
+    graphs: bool = setting("bool", True)
+    """Whether the host launches graphs of kernels, and so no computation waits for it."""
+    price_per_hour: float | None = setting("number", None)
+    """Of a device, for what tokens cost."""
+
+    @property
+    def model(self) -> DeviceModel | None:
+        """What the file says."""
+        return None if self.preset is None else load(self.preset)
+
+    @staticmethod
+    def of(name: str | None, **settings: Any) -> Device:
+        """What the file of that name says, but for what is set."""
+        model = None if name is None else load(name)
+        known: dict[str, Any] = dict(model.preset) if model else {}
+        if model is not None and model.price_per_hour is not None:
+            known["price_per_hour"] = model.price_per_hour
+        return Device(preset=name, **{**known, **settings})
 
 
 @dataclass(frozen=True, kw_only=True)

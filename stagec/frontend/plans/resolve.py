@@ -5,16 +5,18 @@ What a plan says of values and modules is checked where those are known (`checke
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from stagec import symbolic
-from stagec.diagnostics import Diagnostic, Findings, Span, did_you_mean, quoted
+from stagec.devices import file
+from stagec.diagnostics import CompileError, Diagnostic, Findings, Span, did_you_mean, quoted
 from stagec.frontend import syntax
 from stagec.frontend.numbers import as_read, whole
 from stagec.frontend.plans import plan as resolved
 from stagec.frontend.plans.merge import Merged
-from stagec.frontend.plans.presets import PRESETS
 from stagec.frontend.plans.settings import SettingsReader
 from stagec.frontend.sizes import SizeTable
 from stagec.symbolic import conditions
@@ -317,18 +319,28 @@ class _Resolver:
         clause = self.merged.get(syntax.Device)
         if clause is None:
             return resolved.Device()
-        preset = clause.preset
-        if preset is None and clause.settings is None:
-            help_ = f"name one of {quoted(PRESETS)}, or write `{{ memory = 80GiB }}`"
+        if clause.preset is None and clause.settings is None:
+            help_ = f"name one of {quoted(file.names())}, or write `{{ memory = 80GiB }}`"
             self.error("E0401", "`device` says nothing", clause, help_)
-        elif preset is not None and preset.text not in PRESETS:
-            help_ = did_you_mean(preset.text, PRESETS)
-            help_ = help_ or f"there are {quoted(PRESETS)}"
-            self.error("E0403", f"there is no device `{preset}`", preset, help_)
         read = self.settings.read(clause.settings, resolved.Device, "`device`")
-        name = preset.text if preset else ""
-        known = PRESETS.get(name, {})
-        return resolved.Device(preset=name or None, span=clause.span, **{**known, **read})
+        name = self.device_name(clause.preset) if clause.preset is not None else None
+        return resolved.Device.of(name, span=clause.span, **read)
+
+    def device_name(self, name: syntax.Name | syntax.Text) -> str | None:
+        """A device that ships, or the path of a file that reads: it is beside the text."""
+        if isinstance(name, syntax.Name):
+            if name.text in (*file.names(), *file.ALIASES):
+                return name.text
+            self.error("E0403", f"there is no device `{name}`", name, file.no_device(name.text))
+            return None
+        path = os.path.join(os.path.dirname(name.span.file), name.text)
+        try:
+            file.load(path)
+        except CompileError as error:
+            for each in error.diagnostics:
+                self.findings.add(replace(each, span=name.span))
+            return None
+        return path
 
     def links(self) -> Iterable[resolved.Link]:
         for clause in self.merged.all(syntax.Link):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stagec.frontend.syntax.expressions import Expr, Name, Node, Reference, Value
+from stagec.frontend.syntax.expressions import Expr, Name, Node, Reference, Text, Value
 
 
 @dataclass(frozen=True)
@@ -185,9 +185,9 @@ class LossChunks(Node):
 
 @dataclass(frozen=True)
 class Device(Node):
-    """`device h100 { memory = 64GiB }`."""
+    """`device h100 { memory = 64GiB }`, `device "mine.toml"`."""
 
-    preset: Name | None
+    preset: Name | Text | None
     settings: Settings | None
 
 

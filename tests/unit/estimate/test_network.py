@@ -36,25 +36,29 @@ def collective(kind: str, *axes: str, num_bytes: int = 800, result: int = 800) -
     ids=lambda x: getattr(x, "kind", ""),
 )
 def test_rings(action: Collective, expected: float):
-    assert Network(MESH, FLAT).collective_us(action) == pytest.approx(expected)
+    assert Network(MESH, FLAT).ring_collective_us(action) == pytest.approx(expected)
 
 
 def test_between_nodes_a_ring_has_as_many_ports_as_a_node_has_members():
     network = Network(MESH, NODES)
     # `tp` is in a node; of the 16 ranks along `dp` and `tp`, 8 are in each of two nodes.
-    assert network.collective_us(collective("all_gather", "tp")) == pytest.approx(6 + 600)
-    both = network.collective_us(collective("all_gather", "dp", "tp"))
+    assert network.ring_collective_us(collective("all_gather", "tp")) == pytest.approx(6 + 600)
+    both = network.ring_collective_us(collective("all_gather", "dp", "tp"))
     assert both == pytest.approx(14 * 2 + 10 + 750 / 0.8)
     # Of the four along `dp`, two are in each node: two ports of 0.1 bytes per µs.
-    assert network.collective_us(collective("all_gather", "dp")) == pytest.approx(14 + 600 / 0.2)
+    assert network.ring_collective_us(collective("all_gather", "dp")) == pytest.approx(
+        14 + 600 / 0.2
+    )
     # Each along `pp` is in another.
-    assert network.collective_us(collective("all_gather", "pp")) == pytest.approx(10 + 400 / 0.1)
+    assert network.ring_collective_us(collective("all_gather", "pp")) == pytest.approx(
+        10 + 400 / 0.1
+    )
 
 
 def test_all_to_all_goes_both_ways_at_once():
     network = Network(MESH, NODES)
     # Of each rank's 800 bytes 200 go to the other rank of its node and 400 elsewhere, by its own port.
-    found = network.collective_us(collective("all_to_all", "dp"))
+    found = network.ring_collective_us(collective("all_to_all", "dp"))
     assert found == pytest.approx(14 + 400 / 0.1)
 
 
@@ -73,13 +77,15 @@ def test_an_axis_has_its_own_link():
     links = (Link(axes=("dp",), bytes_per_s=1e4), Link(axes=("pp",), latency_us=1))
     network = Network(MESH, NODES, links)
     # The latency stays that of the network, which ranks along `dp` need.
-    assert network.collective_us(collective("all_gather", "dp")) == pytest.approx(30 + 600 / 0.01)
+    assert network.ring_collective_us(collective("all_gather", "dp")) == pytest.approx(
+        30 + 600 / 0.01
+    )
     # Together with `tp` the slower one counts.
-    both = network.collective_us(collective("all_gather", "dp", "tp"))
+    both = network.ring_collective_us(collective("all_gather", "dp", "tp"))
     assert both == pytest.approx(150 + 750 / 0.01)
     assert network.transfer_us(Transfer("send", ("pp",), 1, 100, 0, "bf16")) == pytest.approx(1001)
 
 
 def test_a_collective_of_some():
     action = Collective("all_reduce", ("dp",), 800, 800, "fp32", (("dp", (0, 1)),))
-    assert Network(MESH, FLAT).collective_us(action) == pytest.approx(2 * (2 + 400))
+    assert Network(MESH, FLAT).ring_collective_us(action) == pytest.approx(2 * (2 + 400))

@@ -1,0 +1,100 @@
+"""What kernel an op of `sched` is, in sizes: what decides how fast it runs besides FLOPs and bytes.
+
+It is read off the types of what the op reads and writes. A product of two tensors is `batch` products of [m, k] by [k, n]: dims that
+both operands and the result have are its batch, those that both have and the result lacks are k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.ir import BlockArgument, OpResult, SSAValue
+
+from stagec import symbolic
+from stagec.dialects import sched, stg
+from stagec.dialects.types import TensorType, tensor_of
+from stagec.symbolic import ONE, Size
+
+PRODUCT, ATTENTION, ATTENTION_GRAD = "product", "attention", "attention_grad"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelForm:
+    """A kind of kernel and its sizes, still as expressions."""
+
+    kind: str
+    dtype: str
+    sizes: tuple[tuple[str, Size], ...]
+    is_linear: bool = False
+    """Whether it is a linear layer's: by a weight, or for one."""
+
+
+def kernel_form(op: sched.ComputeOp) -> KernelForm | None:
+    """None for what moves memory more than it computes."""
+    name = op.op.data
+    if name == "contract":
+        return product_form(op)
+    if name in (ATTENTION, ATTENTION_GRAD):
+        return attention_form(op)
+    return None
+
+
+def product_form(op: sched.ComputeOp) -> KernelForm:
+    left, right = (tensor_of(value.type) for value in op.inputs[:2])
+    made = set(tensor_of(op.outputs[0].type).names)
+    both = set(left.names) & set(right.names)
+    sizes = {
+        "batch": dims_product(left, both & made),
+        "m": dims_product(left, set(left.names) - both),
+        "n": dims_product(right, set(right.names) - both),
+        "k": dims_product(left, both - made),
+    }
+    linear = stg.phase_of(op) == "wgrad" or any(is_weight(v) for v in op.inputs[:2])
+    return KernelForm(PRODUCT, left.dtype, tuple(sizes.items()), linear)
+
+
+def attention_form(op: sched.ComputeOp) -> KernelForm:
+    """Queries are [..., queries, heads, width], keys [..., keys, kv heads, width]; of a gradient its first operand is that of the output."""
+    grad = op.op.data == ATTENTION_GRAD
+    q, k, v = (tensor_of(value.type) for value in op.inputs[grad : 3 + grad])
+    sizes = {
+        "batch": symbolic.product(d.size for d in q.dims[:-3]),
+        "seq": q.dims[-3].size,
+        "keys": k.dims[-3].size,
+        "heads": q.dims[-2].size,
+        "kv_heads": k.dims[-2].size,
+        "head_dim": q.dims[-1].size,
+        "value_dim": v.dims[-1].size,
+    }
+    return KernelForm(op.op.data, q.dtype, tuple(sizes.items()))
+
+
+def dims_product(tensor: TensorType, names: set[str]) -> Size:
+    found = ONE
+    for dim in tensor.dims:
+        if dim.name in names:
+            found = found * dim.size
+    return found
+
+
+def is_weight(value: SSAValue) -> bool:
+    """Whether a value is a weight, perhaps gathered or cast: followed through views, collectives, casts and stacks."""
+    while True:
+        if isinstance(value, BlockArgument):
+            repeat = value.block.parent_op()
+            if not isinstance(repeat, stg.RepeatOp) or value.index < len(repeat.carried):
+                return False
+            value = repeat.stacks[value.index - len(repeat.carried)]
+            continue
+        assert isinstance(value, OpResult)
+        made = value.op
+        if isinstance(made, stg.WeightOp):
+            return True
+        if isinstance(made, sched.ViewOp):
+            value = made.operand
+        elif isinstance(made, sched.CollectiveOp) and len(made.values) == len(made.outputs):
+            value = made.values[value.index]
+        elif isinstance(made, sched.ComputeOp) and made.op.data == "cast":
+            value = made.inputs[0]
+        else:
+            return False

@@ -1,0 +1,136 @@
+"""The tables of NVIDIA's aiconfigurator (PyPI `aiconfigurator-core`, Apache-2.0), read as data.
+
+`systems/data/SYSTEM/GROUP/FRAMEWORK/VERSION/NAME_perf.parquet`. Of several frameworks TensorRT-LLM's rows are primary, then SGLang's; of
+several versions the last. Nothing of the package is imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from stagec.calibrate.folder import unreadable
+from stagec.calibrate.measured import Measured, Row, gathered
+from stagec.devices.model import Key
+
+Record = Mapping[str, Any]
+FRAMEWORKS = ("trtllm", "sglang", "vllm")
+DTYPES = {"bfloat16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4"}
+ELEMENT_BYTES = {"half": 2, "int8": 1}
+
+
+def is_package(path: Path) -> bool:
+    return data_folder(path).is_dir()
+
+
+def data_folder(path: Path) -> Path:
+    return path / "systems" / "data"
+
+
+def read_package(path: Path, system: str) -> dict[Key, Measured]:
+    folder = data_folder(path) / system
+    if not folder.is_dir():
+        known = sorted(each.name for each in data_folder(path).iterdir() if each.is_dir())
+        raise unreadable(f"`{path}` has no system `{system}`; there are {', '.join(known)}")
+    return gathered(row for name in READERS for row in rows_of(folder, name))
+
+
+def rows_of(folder: Path, name: str) -> Iterator[Row]:
+    """Of one kind: the first framework that measured it, and others to compare with."""
+    group, file, read = READERS[name]
+    found: list[Path] = []
+    for framework in ("", *FRAMEWORKS):  # NCCL has no framework
+        versions = [*(folder / group / framework).glob(f"*/{file}_perf.parquet")]
+        found += sorted(versions, key=lambda p: version_key(p.parent.name))[-1:]
+    for number, path in enumerate(found):
+        role = "second" if number else "primary"
+        for record in records(path):
+            row = read(record, float(record["latency"]) * 1e3, role)
+            if row is not None:
+                yield row
+
+
+def version_key(text: str) -> list[tuple[int, str]]:
+    """`1.3.0rc20` after `1.3.0rc3`."""
+    parts = text.replace("rc", ".rc.").replace("post", ".post.").split(".")
+    return [(int(part) if part.isdigit() else -1, part) for part in parts]
+
+
+def records(path: Path) -> list[Record]:
+    try:
+        parquet = importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise unreadable(
+            "aiconfigurator's files want pyarrow: `pip install stagec[calibrate]`"
+        ) from None
+    return parquet.read_table(path).to_pylist()
+
+
+def gemm(r: Record, us: float, role: str) -> Row | None:
+    dtype = DTYPES.get(r["gemm_dtype"])
+    if dtype is None:
+        return None
+    return ("product", dtype), (float(r["m"]), float(r["n"]), float(r["k"])), us, role
+
+
+def attention(kind: str) -> Callable[[Record, float, str], Row | None]:
+    def read(r: Record, us: float, role: str) -> Row | None:
+        if (r["attn_dtype"], r["kv_cache_dtype"]) != ("bfloat16", "bfloat16"):
+            return None
+        length = r["isl"] + r["step"] if kind == "decode_attention" else r["isl"]
+        # Without a number the measurement says that all heads have keys of their own.
+        kv_heads = r["num_key_value_heads"] or r["num_heads"]
+        window = max(r["window_size"] or 0, 0)
+        sizes = (r["batch_size"], length, r["num_heads"], kv_heads, r["head_dim"], window)
+        parts = (str(r["head_dim"]), *(("window",) if window else ()))
+        return (kind, "bf16", *parts), tuple(map(float, sizes)), us, role
+
+    return read
+
+
+def latent(kind: str) -> Callable[[Record, float, str], Row | None]:
+    def read(r: Record, us: float, role: str) -> Row | None:
+        if (r["mla_dtype"], r["kv_cache_dtype"]) != ("bfloat16", "bfloat16"):
+            return None
+        sizes = (float(r["batch_size"]), float(r["isl"] + r["step"]), float(r["num_heads"]))
+        return (kind, "bf16"), sizes, us, role
+
+    return read
+
+
+def experts(r: Record, us: float, role: str) -> Row | None:
+    dtype = DTYPES.get(r["moe_dtype"])
+    if dtype is None:
+        return None
+    names = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts")
+    sizes = tuple(float(r[n]) for n in (*names, "moe_tp_size", "moe_ep_size"))
+    plain = ("plain",) if "nongated" in r["kernel_source"] else ()
+    return ("experts", dtype, r["distribution"], *plain), sizes, us, role
+
+
+def collective(r: Record, us: float, role: str) -> Row | None:
+    kind = str({"alltoall": "all_to_all"}.get(r["op_name"], r["op_name"]))
+    size = float(r["message_size"] * ELEMENT_BYTES[r["nccl_dtype"]])
+    return ("collective", kind), (float(r["num_gpus"]), size), us, role
+
+
+def quantize(what: str) -> Callable[[Record, float, str], Row | None]:
+    def read(r: Record, us: float, role: str) -> Row | None:
+        return ("quantize", what), (float(r["m"]), float(r["k"])), us, role
+
+    return read
+
+
+READERS: Mapping[str, tuple[str, str, Callable[[Record, float, str], Row | None]]] = {
+    "gemm": ("gemm", "gemm", gemm),
+    "attention": ("attention", "context_attention", attention("attention")),
+    "decode": ("attention", "generation_attention", attention("decode_attention")),
+    "latent": ("mla", "context_mla", latent("latent_attention")),
+    "latent decode": ("mla", "generation_mla", latent("decode_latent_attention")),
+    "experts": ("moe", "moe", experts),
+    "nccl": ("comm/nccl", "nccl", collective),
+    "computescale": ("quantize", "computescale", quantize("computescale")),
+    "scale_matrix": ("quantize", "scale_matrix", quantize("scale_matrix")),
+}

@@ -1,0 +1,158 @@
+"""A folder of measured operators as CSV files, one for each kind.
+
+    gemm.csv                    role dtype m n k ms
+    attention_context.csv       role batch seq heads kv_heads head_dim window ms
+    attention_generation.csv    role batch context heads kv_heads head_dim window ms
+    mla_context.csv             role batch context heads ms           (mla_generation.csv likewise)
+    moe.csv                     role dtype tokens hidden inner topk experts tp ep distribution ms
+    collectives_one_node.csv    role library collective gpus bytes ms
+    quantize.csv                role m k op ms                        memory.csv: bytes ms
+    deepep.csv                  mode phase nodes hidden tokens topk experts ms
+
+Further columns are left alone; without `role` all rows are `primary`. Files that are not there are kinds that were not measured.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from stagec.calibrate.measured import Measured, Row, gathered
+from stagec.devices.model import Key
+from stagec.diagnostics import CompileError, Diagnostic
+
+Cells = Mapping[str, str]
+
+
+def read_folder(folder: Path) -> dict[Key, Measured]:
+    """All tables of a folder. E0418 for a row that says too little."""
+    if not any((folder / name).is_file() for name in FILES):
+        raise unreadable(f"`{folder}` has none of {', '.join(FILES)}")
+    return gathered(row for name in FILES for row in read_file(folder / name, *FILES[name]))
+
+
+def unreadable(message: str) -> CompileError:
+    return CompileError([Diagnostic("E0418", message)])
+
+
+def read_file(path: Path, *readers: Callable[[Cells], Row | None]) -> Iterator[Row]:
+    if not path.is_file():
+        return
+    with path.open(newline="", encoding="utf-8") as file:
+        for number, cells in enumerate(csv.DictReader(file), 2):
+            try:
+                found = [reader(cells) for reader in readers]
+            except (KeyError, ValueError, TypeError) as error:
+                what = f"no `{error.args[0]}`" if isinstance(error, KeyError) else str(error)
+                raise unreadable(f"`{path.name}`, line {number}: {what}") from None
+            yield from (row for row in found if row is not None)
+
+
+def numbers(cells: Cells, *names: str) -> tuple[float, ...]:
+    return tuple(float(cells[name]) for name in names)
+
+
+def us(cells: Cells) -> float:
+    return 1e3 * float(cells["ms"])
+
+
+def role(cells: Cells) -> str:
+    return cells.get("role") or "primary"
+
+
+def gemm(cells: Cells) -> Row:
+    return ("product", cells["dtype"]), numbers(cells, "m", "n", "k"), us(cells), role(cells)
+
+
+def attention_key(kind: str, cells: Cells) -> Key:
+    """A table for each width of heads; those with a window are apart."""
+    windowed = ("window",) if float(cells["window"]) else ()
+    return (kind, cells.get("dtype") or "bf16", str(int(float(cells["head_dim"]))), *windowed)
+
+
+def attention_context(cells: Cells) -> Row:
+    sizes = numbers(cells, "batch", "seq", "heads", "kv_heads", "head_dim", "window")
+    return attention_key("attention", cells), sizes, us(cells), role(cells)
+
+
+def attention_generation(cells: Cells) -> Row:
+    sizes = numbers(cells, "batch", "context", "heads", "kv_heads", "head_dim", "window")
+    return attention_key("decode_attention", cells), sizes, us(cells), role(cells)
+
+
+def mla_context(cells: Cells) -> Row:
+    sizes = numbers(cells, "batch", "context", "heads")
+    return ("latent_attention", "bf16"), sizes, us(cells), role(cells)
+
+
+def mla_generation(cells: Cells) -> Row:
+    sizes = numbers(cells, "batch", "context", "heads")
+    return ("decode_latent_attention", "bf16"), sizes, us(cells), role(cells)
+
+
+def moe(cells: Cells) -> Row:
+    """Experts that are not gated do one product less: their table is apart."""
+    sizes = numbers(cells, "tokens", "hidden", "inner", "topk", "experts", "tp", "ep")
+    parts = [cells["dtype"], cells.get("distribution") or "balanced"]
+    if "nongated" in cells.get("kernel_source", ""):
+        parts.append("plain")
+    return ("experts", *parts), sizes, us(cells), role(cells)
+
+
+def collective(cells: Cells) -> Row:
+    """An engine's own all-reduce is another table than the library's."""
+    own = () if cells.get("library", "nccl") == "nccl" else (cells["library"],)
+    kind = {"alltoall": "all_to_all"}.get(cells["collective"], cells["collective"])
+    sizes = numbers(cells, "gpus", "bytes")
+    found = "primary" if own else role(cells)
+    return ("collective", kind, *own), sizes, us(cells), found
+
+
+def quantize(cells: Cells) -> Row:
+    """The scale of a bf16 matrix alone reads it twice; with the conversion it is read and written besides."""
+    m, k = numbers(cells, "m", "k")
+    return ("quantize", cells.get("op") or "scale_matrix"), (m, k), us(cells), role(cells)
+
+
+def converted(cells: Cells) -> Row | None:
+    """bf16 in and fp8 out, elementwise, with a scale that is known: what a memory-bound kernel does."""
+    if cells.get("op") != "scale_matrix":
+        return None
+    m, k = numbers(cells, "m", "k")
+    return ("memory",), (3 * m * k,), us(cells), role(cells)
+
+
+def added(device: str) -> Callable[[Cells], Row | None]:
+    """Vidur's `layer_ops.csv` (a column `gpu`): adding two bf16 tensors, where 1 µs of resolution is a tenth at most."""
+
+    def read(cells: Cells) -> Row | None:
+        if cells["gpu"] != device or cells["op"] != "add" or us(cells) < 10:
+            return None
+        tokens, hidden = numbers(cells, "tokens", "hidden")
+        return ("memory",), (3 * 2 * tokens * hidden,), us(cells), "primary"
+
+    return read
+
+
+def memory(cells: Cells) -> Row:
+    return ("memory",), numbers(cells, "bytes"), us(cells), role(cells)
+
+
+def deepep(cells: Cells) -> Row:
+    sizes = numbers(cells, "nodes", "hidden", "tokens", "topk", "experts")
+    return ("exchange", cells["phase"], cells["mode"]), sizes, us(cells), role(cells)
+
+
+FILES: Mapping[str, tuple[Callable[[Cells], Row | None], ...]] = {
+    "gemm.csv": (gemm,),
+    "attention_context.csv": (attention_context,),
+    "attention_generation.csv": (attention_generation,),
+    "mla_context.csv": (mla_context,),
+    "mla_generation.csv": (mla_generation,),
+    "moe.csv": (moe,),
+    "collectives_one_node.csv": (collective,),
+    "quantize.csv": (quantize, converted),
+    "memory.csv": (memory,),
+    "deepep.csv": (deepep,),
+}

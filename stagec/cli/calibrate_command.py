@@ -1,0 +1,137 @@
+"""`stagec calibrate DEVICE SOURCE... -o FILE.toml`: a device file from measured operators.
+
+DEVICE is where numbers of datasheets come from: a device that ships, or a file. A SOURCE is a folder of CSV files (`folder.py` says their
+columns), one such CSV file, the folder of an installed or unpacked `aiconfigurator_core` (Apache-2.0), or a trace of a real run: Kineto's JSON
+(`torch.profiler`) or Chakra's `.et`. The report shows errors on shapes that a trial fit has not seen; the file is fitted to all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from stagec.backend.files import write_whole
+from stagec.calibrate.aiconfigurator import is_package, read_package
+from stagec.calibrate.fit import fit
+from stagec.calibrate.folder import FILES, added, read_file, read_folder, unreadable
+from stagec.calibrate.measured import Measured, gathered
+from stagec.calibrate.report import HEAD, line, without_tables
+from stagec.calibrate.traces import read_trace
+from stagec.cli.usage import CommandParser
+from stagec.devices.file import load, table_text
+from stagec.devices.model import DeviceModel, Key, Table
+
+LAYER_OPS = "layer_ops.csv"
+LEAST_ROWS = 8
+"""Fewer say too little for a table."""
+MARK = "# What follows is written by stagec.calibrate.\n"
+
+
+EPILOG = """\
+sources:
+  a folder with gemm.csv, attention_context.csv, attention_generation.csv, mla_context.csv, mla_generation.csv, moe.csv,
+    collectives_one_node.csv, quantize.csv, memory.csv, deepep.csv, or some of them; or one such file
+  the folder of an installed or unpacked `aiconfigurator_core`
+  a trace of a real run: Kineto's JSON (`torch.profiler`, with `record_shapes`), or Chakra's `.et` with durations
+
+examples:
+  stagec calibrate h100 measured/ -o ours.toml
+  stagec calibrate h100 step.pt.trace.json.gz -o ours.toml
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    parser = CommandParser(
+        "stagec calibrate", "Make a device file from measured operators.", EPILOG
+    )
+    parser.add_argument(
+        "device", help="a device that ships, or a file: where datasheet numbers are from"
+    )
+    parser.add_argument("sources", nargs="+", type=Path)
+    parser.add_argument("-o", "--out", metavar="FILE.toml", help="the file to write")
+    parser.add_argument(
+        "--update", action="store_true", help="replace the tables of DEVICE, which is a file"
+    )
+    parser.add_argument("--system", metavar="NAME", help="of aiconfigurator: h100_sxm, ...")
+    parser.add_argument("--say", default="", metavar="TEXT", help="where the tables are from")
+    parser.add_argument("--licence", default="", metavar="NAME", help="and under which licence")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    calibrate(parser.read(arguments, mixed=True))
+    return 0
+
+
+def calibrate(options: argparse.Namespace) -> None:
+    device = load(options.device)
+    measured: dict[Key, Measured] = {}
+    for source in options.sources:
+        for key, rows in read_source(source, device.name, options.system).items():
+            measured[key] = joined(measured[key], rows) if key in measured else rows
+    sys.stdout.write(f"{device.title}\n{HEAD}\n")
+    tables = [
+        table
+        for key, rows in measured.items()
+        if (table := calibrated(device, key, rows)) is not None
+    ]
+    if options.update or options.out is not None:
+        save(options, device, tables)
+
+
+def read_source(source: Path, device: str, system: str | None) -> Mapping[Key, Measured]:
+    if is_package(source):
+        return read_package(source, system or f"{device}_sxm")
+    if source.is_dir():
+        return read_folder(source)
+    if source.name in FILES:
+        return gathered(read_file(source, *FILES[source.name]))
+    if source.name == LAYER_OPS:
+        return gathered(read_file(source, added(device)))
+    if source.suffix in (".json", ".gz", ".et"):
+        return read_trace(source)
+    raise unreadable(f"`{source}` is none of: a folder, {', '.join(FILES)}, a trace")
+
+
+def joined(first: Measured, second: Measured) -> Measured:
+    sizes = {
+        name: np.concatenate([column, second.sizes[name]]) for name, column in first.sizes.items()
+    }
+    us = np.concatenate([first.us, second.us])
+    return Measured(first.key, sizes, us, np.concatenate([first.role, second.role]))
+
+
+def calibrated(device: DeviceModel, key: Key, rows: Measured) -> Table | None:
+    """The table of all primary rows; printed is what one of four fifths of their shapes does on the others."""
+    primary = rows.chosen(rows.role == "primary")
+    if not len(primary.us):
+        primary = rows
+    second = rows.chosen(rows.role == "second")
+    if len(primary.us) < LEAST_ROWS:
+        sys.stdout.write(f"{' '.join(key):<44}{len(primary.us):>7} too few for a table\n")
+        return None
+    held = primary.held_out()
+    plain = without_tables(device)
+    if held.any() and not held.all():
+        trial = replace(plain, tables={key: fit(device, primary.chosen(~held))})
+        sys.stdout.write(line(key, trial, primary.chosen(held), second, plain) + "\n")
+        sys.stdout.flush()
+    return fit(device, primary)
+
+
+def save(options: argparse.Namespace, device: DeviceModel, tables: Sequence[Table]) -> None:
+    path = Path(options.device if options.update else options.out)
+    source = f'[[sources]]\nwhat = "{options.say or "measured operators"}"\n'
+    if options.licence:
+        source += f'licence = "{options.licence}"\n'
+    if options.update:
+        head = path.read_text(encoding="utf-8").partition(MARK)[0]
+        number = head.count("[[sources]]")
+    else:
+        head = f'base = "{options.device}"\ntitle = "{device.title}, calibrated"\n\n'
+        number = 0
+    body = "\n".join(table_text(t.key, t.axes, t.values, number) for t in tables)
+    write_whole(str(path), f"{head}{MARK}\n{source}\n{body}".encode())
+    sys.stdout.write(f"{path}: {len(tables)} tables\n")

@@ -1,0 +1,75 @@
+"""`--device NAME|FILE` and `--link AXIS=SPEED`: the device of a plan from the command line."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from stagec.cli.usage import CommandParser, some_text, usage_error
+from stagec.diagnostics import CompileError, quoted
+from stagec.estimate import on_device
+from stagec.frontend.plans.plan import Link, Plan
+
+UNITS = {
+    f"{prefix}{binary}B": (1024 if binary else 1000) ** power
+    for power, prefix in enumerate("KMGT", 1)
+    for binary in ("", "i")
+}
+LINK = re.compile(
+    r"(?P<axis>[A-Za-z_]\w*)=(?P<speed>\d+(?:\.\d+)?(?:e\d+)?)(?P<unit>[KMGT]i?B)?(?:,(?P<latency>\d+(?:\.\d+)?)(?:us)?)?"
+)
+
+
+def add_device_flags(parser: CommandParser) -> None:
+    group = parser.add_argument_group("the device")
+    group.add_argument(
+        "--device",
+        metavar="NAME|FILE.toml",
+        type=some_text("--device"),
+        help="in place of the plan's (`stagec devices` lists them)",
+    )
+    group.add_argument(
+        "--link",
+        action="append",
+        default=[],
+        metavar="AXIS=SPEED[,US]",
+        help="what joins the ranks along an axis: bytes per second in one direction, and latency; may be repeated",
+    )
+
+
+def planned(plan: Plan, options: argparse.Namespace) -> Plan:
+    """E0417 for a device that is none, E0710 for a link that does not read."""
+    if options.device is not None:
+        try:
+            plan = on_device(plan, options.device)
+        except CompileError as error:
+            origin = f"--device {options.device}"
+            raise CompileError([replace(d, origin=origin) for d in error.diagnostics]) from None
+    if not options.link:
+        return plan
+    links = list(links_of(plan, options.link))
+    given = {axis for link in links for axis in link.axes}
+    kept = [link for link in plan.links if not given >= set(link.axes)]
+    return replace(plan, links=(*kept, *links))
+
+
+def links_of(plan: Plan, texts: Iterable[str]) -> Iterator[Link]:
+    for text in texts:
+        match = LINK.fullmatch(text.strip())
+        if match is None:
+            help_ = "write `--link tp=450GB`, or `--link tp=450GB,2us`"
+            raise usage_error(
+                f"--link {text}", "`--link` wants an axis and a speed", "E0710", help_
+            )
+        axes = plan.products.get(match["axis"], (match["axis"],))
+        if not set(axes) <= set(plan.mesh):
+            help_ = f"there are {quoted(plan.mesh)}" if plan.mesh else "the plan has no mesh"
+            message = f"the mesh has no axis `{match['axis']}`"
+            raise usage_error(f"--link {text}", message, "E0710", help_)
+        speed = float(match["speed"]) * UNITS.get(match["unit"] or "", 1)
+        if speed <= 0:
+            raise usage_error(f"--link {text}", "a speed is more than 0", "E0710")
+        latency = float(match["latency"]) if match["latency"] else None
+        yield Link(axes=tuple(axes), bytes_per_s=speed, latency_us=latency)

@@ -1,0 +1,166 @@
+"""`stagec devices [NAME|FILE]`: the devices that ship, or one of them: numbers, tables, sources, efficiency by size."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from stagec.backend.files import write_whole
+from stagec.cli.tables import amount, plain_table, text_of
+from stagec.cli.usage import CommandParser, some_text, usage_error
+from stagec.devices import DeviceModel, load, named, names
+from stagec.devices.rules import KINDS
+from stagec.estimate.kernels import KernelPrices
+from stagec.pictures.charts import Point, points
+from stagec.pictures.page import page
+
+SIZES = tuple(2**power for power in range(7, 15))
+"""Of square products, for efficiency by size."""
+MESSAGES = tuple(4**power << 10 for power in range(0, 11))
+"""Of collectives, in bytes."""
+BAR = 40
+
+
+def run(arguments: Sequence[str]) -> int:
+    parser = CommandParser(
+        "stagec devices",
+        "List the devices that ship, or show one: its numbers, its measured tables, their sources.",
+    )
+    parser.add_argument("device", nargs="?", metavar="NAME|FILE.toml")
+    parser.add_argument(
+        "--plot",
+        metavar="FILE.html",
+        type=some_text("--plot"),
+        help="write efficiency by size as a page",
+    )
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    options = parser.read(arguments)
+    if options.device is None:
+        if options.plot is not None:
+            raise usage_error("--plot", "`--plot` is about one device, and none is named", "E0711")
+        sys.stdout.write(listed())
+        return 0
+    device = load(options.device)
+    if options.plot is not None:
+        plot(device, options.plot)
+    else:
+        sys.stdout.write("\n".join(shown(device)) + "\n")
+    return 0
+
+
+def listed() -> str:
+    table = plain_table("devices: dense FLOP/s by dtype, bytes per second")
+    for column in ("device", "bf16", "fp8", "fp4", "memory", "", "link", "network", "tables"):
+        table.add_column(column, justify="left" if column == "device" else "right", no_wrap=True)
+    for name in names():
+        device = named(name)
+        numbers = device.numbers
+        table.add_row(
+            name,
+            *(peak_text(device, dtype) for dtype in ("bf16", "fp8", "fp4")),
+            f"{numbers['capacity'] / 2**30:.0f} GiB",
+            *(speed(numbers.get(f"{what}_bytes_per_s")) for what in ("memory", "link", "network")),
+            str(len(device.tables)),
+        )
+    return f"{text_of(table)}\n`stagec devices NAME` shows one; `device NAME` in a plan or `--device NAME` takes it\n"
+
+
+def peak_text(device: DeviceModel, dtype: str) -> str:
+    return f"{device.peaks[dtype] / 1e12:g} T" if dtype in device.peaks else "-"
+
+
+def speed(number: float | None) -> str:
+    return "-" if number is None else f"{amount(int(number))}B/s"
+
+
+def shown(device: DeviceModel) -> Iterator[str]:
+    yield device.title
+    yield ""
+    for dtype, peak in device.peaks.items():
+        yield f"  {dtype + ' peak':<28} {peak / 1e12:g} TFLOP/s"
+    for name, number in device.numbers.items():
+        yield f"  {name:<28} {number:g}"
+    for name, share in vars(device.reached).items():
+        yield f"  {'reached of ' + name:<28} {share:g}"
+    for name in (
+        "units",
+        "collective_units",
+        "launch_us",
+        "host_launch_us",
+        "backward_attention_rate",
+    ):
+        yield f"  {name:<28} {getattr(device, name):g}"
+    yield ""
+    yield "measured: what a table covers (log2 of sizes), and its number of points"
+    for key, table in sorted(device.tables.items()):
+        axes = ", ".join(f"{a.name} 2^{a.first:g}..2^{a.last:g}" for a in table.axes)
+        title = f"{KINDS[key[0]].title}: {' '.join(key[1:])}" if key[1:] else KINDS[key[0]].title
+        yield f"  {title:<48} {axes} ({table.values.size})"
+    yield ""
+    for title, unit, rows in curves(device):
+        yield f"{title}, of {unit}"
+        for size, share in rows:
+            yield f"  {size:>8} {share:>6.1%} {'#' * round(share * BAR)}"
+        yield ""
+    yield "sources"
+    for source in device.sources:
+        licence = f" ({source.licence})" if source.licence else ""
+        yield f"  {source.what}{licence}"
+    for name, note in device.notes.items():
+        yield f"  {name}: {note}"
+
+
+def curves(device: DeviceModel) -> Iterator[tuple[str, str, list[tuple[str, float]]]]:
+    """Efficiency by size of what is measured: title, of what, and points."""
+    prices = KernelPrices(device)
+    for dtype in ("bf16", "fp8", "nvfp4"):
+        peak = device.peak(dtype)
+        if ("product", dtype) not in device.tables or not peak:
+            continue
+        rows: list[tuple[str, float]] = []
+        for size in SIZES:
+            shape = {name: np.float64(size) for name in ("m", "n", "k")}
+            found = prices.by_table(("product", dtype), shape)
+            assert found is not None
+            rows.append((str(size), 2.0 * size**3 / (found.us * 1e-6) / peak))
+        yield f"square products in {dtype}", "the peak", rows
+    link = float(device.numbers.get("link_bytes_per_s", 0))
+    for kind in ("all_reduce", "all_gather"):
+        if ("collective", kind) not in device.tables or not link:
+            continue
+        passes = 2 if kind == "all_reduce" else 1
+        rows = []
+        for size in MESSAGES:
+            found = prices.by_table(
+                ("collective", kind), {"gpus": np.float64(8), "bytes": np.float64(size)}
+            )
+            assert found is not None
+            rows.append((f"{amount(size)}B", passes * size * 7 / 8 / (found.us * 1e-6) / link))
+        yield f"{kind} over 8 devices", "the link's bandwidth", rows
+
+
+def plot(device: DeviceModel, path: str) -> None:
+    """The curves as a page of SVG. E0710 if it is none by its name, E0603 if it cannot be written."""
+    if not path.endswith(".html"):
+        message = f"`--plot` writes a page, and `{path}` does not end in `.html`"
+        raise usage_error(f"--plot {path}", message, "E0710")
+    write_whole(path, page(device.title, drawn(device)).encode())
+    sys.stdout.write(f"{path}: efficiency by size\n")
+
+
+def drawn(device: DeviceModel) -> str:
+    """A chart for each curve."""
+    charts: list[str] = []
+    for title, unit, rows in curves(device):
+        data = [
+            Point(float(number), 100 * share, f"{size}: {share:.1%} of {unit}")
+            for number, (size, share) in enumerate(rows)
+        ]
+        edges = (
+            f"size: {rows[0][0]} to {rows[-1][0]}, each point so many times the one before",
+            f"% of {unit}",
+        )
+        charts.append(points(title, edges, data))
+    return "\n".join(charts)

@@ -1,0 +1,254 @@
+"""Reading and writing a device file.
+
+    title = "NVIDIA H100 SXM5 80 GB"
+    base = "a100"                   # what is not said here is as there
+
+    [peaks]                         # dense FLOP/s by dtype
+    bf16 = 989.4e12
+
+    [device]                        # what a plan's `device { ... }` may also say
+    capacity = 85899345920
+    memory_bytes_per_s = 3.35e12
+
+    [reached]                       # shares of datasheet bandwidths at large sizes
+    memory = 0.92
+
+    [[tables]]                      # measured times over the rule's, as log2, in hundredths
+    key = ["product", "bf16"]
+    axes = [["m", 0, 1, 16], ["n", 5, 1, 12], ["k", 5, 1, 12]]
+    values = '''...'''
+
+TOML (tomllib) is what people write and compare; tables are text of whole numbers, which a thousand values fit a few lines of.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stagec.devices.model import DeviceModel, GridAxis, Key, Reached, Source, Table
+from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
+
+SUFFIX = ".toml"
+HUNDREDTHS = 100
+"""Table values are log2 times this."""
+ALIASES = {f"{name}_sxm": name for name in ("a100", "h100", "h200", "b200", "h800")}
+"""Other names that people use for a device."""
+NUMBERS = (
+    "capacity",
+    "memory_bytes_per_s",
+    "link_bytes_per_s",
+    "link_latency_us",
+    "network_bytes_per_s",
+    "network_latency_us",
+    "host_bytes_per_s",
+    "node",
+)
+SCALARS = {
+    "units": int,
+    "collective_units": int,
+    "launch_us": float,
+    "host_launch_us": float,
+    "backward_attention_rate": float,
+    "reduces_in_switch": bool,
+    "price_per_hour": float,
+}
+SECTIONS = ("title", "base", "peaks", "device", "reached", "tables", "sources", "notes", *SCALARS)
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """The devices that ship."""
+    folder = files("stagec.devices")
+    found = (each.name for each in folder.iterdir() if each.name.endswith(SUFFIX))
+    return tuple(sorted(name.removesuffix(SUFFIX) for name in found))
+
+
+@cache
+def named(name: str) -> DeviceModel:
+    """A device that ships. A KeyError if there is none of that name."""
+    name = ALIASES.get(name, name)
+    if name not in names():
+        raise KeyError(name)
+    text = files("stagec.devices").joinpath(name + SUFFIX).read_text(encoding="utf-8")
+    return parse(text, name, name + SUFFIX)
+
+
+def load(text: str) -> DeviceModel:
+    """A device by its name, or from a file. E0417 says what is wrong with it."""
+    if not (text.endswith(SUFFIX) or "/" in text):
+        try:
+            return named(text)
+        except KeyError:
+            raise bad(f"there is no device `{text}`", help=no_device(text)) from None
+    path = Path(text)
+    try:
+        changed = path.stat().st_mtime_ns
+        return read_file(path, changed)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise bad(f"the device file `{path.name}` cannot be read: {why}") from None
+
+
+@lru_cache(maxsize=64)
+def read_file(path: Path, changed: int) -> DeviceModel:
+    """A file, once for each time that it is changed."""
+    return parse(path.read_text(encoding="utf-8"), path.stem, path.name, path.parent)
+
+
+def no_device(name: str) -> str:
+    """What else a user may have meant."""
+    return did_you_mean(name, names()) or f"there are {quoted(names())}, and files: `mine.toml`"
+
+
+def bad(message: str, help: str = "") -> CompileError:
+    return CompileError([Diagnostic("E0417", message, None, help=help)])
+
+
+def parse(text: str, name: str, where: str, folder: Path | None = None) -> DeviceModel:
+    """The device that a text describes."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise bad(f"`{where}` is no TOML: {error}") from None
+    for section in data:
+        if section not in SECTIONS:
+            help_ = did_you_mean(section, SECTIONS) or f"there are {quoted(sorted(SECTIONS))}"
+            raise bad(f"`{where}` has `{section}`, which no device file has", help_)
+    base = None
+    if "base" in data:
+        name_or_path = word(data["base"], "base", where)
+        beside = folder is not None and name_or_path.endswith(SUFFIX)
+        base = load(str(Path(folder or ".", name_or_path)) if beside else name_or_path)
+    return read(data, name, where, base)
+
+
+def read(data: Mapping[str, Any], name: str, where: str, base: DeviceModel | None) -> DeviceModel:
+    peaks = numbers_of(data.get("peaks", {}), "peaks", where)
+    own = numbers_of(data.get("device", {}), "device", where)
+    for key in own:
+        if key not in NUMBERS:
+            help_ = did_you_mean(key, NUMBERS) or f"there are {quoted(NUMBERS)}"
+            raise bad(f"`{where}` sets `device.{key}`, which is no number of a device", help_)
+    for key in ("capacity", "node"):
+        if key in own:
+            own[key] = int(own[key])
+    reached = numbers_of(data.get("reached", {}), "reached", where)
+    for key, share in reached.items():
+        if key not in Reached.__dataclass_fields__ or share > 1:
+            raise bad(
+                f"`{where}` sets `reached.{key} = {share:g}`, which is no share of a bandwidth"
+            )
+    sources = tuple(
+        source_of(each, where) for each in items(data.get("sources", []), "sources", where)
+    )
+    offset = len(base.sources) if base else 0
+    tables = dict(base.tables) if base else {}
+    for entry in items(data.get("tables", []), "tables", where):
+        table = table_of(entry, where, offset)
+        tables[table.key] = table
+    fields: dict[str, Any] = {key: getattr(base, key) for key in SCALARS if base is not None}
+    for key, kind in SCALARS.items():
+        if key in data:
+            fields[key] = scalar(data[key], key, kind, where)
+    if not peaks and not (base and base.peaks):
+        raise bad(f"`{where}` says no peak", "write `[peaks]` and `bf16 = 989.4e12`, in FLOP/s")
+    if "memory_bytes_per_s" not in {**(base.numbers if base else {}), **own}:
+        raise bad(f"`{where}` says no `memory_bytes_per_s`", "write it under `[device]`")
+    notes = data.get("notes", {})
+    if not isinstance(notes, dict):
+        raise bad(f"`notes` of `{where}` is no section")
+    return DeviceModel(
+        name=name,
+        title=word(data.get("title", name), "title", where),
+        peaks={**(base.peaks if base else {}), **peaks},
+        numbers={**(base.numbers if base else {}), **own},
+        reached=Reached(**{**(vars(base.reached) if base else {}), **reached}),
+        tables=tables,
+        sources=(*(base.sources if base else ()), *sources),
+        notes={**(base.notes if base else {}), **{k: str(v) for k, v in notes.items()}},
+        **fields,
+    )
+
+
+def word(value: object, what: str, where: str) -> str:
+    if not isinstance(value, str):
+        raise bad(f"`{what}` of `{where}` is no text")
+    return value
+
+
+def items(value: object, what: str, where: str) -> Sequence[Mapping[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise bad(f"`{what}` of `{where}` is no list of sections", f"write `[[{what}]]`")
+    return value
+
+
+def numbers_of(value: object, what: str, where: str) -> dict[str, float]:
+    """A section of positive numbers."""
+    if not isinstance(value, dict):
+        raise bad(f"`{what}` of `{where}` is no section", f"write `[{what}]`")
+    return {str(key): number(each, f"{what}.{key}", where) for key, each in value.items()}
+
+
+def number(value: object, what: str, where: str) -> float:
+    """E0417 unless it is a finite number above 0, or 0 for a latency."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise bad(f"`{what}` of `{where}` is no number")
+    least_is_0 = what.endswith("_us")
+    if not math.isfinite(value) or value < 0 or (value == 0 and not least_is_0):
+        raise bad(f"`{what}` of `{where}` is {value:g}, which is no speed or size")
+    return value
+
+
+def scalar(value: object, key: str, kind: type, where: str) -> Any:
+    if kind is bool:
+        if not isinstance(value, bool):
+            raise bad(f"`{key}` of `{where}` is `true` or `false`")
+        return value
+    return kind(number(value, key, where))
+
+
+def source_of(entry: Mapping[str, Any], where: str) -> Source:
+    known = {key: word(entry.get(key, ""), f"sources.{key}", where) for key in ("what", "licence")}
+    return Source(version=str(entry.get("version", "")), **known)
+
+
+def table_of(entry: Mapping[str, Any], where: str, offset: int) -> Table:
+    key = entry.get("key")
+    if not isinstance(key, list) or not key or not all(isinstance(k, str) for k in key):
+        raise bad(f"a table of `{where}` has no `key`", '`key = ["product", "bf16"]`')
+    what = f"the table `{' '.join(key)}` of `{where}`"
+    axes: list[GridAxis] = []
+    for axis in entry.get("axes", []):
+        good = isinstance(axis, list) and len(axis) == 4 and isinstance(axis[0], str)
+        if not good or not all(isinstance(x, int | float) for x in axis[1:]) or axis[3] < 1:
+            raise bad(f"{what} has an axis that is not `[name, first, step, count]`")
+        axes.append(GridAxis(axis[0], float(axis[1]), float(axis[2]), int(axis[3])))
+    values = entry.get("values", "")
+    try:
+        flat = np.array(values.split() if isinstance(values, str) else values, np.float64)
+        grid = flat.reshape([axis.count for axis in axes]) / HUNDREDTHS
+    except (ValueError, TypeError):
+        raise bad(f"{what} has not as many values as its axes have points") from None
+    return Table(tuple(key), tuple(axes), grid, offset + int(entry.get("source", 0)))
+
+
+# Writing
+
+
+def table_text(key: Key, axes: Sequence[GridAxis], values: np.ndarray, source: int = 0) -> str:
+    """One `[[tables]]` of a file."""
+    grid = np.rint(values * HUNDREDTHS).astype(int)
+    rows = grid.reshape(-1, grid.shape[-1])
+    body = "\n".join(" ".join(map(str, row.tolist())) for row in rows)
+    shown = ", ".join(f'["{a.name}", {a.first:g}, {a.step:g}, {a.count}]' for a in axes)
+    quoted_key = ", ".join(f'"{part}"' for part in key)
+    head = f"[[tables]]\nkey = [{quoted_key}]\naxes = [{shown}]\n"
+    return f"{head}source = {source}\nvalues = '''\n{body}\n'''\n"

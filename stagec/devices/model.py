@@ -1,0 +1,160 @@
+"""A device as an estimate sees it: numbers of its datasheet, and tables of how far measured operators are from a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+Floats = Any
+"""A number, or an array of them."""
+Key = tuple[str, ...]
+"""The kind of operator, and what else chooses a table: `("product", "bf16")`."""
+
+
+@dataclass(frozen=True)
+class GridAxis:
+    """One coordinate of a table: points at `2 ** (first + i * step)`."""
+
+    name: str
+    first: float
+    step: float
+    count: int
+
+    @property
+    def last(self) -> float:
+        return self.first + self.step * (self.count - 1)
+
+
+@dataclass(frozen=True)
+class Table:
+    """log2 of measured time over the rule's time, on a grid of the logarithms of sizes; between its points linear.
+
+    Beyond the grid its edge holds: the rule alone says how time grows there.
+    """
+
+    key: Key
+    axes: tuple[GridAxis, ...]
+    values: Floats
+    """[count of each axis]."""
+    source: int = 0
+    """The source in the device's list."""
+
+    def factor(self, sizes: Mapping[str, Floats]) -> Floats:
+        """What the rule's time is multiplied by."""
+        return np.exp2(sum(w * self.values[at] for at, w in self.corners(sizes)))
+
+    def corners(self, sizes: Mapping[str, Floats]) -> list[tuple[tuple[Floats, ...], Floats]]:
+        """The grid points around each size, with their weights."""
+        low: list[Floats] = []
+        part: list[Floats] = []
+        for axis in self.axes:
+            place = (np.log2(np.maximum(sizes[axis.name], 1e-9)) - axis.first) / axis.step
+            place = np.clip(place, 0, max(axis.count - 1, 0))
+            index = np.minimum(place.astype(np.int64), max(axis.count - 2, 0))
+            low.append(index)
+            part.append(place - index)
+        found: list[tuple[tuple[Floats, ...], Floats]] = []
+        for bits in product((0, 1), repeat=len(self.axes)):
+            weight = np.ones(np.broadcast(*part).shape if part else ())
+            for bit, share in zip(bits, part, strict=True):
+                weight = weight * (share if bit else 1 - share)
+            at = tuple(
+                np.minimum(index + bit, axis.count - 1)
+                for index, bit, axis in zip(low, bits, self.axes, strict=True)
+            )
+            found.append((at, weight))
+        return found
+
+    def covers(self, sizes: Mapping[str, Floats]) -> Floats:
+        """Where sizes are within what was measured, by half a power of two."""
+        inside = np.ones((), bool)
+        for axis in self.axes:
+            place = np.log2(np.maximum(sizes[axis.name], 1e-9))
+            inside = inside & (place >= axis.first - 0.5) & (place <= axis.last + 0.5)
+        return inside
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where numbers are from."""
+
+    what: str
+    licence: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Shares of the datasheet's bandwidths that large transfers reach."""
+
+    memory: float = 1.0
+    link: float = 1.0
+    network: float = 1.0
+    host: float = 1.0
+
+
+@dataclass(frozen=True)
+class DeviceModel:
+    """What a device file says."""
+
+    name: str
+    title: str
+    peaks: Mapping[str, float]
+    """FLOP/s by dtype, dense."""
+    numbers: Mapping[str, float | int]
+    """Settings of a plan's `device`: `capacity`, `memory_bytes_per_s`, ..."""
+    units: int = 1
+    """Streaming multiprocessors."""
+    collective_units: int = 0
+    """Of them, those that a collective's kernel occupies while it runs."""
+    reached: Reached = Reached()
+    launch_us: float = 0.0
+    """Between the end of a kernel and the start of the next one on a stream."""
+    host_launch_us: float = 0.0
+    """What the host takes to launch a kernel, where no graph does it."""
+    backward_attention_rate: float = 1.0
+    """FLOP/s of attention's backward kernel over those of its forward kernel."""
+    reduces_in_switch: bool = False
+    """NVLink SHARP: all-reduces inside a node are summed by the switch."""
+    price_per_hour: float | None = None
+    tables: Mapping[Key, Table] = field(default_factory=dict)
+    sources: tuple[Source, ...] = ()
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """The source of each number that no datasheet has."""
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @cached_property
+    def preset(self) -> Mapping[str, float | int]:
+        """What `device NAME` sets in a plan."""
+        return {"flops_per_s": self.peaks.get("bf16", max(self.peaks.values())), **self.numbers}
+
+    def peak(self, dtype: str) -> float | None:
+        """FLOP/s for a dtype; of one that it has no units for, those of the next wider."""
+        order = ("fp4", "fp8", "bf16", "fp16", "tf32", "fp32")
+        name = DTYPE_UNITS.get(dtype, dtype)
+        if name in self.peaks:
+            return self.peaks[name]
+        if name not in order:
+            return None
+        wider = order[order.index(name) :]
+        return next((self.peaks[each] for each in wider if each in self.peaks), None)
+
+    def table(self, *key: str) -> Table | None:
+        return self.tables.get(key)
+
+
+DTYPE_UNITS = {
+    "f8e4m3": "fp8",
+    "f8e5m2": "fp8",
+    "mxfp8": "fp8",
+    "nvfp4": "fp4",
+    "mxfp4": "fp4",
+}
+"""Which peak holds for a format that shares its units with another."""

@@ -1,0 +1,137 @@
+"""Where a step's time goes, on the rank that is done last: parts that add up to the step.
+
+Every moment belongs to one part: to what is computed, if anything is; else to the communication that runs, of several to the first in the
+order below; else to waiting for other ranks, the bubble. So communication is what is *exposed*: what computation hides costs nothing here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from stagec.backend.program import (
+    Collective,
+    Compute,
+    HostCopy,
+    Node,
+    RankClass,
+    TraceSet,
+    Transfer,
+)
+from stagec.estimate import intervals
+from stagec.estimate.kernels import Basis
+from stagec.estimate.prices import Prices
+from stagec.estimate.timeline import Timeline
+
+PRODUCTS, ATTENTION, MEMORY = "products", "attention", "memory-bound"
+OPTIMIZER, BUBBLE, HOST = "optimizer", "bubble", "host"
+EXPOSED = "exposed"
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Of one rank of a class."""
+
+    rank_class: str
+    parts: Mapping[str, float]
+    """µs: `products`, ..., `exposed tp`, ..., `bubble`; they add up to the step."""
+    basis: Mapping[Basis, float]
+    """Shares of the time that is no bubble."""
+    hidden_us: float
+    """Communication that computation hides."""
+
+    @property
+    def total_us(self) -> float:
+        return sum(self.parts.values())
+
+
+def breakdown(traces: TraceSet, timeline: Timeline, prices: Prices) -> Breakdown:
+    """Of the class that ends last."""
+    lasts = [timeline.of_class(n)[1].max(initial=0.0) for n in range(len(traces.classes))]
+    number = int(np.argmax(lasts))
+    rank_class = traces.classes[number]
+    starts, ends = timeline.of_class(number)
+    makespan = timeline.makespan_us
+    kinds, basis, streams = labels(rank_class, prices)
+    parts: dict[str, float] = defaultdict(float)
+    by_basis: dict[Basis, float] = dict.fromkeys(Basis, 0.0)
+    names, which = np.unique(kinds, return_inverse=True)
+    computing = streams == COMPUTING
+    for index, name in enumerate(names.tolist()):
+        here = computing & (which == index)
+        if here.any():
+            parts[name] += float((ends[here] - starts[here]).sum())
+    for each in Basis:
+        here = computing & (basis == each)
+        by_basis[each] += float((ends[here] - starts[here]).sum())
+    busy = intervals.union(starts[computing], ends[computing])
+    free = intervals.complement(busy, makespan)
+    hidden = 0.0
+    for name in sorted({n for n in names[which[~computing]].tolist()}, key=order_of):
+        here = ~computing & (names[which] == name)
+        running = intervals.union(starts[here], ends[here])
+        shown = intervals.intersection(free, running)
+        exposed = intervals.length(shown)
+        hidden += intervals.length(running) - exposed
+        free = intervals.difference(free, shown)
+        if exposed:
+            parts[name] += exposed
+            weights = {each: float((ends - starts)[here & (basis == each)].sum()) for each in Basis}
+            total = sum(weights.values()) or 1.0
+            for each, weight in weights.items():
+                by_basis[each] += exposed * weight / total
+    # Kernels of one stream may be longer than their union where they were rounded.
+    parts[BUBBLE] = max(makespan - sum(parts.values()), 0.0)
+    total = sum(by_basis.values()) or 1.0
+    return Breakdown(
+        rank_class.name,
+        dict(parts),
+        {each: value / total for each, value in by_basis.items()},
+        hidden,
+    )
+
+
+COMPUTING, COMMUNICATING = 0, 1
+
+
+def labels(rank_class: RankClass, prices: Prices) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of all nodes of a class, in issue order: their part, what their time rests on, and whether they compute."""
+    program = rank_class.program
+    first = program.first_node
+    total = int(first[-1])
+    kinds = np.zeros(total, object)
+    basis = np.zeros(total, np.int64)
+    streams = np.zeros(total, np.int64)
+    for index, segment in enumerate(program.segments):
+        rows = np.flatnonzero(program.segment == index)
+        if not len(rows):
+            continue
+        priced = prices.segment(rank_class, index)
+        for i, node in enumerate(segment.nodes):
+            at = first[rows] + i
+            kinds[at] = part_of(node)
+            basis[at] = priced.basis[i]
+            streams[at] = COMPUTING if isinstance(node.action, Compute) else COMMUNICATING
+    return kinds.astype(str), basis, streams
+
+
+def part_of(node: Node) -> str:
+    action = node.action
+    if isinstance(action, Compute):
+        if node.phase == "optim":
+            return OPTIMIZER
+        if action.kernel is None:
+            return MEMORY
+        return PRODUCTS if action.kernel.kind == "product" else ATTENTION
+    if isinstance(action, Collective | Transfer):
+        return f"{EXPOSED} {'+'.join(action.axes)}"
+    assert isinstance(action, HostCopy)
+    return HOST
+
+
+def order_of(name: str) -> tuple[bool, str]:
+    """Communication by the name of its axes, copies to and from the host last."""
+    return (name == HOST, name)

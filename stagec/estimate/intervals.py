@@ -1,0 +1,70 @@
+"""Sets of times: sorted disjoint intervals, as an array [n, 2] of starts and ends."""
+
+from __future__ import annotations
+
+import numpy as np
+
+Intervals = np.ndarray
+
+
+def union(starts: np.ndarray, ends: np.ndarray) -> Intervals:
+    """What any of the intervals covers."""
+    kept = ends > starts
+    starts, ends = starts[kept], ends[kept]
+    if not len(starts):
+        return np.zeros((0, 2))
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], np.maximum.accumulate(ends[order])
+    first = np.concatenate([[True], starts[1:] > ends[:-1]])
+    last = np.concatenate([first[1:], [True]])
+    return np.stack([starts[first], ends[last]], axis=1)
+
+
+def length(intervals: Intervals) -> float:
+    return float((intervals[:, 1] - intervals[:, 0]).sum())
+
+
+def covered_before(intervals: Intervals, times: np.ndarray) -> np.ndarray:
+    """How much of the set lies before each time."""
+    if not len(intervals):
+        return np.zeros(len(times))
+    total = np.concatenate([[0.0], np.cumsum(intervals[:, 1] - intervals[:, 0])])
+    at = np.searchsorted(intervals[:, 0], times, side="right")
+    inside = np.minimum(times, intervals[np.maximum(at - 1, 0), 1])
+    part = np.where(at > 0, inside - intervals[np.maximum(at - 1, 0), 0], 0.0)
+    return total[np.maximum(at - 1, 0)] + part
+
+
+def overlap(intervals: Intervals, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Of each given interval, the length that is in the set."""
+    return covered_before(intervals, ends) - covered_before(intervals, starts)
+
+
+def complement(intervals: Intervals, end: float) -> Intervals:
+    """What is left of 0 to `end`."""
+    starts = np.concatenate([[0.0], intervals[:, 1]])
+    ends = np.concatenate([intervals[:, 0], [end]])
+    kept = ends > starts
+    return np.stack([starts[kept], ends[kept]], axis=1)
+
+
+def intersection(first: Intervals, second: Intervals) -> Intervals:
+    """What is in both."""
+    bounds = np.unique(np.concatenate([first.ravel(), second.ravel()]))
+    if len(bounds) < 2:
+        return np.zeros((0, 2))
+    middle = (bounds[:-1] + bounds[1:]) / 2
+    inside = contains(first, middle) & contains(second, middle)
+    return union(bounds[:-1][inside], bounds[1:][inside])
+
+
+def contains(intervals: Intervals, times: np.ndarray) -> np.ndarray:
+    at = np.searchsorted(intervals[:, 0], times, side="right") - 1
+    return (at >= 0) & (times < intervals[np.maximum(at, 0), 1]) if len(intervals) else at >= 0
+
+
+def difference(first: Intervals, second: Intervals) -> Intervals:
+    """What is in the first and not in the second."""
+    if not len(first):
+        return first
+    return intersection(first, complement(second, float(first[-1, 1])))

@@ -1,0 +1,151 @@
+"""How long a kernel takes on a device: by its table where the shape was measured, by a rule, or by the roofline.
+
+- *measured*: the device has a table for the kind and dtype, and the sizes are within it.
+- *rule*: the sizes are beyond the table, or the time follows from another one: attention's backward pass from its forward pass, a product
+  whose rows are dealt to experts from one product of as many tiles.
+- *roofline*: FLOPs at the dtype's peak, or bytes at the share of the memory's bandwidth that copies reach.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+
+from stagec.backend.program import Compute, Kernel
+from stagec.devices.model import DeviceModel, Floats
+from stagec.devices.rules import KINDS, Sizes
+
+
+class Basis(IntEnum):
+    """What a time rests on."""
+
+    MEASURED = 0
+    RULE = 1
+    ROOFLINE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """A time, and what it rests on."""
+
+    us: float
+    basis: Basis
+
+
+BACKWARD_ATTENTION_FLOPS = 2.5
+"""Five products for two (Dao et al. 2022, appendix B)."""
+NARROW = {"fp8": ("fp8",), "fp4": ("nvfp4", "fp4")}
+"""Tables of a dtype of linear layers."""
+
+
+@dataclass
+class KernelPrices:
+    """Times on one device. `linear` is the dtype that linear layers of blocks multiply in, if not that of their operands."""
+
+    device: DeviceModel
+    linear: str | None = None
+    _known: dict[object, Price] = field(default_factory=dict)
+
+    def price(self, compute: Compute, in_layer: bool) -> Price:
+        kernel = compute.kernel
+        key = (kernel, compute.num_ops, compute.num_bytes, in_layer)
+        if key not in self._known:
+            self._known[key] = self.find(compute, in_layer)
+        return self._known[key]
+
+    def find(self, compute: Compute, in_layer: bool) -> Price:
+        kernel = compute.kernel
+        if kernel is None:
+            return self.moved(compute.num_bytes, compute.num_ops)
+        if kernel.kind == "product":
+            return self.product(kernel, in_layer)
+        return self.attention(compute, kernel)
+
+    def moved(self, num_bytes: float, num_ops: float = 0.0) -> Price:
+        """What a kernel takes that moves so many bytes."""
+        found = self.by_table(("memory",), {"bytes": np.float64(max(num_bytes, 1))})
+        if found is not None:
+            return found
+        rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
+        peak = self.device.peak("fp32")
+        seconds = max(num_bytes / rate, num_ops / peak if peak else 0.0)
+        return Price(1e6 * seconds + self.device.launch_us, Basis.ROOFLINE)
+
+    def product(self, kernel: Kernel, in_layer: bool) -> Price:
+        sizes = {name: np.float64(max(size, 1)) for name, size in kernel.sizes}
+        dtype = {"fp16": "bf16"}.get(kernel.dtype, kernel.dtype)
+        narrow = NARROW.get(self.linear or "", ()) if kernel.is_linear and in_layer else ()
+        for each in (*narrow, dtype):
+            found = self.matrix(each, sizes)
+            if found is not None:
+                return found
+        return self.roofline_product(narrow[0] if narrow else dtype, sizes)
+
+    def matrix(self, dtype: str, sizes: Sizes) -> Price | None:
+        """By the table of products. Several of one shape take as long as one of as many rows, if rows fill tiles."""
+        batch = sizes["batch"]
+        one = {"m": sizes["m"] * batch, "n": sizes["n"], "k": sizes["k"]}
+        found = self.by_table(("product", dtype), one)
+        if found is None or batch == 1:
+            return found
+        kind = KINDS["product"]
+        apart = float(kind.rule(self.device, dtype, sizes))
+        together = float(kind.rule(self.device, dtype, one))
+        return Price(found.us * apart / together, Basis.RULE)
+
+    def roofline_product(self, dtype: str, sizes: Sizes) -> Price:
+        peak = self.device.peak(dtype) or self.device.peak("bf16") or 1.0
+        batch, m, n, k = (float(sizes[name]) for name in ("batch", "m", "n", "k"))
+        rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
+        moved = 2 * batch * (m * k + n * k + m * n)
+        seconds = max(2 * batch * m * n * k / peak, moved / rate)
+        return Price(1e6 * seconds + self.device.launch_us, Basis.ROOFLINE)
+
+    def attention(self, compute: Compute, kernel: Kernel) -> Price:
+        """By the table of causal prefill at the same FLOPs; where the sequence of keys is another one, or all pairs count, scaled by FLOPs."""
+        sizes = {name: np.float64(max(size, 1)) for name, size in kernel.sizes}
+        backward = kernel.kind == "attention_grad"
+        width = int(sizes["head_dim"])
+        if sizes["seq"] == 1:
+            return self.decode(compute, sizes)
+        measured = {**sizes, "window": np.float64(0)}
+        known = [name for name in ("64", "128", "192", "256") if int(name) >= width] or ["128"]
+        found = None
+        for name in (str(width), *known):
+            found = self.by_table(
+                ("attention", "bf16", name), {**measured, "head_dim": np.float64(int(name))}
+            )
+            if found is not None:
+                width = int(name)
+                break
+        if found is None:
+            peak = self.device.peak("bf16") or 1.0
+            moved = self.moved(compute.num_bytes).us
+            return Price(max(1e6 * compute.num_ops / peak, moved), Basis.ROOFLINE)
+        flops = 2 * float(sizes["batch"] * sizes["heads"] * sizes["seq"] ** 2) * width
+        share = compute.num_ops / flops
+        if backward:
+            share /= self.device.backward_attention_rate
+        basis = Basis.RULE if backward or abs(share - 1) > 0.01 else found.basis
+        return Price(max(found.us * share, self.device.launch_us), basis)
+
+    def decode(self, compute: Compute, sizes: Sizes) -> Price:
+        one = {**sizes, "context": sizes["keys"], "window": np.float64(0)}
+        found = self.by_table(("decode_attention", "bf16", str(int(sizes["head_dim"]))), one)
+        return found or self.moved(compute.num_bytes, compute.num_ops)
+
+    def by_table(self, key: tuple[str, ...], sizes: Sizes) -> Price | None:
+        table = self.device.tables.get(key)
+        if table is None:
+            return None
+        kind = KINDS[key[0]]
+        axes = kind.axes(sizes)
+        dtype = key[1] if len(key) > 1 else ""
+        us = float(np.asarray(kind.rule(self.device, dtype, sizes)) * table.factor(axes))
+        return Price(us, Basis.MEASURED if bool(table.covers(axes)) else Basis.RULE)
+
+
+def scaled(price: Price, share: Floats | float) -> Price:
+    return Price(float(price.us * share), price.basis)

@@ -1,0 +1,248 @@
+"""What every node of a step costs: kernels as a framework runs them, communication as the network does.
+
+`kernels = eager` gives each op a kernel of its own. `fused` is what Megatron-LM and Transformer Engine do: elementwise ops that follow each other are one
+kernel, and a norm's gradients are one. `compiled` is what `torch.compile` does besides: norms, softmax and reductions join what they read and what reads
+them. What a fused kernel hands on inside itself is neither written nor read, unless something else reads it too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from stagec.backend.program import (
+    Collective,
+    Compute,
+    HostCopy,
+    Node,
+    RankClass,
+    Segment,
+    TraceProgram,
+    TraceSet,
+)
+from stagec.devices import DeviceModel
+from stagec.estimate.kernels import Basis, KernelPrices, Price
+from stagec.estimate.network import Network, rate
+from stagec.frontend.plans.plan import Plan
+
+ELEMENTWISE = frozenset(
+    ("add", "sub", "mul", "div", "unary", "unary_grad", "cast", "rope", "dropout", "causal_mask")
+) | frozenset(("broadcast", "split", "concat"))
+"""Ops that make each element of elements at the same place."""
+REDUCING = (
+    frozenset(("rms_norm", "rms_norm_grad", "layer_norm", "layer_norm_grad"))
+    | frozenset(("softmax", "softmax_grad", "reduce", "max_grad", "sum_heads"))
+    | frozenset(("max_logit", "target_logit", "sum_exp", "loss_of_statistics"))
+    | frozenset(("cross_entropy", "cross_entropy_grad", "target_grad"))
+    | frozenset(("log_softmax_loss", "log_softmax_loss_grad"))
+)
+"""Ops that also sum over a dim."""
+NORM_WEIGHT_GRADS = frozenset(("rms_norm_weight_grad", "layer_norm_weight_grad"))
+"""Made by the kernel of the gradient of the norm's input, which reads the same."""
+FREE = frozenset(("wait",))
+OVERLAP_CHUNKS = 4
+"""Parts in which a product and the collective of its operand or result run past each other (Transformer Engine, userbuffers: `num_splits = 4`)."""
+
+
+@dataclass(frozen=True)
+class SegmentPrices:
+    """Of the nodes of a segment."""
+
+    us: np.ndarray
+    basis: np.ndarray
+
+
+@dataclass
+class Prices:
+    """Of a whole job."""
+
+    plan: Plan
+    network: Network
+    kernels: KernelPrices | None
+    _segments: dict[tuple[int, int], SegmentPrices] = field(default_factory=dict)
+    _escaping: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(traces: TraceSet, plan: Plan) -> Prices:
+        model = plan.device.model
+        kernels = None
+        if model is not None:
+            kernels = KernelPrices(with_settings(plan), plan.precision.products)
+        return Prices(plan, Network.of(plan, traces.mesh), kernels)
+
+    def segment(self, rank_class: RankClass, index: int) -> SegmentPrices:
+        """Of a segment of a class, by its number."""
+        program = rank_class.program
+        key = (id(program), index)
+        if key not in self._segments:
+            self._segments[key] = self.find(program, index)
+        return self._segments[key]
+
+    def find(self, program: TraceProgram, index: int) -> SegmentPrices:
+        segment = program.segments[index]
+        rows = np.flatnonzero(program.segment == index)
+        in_layer = bool(len(rows)) and int(program.layer[rows[0]]) >= 0
+        prices = [self.node(node, in_layer) for node in segment.nodes]
+        if self.kernels is not None:
+            if self.plan.device.kernels != "eager":
+                self.fuse(program, index, prices)
+            if self.plan.overlap.tp:
+                self.overlap(segment, prices)
+            if not self.plan.device.graphs:
+                self.launch(segment, prices)
+        us = np.array([price.us for price in prices])
+        return SegmentPrices(us, np.array([int(price.basis) for price in prices]))
+
+    def node(self, node: Node, in_layer: bool = False) -> Price:
+        """By itself."""
+        action = node.action
+        if isinstance(action, Compute):
+            if self.kernels is None:
+                return Price(self.roofline_us(action), Basis.ROOFLINE)
+            if node.op in FREE:
+                return Price(0.0, Basis.RULE)
+            return self.kernels.price(action, in_layer)
+        if isinstance(action, Collective):
+            return self.network.collective(action)
+        if isinstance(action, HostCopy):
+            reached = self.network.reached.host
+            seconds = action.num_bytes / (rate(self.plan.device.host_bytes_per_s) * reached)
+            return Price(1e6 * seconds, Basis.ROOFLINE)
+        return self.network.transfer(action)
+
+    def roofline_us(self, compute: Compute) -> float:
+        """On a device that is peaks alone. A node of a trace has at least one operation and one byte."""
+        device = self.plan.device
+        return 1e6 * max(
+            max(1, compute.num_ops) / rate(device.flops_per_s),
+            max(1, compute.num_bytes) / rate(device.memory_bytes_per_s),
+        )
+
+    # Kernels of several ops
+
+    def fuse(self, program: TraceProgram, index: int, prices: list[Price]) -> None:
+        """Let neighbours that share a kernel pay for what comes in and goes out, in proportion, and for one launch."""
+        assert self.kernels is not None
+        segment = program.segments[index]
+        joining = ELEMENTWISE | REDUCING if self.plan.device.kernels == "compiled" else ELEMENTWISE
+        escaping = self.escaping(program)
+        group_of: dict[int, int] = {}
+        moved: dict[int, float] = {}
+        for i, node in enumerate(segment.nodes):
+            action = node.action
+            if not isinstance(action, Compute):
+                continue
+            if node.op in NORM_WEIGHT_GRADS:
+                prices[i] = Price(0.0, Basis.RULE)
+            if node.op not in joining:
+                continue
+            before = [dep.node for dep in node.data_deps if dep.slot < 0 and dep.node in group_of]
+            group_of[i] = min((group_of[j] for j in before), default=i)
+            for j in before:
+                group_of[j] = group_of[i]
+            inside = sum(written(segment.nodes[j]) for j in before)
+            reads = action.num_bytes - action.num_written
+            moved[i] = max(reads - inside, 0) + action.num_written
+        for i in group_of:
+            if (index, i) in escaping:
+                continue
+            readers = [
+                k
+                for k, node in enumerate(segment.nodes)
+                if any(dep.slot < 0 and dep.node == i for dep in node.data_deps)
+            ]
+            if readers and all(group_of.get(k) == group_of[i] for k in readers):
+                moved[i] -= min(written(segment.nodes[i]), moved[i])
+        groups: dict[int, list[int]] = {}
+        for i, group in group_of.items():
+            groups.setdefault(group, []).append(i)
+        for members in groups.values():
+            if len(members) == 1:
+                continue
+            total = sum(moved[i] for i in members)
+            whole = self.kernels.moved(total)
+            for i in members:
+                share = moved[i] / total if total else 1 / len(members)
+                prices[i] = Price(whole.us * share, whole.basis)
+
+    def escaping(self, program: TraceProgram) -> set[tuple[int, int]]:
+        """Nodes, by segment, that other instances read."""
+        key = id(program)
+        if key not in self._escaping:
+            positions = np.unique(program.slots[program.slots >= 0])
+            first = program.first_node
+            row = np.searchsorted(first, positions, side="right") - 1
+            pairs = np.stack([program.segment[row], positions - first[row]], axis=1)
+            self._escaping[key] = {(int(a), int(b)) for a, b in np.unique(pairs, axis=0)}
+        return self._escaping[key]
+
+    def overlap(self, segment: Segment, prices: list[Price]) -> None:
+        """Collectives of tensor parallelism run past the products that read or make what they move, in chunks.
+
+        All but one chunk is hidden, as far as the products last.
+        """
+        plan = self.plan
+        zero = set(plan.zero.axes) if plan.zero else set()
+        others = zero | {context.axis for context in plan.contexts}
+        for i, node in enumerate(segment.nodes):
+            action = node.action
+            if not isinstance(action, Collective) or node.serial or set(action.axes) & others:
+                continue
+            if action.kind not in ("all_gather", "reduce_scatter"):
+                continue
+            if action.kind == "all_gather":
+                near = [k for k, n in enumerate(segment.nodes) if reads(n, i) and is_product(n)]
+            else:
+                near = [d.node for d in node.data_deps if d.slot < 0]
+                near = [k for k in near if is_product(segment.nodes[k])]
+            hiding = max((prices[k].us for k in near), default=0.0)
+            chunk = prices[i].us / OVERLAP_CHUNKS
+            rest = prices[i].us - chunk
+            hidden = min(rest, hiding * (OVERLAP_CHUNKS - 1) / OVERLAP_CHUNKS)
+            prices[i] = Price(prices[i].us - hidden, Basis.RULE)
+
+    def launch(self, segment: Segment, prices: list[Price]) -> None:
+        """Without graphs a segment lasts as long as the host needs to launch its kernels."""
+        assert self.kernels is not None
+        at = [i for i, node in enumerate(segment.nodes) if isinstance(node.action, Compute)]
+        host = len(at) * self.kernels.device.host_launch_us
+        busy = sum(prices[i].us for i in at)
+        if 0 < busy < host:
+            for i in at:
+                prices[i] = Price(prices[i].us * host / busy, prices[i].basis)
+
+
+def with_settings(plan: Plan) -> DeviceModel:
+    """The device's model, with what the plan says of it otherwise."""
+    device = plan.device
+    model = device.model
+    assert model is not None
+    numbers = {
+        name: getattr(device, name)
+        for name in model.numbers
+        if getattr(device, name, None) is not None
+    }
+    peaks = dict(model.peaks)
+    if device.flops_per_s is not None and device.flops_per_s != model.preset["flops_per_s"]:
+        # One peak that a plan sets holds for all dtypes.
+        peaks = dict.fromkeys(peaks, device.flops_per_s)
+    return replace(model, numbers=numbers, peaks=peaks)
+
+
+def written(node: Node) -> int:
+    assert isinstance(node.action, Compute)
+    return node.action.num_written
+
+
+def reads(node: Node, position: int) -> bool:
+    return any(dep.slot < 0 and dep.node == position for dep in node.data_deps)
+
+
+def is_product(node: Node) -> bool:
+    action = node.action
+    return (
+        isinstance(action, Compute)
+        and action.kernel is not None
+        and action.kernel.kind == "product"
+    )
