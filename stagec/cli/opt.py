@@ -158,8 +158,12 @@ class StagecOpt(xDSLOptMain):
     # Passes
 
     def setup_pipeline(self) -> None:
+        known = set(self.registry.dialects)
         for path in self.args.load_pass:
             self.registry.load_file(path)
+        for name, factory in self.registry.dialects.items():
+            if name not in known:
+                self.ctx.register_dialect(name, factory)
         self.available_passes.update(self.registry.passes)
         if self.registry.warnings:
             sys.stderr.write(render(self.registry.warnings))
