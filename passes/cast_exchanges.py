@@ -30,12 +30,14 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.rewriter import InsertPoint
 
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
-from stagec.rewriting import insert_after, insert_before, programs, set_type
+from stagec.rewriting import inherit, programs, rewrite, set_type
 
 NAME = "cast-exchanges"
 
@@ -50,23 +52,36 @@ class CastExchanges(ModulePass):
     """Dtype of what comes back."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        found = False
-        for exchange in list(op.walk()):
-            if not isinstance(exchange, dist.AllToAllOp):
-                continue
-            sender = exchange.operand.owner
-            is_combine = any(
-                isinstance(use.operation, stg.CombineOp | stg.FanInOp)
-                for use in exchange.result.uses
-            )
-            sends = isinstance(sender, stg.DispatchOp | stg.FanOutOp)
-            found = found or is_combine or sends
-            if self.dispatch and sends:
-                cast_dispatch(sender, exchange, self.dispatch)
-            elif self.combine and is_combine:
-                cast_combine(exchange, self.combine)
-        if not found:
+        if not any(sender_of(each) or is_combined(each) for each in op.walk()):
             raise CompileError([nothing_exchanged(op)])
+        rewrite(op, CastExchange(self.dispatch, self.combine), NAME)
+
+
+@dataclass(frozen=True)
+class CastExchange(RewritePattern):
+    dispatch: str
+    combine: str
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: dist.AllToAllOp, rewriter: PatternRewriter) -> None:
+        sender = sender_of(op)
+        if self.dispatch and sender is not None:
+            cast_dispatch(sender, op, self.dispatch, rewriter)
+        elif self.combine and is_combined(op):
+            cast_combine(op, self.combine, rewriter)
+
+
+def sender_of(op: Operation) -> stg.SendsTokens | None:
+    """The op whose tokens an exchange brings to their experts, if it is one."""
+    sender = op.operand.owner if isinstance(op, dist.AllToAllOp) else None
+    return sender if isinstance(sender, stg.SendsTokens) else None
+
+
+def is_combined(op: Operation) -> bool:
+    """Whether an exchange brings back what experts made of tokens."""
+    return isinstance(op, dist.AllToAllOp) and any(
+        isinstance(use.operation, stg.CollectsTokens) for use in op.result.uses
+    )
 
 
 def nothing_exchanged(module: ModuleOp) -> Diagnostic:
@@ -80,44 +95,44 @@ def nothing_exchanged(module: ModuleOp) -> Diagnostic:
 
 
 def cast_dispatch(
-    sender: stg.DispatchOp | stg.FanOutOp, exchange: dist.AllToAllOp, dtype: str
+    sender: stg.SendsTokens, exchange: dist.AllToAllOp, dtype: str, rewriter: PatternRewriter
 ) -> None:
     """Cast what is sent before it is copied. A dispatch that somebody else reads stays as it is.
 
     What arrived in this dtype goes on as it came.
     """
-    sent = sender.results[0]
-    if exchange.source.dtype == dtype or not sent.has_one_use():
+    if exchange.source.dtype == dtype or not sender.sent.has_one_use():
         return
     came = sender.x.owner
     if isinstance(came, stg.CastOp) and stg.tensor_type(came.x).dtype == dtype:
         sender.operands[0] = came.x
         if not came.result.uses:
-            Rewriter.erase_op(came)
+            rewriter.erase(came)
     else:
         cast = stg.CastOp(sender.x, dtype)
-        insert_before(sender, [cast], NAME)
+        inherit(cast, sender, NAME)
+        rewriter.insert(cast, InsertPoint.before(sender))
         sender.operands[0] = cast.result
-    set_type(sent, exchange.source.with_dtype(dtype))
-    cast_back(exchange, exchange.source)
+    set_type(sender.sent, exchange.source.with_dtype(dtype))
+    cast_back(exchange, exchange.source, rewriter)
 
 
-def cast_combine(exchange: dist.AllToAllOp, dtype: str) -> None:
+def cast_combine(exchange: dist.AllToAllOp, dtype: str, rewriter: PatternRewriter) -> None:
     if exchange.source.dtype == dtype:
         return
     cast = stg.CastOp(exchange.operand, dtype)
-    insert_before(exchange, [cast], NAME)
+    rewriter.insert(cast, InsertPoint.before(exchange))
     exchange.operands[0] = cast.result
-    cast_back(exchange, exchange.source)
+    cast_back(exchange, exchange.source, rewriter)
 
 
-def cast_back(exchange: dist.AllToAllOp, sent: stg.TensorType) -> None:
+def cast_back(exchange: dist.AllToAllOp, sent: stg.TensorType, rewriter: PatternRewriter) -> None:
     """What arrives is cast to the dtype that its readers know."""
     target = exchange.target
     readers = list(exchange.result.uses)
     set_type(exchange.result, target.with_dtype(sent.dtype))
     cast = stg.CastOp(exchange.result, target.dtype)
     cast.result.name_hint = exchange.result.name_hint
-    insert_after(exchange, [cast], NAME)
+    rewriter.insert(cast, InsertPoint.after(exchange))
     for use in readers:
         use.operation.operands[use.index] = cast.result

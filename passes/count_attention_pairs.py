@@ -29,15 +29,18 @@ the queries at the very start then see fewer keys. Rings count step by step (`ex
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from stagec.analysis.contexts import Attention, Contexts, is_masked, ring_of, share_of_mask
 from stagec.analysis.sizes import mesh_of
 from stagec.dialects import stg
+from stagec.rewriting import rewrite
 
 NAME = "count-attention-pairs"
 
@@ -47,19 +50,23 @@ class CountAttentionPairs(ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        contexts, mesh = Contexts.of(op), mesh_of(op)
-        for inner in op.walk():
-            if isinstance(inner, Attention) and not ring_of(inner, mesh):
-                count_pairs(inner, contexts)
+        rewrite(op, CountPairs(Contexts.of(op), mesh_of(op)), once=True)
 
 
-def count_pairs(op: Attention, contexts: Contexts) -> None:
-    """Write down the pairs of an op whose queries are split, unless its shapes say them."""
-    queries = stg.tensor_type(op.q).dims[-3]
-    counted = op.pairs is None and op.count.data == "causal" and is_masked(op)
-    if not counted or not contexts.along(queries.split):
-        return
-    window = op.window.data if op.window is not None else None
-    balanced = contexts.balanced(queries.split)
-    if window is not None or not balanced:
-        op.properties["pairs"] = stg.SizeAttr(share_of_mask(queries, window, balanced))
+@dataclass(frozen=True)
+class CountPairs(RewritePattern):
+    """Writes down the pairs of an op whose queries are split, unless its shapes say them."""
+
+    contexts: Contexts
+    mesh: Mapping[str, int]
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: Attention, rewriter: PatternRewriter) -> None:
+        queries = stg.tensor_type(op.q).dims[-3]
+        counted = op.pairs is None and op.count.data == "causal" and is_masked(op)
+        if not counted or not self.contexts.along(queries.split) or ring_of(op, self.mesh):
+            return
+        window = op.window.data if op.window is not None else None
+        balanced = self.contexts.balanced(queries.split)
+        if window is not None or not balanced:
+            op.properties["pairs"] = stg.SizeAttr(share_of_mask(queries, window, balanced))

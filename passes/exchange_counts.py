@@ -26,9 +26,11 @@ from dataclasses import dataclass
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.rewriter import InsertPoint
 
 from stagec.dialects import dist, stg
-from stagec.rewriting import insert_before
+from stagec.rewriting import rewrite
 
 NAME = "exchange-counts"
 
@@ -38,10 +40,13 @@ class ExchangeCounts(ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for exchange in list(op.walk()):
-            if isinstance(exchange, dist.AllToAllOp):
-                dispatch = exchange.operand.owner
-                sends = isinstance(dispatch, stg.DispatchOp | stg.FanOutOp)
-                if sends and dispatch.dropless is not None:
-                    counts = dist.ExchangeCountsOp(dispatch.counts, exchange.axes.data)
-                    insert_before(exchange, [counts], NAME)
+        rewrite(op, ExchangeBefore(), NAME, once=True)
+
+
+class ExchangeBefore(RewritePattern):
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: dist.AllToAllOp, rewriter: PatternRewriter) -> None:
+        sender = op.operand.owner
+        if isinstance(sender, stg.SendsTokens) and sender.dropless is not None:
+            counts = dist.ExchangeCountsOp(sender.counts, op.axes.data)
+            rewriter.insert(counts, InsertPoint.before(op))

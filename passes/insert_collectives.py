@@ -27,13 +27,13 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.types import TIME_AXIS, TensorType
-from stagec.rewriting import insert_before
+from stagec.rewriting import rewrite
 
 NAME = "insert-collectives"
 
@@ -43,34 +43,41 @@ class InsertCollectives(ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for reshard in list(op.walk()):
-            if isinstance(reshard, dist.ReshardOp):
-                lower(reshard)
+        rewrite(op, MakeReshard(), NAME)
         verify_no_reshard(op)
 
 
-def lower(reshard: dist.ReshardOp) -> None:
-    """Replace a reshard by the steps that make it."""
-    value: SSAValue = reshard.operand
-    target = reshard.target
+class MakeReshard(RewritePattern):
+    """Replaces a reshard by the steps that make it."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: dist.ReshardOp, rewriter: PatternRewriter) -> None:
+        steps = steps_of(op)
+        if of_experts(op):
+            for step in steps:
+                if isinstance(step, dist.AllToAllOp):
+                    step.attributes["purpose"] = StringAttr("ep")
+        rewriter.replace(op, steps, [steps[-1].result if steps else op.operand])
+
+
+def steps_of(reshard: dist.ReshardOp) -> list[dist.Movement]:
+    """Collectives and slices, one after the other. E0307 if there are none that do."""
+    value, target = reshard.operand, reshard.target
+    steps: list[dist.Movement] = []
     while not same(current := tensor(value), target):
         step = next_step(value, current, target)
         if step is None:
             raise CompileError([cannot_reshard(reshard, current)])
-        if isinstance(step, dist.AllToAllOp) and of_experts(reshard):
-            step.attributes["purpose"] = StringAttr("ep")
-        insert_before(reshard, [step], NAME)
+        steps.append(step)
         value = step.result
-    value.name_hint = value.name_hint or reshard.result.name_hint
-    reshard.result.replace_all_uses_with(value)
-    Rewriter.erase_op(reshard)
+    return steps
 
 
 def of_experts(reshard: dist.ReshardOp) -> bool:
     """Whether tokens travel to experts, or back."""
     readers = [use.operation for use in reshard.result.uses]
-    sends = isinstance(reshard.operand.owner, stg.DispatchOp | stg.FanOutOp)
-    return sends or any(isinstance(r, stg.CombineOp | stg.FanInOp) for r in readers)
+    sends = isinstance(reshard.operand.owner, stg.SendsTokens)
+    return sends or any(isinstance(r, stg.CollectsTokens) for r in readers)
 
 
 def tensor(value: SSAValue) -> TensorType:

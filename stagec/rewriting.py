@@ -7,12 +7,13 @@ phase of the op that the pattern matched, so that each trace node can name its s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import LocationAttr, ModuleOp, StringAttr, UnknownLoc
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
 
+from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import stg
 from stagec.dialects.types import StackType
 
@@ -39,22 +40,36 @@ class Origin:
     attributes: Mapping[str, Attribute]
 
 
-def rewrite(module: ModuleOp, pattern: RewritePattern, pass_name: str = "") -> None:
-    """Apply a pattern everywhere, until nothing changes."""
-    PatternRewriteWalker(_Inheriting(pattern, pass_name)).rewrite_module(module)
+def rewrite(
+    module: ModuleOp, pattern: RewritePattern, pass_name: str = "", *, once: bool = False
+) -> None:
+    """Apply a pattern everywhere, until nothing changes, or `once` to each op that is there now.
+
+    Raises:
+        CompileError: all that the pattern raised, of any op.
+    """
+    inheriting = _Inheriting(pattern, pass_name)
+    PatternRewriteWalker(inheriting, apply_recursively=not once).rewrite_module(module)
+    if inheriting.found:
+        raise CompileError(list(dict.fromkeys(inheriting.found)))
 
 
 @dataclass
 class _Inheriting(RewritePattern):
     pattern: RewritePattern
     pass_name: str
+    found: list[Diagnostic] = field(default_factory=list)
+    """Mistakes. xDSL would wrap them in an exception of its own."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         origin = Origin(op.location, dict(op.attributes))
         rewriter.operation_insertion_handler.insert(
             0, lambda new: inherit(new, origin, self.pass_name)
         )
-        self.pattern.match_and_rewrite(op, rewriter)
+        try:
+            self.pattern.match_and_rewrite(op, rewriter)
+        except CompileError as error:
+            self.found += error.diagnostics
         rewriter.operation_insertion_handler.pop(0)
 
 

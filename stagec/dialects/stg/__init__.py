@@ -109,10 +109,12 @@ from stagec.dialects.stg.normalization import (
 )
 from stagec.dialects.stg.optimizer import NUM_STATES, OptimizerStepOp
 from stagec.dialects.stg.routing import (
+    CollectsTokens,
     CombineOp,
     CombineWeightGradOp,
     DispatchOp,
     RoutedOp,
+    SendsTokens,
     TopkGradOp,
     TopkOp,
     merged_axes,
@@ -265,7 +267,9 @@ __all__ = [
     "add_to_yield",
     "local_results",
     "merged_axes",
+    "CollectsTokens",
     "RoutedOp",
+    "SendsTokens",
     "names_of",
     "operand_splits",
     "part_of",

@@ -34,7 +34,7 @@ from stagec.dialects.stg.interface import (
     Gradients,
     only,
 )
-from stagec.dialects.stg.routing import expect_linear
+from stagec.dialects.stg.routing import CollectsTokens, SendsTokens, expect_linear
 from stagec.dialects.types import TensorType
 from stagec.symbolic import ZERO, Size
 
@@ -71,7 +71,7 @@ def copies_of(source: TensorType, over: str, tokens: str) -> TensorType:
 
 
 @irdl_op_definition
-class FanOutOp(ForwardedOp):
+class FanOutOp(ForwardedOp, SendsTokens):
     """Copy each copy of a token to those parts of its part that have experts of its own; `counts` are how many each part gets.
 
     `dropless`: sizes depend on the data, so that devices exchange counts before copies. With `weights` a copy is scaled by
@@ -136,7 +136,7 @@ def counts_of(copies: TensorType) -> TensorType:
 
 
 @irdl_op_definition
-class FanInOp(ForwardedOp):
+class FanInOp(ForwardedOp, CollectsTokens):
     """Add up, for each copy of a token, what its copies in parts of its part became; weighted if there are `weights`.
 
     Transpose of `stg.fan_out`.

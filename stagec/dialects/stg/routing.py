@@ -257,6 +257,22 @@ class TopkGradOp(TensorOp):
         return elements(self.dscores)
 
 
+class SendsTokens(TensorOp):
+    """Shared by ops whose first result are copies of tokens on their way to experts: `stg.dispatch`, `stg.fan_out`."""
+
+    x = operand_def(TensorType)
+    dropless = opt_prop_def(UnitAttr)
+    counts = result_def(TensorType)
+
+    @property
+    def sent(self) -> SSAValue:
+        return self.results[0]
+
+
+class CollectsTokens(TensorOp):
+    """Shared by ops whose first operand is what experts made of copies: `stg.combine`, `stg.fan_in`."""
+
+
 class RoutedOp(TensorOp):
     """Shared by ops between tokens [..., D] and the tokens of each expert [X, C, D]."""
 
@@ -290,7 +306,7 @@ class RoutedOp(TensorOp):
 
 
 @irdl_op_definition
-class DispatchOp(RoutedOp):
+class DispatchOp(RoutedOp, SendsTokens):
     """Copy each token to its experts' tokens; `counts` says how many each expert has from this device.
 
     `dropless`: sizes depend on the data, so that devices exchange counts before tokens. With `weights` a copy is
@@ -409,7 +425,7 @@ class DispatchOp(RoutedOp):
 
 
 @irdl_op_definition
-class CombineOp(RoutedOp):
+class CombineOp(RoutedOp, CollectsTokens):
     """Add up what a token's experts made of it, weighted if there are `weights`."""
 
     name = "stg.combine"
