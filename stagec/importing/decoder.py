@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from stagec.importing.layers import Times, calls, rolled
 from stagec.importing.parts import NO_NORM, Norm, Stream, number, tower_text
@@ -86,17 +87,24 @@ class Stack:
     stream: Stream
     what: str = "layers"
 
+    after: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    """Lines that stand after a layer, by its number."""
+
     def write(self, w: Writer, m: Module, x: str = "x") -> list[str]:
         """Write the repeats; the names of the blocks."""
         names = [w.part(block) for block in self.blocks]
-        rows = rolled(names)
+        cuts = [0, *(layer + 1 for layer in sorted(self.after) if layer + 1 < len(names))]
+        stretches = list(zip(cuts, [*cuts[1:], len(names)], strict=True))
+        rows = [rolled(names[start:end]) for start, end in stretches]
+        counts = [r.count for row in rows for r in row if isinstance(r, Times)]
         letter = "L" + self.stream.dim[1:]
-        for name, layers in calls(rows):
-            m.call(name)
-            w.layers.setdefault(name, []).append(layers)
-        counts = [r.count for r in rows if isinstance(r, Times)]
-        for row in rows:
-            m.lines += self.lines(w, row, x, letter if len(counts) == 1 else letter + "1")
+        for (start, end), row in zip(stretches, rows, strict=True):
+            for name, layers in calls(row):
+                m.call(name)
+                w.layers.setdefault(name, []).append([start + layer for layer in layers])
+            for each in row:
+                m.lines += self.lines(w, each, x, letter if len(counts) == 1 else f"{letter}1")
+            m.lines += self.after.get(end - 1, ())
         return list(dict.fromkeys(names))
 
     def lines(self, w: Writer, row: str | Times, x: str, count: str = "") -> list[str]:
@@ -150,18 +158,65 @@ class Decoder:
     embed_projections: tuple[str, str] = ("project_in", "project_out")
     logit_factor: float = 1.0
     logit_softcap: float = 0.0
-    causal: bool = True
     sequence: int = 0
+    tower: Any = None
+    """The `Tower` of a model that sees, and its `Projector`."""
+    projector: Any = None
+    deepening: Sequence[Callable[[Writer, Module], str]] = ()
+    """Projectors of what the tower kept: each adds to the tokens of images, after the first layers one by one."""
 
     def write(self, w: Writer) -> Module:
         """The model."""
         s = self.start(w)
         m = Module(self.name, "tokens[B, S]: i32, targets[B, S]: i32")
+        seen = self.see(w, m) if self.tower else []
         x = self.embedding(w, m, s)
+        if seen:
+            x = f"concat({seen[0]}[NI -> B], {x}, over = [M, U], to = S)"
         m.line(f"x = {x}")
-        Stack(self.blocks, s).write(w, m)
+        deepening = {i: [f"x = Deepen(x, {name}[NI -> B])"] for i, name in enumerate(seen[1:])}
+        Stack(self.blocks, s, after=deepening).write(w, m)
         m.line(f"loss = cross_entropy({self.logits(w, m, 'x')}, targets)")
         return m
+
+    def see(self, w: Writer, m: Module) -> list[str]:
+        """Images become tokens, which stand before those of the text; the names of the results."""
+        w.dim("NI", self.batch, "images, one for each sequence", "B")
+        w.images.append("NI")
+        w.dim("M", self.projector.num_tokens, "tokens of an image")
+        w.dim("U", w.dims["S"].value - self.projector.num_tokens, "tokens of text", "S - M")
+        tower = self.tower.write(w)
+        m.call(tower.name)
+        shape = tower.results.split("], ")[0].rstrip("]") + "]"
+        given = [p.partition("[") for p in tower.parameters.split("], ")]
+        inputs = [
+            f"{name}[{rest.rstrip(']')}" + ("" if rest.endswith("i32") else "]")
+            for name, _, rest in given
+        ]
+        m.parameters = ", ".join(["tokens[B, U]: i32", *inputs, "targets[B, S]: i32"])
+        kept = ["seen", *(f"kept{i + 1}" for i in range(len(self.tower.keep)))]
+        if self.deepening or not self.tower.keep:
+            m.line(f"{', '.join(kept)} = {tower.name}({', '.join(name for name, _, _ in given)})")
+        else:  # the tokens are made of a layer before the last
+            m.line(f"_last, seen = {tower.name}({', '.join(name for name, _, _ in given)})")
+            kept = ["seen"]
+        results = []
+        for i, write in enumerate((self.projector.write_body, *self.deepening)):
+            project = w.module("DeepProjector" if i else "Projector", f"x{shape}", "[NI, M, D]")
+            project.line(f"return {write(w, project)}")
+            m.call(project.name)
+            name = f"deep{i}" if i else "image"
+            m.line(f"{name} = {project.name}({kept[i]})")
+            results.append(name)
+        if self.deepening:
+            deepen = w.module("Deepen", "x[B, S, D], deep[B, M, D]", "[B, S, D]")
+            deepen.about = (
+                "What the tower saw in an earlier layer is added to the tokens of the image."
+            )
+            deepen.line("image, text = split(x, over = S, to = [M, U])")
+            deepen.line("return concat(image + deep, text, over = [M, U], to = S)")
+            m.call(deepen.name)
+        return results
 
     def start(self, w: Writer) -> Stream:
         """The dims that all have."""

@@ -27,7 +27,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from stagec.analysis.cost import flops
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation
 
@@ -252,9 +251,9 @@ def product_flops(module: ModuleOp, values: Mapping[str, Fraction]) -> Fraction:
     return total
 
 
-def op_flops(op: Operation) -> Size:
+def op_flops(op: stg.TensorOp) -> Size:
     if not isinstance(op, stg.AttentionOp):
-        return flops(op)
+        return op.flops()
     q, k, v = (stg.tensor_type(x) for x in (op.q, op.k, op.v))
     rows = symbolic.product(d.size for d in q.dims[:-1])
     return 2 * rows * k.dims[-3].size * (q.dims[-1].size + v.dims[-1].size)

@@ -118,13 +118,14 @@ def shared_expert(c: Config, s: Stream, stem: str = "model.layers.{i}.mlp.shared
     )
 
 
-def qwen3_moe(c: Config) -> Decoder:
+def qwen3_moe(c: Config, normalise: bool | None = None) -> Decoder:
     s = stream(c)
     window = c.count("sliding_window") if c.flag("use_sliding_window") else 0
     attention = llama_attention(
         c, s, qk_norm=RMS, window=window, **biases(c.flag("attention_bias"))
     )
-    moe = experts(c, s, Router(normalise=c.flag("norm_topk_prob")))
+    normalise = c.flag("norm_topk_prob") if normalise is None else normalise
+    moe = experts(c, s, Router(normalise=normalise))
     blocks = same(c, Block(attention, moe, RMS, stream=s))
     return decoder(c, "Qwen3Moe", with_dense(c, blocks, llama_mlp(c, s)))
 

@@ -1,0 +1,504 @@
+"""Language models that see: a decoder after a tower and a projector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from stagec.importing.attention import Attention
+from stagec.importing.config import Config, Unsupported
+from stagec.importing.decoder import Block, Decoder
+from stagec.importing.families.common import activation, biases, divided
+from stagec.importing.families.deepseek import deepseek_v3
+from stagec.importing.families.dense import (
+    gemma3_text,
+    llama,
+    mistral,
+    qwen2,
+    qwen3,
+)
+from stagec.importing.families.experts import mixtral, qwen2_moe, qwen3_moe
+from stagec.importing.feedforward import Mlp
+from stagec.importing.parts import LAYER, RMS, Norm, activated
+from stagec.importing.text import Module, Writer
+from stagec.importing.tower import (
+    Projector,
+    Tower,
+    linear,
+    merge_patches,
+    mlp_projector,
+    vision_stream,
+)
+
+TEXTS: Mapping[str, Callable[[Config], Decoder]] = {
+    "llama": llama,
+    "mistral": mistral,
+    "ministral3": mistral,
+    "mixtral": mixtral,
+    "qwen2": qwen2,
+    "qwen2_moe": qwen2_moe,
+    "qwen3": qwen3,
+    "qwen3_moe": qwen3_moe,
+    "deepseek_v3": deepseek_v3,
+    "kimi_k2": deepseek_v3,
+    "gemma3_text": gemma3_text,
+}
+"""Decoders that stand behind towers of any kind."""
+
+
+def text_decoder(c: Config, otherwise: str = "llama", key: str = "text_config") -> Decoder:
+    """The decoder that `text_config` describes, under the names that it has there."""
+    part = c.part(key)
+    kind = part.data.get("model_type") or part.model_type or otherwise
+    if kind not in TEXTS:
+        raise Unsupported(f"a language model `{kind}` behind a tower is not imported")
+    text = TEXTS[kind](Config.of(part.data, kind))
+    return seeing(c, text)
+
+
+def seeing(
+    c: Config, text: Decoder, old: str = "model.", new: str = "model.language_model."
+) -> Decoder:
+    """A decoder under the names that it has beside a tower. Whether the head is tied, the whole says."""
+    moved = moved_to(text, old, new)
+    return replace(moved, tied=c.flag("tie_word_embeddings", text.tied))
+
+
+def moved_to(value: Any, old: str, new: str) -> Any:
+    """The same with all tensors' names moved."""
+    if isinstance(value, str):
+        return new + value[len(old) :] if value.startswith(old) else value
+    if isinstance(value, list | tuple):
+        return type(value)(moved_to(v, old, new) for v in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        changed = {f.name: moved_to(getattr(value, f.name), old, new) for f in fields(value)}
+        return replace(value, **changed)
+    return value
+
+
+def vit_blocks(
+    v: Config,
+    stem: str,
+    layers: int,
+    norm: Norm,
+    norms: tuple[str, ...],
+    attention: Mapping[str, Any],
+    mlp: Mapping[str, Any],
+    **more: Any,
+) -> list[Block]:
+    """Layers of a tower: attention of all patches to all, and a feed-forward network."""
+    width = v.number("hidden_size")
+    heads = v.number("num_attention_heads")
+    sequence = more.pop("sequence", "P")
+    s = vision_stream(width, sequence)
+    settings: dict[str, Any] = {
+        "kv_heads": heads,
+        "width": divided(width, heads, "heads"),
+        "causal": False,
+        "rotary": 0,
+        "name": "VisionAttention",
+        "stem": f"{stem}self_attn.",
+        **attention,
+    }
+    part = Attention(s, heads, **settings)
+    network: dict[str, Any] = {
+        "hidden": v.number("intermediate_size"),
+        "gated": False,
+        "bias": True,
+        "name": "VisionMlp",
+        "stem": f"{stem}mlp.",
+        "up": "fc1",
+        "down": "fc2",
+        **mlp,
+    }
+    if "act" not in network:
+        network["act"] = activation(v)
+    block = Block(
+        part,
+        Mlp(s, **network),
+        norm,
+        name="VisionBlock",
+        norms=norms,
+        stem=stem,
+        stream=s,
+        **more,
+    )
+    return [block] * layers
+
+
+def patches_of(v: Config, side: int) -> int:
+    patch = v.number("patch_size")
+    return (side // patch) ** 2
+
+
+def clip_tower(v: Config, stem: str, layers: int | None = None, **more: Any) -> Tower:
+    """CLIP's image encoder: a class token before the patches (Radford et al., arXiv:2103.00020)."""
+    side, patch = v.number("image_size"), v.number("patch_size")
+    num = patches_of(v, side)
+    blocks = vit_blocks(
+        v,
+        f"{stem}encoder.layers.{{i}}.",
+        layers or v.number("num_hidden_layers"),
+        LAYER,
+        ("layer_norm1", "layer_norm2"),
+        {"o": "out_proj", **biases(True)},
+        {},
+        sequence="PO",
+    )
+    settings: dict[str, Any] = {
+        "side": side,
+        "class_token": f"{stem}embeddings.class_embedding",
+        "places": f"{stem}embeddings.position_embedding.weight",
+        "num_places": num + 1,
+        "first_norm": (LAYER, f"{stem}pre_layrnorm"),
+        "last_norm": (LAYER, f"{stem}post_layernorm"),
+    }
+    pixels = (v.number("num_channels"), 1, patch, patch)
+    kernel = f"{stem}embeddings.patch_embedding"
+    return Tower(v.number("hidden_size"), blocks, num, kernel, pixels, **(settings | more))
+
+
+def siglip_tower(v: Config, stem: str) -> Tower:
+    """SigLIP's image encoder, without a class token (Zhai et al., arXiv:2303.15343)."""
+    side, patch = v.number("image_size"), v.number("patch_size")
+    num = patches_of(v, side)
+    if v.flag("vision_use_head") and v.has("vision_use_head"):
+        raise Unsupported("the pooling head of a SigLIP tower (`vision_use_head`) is not imported")
+    blocks = vit_blocks(
+        v,
+        f"{stem}encoder.layers.{{i}}.",
+        v.number("num_hidden_layers"),
+        LAYER,
+        ("layer_norm1", "layer_norm2"),
+        {"o": "out_proj", **biases(True)},
+        {},
+    )
+    return Tower(
+        v.number("hidden_size"),
+        blocks,
+        num,
+        f"{stem}embeddings.patch_embedding",
+        (v.number("num_channels"), 1, patch, patch),
+        side=side,
+        kernel_bias=True,
+        places=f"{stem}embeddings.position_embedding.weight",
+        num_places=num,
+        last_norm=(LAYER, f"{stem}post_layernorm"),
+    )
+
+
+def llava(c: Config) -> Decoder:
+    v = c.part("vision_config")
+    kind = v.model_type or "clip_vision_model"
+    if kind != "clip_vision_model":
+        raise Unsupported(f"a tower of the kind `{kind}` is not imported in this class")
+    v = Config.of(v.data, kind)
+    layer = c.get("vision_feature_layer")
+    layers = v.number("num_hidden_layers")
+    if not isinstance(layer, int):
+        raise Unsupported(f"`vision_feature_layer` is {layer!r}, not one layer")
+    kept = (layer if layer >= 0 else layers + 1 + layer) - 1
+    if c.get("vision_feature_select_strategy") != "default":
+        raise Unsupported("the class token as a token of the language model is not imported")
+    tower = clip_tower(v, "model.vision_tower.", keep=() if kept == layers - 1 else (kept,))
+    projector = Projector(
+        mlp_projector(
+            activation(c, "projector_hidden_act"),
+            "model.multi_modal_projector.linear_1",
+            "model.multi_modal_projector.linear_2",
+            c.flag("multimodal_projector_bias", True),
+            "first",
+        ),
+        tower.num_patches,
+    )
+    text = text_decoder(c)
+    return replace(text, name="Llava", tower=tower, projector=projector)
+
+
+def gemma3(c: Config) -> Decoder:
+    text = seeing(c, gemma3_text(c.part("text_config", "gemma3_text")))
+    v = c.part("vision_config", "siglip_vision_model")
+    tower = siglip_tower(v, "model.vision_tower.")
+    tokens = c.number("mm_tokens_per_image")
+    stem = "model.multi_modal_projector."
+
+    def project(w: Writer, m: Module) -> str:
+        m.line(f"m = {pooled(w, 'x', tower.num_patches // tokens)}")
+        m.weight("norm", "DV", f"{stem}mm_soft_emb_norm.weight")
+        m.weight("linear", "DV D", f"{stem}mm_input_projection_weight", join=True)
+        return "rms_norm(m, norm) @ linear"
+
+    return replace(text, name="Gemma3", tower=tower, projector=Projector(project, tokens))
+
+
+def pooled(w: Writer, x: str, together: int) -> str:
+    """The mean of neighbouring patches: `[NI, P, DV]` as `[NI, M, DV]`."""
+    w.op(
+        "pool",
+        f"# The mean of {together} neighbouring patches.\n"
+        "op pool(x[NI, P, DV]) -> [NI, M, DV] {\n"
+        "  flops = 0\n  bytes = 2 * NI * (P + M) * DV\n}\n",
+    )
+    return f"pool({x})"
+
+
+def mistral3(c: Config) -> Decoder:
+    text = text_decoder(c, "mistral")
+    v = c.part("vision_config", "pixtral")
+    stem = "model.vision_tower."
+    blocks = vit_blocks(
+        v,
+        f"{stem}transformer.layers.{{i}}.",
+        v.number("num_hidden_layers"),
+        RMS,
+        ("attention_norm", "ffn_norm"),
+        {"rotary": -1, "stem": f"{stem}transformer.layers.{{i}}.attention."},
+        {
+            "gated": True,
+            "bias": False,
+            "up": "up_proj",
+            "down": "down_proj",
+            "stem": f"{stem}transformer.layers.{{i}}.feed_forward.",
+            "name": "VisionSwiGLU",
+        },
+    )
+    merge = c.number("spatial_merge_size")
+    patch = v.number("patch_size")
+    side = min(v.number("image_size"), 32 * patch * merge)
+    num = patches_of(v, side // (patch * merge) * patch * merge)
+    tower = Tower(
+        v.number("hidden_size"),
+        blocks,
+        num,
+        f"{stem}patch_conv",
+        (v.number("num_channels"), 1, patch, patch),
+        first_norm=(RMS, f"{stem}ln_pre"),
+    )
+    p = "model.multi_modal_projector."
+    bias = c.flag("multimodal_projector_bias")
+    act = activation(c, "projector_hidden_act")
+
+    def project(w: Writer, m: Module) -> str:
+        m.line(f"x = {RMS.of(m, 'x', 'norm', 'DV', p + 'norm')}")
+        DM = merge_patches(w, m, "x", merge**2, "M", tower.width)
+        DW = w.dim("DW", tower.width, "width of what they become", "DV")
+        merged = linear(m, "m", "merge", f"{DM} {DW}", f"{p}patch_merger.merging_layer", False)
+        hidden = linear(m, f"({merged})", "linear1", f"{DW} DH", f"{p}linear_1", bias)
+        w.dim("DH", w.dims["D"].value, "hidden width of the projector", "D")
+        return linear(m, activated(act, hidden), "linear2", "DH D", f"{p}linear_2", bias)
+
+    projector = Projector(project, num // merge**2)
+    return replace(text, name="Mistral3", tower=tower, projector=projector)
+
+
+def ministral3(c: Config) -> Decoder:
+    """The name stands for the language model alone, and in files for the whole."""
+    if c.has("text_config"):
+        return mistral3(Config.of(c.data, "mistral3"))
+    return mistral(c)
+
+
+VISUAL = "model.visual."
+
+
+def qwen_projector(
+    stem: str, merge: int, first: str, second: str, norm: Norm, norm_name: str, act: str
+) -> Callable[[Writer, Module], str]:
+    """A norm, neighbouring patches side by side, and two products."""
+
+    def write(w: Writer, m: Module) -> str:
+        width = w.dims["DV"].value
+        m.line(f"x = {norm.of(m, 'x', 'norm', 'DV', stem + norm_name)}")
+        DM = merge_patches(w, m, "x", merge**2, "M", width)
+        DH = w.dim("DH", merge**2 * width, "hidden width of the projector", DM)
+        hidden = linear(m, "m", "linear1", f"{DM} {DH}", stem + first, True)
+        return linear(m, activated(act, hidden), "linear2", f"{DH} D", stem + second, True)
+
+    return write
+
+
+def qwen_patches(v: Config, merge: int) -> int:
+    """Patches of an image of 448 rows and columns or so: such towers take any size."""
+    patch = v.number("patch_size")
+    return (max(448 // (patch * merge), 1) * merge) ** 2
+
+
+def qwen2_5_vl(c: Config) -> Decoder:
+    """The text's keys stand in `text_config`, or in the file itself."""
+    flat = not c.has("text_config")
+    part = Config.of(c.data, "qwen2_5_vl_text") if flat else c.part("text_config")
+    text = seeing(c, qwen2(Config.of(part.data, "qwen2_5_vl_text")))
+    v = c.part("vision_config", "qwen2_5_vl_vision")
+    stem = f"{VISUAL}blocks.{{i}}."
+    merge = v.number("spatial_merge_size")
+    full = set(v.get("fullatt_block_indexes"))
+    blocks = vit_blocks(
+        v,
+        stem,
+        v.number("num_hidden_layers"),
+        RMS,
+        ("norm1", "norm2"),
+        {
+            **qkv(stem),
+            **biases(True),
+            "rotary": -1,
+        },
+        {"gated": True, "name": "VisionSwiGLU", "up": "up_proj", "down": "down_proj"},
+    )
+    num = qwen_patches(v, merge)
+    near = (v.number("window_size") // v.number("patch_size")) ** 2
+    blocks = [b if i in full else windowed_patches(b, near, num) for i, b in enumerate(blocks)]
+    tower = Tower(v.number("hidden_size"), blocks, num, f"{VISUAL}patch_embed.proj", qwen_pixels(v))
+    project = qwen_projector(f"{VISUAL}merger.", merge, "mlp.0", "mlp.2", RMS, "ln_q", "gelu")
+    projector = Projector(project, num // merge**2)
+    return replace(text, name="Qwen25VL", tower=tower, projector=projector)
+
+
+def windowed_patches(block: Block, near: int, num: int) -> Block:
+    """Attention within windows of the image: as many patches as one has."""
+    if near >= num:
+        return block
+    part = block.mixer
+    assert isinstance(part, Attention)
+    about = "Patches see those of their window: as many as a band of that width has."
+    part = replace(part, window=near, name="LocalVisionAttention", about=about)
+    return replace(block, mixer=part, name="LocalVisionBlock")
+
+
+def qkv(stem: str) -> dict[str, Any]:
+    return {"q": "qkv", "k": "qkv", "v": "qkv", "o": "proj", "stem": f"{stem}attn."}
+
+
+def qwen_pixels(v: Config) -> tuple[int, ...]:
+    patch = v.number("patch_size")
+    channels = v.number("in_channels", v.number("in_chans", 3))
+    return channels, v.number("temporal_patch_size"), patch, patch
+
+
+def qwen3_tower(c: Config, kind: str, text: Decoder, name: str) -> Decoder:
+    v = c.part("vision_config", kind)
+    stem = f"{VISUAL}blocks.{{i}}."
+    merge = v.number("spatial_merge_size")
+    blocks = vit_blocks(
+        v,
+        stem,
+        v.number("num_hidden_layers"),
+        LAYER,
+        ("norm1", "norm2"),
+        {**qkv(stem), **biases(True), "rotary": -1},
+        {"up": "linear_fc1", "down": "linear_fc2"},
+    )
+    deep = v.get("deepstack_visual_indexes", []) if "qwen3_vl" in kind else []
+    num = qwen_patches(v, merge)
+    tower = Tower(
+        v.number("hidden_size"),
+        blocks,
+        num,
+        f"{VISUAL}patch_embed.proj",
+        qwen_pixels(v),
+        kernel_bias=True,
+        places=f"{VISUAL}pos_embed.weight",
+        num_places=v.number("num_position_embeddings"),
+        keep=list(deep),
+    )
+    project = qwen_projector(
+        f"{VISUAL}merger.", merge, "linear_fc1", "linear_fc2", LAYER, "norm", "gelu"
+    )
+    projector = Projector(project, num // merge**2)
+    deepening = tuple(deep_projector(i, merge) for i in range(len(deep)))
+    return replace(text, name=name, tower=tower, projector=projector, deepening=deepening)
+
+
+def deep_projector(number: int, merge: int) -> Callable[[Writer, Module], str]:
+    """As the projector, but normalised after patches are side by side."""
+    stem = f"{VISUAL}deepstack_merger_list.{number}."
+
+    def write(w: Writer, m: Module) -> str:
+        width = w.dims["DV"].value
+        DM = merge_patches(w, m, "x", merge**2, "M", width)
+        DH = w.dim("DH", merge**2 * width, "hidden width of the projector", DM)
+        normal = LAYER.of(m, "m", "norm", DM, f"{stem}norm")
+        hidden = linear(m, normal, "linear1", f"{DM} {DH}", f"{stem}linear_fc1", True)
+        out = activated("gelu", hidden)
+        return linear(m, out, "linear2", f"{DH} D", f"{stem}linear_fc2", True)
+
+    return write
+
+
+def qwen3_vl(c: Config) -> Decoder:
+    text = seeing(c, qwen3(c.part("text_config", "qwen3_vl_text")))
+    return qwen3_tower(c, "qwen3_vl_vision", text, "Qwen3VL")
+
+
+def qwen3_vl_moe(c: Config) -> Decoder:
+    part = c.part("text_config", "qwen3_vl_moe_text")
+    text = qwen3_moe(part, normalise=True)
+    return qwen3_tower(c, "qwen3_vl_moe_vision", seeing(c, text), "Qwen3VLMoe")
+
+
+def kimi_k25(c: Config) -> Decoder:
+    text = text_decoder(c, "deepseek_v3")
+    v = Config.of(renamed_kimi(c.data.get("vision_config") or {}), "kimi_k25_vision")
+    stem = "model.vision_tower.layers.{i}."
+    side = v.get("merge_kernel_size")
+    merge = side[0] * side[1] if isinstance(side, list) else int(side) ** 2
+    blocks = vit_blocks(
+        v,
+        stem,
+        v.number("num_hidden_layers"),
+        LAYER,
+        ("norm1", "norm2"),
+        {"o": "proj", "stem": f"{stem}attn.", **biases(True), "rotary": -1},
+        {},
+    )
+    patch = v.number("patch_size")
+    num = (448 // patch) ** 2
+    tower = Tower(
+        v.number("hidden_size"),
+        blocks,
+        num,
+        "model.vision_tower.patch_embed.proj",
+        (3, 1, patch, patch),
+        kernel_bias=True,
+        places="model.vision_tower.patch_embed.pos_emb.position_embeddings",
+        num_places=v.number("pos_emb_height") * v.number("pos_emb_width"),
+        last_norm=(LAYER, "model.vision_tower.final_layernorm"),
+    )
+    p = "model.mm_projector."
+    hidden_width = merge * c.number("projection_hidden_size", v.number("hidden_size"))
+
+    def project(w: Writer, m: Module) -> str:
+        m.line(f"x = {LAYER.of(m, 'x', 'norm', 'DV', p + 'pre_norm')}")
+        DM = merge_patches(w, m, "x", merge, "M", tower.width)
+        DH = w.dim("DH", hidden_width, "hidden width of the projector", DM)
+        hidden = linear(m, "m", "linear1", f"{DM} {DH}", f"{p}in_proj", True)
+        return linear(m, activated("gelu", hidden), "linear2", f"{DH} D", f"{p}out_proj", True)
+
+    return replace(text, name="KimiK25", tower=tower, projector=Projector(project, num // merge))
+
+
+def renamed_kimi(vision: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys of the published file under the names of the class."""
+    names = {
+        "vt_hidden_size": "hidden_size",
+        "vt_intermediate_size": "intermediate_size",
+        "vt_num_attention_heads": "num_attention_heads",
+        "vt_num_hidden_layers": "num_hidden_layers",
+        "init_pos_emb_height": "pos_emb_height",
+        "init_pos_emb_width": "pos_emb_width",
+        "init_pos_emb_time": "pos_emb_time",
+    }
+    return {names.get(key, key): value for key, value in vision.items()}
+
+
+MULTIMODAL = {
+    "llava": llava,
+    "gemma3": gemma3,
+    "mistral3": mistral3,
+    "ministral3": ministral3,
+    "qwen2_5_vl": qwen2_5_vl,
+    "qwen3_vl": qwen3_vl,
+    "qwen3_vl_moe": qwen3_vl_moe,
+    "kimi_k25": kimi_k25,
+}

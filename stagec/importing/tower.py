@@ -1,0 +1,165 @@
+"""Towers that see: patches of images through an encoder, then a projector to the width of the language model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from stagec.importing.decoder import Block, Stack
+from stagec.importing.parts import NO_NORM, Norm, Stream, activated
+from stagec.importing.text import Module, Writer
+
+IMAGES = "NI"
+"""The dim of images."""
+
+
+def vision_stream(width: int, sequence: str = "P") -> Stream:
+    return Stream(width, IMAGES, sequence, "DV")
+
+
+@dataclass
+class Tower:
+    """An encoder of the patches of images."""
+
+    width: int
+    blocks: Sequence[Block]
+    num_patches: int
+    kernel: str
+    """The tensor that makes a vector of the pixels of a patch."""
+    pixels: tuple[int, ...]
+    """Channels, frames, rows and columns of a patch."""
+    side: int = 0
+    """Rows and columns of an image; 0 where patches come cut out, of images of any size."""
+    kernel_bias: bool = False
+    class_token: str = ""
+    places: str = ""
+    """The tensor of learned positions,"""
+    num_places: int = 0
+    """and how many there are: one for each patch, or a table to look them up in."""
+    first_norm: tuple[Norm, str] = (NO_NORM, "")
+    last_norm: tuple[Norm, str] = (NO_NORM, "")
+    keep: Sequence[int] = ()
+    """Layers whose results go on, besides those of the last."""
+    what: str = "layers"
+    class_last: bool = False
+    name: str = "Vision"
+
+    def write(self, w: Writer) -> Module:
+        """The module: `[NI, P, DV]` of patches, with the class token if there is one."""
+        w.dim("DV", self.width, "width of the vision tower")
+        w.dim("P", self.num_patches, "patches of an image")
+        inputs = self.inputs(w)
+        m = w.module(self.name, inputs)
+        sequence = "P"
+        self.embed(w, m)
+        if self.class_token:
+            one = w.dim("O", 1, "the class token")
+            order = ("P", one) if self.class_last else (one, "P")
+            text = f"{order[0]} + {order[1]}"
+            sequence = w.dim("PO", self.num_patches + 1, "patches and class token", text)
+            m.weight("token", f"{one} DV", self.class_token)
+            parts = "x, token" if self.class_last else "token, x"
+            m.line(f"x = concat({parts}, over = [{', '.join(order)}], to = {sequence})")
+        self.place(w, m, sequence)
+        norm, tensor = self.first_norm
+        if norm.kind != "none":
+            m.line(f"x = {norm.of(m, 'x', 'first_norm', 'DV', tensor)}")
+        lines = {layer: [f"kept{i + 1} = x"] for i, layer in enumerate(self.keep)}
+        stream = vision_stream(self.width, sequence)
+        Stack(self.blocks, stream, self.what, after=lines).write(w, m)
+        norm, tensor = self.last_norm
+        result = norm.of(m, "x", "last_norm", "DV", tensor)
+        m.results = ", ".join([f"[{IMAGES}, {sequence}, DV]"] * (1 + len(self.keep)))
+        kept = [f"kept{i + 1}" for i in range(len(self.keep))]
+        m.line(f"return {', '.join([result, *kept])}")
+        return m
+
+    def inputs(self, w: Writer) -> str:
+        """What the tower is given: images, or patches that are cut out of them."""
+        channels, frames, rows, columns = self.pixels
+        if self.side:
+            w.dim("C", channels, "colours")
+            w.dim("IY", self.side, "rows of an image")
+            w.dim("IX", self.side, "columns of an image")
+            w.dim("PY", rows, "rows of a patch")
+            w.dim("PX", columns, "columns of a patch")
+            return f"images[{IMAGES}, C, IY, IX]"
+        text = " * ".join(str(n) for n in (channels, frames, rows, columns) if n > 1)
+        about = "numbers of a patch: colours, rows and columns"
+        if frames > 1:
+            about = "numbers of a patch: colours, frames, rows and columns"
+        w.dim("PN", channels * frames * rows * columns, about, text)
+        return f"patches[{IMAGES}, P, PN]"
+
+    def embed(self, w: Writer, m: Module) -> None:
+        if self.side:
+            m.weight("kernel", "C PY PX DV", f"{self.kernel}.weight")
+            x = "patch_embedding(images, kernel, patches = P)"
+        else:
+            m.weight("kernel", "PN DV", f"{self.kernel}.weight")
+            x = "patches @ kernel"
+        if self.kernel_bias:
+            m.weight("kernel_bias", "DV", f"{self.kernel}.bias", join=True)
+            x += " + kernel_bias"
+        m.line(f"x = {x}")
+
+    def place(self, w: Writer, m: Module, sequence: str) -> None:
+        if not self.places:
+            return
+        if self.num_places == w.dims[sequence].value:
+            m.weight("places", f"{sequence} DV", self.places)
+            m.line("x = x + places")
+            return
+        table = w.dim("PT", self.num_places, "learned positions of patches")
+        m.weight("places", f"{table} DV", self.places)
+        m.parameters += f", spots[{sequence}]: i32"
+        m.line("x = x + embedding(spots, places)")
+
+
+@dataclass
+class Projector:
+    """What makes tokens of the language model out of patches."""
+
+    write_body: Callable[[Writer, Module], str]
+    """Writes lines that begin with `x`, `[NI, P, DV]`; the last expression, `[NI, M, D]`."""
+    num_tokens: int
+
+
+def linear(m: Module, x: str, name: str, dims: str, tensor: str, bias: bool, out: str = "") -> str:
+    """`x @ w + b`, with its weights."""
+    m.weight(name, dims, f"{tensor}.weight")
+    text = f"{x} @ {name}"
+    if bias:
+        m.weight(f"{name}_bias", out or dims.split()[-1], f"{tensor}.bias", join=True)
+        text += f" + {name}_bias"
+    return text
+
+
+def merge_patches(w: Writer, m: Module, x: str, together: int, tokens: str, width: int) -> str:
+    """Neighbouring patches side by side: `[NI, P, DV]` as `[NI, M, DM]`."""
+    DM = w.dim("DM", together * width, "width of patches side by side", f"{together} * DV")
+    w.op(
+        "side_by_side",
+        f"# {together} neighbouring patches as one vector: a copy.\n"
+        f"op side_by_side(x[{IMAGES}, P, DV]) -> [{IMAGES}, {tokens}, {DM}] {{\n"
+        f"  flops = 0\n  bytes = 4 * {IMAGES} * P * DV\n}}\n",
+    )
+    m.line(f"m = side_by_side({x})")
+    return DM
+
+
+def mlp_projector(
+    act: str, first: str, second: str, bias: bool, class_token: str = ""
+) -> Callable[[Writer, Module], str]:
+    """Two products with an activation between them, for each patch. `class_token`: `first` or `last`, not a patch."""
+
+    def write(w: Writer, m: Module) -> str:
+        if class_token == "first":
+            m.line("_token, x = split(x, over = PO, to = [O, P])")
+        elif class_token == "last":
+            m.line("x, _token = split(x, over = PO, to = [P, O])")
+        DH = w.dim("DH", w.dims["D"].value, "hidden width of the projector", "D")
+        hidden = linear(m, "x", "linear1", f"DV {DH}", first, bias)
+        return linear(m, activated(act, hidden), "linear2", f"{DH} D", second, bias)
+
+    return write
