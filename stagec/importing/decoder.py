@@ -21,15 +21,15 @@ class Block:
     name: str = "Block"
     form: str = "pre"
     """`pre`: each is normalised before; `sandwich`: before and after; `post_only`: after, within the residual;
-    `post`: after the sum; `parallel`: both read the same input; `single`: one part alone."""
+    `post`: after the sum; `parallel`: both read the same input; `single`: one part alone; `normed`: residuals are of what was normalised."""
     norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
     """Tensors of the norms, in order."""
     stem: str = "model.layers.{i}."
     stream: Stream = field(default_factory=lambda: Stream(1))
     residual: float = 1.0
     """What each part's result is multiplied by before it is added."""
-    beside: Part | None = None
-    """A second mixer that reads what the first reads."""
+    factors: tuple[float, ...] = ()
+    """Of the form `normed`: what input and result of the mixer, and of the network, are multiplied by."""
 
     def write(self, w: Writer) -> str:
         s = self.stream
@@ -67,6 +67,12 @@ class Block:
         elif self.form == "post":
             m.line(f"h = {norm(add('x', f'{mixer}(x)'), 'norm1')}")
             m.line(f"return {norm(add('h', f'{ffn}(h)'), 'norm2')}")
+        elif self.form == "normed":
+            a, b, c, d = self.factors
+            m.line(f"x = {norm('x', 'norm1')}")
+            m.line(f"h = {scaled('x', a)} + {scaled(f'{mixer}(x)', b)}")
+            m.line(f"h = {norm('h', 'norm2')}")
+            m.line(f"return {scaled('h', c)} + {scaled(f'{ffn}(h)', d)}")
         elif self.form == "parallel":
             if len(self.norms) == 1:
                 m.line(f"n = {norm('x', 'norm')}")
@@ -77,6 +83,10 @@ class Block:
         else:
             raise AssertionError(self.form)
         return m.name
+
+
+def scaled(x: str, factor: float) -> str:
+    return x if factor == 1 else f"{x} * {number(factor)}"
 
 
 @dataclass

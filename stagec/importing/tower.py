@@ -160,6 +160,7 @@ def mlp_projector(
             m.line("x, _token = split(x, over = PO, to = [P, O])")
         DH = w.dim("DH", w.dims["D"].value, "hidden width of the projector", "D")
         hidden = linear(m, "x", "linear1", f"DV {DH}", first, bias)
-        return linear(m, activated(act, hidden), "linear2", f"{DH} D", second, bias)
+        out = linear(m, activated(act, hidden), "linear2", f"{DH} D", second, bias)
+        return f"({out})[P -> M]"
 
     return write

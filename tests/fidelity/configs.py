@@ -246,9 +246,20 @@ def product_flops(module: ModuleOp, values: Mapping[str, Fraction]) -> Fraction:
     """Of contractions, attention with all scores, patches and declared ops."""
     total = Fraction(0)
     for op, times in ops(module):
-        if isinstance(op, PRODUCTS):
+        if isinstance(op, PRODUCTS) and not is_recurrence(op):
             total += times.evaluate(values) * op_flops(op).evaluate(values)
     return total
+
+
+def is_recurrence(op: Operation) -> bool:
+    """A declared op whose module has a convolution along the sequence, as those of state spaces and delta nets do."""
+    block = op.parent
+    assert block is not None
+    scope = op.attributes.get("scope")
+    return isinstance(op, stg.UserOp) and any(
+        isinstance(other, stg.CausalConvOp) and other.attributes.get("scope") == scope
+        for other in block.ops
+    )
 
 
 def op_flops(op: stg.TensorOp) -> Size:
@@ -275,11 +286,12 @@ def counted(oracle: Mapping[str, Any]) -> int:
     if "flops_total_sparse" in oracle:
         sparse = oracle["flops_total_sparse"]
         total = sparse if isinstance(sparse, int) else sparse["total"]
-    filters = {
-        t["name"].rpartition(".conv1d")[0] for t in oracle["tensors"] if ".conv1d." in t["name"]
-    }
+    filters: dict[str, set[int]] = defaultdict(set)
+    for tensor in oracle["tensors"]:
+        if ".conv1d.weight" in tensor["name"]:
+            filters[tensor["name"].rpartition(".conv1d")[0]] |= {*numbers(tensor["i"])}
     for own in oracle["flops_own"]:
-        if own["name"] in filters:
+        if filters.get(own["name"], set()) & {*numbers(own.get("i", 0))}:
             left_out = sum(own["ops"].get(kind, 0) for kind in ("bmm", "convolution", "baddbmm"))
             total -= left_out * own["count"]
     return total

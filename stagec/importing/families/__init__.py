@@ -5,6 +5,7 @@ from stagec.importing.families.common import Family
 from stagec.importing.families.deepseek import DEEPSEEK
 from stagec.importing.families.dense import DENSE
 from stagec.importing.families.experts import EXPERTS
+from stagec.importing.families.hybrid import HYBRID
 from stagec.importing.families.multimodal import MULTIMODAL
 
-FAMILIES: dict[str, Family] = {**DENSE, **CLASSIC, **EXPERTS, **DEEPSEEK, **MULTIMODAL}
+FAMILIES: dict[str, Family] = {**DENSE, **CLASSIC, **EXPERTS, **DEEPSEEK, **MULTIMODAL, **HYBRID}

@@ -1,0 +1,375 @@
+"""State-space models, and decoders that mix them, or linear attention, with attention."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from stagec.importing.attention import Attention
+from stagec.importing.config import Config, Unsupported
+from stagec.importing.decoder import Block, Decoder
+from stagec.importing.families.common import (
+    activation,
+    biases,
+    head_width,
+    layer_kinds,
+    llama_attention,
+    llama_mlp,
+    rotated,
+)
+from stagec.importing.families.deepseek import deepseek_router
+from stagec.importing.families.dense import decoder, same, stream
+from stagec.importing.families.experts import experts, shared_expert, with_dense
+from stagec.importing.families.multimodal import qwen3_tower, seeing
+from stagec.importing.feedforward import Mlp
+from stagec.importing.parts import RMS, Stream
+from stagec.importing.recurrent import GatedDeltaNet, LightningAttention, Mamba1, Mamba2
+from stagec.importing.routing import Router
+from stagec.importing.text import Part
+
+
+def mamba2(c: Config) -> Decoder:
+    s = stream(c)
+    heads, width = c.number("num_heads"), c.number("head_dim")
+    if heads * width != c.number("expand") * s.width:
+        raise Unsupported(f"{heads} heads of {width} are not {c.number('expand')} times the width")
+    mixer = Mamba2(
+        s,
+        heads,
+        width,
+        c.number("n_groups"),
+        c.number("state_size"),
+        c.number("conv_kernel"),
+        c.number("chunk_size"),
+        bias=c.flag("use_bias"),
+        filter_bias=c.flag("use_conv_bias"),
+        stem="backbone.layers.{i}.mixer.",
+    )
+    return state_spaces(c, "Mamba2", mixer, s)
+
+
+def state_spaces(c: Config, name: str, mixer: Part, s: Stream) -> Decoder:
+    stem = "backbone.layers.{i}."
+    block = Block(mixer, None, RMS, form="single", norms=("norm",), stem=stem, stream=s)
+    return decoder(
+        c,
+        name,
+        same(c, block),
+        positions=2048,
+        prefix="backbone.",
+        embed="embeddings",
+        norm="norm_f",
+    )
+
+
+def time_step_rank(c: Config, key: str, width: int) -> int:
+    rank = c.get(key)
+    return -(-width // 16) if rank == "auto" else c.number(key)
+
+
+def mamba(c: Config, name: str = "Mamba", bare_norms: bool = False) -> Decoder:
+    s = stream(c)
+    inner = c.number("intermediate_size", int(c.get("expand") * s.width))
+    mixer = Mamba1(
+        s,
+        inner,
+        c.number("state_size"),
+        time_step_rank(c, "time_step_rank", s.width),
+        c.number("conv_kernel"),
+        bias=c.flag("use_bias"),
+        filter_bias=c.flag("use_conv_bias"),
+        bare_norms=bare_norms,
+        name="Mixer",
+        stem="backbone.layers.{i}.mixer.",
+    )
+    return state_spaces(c, name, mixer, s)
+
+
+def falcon_mamba(c: Config) -> Decoder:
+    return mamba(c, "FalconMamba", bare_norms=True)
+
+
+def jamba(c: Config) -> Decoder:
+    s = stream(c)
+    attention = llama_attention(c, s, rotary=0)
+    inner = c.number("mamba_expand") * s.width
+    mixer = Mamba1(
+        s,
+        inner,
+        c.number("mamba_d_state"),
+        time_step_rank(c, "mamba_dt_rank", s.width),
+        c.number("mamba_d_conv"),
+        bias=c.flag("mamba_proj_bias"),
+        filter_bias=c.flag("mamba_conv_bias"),
+        norms=("dt_layernorm", "b_layernorm", "c_layernorm"),
+    )
+    stem = "model.layers.{i}.feed_forward."
+    mlp = llama_mlp(c, s, stem=stem)
+    moe = experts(
+        c,
+        s,
+        Router(tensor="router.weight"),
+        hidden=c.number("intermediate_size"),
+        stem=stem,
+    )
+    kinds = layer_kinds(
+        c,
+        lambda i: (
+            "full_attention"
+            if i % c.number("attn_layer_period") == c.count("attn_layer_offset")
+            else "linear_attention"
+        ),
+    )
+    period, offset = c.number("expert_layer_period"), c.count("expert_layer_offset")
+    many = c.number("num_experts")
+    blocks = []
+    for i, kind in enumerate(kinds):
+        sparse = many > 1 and i % period == offset
+        attends = kind in ("full_attention", "attention")
+        name = ("Attention" if attends else "Mamba") + ("ExpertsBlock" if sparse else "Block")
+        blocks.append(
+            Block(
+                attention if attends else mixer,
+                moe if sparse else mlp,
+                RMS,
+                name=name,
+                norms=("input_layernorm", "pre_ff_layernorm"),
+                stream=s,
+            )
+        )
+    return decoder(c, "Jamba", blocks, norm="final_layernorm")
+
+
+NEMOTRON_KINDS = {
+    "M": "linear_attention",
+    "mamba": "linear_attention",
+    "linear_attention": "linear_attention",
+    "*": "full_attention",
+    "attention": "full_attention",
+    "full_attention": "full_attention",
+    "E": "moe",
+    "moe": "moe",
+    "-": "mlp",
+    "mlp": "mlp",
+}
+
+
+def nemotron_h(c: Config) -> Decoder:
+    s = stream(c)
+    pattern = c.get("layers_block_type") or c.get("hybrid_override_pattern")
+    if pattern is None:
+        pattern = ["linear_attention", "moe", "full_attention", "mlp"]
+    unknown = [kind for kind in pattern if kind not in NEMOTRON_KINDS]
+    if unknown:
+        raise Unsupported(f"layers of the kind `{unknown[0]}` are not known in this class")
+    stem = "model.layers.{i}."
+    mixer_stem = f"{stem}mixer."
+    act = activation(c, "mlp_hidden_act")
+    bias = c.flag("mlp_bias")
+
+    def mlp(hidden: int, **more: Any) -> Mlp:
+        return Mlp(s, hidden, act, gated=False, bias=bias, **({"stem": mixer_stem} | more))
+
+    def part(kind: str) -> Part:
+        if kind == "linear_attention":
+            return Mamba2(
+                s,
+                c.number("mamba_num_heads"),
+                c.number("mamba_head_dim"),
+                c.number("mamba_n_groups", c.number("n_groups")),
+                c.number("ssm_state_size"),
+                c.number("mamba_d_conv", c.number("conv_kernel")),
+                c.number("mamba_chunk_size", c.number("chunk_size")),
+                bias=c.flag("mamba_proj_bias", c.flag("use_bias")),
+                filter_bias=c.flag("use_conv_bias"),
+            )
+        if kind == "full_attention":
+            bias_on = biases(c.flag("attention_bias"))
+            window = c.count("sliding_window")
+            return llama_attention(c, s, rotary=0, stem=mixer_stem, window=window, **bias_on)
+        if kind == "mlp":
+            return mlp(c.number("intermediate_size"))
+        many = c.count("n_shared_experts")
+        shared = None
+        if many:
+            shared = mlp(
+                c.number("moe_shared_expert_intermediate_size"),
+                name="Shared",
+                stem=f"{mixer_stem}shared_experts.",
+                letter="FS",
+                what="feed-forward width of the shared expert",
+            )
+        return experts(
+            c,
+            s,
+            deepseek_router(c),
+            experts=c.number("n_routed_experts"),
+            act=act,
+            gated=False,
+            gate_up="experts.up_proj",
+            stem=mixer_stem,
+            shared=shared,
+            latent=c.count("moe_latent_size"),
+        )
+
+    names = {
+        "linear_attention": "MambaBlock",
+        "full_attention": "AttentionBlock",
+        "moe": "ExpertsBlock",
+        "mlp": "MlpBlock",
+    }
+    kinds = [NEMOTRON_KINDS[kind] for kind in pattern]
+    made = {kind: part(kind) for kind in dict.fromkeys(kinds)}
+    blocks = [
+        Block(
+            made[kind],
+            None,
+            RMS,
+            name=names[kind],
+            form="single",
+            norms=("norm",),
+            stem=stem,
+            stream=s,
+        )
+        for kind in kinds
+    ]
+    return decoder(c, "NemotronH", blocks, embed="embeddings", norm="norm_f")
+
+
+# Gated delta nets
+
+
+def delta_net(c: Config, s: Stream, fused: bool) -> GatedDeltaNet:
+    return GatedDeltaNet(
+        s,
+        c.number("linear_num_key_heads"),
+        c.number("linear_num_value_heads"),
+        c.number("linear_key_head_dim"),
+        c.number("linear_value_head_dim"),
+        c.number("linear_conv_kernel_dim"),
+        fused,
+    )
+
+
+def gated_attention(c: Config, s: Stream) -> Attention:
+    """Attention whose result is multiplied by a gate that comes with the queries."""
+    width = head_width(c)
+    return llama_attention(
+        c,
+        s,
+        gate="fused",
+        qk_norm=RMS,
+        rotary=rotated(c, width, 0.25),
+        **biases(c.flag("attention_bias")),
+    )
+
+
+def delta_blocks(c: Config, s: Stream, ffn: Part, fused: bool) -> list[Block]:
+    every = c.number("full_attention_interval", 4)
+    kinds = layer_kinds(
+        c, lambda i: "full_attention" if (i + 1) % every == 0 else "linear_attention"
+    )
+    attention, linear = gated_attention(c, s), delta_net(c, s, fused)
+    known = {
+        "full_attention": Block(attention, ffn, RMS, name="AttentionBlock", stream=s),
+        "linear_attention": Block(linear, ffn, RMS, name="DeltaBlock", stream=s),
+    }
+    for kind in kinds:
+        if kind not in known:
+            raise Unsupported(f"layers of the kind `{kind}` are not known in this class")
+    return [known[kind] for kind in kinds]
+
+
+def qwen3_next(c: Config) -> Decoder:
+    s = stream(c)
+    moe = qwen_experts(c, s, c.flag("norm_topk_prob"))
+    blocks = with_dense(c, delta_blocks(c, s, moe, fused=True), llama_mlp(c, s))
+    return decoder(c, "Qwen3Next", blocks)
+
+
+def qwen_experts(c: Config, s: Stream, normalise: bool) -> Part:
+    return experts(
+        c,
+        s,
+        Router(normalise=normalise),
+        shared=shared_expert(c, s),
+        shared_gate="shared_expert_gate.weight",
+    )
+
+
+def qwen3_5_text(c: Config) -> Decoder:
+    s = stream(c)
+    return decoder(c, "Qwen35", delta_blocks(c, s, llama_mlp(c, s), fused=False))
+
+
+def qwen3_5_moe_text(c: Config) -> Decoder:
+    s = stream(c)
+    return decoder(c, "Qwen35Moe", delta_blocks(c, s, qwen_experts(c, s, True), fused=False))
+
+
+def qwen3_5(c: Config) -> Decoder:
+    text = qwen3_5_text(c.part("text_config", "qwen3_5_text"))
+    return qwen3_tower(c, "qwen3_5_vision", seeing(c, text), "Qwen35VL")
+
+
+def qwen3_5_moe(c: Config) -> Decoder:
+    text = qwen3_5_moe_text(c.part("text_config", "qwen3_5_moe_text"))
+    return qwen3_tower(c, "qwen3_5_moe_vision", seeing(c, text), "Qwen35MoeVL")
+
+
+def minimax(c: Config) -> Decoder:
+    s = stream(c)
+    heads, width = c.number("num_attention_heads"), head_width(c)
+    attention = llama_attention(c, s, window=c.count("sliding_window"))
+    turned = c.count("rotary_dim")
+    if turned and turned != width:
+        attention = replace(attention, rotary=turned)
+    linear = LightningAttention(s, heads, width, c.number("block_size"), activation(c))
+    moe = experts(
+        c,
+        s,
+        Router(normalise=True),
+        experts=c.number("num_local_experts"),
+        hidden=c.number("intermediate_size"),
+    )
+    kinds = layer_kinds(c, lambda i: "full_attention" if (i + 1) % 2 == 0 else "linear_attention")
+    if c.get("attn_type_list"):
+        kinds = [
+            "full_attention" if kind else "linear_attention" for kind in c.get("attn_type_list")
+        ]
+    beside = (float(c.get("mlp_alpha_factor")), float(c.get("mlp_beta_factor")))
+
+    def block(kind: str) -> Block:
+        full = kind == "full_attention"
+        prefix = "full" if full else "linear"
+        factors = (
+            float(c.get(f"{prefix}_attn_alpha_factor")),
+            float(c.get(f"{prefix}_attn_beta_factor")),
+            *beside,
+        )
+        return Block(
+            attention if full else linear,
+            moe,
+            RMS,
+            name="AttentionBlock" if full else "LightningBlock",
+            form="normed",
+            factors=factors,
+            stream=s,
+        )
+
+    return decoder(c, "MiniMax", [block(kind) for kind in kinds])
+
+
+HYBRID = {
+    "mamba": mamba,
+    "falcon_mamba": falcon_mamba,
+    "mamba2": mamba2,
+    "jamba": jamba,
+    "nemotron_h": nemotron_h,
+    "qwen3_next": qwen3_next,
+    "qwen3_5": qwen3_5,
+    "qwen3_5_text": qwen3_5_text,
+    "qwen3_5_moe": qwen3_5_moe,
+    "qwen3_5_moe_text": qwen3_5_moe_text,
+    "minimax": minimax,
+}

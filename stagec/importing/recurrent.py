@@ -1,0 +1,282 @@
+"""Mixers that carry a state along the sequence: Mamba and Mamba-2, gated delta nets, lightning attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stagec.importing.parts import Stream, activated
+from stagec.importing.text import Writer
+
+
+def filter_dim(w: Writer, length: int) -> str:
+    return w.dim("KC", length, "tokens that a convolution sees")
+
+
+@dataclass(frozen=True)
+class Mamba2:
+    """Mamba-2 (Dao and Gu, arXiv:2405.21060): a scan of heads by chunks."""
+
+    stream: Stream
+    heads: int
+    width: int
+    groups: int
+    state: int
+    filter: int
+    chunk: int
+    bias: bool = False
+    filter_bias: bool = True
+    norm: bool = True
+    name: str = "Mixer"
+    stem: str = "model.layers.{i}.mixer."
+
+    def write(self, w: Writer) -> str:
+        s = self.stream
+        H = w.dim("HS", self.heads, "heads of the scan")
+        E = w.dim("ES", self.width, "their width")
+        w.widths.append(H)
+        G = (
+            w.dim("GS", self.groups, "groups of heads with a state in common")
+            if self.groups > 1
+            else ""
+        )
+        N = w.dim("NS", self.state, "width of the state")
+        K = filter_dim(w, self.filter)
+        gn, inner = f"{G} {N}".strip(), f"{H} {E}"
+        m = w.module(self.name, f"x{s.shape}", s.shape)
+        stem, into = self.stem, f"{self.stem}in_proj"
+        m.weight("z_proj", f"{s.dim} {inner}", f"{into}.weight")
+        m.weight("x_proj", f"{s.dim} {inner}", f"{into}.weight", join=True)
+        m.weight("b_proj", f"{s.dim} {gn}", f"{into}.weight", join=True)
+        m.weight("c_proj", f"{s.dim} {gn}", f"{into}.weight", join=True)
+        m.weight("dt_proj", f"{s.dim} {H}", f"{into}.weight", join=True)
+        plus = dict.fromkeys(("z", "x", "b", "c", "dt", "out"), "")
+        if self.bias:
+            for name, dims in (("z", inner), ("x", inner), ("b", gn), ("c", gn), ("dt", H)):
+                m.weight(f"{name}_bias", dims, f"{into}.bias", join=name != "z")
+                plus[name] = f" + {name}_bias"
+        convolved = {}
+        for name, dims in (("x", inner), ("b", gn), ("c", gn)):
+            m.weight(f"{name}_conv", f"{K} {dims}", f"{stem}conv1d.weight", join=name != "x")
+            source = f"x @ {name}_proj{plus[name]}"
+            convolved[name] = f"causal_conv({source}, {name}_conv, over = {s.sequence})"
+        if self.filter_bias:
+            for name, dims in (("x", inner), ("b", gn), ("c", gn)):
+                bias = f"{name}_conv_bias"
+                m.weight(bias, dims, f"{stem}conv1d.bias", join=name != "x")
+                convolved[name] += f" + {bias}"
+        m.weight("dt_bias", H, f"{stem}dt_bias")
+        m.weight("a_log", H, f"{stem}A_log", join=True)
+        m.weight("skip", H, f"{stem}D", join=True)
+        if self.norm:
+            m.weight("norm", inner, f"{stem}norm.weight", join=True)
+        m.weight("out_proj", f"{inner} {s.dim}", f"{stem}out_proj.weight", join=True)
+        if self.bias:
+            m.weight("out_bias", s.dim, f"{stem}out_proj.bias")
+            plus["out"] = " + out_bias"
+        m.line(f"u = silu({convolved['x']})")
+        m.line(f"b = silu({convolved['b']})")
+        m.line(f"c = silu({convolved['c']})")
+        m.line(f"dt = softplus(x @ dt_proj{plus['dt']} + dt_bias)")
+        m.line(f"y = ssd_scan(u, dt, -exp(a_log), b, c, chunk = {self.chunk}) + u * skip")
+        gated = f"y * silu(x @ z_proj{plus['z']})"
+        out = f"rms_norm({gated}, norm)" if self.norm else f"({gated})"
+        m.line(f"return {out} @ out_proj{plus['out']}")
+        return m.name
+
+
+@dataclass(frozen=True)
+class Mamba1:
+    """Mamba (Gu and Dao, arXiv:2312.00752): a selective scan of each channel by itself."""
+
+    stream: Stream
+    inner: int
+    state: int
+    rank: int
+    filter: int
+    bias: bool = False
+    filter_bias: bool = True
+    norms: tuple[str, ...] = ()
+    """Tensors of norms of dt, b and c."""
+    name: str = "Mamba"
+    stem: str = "model.layers.{i}.mamba."
+    bare_norms: bool = False
+    """dt, b and c are normalised without weights (Falcon Mamba)."""
+
+    def write(self, w: Writer) -> str:
+        s = self.stream
+        I = w.dim("I", self.inner, "channels of the scan", f"{self.inner // s.width} * {s.dim}")
+        if self.inner % s.width or self.inner == s.width:
+            w.dims[I] = type(w.dims[I])(I, self.inner, str(self.inner), w.dims[I].about)
+        w.widths.append(I)
+        N = w.dim("NS", self.state, "width of the state")
+        R = w.dim("RT", self.rank, "rank of time steps")
+        K = filter_dim(w, self.filter)
+        selective_scan(w, s, I, N)
+        m = w.module(self.name, f"x{s.shape}", s.shape)
+        stem = self.stem
+        m.weight("x_proj", f"{s.dim} {I}", f"{stem}in_proj.weight")
+        m.weight("z_proj", f"{s.dim} {I}", f"{stem}in_proj.weight", join=True)
+        plus = {"x": "", "z": "", "out": ""}
+        if self.bias:
+            m.weight("x_bias", I, f"{stem}in_proj.bias")
+            m.weight("z_bias", I, f"{stem}in_proj.bias", join=True)
+            plus = {"x": " + x_bias", "z": " + z_bias", "out": " + out_bias"}
+        m.weight("conv", f"{K} {I}", f"{stem}conv1d.weight")
+        u = f"causal_conv(x @ x_proj{plus['x']}, conv, over = {s.sequence})"
+        if self.filter_bias:
+            m.weight("conv_bias", I, f"{stem}conv1d.bias", join=True)
+            u += " + conv_bias"
+        m.weight("dt_low", f"{I} {R}", f"{stem}x_proj.weight")
+        m.weight("b_proj", f"{I} {N}", f"{stem}x_proj.weight", join=True)
+        m.weight("c_proj", f"{I} {N}", f"{stem}x_proj.weight", join=True)
+        m.weight("dt_proj", f"{R} {I}", f"{stem}dt_proj.weight")
+        m.weight("dt_bias", I, f"{stem}dt_proj.bias", join=True)
+        m.weight("a_log", f"{I} {N}", f"{stem}A_log")
+        m.weight("skip", I, f"{stem}D", join=True)
+        m.weight("out_proj", f"{I} {s.dim}", f"{stem}out_proj.weight", join=True)
+        if self.bias:
+            m.weight("out_bias", s.dim, f"{stem}out_proj.bias", join=True)
+        values = {"low": "u @ dt_low", "b": "u @ b_proj", "c": "u @ c_proj"}
+        for (name, dims), tensor in zip((("low", R), ("b", N), ("c", N)), self.norms, strict=False):
+            m.weight(f"{name}_norm", dims, f"{stem}{tensor}.weight", join=name != "low")
+            values[name] = f"rms_norm({values[name]}, {name}_norm)"
+        if self.bare_norms:
+            values = {
+                name: f"rms_norm({text}, over = {dims})"
+                for (name, text), dims in zip(values.items(), (R, N, N), strict=True)
+            }
+        m.line(f"u = silu({u})")
+        low = values["low"] if values["low"].startswith("rms") else f"({values['low']})"
+        m.line(f"dt = softplus({low} @ dt_proj + dt_bias)")
+        m.line(f"y = selective_scan(u, dt, -exp(a_log), {values['b']}, {values['c']}) + u * skip")
+        m.line(f"return (y * silu(x @ z_proj{plus['z']})) @ out_proj{plus['out']}")
+        return m.name
+
+
+def selective_scan(w: Writer, s: Stream, I: str, N: str) -> None:
+    """The recurrence of Mamba: 9 operations for each channel, state and token (`flops_selective_scan` of its authors' repository)."""
+    rows = s.rows.replace(", ", " * ")
+    w.op(
+        "selective_scan",
+        "# state = exp(dt * a) * state + dt * b * x and y = c * state, for each channel along the sequence.\n"
+        f"op selective_scan(x[{s.rows}, {I}], dt[{s.rows}, {I}], a[{I}, {N}], b[{s.rows}, {N}], c[{s.rows}, {N}])"
+        f" -> [{s.rows}, {I}] {{\n"
+        f"  flops = 9 * {rows} * {I} * {N}\n"
+        f"  bytes = 2 * {rows} * (3 * {I} + 2 * {N})\n"
+        f"  backward_flops = 18 * {rows} * {I} * {N}\n"
+        f"  backward_bytes = 4 * {rows} * (3 * {I} + 2 * {N})\n"
+        "}\n",
+    )
+
+
+@dataclass(frozen=True)
+class GatedDeltaNet:
+    """A gated delta net (Yang et al., arXiv:2412.06464)."""
+
+    stream: Stream
+    key_heads: int
+    value_heads: int
+    key_width: int
+    value_width: int
+    filter: int
+    fused: bool
+    """Whether a checkpoint has its projections as `in_proj_qkvz` and `in_proj_ba`."""
+    name: str = "DeltaNet"
+    stem: str = "model.layers.{i}.linear_attn."
+    chunk: int = 64
+
+    def write(self, w: Writer) -> str:
+        s = self.stream
+        K = w.dim("KD", self.key_heads, "heads of queries and keys of the delta net")
+        V = w.dim("HD", self.value_heads, "and of its values")
+        E = w.dim("ED", self.key_width, "their widths")
+        G = E
+        if self.value_width != self.key_width:
+            G = w.dim("GD", self.value_width, "and that of values")
+        C = filter_dim(w, self.filter)
+        w.heads += [K, V]
+        self.rule(w, K, V, E, G)
+        m = w.module(self.name, f"x{s.shape}", s.shape)
+        qkv = self.stem + ("in_proj_qkvz.weight" if self.fused else "in_proj_qkv.weight")
+        z = qkv if self.fused else f"{self.stem}in_proj_z.weight"
+        b = self.stem + ("in_proj_ba.weight" if self.fused else "in_proj_b.weight")
+        a = b if self.fused else f"{self.stem}in_proj_a.weight"
+        m.weight("q_proj", f"{s.dim} {K} {E}", qkv)
+        m.weight("k_proj", f"{s.dim} {K} {E}", qkv, join=True)
+        m.weight("v_proj", f"{s.dim} {V} {G}", qkv, join=True)
+        m.weight("z_proj", f"{s.dim} {V} {G}", z, join=True)
+        m.weight("b_proj", f"{s.dim} {V}", b)
+        m.weight("a_proj", f"{s.dim} {V}", a, join=True)
+        m.weight("q_conv", f"{C} {K} {E}", f"{self.stem}conv1d.weight")
+        m.weight("k_conv", f"{C} {K} {E}", f"{self.stem}conv1d.weight", join=True)
+        m.weight("v_conv", f"{C} {V} {G}", f"{self.stem}conv1d.weight", join=True)
+        m.weight("dt_bias", V, f"{self.stem}dt_bias")
+        m.weight("a_log", V, f"{self.stem}A_log", join=True)
+        m.weight("norm", G, f"{self.stem}norm.weight", join=True)
+        m.weight("out_proj", f"{V} {G} {s.dim}", f"{self.stem}out_proj.weight", join=True)
+        for name in "qkv":
+            conv = f"causal_conv(x @ {name}_proj, {name}_conv, over = {s.sequence})"
+            m.line(f"{name} = silu({conv})")
+        m.line("decay = -exp(a_log) * softplus(x @ a_proj + dt_bias)")
+        m.line("y = gated_delta_rule(q, k, v, decay, sigmoid(x @ b_proj))")
+        m.line("return (rms_norm(y, norm) * silu(x @ z_proj)) @ out_proj")
+        return m.name
+
+    def rule(self, w: Writer, K: str, V: str, E: str, G: str) -> None:
+        s = self.stream
+        rows = s.rows.replace(", ", " * ")
+        once = f"{rows} * {V} * ({self.chunk} * (3 * {E} + 2 * {G}) + 3 * {E} * {G})"
+        moved = f"{rows} * (2 * {K} * {E} + 2 * {V} * {G})"
+        w.op(
+            "gated_delta_rule",
+            f"# state = decay * state + beta * k (v - state k), by chunks of {self.chunk} tokens (arXiv:2412.06464, section 3.3):\n"
+            "# within a chunk keys with keys, twice times keys and values, and queries with keys; the state three times.\n"
+            f"op gated_delta_rule(q[{s.rows}, {K}, {E}], k[{s.rows}, {K}, {E}], v[{s.rows}, {V}, {G}], "
+            f"decay[{s.rows}, {V}], beta[{s.rows}, {V}]) -> [{s.rows}, {V}, {G}] {{\n"
+            f"  flops = 2 * {once}\n"
+            f"  bytes = 2 * {moved}\n"
+            f"  backward_flops = 4 * {once}\n"
+            f"  backward_bytes = 4 * {moved}\n"
+            "}\n",
+        )
+
+
+@dataclass(frozen=True)
+class LightningAttention:
+    """Linear attention by blocks, with a decay for each head (MiniMax-01, arXiv:2501.08313, section 2.2.1)."""
+
+    stream: Stream
+    heads: int
+    width: int
+    block: int
+    act: str
+    name: str = "LightningAttention"
+    stem: str = "model.layers.{i}.self_attn."
+
+    def write(self, w: Writer) -> str:
+        s = self.stream
+        H = w.dim("H", self.heads, "query heads")
+        E = w.dim("E", self.width, "width of a head")
+        w.heads.append(H)
+        rows = s.rows.replace(", ", " * ")
+        C = f"min({self.block}, {s.sequence})"
+        w.op(
+            "lightning_attention",
+            f"# Blocks of {self.block} tokens: q k^T v within a block, q times the state of the blocks before, and k^T v, its change.\n"
+            f"op lightning_attention(q[{s.rows}, {H}, {E}], k[{s.rows}, {H}, {E}], v[{s.rows}, {H}, {E}]) "
+            f"-> [{s.rows}, {H}, {E}] {{\n"
+            f"  flops = 4 * {rows} * {H} * {E} * ({C} + {E})\n"
+            f"  bytes = 8 * {rows} * {H} * {E}\n"
+            "}\n",
+        )
+        m = w.module(self.name, f"x{s.shape}", s.shape)
+        for name in "qkv":
+            tensor = f"{self.stem}qkv_proj.weight"
+            m.weight(f"{name}_proj", f"{s.dim} {H} {E}", tensor, join=name != "q")
+        m.weight("gate_proj", f"{s.dim} {H} {E}", f"{self.stem}output_gate.weight")
+        m.weight("norm", f"{H} {E}", f"{self.stem}norm.weight")
+        m.weight("out_proj", f"{H} {E} {s.dim}", f"{self.stem}out_proj.weight", join=True)
+        q, k, v = (activated(self.act, f"x @ {name}_proj") for name in "qkv")
+        m.line(f"y = lightning_attention({q}, {k}, {v})")
+        m.line("return (rms_norm(y, norm) * sigmoid(x @ gate_proj)) @ out_proj")
+        return m.name
