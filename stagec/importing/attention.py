@@ -58,6 +58,8 @@ class Attention:
     sinks: str = ""
     """The tensor of attention sinks: a score for each head that no value goes with."""
     value_factor: float = 0.0
+    source: Stream | None = None
+    """Where keys and values come from, if not from what queries come from."""
 
     def write(self, w: Writer) -> str:
         s = self.stream
@@ -73,7 +75,9 @@ class Attention:
         G = E
         if self.value_width and self.value_width != self.width:
             G = w.dim(head_name(s, "G"), self.value_width, self.said("width of a head's values"))
-        m = w.module(self.name, f"x{s.shape}", s.shape, self.about)
+        src = self.source or s
+        given = f"x{s.shape}" + (f", source{src.shape}" if self.source else "")
+        m = w.module(self.name, given, s.shape, self.about)
         fused_gate = self.gate == "fused"
         stem = self.stem
         tensor = stem + self.q
@@ -86,11 +90,11 @@ class Attention:
         k = v = ""
         if not self.shared_keys:
             k = m.weight(
-                short(self.k, "k"), f"{s.dim} {K} {E}", f"{stem}{self.k}.weight", join=True
+                short(self.k, "k"), f"{src.dim} {K} {E}", f"{stem}{self.k}.weight", join=True
             )
             if not self.keys_are_values:
                 v = m.weight(
-                    short(self.v, "v"), f"{s.dim} {K} {G}", f"{stem}{self.v}.weight", join=True
+                    short(self.v, "v"), f"{src.dim} {K} {G}", f"{stem}{self.v}.weight", join=True
                 )
         o = m.weight(short(self.o, "o"), f"{H} {G} {s.dim}", f"{stem}{self.o}.weight", join=True)
         biases: dict[str, str] = {}
@@ -110,7 +114,8 @@ class Attention:
 
         def projected(letter: str, weight: str) -> str:
             bias = biases.get(letter)
-            return f"x @ {weight}" + (f" + {bias}" if bias else "")
+            x = "source" if self.source and letter != "q" else "x"
+            return f"{x} @ {weight}" + (f" + {bias}" if bias else "")
 
         query = self.position(w, m, "q", projected("q", q), H, E, 0)
         m.line(f"q[{s.rows}, {H}, {E}] = {query}")
@@ -122,19 +127,19 @@ class Attention:
                 m.line(f"kv[{s.rows}, {K}, {E}] = {raw}")
                 raw = "kv"
             key = self.position(w, m, "k", raw, K, E, 1)
-            m.line(f"k[{s.rows}, {K}, {E}] = {key}")
+            m.line(f"k[{src.rows}, {K}, {E}] = {key}")
             if self.rotary > 0 and self.rotary != self.width:
                 rotate_part(w, m, s, "k", E, self.rotary, self.width)
             value = "kv" if self.keys_are_values else projected("v", v)
             if self.v_norm.kind != "none":
                 value = self.v_norm.of(m, value, "v_norm", E, stem + "v_norm")
-            m.line(f"v[{s.rows}, {K}, {G}] = {value}")
+            m.line(f"v[{src.rows}, {K}, {G}] = {value}")
             if self.value_factor:
                 m.line(f"v = v * {number(self.value_factor)}")
             if self.repeated and K != H:
                 m.line(f"k = repeat_heads(k, heads = {K}, to = {H})")
                 m.line(f"v = repeat_heads(v, heads = {K}, to = {H})")
-            m.cached += ["k", "v"]
+            m.cached += ["k", "v"] if self.causal and not self.source else []
         else:
             m.parameters += f", k[{s.rows}, {K}, {E}], v[{s.rows}, {K}, {G}]"
         core = self.core(w, m, s, H, K, E, G)

@@ -182,18 +182,16 @@ class Decoder:
         seen = self.see(w, m) if self.tower else []
         x = self.embedding(w, m, s)
         if seen:
-            x = f"concat({seen[0]}[NI -> B], {x}, over = [M, U], to = S)"
+            x = f"concat({seen[0]}, {x}, over = [M, U], to = S)"
         m.line(f"x = {x}")
-        deepening = {i: [f"x = Deepen(x, {name}[NI -> B])"] for i, name in enumerate(seen[1:])}
+        deepening = {i: [f"x = Deepen(x, {name})"] for i, name in enumerate(seen[1:])}
         Stack(self.blocks, s, after=deepening).write(w, m)
         m.line(f"loss = cross_entropy({self.logits(w, m, 'x')}, targets)")
         return m
 
     def see(self, w: Writer, m: Module) -> list[str]:
-        """Images become tokens, which stand before those of the text; the names of the results."""
-        w.dim("NI", self.batch, "images, one for each sequence", "B")
-        w.images.append("NI")
-        w.dim("M", self.projector.num_tokens, "tokens of an image")
+        """Each sequence has an image, whose tokens stand before those of the text; the names of the results."""
+        w.images.append(w.dim("M", self.projector.num_tokens, "tokens of an image"))
         w.dim("U", w.dims["S"].value - self.projector.num_tokens, "tokens of text", "S - M")
         tower = self.tower.write(w)
         m.call(tower.name)
@@ -212,7 +210,7 @@ class Decoder:
             kept = ["seen"]
         results = []
         for i, write in enumerate((self.projector.write_body, *self.deepening)):
-            project = w.module("DeepProjector" if i else "Projector", f"x{shape}", "[NI, M, D]")
+            project = w.module("DeepProjector" if i else "Projector", f"x{shape}", "[B, M, D]")
             project.line(f"return {write(w, project)}")
             m.call(project.name)
             name = f"deep{i}" if i else "image"

@@ -45,8 +45,10 @@ class Mlp:
         up = "up_proj" if one else last(self.up)
         if self.gated:
             m.weight(names["gate"], f"{s.dim} {F}", f"{stem}{self.gate}.weight")
-        m.weight(up, f"{s.dim} {F}", f"{stem}{self.up}.weight", join=self.gated)
         down = last(self.down)
+        if down == up:
+            up, down = "up_proj", "down_proj"
+        m.weight(up, f"{s.dim} {F}", f"{stem}{self.up}.weight", join=self.gated)
         m.weight(down, f"{F} {s.dim}", f"{stem}{self.down}.weight", join=True)
         down_bias = self.bias if self.down_bias is None else self.down_bias
         plus = {"gate": "", "up": "", "down": ""}

@@ -54,6 +54,7 @@ def import_configuration(data: Mapping[str, Any], file: str, source: str = "") -
         known = did_you_mean(model_type, FAMILIES)
         what = "is not imported" if model_type in classes() else "is not known"
         raise failure(file, f"the architecture `{model_type}` {what}", "E0802", known)
+    refuse_other_heads(data, model_type, file)
     config = Config.of(data, model_type)
     writer = Writer()
     try:
@@ -62,14 +63,64 @@ def import_configuration(data: Mapping[str, Any], file: str, source: str = "") -
     except Unsupported as error:
         raise failure(file, f"`{model_type}`: {error.message}", "E0802", error.help) from None
     writer.even_batch()
-    header = header_text(writer, model, source or Path(file).stem, model_type)
-    text = writer.text(header, model, starter_plans(writer, model))
+    header = header_text(writer, model, source or Path(file).stem, config)
+    text = writer.text(header, model, starter_plans(writer))
     return Imported(text, writer, model)
 
 
-def header_text(w: Writer, model: Module, source: str, model_type: str) -> str:
+def header_text(w: Writer, model: Module, source: str, config: Config) -> str:
     """The comment that a file begins with."""
-    return f"{source}: imported from its configuration (`{model_type}` of transformers).\n"
+    parameters, buffers = counted(w, model)
+    lines = [
+        f"{source}, imported from its configuration. Weights are called as in checkpoints of transformers (`{config.model_type}`).",
+        "",
+        f"Parameters: {parameters:,}" + (f", and {buffers:,} biases of routers" if buffers else ""),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def counted(w: Writer, model: Module) -> tuple[int, int]:
+    """Parameters, and elements of buffers, of all calls that a model makes."""
+    places: dict[str, int] = {}
+
+    def of(module: Module) -> tuple[int, int]:
+        found = [0, 0]
+        for weight in module.all_weights:
+            found[weight.buffer] += w.elements(weight.dims)
+        for callee in module.calls:
+            times = 1
+            if callee in w.layers:
+                times = len(w.layers[callee][places.get(callee, 0)])
+                places[callee] = places.get(callee, 0) + 1
+            inner = of(w.modules[callee])
+            found[0] += times * inner[0]
+            found[1] += times * inner[1]
+        return found[0], found[1]
+
+    return of(model)
+
+
+HEADS = {
+    "bert": ("ForMaskedLM",),
+    "roberta": ("ForMaskedLM",),
+    "xlm-roberta": ("ForMaskedLM",),
+    "camembert": ("ForMaskedLM",),
+    "distilbert": ("ForMaskedLM",),
+    "vit": ("ForImageClassification",),
+    "clip": ("CLIPModel",),
+}
+OTHER_HEADS = ("Classification", "QuestionAnswering", "ForPreTraining", "Model", "ForMaskedLM")
+
+
+def refuse_other_heads(data: Mapping[str, Any], model_type: str, file: str) -> None:
+    """A class with another head than that which is written."""
+    given = data.get("architectures") or []
+    for name in given[:1] if isinstance(given, list) else ():
+        written = HEADS.get(model_type, ())
+        wrong = not str(name).endswith(written) if written else str(name).endswith(OTHER_HEADS)
+        if wrong and not str(name).endswith("LMHeadModel"):
+            message = f"`{model_type}`: the head of `{name}` is not imported"
+            raise failure(file, message, "E0802", "leave out `architectures` for the usual head")
 
 
 def failure(file: str, message: str, code: str, help: str = "") -> CompileError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stagec.importing.text import Module, Writer
+from stagec.importing.text import Writer
 
 PRECISION = (
     "precision { weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32 }",
@@ -13,9 +13,9 @@ PRECISION = (
 RANKS = 64
 
 
-def starter_plans(w: Writer, model: Module) -> list[str]:
+def starter_plans(w: Writer) -> list[str]:
     """Plans that hold for the sizes of that model; the first is what is compiled without `--plan`."""
-    found = [sharded(w, model)]
+    found = [sharded(w)]
     ways = tensor_ways(w)
     if ways > 1:
         found.append(tensor_parallel(w, ways))
@@ -28,9 +28,8 @@ def plan(name: str, about: str, clauses: Sequence[str]) -> str:
     return f"# {about}\nplan {name} {{\n" + "".join(f"  {c}\n" for c in clauses) + "}\n"
 
 
-def sharded(w: Writer, model: Module) -> str:
-    blocks = [name for name in dict.fromkeys(model.calls) if name in w.layers]
-    units = ", ".join(blocks)
+def sharded(w: Writer) -> str:
+    units = ", ".join(w.layers)
     return plan(
         f"fsdp{RANKS}",
         "Weights, gradients and optimizer state sharded over all ranks, gathered block by block.",
@@ -64,7 +63,7 @@ def tensor_parallel(w: Writer, ways: int) -> str:
             "shard B over dp",
             *tokens_of_experts(w),
             f"shard {', '.join(dims)} over tp",
-            "shard S over tp",
+            *(["shard S over tp"] if "S" in w.dims else []),
             *microbatch(w),
             "zero 1 over dp",
             *PRECISION,
@@ -103,6 +102,5 @@ def tokens_of_experts(w: Writer) -> list[str]:
 
 def microbatch(w: Writer) -> list[str]:
     """One sequence at a time, if experts then have a whole number of tokens."""
-    tokens = w.dims["S"].value
-    whole = all(tokens * chosen % experts == 0 for chosen, experts in w.shares)
-    return ["microbatch 1"] if whole else []
+    whole = all(w.dims["S"].value * chosen % experts == 0 for chosen, experts in w.shares)
+    return ["microbatch 1"] if whole and not w.whole_batch else []

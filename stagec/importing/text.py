@@ -148,6 +148,8 @@ class Writer:
         """Dims of experts, and of the tokens of one."""
         self.shares: list[tuple[int, int]] = []
         """Of how many experts a token visits so many, for each kind of experts."""
+        self.whole_batch = False
+        """Whether the loss compares all of the batch, so that it cannot be cut."""
         self.lengths = ["S"]
         """Dims that are how long a sequence of tokens is."""
         self.images: list[str] = []

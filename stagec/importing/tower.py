@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stagec.importing.decoder import Block, Stack
-from stagec.importing.parts import NO_NORM, Norm, Stream, activated
+from stagec.importing.parts import NO_NORM, Norm, Stream, activated, tower_text
 from stagec.importing.text import Module, Writer
 
-IMAGES = "NI"
-"""The dim of images."""
+IMAGES = "B"
+"""The dim of images: one for each sequence."""
 
 
 def vision_stream(width: int, sequence: str = "P") -> Stream:
@@ -43,11 +43,16 @@ class Tower:
     what: str = "layers"
     class_last: bool = False
     name: str = "Vision"
+    dim: str = "DV"
 
     def write(self, w: Writer) -> Module:
-        """The module: `[NI, P, DV]` of patches, with the class token if there is one."""
-        w.dim("DV", self.width, "width of the vision tower")
-        w.dim("P", self.num_patches, "patches of an image")
+        """The module: `[B, P, DV]` of patches, with the class token if there is one."""
+        D = w.dim(
+            self.dim,
+            self.width,
+            tower_text(Stream(1, dim=self.dim), "width") if self.dim != "D" else "model width",
+        )
+        w.images.append(w.dim("P", self.num_patches, "patches of an image"))
         inputs = self.inputs(w)
         m = w.module(self.name, inputs)
         sequence = "P"
@@ -57,19 +62,20 @@ class Tower:
             order = ("P", one) if self.class_last else (one, "P")
             text = f"{order[0]} + {order[1]}"
             sequence = w.dim("PO", self.num_patches + 1, "patches and class token", text)
-            m.weight("token", f"{one} DV", self.class_token)
+            w.images.append(sequence)
+            m.weight("token", f"{one} {self.dim}", self.class_token)
             parts = "x, token" if self.class_last else "token, x"
             m.line(f"x = concat({parts}, over = [{', '.join(order)}], to = {sequence})")
         self.place(w, m, sequence)
         norm, tensor = self.first_norm
         if norm.kind != "none":
-            m.line(f"x = {norm.of(m, 'x', 'first_norm', 'DV', tensor)}")
+            m.line(f"x = {norm.of(m, 'x', 'first_norm', D, tensor)}")
         lines = {layer: [f"kept{i + 1} = x"] for i, layer in enumerate(self.keep)}
-        stream = vision_stream(self.width, sequence)
+        stream = Stream(self.width, IMAGES, sequence, self.dim)
         Stack(self.blocks, stream, self.what, after=lines).write(w, m)
         norm, tensor = self.last_norm
-        result = norm.of(m, "x", "last_norm", "DV", tensor)
-        m.results = ", ".join([f"[{IMAGES}, {sequence}, DV]"] * (1 + len(self.keep)))
+        result = norm.of(m, "x", "last_norm", D, tensor)
+        m.results = ", ".join([f"[{IMAGES}, {sequence}, {D}]"] * (1 + len(self.keep)))
         kept = [f"kept{i + 1}" for i in range(len(self.keep))]
         m.line(f"return {', '.join([result, *kept])}")
         return m
@@ -93,13 +99,13 @@ class Tower:
 
     def embed(self, w: Writer, m: Module) -> None:
         if self.side:
-            m.weight("kernel", "C PY PX DV", f"{self.kernel}.weight")
+            m.weight("kernel", f"C PY PX {self.dim}", f"{self.kernel}.weight")
             x = "patch_embedding(images, kernel, patches = P)"
         else:
-            m.weight("kernel", "PN DV", f"{self.kernel}.weight")
+            m.weight("kernel", f"PN {self.dim}", f"{self.kernel}.weight")
             x = "patches @ kernel"
         if self.kernel_bias:
-            m.weight("kernel_bias", "DV", f"{self.kernel}.bias", join=True)
+            m.weight("kernel_bias", self.dim, f"{self.kernel}.bias", join=True)
             x += " + kernel_bias"
         m.line(f"x = {x}")
 
@@ -107,11 +113,11 @@ class Tower:
         if not self.places:
             return
         if self.num_places == w.dims[sequence].value:
-            m.weight("places", f"{sequence} DV", self.places)
+            m.weight("places", f"{sequence} {self.dim}", self.places)
             m.line("x = x + places")
             return
         table = w.dim("PT", self.num_places, "learned positions of patches")
-        m.weight("places", f"{table} DV", self.places)
+        m.weight("places", f"{table} {self.dim}", self.places)
         m.parameters += f", spots[{sequence}]: i32"
         m.line("x = x + embedding(spots, places)")
 
@@ -121,7 +127,7 @@ class Projector:
     """What makes tokens of the language model out of patches."""
 
     write_body: Callable[[Writer, Module], str]
-    """Writes lines that begin with `x`, `[NI, P, DV]`; the last expression, `[NI, M, D]`."""
+    """Writes lines that begin with `x`, `[B, P, DV]`; the last expression, `[B, M, D]`."""
     num_tokens: int
 
 
@@ -136,7 +142,7 @@ def linear(m: Module, x: str, name: str, dims: str, tensor: str, bias: bool, out
 
 
 def merge_patches(w: Writer, m: Module, x: str, together: int, tokens: str, width: int) -> str:
-    """Neighbouring patches side by side: `[NI, P, DV]` as `[NI, M, DM]`."""
+    """Neighbouring patches side by side: `[B, P, DV]` as `[B, M, DM]`."""
     DM = w.dim("DM", together * width, "width of patches side by side", f"{together} * DV")
     w.op(
         "side_by_side",

@@ -4,8 +4,19 @@ from stagec.importing.families.classic import CLASSIC
 from stagec.importing.families.common import Family
 from stagec.importing.families.deepseek import DEEPSEEK
 from stagec.importing.families.dense import DENSE
+from stagec.importing.families.encoders import ENCODERS
 from stagec.importing.families.experts import EXPERTS
 from stagec.importing.families.hybrid import HYBRID
 from stagec.importing.families.multimodal import MULTIMODAL
+from stagec.importing.families.t5 import T5
 
-FAMILIES: dict[str, Family] = {**DENSE, **CLASSIC, **EXPERTS, **DEEPSEEK, **MULTIMODAL, **HYBRID}
+FAMILIES: dict[str, Family] = {
+    **DENSE,
+    **CLASSIC,
+    **EXPERTS,
+    **DEEPSEEK,
+    **MULTIMODAL,
+    **HYBRID,
+    **ENCODERS,
+    **T5,
+}

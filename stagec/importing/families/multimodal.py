@@ -91,7 +91,8 @@ def vit_blocks(
     width = v.number("hidden_size")
     heads = v.number("num_attention_heads")
     sequence = more.pop("sequence", "P")
-    s = vision_stream(width, sequence)
+    name = more.pop("block_name", "VisionBlock")
+    s = replace(vision_stream(width, sequence), dim=more.pop("dim", "DV"))
     settings: dict[str, Any] = {
         "kv_heads": heads,
         "width": divided(width, heads, "heads"),
@@ -118,7 +119,7 @@ def vit_blocks(
         part,
         Mlp(s, **network),
         norm,
-        name="VisionBlock",
+        name=name,
         norms=norms,
         stem=stem,
         stream=s,
@@ -233,12 +234,12 @@ def gemma3(c: Config) -> Decoder:
 
 
 def pooled(w: Writer, x: str, together: int) -> str:
-    """The mean of neighbouring patches: `[NI, P, DV]` as `[NI, M, DV]`."""
+    """The mean of neighbouring patches: `[B, P, DV]` as `[B, M, DV]`."""
     w.op(
         "pool",
         f"# The mean of {together} neighbouring patches.\n"
-        "op pool(x[NI, P, DV]) -> [NI, M, DV] {\n"
-        "  flops = 0\n  bytes = 2 * NI * (P + M) * DV\n}\n",
+        "op pool(x[B, P, DV]) -> [B, M, DV] {\n"
+        "  flops = 0\n  bytes = 2 * B * (P + M) * DV\n}\n",
     )
     return f"pool({x})"
 

@@ -1,0 +1,488 @@
+"""Encoders, and encoders with a decoder: BERT, ViT, CLIP, T5, Whisper and their kin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stagec.importing.attention import Attention
+from stagec.importing.config import Config, Unsupported
+from stagec.importing.decoder import Block, Decoder, Stack
+from stagec.importing.families.common import activation, biases, divided
+from stagec.importing.families.dense import stream
+from stagec.importing.families.multimodal import clip_tower, patches_of, vit_blocks
+from stagec.importing.feedforward import Mlp
+from stagec.importing.parts import LAYER, Norm, Stream, activated
+from stagec.importing.text import Module, Writer
+from stagec.importing.tower import Tower, linear
+
+
+@dataclass
+class Written:
+    """An architecture whose model a function writes."""
+
+    name: str
+    body: Callable[[Writer, Module], None]
+    parameters: str
+    dims: Callable[[Writer], None]
+
+    def write(self, w: Writer) -> Module:
+        self.dims(w)
+        m = Module(self.name, self.parameters)
+        self.body(w, m)
+        return m
+
+
+# BERT
+
+
+@dataclass
+class MaskedDecoder(Decoder):
+    """An encoder that predicts tokens: embeddings are summed and normalised, and a transform stands before the head."""
+
+    types: tuple[str, int] = ("", 0)
+    """The tensor of embeddings of types of tokens, and how many there are."""
+    transform: str = ""
+    transform_norm: str = ""
+    act: str = "gelu"
+    bias: str = ""
+
+    def embedding(self, w: Writer, m: Module, s: Stream) -> str:
+        norm = self.embed_norm
+        self.embed_norm = (Norm("none"), "")
+        x = super().embedding(w, m, s)
+        self.embed_norm = norm
+        tensor, many = self.types
+        if many:
+            Y = w.dim("Y", many, "types of tokens")
+            m.weight("types", f"{Y} D", f"{self.prefix}{tensor}.weight")
+            m.parameters = m.parameters.replace("targets", "kinds[B, S]: i32, targets")
+            x += " + embedding(kinds, types)"
+        return norm[0].of(m, x, "embed_norm", "D", f"{self.prefix}{norm[1]}")
+
+    def logits(self, w: Writer, m: Module, x: str) -> str:
+        DH = w.dim("DH", self.width, "width before the head", "D")
+        hidden = linear(m, x, "transform", f"D {DH}", self.transform, True)
+        normal = LAYER.of(m, activated(self.act, hidden), "norm", DH, self.transform_norm)
+        m.line(f"y = {normal}")
+        m.weight("bias", "V", self.bias)
+        if self.tied:
+            return f"y[{DH} -> D] @ embed + bias"
+        m.weight("head", f"V {DH}", f"{self.head}.weight")
+        return "y @ head + bias"
+
+
+def bert(
+    c: Config,
+    prefix: str = "bert.",
+    transform: tuple[str, str, str, str] = (
+        "cls.predictions.transform.dense",
+        "cls.predictions.transform.LayerNorm",
+        "cls.predictions.bias",
+        "cls.predictions.decoder",
+    ),
+    name: str = "Bert",
+) -> MaskedDecoder:
+    if c.flag("is_decoder") or c.flag("add_cross_attention"):
+        raise Unsupported("this class as a decoder is not imported")
+    s = stream(c)
+    heads = c.number("num_attention_heads")
+    stem = f"{prefix}encoder.layer.{{i}}."
+    attention = Attention(
+        s,
+        heads,
+        heads,
+        divided(s.width, heads, "heads"),
+        stem=stem + "attention.",
+        q="self.query",
+        k="self.key",
+        v="self.value",
+        o="output.dense",
+        rotary=0,
+        causal=False,
+        **biases(True),
+    )
+    act = activation(c)
+    mlp = Mlp(
+        s,
+        c.number("intermediate_size"),
+        act,
+        gated=False,
+        bias=True,
+        stem=stem,
+        up="intermediate.dense",
+        down="output.dense",
+    )
+    norms = ("attention.output.LayerNorm", "output.LayerNorm")
+    block = Block(attention, mlp, LAYER, form="post", norms=norms, stem=stem, stream=s)
+    positions = c.number("max_position_embeddings")
+    return MaskedDecoder(
+        name,
+        s.width,
+        c.number("vocab_size"),
+        [block] * c.number("num_hidden_layers"),
+        LAYER,
+        positions,
+        prefix=prefix,
+        embed="embeddings.word_embeddings",
+        learned_positions=("embeddings.position_embeddings", positions),
+        embed_norm=(LAYER, "embeddings.LayerNorm"),
+        tied=c.flag("tie_word_embeddings"),
+        types=("embeddings.token_type_embeddings", c.number("type_vocab_size")),
+        transform=transform[0],
+        transform_norm=transform[1],
+        bias=transform[2],
+        head=transform[3],
+        act=act,
+    )
+
+
+def roberta(c: Config) -> MaskedDecoder:
+    names = ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder")
+    made = bert(c, "roberta.", names, "Roberta")
+    made.sequence = made.positions - 2  # two positions are those of padding
+    return made
+
+
+def distilbert(c: Config) -> MaskedDecoder:
+    s = stream(c)
+    heads = c.number("num_attention_heads")
+    stem = "distilbert.transformer.layer.{i}."
+    attention = Attention(
+        s,
+        heads,
+        heads,
+        divided(s.width, heads, "heads"),
+        stem=stem + "attention.",
+        q="q_lin",
+        k="k_lin",
+        v="v_lin",
+        o="out_lin",
+        rotary=0,
+        causal=False,
+        **biases(True),
+    )
+    act = activation(c, "activation")
+    mlp = Mlp(
+        s,
+        c.number("hidden_dim"),
+        act,
+        gated=False,
+        bias=True,
+        stem=stem + "ffn.",
+        up="lin1",
+        down="lin2",
+    )
+    norms = ("sa_layer_norm", "output_layer_norm")
+    block = Block(attention, mlp, LAYER, form="post", norms=norms, stem=stem, stream=s)
+    positions = c.number("max_position_embeddings")
+    return MaskedDecoder(
+        "DistilBert",
+        s.width,
+        c.number("vocab_size"),
+        [block] * c.number("num_hidden_layers"),
+        LAYER,
+        positions,
+        prefix="distilbert.",
+        embed="embeddings.word_embeddings",
+        learned_positions=("embeddings.position_embeddings", positions),
+        embed_norm=(LAYER, "embeddings.LayerNorm"),
+        tied=c.flag("tie_word_embeddings"),
+        transform="vocab_transform",
+        transform_norm="vocab_layer_norm",
+        bias="vocab_projector.bias",
+        head="vocab_projector",
+        act=activation(c, "activation"),
+    )
+
+
+# Images
+
+
+def vit(c: Config) -> Written:
+    width, patch, side = (c.number(k) for k in ("hidden_size", "patch_size", "image_size"))
+    num = patches_of(c, side)
+    stem = "vit.layers.{i}."
+    blocks = vit_blocks(
+        c,
+        stem,
+        c.number("num_hidden_layers"),
+        LAYER,
+        ("layernorm_before", "layernorm_after"),
+        {
+            "stem": f"{stem}attention.",
+            "name": "Attention",
+            **biases(c.flag("qkv_bias", True), output=True),
+        },
+        {"name": "Mlp"},
+        sequence="PO",
+        dim="D",
+        block_name="Block",
+    )
+    tower = Tower(
+        width,
+        blocks,
+        num,
+        "vit.embeddings.patch_embeddings.projection",
+        (c.number("num_channels"), 1, patch, patch),
+        side=side,
+        kernel_bias=True,
+        class_token="vit.embeddings.cls_token",
+        places="vit.embeddings.position_embeddings",
+        num_places=num + 1,
+        last_norm=(LAYER, "vit.layernorm"),
+        name="Encoder",
+        dim="D",
+    )
+    labels = c.get("id2label")
+    classes = len(labels) if isinstance(labels, dict) else c.number("num_labels", 2)
+
+    def dims(w: Writer) -> None:
+        w.dim("B", 256, "images in the global batch")
+        w.dim("NC", classes, "classes")
+
+    def body(w: Writer, m: Module) -> None:
+        encoder = tower.write(w)
+        m.call(encoder.name)
+        m.line(f"x = {encoder.name}(images)")
+        m.line("token, _patches = split(x, over = PO, to = [O, P])")
+        out = linear(m, "token", "head", "D NC", "classifier", True)
+        m.line(f"loss = cross_entropy({out}, labels)")
+
+    return Written("ViT", body, "images[B, C, IY, IX], labels[B, O]: i32", dims)
+
+
+def clip(c: Config) -> Written:
+    t, v = c.part("text_config", "clip_text_model"), c.part("vision_config", "clip_vision_model")
+    tower = clip_tower(v, "vision_model.")
+    text = Stream(t.number("hidden_size"), "B", "S", "DX")
+    heads = t.number("num_attention_heads")
+    stem = "text_model.encoder.layers.{i}."
+    attention = Attention(
+        text,
+        heads,
+        heads,
+        divided(text.width, heads, "heads"),
+        name="TextAttention",
+        stem=stem + "self_attn.",
+        o="out_proj",
+        rotary=0,
+        **biases(True),
+    )
+    mlp = Mlp(
+        text,
+        t.number("intermediate_size"),
+        activation(t),
+        gated=False,
+        bias=True,
+        name="TextMlp",
+        stem=stem + "mlp.",
+        up="fc1",
+        down="fc2",
+    )
+    norms = ("layer_norm1", "layer_norm2")
+    block = Block(attention, mlp, LAYER, "TextBlock", norms=norms, stem=stem, stream=text)
+    length = t.number("max_position_embeddings")
+
+    def dims(w: Writer) -> None:
+        w.dim("B", 4096, "pairs of an image and a text in the global batch")
+        w.dim("N", 4096, "texts that an image is compared with", "B")
+        w.dim("S", length, "tokens of a text")
+        w.dim("V", t.number("vocab_size"), "vocabulary")
+        w.dim("DX", text.width, "width of the text tower")
+        w.dim("J", c.number("projection_dim"), "width that both are compared in")
+        w.lengths = []
+        w.whole_batch = True
+
+    def body(w: Writer, m: Module) -> None:
+        seen = tower.write(w)
+        m.call(seen.name)
+        x = w.module("Text", "tokens[B, S]: i32", "[B, S, DX]")
+        m.call(x.name)
+        x.weight("embed", "V DX", "text_model.embeddings.token_embedding.weight")
+        x.weight("places", "S DX", "text_model.embeddings.position_embedding.weight")
+        x.line("x = embedding(tokens, embed) + places")
+        Stack([block] * t.number("num_hidden_layers"), text).write(w, x)
+        x.line(f"return {LAYER.of(x, 'x', 'norm', 'DX', 'text_model.final_layer_norm')}")
+        w.dim("SR", length - 1, "tokens before the last of a text", "S - O")
+        m.weight("image_projection", "DV J", "visual_projection.weight")
+        m.weight("text_projection", "DX J", "text_projection.weight", join=True)
+        m.weight("temperature", "", "logit_scale", join=True)
+        m.line(f"token, _patches = split({seen.name}(images), over = PO, to = [O, P])")
+        m.line(f"_before, end = split({x.name}(tokens), over = S, to = [SR, O])")
+        m.line("image = rms_norm(sum(token, over = O) @ image_projection, over = J)")
+        m.line("text = rms_norm(sum(end, over = O) @ text_projection, over = J)")
+        m.line("alike[B, N] = image @ text[B -> N]")
+        m.line("loss = cross_entropy(alike * exp(temperature), pairs)")
+
+    return Written("Clip", body, "images[B, C, IY, IX], tokens[B, S]: i32, pairs[B]: i32", dims)
+
+
+# An encoder and a decoder
+
+
+@dataclass(frozen=True)
+class CrossBlock:
+    """A layer of a decoder that reads an encoder: attention to itself, to the encoder, and a network."""
+
+    mixer: Attention
+    cross: Attention
+    ffn: Mlp
+    norm: Norm
+    norms: tuple[str, str, str]
+    stem: str
+    stream: Stream
+    source: Stream
+    post: bool = False
+    name: str = "DecoderBlock"
+
+    def write(self, w: Writer) -> str:
+        s = self.stream
+        mixer, cross, ffn = (w.part(p) for p in (self.mixer, self.cross, self.ffn))
+        m = w.module(self.name, f"x{s.shape}, source{self.source.shape}", s.shape)
+        m.calls += [mixer, cross, ffn]
+
+        def norm(x: str, i: int) -> str:
+            return self.norm.of(m, x, f"norm{i + 1}", s.dim, self.stem + self.norms[i])
+
+        if self.post:
+            m.line(f"h = {norm(f'x + {mixer}(x)', 0)}")
+            m.line(f"h = {norm(f'h + {cross}(h, source)', 1)}")
+            m.line(f"return {norm(f'h + {ffn}(h)', 2)}")
+        else:
+            m.line(f"h = x + {mixer}({norm('x', 0)})")
+            m.line(f"h = h + {cross}({norm('h', 1)}, source)")
+            m.line(f"return h + {ffn}({norm('h', 2)})")
+        return m.name
+
+
+def both_sides(w: Writer, m: Module, encoder: Sequence[Block], source: Stream, final: str) -> None:
+    """The layers of an encoder, in the body of the model."""
+    Stack(encoder, source, "layers of the encoder").write(w, m)
+    m.line(f"source = {final}")
+
+
+def whisper(c: Config) -> Written:
+    width = c.number("d_model")
+    target, source = Stream(width), Stream(width, "B", "SE", "D")
+    act = activation(c, "activation_function")
+    on = {"q_bias": True, "v_bias": True, "o_bias": True, "rotary": 0, "o": "out_proj"}
+
+    def attention(s: Stream, side: str, name: str, **more: Any) -> Attention:
+        heads = c.number(f"{side}_attention_heads")
+        stem = f"model.{side}.layers.{{i}}.self_attn."
+        settings = {"name": name, "stem": stem, **on, **more}
+        return Attention(s, heads, heads, divided(width, heads, "heads"), **settings)
+
+    def network(s: Stream, side: str, name: str) -> Mlp:
+        return Mlp(
+            s,
+            c.number(f"{side}_ffn_dim"),
+            act,
+            gated=False,
+            bias=True,
+            name=name,
+            stem=f"model.{side}.layers.{{i}}.",
+            up="fc1",
+            down="fc2",
+        )
+
+    encoder = Block(
+        attention(source, "encoder", "EncoderAttention", causal=False),
+        network(source, "encoder", "EncoderMlp"),
+        LAYER,
+        "EncoderBlock",
+        norms=("self_attn_layer_norm", "final_layer_norm"),
+        stem="model.encoder.layers.{i}.",
+        stream=source,
+    )
+    stem = "model.decoder.layers.{i}."
+    cross = attention(
+        target,
+        "decoder",
+        "CrossAttention",
+        causal=False,
+        source=source,
+        stem=f"{stem}encoder_attn.",
+    )
+    block = CrossBlock(
+        attention(target, "decoder", "DecoderAttention"),
+        cross,
+        network(target, "decoder", "DecoderMlp"),
+        LAYER,
+        ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
+        stem,
+        target,
+        source,
+    )
+
+    def dims(w: Writer) -> None:
+        w.dim("B", 256, "recordings in the global batch")
+        w.dim("S", c.number("max_target_positions"), "tokens of a text")
+        w.dim("P", c.number("max_target_positions"), "learned positions of tokens")
+        w.dim("SE", c.number("max_source_positions"), "frames that the encoder sees")
+        w.dim("SF", 2 * c.number("max_source_positions"), "frames of a recording", "2 * SE")
+        w.dim("ME", c.number("num_mel_bins"), "bands of the spectrogram")
+        w.dim("KF", 3, "frames that a filter sees")
+        w.widths.append(w.dim("V", c.number("vocab_size"), "vocabulary"))
+        w.dim("D", width, "model width")
+        w.dim("DF", width, "width between the filters", "D")
+        w.requirements.append("S <= P")
+        w.op("filter", convolution("filter", "SF", "ME", "SF", "DF", "Filters along the frames."))
+        about = "Filters along the frames that move on by two."
+        w.op("halve", convolution("halve", "SF", "DF", "SE", "D", about))
+
+    def body(w: Writer, m: Module) -> None:
+        m.weight("filter1", "KF ME DF", "model.encoder.conv1.weight")
+        m.weight("filter1_bias", "DF", "model.encoder.conv1.bias", join=True)
+        m.weight("filter2", "KF DF D", "model.encoder.conv2.weight")
+        m.weight("filter2_bias", "D", "model.encoder.conv2.bias", join=True)
+        m.weight("source_places", "SE D", "model.encoder.embed_positions.weight")
+        m.line("h = gelu(filter(sound, filter1) + filter1_bias)")
+        m.line("x = gelu(halve(h, filter2) + filter2_bias) + source_places")
+        norm = LAYER.of(m, "x", "source_norm", "D", "model.encoder.layer_norm")
+        both_sides(w, m, [encoder] * c.number("encoder_layers"), source, norm)
+        m.weight("embed", "V D", "model.decoder.embed_tokens.weight")
+        m.weight("places", "P D", "model.decoder.embed_positions.weight", join=True)
+        m.line("x = embedding(tokens, embed) + embedding(positions, places)")
+        decode(w, m, block, c.number("decoder_layers"), target)
+        normal = LAYER.of(m, "x", "norm", "D", "model.decoder.layer_norm")
+        head = "embed"
+        if not c.flag("tie_word_embeddings", True):
+            head = m.weight("head", "V D", "proj_out.weight")
+        m.line(f"loss = cross_entropy({normal} @ {head}, targets)")
+
+    inputs = "sound[B, SF, ME], tokens[B, S]: i32, positions[S]: i32, targets[B, S]: i32"
+    return Written("Whisper", body, inputs, dims)
+
+
+def convolution(name: str, before: str, into: str, after: str, out: str, about: str) -> str:
+    return (
+        f"# {about}\n"
+        f"op {name}(x[B, {before}, {into}], kernel[KF, {into}, {out}]) -> [B, {after}, {out}] {{\n"
+        f"  flops = 2 * B * {after} * KF * {into} * {out}\n"
+        f"  bytes = 2 * (B * {before} * {into} + B * {after} * {out} + KF * {into} * {out})\n"
+        "}\n"
+    )
+
+
+def decode(w: Writer, m: Module, block: CrossBlock, layers: int, s: Stream) -> None:
+    """The layers of a decoder, each of which reads the encoder."""
+    name = w.part(block)
+    m.call(name)
+    w.layers.setdefault(name, []).append(list(range(layers)))
+    count = w.dim("LT", layers, "layers of the decoder")
+    m.line(f"repeat {count} {{ x = {name}(x, source) }}")
+
+
+ENCODERS = {
+    "bert": bert,
+    "roberta": roberta,
+    "xlm-roberta": roberta,
+    "camembert": roberta,
+    "distilbert": distilbert,
+    "vit": vit,
+    "clip": clip,
+    "whisper": whisper,
+}
