@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stagec.importing.config import Unsupported
 from stagec.importing.parts import NO_NORM, Norm, Stream, head_name, number, tower_text
 from stagec.importing.text import Module, Writer
 
@@ -180,8 +181,7 @@ class Attention:
             options.append(f"softcap = {number(self.softcap)}")
         operands = "q, k, v"
         if self.sinks:
-            m.weight("sinks", H, f"{self.stem}{self.sinks}")
-            return sink_operands(w, m, s, H, K, E, G, self.causal, self.window)
+            raise Unsupported("attention sinks are not in the language")
         return f"attention({', '.join([operands, *options])})"
 
     def said(self, about: str, plain: str = "") -> str:
@@ -255,37 +255,3 @@ def rotate_part(w: Writer, m: Module, s: Stream, x: str, E: str, rotated: int, w
     N = w.dim(head_name(s, "N"), width - rotated, tower_text(s, "and that is not"))
     m.line(f"far, near = split({x}, over = {E}, to = [{R}, {N}])")
     m.line(f"{x} = concat(rope(far), near, over = [{R}, {N}], to = {E})")
-
-
-def sink_operands(
-    w: Writer,
-    m: Module,
-    s: Stream,
-    H: str,
-    K: str,
-    E: str,
-    G: str,
-    causal: bool,
-    window: int,
-) -> str:
-    """A call of an op that is attention with sinks, which the file declares."""
-    keys = f"min({window_dim(w, s, window)}, {s.sequence})" if window else s.sequence
-    name = "windowed_sink_attention" if window else "sink_attention"
-    pairs = f"{keys} * {s.sequence}"
-    pairs += f" - {keys} * {keys} / 2" if window else " / 2"
-    flops = f"2 * {s.batch} * {H} * ({pairs}) * ({E} + {G})"
-    moved = f"2 * {s.rows.replace(', ', ' * ')} * ({H} * ({E} + {G}) + {K} * ({E} + {G}))"
-    del m, causal
-    for number_ in ("", *map(str, range(2, 9))):
-        text = (
-            f"# softmax over the scores of a query and one more, which no value goes with.\n"
-            f"op {name}{number_}(q[{s.rows}, {H}, {E}], k[{s.rows}, {K}, {E}], v[{s.rows}, {K}, {G}], "
-            f"sinks[{H}]) -> [{s.rows}, {H}, {G}] {{\n"
-            f"  flops = {flops}\n"
-            f"  bytes = {moved}\n"
-            f"  backward_flops = 5 * {s.batch} * {H} * ({pairs}) * ({E} + {G})\n"
-            "}\n"
-        )
-        if w.ops.setdefault(name + number_, text) == text:
-            return f"{name}{number_}(q, k, v, sinks)"
-    raise AssertionError(name)

@@ -1,0 +1,102 @@
+"""`python -m tests.fidelity.configs_pack DIR`: shorten oracles of configurations to what the judge reads, for the tests.
+
+One line of JSON for each: its name, its configuration without what no importer reads, and what transformers makes of it. Of
+configurations that differ in nothing that counts (quantised ones of the same model), the first stays.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.fidelity.configs import read
+
+PACKED = Path(__file__).parent / "configs.jsonl.gz"
+KEPT = ("status", "parameters", "published", "tied", "inputs", "flops_total_sparse")
+DROPPED = (
+    "quantization",
+    "token_id",
+    "transformers_version",
+    "task_specific",
+    "auto_map",
+    "dropout",
+    "pdrop",
+    "_name_or_path",
+)
+DROPPED_EXACTLY = (
+    "long_factor",
+    "short_factor",
+    "image_grid_pinpoints",
+    "label2id",
+    "torch_dtype",
+    "dtype",
+    "initializer_range",
+)
+
+
+def shorter(config: Any) -> Any:
+    """Without what says nothing of the mathematics."""
+    if not isinstance(config, dict):
+        return config
+    return {
+        key: shorter(value)
+        for key, value in config.items()
+        if not any(word in key for word in DROPPED) and key not in DROPPED_EXACTLY
+    }
+
+
+def facts(oracle: Mapping[str, Any]) -> dict[str, Any]:
+    """What the judge reads of an oracle."""
+    found = {key: oracle[key] for key in KEPT if oracle.get(key)}
+    for kind in ("tensors", "buffers"):
+        found[kind] = [
+            {key: entry[key] for key in ("name", "shape", "i", "j", "k") if key in entry}
+            for entry in oracle.get(kind, ())
+            if not entry["name"].endswith("inv_freq")
+        ]
+    if "flops" in oracle:
+        mixers = {
+            t["name"].rpartition(".conv1d")[0] for t in found["tensors"] if ".conv1d" in t["name"]
+        }
+        found["flops"] = {"total": oracle["flops"]["total"]}
+        found["flops_own"] = [own for own in oracle["flops_own"] if own["name"] in mixers]
+    kept = (oracle.get("kv_cache") or {}).get("self", {}).get("bytes_per_token_all_layers")
+    if kept is not None:
+        found["kv_cache"] = {"self": {"bytes_per_token_all_layers": kept}}
+    return found
+
+
+def unpacked() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Name, configuration and oracle of each."""
+    return [json.loads(line) for line in gzip.decompress(PACKED.read_bytes()).splitlines()]
+
+
+def packed(folder: Path) -> list[str]:
+    lines: dict[str, str] = {}
+    for path in sorted((folder / "configs").glob("*.json")):
+        config, oracle = read(folder, path.stem)
+        what = facts(oracle)
+        if what.get("status") == "config only":
+            what = {"status": "config only"}
+        text = json.dumps([shorter(config), what], separators=(",", ":"))
+        same = json.dumps(
+            [shorter(config).get("model_type"), what.get("tensors"), what.get("flops")]
+        )
+        if what["status"] == "config only":
+            same = path.stem
+        lines.setdefault(same, f'["{path.stem}",{text[1:]}')
+    return list(lines.values())
+
+
+def main(arguments: Sequence[str]) -> int:
+    text = "\n".join(packed(Path(arguments[0]))) + "\n"
+    PACKED.write_bytes(gzip.compress(text.encode(), mtime=0))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
