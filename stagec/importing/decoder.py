@@ -26,6 +26,8 @@ class Block:
     """Tensors of the norms, in order."""
     stem: str = "model.layers.{i}."
     stream: Stream = field(default_factory=lambda: Stream(1))
+    scales: tuple[str, ...] = ()
+    """Tensors that each part's result is multiplied by, element by element (form `pre`)."""
     residual: float = 1.0
     """What each part's result is multiplied by before it is added."""
     factors: tuple[float, ...] = ()
@@ -52,10 +54,13 @@ class Block:
             inner = norm("x", "norm")
             m.line(f"return {add('x', f'{mixer or ffn}({inner})')}")
         elif self.form == "pre":
+            for label, tensor in zip(("scale1", "scale2"), self.scales, strict=False):
+                m.weight(label, s.dim, self.stem + tensor)
+            after = [" * scale1", " * scale2"] if self.scales else ["", ""]
             inner = norm("x", "norm1")
-            m.line(f"h = {add('x', f'{mixer}({inner})')}")
+            m.line(f"h = {add('x', f'{mixer}({inner}){after[0]}')}")
             inner = norm("h", "norm2")
-            m.line(f"return {add('h', f'{ffn}({inner})')}")
+            m.line(f"return {add('h', f'{ffn}({inner}){after[1]}')}")
         elif self.form == "sandwich":
             inner = f"{mixer}({norm('x', 'norm1')})"
             m.line(f"h = {add('x', norm(inner, 'norm2'))}")

@@ -49,7 +49,7 @@ class Mamba2:
         m.weight("b_proj", f"{s.dim} {gn}", f"{into}.weight", join=True)
         m.weight("c_proj", f"{s.dim} {gn}", f"{into}.weight", join=True)
         m.weight("dt_proj", f"{s.dim} {H}", f"{into}.weight", join=True)
-        plus = dict.fromkeys(("z", "x", "b", "c", "dt", "out"), "")
+        plus: dict[str, str] = dict.fromkeys(("z", "x", "b", "c", "dt", "out"), "")
         if self.bias:
             for name, dims in (("z", inner), ("x", inner), ("b", gn), ("c", gn), ("dt", H)):
                 m.weight(f"{name}_bias", dims, f"{into}.bias", join=name != "z")

@@ -6,8 +6,10 @@ from stagec.importing.families.deepseek import DEEPSEEK
 from stagec.importing.families.dense import DENSE
 from stagec.importing.families.encoders import ENCODERS
 from stagec.importing.families.experts import EXPERTS
+from stagec.importing.families.gemma4 import GEMMA4
 from stagec.importing.families.hybrid import HYBRID
 from stagec.importing.families.multimodal import MULTIMODAL
+from stagec.importing.families.multimodal_experts import MULTIMODAL_EXPERTS
 from stagec.importing.families.t5 import T5
 
 FAMILIES: dict[str, Family] = {
@@ -19,4 +21,6 @@ FAMILIES: dict[str, Family] = {
     **HYBRID,
     **ENCODERS,
     **T5,
+    **GEMMA4,
+    **MULTIMODAL_EXPERTS,
 }

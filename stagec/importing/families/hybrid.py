@@ -168,7 +168,8 @@ def nemotron_h(c: Config) -> Decoder:
     bias = c.flag("mlp_bias")
 
     def mlp(hidden: int, **more: Any) -> Mlp:
-        return Mlp(s, hidden, act, gated=False, bias=bias, **({"stem": mixer_stem} | more))
+        settings: dict[str, Any] = {"stem": mixer_stem, **more}
+        return Mlp(s, hidden, act, gated=False, bias=bias, **settings)
 
     def part(kind: str) -> Part:
         if kind == "linear_attention":

@@ -1,0 +1,223 @@
+"""Gemma 4: heads of two widths, keys that are values, experts beside the network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from stagec.importing.attention import Attention
+from stagec.importing.config import Config, Unsupported
+from stagec.importing.decoder import Decoder
+from stagec.importing.families.common import activation, biases
+from stagec.importing.families.dense import SANDWICH, decoder, stream
+from stagec.importing.families.multimodal import pooled, seeing, vit_blocks
+from stagec.importing.feedforward import Mlp
+from stagec.importing.parts import RMS, Norm, Stream
+from stagec.importing.routing import Experts, Router
+from stagec.importing.text import Module, Writer
+from stagec.importing.tower import Projector, Tower, linear
+
+BARE = Norm("rms", affine=False)
+
+
+@dataclass(frozen=True)
+class Gemma4Block:
+    """A layer: attention and network between norms, experts beside the network."""
+
+    mixer: Attention
+    ffn: Mlp
+    experts: Experts | None
+    stream: Stream
+    name: str = "Block"
+    stem: str = "model.layers.{i}."
+
+    def write(self, w: Writer) -> str:
+        s, stem = self.stream, self.stem
+        mixer, ffn = w.part(self.mixer), w.part(self.ffn)
+        m = w.module(self.name, f"x{s.shape}", s.shape)
+        m.calls += [mixer, ffn]
+
+        def norm(x: str, label: str, tensor: str) -> str:
+            return RMS.of(m, x, label, s.dim, stem + tensor)
+
+        first = norm("x", "norm1", SANDWICH[0])
+        m.line(f"a = {mixer}({first})")
+        m.line(f"h = x + {norm('a', 'norm2', SANDWICH[1])}")
+        y = f"{ffn}({norm('h', 'norm3', SANDWICH[2])})"
+        if self.experts:
+            experts = w.part(replace(self.experts, name="Experts"))
+            m.calls.append(experts)
+            near = norm(y, "norm_near", "post_feedforward_layernorm_1")
+            before = norm("h", "norm_far1", "pre_feedforward_layernorm_2")
+            far = norm(f"{experts}({before}, h)", "norm_far2", "post_feedforward_layernorm_2")
+            m.line(f"y = {near} + {far}")
+            y = "y"
+        m.line(f"h = h + {norm(y, 'norm4', SANDWICH[3])}")
+        m.line("return h")
+        return m.name
+
+
+@dataclass(frozen=True)
+class GemmaExperts(Experts):
+    """Experts that read one norm of the input, while their router reads another."""
+
+    def write(self, w: Writer) -> str:
+        name = super().write(w)
+        m = w.modules[name]
+        m.parameters += f", h{self.stream.shape}"
+        m.lines = [line.replace("Router(x)", "Router(h)") for line in m.lines]
+        return name
+
+    def write_router(self, w: Writer, X: str, A: str) -> str:
+        s = self.stream
+        m = w.module("Router", f"x{s.shape}", f"[{s.rows}, {A}], [{s.rows}, {A}]: i32")
+        m.weight("scale", "D", f"{self.stem}router.scale")
+        m.weight("router", f"D {X}", f"{self.stem}router.proj.weight", join=True)
+        O = w.dim("O", 1, "a factor for each")
+        m.weight("factors", f"{X} {O}", f"{self.stem}router.per_expert_scale", join=True)
+        m.line("n = rms_norm(x, over = D) * scale / sqrt(D)")
+        options = f"over = {X}, to = {A}, normalise = true"
+        m.line(f"gates, chosen = topk(softmax(n @ router, over = {X}), {options})")
+        m.line(f"return gates * sum(embedding(chosen, factors), over = {O}), chosen")
+        return m.name
+
+
+def gemma4_text(c: Config) -> Decoder:
+    s = stream(c)
+    layers = c.number("num_hidden_layers")
+    given = c.layer_types()
+    kinds = list(
+        given or ["sliding_attention" if (i + 1) % 6 else "full_attention" for i in range(layers)]
+    )
+    kinds = kinds[:layers]
+    kinds[-1] = "full_attention"
+    heads = c.number("num_attention_heads")
+    equal = c.flag("attention_k_eq_v")
+    shared = c.count("num_kv_shared_layers")
+    if shared:
+        raise Unsupported(
+            "layers that share keys and values (`num_kv_shared_layers`) are not imported"
+        )
+    if c.count("hidden_size_per_layer_input"):
+        what = "inputs of their own for each layer (`hidden_size_per_layer_input`)"
+        raise Unsupported(f"{what} are not imported")
+    on: dict[str, Any] = {
+        "qk_norm": RMS,
+        "v_norm": BARE,
+        "scale": 1.0,
+        **biases(c.flag("attention_bias")),
+    }
+    near = Attention(
+        s,
+        heads,
+        c.number("num_key_value_heads"),
+        c.number("head_dim"),
+        name="LocalAttention",
+        window=c.count("sliding_window"),
+        **on,
+    )
+    far_heads = c.number("num_key_value_heads")
+    if equal:
+        far_heads = c.number("num_global_key_value_heads", far_heads)
+    width = c.number("global_head_dim", 512)
+    far = Attention(
+        s,
+        heads,
+        far_heads,
+        width,
+        keys_are_values=equal,
+        rotary=int(width * 0.25),
+        **on,
+    )
+    act = activation(c, "hidden_activation")
+    mlp = Mlp(s, c.number("intermediate_size"), act)
+    moe = None
+    if c.flag("enable_moe_block"):
+        moe = GemmaExperts(
+            s,
+            c.number("num_experts"),
+            c.number("top_k_experts"),
+            c.number("moe_intermediate_size"),
+            Router(),
+            act=act,
+            stem="model.layers.{i}.",
+        )
+    known = {"sliding_attention": near, "full_attention": far}
+    for kind in kinds:
+        if kind not in known:
+            raise Unsupported(f"layers of the kind `{kind}` are not known in this class")
+    blocks: Sequence[Any] = [
+        Gemma4Block(
+            known[kind],
+            mlp,
+            moe,
+            s,
+            name="Block" if kind == "full_attention" else "LocalBlock",
+        )
+        for kind in kinds
+    ]
+    return decoder(
+        c,
+        "Gemma4",
+        list(blocks),
+        embed_factor=s.width**0.5,
+        logit_softcap=float(c.get("final_logit_softcapping", 0)),
+    )
+
+
+def gemma4(c: Config) -> Decoder:
+    text = seeing(c, gemma4_text(c.part("text_config", "gemma4_text")))
+    v = c.part("vision_config", "gemma4_vision")
+    if isinstance(c.get("audio_config"), dict):
+        raise Unsupported("a tower that hears (`audio_config`) is not imported")
+    if not isinstance(c.data.get("vision_config"), dict):
+        raise Unsupported("without `vision_config` this class is not imported")
+    stem = "model.vision_tower.encoder.layers.{i}."
+    names = {letter: f"{letter}_proj.linear" for letter in "qkvo"}
+    blocks = vit_blocks(
+        v,
+        stem,
+        v.number("num_hidden_layers"),
+        RMS,
+        SANDWICH,
+        {
+            "kv_heads": v.number("num_key_value_heads"),
+            "width": v.number("head_dim"),
+            "rotary": -1,
+            "qk_norm": RMS,
+            "v_norm": BARE,
+            "scale": 1.0,
+            **names,
+        },
+        {
+            "gated": True,
+            "bias": False,
+            "act": activation(v, "hidden_activation"),
+            "name": "VisionGeGLU",
+            "gate": "gate_proj.linear",
+            "up": "up_proj.linear",
+            "down": "down_proj.linear",
+        },
+        form="sandwich",
+    )
+    patch, pool = v.number("patch_size"), v.number("pooling_kernel_size")
+    tokens = v.number("default_output_length", 280)
+    tower = Tower(
+        v.number("hidden_size"),
+        blocks,
+        tokens * pool**2,
+        "model.vision_tower.patch_embedder.input_proj",
+        (3, 1, patch, patch),
+        places="model.vision_tower.patch_embedder.position_embedding_table",
+        num_places=2 * v.number("position_embedding_size"),
+    )
+
+    def project(w: Writer, m: Module) -> str:
+        m.line(f"m = rms_norm({pooled(w, 'x', pool**2)}, over = DV)")
+        return linear(m, "m", "linear", "DV D", "model.embed_vision.embedding_projection", False)
+
+    return replace(text, tower=tower, projector=Projector(project, tokens))
+
+
+GEMMA4 = {"gemma4": gemma4, "gemma4_text": gemma4_text}
