@@ -25,6 +25,7 @@ def check_attention(
     check_keys(op, splits, rules, contexts, errors)
     check_heads(op, splits, contexts, errors)
     check_window(op, splits, errors)
+    check_sinks(op, splits, errors)
     check_chunks(op, splits, contexts, errors)
 
 
@@ -114,6 +115,21 @@ def check_window(op: stg.AttentionOp, splits: Splits, errors: ShardingErrors) ->
             f"attention with a window needs its keys whole, but they go round {quoted(ring)}",
             span_of(op.location),
             label=f"looks back `{op.window.data}` keys",
+            help="write `method = all_gather` or `method = ulysses` in the context",
+        )
+    )
+
+
+def check_sinks(op: stg.AttentionOp, splits: Splits, errors: ShardingErrors) -> None:
+    """E0309: sinks in a ring. Each block would count them anew."""
+    ring = splits.get(op.indices().operands[1][-3], ())
+    if op.sinks is None or not any(conditions.is_split(axis, errors.sizes) for axis in ring):
+        return
+    errors.findings.add(
+        Diagnostic(
+            "E0309",
+            f"attention with sinks needs its keys whole, but they go round {quoted(ring)}",
+            span_of(op.location),
             help="write `method = all_gather` or `method = ulysses` in the context",
         )
     )

@@ -192,7 +192,7 @@ def in_context(
     Under `ulysses` an axis splits heads instead of queries, as the most minor one. In a `ring` an axis that splits the
     queries splits the keys too, the one case of an axis that splits two indices of an op. Otherwise keys are whole.
     """
-    (*_, queries, heads, _), (*_, keys, _, _), _ = op.indices().operands
+    (*_, queries, heads, _), (*_, keys, _, _), *_ = op.indices().operands
     along = splits.get(queries, ())
     moved = tuple(a for a in along if a in contexts.axes("ulysses"))
     stay = tuple(a for a in along if a not in moved)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stagec.importing.config import Unsupported
 from stagec.importing.parts import NO_NORM, Norm, Stream, head_name, number, tower_text
 from stagec.importing.text import Module, Writer
 
@@ -181,7 +180,7 @@ class Attention:
             options.append(f"softcap = {number(self.softcap)}")
         operands = "q, k, v"
         if self.sinks:
-            raise Unsupported("attention sinks are not in the language")
+            operands += f", {m.weight('sinks', H, self.stem + self.sinks)}"
         return f"attention({', '.join([operands, *options])})"
 
     def said(self, about: str, plain: str = "") -> str:

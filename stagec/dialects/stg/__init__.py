@@ -9,6 +9,7 @@ from stagec.dialects.attributes import NamesAttr, PlacementAttr, SizeAttr
 from stagec.dialects.stg.attention import (
     AttentionGradOp,
     AttentionOp,
+    AttentionSinksGradOp,
     MergeAttentionOp,
     RopeOp,
 )
@@ -185,6 +186,7 @@ OPS = [
     RopeOp,
     AttentionOp,
     AttentionGradOp,
+    AttentionSinksGradOp,
     MergeAttentionOp,
     PatchEmbeddingOp,
     PatchKernelGradOp,

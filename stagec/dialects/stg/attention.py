@@ -12,13 +12,20 @@ from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr, UnitAttr
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
+from xdsl.irdl import (
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+)
 from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import elements
-from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
+from stagec.dialects.stg.base import Indices, TensorOp, expect_dims, tensor_type
 from stagec.dialects.stg.interface import (
     Call,
     CallError,
@@ -140,7 +147,8 @@ class AttentionOp(TensorOp):
     count a causal mask: `causal` what a fused kernel computes, `full` all of it. `window` limits how
     far back a query looks. `softcap` c makes of each score s c tanh(s / c) (Gemma 2,
     arXiv:2408.00118). `pairs` is the number of pairs of a query and a key that this device computes, where
-    the shapes do not say: its share of a mask, or one block of a ring.
+    the shapes do not say: its share of a mask, or one block of a ring. `sinks` [H] are a score for each head that
+    no value goes with: softmax shares out less than 1 among the keys (gpt-oss, arXiv:2508.10925; Xiao et al., arXiv:2309.17453), and `lse` counts it.
 
     Keys split over an axis that splits the queries, without `pairs`, are a ring to come (`expand-ring-attention`):
     each device's queries meet the keys of all devices. With `pairs` they meet one device's keys.
@@ -152,7 +160,7 @@ class AttentionOp(TensorOp):
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature(
             "attention",
-            ("q", "k", "v"),
+            ("q", "k", "v", "sinks"),
             "fused softmax(q k^T) v; operands end in sequence, heads, width",
             (
                 Option("causal", "bool"),
@@ -160,12 +168,14 @@ class AttentionOp(TensorOp):
                 Option("window", "size"),
                 Option("softcap", "number"),
             ),
+            optional_operands=1,
         ),
     )
 
     q = operand_def(TensorType)
     k = operand_def(TensorType)
     v = operand_def(TensorType)
+    sinks = opt_operand_def(TensorType)
     causal = opt_prop_def(UnitAttr)
     count = prop_def(StringAttr)
     window = opt_prop_def(SizeAttr)
@@ -175,7 +185,7 @@ class AttentionOp(TensorOp):
     lse = result_def(TensorType)
 
     assembly_format = (
-        "$q `,` $k `,` $v (`causal` $causal^)? `count` $count (`window` $window^)? "
+        "$q `,` $k `,` $v (`sinks` $sinks^)? (`causal` $causal^)? `count` $count (`window` $window^)? "
         "(`softcap` $softcap^)? (`pairs` $pairs^)? attr-dict "
         "`:` functional-type(operands, results)"
     )
@@ -189,20 +199,21 @@ class AttentionOp(TensorOp):
         count: str = "causal",
         window: Size | None = None,
         softcap: str | None = None,
+        sinks: SSAValue | None = None,
     ) -> None:
         queries, values = tensor_type(q), tensor_type(v)
         output = TensorType.of([*queries.dims[:-1], values.dims[-1]], queries.dtype)
         super().__init__(
-            operands=[q, k, v],
+            operands=[q, k, v, sinks],
             properties=attention_properties(causal, count, window, softcap),
             result_types=[output, TensorType.of(queries.dims[:-1], "fp32")],
         )
 
     @classmethod
     def check_call(cls, call: Call) -> None:
-        call.need_float(0, 1, 2)
-        q, k, v = call.types
-        for position, (role, operand) in enumerate(zip("qkv", call.types, strict=True)):
+        call.need_float(*range(len(call.types)))
+        q, k, v, *sinks = call.types
+        for position, (role, operand) in enumerate(zip("qkv", (q, k, v), strict=True)):
             if len(operand.names) < 3:
                 raise CallError(
                     f"`{role}` ends in sequence, heads, width, but is [{', '.join(operand.names)}]",
@@ -222,14 +233,23 @@ class AttentionOp(TensorOp):
                 f"[{', '.join(k.names[:-3])}]",
                 operand=1,
             )
+        if sinks and sinks[0].names != q.names[-2:-1]:
+            raise CallError(
+                f"sinks are [{q.names[-2]}], a score for each head, not [{', '.join(sinks[0].names)}]",
+                operand=3,
+            )
         softcap = call.optional_word("softcap")
         if softcap is not None and not is_positive(softcap):
             raise CallError(f"a cap is above 0, not {softcap}", option="softcap")
 
     @classmethod
     def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        q, k, v, *sinks = operands
         return AttentionOp(
-            *operands,
+            q,
+            k,
+            v,
+            sinks=next(iter(sinks), None),
             causal=call.flag("causal"),
             count=call.optional_word("count") or "causal",
             window=call.size("window"),
@@ -241,10 +261,14 @@ class AttentionOp(TensorOp):
             tensor_type(self.q), tensor_type(self.k), tensor_type(self.v)
         )
         blocked = frozenset((q[-1], v[-1], k[-3]))
-        return Indices((q, k, v), (output, lse), blocked=blocked)
+        sinks = (q[-2:-1],) if self.sinks is not None else ()
+        return Indices((q, k, v, *sinks), (output, lse), blocked=blocked)
 
     def verify_(self) -> None:
         check_count(self)
+        if self.sinks is not None:
+            sinks = tensor_type(self.sinks)
+            expect_dims(self, tensor_type(self.q), sinks, tensor_type(self.q).names[-2:-1])
         super().verify_()
 
     @property
@@ -258,13 +282,17 @@ class AttentionOp(TensorOp):
 
     def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
         operands = (self.q, self.k, self.v)
-        if not any(gradients.wants(x) for x in operands):
+        if not any(gradients.wants(x) for x in self.operands):
             return
         saved = {x: gradients.use(x) for x in (*operands, self.result, self.lse)}
         made = gradients.insert(AttentionGradOp(only(dys), self, saved), self.q)
         for operand, cotangent in zip(operands, made.results, strict=True):
             if gradients.wants(operand):
                 gradients.contribute(operand, cotangent)
+        sinks = self.sinks
+        if sinks is not None:
+            kept = [gradients.use(x) for x in (self.result, self.lse, sinks)]
+            gradients.emit(sinks, lambda: AttentionSinksGradOp(only(dys), *kept))
 
 
 def check_count(op: AttentionOp | AttentionGradOp) -> None:
@@ -380,6 +408,44 @@ class AttentionGradOp(TensorOp):
         # Five products for two: the scores again, dq and dk; dv and dp (Dao et al. 2022, appendix B).
         # Under a cap the scores are capped again, and its derivative 1 - tanh^2 is a factor.
         return attention_products(self, 3, 2, 6)
+
+
+@irdl_op_definition
+class AttentionSinksGradOp(TensorOp):
+    """The gradient for sinks: minus the sum over queries of exp(sink - lse), its share of softmax, times dy . output."""
+
+    name = "stg.attention_sinks_grad"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+
+    dy = operand_def(TensorType)
+    output = operand_def(TensorType)
+    lse = operand_def(TensorType)
+    sinks = operand_def(TensorType)
+    dsinks = result_def(TensorType)
+
+    assembly_format = (
+        "$dy `,` $output `,` $lse `,` $sinks attr-dict `:` functional-type(operands, results)"
+    )
+
+    def __init__(self, dy: SSAValue, output: SSAValue, lse: SSAValue, sinks: SSAValue) -> None:
+        cotangent = tensor_type(dy)
+        heads = cotangent.dims[-2]
+        summed = [a for d in cotangent.dims if d.name != heads.name for a in d.split]
+        super().__init__(
+            operands=[dy, output, lse, sinks],
+            result_types=[tensor_type(sinks).with_partial(sorted({*cotangent.partial, *summed}))],
+        )
+
+    def verify_(self) -> None:
+        dy = tensor_type(self.dy)
+        expect_dims(self, dy, tensor_type(self.output), dy.names)
+        expect_dims(self, dy, tensor_type(self.lse), dy.names[:-1])
+        expect_dims(self, dy, tensor_type(self.sinks), dy.names[-2:-1])
+        super().verify_()
+
+    def flops(self) -> Size:
+        # dy . output, and for each query and head exp of a difference, a product and a sum.
+        return 2 * elements(self.dy) + 4 * elements(self.lse)
 
 
 @irdl_op_definition

@@ -367,6 +367,8 @@ class Meaning(SequenceMeaning):
         scores, _, values = self.scores(op)
         largest = scores.max(axis=-1, keepdims=True)
         sums = np.exp(scores - largest).sum(axis=-1, keepdims=True)
+        if op.sinks is not None:
+            sums = sums + np.exp(self.values[op.sinks][..., None, :, None, None] - largest)
         lse = largest + np.log(sums)
         result = np.einsum("...hst,...thg->...shg", np.exp(scores - lse), values)
         return result, np.swapaxes(lse.squeeze(-1), -1, -2)
@@ -385,6 +387,11 @@ class Meaning(SequenceMeaning):
         dq = np.einsum("...hst,...the->...she", ds, keys)
         dk = np.einsum("...hst,...she->...the", ds, self.values[op.q])
         return dq, self.shared(dk, op.k), self.shared(dv, op.v)
+
+    def stg_attention_sinks_grad(self, op: stg.AttentionSinksGradOp) -> Array:
+        share = np.exp(self.values[op.sinks][..., None, None, :] - self.values[op.lse])
+        of_queries = share * (self.values[op.dy] * self.values[op.output]).sum(axis=-1)
+        return -of_queries.sum(axis=(-3, -2))
 
     def shared(self, gradient: Array, value: SSAValue) -> Array:
         """Summed over the query heads that share a head."""

@@ -75,6 +75,18 @@ model Gpt(tokens[B, S]: i32, positions[S]: i32, targets[B, S]: i32) {
 """
 )
 
+SINKS = Model(
+    SIZES
+    + """
+model Sinks(tokens[B, S]: i32, targets[B, S]: i32) {
+  weight embed[V, D], wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D], sinks[H]
+  x = embedding(tokens, embed)
+  y = attention(x @ wq, x @ wk, x @ wv, sinks, causal = true, window = 3) @ wo
+  loss = cross_entropy((x + y) @ embed, targets)
+}
+"""
+)
+
 CAPPED = Model(
     SIZES
     + """

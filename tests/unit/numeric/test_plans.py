@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.numeric.models import CAPPED, GPT, LLAMA
+from tests.unit.numeric.models import CAPPED, GPT, LLAMA, SINKS
 from tests.unit.numeric.training import Model
 
 MODELS = {"llama": LLAMA, "gpt": GPT}
@@ -82,3 +82,12 @@ def check_derivatives(model: Model) -> None:
 def test_chunks_of_a_loss_are_the_whole(plan: str, chunks: int):
     """With a bias, a soft cap, and a head that is the embedding."""
     CAPPED.check(f"{PLANS[plan]}\nloss_chunks {chunks}\noptimizer sgd")
+
+
+@pytest.mark.parametrize("plan", ["data", "sequence", "zero3", "keys_gathered", "heads_exchanged"])
+def test_attention_with_sinks(plan: str):
+    SINKS.check(f"{PLANS[plan]}\noptimizer sgd".replace("H, K, F, V", "H, K, V"))
+
+
+def test_gradients_of_sinks_are_derivatives():
+    check_derivatives(SINKS)

@@ -14,3 +14,8 @@
 // CHECK: stg.attention %q, %k, %v causal count "causal" softcap "50" :
 %s, %m = stg.attention %q, %k, %v causal count "causal" softcap "50"
   : (!stg.tensor<[B/dp, S, H/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, G], bf16>) -> (!stg.tensor<[B/dp, S, H/tp, G], bf16>, !stg.tensor<[B/dp, S, H/tp], fp32>)
+
+// CHECK: stg.attention %q, %k, %v sinks %sink causal count "causal" :
+%sink = "test.op"() : () -> !stg.tensor<[H/tp], bf16>
+%u, %n = stg.attention %q, %k, %v sinks %sink causal count "causal"
+  : (!stg.tensor<[B/dp, S, H/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, G], bf16>, !stg.tensor<[H/tp], bf16>) -> (!stg.tensor<[B/dp, S, H/tp, G], bf16>, !stg.tensor<[B/dp, S, H/tp], fp32>)
