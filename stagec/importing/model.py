@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean
+from stagec.formatting import format_text
 from stagec.importing.config import Config, Unsupported, classes
 from stagec.importing.families import FAMILIES
 from stagec.importing.starters import starter_plans
@@ -64,7 +65,7 @@ def import_configuration(data: Mapping[str, Any], file: str, source: str = "") -
         raise failure(file, f"`{model_type}`: {error.message}", "E0802", error.help) from None
     writer.even_batch()
     header = header_text(writer, model, source or Path(file).stem, config)
-    text = writer.text(header, model, starter_plans(writer))
+    text = format_text(writer.text(header, model, starter_plans(writer)), file)
     return Imported(text, writer, model)
 
 
