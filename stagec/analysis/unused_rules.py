@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import OpResult
@@ -13,8 +13,8 @@ from stagec.dialects import dist, stg
 from stagec.dialects.types import TensorType, tensor_of
 
 
-def unused_rules(module: ModuleOp) -> list[Diagnostic]:
-    """A warning for each dim of a rule that the rule splits in no op and in no value.
+def unused_rules(module: ModuleOp, implied: Collection[str] = ()) -> list[Diagnostic]:
+    """A warning for each dim of a rule that the rule splits in no op and in no value, but for `implied` dims, which no text names.
 
     For a module before `propagate-shardings`. An earlier rule may have used the axes up: `shard S over tp`
     before `shard H over tp` switches tensor parallelism off.
@@ -31,7 +31,7 @@ def unused_rules(module: ModuleOp) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     for number, (rule, op) in enumerate(zip(rules, ops, strict=True)):
         for dim in rule.dims:
-            if (number, dim) not in used:
+            if (number, dim) not in used and dim not in implied:
                 note = f"no tensor has the dim `{dim}`"
                 if dim in dims:
                     note = f"wherever there is `{dim}`, another dim has {quoted(rule.axes)}"

@@ -29,5 +29,5 @@ def check(
     with unrecorded():
         found = unused_axes(checked.plan, checked.sizes.origins)
         if checked.plan.rules:
-            found += unused_rules(lower(checked))
+            found += unused_rules(lower(checked), checked.implied_dims)
     return replace(checked, warnings=(*checked.warnings, *found)) if found else checked

@@ -51,6 +51,14 @@ class CheckedModel:
     def body(self) -> Body:
         return self.bodies[self.name]
 
+    @property
+    def implied_dims(self) -> frozenset[str]:
+        """Positions of caches: without `serve` they are new ones, and split as those are, if no rule names them."""
+        if self.roles is None or self.batch is not None:
+            return frozenset()
+        named = {dim for rule in self.plan.rules for dim in rule.dim_spans}
+        return frozenset(self.roles.positions) - named
+
 
 def check(
     source: Source,
