@@ -9,6 +9,7 @@ from stagec.dialects import stg
 from stagec.dialects.types import StackType, ValueType
 from stagec.explaining.bubble import bubble
 from stagec.explaining.job import Job
+from stagec.explaining.kv import kv
 from stagec.explaining.memory import memory
 from stagec.explaining.papers import sources
 from stagec.explaining.quantities import (
@@ -213,6 +214,10 @@ def kept_memory(job: Job, words: Sequence[str], what: str) -> Answer:
     return memory(job, words, what, unknown)
 
 
+def cache_of_a_position(job: Job, words: Sequence[str], what: str) -> Answer:
+    return kv(job, words, what, unknown)
+
+
 def idle_time(job: Job, words: Sequence[str], what: str) -> Answer:
     if words:
         raise unknown(what, words[0], ())
@@ -225,6 +230,7 @@ SUBJECTS: dict[str, Asker] = {
     "comm": communication,
     "bubble": idle_time,
     "host": host_copies,
+    "kv": cache_of_a_position,
     "memory": kept_memory,
     "params": parameters,
 }

@@ -18,6 +18,8 @@ from stagec.analysis.sizes import size_values
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType
 from stagec.driver import Compiled, Stops, compile_model, compile_text
+from stagec.explaining.job import Job
+from stagec.explaining.questions import ask
 from tests.fidelity.totals import (
     forward_flops_of_layers,
     layer_collectives,
@@ -433,3 +435,27 @@ def test_data_parallel_volume(clauses: str) -> None:
     text = gpt(heads, hidden, 4, 1, batch=8, stops=Stops(after="lower"))
     elements = ring_elements(compiled.trace_set, "dp")
     assert elements == ZERO_VOLUMES[clauses] * num_parameters(text)
+
+
+# Bytes of cache for a token in bf16, as published or as follows from published shapes: 2 x layers x heads x width x 2 bytes; of
+# DeepSeek-V3 (512 + 64) x 61 layers x 2 bytes (arXiv:2412.19437, section 2.1.1; without the module of multi-token prediction).
+CACHED = {
+    "llama3_8b": (131_072, ""),
+    "llama3_70b": (327_680, ""),
+    "llama3_405b": (516_096, ""),
+    "mixtral_8x7b": (131_072, ""),
+    "mixtral_8x22b": (229_376, ""),
+    "qwen3_30b_a3b": (98_304, ""),
+    "qwen3_235b_a22b": (192_512, ""),
+    "deepseek_v3": (70_272, "Mtp"),
+}
+
+
+@pytest.mark.parametrize("name", CACHED)
+def test_bytes_of_cache(name: str):
+    expected, apart = CACHED[name]
+    job = Job(compile_model(FOLDER / f"{name}.stg"))
+    whole = ask(job, "kv").whole
+    assert whole is not None
+    without = ask(job, f"kv.{apart}").whole if apart else None
+    assert whole.number - (without.number if without else 0) == expected

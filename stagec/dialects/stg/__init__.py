@@ -37,7 +37,13 @@ from stagec.dialects.stg.base import (
     tensor_type,
     text,
 )
-from stagec.dialects.stg.caching import AppendOp, CacheOp, LastPositionsOp, stored
+from stagec.dialects.stg.caching import (
+    AppendOp,
+    CacheOp,
+    LastPositionsOp,
+    is_stored,
+    stored,
+)
 from stagec.dialects.stg.chunks import (
     MAKES_GRADIENTS,
     ChunkOp,
@@ -229,6 +235,7 @@ __all__ = [
     "AppendOp",
     "CacheOp",
     "LastPositionsOp",
+    "is_stored",
     "stored",
     "Call",
     "CallError",

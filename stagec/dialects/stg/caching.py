@@ -38,6 +38,11 @@ def stored(position_dim: str) -> str:
     return f"{position_dim}{STORED}"
 
 
+def is_stored(dim: str) -> bool:
+    """Whether a dim is one of positions in a cache."""
+    return dim.endswith(STORED)
+
+
 @irdl_op_definition
 class CacheOp(IRDLOperation):
     """State that stays from iteration to iteration. One used in a repeat is a stack, one tensor per iteration, and sliced by it."""

@@ -308,3 +308,10 @@ def substituted(size: Size, numbers: Mapping[str, Size]) -> Size:
     """A size in other names than those that it is to define."""
     mentioned = {name: number for name, number in numbers.items() if name in size.names}
     return size.substitute(mentioned) if mentioned else size
+
+
+def batch_of_one(roles: Roles, span: Span) -> Batch:
+    """One sequence of one position: under it a model has all of its caches, whatever its plan."""
+    one, none = (Quantity(size, size.evaluate({})) for size in (ONE, symbolic.ZERO))
+    serve = Serve(sequences=(Sequences(one, one, none, span),), span=span)
+    return Batch(serve, roles, one, False)

@@ -1,0 +1,83 @@
+"""`kv`: what a position of a sequence keeps in the memory of those who serve it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from stagec.diagnostics import CompileError
+from stagec.dialects import stg
+from stagec.dialects.types import ValueType, tensor_of
+from stagec.explaining.job import Job
+from stagec.explaining.quantities import Answer, ClassAnswer, Part, of_parts
+from stagec.explaining.terms import Amount, ClassTerms
+from stagec.frontend import lower
+from stagec.frontend.plans.serving import batch_of_one
+from stagec.memory.values import line_of
+from stagec.symbolic import Size, product, total
+
+Unknown = Callable[[str, str, Sequence[str]], CompileError]
+"""Makes the diagnostic of a word that means nothing."""
+
+
+def kv(job: Job, words: Sequence[str], what: str, unknown: Unknown) -> Answer:
+    """Bytes of the caches for one position of one sequence: of all layers, on a rank and in all. `kv.Mtp`: of one module."""
+    all_caches = list(of_model(job))
+    for word in words:
+        known = {name for op, _ in all_caches for name in op.path.data.split(".")}
+        if word not in known:
+            raise unknown(what, word, sorted(known))
+    classes = tuple(of_class(job, each, words) for each in job.classes)
+    notes: list[str] = []
+    if not any(each.parts for each in classes):
+        notes = ["the plan serves nothing, so ranks keep nothing; all of them together would"]
+    title = "bytes of cache for each position of a sequence"
+    form = total(size for op, size in all_caches if is_chosen(op, words))
+    whole = Amount(form, form.integer(job.names.values)) if form else None
+    return Answer(title, "B", classes, tuple(notes), is_additive=False, whole=whole)
+
+
+def is_chosen(cache: stg.CacheOp, words: Sequence[str]) -> bool:
+    return set(words) <= set(cache.path.data.split("."))
+
+
+def of_class(job: Job, each: ClassTerms, words: Sequence[str]) -> ClassAnswer:
+    """On a rank: of what is cut over an axis its part."""
+    parts = [
+        Part(
+            stg.scope_of(op),
+            line_of(op),
+            op.path.data,
+            stg.made_by(op),
+            job.names.write(form, chunk.stage),
+            form.integer(chunk.values),
+        )
+        for chunk in each.tasks.chunks
+        for op, form in caches(chunk.program)
+        if is_chosen(op, words)
+    ]
+    return of_parts(each.name, each.where, parts)
+
+
+def caches(program: stg.ProgramOp) -> Iterator[tuple[stg.CacheOp, Size]]:
+    """The caches that hold positions, and their bytes for each."""
+    for op in program.body.block.ops:
+        if isinstance(op, stg.CacheOp):
+            kept = op.cache.type
+            assert isinstance(kept, ValueType)
+            sequences, *others = tensor_of(kept).dims
+            positions = [d.size for d in others if stg.is_stored(d.name)]
+            if positions:
+                yield op, kept.num_bytes / product([sequences.size, *positions])
+
+
+def of_model(job: Job) -> Iterator[tuple[stg.CacheOp, Size]]:
+    """Of the whole model, however it is spread."""
+    checked = job.compiled.checked
+    if checked.roles is None:
+        return
+    if checked.batch is None:
+        checked = replace(checked, batch=batch_of_one(checked.roles, checked.body.span))
+    for op in lower(checked).body.ops:
+        if isinstance(op, stg.ProgramOp):
+            yield from caches(op)
