@@ -38,6 +38,12 @@ ALL_PASSES = (
     "offload-parameters",
     "offload-optimizer",
     "lower-to-tasks",
+    "cut-segments",
+    "build-programs",
+    "prefetch-gathers",
+    "fill-buckets",
+    "place-reductions",
+    "chain-streams",
 )
 
 

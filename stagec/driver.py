@@ -17,8 +17,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from stagec.analysis.sizes import mesh_of
-from stagec.backend.program import Mesh, TraceSet
-from stagec.classes import RankTasks, rank_classes, rank_tasks
+from stagec.backend.lowering.programs import Unroller
+from stagec.backend.program import TraceSet
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
 from stagec.facts import ModelFacts
@@ -44,6 +44,8 @@ from stagec.running import (
     write_down,
 )
 from stagec.schedules.catalogue import FORWARD_ONLY
+from stagec.unrolling.module import rank_runs
+from stagec.unrolling.rank import RankRun
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,10 @@ class Compiled:
     module: ModuleOp
     traces: TraceSet | None
     facts: ModelFacts
-    tasks: Sequence[RankTasks] = ()
-    """What each rank class runs; its layouts serve the traces and the plan of memory."""
+    runs: Sequence[RankRun] = ()
+    """What each rank class runs."""
+    unroller: Unroller = field(default_factory=Unroller)
+    """What it unrolled serves the traces and the plan of memory."""
     model: CheckedModel | None = None
     """The text that it was compiled from; nothing for IR."""
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -80,8 +84,8 @@ class Compiled:
     @cached_property
     def memory(self) -> list[ClassPlan]:
         """The memory of each rank class."""
-        # Asked of tasks alone, as by `stagec explain`, there are no traces to share layouts with.
-        return plan_memory(self.tasks or list(rank_tasks(self.module, self.facts)), self.plan)
+        runs = self.runs or rank_runs(self.module)
+        return plan_memory(runs, self.plan, self.unroller.arrangements)
 
     @cached_property
     def warnings(self) -> list[Diagnostic]:
@@ -140,7 +144,7 @@ def compile_program(
     ]
     check_names(module, checked.plan)
     write_down(module, plan_op(checked.plan, facts), passes)
-    start = Compiled(checked.plan, module, None, facts, (), checked, texts)
+    start = Compiled(checked.plan, module, None, facts, model=checked, sources=texts)
     if told(stops, "lower", module):
         return start
     check_stop(stops, passes)
@@ -162,7 +166,7 @@ def compile_ir(
         passes = remaining_passes(module, known.make_pass)
         stops = stops or Stops()
         check_stop(stops, passes)
-        start = Compiled(plan, module, None, facts, (), None, {name: text})
+        start = Compiled(plan, module, None, facts, sources={name: text})
         return finish(start, passes, stops, known.make_pass)
     except CompileError as error:
         raise CompileError(error.diagnostics, {name: text, **error.sources}) from error
@@ -180,9 +184,9 @@ def finish(
             start = replace(start, idle=tuple(idle_passes(start.plan, watched)))
         if stopped or not stops.unroll:
             return start
-        tasks = list(rank_tasks(module, start.facts))
-        traces = trace_set(module, tasks)
-    compiled = replace(start, traces=traces, tasks=tasks)
+        runs = rank_runs(module)
+        traces = start.unroller.trace_set(module, runs)
+    compiled = replace(start, traces=traces, runs=runs)
     limit = compiled.plan.device.memory
     if limit is not None:
         check_memory(
@@ -226,10 +230,3 @@ def model_facts(module: ModuleOp, plan: Plan) -> ModelFacts:
     is_loss = len(output.values) == 1 and not stg.tensor_type(output.values[0]).dims
     evaluates = plan.pipeline is not None and plan.pipeline.schedule == FORWARD_ONLY
     return ModelFacts(batch, is_loss and not evaluates)
-
-
-def trace_set(module: ModuleOp, tasks: Sequence[RankTasks]) -> TraceSet:
-    """The trace programs of every rank class."""
-    sizes = mesh_of(module)
-    mesh = Mesh(tuple(sizes), tuple(sizes.values()))
-    return TraceSet(programs(module)[0].model.data, mesh, tuple(rank_classes(tasks)))

@@ -241,7 +241,15 @@ def final_passes(plan: Plan) -> list[ModulePass]:
     overlap = plan.overlap
     kinds = ("tp", "cp", "ep", "zero", "p2p")
     serial = tuple(kind for kind in kinds if not getattr(overlap, kind))
-    return [make("lower-to-tasks", serial=serial)]
+    return [
+        make("lower-to-tasks", serial=serial),
+        make("cut-segments"),
+        make("build-programs"),
+        make("prefetch-gathers"),
+        make("fill-buckets"),
+        make("place-reductions"),
+        make("chain-streams"),
+    ]
 
 
 def make(name: str, **arguments: object) -> ModulePass:

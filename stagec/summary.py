@@ -12,8 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from stagec.analysis.sizes import size_values
-from stagec.backend.lowering import Chunk
 from stagec.backend.program import (
     Collective,
     Compute,
@@ -24,13 +22,12 @@ from stagec.backend.program import (
     TraceSet,
     Transfer,
 )
-from stagec.classes import stage_chunks
-from stagec.dialects import dist, stg
+from stagec.dialects import stg
 from stagec.dialects.stg import MATRIX_OPS
 from stagec.dialects.types import ShardType, StackType, TensorType, tensor_of
-from stagec.pipeline_schedule import pipeline_schedule
-from stagec.rewriting import programs
 from stagec.symbolic import ONE, Size
+from stagec.unrolling.module import rank_runs
+from stagec.unrolling.rank import StageRun
 
 
 @dataclass(frozen=True)
@@ -88,48 +85,24 @@ class Summary:
 
 def summarize(traces: TraceSet, module: ModuleOp, plan: str = "") -> Summary:
     """The totals of a job. `module` is the IR that the traces were made from."""
-    holders = chunk_holders(module)
+    runs = {run.name: run for run in rank_runs(module)}
     whole: dict[tuple[int, str], int] = {}
-    for chunk in {c.stage: c for chunks in holders.values() for c in chunks}.values():
-        for path, value_type in weights(chunk.program):
+    stages = {stage.stage: stage for run in runs.values() for stage in run.stages}
+    for each in stages.values():
+        for path, value_type in weights(each.program):
             # A weight in the layers is another one on each stage; one beside them is the same.
-            stage = chunk.stage if isinstance(value_type, StackType) else 0
-            whole[stage, path] = whole_elements(value_type).integer(chunk.values)
+            stage = each.stage if isinstance(value_type, StackType) else 0
+            whole[stage, path] = whole_elements(value_type).integer(each.values)
     return Summary(
         model=traces.model,
         plan=plan,
         mesh=traces.mesh,
         num_parameters=sum(whole.values()),
         classes=tuple(
-            class_summary(traces.mesh, each, stored_parameters(holders_of(holders, each)))
+            class_summary(traces.mesh, each, stored_parameters(runs[each.name].stages))
             for each in traces.classes
         ),
     )
-
-
-def chunk_holders(module: ModuleOp) -> dict[tuple[str, int], list[Chunk]]:
-    """The parts of the model that ranks hold, by coordinate on the axis of the stages; without stages, by ("", 0)."""
-    values = size_values(module)
-    stages = next((op for op in module.body.ops if isinstance(op, dist.StagesOp)), None)
-    if stages is None:
-        (program,) = programs(module)
-        return {("", 0): [Chunk(program, values)]}
-    schedule = pipeline_schedule(module)
-    chunks = stage_chunks(module, stages, values)
-    axis = stages.axis.data
-    return {
-        (axis, rank): [chunks[stage] for stage in schedule.stages_of(rank)]
-        for rank in range(schedule.num_ranks)
-    }
-
-
-def holders_of(
-    holders: Mapping[tuple[str, int], Sequence[Chunk]], rank_class: RankClass
-) -> Sequence[Chunk]:
-    for (axis, coordinate), chunks in holders.items():
-        if not axis or coordinate in rank_class.where.get(axis, ()):
-            return chunks
-    raise AssertionError(rank_class.name)
 
 
 def class_summary(mesh: Mesh, rank_class: RankClass, parameters: Parameters) -> ClassSummary:
@@ -212,15 +185,15 @@ def weights(
             yield op.path.data, value_type
 
 
-def stored_parameters(chunks: Sequence[Chunk]) -> Parameters:
+def stored_parameters(stages: Sequence[StageRun]) -> Parameters:
     """What one rank holds. A weight that two of its stages share it holds once."""
     held: dict[tuple[int, str], tuple[int, int]] = {}
-    for chunk in chunks:
-        for path, value_type in weights(chunk.program):
-            stage = chunk.stage if isinstance(value_type, StackType) else 0
+    for run in stages:
+        for path, value_type in weights(run.program):
+            stage = run.stage if isinstance(value_type, StackType) else 0
             held[stage, path] = (
-                value_type.num_elements.integer(chunk.values),
-                value_type.num_bytes.integer(chunk.values),
+                value_type.num_elements.integer(run.values),
+                value_type.num_bytes.integer(run.values),
             )
     return Parameters(sum(n for n, _ in held.values()), sum(b for _, b in held.values()))
 

@@ -6,10 +6,18 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import IRDLOperation, irdl_op_definition, prop_def, var_operand_def, var_result_def
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    opt_prop_def,
+    prop_def,
+    var_operand_def,
+    var_result_def,
+)
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import SizeAttr
+from stagec.dialects.tasks import SegmentAttr
 from stagec.symbolic import Size
 
 DIRECTIONS = ("store", "load")
@@ -25,11 +33,12 @@ class HostCopyOp(IRDLOperation):
     values = var_operand_def()
     num_bytes = prop_def(SizeAttr, prop_name="bytes")
     stream = prop_def(StringAttr)
+    segment = opt_prop_def(SegmentAttr)
     outputs = var_result_def()
 
     assembly_format = (
-        "$direction `(` $values `)` `bytes` $bytes `on` $stream attr-dict "
-        "`:` functional-type($values, $outputs)"
+        "$direction `(` $values `)` `bytes` $bytes `on` $stream "
+        "(`in` $segment^)? attr-dict `:` functional-type($values, $outputs)"
     )
 
     def __init__(

@@ -27,6 +27,15 @@ from xdsl.utils.exceptions import VerifyException
 from stagec.dialects.attributes import NamesAttr, SizeAttr
 from stagec.dialects.crossing import verify_crossing, verify_number
 from stagec.dialects.host_copy import HostCopyOp
+from stagec.dialects.rank_programs import RankProgramOp, RanksOp, TasksOp
+from stagec.dialects.tasks import (
+    OrderAttr,
+    RankStagesAttr,
+    RowsAttr,
+    SegmentAttr,
+    WaitsAttr,
+    WhereAttr,
+)
 from stagec.dialects.types import DTYPE_BITS, TensorType, ValueType
 from stagec.symbolic import Size
 
@@ -53,11 +62,12 @@ class ComputeOp(IRDLOperation):
     reads = prop_def(SizeAttr)
     writes = prop_def(SizeAttr)
     stream = prop_def(StringAttr)
+    segment = opt_prop_def(SegmentAttr)
     outputs = var_result_def()
 
     assembly_format = (
-        "$op `(` $inputs `)` `flops` $flops `reads` $reads `writes` $writes `on` $stream attr-dict "
-        "`:` functional-type($inputs, $outputs)"
+        "$op `(` $inputs `)` `flops` $flops `reads` $reads `writes` $writes `on` $stream "
+        "(`in` $segment^)? attr-dict `:` functional-type($inputs, $outputs)"
     )
 
     def __init__(
@@ -100,13 +110,14 @@ class CollectiveOp(IRDLOperation):
     bytes_in = prop_def(SizeAttr)
     bytes_out = prop_def(SizeAttr)
     stream = prop_def(StringAttr)
+    segment = opt_prop_def(SegmentAttr)
     bucket_bytes = opt_prop_def(IntegerAttr)
     first_bucket_bytes = opt_prop_def(IntegerAttr)
     outputs = var_result_def()
 
     assembly_format = (
         "$kind `(` $values `)` `over` $axes `in` $dtype `bytes` $bytes_in `to` $bytes_out "
-        "`on` $stream (`bucket` $bucket_bytes^ `first` $first_bucket_bytes)? attr-dict "
+        "`on` $stream (`bucket` $bucket_bytes^ `first` $first_bucket_bytes)? (`in` $segment^)? attr-dict "
         "`:` functional-type($values, $outputs)"
     )
 
@@ -156,6 +167,7 @@ class TransferOp(IRDLOperation):
     dtype = prop_def(StringAttr)
     num_bytes = prop_def(SizeAttr, prop_name="bytes")
     stream = prop_def(StringAttr)
+    segment = opt_prop_def(SegmentAttr)
 
     def verify_(self) -> None:
         if not self.axes.data:
@@ -187,7 +199,7 @@ class SendOp(TransferOp):
 
     assembly_format = (
         "`(` $values `)` `to` $shift `over` $axes `channel` $channel `in` $dtype `bytes` $bytes "
-        "`on` $stream attr-dict `:` type($values)"
+        "`on` $stream (`in` $segment^)? attr-dict `:` type($values)"
     )
 
     def __init__(
@@ -216,7 +228,7 @@ class RecvOp(TransferOp):
 
     assembly_format = (
         "`from` $shift `over` $axes `channel` $channel `in` $dtype `bytes` $bytes "
-        "`on` $stream attr-dict `:` type($outputs)"
+        "`on` $stream (`in` $segment^)? attr-dict `:` type($outputs)"
     )
 
     def __init__(
@@ -241,6 +253,7 @@ class StageTransferOp(IRDLOperation):
     direction = prop_def(StringAttr)
     number = prop_def(IntegerAttr.constr(i64))
     stream = prop_def(StringAttr)
+    segment = opt_prop_def(SegmentAttr)
 
     def verify_(self) -> None:
         verify_crossing(self.name, self.direction.data, self.number.value.data)
@@ -254,7 +267,9 @@ class StageSendOp(StageTransferOp):
 
     value = operand_def(TensorType)
 
-    assembly_format = "$direction $number $value `on` $stream attr-dict `:` type($value)"
+    assembly_format = (
+        "$direction $number $value `on` $stream (`in` $segment^)? attr-dict `:` type($value)"
+    )
 
     def __init__(self, direction: str, number: int, value: SSAValue) -> None:
         super().__init__(
@@ -271,7 +286,7 @@ class StageRecvOp(StageTransferOp):
 
     value = result_def(TensorType)
 
-    assembly_format = "$direction $number `on` $stream attr-dict `:` type($value)"
+    assembly_format = "$direction $number `on` $stream (`in` $segment^)? attr-dict `:` type($value)"
 
     def __init__(self, direction: str, number: int, value_type: TensorType) -> None:
         super().__init__(
@@ -376,7 +391,11 @@ def node_name(op: IRDLOperation) -> str:
     return "send" if isinstance(op, SendOp | StageSendOp) else "recv"
 
 
-Sched = Dialect("sched", [*NODES, ViewOp, TakenOp, ScheduleOp], [])
+Sched = Dialect(
+    "sched",
+    [*NODES, ViewOp, TakenOp, ScheduleOp, TasksOp, RankProgramOp, RanksOp],
+    [SegmentAttr, RowsAttr, OrderAttr, WaitsAttr, RankStagesAttr, WhereAttr],
+)
 
 __all__ = [
     "COMPUTE_STREAM",
@@ -385,13 +404,17 @@ __all__ = [
     "CollectiveOp",
     "ComputeOp",
     "HostCopyOp",
+    "RankProgramOp",
+    "RanksOp",
     "RecvOp",
     "Sched",
     "ScheduleOp",
+    "SegmentAttr",
     "SendOp",
     "StageRecvOp",
     "StageSendOp",
     "TakenOp",
+    "TasksOp",
     "TransferOp",
     "ViewOp",
     "comm_stream",

@@ -36,18 +36,19 @@ class Job:
 
     @cached_property
     def classes(self) -> list[ClassTerms]:
-        return class_terms(self.names, self.facts)
+        return class_terms(self.names)
 
     @cached_property
     def memory(self) -> list[ClassPlan]:
         """What each rank class keeps, and when."""
-        return plan_memory([each.tasks for each in self.classes], self.compiled.plan)
+        runs = [each.run for each in self.classes]
+        return plan_memory(runs, self.compiled.plan, self.compiled.unroller.arrangements)
 
     @cached_property
-    def _stored(self) -> dict[stg.ProgramOp, list[tuple[stg.WeightOp, Kind, Size]]]:
+    def _stored(self) -> dict[stg.ProgramOp, list[tuple[stg.WeightOp | stg.CacheOp, Kind, Size]]]:
         return {}
 
-    def stored(self, program: stg.ProgramOp) -> list[tuple[stg.WeightOp, Kind, Size]]:
+    def stored(self, program: stg.ProgramOp) -> list[tuple[stg.WeightOp | stg.CacheOp, Kind, Size]]:
         """Each weight of a program, and the bytes of each kind that belong to it."""
         if program not in self._stored:
             self._stored[program] = list(weight_bytes(program, self.compiled.plan))

@@ -55,7 +55,7 @@ def memory(job: Job, words: Sequence[str], what: str, unknown: Unknown) -> Answe
 def static_parts(job: Job, plan: ClassPlan, kinds: Sequence[Kind]) -> list[Part]:
     """What a rank stores from step to step. A weight that two of its stages share it stores once."""
     found: dict[tuple[Kind, int, str], Part] = {}
-    for chunk in plan.chunks:
+    for chunk in plan.stages:
         for weight, kind, size in job.stored(chunk.program):
             if kind in kinds:
                 stage = chunk.stage if isinstance(weight.results[0].type, StackType) else -1

@@ -90,7 +90,7 @@ class Moments:
     def part(self, key: tuple[int, int, bool, int], counts: Mapping[int, int], number: int) -> Part:
         chunk, value, is_sum, kind = key
         table = self.plan.tables[chunk]
-        size = self.job.names.write(table.forms[value], self.plan.chunks[chunk].stage)
+        size = self.job.names.write(table.forms[value], self.plan.stages[chunk].stage)
         if is_sum:
             size = size * constant(
                 Fraction(int(table.accumulated[value]), int(table.num_bytes[value]))
@@ -116,9 +116,9 @@ class Moments:
     ) -> Size:
         """How many instances: layers times microbatches, as far as all layers of some are alive."""
         repeats = repeats_around(table.results[value])
-        names, stage = self.job.names, self.plan.chunks[chunk].stage
+        names, stage = self.job.names, self.plan.stages[chunk].stage
         form = symbolic.product(names.write(r.count.data, stage) for r in repeats)
-        values = self.plan.chunks[chunk].values
+        values = self.plan.stages[chunk].values
         every = symbolic.product(r.count.data for r in repeats).integer(values)
         whole = sum(1 for n in counts.values() if n == every)
         total = form * (self.microbatches(whole) if in_flight else whole)

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from stagec.backend.lowering import Arrangement
-from stagec.backend.lowering.dataflow import Source
 from stagec.backend.node_records import FIRST_ID
 from stagec.backend.program import Collective, Compute, Node
 from stagec.diagnostics import CompileError, Diagnostic
@@ -17,6 +13,7 @@ from stagec.explaining.papers import sources
 from stagec.explaining.terms import Amount, ClassTerms, RolledOp, Term, TermMaker
 from stagec.memory.plan import Moment, moment
 from stagec.symbolic import total
+from stagec.unrolling.rank import Arrangement
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ def node(job: Job, number: int, name: str | None) -> NodeAnswer:
     """Of the class that is named, or else the first. E0715 where there is no such node."""
     each = next((c for c in job.classes if name in (None, c.name)), None)
     assert each is not None, name
-    arrangement = each.tasks.assembler.arrange(each.tasks.chunks, each.tasks.order)
+    arrangement = job.compiled.unroller.arrangements.of(each.run)
     num_nodes = int(arrangement.first[-1])
     if not 0 <= number - FIRST_ID < num_nodes:
         last = num_nodes - 1 + FIRST_ID
@@ -55,43 +52,32 @@ def node(job: Job, number: int, name: str | None) -> NodeAnswer:
         raise CompileError(
             [Diagnostic("E0715", message, origin=f"explain node {number}", help=help_)]
         )
-    program = each.tasks.assembler.program(each.tasks.chunks, each.tasks.order)
-    position = program.position(number - FIRST_ID)
-    row, at = row_of(arrangement, position)
-    found = arrangement.segments[int(arrangement.rows.segment[row])].nodes[at]
-    when = moment(arrangement, each.tasks, position)
+    position = job.compiled.unroller.program(each.run).position(number - FIRST_ID)
+    row, at = arrangement.node_at(position)
+    found = job.compiled.unroller.node(each.run, row, at)
     terms = terms_behind(job, each, arrangement, row, at)
     return NodeAnswer(
         number,
         each.name,
         found,
-        when,
+        moment(arrangement, position),
         figures(found, terms),
         len(terms),
         sources([found.made_by], [found.op]),
     )
 
 
-def row_of(arrangement: Arrangement, position: int) -> tuple[int, int]:
-    """The row of a node, and its place in that row."""
-    place = int(np.searchsorted(arrangement.first, position, side="right")) - 1
-    return int(arrangement.order[place]), position - int(arrangement.first[place])
-
-
 def terms_behind(
     job: Job, each: ClassTerms, arrangement: Arrangement, row: int, at: int
 ) -> list[Term]:
     """The ops that a node stands for: one, or the members of a bucket."""
-    bases = [(base, key) for key, base in arrangement.bases.items() if base <= row]
-    base, (task, chunk, _) = max(bases)
-    layout, own = arrangement.layouts[chunk], each.tasks.chunks[chunk]
+    number, _ = arrangement.task_at(row)
+    task, stage, _ = each.run.task_names[number]
+    own = each.run.stages[stage]
     maker = TermMaker(job.names, own.values, own.owners, own.stage)
-    found: list[Term] = []
-    behind: Source
-    for behind, place in layout.places.items():
-        if (place.task, place.row, place.node) == (task, row - base, at):
-            found.append(maker.term(RolledOp(behind.op, task, ()), "step", 1))
-    return found
+    body = arrangement.bodies[int(arrangement.body[row])].body
+    ops = body.ops if body.is_bucket else body.ops[at : at + 1]
+    return [maker.term(RolledOp(op, task, ()), "step", 1) for op in ops]
 
 
 def figures(found: Node, terms: Sequence[Term]) -> tuple[Figure, ...]:

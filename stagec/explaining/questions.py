@@ -172,7 +172,7 @@ def parameters(job: Job, words: Sequence[str], what: str) -> Answer:
     known = {
         word
         for c in job.classes
-        for chunk in c.tasks.chunks
+        for chunk in c.run.stages
         for op in chunk.program.walk()
         if isinstance(op, stg.WeightOp)
         for word in op.path.data.split(".")
@@ -191,7 +191,7 @@ def parameters(job: Job, words: Sequence[str], what: str) -> Answer:
 def parameters_of(job: Job, each: ClassTerms, words: Sequence[str]) -> ClassAnswer:
     """A weight that two stages of a rank share is there once."""
     parts: dict[tuple[int, str], Part] = {}
-    for chunk in each.tasks.chunks:
+    for chunk in each.run.stages:
         for op in chunk.program.walk():
             if not isinstance(op, stg.WeightOp) or not set(words) <= set(op.path.data.split(".")):
                 continue

@@ -7,7 +7,7 @@ schedule gives to its task. No layer and no microbatch is unrolled.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -17,18 +17,18 @@ from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation
 
 from stagec import symbolic
+from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.loads import Loads
-from stagec.backend.lowering import Owners
-from stagec.backend.lowering.dataflow import Dataflow, is_node
-from stagec.backend.lowering.layout import TASK_OF_PHASE, transfer_task
-from stagec.backend.lowering.templates import sizes_of_node
-from stagec.classes import RankTasks, rank_tasks
+from stagec.analysis.segments import nodes_inside
 from stagec.dialects import sched, stg
 from stagec.dialects.stg import MATRIX_OPS
+from stagec.dialects.tasks import ONCE
 from stagec.dialects.types import TIME_AXIS, tensor_of
 from stagec.explaining.names import Names
-from stagec.facts import ModelFacts
 from stagec.symbolic import ONE, ZERO, Size
+from stagec.unrolling.module import rank_runs
+from stagec.unrolling.rank import Owners, RankRun
+from stagec.unrolling.stage import sizes_of_node
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class ClassTerms:
 
     name: str
     where: Mapping[str, tuple[int, ...]]
-    tasks: RankTasks
+    run: RankRun
     terms: tuple[Term, ...]
 
 
@@ -104,41 +104,38 @@ class RolledOp:
 
     op: Operation
     task: str
-    """As if the backward pass were one piece; `pre` and `step` outside the microbatches."""
     repeats: tuple[stg.RepeatOp, ...]
 
 
-def class_terms(names: Names, facts: ModelFacts) -> list[ClassTerms]:
+def class_terms(names: Names) -> list[ClassTerms]:
     """The terms of every rank class."""
     rolled: dict[stg.ProgramOp, list[RolledOp]] = {}
     return [
-        ClassTerms(tasks.name, tasks.where, tasks, tuple(terms_of(tasks, names, rolled)))
-        for tasks in rank_tasks(names.module, facts)
+        ClassTerms(run.name, run.where, run, tuple(terms_of(run, names, rolled)))
+        for run in rank_runs(names.module)
     ]
 
 
 def terms_of(
-    tasks: RankTasks, names: Names, rolled: dict[stg.ProgramOp, list[RolledOp]]
+    run: RankRun, names: Names, rolled: dict[stg.ProgramOp, list[RolledOp]]
 ) -> Iterator[Term]:
-    runs = Counter((slot.chunk, slot.task) for slot in tasks.order)
-    split = any(slot.task in ("I", "W") for slot in tasks.order)
-    for number, chunk in enumerate(tasks.chunks):
-        if chunk.program not in rolled:
-            rolled[chunk.program] = list(rolled_ops(chunk.program))
-        maker = TermMaker(names, chunk.values, chunk.owners, chunk.stage)
-        loads = Loads.around(chunk.program)
-        for each in rolled[chunk.program]:
-            task = halves(each) if split and each.task == "B" else each.task
-            if not (times := runs[number, task]):
+    runs = Counter((stage, task) for task, stage, _ in run.task_names)
+    for number, stage in enumerate(run.stages):
+        if stage.program not in rolled:
+            rolled[stage.program] = list(rolled_ops(stage.program))
+        maker = TermMaker(names, stage.values, stage.owners, stage.stage)
+        loads = Loads.around(stage.program)
+        for each in rolled[stage.program]:
+            if not (times := runs[number, each.task]):
                 continue
             if not loads.concern(*sizes_of_node(each.op)):
-                yield maker.term(each, task, times)
+                yield maker.term(each, each.task, times)
                 continue
             # Experts that are not equally busy have other numbers in each layer.
-            for layer in layers_of(each.repeats, chunk.values):
+            for layer in layers_of(each.repeats, stage.values):
                 alone = RolledOp(each.op, each.task, ())
-                load = loads.sizes(layer, chunk.values)
-                yield replace(maker, load=load, _amounts={}).term(alone, task, times)
+                load = loads.sizes(layer, stage.values)
+                yield replace(maker, load=load, _amounts={}).term(alone, each.task, times)
 
 
 def layers_of(repeats: tuple[stg.RepeatOp, ...], values: Mapping[str, int]) -> Iterator[int]:
@@ -150,40 +147,10 @@ def layers_of(repeats: tuple[stg.RepeatOp, ...], values: Mapping[str, int]) -> I
 
 def rolled_ops(program: stg.ProgramOp) -> Iterator[RolledOp]:
     """Every op that becomes a node."""
-    task = "pre"
-    has_loop = any(isinstance(op, stg.AccumulateOp) for op in program.body.block.ops)
-    if not has_loop:
-        task = "step"
-    for op in program.body.block.ops:
-        if isinstance(op, stg.AccumulateOp):
-            yield from inside(op.body.block.ops, (), None)
-            task = "step"
-        else:
-            yield from inside([op], (), task)
-
-
-def inside(
-    ops: Iterable[Operation], repeats: tuple[stg.RepeatOp, ...], task: str | None
-) -> Iterator[RolledOp]:
-    for op in ops:
-        if is_node(op):
-            yield RolledOp(op, task or task_of(op), repeats)
-        elif isinstance(op, stg.RepeatOp):
-            yield from inside(op.body.block.ops, (*repeats, op), task)
-
-
-def task_of(op: Operation) -> str:
-    if isinstance(op, sched.StageSendOp | sched.StageRecvOp):
-        return transfer_task(op)
-    return TASK_OF_PHASE[stg.phase_of(op)]
-
-
-def halves(each: RolledOp) -> str:
-    """Where the backward pass is two halves, that of an op: weight gradients, or all else."""
-    return "W" if stg.phase_of(each.op) in ("wgrad", "grad_reduce") else "I"
-
-
-PER_STEP = ("pre", "step")
+    for op, repeats in nodes_inside(program):
+        assert isinstance(op, sched.NODES)
+        if op.segment is not None:
+            yield RolledOp(op, op.segment.task, repeats)
 
 
 @dataclass
@@ -212,7 +179,7 @@ class TermMaker:
     def count(self, each: RolledOp, task: str, times: int) -> Amount:
         """How often an op runs in a step, `times` of them counted by the schedule."""
         form, number = ONE, times
-        if task not in PER_STEP:
+        if task not in ONCE:
             form = self.names.times(self.names.num_microbatches, times, self.values[TIME_AXIS])
         for repeat in each.repeats:
             form = form * self.names.write(repeat.count.data, self.stage)
@@ -264,7 +231,7 @@ class TermMaker:
                 said = self.transfer(op, tensor_of(op.value.type).num_bytes)
         return Term(
             op=sched.node_name(op),
-            phase="p2p" if task not in PER_STEP and "_" in task else stg.phase_of(op),
+            phase="p2p" if task not in ONCE and "_" in task else stg.phase_of(op),
             scope=stg.scope_of(op),
             location=(
                 f"{location.filename.data}:{location.line.data}"

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stagec.backend.lowering import Arrangement
 from stagec.memory.gradients import GradientBuffers
 from stagec.memory.kinds import Kind
 from stagec.memory.values import ValueTable
+from stagec.unrolling.rank import Arrangement
 
 Ints = np.ndarray
 

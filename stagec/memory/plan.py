@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stagec.backend.lowering import Arrangement, Chunk
-from stagec.classes import RankTasks
 from stagec.diagnostics import CompileError, Diagnostic
+from stagec.dialects import sched
 from stagec.dialects.stages import is_first_layer
 from stagec.frontend.plans.plan import Plan
 from stagec.memory.gradients import gradient_buffers
@@ -18,6 +17,7 @@ from stagec.memory.kinds import Kind
 from stagec.memory.lifetimes import Lifetimes, lifetimes
 from stagec.memory.static import StaticBytes, Stored, Weights, static_bytes
 from stagec.memory.values import About, ValueTable, value_table
+from stagec.unrolling.rank import Arrangement, Arrangements, RankRun, StageRun
 
 ALWAYS = (Kind.PARAMETERS, Kind.MASTER, Kind.OPTIMIZER, Kind.CACHE)
 """Kinds that are there all the time. Gradients have lifetimes of their own."""
@@ -75,7 +75,7 @@ class ClassPlan:
     name: str
     where: Mapping[str, tuple[int, ...]]
     arrangement: Arrangement
-    chunks: Sequence[Chunk]
+    stages: Sequence[StageRun]
     static: StaticBytes
     saved_bytes: tuple[int, ...]
     """Saved activations of one microbatch, for each virtual stage of the rank."""
@@ -153,48 +153,51 @@ class ClassPlan:
         return table.abouts[int(table.about[int(self.lives.value[row])])]
 
 
-def plan_memory(classes: Sequence[RankTasks], plan: Plan) -> list[ClassPlan]:
+def plan_memory(
+    runs: Sequence[RankRun], plan: Plan, arrangements: Arrangements | None = None
+) -> list[ClassPlan]:
     """The memory of every rank class."""
+    arranged = arrangements or Arrangements()
     made: dict[object, ValueTable] = {}
     weights = Weights(plan)
-    return [plan_class(tasks, plan, made, weights) for tasks in classes]
+    return [plan_class(arranged.of(run), plan, made, weights) for run in runs]
 
 
 def plan_class(
-    tasks: RankTasks, plan: Plan, made: dict[object, ValueTable], weights: Weights
+    arrangement: Arrangement, plan: Plan, made: dict[object, ValueTable], weights: Weights
 ) -> ClassPlan:
     """`made` has the tables of layouts that other classes share, `weights` what each program stores."""
-    arrangement = tasks.assembler.arrange(tasks.chunks, tasks.order)
+    run = arrangement.run
     gradients = gradient_buffers(plan)
     tables: list[ValueTable] = []
-    for chunk, layout in zip(tasks.chunks, arrangement.layouts, strict=True):
+    for stage in run.stages:
         # Which layers a stage has makes no difference to sizes, unless each layer loads its experts in its own way.
         numbers = frozenset(
             (name, number)
-            for name, number in chunk.values.items()
-            if layout.loads.loads or not is_first_layer(name)
+            for name, number in stage.values.items()
+            if stage.layout.loads.loads or not is_first_layer(name)
         )
-        key = (chunk.program, numbers, layout.split_backward)
+        key = (stage.layout, numbers)
         if key not in made:
-            made[key] = value_table(layout, chunk.program, gradients)
+            made[key] = value_table(stage, gradients)
         tables.append(made[key])
     everything = lifetimes(arrangement, tables, gradients)
     if everything.num_bytes.sum(dtype=float) > MOST_BYTES:
-        message = f"the buffers of a rank ({tasks.name}) add up to more than can be counted"
+        message = f"the buffers of a rank ({run.name}) add up to more than can be counted"
         help_ = "look for a size of one digit too many"
         raise CompileError([Diagnostic("E0216", message, plan.span, help=help_)])
     lives = everything.select(everything.kind != Kind.HOST)
     host_lives = everything.select(everything.kind == Kind.HOST)
     host_kinds = kinds_on_host(plan)
-    static, stored = static_bytes(tasks.chunks, weights)
+    static, stored = static_bytes(run.stages, weights)
     live = lives.live_bytes()
     node = int(np.argmax(live)) if len(live) else 0
     always = sum(static.num_bytes[kind] for kind in ALWAYS if kind not in host_kinds)
     return ClassPlan(
-        name=tasks.name,
-        where=tasks.where,
+        name=run.name,
+        where=run.where,
         arrangement=arrangement,
-        chunks=tasks.chunks,
+        stages=run.stages,
         static=static,
         saved_bytes=saved_bytes(lives, len(tables)),
         lives=lives,
@@ -203,7 +206,7 @@ def plan_class(
         tables=tables,
         stored=stored,
         peak_bytes=always + (int(live[node]) if len(live) else 0),
-        peak=moment(arrangement, tasks, node),
+        peak=moment(arrangement, node),
     )
 
 
@@ -224,21 +227,21 @@ def saved_bytes(lives: Lifetimes, num_chunks: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def moment(arrangement: Arrangement, tasks: RankTasks, node: int) -> Moment:
-    position = int(np.searchsorted(arrangement.first, node, side="right")) - 1
-    row = int(arrangement.order[position])
-    rows = arrangement.rows
-    template = arrangement.segments[int(rows.segment[row])].nodes
-    at = template[node - int(arrangement.first[position])]
-    starts = sorted((base, key) for key, base in arrangement.bases.items())
-    found = max((s for s in starts if s[0] <= row), default=(0, ("", 0, -1)))
-    task, chunk, microbatch = found[1]
+def moment(arrangement: Arrangement, node: int) -> Moment:
+    """What runs at a node."""
+    run = arrangement.run
+    row, at = arrangement.node_at(node)
+    number, _ = arrangement.task_at(row)
+    task, stage, microbatch = run.task_names[number]
+    body = arrangement.bodies[int(arrangement.body[row])].body
+    op = body.nodes[at]
+    assert isinstance(op, sched.NODES)
     return Moment(
         node=node,
         task=task,
-        stage=tasks.chunks[chunk].stage if tasks.assembler.axis else -1,
+        stage=run.stages[stage].stage if run.axis else -1,
         microbatch=microbatch,
-        layer=int(rows.layer[row]),
-        op=at.op,
-        scope=at.scope,
+        layer=int(arrangement.layer(run.stages)[row]),
+        op=sched.node_name(op),
+        scope=body.scope(at),
     )

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import BlockArgument, OpResult, SSAValue
 
-from stagec.backend.lowering import Chunk
 from stagec.dialects import stg
 from stagec.dialects.stages import is_first_layer
 from stagec.dialects.types import TIME_AXIS, StackType, ValueType, dtype_bytes, tensor_of
@@ -22,6 +21,7 @@ from stagec.memory.sums import before_reductions
 from stagec.memory.values import line_of
 from stagec.memory.weights import updates
 from stagec.symbolic import ONE, Size, symbol
+from stagec.unrolling.rank import StageRun
 
 STATIC: tuple[Kind, ...] = (
     Kind.PARAMETERS,
@@ -64,7 +64,7 @@ class Weights:
     )
     _stored: dict[object, list[tuple[Stored, bool]]] = field(default_factory=dict)
 
-    def of(self, chunk: Chunk) -> list[tuple[Stored, bool]]:
+    def of(self, chunk: StageRun) -> list[tuple[Stored, bool]]:
         """Each parameter of a stage, and whether it is one that its stages may share."""
         program = chunk.program
         numbers = (each for each in chunk.values.items() if not is_first_layer(each[0]))
@@ -88,7 +88,7 @@ class Weights:
         return self._stored[key]
 
 
-def static_bytes(chunks: Sequence[Chunk], weights: Weights) -> tuple[StaticBytes, list[Stored]]:
+def static_bytes(chunks: Sequence[StageRun], weights: Weights) -> tuple[StaticBytes, list[Stored]]:
     """Of a rank that has these stages. A weight that two of them share is stored once."""
     numbers: dict[Kind, int] = dict.fromkeys(STATIC, 0)
     found: list[Stored] = []

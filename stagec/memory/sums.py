@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
-from stagec.backend.lowering.dataflow import is_node
+from stagec.analysis.dataflow import is_node
 from stagec.dialects import sched, stg
 
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stagec.backend.lowering.layout import Layout
+from stagec.analysis.dataflow import Dataflow
 from stagec.backend.program import TraceProgram
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, ValueType
 from stagec.memory.kinds import Kind
 from stagec.memory.lifetimes import Places
 from stagec.memory.plan import ClassPlan
+from stagec.unrolling.rank import StageRun
 
 Ints = np.ndarray
 
@@ -125,8 +126,9 @@ class TensorMaker:
 
     def layer_of(self, chunk: int, value: int) -> int:
         table = self.plan.tables[chunk]
-        task = self.plan.arrangement.layouts[chunk].tasks[table.tasks[int(table.task[value])]]
-        return task.rows[int(table.row[value])].layer
+        stage = self.plan.stages[chunk]
+        layers = stage.layout.layers(stage.values)[table.tasks[int(table.task[value])]]
+        return layers[int(table.row[value])]
 
     def buffer_reads(self, chunk: Ints, value: Ints, microbatch: Ints) -> tuple[Ints, Ints]:
         """Tensors and nodes: who reads a value, who reads or adds to a sum over microbatches."""
@@ -187,12 +189,12 @@ class TensorMaker:
     def add_parameters(self) -> None:
         index: dict[tuple[str, int], int] = {}
         start, sizes = len(self.label), list[int]()
-        for c, chunk in enumerate(self.plan.chunks):
-            layout = self.plan.arrangement.layouts[c]
+        for chunk in self.plan.stages:
+            flow = Dataflow(chunk.values)
             for op in chunk.program.body.block.ops:
                 if isinstance(op, stg.WeightOp):
                     size = leaf_bytes(op, chunk.values)
-                    for layer in layout.dataflow.weight_layers(op):
+                    for layer in flow.weight_layers(op):
                         key = (op.path.data, layer)
                         if key not in index:
                             index[key] = start + len(sizes)
@@ -201,17 +203,18 @@ class TensorMaker:
             self.label.append(f"{PREFIX[Kind.PARAMETERS]}/{path}")
             self.layer.append(layer)
         self.add(np.full(len(sizes), ON_ENTRY), np.array(sizes, np.int64))
-        for c, layout in enumerate(self.plan.arrangement.layouts):
-            self.reads.append(self.parameter_reads(c, layout, index))
+        for c, stage in enumerate(self.plan.stages):
+            self.reads.append(self.parameter_reads(c, stage, index))
 
     def parameter_reads(
-        self, chunk: int, layout: Layout, index: dict[tuple[str, int], int]
+        self, chunk: int, stage: StageRun, index: dict[tuple[str, int], int]
     ) -> tuple[Ints, Ints]:
+        layout, flow = stage.layout, Dataflow(stage.values)
         tasks = tuple(layout.tasks)
         columns: list[tuple[int, int, int, int]] = []
         for source, place in layout.places.items():
             for operand in source.op.operands:
-                for weight, layer in layout.dataflow.weights(operand, source.path):
+                for weight, layer in flow.weights(operand, source.path):
                     tensor = index[weight.path.data, layer]
                     columns.append((tensor, tasks.index(place.task), place.row, place.node))
         tensor, task, row, node = np.array(columns, np.int64).reshape(-1, 4).T

@@ -15,10 +15,8 @@ from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from stagec import symbolic
+from stagec.analysis.dataflow import Path, Source
 from stagec.analysis.placement import source_of
-from stagec.backend.lowering.dataflow import Path, Source
-from stagec.backend.lowering.layout import Layout
-from stagec.backend.lowering.rows import Place
 from stagec.dialects import sched, stg
 from stagec.dialects.types import StackType, ValueType, dtype_bytes, tensor_of
 from stagec.memory.gradients import GradientBuffers
@@ -27,6 +25,8 @@ from stagec.memory.results import gradient_of_other_factor, is_copy_in, kind_of
 from stagec.memory.sums import loops, makers, ops_inside, summed_results
 from stagec.memory.weights import updates
 from stagec.symbolic import ZERO, Size
+from stagec.unrolling.rank import StageRun
+from stagec.unrolling.stage import Place
 
 Ints = np.ndarray
 Key = tuple[SSAValue, Path]
@@ -81,16 +81,17 @@ class ValueTable:
         return len(self.task)
 
 
-def value_table(layout: Layout, program: stg.ProgramOp, gradients: GradientBuffers) -> ValueTable:
-    return TableMaker(layout, program, gradients).table()
+def value_table(stage: StageRun, gradients: GradientBuffers) -> ValueTable:
+    return TableMaker(stage, gradients).table()
 
 
 class TableMaker:
-    def __init__(self, layout: Layout, program: stg.ProgramOp, gradients: GradientBuffers) -> None:
-        self.layout = layout
-        self.program = program
+    def __init__(self, stage: StageRun, gradients: GradientBuffers) -> None:
+        self.layout, self.program, self.numbers = stage.layout, stage.program, stage.values
+        program = stage.program
+        self._number: dict[Size, int] = {}
         self.gradients = gradients
-        self.tasks = tuple(layout.tasks)
+        self.tasks = tuple(self.layout.tasks)
         self.inside = ops_inside(program)
         self.sums = summed_results(program)
         self.index: dict[Key, int] = {}
@@ -192,13 +193,20 @@ class TableMaker:
         return self.layout.tasks[place.task].rows[place.row].layer
 
     def bytes_in_layer(self, value: SSAValue, layer: int) -> Size:
-        return self.layout.loads.written(bytes_of(value), layer, self.layout.templates.values)
+        return self.layout.loads.written(bytes_of(value), layer, self.numbers)
+
+    def number(self, size: Size) -> int:
+        """The number of a size, rounded up."""
+        if size not in self._number:
+            exact = size.evaluate(self.numbers)
+            self._number[size] = -(-exact.numerator // exact.denominator)
+        return self._number[size]
 
     def add(self, key: Key, place: Place, size: Size, kind: Kind, op: Operation | None) -> int:
         self.index[key] = len(self.places)
         self.places.append(place)
         self.results.append(key[0])
-        self.sizes.append(self.layout.templates.number(size))
+        self.sizes.append(self.number(size))
         self.forms.append(size)
         self.kinds.append(kind)
         said = (
@@ -251,7 +259,7 @@ class TableMaker:
         size = self.bytes_in_layer(operand, self.layer_of(place))
         if value is None:
             return self.add(key, place, size, Kind.INPUTS, None)
-        self.sizes[value] = max(self.sizes[value], self.layout.templates.number(size))
+        self.sizes[value] = max(self.sizes[value], self.number(size))
         self.forms[value] = symbolic.call("max", self.forms[value], size)
         return value
 
@@ -287,7 +295,7 @@ class TableMaker:
             return False
         kept = tensor_of(op.results[0].type).names
         heads = [d for d in tensor_of(op.operands[0].type).dims if d.name not in kept]
-        return all(self.layout.templates.number(d.size) == 1 for d in heads)
+        return all(self.number(d.size) == 1 for d in heads)
 
     def root(self, value: int, of_sum: bool) -> tuple[int, bool]:
         while value in self.same:

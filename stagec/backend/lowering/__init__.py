@@ -1,10 +1,4 @@
-"""From a rolled program to the segments and instances of a trace.
+"""From what the IR says that ranks run to segments and instances of traces: unrolled and in numbers, with nothing left to decide.
 
-`dataflow` finds which node makes a value, through loops; `rows` is what tasks consist of; `layout` lays one task (the
-forward pass of a microbatch, its backward pass, the step) out as rows; `assemble` puts the tasks of a rank in their order.
+`templates` makes a node of each op, `streams` a dependency of each queue, `programs` a trace program of each rank class.
 """
-
-from stagec.backend.lowering.assemble import Arrangement, Assembler, Chunk, Slot
-from stagec.backend.lowering.templates import Owners
-
-__all__ = ["Arrangement", "Assembler", "Chunk", "Owners", "Slot"]

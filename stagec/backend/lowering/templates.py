@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation
 
 from stagec.analysis.kernels import kernel_form
-from stagec.backend.lowering.rows import Bucket
+from stagec.analysis.loads import Loads
 from stagec.backend.program import (
     Action,
     Collective,
@@ -26,24 +26,14 @@ from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import sched, stg
 from stagec.dialects.types import tensor_of
 from stagec.symbolic import Size
-
-Owners = Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]]
-"""For a weight that several ranks have, by path: the axis of the stages, and the ranks' coordinates on it."""
-
-
-def sizes_of_node(op: Operation) -> tuple[Size, ...]:
-    """What the numbers of a node are made of."""
-    if isinstance(op, sched.ComputeOp):
-        return op.flops.data, op.reads.data, op.writes.data
-    if isinstance(op, sched.CollectiveOp):
-        return op.bytes_in.data, op.bytes_out.data
-    return ()
-
+from stagec.unrolling.rank import Owners, RankBody, StageRun
 
 MOST_FLOPS = 2**63 - 1
 """What a trace has room for."""
 MOST_BYTES = 2**60
 """An EiB: so much that sums of many are counted in 64 bits all the same."""
+MAX_CROSSING = 64
+"""Values that may cross one stage boundary in one direction; a channel numbers boundary, direction and value."""
 
 
 class TooLargeError(Exception):
@@ -51,21 +41,74 @@ class TooLargeError(Exception):
 
 
 @dataclass
+class StageTemplates:
+    """Makes the segments of one stage."""
+
+    stage: StageRun
+    axis: str
+    _of_layers: dict[int | None, Templates] = field(default_factory=dict)
+
+    def segment(self, rank_body: RankBody) -> Segment:
+        body, templates = rank_body.body, self.of_layer(rank_body.body.layer)
+        actions = self.actions(rank_body)
+        nodes = [
+            templates.node(op, body.scope(at), action, tuple(Dep(*dep) for dep in deps))
+            for at, (op, action, deps) in enumerate(
+                zip(body.nodes, actions, body.deps, strict=True)
+            )
+        ]
+        return Segment(body.name, tuple(nodes), body.num_slots, body.task)
+
+    def actions(self, rank_body: RankBody) -> list[Action]:
+        """The numbers of each node."""
+        body, templates = rank_body.body, self.of_layer(rank_body.body.layer)
+        if body.is_bucket:
+            return [templates.bucket(body.ops)]
+        return [
+            self.transfer(op, rank_body)
+            if isinstance(op, sched.StageSendOp | sched.StageRecvOp)
+            else templates.action(op)
+            for op in body.ops
+        ]
+
+    def of_layer(self, layer: int | None) -> Templates:
+        """With the numbers that sizes have in a layer."""
+        if layer not in self._of_layers:
+            values: Mapping[str, int | Fraction] = self.stage.values
+            if layer is not None:
+                loads = Loads.around(self.stage.program)
+                values = {**values, **loads.sizes(layer, self.stage.values)}
+            self._of_layers[layer] = Templates(values, self.stage.owners)
+        return self._of_layers[layer]
+
+    def transfer(self, op: sched.StageSendOp | sched.StageRecvOp, rank_body: RankBody) -> Transfer:
+        """What crosses a boundary of stages: to which peer, and on which channel, which both ends know."""
+        tensor, stage = tensor_of(op.value.type), self.stage.stage
+        kind = "send" if isinstance(op, sched.StageSendOp) else "recv"
+        boundary = stage if rank_body.body.task in ("SEND_F", "RECV_B") else stage - 1
+        is_backward = op.direction.data == "backward"
+        channel = (2 * boundary + is_backward) * MAX_CROSSING + op.number.value.data
+        num_bytes = self.of_layer(None).checked_bytes(op, tensor.num_bytes)
+        return Transfer(kind, (self.axis,), rank_body.shift, num_bytes, channel, tensor.dtype)
+
+
+@dataclass
 class Templates:
     """Makes nodes, with the numbers that sizes have."""
 
     values: Mapping[str, int | Fraction]
-    owners: Owners
+    owners: Owners = field(default_factory=dict)
     _numbers: dict[Size, int] = field(default_factory=dict)
 
-    def node(self, op: Operation, deps: tuple[Dep, ...]) -> Node:
+    def node(self, op: Operation, scope: str, action: Action, deps: tuple[Dep, ...]) -> Node:
         location = op.location
         assert isinstance(op, sched.NODES)
+        crosses = isinstance(op, sched.StageSendOp | sched.StageRecvOp)
         return Node(
             op=sched.node_name(op),
-            phase=stg.phase_of(op),
-            scope=stg.scope_of(op),
-            action=self.action(op),
+            phase="p2p" if crosses else stg.phase_of(op),
+            scope=scope,
+            action=action,
             stream=op.stream.data,
             data_deps=deps,
             location=(
@@ -77,16 +120,28 @@ class Templates:
             serial="serial" in op.attributes,
         )
 
+    def bucket(self, ops: tuple[Operation, ...]) -> Collective:
+        """One collective of all that a bucket joins."""
+        first, bytes_in, bytes_out = ops[0], 0, 0
+        assert isinstance(first, sched.CollectiveOp)
+        for op in ops:
+            assert isinstance(op, sched.CollectiveOp)
+            bytes_in += self.number(op.bytes_in.data)
+            bytes_out += self.number(op.bytes_out.data)
+        return Collective(first.kind.data, first.axes.data, bytes_in, bytes_out, first.dtype.data)
+
     def action(self, op: Operation) -> Action:
         """What an op is in a trace. Numbers that this has no room for are E0216."""
         try:
             return self._action(op)
         except TooLargeError as error:
-            message = f"an op {error} on one device, more than can be counted"
-            help_ = "look for a size of one digit too many"
-            raise CompileError(
-                [Diagnostic("E0216", message, span_of(op.location), help=help_)]
-            ) from None
+            raise too_large(op, error) from None
+
+    def checked_bytes(self, op: Operation, size: Size) -> int:
+        try:
+            return self.num_bytes(size)
+        except TooLargeError as error:
+            raise too_large(op, error) from None
 
     def _action(self, op: Operation) -> Action:
         if isinstance(op, sched.ComputeOp):
@@ -106,12 +161,6 @@ class Templates:
                 op.channel.value.data,
                 op.dtype.data,
             )
-        if isinstance(op, sched.StageSendOp | sched.StageRecvOp):
-            tensor = tensor_of(op.value.type)
-            kind = "send" if isinstance(op, sched.StageSendOp) else "recv"
-            num_bytes = self.num_bytes(tensor.num_bytes)
-            # Which boundary it is, and how far the peer: `assemble` knows.
-            return Transfer(kind, (), 0, num_bytes, op.number.value.data, tensor.dtype)
         assert isinstance(op, sched.CollectiveOp)
         return Collective(
             op.kind.data,
@@ -148,23 +197,7 @@ class Templates:
         return self._numbers[size]
 
 
-def with_numbers(segment: Segment, ops: Sequence[Operation], templates: Templates) -> Segment:
-    """A segment of these ops with other numbers."""
-    nodes = list(segment.nodes)
-    for position, (op, node) in enumerate(zip(ops, nodes, strict=True)):
-        action = templates.action(op)
-        if action != node.action:
-            nodes[position] = replace(node, action=action)
-    return replace(segment, nodes=tuple(nodes))
-
-
-def bucket_node(bucket: Bucket, templates: Templates) -> tuple[Node, int]:
-    """The collective that a bucket becomes, and how many values it reads."""
-    ops = [member.op for member in bucket.members]
-    first = bucket.first
-    num_slots = sum(len(op.operands) for op in ops)
-    bytes_in = sum(templates.number(op.bytes_in.data) for op in ops)  # pyright: ignore
-    bytes_out = sum(templates.number(op.bytes_out.data) for op in ops)  # pyright: ignore
-    node = templates.node(first, tuple(Dep(k, 0) for k in range(num_slots)))
-    action = Collective(first.kind.data, first.axes.data, bytes_in, bytes_out, first.dtype.data)
-    return replace(node, action=action, scope="bucket"), num_slots
+def too_large(op: Operation, error: TooLargeError) -> CompileError:
+    message = f"an op {error} on one device, more than can be counted"
+    help_ = "look for a size of one digit too many"
+    return CompileError([Diagnostic("E0216", message, span_of(op.location), help=help_)])

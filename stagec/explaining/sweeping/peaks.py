@@ -13,13 +13,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from stagec.backend.lowering import Arrangement
 from stagec.explaining.sweeping.vectors import Columns
 from stagec.memory.gradients import GradientBuffers
 from stagec.memory.kinds import Kind
 from stagec.memory.lifetimes import Lifetimes, lifetimes
 from stagec.memory.values import ValueTable
 from stagec.symbolic import Size, constant
+from stagec.unrolling.rank import Arrangement
 
 EXACT = 2**53
 """8 PiB. Plans of which a rank needs more are left out."""

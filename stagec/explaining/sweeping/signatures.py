@@ -9,11 +9,11 @@ no more.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
-from stagec.backend.lowering import Slot
+from stagec.dialects.tasks import TASKS, Order
 
 Progress = tuple[int, ...]
 """Tasks of a microbatch that are done, for each stage of the rank."""
@@ -51,8 +51,18 @@ class Signature:
         )
 
 
-def signature(order: Sequence[Slot], num_chunks: int) -> Signature:
+class Slot(NamedTuple):
+    """One task in an order: of which stage of the rank, and for which microbatch."""
+
+    task: str
+    chunk: int
+    microbatch: int
+
+
+def signature(tasks_in_order: Order, num_chunks: int) -> Signature:
     """Of a rank's order of tasks."""
+    columns = tasks_in_order.table[:, :3].tolist()
+    order = [Slot(TASKS[task], chunk, microbatch) for task, chunk, microbatch in columns]
     tasks = Counter((slot.chunk, slot.microbatch) for slot in order if slot.microbatch >= 0)
     whole: dict[int, list[int]] = defaultdict(lambda: [0] * num_chunks)
     for (chunk, microbatch), number in tasks.items():

@@ -7,16 +7,15 @@ from functools import cached_property
 
 import numpy as np
 
-from stagec.backend.lowering import Assembler, Chunk, Slot
-from stagec.backend.lowering.layout import Layout
-from stagec.classes import plain_order, rank_order
-from stagec.dialects import dist, stg
+from stagec.dialects import dist, sched, stg
+from stagec.dialects.tasks import Order, StageOfRank
 from stagec.dialects.types import TIME_AXIS, StackType
 from stagec.explaining.bubble import idle_share
 from stagec.explaining.job import Job
 from stagec.explaining.memory import KINDS
 from stagec.explaining.names import Names
 from stagec.explaining.quantities import Answer, ClassAnswer
+from stagec.explaining.sweeping.layouts import layout_with
 from stagec.explaining.sweeping.peaks import KindsAtPeak, LiveCounts, RankLives, rank_lives
 from stagec.explaining.sweeping.signatures import Signature, signature
 from stagec.explaining.sweeping.vectors import Columns
@@ -24,9 +23,12 @@ from stagec.memory.gradients import gradient_buffers
 from stagec.memory.kinds import Kind
 from stagec.memory.plan import ALWAYS, kinds_on_host
 from stagec.memory.values import ValueTable, value_table
+from stagec.passes.build_programs import plain_order, rank_order
 from stagec.rewriting import programs
 from stagec.schedules import Schedule, build
 from stagec.symbolic import Size, total
+from stagec.unrolling.rank import RankRun, StageRun, arrange
+from stagec.unrolling.stage import Layout
 
 OF_PEAK = "memory.peak."
 """Before a kind: what it takes when a rank needs most memory."""
@@ -48,8 +50,7 @@ class Structure:
         self.module = job.compiled.module
         self.plan = job.compiled.plan
         self._tables: dict[Layout, ValueTable] = {}
-        self._assemblers: dict[str, Assembler] = {}
-        self._values: dict[object, Mapping[str, int]] = {}
+        self._layouts: dict[object, Layout] = {}
         self._schedules: dict[tuple[int, int], Schedule] = {}
         self._live: dict[object, dict[str, LiveCounts | KindsAtPeak]] = {}
         self._signatures: dict[object, Signature] = {}
@@ -113,7 +114,7 @@ class Structure:
         }
 
         for rows, own, values, key in self.groups(sizes, microbatches):
-            of_classes: list[tuple[str, Sequence[Chunk], np.ndarray]] = []
+            of_classes: list[tuple[str, Sequence[StageRun], np.ndarray]] = []
             for chunks, live in self.classes(values, key, peaks) if peaks else ():
                 for what in peaks:
                     counts = live[what]
@@ -132,13 +133,13 @@ class Structure:
 
     def peaks_of_classes(
         self, sizes: Columns, microbatches: np.ndarray
-    ) -> Iterator[tuple[np.ndarray, Columns, list[tuple[Sequence[Chunk], np.ndarray]]]]:
+    ) -> Iterator[tuple[np.ndarray, Columns, list[tuple[Sequence[StageRun], np.ndarray]]]]:
         """Plans in which the same things happen: which they are, their sizes, and of each class what it runs and its peaks.
 
         The first class is that of the first rank of a pipeline. Classes that need no more than another are left out.
         """
         for rows, own, values, key in self.groups(sizes, microbatches):
-            classes: list[tuple[Sequence[Chunk], np.ndarray]] = []
+            classes: list[tuple[Sequence[StageRun], np.ndarray]] = []
             for chunks, live in self.classes(values, key, ["memory.peak"]):
                 counts = live["memory.peak"]
                 assert isinstance(counts, LiveCounts)
@@ -174,11 +175,11 @@ class Structure:
         known = {pair: float(idle_share(self.schedule(*pair))[1]) for pair in dict.fromkeys(pairs)}
         return np.array([known[pair] for pair in pairs])
 
-    def always(self, chunks: Sequence[Chunk]) -> Size:
+    def always(self, chunks: Sequence[StageRun]) -> Size:
         """What stays on a rank's device from step to step, gradients apart."""
         return self.stored(chunks, set(ALWAYS) - set(kinds_on_host(self.plan)))
 
-    def stored(self, chunks: Sequence[Chunk], kinds: Collection[Kind]) -> Size:
+    def stored(self, chunks: Sequence[StageRun], kinds: Collection[Kind]) -> Size:
         """What a rank stores of these kinds."""
         seen: dict[tuple[Kind, int, str], Size] = {}
         for chunk in chunks:
@@ -196,25 +197,24 @@ class Structure:
 
     def classes(
         self, values: Mapping[str, int], key: tuple[int, ...], wanted: Sequence[str]
-    ) -> Iterator[tuple[Sequence[Chunk], Mapping[str, LiveCounts | KindsAtPeak]]]:
+    ) -> Iterator[tuple[Sequence[StageRun], Mapping[str, LiveCounts | KindsAtPeak]]]:
         """The ranks that may need most, and the moments at which they may; every rank, for the kinds at its peak."""
         if self.names.stages is None:
             (program,) = self.programs.values()
-            chunks = [Chunk(program, values)]
+            stages = [self.stage_run(program, values, 0)]
             number = values[TIME_AXIS]
-            order = plain_order(number, self.job.facts.is_training)
-            yield (
-                chunks,
-                self.live("", chunks, order, (key[1:], self.signature(number, order, 1)), wanted),
-            )
+            order = plain_order(number, stages[0].layout.tasks)
+            key_of_order = self.signature(number, order, 1)
+            yield stages, self.live("", stages, order, (key[1:], key_of_order), wanted)
             return
         axis = self.names.stages.axis.data
         schedule = self.schedule(values[axis], values[TIME_AXIS])
         every = self.stage_chunks(values, schedule.num_stages)
         seen: list[tuple[tuple[object, ...], Signature]] = []
         for rank in range(values[axis]):
-            chunks = [every[stage] for stage in schedule.stages_of(rank)]
-            order = rank_order(schedule, rank, chunks)
+            own = schedule.stages_of(rank)
+            chunks = [every[stage] for stage in own]
+            order = rank_order(schedule, rank, own, [chunk.layout.tasks for chunk in chunks])
             kinds = tuple((id(c.program), c.values[dist.local_count(0)]) for c in chunks)
             found = self.signature((values[axis], values[TIME_AXIS], rank), order, len(chunks))
             if OF_PEAK in wanted:
@@ -235,12 +235,12 @@ class Structure:
             self._schedules[key] = build(pipeline.schedule, ranks, virtual, microbatches)
         return self._schedules[key]
 
-    def signature(self, key: object, order: Sequence, num_chunks: int) -> Signature:
+    def signature(self, key: object, order: Order, num_chunks: int) -> Signature:
         if key not in self._signatures:
             self._signatures[key] = signature(order, num_chunks)
         return self._signatures[key]
 
-    def stage_chunks(self, values: Mapping[str, int], stages: int) -> list[Chunk]:
+    def stage_chunks(self, values: Mapping[str, int], stages: int) -> list[StageRun]:
         """Each virtual stage's program, with its own number of layers."""
         pipeline, listed = self.plan.pipeline, self.names.stages
         assert pipeline is not None
@@ -249,7 +249,7 @@ class Structure:
         count = dist.local_count(0)
         if pipeline.layers:
             return [
-                Chunk(self.programs[kind], {**values, count: own}, s)
+                self.stage_run(self.programs[kind], {**values, count: own}, s)
                 for s, (kind, own) in enumerate(zip(kinds, pipeline.layers, strict=True))
             ]
         layers = values[pipeline.counts[0]]
@@ -260,7 +260,7 @@ class Structure:
         if stages == 1:
             own = [layers]
         return [
-            Chunk(
+            self.stage_run(
                 self.programs[kinds[0 if s == 0 else -1 if s == stages - 1 else 1]],
                 {**values, count: own[s]},
                 s,
@@ -271,24 +271,24 @@ class Structure:
     def live(
         self,
         axis: str,
-        chunks: Sequence[Chunk],
-        order: Sequence[Slot],
+        stages: Sequence[StageRun],
+        order: Order,
         key: object,
         wanted: Sequence[str],
     ) -> Mapping[str, LiveCounts | KindsAtPeak]:
         """The moments of a rank; once for all plans in which the same things happen."""
         known = self._live.setdefault(key, {})
         if any(what not in known for what in wanted):
-            assembler = self._assemblers.setdefault(axis, Assembler(axis))
-            alike = [self.alike(chunk) for chunk in chunks]
-            arrangement = assembler.arrange(alike, order)
+            listed = tuple(StageOfRank("", stage.stage) for stage in stages)
+            program = sched.RankProgramOp("rank", listed, order)
+            arrangement = arrange(RankRun("", {}, stages, program, axis))
             gradients = gradient_buffers(self.plan)
             tables: list[ValueTable] = []
-            for chunk, layout in zip(alike, arrangement.layouts, strict=True):
-                if layout not in self._tables:
-                    self._tables[layout] = value_table(layout, chunk.program, gradients)
-                tables.append(self._tables[layout])
-            layers = [layers_of(chunk) for chunk in chunks]
+            for stage in stages:
+                if stage.layout not in self._tables:
+                    self._tables[stage.layout] = value_table(stage, gradients)
+                tables.append(self._tables[stage.layout])
+            layers = [layers_of(stage) for stage in stages]
             lives = rank_lives(arrangement, tables, layers, gradients)
             for what in wanted:
                 known[what] = (
@@ -296,17 +296,22 @@ class Structure:
                 )
         return known
 
-    def alike(self, chunk: Chunk) -> Chunk:
-        """A virtual stage with the sizes of the first that has as many layers, so that both are laid out once."""
+    def stage_run(self, program: stg.ProgramOp, values: Mapping[str, int], stage: int) -> StageRun:
+        """A virtual stage. Those that have as many layers are laid out once, with the sizes of the first."""
         count = dist.local_count(0)
-        counts = tuple(size.evaluate(chunk.values) for size in self.counts)
-        key = (chunk.program, chunk.values.get(count), counts)
-        if key not in self._values:
-            self._values[key] = {**chunk.values, dist.first_layer(count): 0}
-        return Chunk(chunk.program, self._values[key], chunk.stage)
+        counts = tuple(size.evaluate(values) for size in self.counts)
+        key = (program, values.get(count), counts)
+        own = {**values, dist.first_layer(count): 0}
+
+        def lay_out() -> Layout:
+            if key not in self._layouts:
+                self._layouts[key] = layout_with(program, own)
+            return self._layouts[key]
+
+        return StageRun(program, lay_out, own, stage)
 
 
-def layers_of(chunk: Chunk) -> dict[str, Size | int]:
+def layers_of(chunk: StageRun) -> dict[str, Size | int]:
     """The layers of a virtual stage, which sizes name."""
     name = dist.local_count(0)
     return {name: chunk.values[name]} if name in chunk.values else {}

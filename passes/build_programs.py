@@ -1,0 +1,328 @@
+"""Write down what each rank runs: the rows of each kind of stage, and the order of tasks on a rank.
+
+Before `build-programs`:
+
+    dist.mesh <dp = 2>
+    stg.dim "mb" = "2"
+    stg.program "M" (%x : !stg.tensor<[B, D], bf16>) {
+      stg.accumulate mb {
+        %a = sched.compute "unary" (%x) flops "B*D" reads "2*B*D" writes "2*B*D" on "compute" in F.0
+          : (!stg.tensor<[B, D], bf16>) -> !stg.tensor<[B, D], bf16>
+        %y = stg.repeat "8" iter(%h = %a) : !stg.tensor<[B, D], bf16> {
+          %b = sched.compute "unary" (%h) flops "B*D" reads "2*B*D" writes "2*B*D" on "compute" in F.1
+            : (!stg.tensor<[B, D], bf16>) -> !stg.tensor<[B, D], bf16>
+          stg.yield %b : !stg.tensor<[B, D], bf16>
+        }
+        stg.yield
+      }
+      stg.output
+    }
+
+After, behind the program, which stays as it is:
+
+    sched.tasks @model of "" layers {} {
+      F = "0 (1@0+1)*8"
+    }
+    sched.program @all runs [0 @model] order "(F:0.0+1)*2"
+    sched.ranks "all" at {} run @all
+
+A row is a segment in one iteration of the repeats around it: `1@3` is segment 1 in iteration 3. Rows stand in the order of the program;
+passes that follow move them. Nothing of a row's data is written down: that is in the rolled program, as SSA. With a pipeline, tasks
+come in the order of its schedule (`sched.schedule`, proved right by `stagec.schedules`), and each rank of it is a class; ranks
+that differ in the numbers of sizes alone, as where experts are not equally busy, are classes that run the same program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+from xdsl.passes import ModulePass
+
+from stagec.analysis.coordinates import Coordinates, Others, coordinate_classes
+from stagec.analysis.dataflow import Dataflow
+from stagec.analysis.loads import Loads, num_layers
+from stagec.analysis.sizes import mesh_of, size_values
+from stagec.diagnostics import CompileError, Diagnostic
+from stagec.dialects import dist, sched, stg
+from stagec.dialects.tasks import (
+    COMPUTE_TASKS,
+    NOWHERE,
+    TASK_NUMBER,
+    TASKS,
+    TRANSFER_TASKS,
+    Order,
+    Rows,
+    StageOfRank,
+)
+from stagec.dialects.types import TIME_AXIS, StackType
+from stagec.pipeline_schedule import pipeline_schedule
+from stagec.rewriting import programs
+from stagec.schedules import Schedule
+from stagec.schedules.table import Kind
+
+NAME = "build-programs"
+
+Ints = np.ndarray
+
+
+@dataclass(frozen=True)
+class BuildPrograms(ModulePass):
+    name = NAME
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        stages = next((inner for inner in op.body.ops if isinstance(inner, dist.StagesOp)), None)
+        builder = Builder(op, size_values(op))
+        if stages is None:
+            builder.build_alone()
+        else:
+            builder.build_pipeline(stages, pipeline_schedule(op))
+        op.body.block.add_ops([*builder.tasks.values(), *builder.made, *builder.ranks])
+
+
+@dataclass
+class Builder:
+    """Makes the ops of all ranks."""
+
+    module: ModuleOp
+    values: Mapping[str, int]
+    tasks: dict[object, sched.TasksOp] = field(default_factory=dict)
+    made: list[sched.RankProgramOp] = field(default_factory=list)
+    ranks: list[sched.RanksOp] = field(default_factory=list)
+
+    def build_alone(self) -> None:
+        """Without a pipeline each microbatch goes forward, then backward, on every rank alike."""
+        (program,) = programs(self.module)
+        tasks = self.tasks_of("", program, {})
+        order = plain_order(self.values[TIME_AXIS], tasks.rows.data)
+        self.made.append(sched.RankProgramOp("all", (StageOfRank(tasks.sym_name.data, 0),), order))
+        for each in self.coordinates():
+            self.ranks.append(sched.RanksOp(each.name, tuple(each.where.items()), "all"))
+
+    def build_pipeline(self, stages: dist.StagesOp, schedule: Schedule) -> None:
+        """A class for each coordinate along the axis of the stages, of ranks that differ in nothing else."""
+        axis, kinds = stages.axis.data, by_kind(programs(self.module))
+        tasks = [
+            self.tasks_of(stage.kind, kinds[stage.kind], local_counts(stage.layers))
+            for stage in stages.stages.data
+        ]
+        if not schedule.has_backward and any(each.rows.data.keys() & {"B", "I"} for each in tasks):
+            raise CompileError([no_backward(schedule)])
+        tied = tied_ranks(schedule, [kinds[stage.kind] for stage in stages.stages.data])
+        for rank in range(mesh_of(self.module)[axis]):
+            own = schedule.stages_of(rank)
+            listed = tuple(
+                StageOfRank(tasks[stage].sym_name.data, stage, tied[stage]) for stage in own
+            )
+            order = rank_order(schedule, rank, own, [tasks[stage].rows.data for stage in own])
+            self.made.append(sched.RankProgramOp(f"{axis}{rank}", listed, order))
+        for each in self.coordinates():
+            for rank in range(mesh_of(self.module)[axis]):
+                name = " ".join([f"{axis}{rank}", *([each.name] if each.where else [])])
+                where = ((axis, (rank,)), *each.where.items())
+                self.ranks.append(sched.RanksOp(name, where, f"{axis}{rank}"))
+
+    def coordinates(self) -> list[Coordinates]:
+        """Ranks that share all numbers."""
+        values, mesh = self.values, mesh_of(self.module)
+        return coordinate_classes(programs(self.module), values, mesh, by_load(self.module))
+
+    def tasks_of(
+        self, kind: str, program: stg.ProgramOp, counts: Mapping[str, int]
+    ) -> sched.TasksOp:
+        """The tasks of a kind of stage with so many layers, once for all stages that are like it."""
+        key = (kind, tuple(counts.items()))
+        if key not in self.tasks:
+            name = kind or "model"
+            if any(other == kind for other, _ in self.tasks):  # pyright: ignore
+                name += "".join(f"_{count}" for count in counts.values())
+            firsts = {dist.first_layer(each): 0 for each in counts}
+            rows = rows_of_tasks(program, Dataflow({**self.values, **counts, **firsts}))
+            self.tasks[key] = sched.TasksOp(name, kind, counts, rows)
+        return self.tasks[key]
+
+
+def by_kind(all_programs: Sequence[stg.ProgramOp]) -> dict[str, stg.ProgramOp]:
+    return {stg.text(program, "kind"): program for program in all_programs}
+
+
+def local_counts(layers: Sequence[int]) -> dict[str, int]:
+    """A stage's number of layers of each repeat, by name."""
+    return {dist.local_count(index): count for index, count in enumerate(layers)}
+
+
+def no_backward(schedule: Schedule) -> Diagnostic:
+    """A schedule of a user's own that leaves out what the loss is there for."""
+    return Diagnostic(
+        "E0409",
+        f"the schedule `{schedule.name}` has no backward passes, and the model has a loss to train",
+        help="add a `B` for each `F`; `schedule = forward_only` evaluates a loss",
+    )
+
+
+def by_load(module: ModuleOp) -> Others | None:
+    """What tells ranks apart whose experts are not equally busy."""
+    loads = Loads.of(module)
+    if not loads.loads:
+        return None
+    layers = num_layers(module)
+    return Others(loads.axes, lambda here: loads.column(layers, here))
+
+
+# Rows
+
+
+def rows_of_tasks(program: stg.ProgramOp, flow: Dataflow) -> dict[str, Rows]:
+    """The rows of each task in the order of the program; after the microbatches, reductions of gradients first."""
+    found: dict[str, Rows] = {}
+    ops = list(program.body.block.ops)
+    loops = [op for op in ops if isinstance(op, stg.AccumulateOp)]
+    for loop in loops[:1]:
+        inside = list(loop.body.block.ops)
+        for task in (*COMPUTE_TASKS, *TRANSFER_TASKS):
+            found[task] = rows_of(inside, task, flow)
+    outside = [op for op in ops if op not in loops[:1]]
+    found["pre"] = rows_of(outside, "pre", flow)
+    reductions = [op for op in outside if stg.phase_of(op) == "grad_reduce"]
+    others = [op for op in outside if stg.phase_of(op) != "grad_reduce"]
+    found["step"] = rows_of([*reductions, *others], "step", flow)
+    return {task: rows for task, rows in found.items() if len(rows)}
+
+
+def rows_of(ops: Iterable[Operation], task: str, flow: Dataflow) -> Rows:
+    segment, path = unrolled(ops, task, flow)
+    return Rows.of(segment, path)
+
+
+def unrolled(ops: Iterable[Operation], task: str, flow: Dataflow) -> tuple[Ints, Ints]:
+    """The segments of a task in ops `[n]`, and the iterations of repeats `[n, depth]`, -1 beyond."""
+    segments, paths = [np.zeros(0, np.int64)], [np.zeros((0, 0), np.int64)]
+    last = -1
+    for op in ops:
+        if isinstance(op, sched.NODES):
+            own = op.segment
+            if own is not None and own.task == task and own.number != last:
+                last = own.number
+                segments.append(np.array([last]))
+                paths.append(np.zeros((1, 0), np.int64))
+        elif isinstance(op, stg.RepeatOp):
+            segment, path = unrolled(op.body.block.ops, task, flow)
+            count = flow.count(op) if len(segment) else 0
+            iteration = np.repeat(np.arange(count), len(segment))
+            segments.append(np.tile(segment, count))
+            paths.append(
+                np.concatenate([iteration[:, None], np.tile(path, (count, 1))], axis=1)
+                if count
+                else np.zeros((0, 0), np.int64)
+            )
+    depth = max(path.shape[1] for path in paths)
+    filled = [
+        np.pad(path, ((0, 0), (0, depth - path.shape[1])), constant_values=NOWHERE)
+        for path in paths
+    ]
+    return np.concatenate(segments), np.concatenate(filled)
+
+
+# Order
+
+
+HALVES = (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)
+TASK_OF_KIND = {
+    Kind.FORWARD: "F",
+    Kind.BACKWARD: "B",
+    Kind.BACKWARD_INPUT: "I",
+    Kind.BACKWARD_WEIGHT: "W",
+    Kind.SEND_FORWARD: "SEND_F",
+    Kind.RECV_FORWARD: "RECV_F",
+    Kind.SEND_BACKWARD: "SEND_B",
+    Kind.RECV_BACKWARD: "RECV_B",
+}
+
+
+def plain_order(microbatches: int, rows: Collection[str]) -> Order:
+    """Each microbatch forward, then backward."""
+    compute = [TASK_NUMBER[task] for task in ("F", "B") if task in rows]
+    inside = np.tile(compute, microbatches)
+    numbers = np.repeat(np.arange(microbatches), len(compute))
+    return once_around(inside, np.zeros_like(inside), numbers, np.zeros_like(inside), [rows])
+
+
+def once_around(
+    task: Ints, stage: Ints, microbatch: Ints, shift: Ints, rows: Sequence[Collection[str]]
+) -> Order:
+    """Tasks of microbatches, between those that run once per step on each stage."""
+    pre = [i for i, own in enumerate(rows) if "pre" in own]
+    step = [i for i, own in enumerate(rows) if "step" in own]
+    tasks = [np.full(len(pre), TASK_NUMBER["pre"]), task, np.full(len(step), TASK_NUMBER["step"])]
+    stages = [np.array(pre, np.int64), stage, np.array(step, np.int64)]
+
+    def around(column: Ints, fill: int) -> Ints:
+        return np.concatenate(
+            [np.full(len(pre), fill), column, np.full(len(step), fill)], dtype=np.int64
+        )
+
+    return Order(
+        np.concatenate(tasks, dtype=np.int64),
+        np.concatenate(stages, dtype=np.int64),
+        around(microbatch, NOWHERE),
+        around(shift, 0),
+    )
+
+
+def rank_order(
+    schedule: Schedule, rank: int, stages: Sequence[int], rows: Sequence[Collection[str]]
+) -> Order:
+    """A rank's tasks, from its schedule, and those of each stage that run once; `rows` has the tasks of which stages have rows.
+
+    Where some backward passes are two halves, all are.
+    """
+    row = schedule.row(rank)
+    peers = schedule.peer[schedule.starts[rank] : schedule.starts[rank + 1]]
+    numbers = np.array([TASK_NUMBER[TASK_OF_KIND[kind]] for kind in Kind])
+    places = np.full(schedule.num_stages, NOWHERE)
+    places[list(stages)] = np.arange(len(stages))
+    task = numbers[row.kind]
+    shift = np.where(peers >= 0, (peers - rank) % schedule.num_ranks, 0)
+    columns = [task, places[row.stage], np.asarray(row.microbatch), shift]
+    if np.isin(schedule.table.kind, HALVES).any():
+        times = np.where(task == TASK_NUMBER["B"], 2, 1)
+        columns = [np.repeat(column, times) for column in columns]
+        second = np.cumsum(times)[task == TASK_NUMBER["B"]] - 1
+        columns[0][second - 1] = TASK_NUMBER["I"]
+        columns[0][second] = TASK_NUMBER["W"]
+    has = np.array([[task in own for task in TASKS] for own in rows])
+    kept = has[columns[1], columns[0]]
+    task, stage, microbatch, shift = (column[kept] for column in columns)
+    return once_around(task, stage, microbatch, shift, rows)
+
+
+def tied_ranks(
+    schedule: Schedule, stage_programs: Sequence[stg.ProgramOp]
+) -> list[tuple[tuple[str, tuple[int, ...]], ...]]:
+    """For each stage the weights whose gradients are reduced over ranks of several stages, and those ranks.
+
+    One of a layer is that of its stage.
+    """
+    own = [
+        tuple(int(rank) for rank in np.unique(schedule.owner[stage]))
+        for stage in range(len(stage_programs))
+    ]
+    shared: dict[str, set[int]] = {}
+    for program, ranks in zip(stage_programs, own, strict=True):
+        for op in program.body.block.ops:
+            if isinstance(op, stg.WeightOp) and not isinstance(op.weight.type, StackType):
+                shared.setdefault(op.path.data, set()).update(ranks)
+    tied = {program: tied_weights(program) for program in dict.fromkeys(stage_programs)}
+    return [
+        tuple((path, tuple(sorted(shared.get(path, ranks)))) for path in tied[program])
+        for program, ranks in zip(stage_programs, own, strict=True)
+    ]
+
+
+def tied_weights(program: stg.ProgramOp) -> list[str]:
+    """The weights whose gradients are reduced over the ranks of several stages."""
+    return [path for op in program.walk() if (path := stg.text(op, "tied"))]

@@ -1,0 +1,135 @@
+"""Write down what keeps a row from being issued early, besides its data and the queues of its streams.
+
+Before `chain-streams`, where segment 1 gathers parameters that it may gather while the unit before is computed, and 4 reduces gradients:
+
+    sched.program @all runs [0 @model] order "F:0.0 B:0.0"
+
+After, for four rows forward and three backward:
+
+    sched.program @all runs [0 @model] order "F:0.0 B:0.0" waits {
+      0 = "-1 2 -1*2",
+      1 = "-1 0*2"
+    } "0 1"
+
+A stream is a queue: each node follows the one before it on its stream, a communication that is `serial` also computation, and a
+reduction of a tied weight all communication, because its ranks come to it with different things behind them. On most devices that
+leaves a communication free to be issued before the computation around it, where it would only take memory, or a link that is
+needed first. So a number `n` of `waits` says: the computation issued before the row n rows before this one has ended; 0: before this
+one; -1: no computation.
+
+- A gather of parameters reads nothing. One in the forward pass begins when the gather `lag` before it is due, any other where it stands.
+- A reduction of a gradient that is `late` waits for the end of the backward pass.
+- One that is issued as soon as it is ready stands behind the row that completes the gradient. Where rows communicate too, it waits for
+  all of that row, and so does what stands behind it. Else ranks that are a little faster than others, and have one slot for all
+  communication, would issue the two the other way round, and wait for each other.
+- So does what communicates a value just received: that may be there while the rank still computes what it is to send.
+- A load from the host begins where it stands: earlier it would only fill memory.
+
+The same can happen to a gather that is due before tensor-parallel collectives and stands behind them, but only if ranks of one class do not
+keep step; waiting for those would leave nothing to overlap it with. The rules are those that `stagec check` proves of traces
+(`stagec/checking/deadlock.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+from xdsl.passes import ModulePass
+
+from stagec.analysis.segments import whole
+from stagec.dialects import sched, stg
+from stagec.dialects.tasks import Waits, WaitsAttr
+from stagec.unrolling.module import program_runs
+from stagec.unrolling.rank import Arrangement, arrange
+from stagec.unrolling.stage import Body
+
+NAME = "chain-streams"
+
+Ints = np.ndarray
+
+NEVER = -1
+"""Of a row that waits for no computation."""
+
+
+@dataclass(frozen=True)
+class ChainStreams(ModulePass):
+    name = NAME
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for program, run in list(program_runs(op)):
+            arrangement = arrange(run)
+            program.waits = WaitsAttr(Waits(held_back(arrangement), arrangement.lengths))
+
+
+def held_back(rank: Arrangement) -> Ints:
+    """For each row how many rows before it the one is whose computation before it must have ended; -1 for none."""
+    bodies = [each.body for each in rank.bodies]
+    body = rank.body[rank.order]
+    held = np.full(len(body), NEVER, np.int64)
+
+    def of_rows(belongs: Callable[[Body], bool]) -> Ints:
+        return np.array([belongs(each) for each in bodies] or [False])[body]
+
+    lag = np.array([whole(each.ops[0], "lag", NEVER) for each in bodies] or [NEVER])[body]
+    is_free = np.all(rank.source_row[rank.order] < 0, axis=1)
+    gathers = np.flatnonzero((of_rows(gathers_alone) & is_free & (lag < 0)) | (lag >= 0))
+    number = np.arange(len(gathers)) - np.maximum(0, lag[gathers])
+    held[gathers] = gathers - gathers[np.maximum(0, number)]
+    held[of_rows(loads_alone)] = 0
+    held[of_rows(is_late)] = 0
+    if any(map(communicates, bodies)):
+        ready = of_rows(is_ready)
+        held[ready] = 0
+        held[np.flatnonzero(ready[:-1] & ~ready[1:]) + 1] = 0
+        held[is_received(rank, bodies)[rank.order]] = 0
+    found = np.empty_like(held)
+    found[rank.order] = held
+    return found
+
+
+def is_received(rank: Arrangement, bodies: Sequence[Body]) -> Ints:
+    """Whether a row reads what another rank sends."""
+    arrives = np.array([any(map(receives, each.nodes)) for each in bodies] or [False])
+    sources = rank.source_row
+    return np.any((sources >= 0) & arrives[rank.body[sources]], axis=1)
+
+
+def receives(op: Operation) -> bool:
+    return isinstance(op, sched.RecvOp | sched.StageRecvOp)
+
+
+def gathers_alone(body: Body) -> bool:
+    """Whether a body is a gather."""
+    op = body.ops[0]
+    return (
+        body.num_nodes == 1 and isinstance(op, sched.NODES) and sched.node_name(op) == "all_gather"
+    )
+
+
+def loads_alone(body: Body) -> bool:
+    """Whether a body is a load from the host."""
+    return all(isinstance(op, sched.HostCopyOp) and op.direction.data == "load" for op in body.ops)
+
+
+def communicates(body: Body) -> bool:
+    """Whether computation and communication are mixed in a body."""
+    others = [op for op in body.nodes if not isinstance(op, sched.ComputeOp | sched.HostCopyOp)]
+    return 0 < len(others) < body.num_nodes
+
+
+def is_moved(body: Body) -> bool:
+    """Whether a body is a reduction that is issued by itself."""
+    return stg.phase_of(body.ops[0]) == "grad_reduce" and "tied" not in body.ops[0].attributes
+
+
+def is_late(body: Body) -> bool:
+    return is_moved(body) and "late" in body.ops[0].attributes
+
+
+def is_ready(body: Body) -> bool:
+    return is_moved(body) and not is_late(body)

@@ -1,0 +1,203 @@
+"""Cut the ops of each task into segments: straight-line code that is issued together.
+
+Before `cut-segments`:
+
+    stg.program "M" (%x : !stg.tensor<[B, D], bf16>) {
+      stg.accumulate mb {
+        %y = sched.compute "contract" (%x) flops "2*B*D*D" reads "4*B*D" writes "2*B*D" on "compute"
+          : (!stg.tensor<[B, D], bf16>) -> !stg.tensor<[B, D], bf16>
+        %z = sched.compute "unary" (%y) flops "B*D" reads "2*B*D" writes "2*B*D" on "compute"
+          : (!stg.tensor<[B, D], bf16>) -> !stg.tensor<[B, D], bf16>
+        %g = sched.compute "contract" (%z) flops "2*B*D*D" reads "4*B*D" writes "2*B*D" on "compute" {phase = "bwd"}
+          : (!stg.tensor<[B, D], bf16>) -> !stg.tensor<[B, D], bf16>
+        stg.yield
+      }
+      stg.output
+    }
+
+After:
+
+    stg.program "M" (%x : !stg.tensor<[B, D], bf16>) {
+      stg.accumulate mb {
+        %y = sched.compute "contract" (%x) flops "2*B*D*D" reads "4*B*D" writes "2*B*D" on "compute" in F.0
+          : (!stg.tensor<[B, D], bf16>) -> !stg.tensor<[B, D], bf16>
+        %z = sched.compute "unary" (%y) flops "B*D" reads "2*B*D" writes "2*B*D" on "compute" in F.0
+          : (!stg.tensor<[B, D], bf16>) -> !stg.tensor<[B, D], bf16>
+        %g = sched.compute "contract" (%z) flops "2*B*D*D" reads "4*B*D" writes "2*B*D" on "compute" in B.1 {phase = "bwd"}
+          : (!stg.tensor<[B, D], bf16>) -> !stg.tensor<[B, D], bf16>
+        stg.yield
+      }
+      stg.output
+    }
+
+A schedule moves whole tasks: the forward pass of a microbatch (`F`), its backward pass (`B`; `I` for its inputs and `W` for its
+weights where a zero-bubble schedule has them apart, Qi et al. 2023, arXiv:2401.10241), transfers, and what runs once per step.
+Within a task order may still change, but only between segments. So a segment ends where something may be moved: before and behind a
+repeat, a reduction of gradients, a gather that is prefetched, and where the backward pass begins to read the parameters of a unit,
+whose successor is gathered then (FSDP2's pre-backward hook, `torch/distributed/fsdp/_fully_shard/_fsdp_state.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+from xdsl.passes import ModulePass
+
+from stagec.analysis.dataflow import behind_views, is_node
+from stagec.analysis.segments import TASK_OF_PHASE, transfer_task, whole
+from stagec.dialects import sched, stg
+from stagec.dialects.tasks import ONCE, TRANSFER_TASKS
+from stagec.pipeline_schedule import pipeline_schedule, schedule_op
+from stagec.rewriting import programs
+from stagec.schedules.table import Kind
+
+NAME = "cut-segments"
+
+
+@dataclass(frozen=True)
+class CutSegments(ModulePass):
+    name = NAME
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        halves = has_halves(op)
+        for program in programs(op):
+            Cutter(halves).cut(program)
+
+
+def has_halves(module: ModuleOp) -> bool:
+    """Whether the schedule has the backward pass in two halves."""
+    if schedule_op(module) is None:
+        return False
+    kinds = (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)
+    return bool(np.isin(pipeline_schedule(module).table.kind, kinds).any())
+
+
+Run = list[Operation]
+
+
+@dataclass
+class Cutter:
+    """Numbers the segments of one program."""
+
+    halves: bool
+    count: int = field(default=0)
+
+    def cut(self, program: stg.ProgramOp) -> None:
+        loop = next((op for op in program.body.block.ops if isinstance(op, stg.AccumulateOp)), None)
+        if loop is not None:
+            compute = ("F", "I", "W") if self.halves else ("F", "B")
+            for task in (*compute, *TRANSFER_TASKS):
+                self.cut_ops(loop.body.block.ops, task)
+        before, reductions, after = around_loop(program)
+        self.cut_ops(before, "pre")
+        self.cut_ops(reductions, "step")
+        self.cut_ops(after, "step")
+
+    def cut_ops(self, ops: Iterable[Operation], task: str) -> None:
+        runs = list(self.straight_runs(ops, task))
+        for run, following in zip_longest(runs, runs[1:]):
+            if isinstance(run, stg.RepeatOp):
+                self.cut_ops(run.body.block.ops, task)
+                continue
+            parts = parts_before(run, following) if isinstance(following, stg.RepeatOp) else [run]
+            for part in parts:
+                segment = sched.SegmentAttr((task, self.count))
+                self.count += 1
+                for op in part:
+                    op.properties["segment"] = segment
+
+    def straight_runs(self, ops: Iterable[Operation], task: str) -> Iterator[Run | stg.RepeatOp]:
+        """The ops of a task as straight-line runs, and the repeats between them."""
+        run: Run = []
+        for op in ops:
+            if run and begins_run(op, run[-1]):
+                yield run
+                run = []
+            if is_node(op) and self.is_of(op, task):
+                if stands_alone(op):
+                    if run:
+                        yield run
+                    yield [op]
+                    run = []
+                else:
+                    run.append(op)
+            elif isinstance(op, stg.RepeatOp) and self.has_task(op, task):
+                if run:
+                    yield run
+                yield op
+                run = []
+        if run:
+            yield run
+
+    def has_task(self, repeat: stg.RepeatOp, task: str) -> bool:
+        if task in ONCE:
+            return True
+        return any(is_node(op) and self.is_of(op, task) for op in repeat.body.walk())
+
+    def is_of(self, op: Operation, task: str) -> bool:
+        return task in ONCE or self.task_of(op) == task
+
+    def task_of(self, op: Operation) -> str:
+        """Of an op in the loop over microbatches."""
+        if isinstance(op, sched.StageSendOp | sched.StageRecvOp):
+            return transfer_task(op)
+        task = TASK_OF_PHASE[stg.phase_of(op)]
+        if task == "B" and self.halves:
+            return "W" if stg.phase_of(op) in ("wgrad", "grad_reduce") else "I"
+        return task
+
+
+def around_loop(
+    program: stg.ProgramOp,
+) -> tuple[Sequence[Operation], Sequence[Operation], Sequence[Operation]]:
+    """What runs once per step: before all microbatches; after them, reductions of gradients first."""
+    ops = list(program.body.block.ops)
+    loops = [number for number, op in enumerate(ops) if isinstance(op, stg.AccumulateOp)]
+    start = loops[0] if loops else 0
+    after = ops[start + len(loops[:1]) :]
+    reductions = [op for op in after if stg.phase_of(op) == "grad_reduce"]
+    return ops[:start], reductions, [op for op in after if stg.phase_of(op) != "grad_reduce"]
+
+
+def begins_run(op: Operation, last: Operation) -> bool:
+    """Whether an op is not issued with the one before it: it reduces a gradient, or follows an FSDP unit whose gradients may go first."""
+    return stg.FOLLOWS_UNIT in op.attributes or (is_node(op) and moves(op) != moves(last))
+
+
+def moves(op: Operation) -> tuple[bool, bool]:
+    """Whether an op reduces a gradient by itself, and whether it does so late."""
+    alone = stg.phase_of(op) == "grad_reduce" and "tied" not in op.attributes
+    return alone, alone and "late" in op.attributes
+
+
+def stands_alone(op: Operation) -> bool:
+    """Whether an op is issued apart from its neighbours."""
+    keys = ("prefetch", "lag", "bucket_bytes", "apart", "tied")
+    return any(key in op.attributes or key in op.properties for key in keys)
+
+
+def parts_before(run: Run, following: stg.RepeatOp) -> list[Run]:
+    """A run before layers that prefetch, cut where it begins to read parameters of its own unit.
+
+    The first layers' parameters are gathered as the backward pass of the unit before them begins, as FSDP2 does in the
+    hook of that unit; the gradient of a loss comes before.
+    """
+    if not any(whole(op, "prefetch") for op in following.body.block.ops):
+        return [run]
+    first = next((i for i, op in enumerate(run) if reads_gathered(op)), 0)
+    return [run[:first], run[first:]] if first else [run]
+
+
+def reads_gathered(op: Operation) -> bool:
+    """Whether an operand is a parameter that was gathered for its unit."""
+    for value in op.operands:
+        owner = behind_views(value)
+        if isinstance(owner, sched.CollectiveOp) and {"lag", "prefetch"} & owner.attributes.keys():
+            return True
+    return False

@@ -1,0 +1,150 @@
+"""Join reductions of gradients into buckets, which travel as one collective.
+
+Before `fill-buckets`, where segment 4 reduces the gradient of a layer, and two of those fill a bucket:
+
+    sched.tasks @model of "" layers {} {
+      step = "(4@0+1)*6 5"
+    }
+
+After:
+
+    sched.tasks @model of "" layers {} {
+      step = "(4@0+2 ~4@1+2)*3 5"
+    }
+
+A row with `~` joins the row before. A reduction says how large a bucket gets (`bucket-gradients`); one is issued as soon as it is
+full, with what it still lacks of what other buckets reduce first, and what is left when the gradients end. So do PyTorch's DDP
+(Li et al. 2020, arXiv:2006.15704, section 3.2.3; its first bucket is smaller) and Megatron-LM's `_ParamAndGradBuffer`. Buckets cross layers
+and layers are rolled, which is why this is a table and no op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from stagec.analysis.dataflow import Dataflow, Source
+from stagec.analysis.segments import Segment, path_of, segments_of, stage_values, whole
+from stagec.dialects import sched, stg
+from stagec.dialects.tasks import Rows
+from stagec.rewriting import programs
+from stagec.symbolic import Size
+
+NAME = "fill-buckets"
+
+
+@dataclass(frozen=True)
+class FillBuckets(ModulePass):
+    name = NAME
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        segments = {stg.text(each, "kind"): segments_of(each) for each in programs(op)}
+        for tasks in op.body.ops:
+            if isinstance(tasks, sched.TasksOp):
+                values = stage_values(op, tasks)
+                tasks.with_rows(in_buckets(tasks.rows.data, segments[tasks.kind.data], values))
+
+
+def in_buckets(
+    tasks: Mapping[str, Rows], segments: Mapping[int, Segment], values: Mapping[str, int]
+) -> Mapping[str, Rows]:
+    """The rows of each task, with reductions in buckets."""
+    bucketed = {n: each for n, each in segments.items() if whole(each.first, "bucket_bytes")}
+    if not bucketed:
+        return tasks
+    flow, found = Dataflow(values), dict(tasks)
+    for task, rows in tasks.items():
+        if np.isin(rows.segment, list(bucketed)).any():
+            found[task] = Filler(task, rows, segments, bucketed, flow).filled()
+    return found
+
+
+@dataclass
+class Bucket:
+    """Reductions that will be one collective."""
+
+    first: sched.CollectiveOp
+    is_first: bool = True
+    members: list[int] = field(default_factory=list)
+    sources: set[Source] = field(default_factory=set)
+    read: set[Source | None] = field(default_factory=set)
+    num_bytes: int = 0
+
+    @property
+    def limit(self) -> int:
+        return whole(self.first, "first_bucket_bytes" if self.is_first else "bucket_bytes")
+
+
+@dataclass
+class Filler:
+    """Fills the buckets of one task."""
+
+    task: str
+    rows: Rows
+    segments: Mapping[int, Segment]
+    bucketed: Mapping[int, Segment]
+    flow: Dataflow
+    order: list[int] = field(default_factory=list)
+    joins: list[bool] = field(default_factory=list)
+    open: dict[tuple[str, str], Bucket] = field(default_factory=dict)
+    _bytes: dict[int, int] = field(default_factory=dict)
+
+    def filled(self) -> Rows:
+        for row, number in enumerate(self.rows.segment.tolist()):
+            if number in self.bucketed:
+                self.fill(row, number)
+                continue
+            if self.task == "step" and not self.reduces(number):
+                self.close()
+            self.order.append(row)
+            self.joins.append(False)
+        self.close()
+        table = self.rows.table[self.order]
+        table[:, 1] = self.joins
+        return Rows.of_table(table)
+
+    def fill(self, row: int, number: int) -> None:
+        op = self.bucketed[number].first
+        assert isinstance(op, sched.CollectiveOp)
+        bucket = self.open.setdefault((op.kind.data, op.stream.data), Bucket(op))
+        path = path_of(self.rows, row)
+        bucket.members.append(row)
+        bucket.sources.add(Source(op, path))
+        bucket.read |= {self.flow.source(value, path) for value in op.operands}
+        bucket.num_bytes += self.num_bytes(number, op)
+        if bucket.num_bytes >= bucket.limit:
+            self.issue(op.kind.data, op.stream.data)
+
+    def reduces(self, number: int) -> bool:
+        """Whether a segment is of what reduces gradients: what follows that needs them."""
+        segment = self.segments[number]
+        return stg.phase_of((*segment.repeats, segment.first)[0]) == "grad_reduce"
+
+    def num_bytes(self, number: int, op: sched.CollectiveOp) -> int:
+        if number not in self._bytes:
+            sizes: tuple[Size, ...] = (op.bytes_in.data, op.bytes_out.data)
+            exact = max(size.evaluate(self.flow.values) for size in sizes)
+            self._bytes[number] = -(-exact.numerator // exact.denominator)
+        return self._bytes[number]
+
+    def issue(self, *key: str) -> None:
+        """A bucket; before it those whose results it reduces further: over other axes, in other amounts."""
+        kind, stream = key
+        bucket = self.open[kind, stream]
+        for other_key, other in list(self.open.items()):
+            if other is not bucket and not bucket.read.isdisjoint(other.sources):
+                self.issue(*other_key)
+        self.order += bucket.members
+        self.joins += [i > 0 for i in range(len(bucket.members))]
+        self.open[kind, stream] = Bucket(bucket.first, is_first=False)
+
+    def close(self) -> None:
+        """Issue what is left."""
+        for key in list(self.open):
+            if self.open[key].members:
+                self.issue(*key)

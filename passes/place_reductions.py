@@ -1,0 +1,122 @@
+"""Issue each reduction of a gradient as soon as the gradient is complete: while the backward pass goes on.
+
+Before `place-reductions`, where segment 4 reduces what segment 2 of the same layer adds up:
+
+    sched.tasks @model of "" layers {} {
+      B = "1 (2@0+1)*6",
+      step = "(4@0+1)*6 5"
+    }
+
+After:
+
+    sched.tasks @model of "" layers {} {
+      B = "1 (2@0+1)*6",
+      step = "(4@0+1>B.1+1)*6 5"
+    }
+
+`4@0>B.1` is issued right behind row 1 of `B`, in the last microbatch, in which all gradients are completed. So do the hooks of PyTorch's DDP
+(Li et al. 2020, arXiv:2006.15704, section 3.2.3) and FSDP, and Megatron-LM's `--overlap-grad-reduce`. A reduction that is `late`
+(`gradients { overlap = false }`) comes behind the backward pass. Reductions of a stage keep their order among themselves. One of a weight
+that several stages share stays: its ranks come to it when all their transfers are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+from xdsl.passes import ModulePass
+
+from stagec.analysis.dataflow import Dataflow
+from stagec.analysis.segments import RowFinder, Segment, path_of, segments_of, stage_values
+from stagec.dialects import sched, stg
+from stagec.dialects.tasks import TASK_NUMBER, TASKS, Rows
+from stagec.rewriting import programs
+
+NAME = "place-reductions"
+
+Place = tuple[int, int]
+"""A task, by its number, and a row of it: ordered as they are issued."""
+NOTHING: Place = (-1, -1)
+
+
+@dataclass(frozen=True)
+class PlaceReductions(ModulePass):
+    name = NAME
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        segments = {stg.text(each, "kind"): segments_of(each) for each in programs(op)}
+        for tasks in op.body.ops:
+            if isinstance(tasks, sched.TasksOp):
+                values = stage_values(op, tasks)
+                tasks.with_rows(when_ready(tasks.rows.data, segments[tasks.kind.data], values))
+
+
+def when_ready(
+    tasks: Mapping[str, Rows], segments: Mapping[int, Segment], values: Mapping[str, int]
+) -> Mapping[str, Rows]:
+    """The rows of each task, with reductions behind what completes their gradients."""
+    movable = {n: each.first for n, each in segments.items() if is_moved(each.first)}
+    if not movable:
+        return tasks
+    flow, found = Dataflow(values), dict(tasks)
+    finder = RowFinder(flow, tasks)
+    end = max(
+        ((TASK_NUMBER[task], len(tasks[task]) - 1) for task in ("B", "I", "W") if task in tasks),
+        default=None,
+    )
+    issued: dict[Place, Place] = {}
+    latest = NOTHING
+    for task in sorted(tasks, key=TASKS.index):
+        rows = tasks[task]
+        if not np.isin(rows.segment, list(movable)).any():
+            continue
+        behind_task, behind_row = rows.behind_task.copy(), rows.behind_row.copy()
+        for start, stop in buckets(rows):
+            if int(rows.segment[start]) not in movable:
+                continue
+            here: Place = (TASK_NUMBER[task], start)
+            ready = latest
+            for row in range(start, stop):
+                path = path_of(rows, row)
+                for value in segments[int(rows.segment[row])].inputs():
+                    source = flow.source(value, path)
+                    place = finder.row_of(source) if source is not None else None
+                    if place is not None:
+                        place = first_of_bucket(tasks[TASKS[place[0]]], place)
+                        ready = max(ready, issued.get(place, place))
+            if is_late(movable[int(rows.segment[start])]):
+                ready = max(ready, end or here)
+            latest = ready
+            issued[here] = min(latest, here) if latest > NOTHING else here
+            if issued[here] < here:
+                behind_task[start], behind_row[start] = issued[here]
+        found[task] = Rows(rows.segment, rows.path, rows.joins, behind_task, behind_row)
+    return found
+
+
+def buckets(rows: Rows) -> list[tuple[int, int]]:
+    """The first row of each bucket, and the one after its last; a row that joins no other is alone."""
+    starts = np.flatnonzero(~rows.joins)
+    return list(zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True))
+
+
+def first_of_bucket(rows: Rows, place: Place) -> Place:
+    """The row of the bucket that a row is in."""
+    task, row = place
+    while rows.joins[row]:
+        row -= 1
+    return task, row
+
+
+def is_moved(op: Operation) -> bool:
+    """Whether an op is a reduction that is issued by itself. Ranks of several stages reduce a tied weight: each when all its transfers are done."""
+    return stg.phase_of(op) == "grad_reduce" and "tied" not in op.attributes
+
+
+def is_late(op: Operation) -> bool:
+    return "late" in op.attributes

@@ -1,0 +1,113 @@
+"""Issue the gather of a unit's parameters ahead of the unit: while units before it are computed.
+
+Before `prefetch-gathers`, in the backward pass of a model whose layers gather what they read in segment 1:
+
+    sched.tasks @model of "" layers {} {
+      B = "0 (1@0+1 2@0+1)*4"
+    }
+
+After, if the gather says `prefetch = 1`:
+
+    sched.tasks @model of "" layers {} {
+      B = "1@0 0 (1@1+1 2@0+1)*3 2@3"
+    }
+
+The gather of layer 1 is issued before layer 0 begins, and so on: one unit ahead. What the first layers need is gathered when the run
+before them begins: FSDP2 issues it in the hook of the unit before (`_pre_backward`, `_prefetch_unshard` in
+`torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py`). Units are counted through all iterations of a repeat, and beside the layers in
+the order in which they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from stagec.analysis.segments import Segment, path_of, segments_of, whole
+from stagec.dialects import sched, stg
+from stagec.dialects.tasks import Rows
+from stagec.rewriting import programs
+
+NAME = "prefetch-gathers"
+
+
+@dataclass(frozen=True)
+class PrefetchGathers(ModulePass):
+    name = NAME
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        segments = {stg.text(each, "kind"): segments_of(each) for each in programs(op)}
+        for tasks in op.body.ops:
+            if isinstance(tasks, sched.TasksOp):
+                tasks.with_rows(issued_ahead(tasks.rows.data, segments[tasks.kind.data]))
+
+
+def issued_ahead(tasks: Mapping[str, Rows], segments: Mapping[int, Segment]) -> Mapping[str, Rows]:
+    """The rows of each task, with gathers as many units ahead as they say."""
+    ahead = {number: n for number, each in segments.items() if (n := whole(each.first, "prefetch"))}
+    if not ahead:
+        return tasks
+    return {task: moved(rows, segments, ahead) for task, rows in tasks.items()}
+
+
+BEFORE, OWN, REPEATED, BESIDE = -1, 0, 1, 2
+"""What stands at a row: what is issued before a run; the row; gathers of layers; gathers beside the layers."""
+
+
+def moved(rows: Rows, segments: Mapping[int, Segment], ahead: Mapping[int, int]) -> Rows:
+    gathers = np.flatnonzero(np.isin(rows.segment, list(ahead))).tolist()
+    if not gathers:
+        return rows
+    # Where each row stands: at which row, in what part of what stands there, and its number there.
+    at = np.stack(
+        [np.arange(len(rows)), np.zeros(len(rows), np.int64), np.zeros_like(rows.segment)]
+    )
+    units: dict[object, list[int]] = {}
+    beside: list[int] = []
+    for row in gathers:
+        path, repeats = path_of(rows, row), segments[int(rows.segment[row])].repeats
+        number = int(rows.segment[row])
+        if len(path) <= 1:
+            beside.append(row)
+        if path:
+            units.setdefault((repeats[-1], path[:-1]), []).append(row)
+        elif len(beside) > ahead[number]:
+            at[:, row] = beside[-1 - ahead[number]], BESIDE, len(beside)
+    for (repeat, outer), own in units.items():  # pyright: ignore
+        before = run_before(rows, segments, ahead, repeat, outer, own[0])
+        for place, row in enumerate(own):
+            unit = place - ahead[int(rows.segment[row])]
+            if unit < 0 and before is not None:
+                at[:, row] = before, BEFORE, place
+            else:
+                target = own[max(0, unit)]
+                at[:, row] = target, OWN if target == row else REPEATED, place
+    return rows.reordered(np.lexsort(at[::-1]))
+
+
+def run_before(
+    rows: Rows,
+    segments: Mapping[int, Segment],
+    ahead: Mapping[int, int],
+    repeat: stg.RepeatOp,
+    outer: tuple[int, ...],
+    gather: int,
+) -> int | None:
+    """The row of the run that stands right before a repeat whose first gather is in a row. Within a layer a gather is none."""
+    depth, first = len(outer), gather
+
+    def is_inside(row: int) -> bool:
+        own = segments[int(rows.segment[row])].repeats
+        return repeat in own and path_of(rows, row)[:depth] == outer
+
+    while first >= 0 and is_inside(first):
+        first -= 1
+    if first < 0 or path_of(rows, first) != outer:
+        return None
+    is_gather = int(rows.segment[first]) in ahead
+    return None if is_gather and outer else first

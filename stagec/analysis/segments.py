@@ -1,0 +1,121 @@
+"""Segments of a rolled program: the ops that are issued together, and the repeats around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.ir import Operation, SSAValue
+
+from stagec.analysis.coordinates import SUFFIX
+from stagec.analysis.dataflow import Dataflow, Source, behind_views, is_node
+from stagec.analysis.sizes import mesh_of, size_values
+from stagec.dialects import dist, sched, stg
+from stagec.dialects.tasks import TASK_NUMBER, Rows
+
+TASK_OF_PHASE = {
+    "fwd": "F",
+    "recompute": "B",
+    "bwd": "B",
+    "wgrad": "B",
+    "grad_reduce": "B",
+}
+"""The task that ops of a phase in the microbatch loop belong to when the backward pass is one piece."""
+
+
+def transfer_task(op: sched.StageSendOp | sched.StageRecvOp) -> str:
+    """The schedule's action that a transfer belongs to: `SEND_F`, `RECV_B`, ..."""
+    end = "SEND" if isinstance(op, sched.StageSendOp) else "RECV"
+    return f"{end}_{op.direction.data[0].upper()}"
+
+
+def whole(op: Operation, key: str, default: int = 0) -> int:
+    """A whole number that a pass left on an op."""
+    value = op.attributes.get(key) or op.properties.get(key)
+    return value.value.data if isinstance(value, IntegerAttr) else default
+
+
+@dataclass
+class Segment:
+    """Straight-line ops of one task."""
+
+    task: str
+    number: int
+    repeats: tuple[stg.RepeatOp, ...]
+    ops: list[Operation] = field(default_factory=list)
+
+    @property
+    def first(self) -> Operation:
+        return self.ops[0]
+
+    def inputs(self) -> dict[SSAValue, None]:
+        """The values that its ops read and do not make, in order."""
+        own = set(self.ops)
+        operands = (operand for op in self.ops for operand in op.operands)
+        return {value: None for value in operands if behind_views(value) not in own}
+
+
+def segments_of(program: stg.ProgramOp) -> dict[int, Segment]:
+    """The segments of a program, by number."""
+    found: dict[int, Segment] = {}
+    for op, repeats in nodes_inside(program):
+        assert isinstance(op, sched.NODES)
+        if op.segment is not None:
+            number = op.segment.number
+            if number not in found:
+                found[number] = Segment(op.segment.task, number, repeats)
+            found[number].ops.append(op)
+    return found
+
+
+def nodes_inside(
+    op: Operation, repeats: tuple[stg.RepeatOp, ...] = ()
+) -> Iterator[tuple[Operation, tuple[stg.RepeatOp, ...]]]:
+    """The nodes in an op's regions, each with the repeats around it."""
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in block.ops:
+                if is_node(inner):
+                    yield inner, repeats
+                elif isinstance(inner, stg.RepeatOp):
+                    yield from nodes_inside(inner, (*repeats, inner))
+                elif inner.regions:
+                    yield from nodes_inside(inner, repeats)
+
+
+def stage_values(module: ModuleOp, tasks: sched.TasksOp) -> dict[str, int]:
+    """The numbers of sizes on a stage with these tasks, as if its layers were the first and its rank the first on each axis."""
+    counts = tasks.counts
+    places = {f"{axis}{SUFFIX}": 0 for axis in mesh_of(module)}
+    firsts = {dist.first_layer(name): 0 for name in counts}
+    return {**size_values(module), **places, **counts, **firsts}
+
+
+@dataclass
+class RowFinder:
+    """Finds the row that makes a value."""
+
+    flow: Dataflow
+    rows: Mapping[str, Rows]
+    _known: dict[tuple[int, tuple[int, ...]], tuple[int, int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._known = {}
+        for task, own in self.rows.items():
+            number = TASK_NUMBER[task]
+            columns = zip(own.segment.tolist(), own.path.tolist(), strict=True)
+            for row, (segment, path) in enumerate(columns):
+                self._known[segment, tuple(at for at in path if at >= 0)] = number, row
+
+    def row_of(self, source: Source) -> tuple[int, int] | None:
+        """The number of a node's task, and its row."""
+        op = source.op
+        if not isinstance(op, sched.NODES) or op.segment is None:
+            return None
+        return self._known.get((op.segment.number, source.path))
+
+
+def path_of(rows: Rows, row: int) -> tuple[int, ...]:
+    """The iteration of each repeat around a row."""
+    return tuple(at for at in rows.path[row].tolist() if at >= 0)

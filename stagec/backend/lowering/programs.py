@@ -1,0 +1,162 @@
+"""The trace program of each rank class: what its `sched.program` says, unrolled and in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+
+from stagec.analysis.coordinates import axes_in, sizes_of
+from stagec.analysis.segments import whole
+from stagec.analysis.sizes import mesh_of
+from stagec.backend.lowering.one_order import Orders, with_one_order
+from stagec.backend.lowering.streams import IssuedRows, chain_streams
+from stagec.backend.lowering.templates import StageTemplates
+from stagec.backend.program import Mesh, Node, RankClass, Segment, TraceProgram, TraceSet
+from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.dialects import sched, stg
+from stagec.rewriting import programs
+from stagec.unrolling.rank import Arrangement, Arrangements, RankBody, RankRun
+
+Ints = np.ndarray
+
+
+@dataclass
+class Unroller:
+    """Unrolls the programs of ranks. Classes that run the same one differ in numbers alone."""
+
+    arrangements: Arrangements = field(default_factory=Arrangements)
+    _made: dict[sched.RankProgramOp, tuple[RankRun, TraceProgram]] = field(default_factory=dict)
+    _segments: dict[object, Segment] = field(default_factory=dict)
+    _chained: dict[object, Segment] = field(default_factory=dict)
+    _orders: dict[object, Orders] = field(default_factory=dict)
+    _named: dict[stg.ProgramOp, bool] = field(default_factory=dict)
+
+    def trace_set(self, module: ModuleOp, runs: Sequence[RankRun]) -> TraceSet:
+        """The trace programs of every rank class."""
+        sizes = mesh_of(module)
+        mesh = Mesh(tuple(sizes), tuple(sizes.values()))
+        return TraceSet(programs(module)[0].model.data, mesh, tuple(self.classes(runs)))
+
+    def classes(self, runs: Sequence[RankRun]) -> Iterator[RankClass]:
+        for run in runs:
+            yield RankClass(run.name, run.where, self.program(run))
+
+    def program(self, run: RankRun) -> TraceProgram:
+        if run.program in self._made:
+            first, program = self._made[run.program]
+            if run is not first:
+                program = self.with_numbers(run, first, program)
+        else:
+            program = self.unroll(run)
+            self._made[run.program] = run, program
+        rank = self.arrangements.of(run)
+        may_begin = np.array([whole(each.body.ops[0], "lag", -1) >= 0 for each in rank.bodies])
+        return with_one_order(program, may_begin[rank.body[rank.order]], self._orders)
+
+    def node(self, run: RankRun, row: int, at: int) -> Node:
+        """One node of a row, with the numbers that it has for a rank."""
+        rank = self.arrangements.of(run)
+        each = rank.bodies[int(rank.body[row])]
+        return StageTemplates(run.stages[each.stage], run.axis).segment(each).nodes[at]
+
+    def unroll(self, run: RankRun) -> TraceProgram:
+        """Give rows their positions, and each stream its order as control dependencies."""
+        rank = self.arrangements.of(run)
+        segments, number = self.segments(run, rank)
+        order, first = rank.order, rank.first
+        segment = number[rank.body[order]].astype(np.int32)
+        source_row, source_node = rank.source_row[order], rank.source_node[order]
+        slots = np.where(source_row >= 0, first[rank.place[source_row]] + source_node, -1)
+        slots = slots.astype(np.int64)
+        check_order(run, rank, slots)
+        issued = IssuedRows(segment, first[:-1], self.waits(run, rank))
+        chained, extra = chain_streams(segments, issued, slots.shape[1], self._chained)
+        names = rank.run.task_names
+        stage = np.array([run.stages[s].stage for _, s, _ in names] or [0], np.int32)
+        microbatch = rank.column(run.order.microbatch)[order]
+        return TraceProgram(
+            segments=tuple(chained),
+            segment=segment,
+            slots=np.concatenate([slots, extra], axis=1),
+            layer=rank.layer(run.stages)[order].astype(np.int32),
+            microbatch=microbatch.astype(np.int32),
+            stage=rank.column(stage[: len(names)])[order].astype(np.int32),
+            tag=np.maximum(microbatch, 0).astype(np.int64),
+        )
+
+    def waits(self, run: RankRun, rank: Arrangement) -> Ints:
+        """For each row in issue order the position of the one that `waits` means; -1 for none."""
+        said = run.program.waits
+        count = len(rank.order)
+        if said is None:
+            return np.full(count, -1, np.int64)
+        if not np.array_equal(said.data.lengths, rank.lengths):
+            message = "`sched.program`: `waits` is about other rows than there are"
+            help_ = "run `chain-streams` again after what changes rows"
+            span = span_of(run.program.location)
+            raise CompileError([Diagnostic("E0709", message, span, help=help_)])
+        back = said.data.back[rank.order]
+        return np.where(back >= 0, np.maximum(0, np.arange(count) - back), -1)
+
+    def segments(self, run: RankRun, rank: Arrangement) -> tuple[list[Segment], Ints]:
+        """The segments of a rank, and the number of each body's."""
+        templates = [StageTemplates(stage, run.axis) for stage in run.stages]
+        found: dict[int, int] = {}
+        made: list[Segment] = []
+        numbers: list[int] = []
+        for each in rank.bodies:
+            segment = self.segment(each, templates[each.stage])
+            if id(segment) not in found:
+                found[id(segment)] = len(made)
+                made.append(segment)
+            numbers.append(found[id(segment)])
+        return made, np.array(numbers or [0], np.int64)
+
+    def segment(self, each: RankBody, templates: StageTemplates) -> Segment:
+        """Of a body: once for all ranks that have it with the same numbers."""
+        stage = templates.stage
+        crosses = (stage.stage, each.shift) if each.shift else ()
+        place = tuple(sorted((n, v) for n, v in stage.values.items() if axes_in((n,))))
+        key = (each.body, crosses, place)
+        if key not in self._segments:
+            self._segments[key] = templates.segment(each)
+        return self._segments[key]
+
+    def with_numbers(self, run: RankRun, other: RankRun, program: TraceProgram) -> TraceProgram:
+        """The program of a class of which another is known: that with the numbers of this."""
+        rank = self.arrangements.of(run)
+        _, number = self.segments(other, rank)
+        templates = [StageTemplates(stage, run.axis) for stage in run.stages]
+        made = list(program.segments)
+        for each, at in zip(rank.bodies, number.tolist(), strict=False):
+            stage = run.stages[each.stage]
+            if each.body.layer is None and not self.names_coordinates(stage.program):
+                continue
+            actions = templates[each.stage].actions(each)
+            nodes = zip(made[at].nodes, actions, strict=True)
+            made[at] = replace(
+                made[at],
+                nodes=tuple(n if n.action == a else replace(n, action=a) for n, a in nodes),
+            )
+        return replace(program, segments=tuple(made))
+
+    def names_coordinates(self, program: stg.ProgramOp) -> bool:
+        """Whether sizes depend on where a rank is, besides by loads of experts."""
+        if program not in self._named:
+            self._named[program] = any(axes_in(size.names) for size in sizes_of(program))
+        return self._named[program]
+
+
+def check_order(run: RankRun, rank: Arrangement, slots: Ints) -> None:
+    """E0709 if a row is issued before one that it reads."""
+    early = np.flatnonzero((slots >= rank.first[:-1, None]).any(axis=1))
+    if not len(early):
+        return
+    task, number = rank.task_at(int(rank.order[early[0]]))
+    name, stage, microbatch = run.task_names[task]
+    at = f"{name}:{stage}" + (f".{microbatch}" if microbatch >= 0 else "")
+    message = f"`sched.program`: row {number} of `{at}` is issued before what it reads"
+    raise CompileError([Diagnostic("E0709", message, span_of(run.program.location))])

@@ -1,0 +1,188 @@
+"""What ranks run: the tasks of each kind of stage as rows, the order of tasks on a rank, and which ranks have it.
+
+    sched.tasks @middle of "middle" layers {L.local0 = 2} {
+      F = "1 (2@0+1)*2 3"
+    }
+    sched.program @pp1 runs [1 @middle] order "RECV_F:0.0 F:0.0 SEND_F:0.0>1"
+    sched.ranks "pp1" at {pp = [1]} run @pp1
+
+The ops of segments stay where they are, in the rolled `stg.program`: what depends on what is there, as SSA. Unrolling follows it
+through loops for each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, StringAttr, SymbolNameConstraint, i64
+from xdsl.ir import Attribute
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    opt_prop_def,
+    prop_def,
+    traits_def,
+)
+from xdsl.traits import SymbolOpInterface
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.tasks import (
+    NOWHERE,
+    ONCE,
+    TASK_NUMBER,
+    TASKS,
+    Order,
+    OrderAttr,
+    RankStagesAttr,
+    Rows,
+    RowsAttr,
+    StageOfRank,
+    TaskRows,
+    Waits,
+    WaitsAttr,
+    Where,
+    WhereAttr,
+)
+
+
+@irdl_op_definition
+class TasksOp(IRDLOperation):
+    """The tasks of a kind of stage, each as rows of segments in issue order. Stages with as many layers share them.
+
+    `layers` has what its repeats run. A row of a task that runs once per step may be issued behind a row of another, in the last
+    run of that: a gradient's reduction behind the row that completes the gradient, in the last microbatch.
+    """
+
+    name = "sched.tasks"
+
+    sym_name = prop_def(SymbolNameConstraint())
+    kind = prop_def(StringAttr)
+    layers = prop_def(DictionaryAttr)
+    rows = prop_def(RowsAttr)
+
+    traits = traits_def(SymbolOpInterface())
+    assembly_format = "$sym_name `of` $kind `layers` $layers $rows attr-dict"
+
+    def __init__(
+        self, name: str, kind: str, layers: Mapping[str, int], rows: Mapping[str, Rows]
+    ) -> None:
+        super().__init__(
+            properties={
+                "sym_name": StringAttr(name),
+                "kind": StringAttr(kind),
+                "layers": DictionaryAttr({k: IntegerAttr(n, i64) for k, n in layers.items()}),
+                "rows": RowsAttr(TaskRows(tuple(rows.items()))),
+            }
+        )
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many layers each repeat of the stage has, by the name of that number."""
+        found: dict[str, int] = {}
+        for name, number in self.layers.data.items():
+            assert isinstance(number, IntegerAttr)
+            found[name] = number.value.data
+        return found
+
+    def with_rows(self, rows: Mapping[str, Rows]) -> None:
+        """Other rows; a task without any is none."""
+        self.rows = RowsAttr(TaskRows(tuple((task, own) for task, own in rows.items() if len(own))))
+
+    def verify_(self) -> None:
+        for name, number in self.layers.data.items():
+            if not isinstance(number, IntegerAttr) or number.value.data < 0:
+                raise VerifyException(f"sched.tasks: `{name}` is no number of layers")
+        tasks = self.rows.data
+        for task, rows in tasks.items():
+            if len(rows) and (rows.joins[0] or (rows.path < NOWHERE).any()):
+                raise VerifyException(
+                    f"sched.tasks: the first row of `{task}` joins none before it"
+                )
+            for number in set(rows.behind_task[rows.behind_task >= 0].tolist()):
+                other = TASKS[number]
+                behind = rows.behind_row[rows.behind_task == number]
+                if other not in tasks or not 0 <= behind.min() <= behind.max() < len(tasks[other]):
+                    raise VerifyException(
+                        f"sched.tasks: a row of `{task}` is behind one of `{other}` that there is not"
+                    )
+
+
+HALVES = [TASK_NUMBER["I"], TASK_NUMBER["W"]]
+
+
+@irdl_op_definition
+class RankProgramOp(IRDLOperation):
+    """What a rank runs: its stages, and their tasks in order. A task is `TASK:STAGE.MICROBATCH`, its stage counted on the rank.
+
+    `>N` behind a transfer says that its peer is N further along the axis of the stages. `waits` has what keeps a row from being issued
+    early, besides its data and the queues of its streams.
+    """
+
+    name = "sched.program"
+
+    sym_name = prop_def(SymbolNameConstraint())
+    stages = prop_def(RankStagesAttr)
+    order = prop_def(OrderAttr)
+    waits = opt_prop_def(WaitsAttr)
+
+    traits = traits_def(SymbolOpInterface())
+    assembly_format = "$sym_name `runs` $stages `order` $order (`waits` $waits^)? attr-dict"
+
+    def __init__(
+        self, name: str, stages: tuple[StageOfRank, ...], order: Order, waits: Waits | None = None
+    ) -> None:
+        properties: dict[str, Attribute | None] = {
+            "sym_name": StringAttr(name),
+            "stages": RankStagesAttr(stages),
+            "order": OrderAttr(order),
+            "waits": WaitsAttr(waits) if waits is not None else None,
+        }
+        super().__init__(properties=properties)
+
+    @property
+    def has_halves(self) -> bool:
+        """Whether the backward pass is two tasks."""
+        return bool(np.isin(self.order.data.task, HALVES).any())
+
+    def verify_(self) -> None:
+        order, stages = self.order.data, self.stages.data
+        if len(order) and not 0 <= order.stage.min() <= order.stage.max() < len(stages):
+            raise VerifyException("sched.program: the order has a stage that the rank has not")
+        once = np.array([task in ONCE for task in TASKS])[order.task]
+        wrong = np.flatnonzero(once != (order.microbatch < 0))
+        if len(wrong):
+            task = TASKS[int(order.task[wrong[0]])]
+            often = "step" if task in ONCE else "microbatch"
+            raise VerifyException(f"sched.program: `{task}` runs once per {often}")
+        tasks, times = np.unique(order.table[:, :3], axis=0, return_counts=True)
+        if (times > 1).any():
+            task, stage, microbatch = tasks[np.argmax(times)].tolist()
+            raise VerifyException(f"sched.program: `{TASKS[task]}:{stage}.{microbatch}` runs twice")
+
+
+@irdl_op_definition
+class RanksOp(IRDLOperation):
+    """The ranks with some coordinates, all others being any: a class. Every rank is in one."""
+
+    name = "sched.ranks"
+
+    class_name = prop_def(StringAttr)
+    at = prop_def(WhereAttr)
+    program = prop_def(SymbolNameConstraint())
+
+    assembly_format = "$class_name `at` $at `run` $program attr-dict"
+
+    def __init__(self, name: str, at: Where, program: str) -> None:
+        super().__init__(
+            properties={
+                "class_name": StringAttr(name),
+                "at": WhereAttr(at),
+                "program": StringAttr(program),
+            }
+        )
+
+    def verify_(self) -> None:
+        for axis, coordinates in self.at.data:
+            if not coordinates:
+                raise VerifyException(f"sched.ranks: no rank is at none of `{axis}`")

@@ -1,0 +1,436 @@
+"""Attributes of what is scheduled: segments of tasks, their rows in issue order, the order of tasks on a rank.
+
+A *task* is what a schedule moves as a unit: the forward pass of one microbatch through one stage (`F`), its backward pass (`B`, or
+its halves `I` and `W`), a transfer (`SEND_F`, ...), and what runs once per step before (`pre`) and after (`step`) all
+microbatches. A *segment* is straight-line code of a task: ops that are issued together. A *row* is a segment in one iteration of
+the repeats around it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from xdsl.ir import Data
+from xdsl.irdl import irdl_attr_definition
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+
+from stagec.dialects.repeats import TableError, growing, number_and_growth, read, written
+
+Ints = np.ndarray
+
+TASKS = ("pre", "RECV_F", "F", "SEND_F", "RECV_B", "B", "I", "SEND_B", "W", "step")
+"""Of one microbatch in the order in which its data goes through them."""
+TASK_NUMBER = {task: number for number, task in enumerate(TASKS)}
+TRANSFER_TASKS = ("RECV_F", "SEND_F", "RECV_B", "SEND_B")
+COMPUTE_TASKS = ("F", "B", "I", "W")
+ONCE = ("pre", "step")
+"""Tasks that run once per step."""
+
+
+@irdl_attr_definition
+class SegmentAttr(Data[tuple[str, int]]):
+    """The segment that an op is part of, by its task and number: `F.3`."""
+
+    name = "sched.segment"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> tuple[str, int]:
+        position = parser.pos
+        text = parser.parse_identifier(", a task and the number of its segment,")
+        task, _, number = text.partition(".")
+        if task not in TASKS or not number.isdecimal():
+            parser.raise_error(f"`{text}` is no segment of a task, like `F.3`", position)
+        return task, int(number)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(".".join(map(str, self.data)))
+
+    @property
+    def task(self) -> str:
+        return self.data[0]
+
+    @property
+    def number(self) -> int:
+        """Among all segments of the program."""
+        return self.data[1]
+
+
+ROW = re.compile(r"(~)?(\d+)(?:@([-\d+.]+))?(?:>(\w+)\.([-\d+]+))?")
+
+NOWHERE = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows of one task in issue order, as columns of equal length."""
+
+    segment: Ints
+    """The number of each row's segment."""
+    path: Ints
+    """`[n, depth]`: which iteration of each repeat around it, the outermost first; -1 beyond those."""
+    joins: Ints
+    """Whether a reduction travels in one bucket with the row before."""
+    behind_task: Ints
+    """The task, as a number in `TASKS`, in whose last run before it a row is issued: right behind one of its rows. -1: where it stands."""
+    behind_row: Ints
+
+    @staticmethod
+    def of(segment: Ints, path: Ints) -> Rows:
+        """Rows that are issued where they stand, each on its own."""
+        count = len(segment)
+        nowhere = np.full(count, NOWHERE, np.int64)
+        return Rows(segment, path, np.zeros(count, bool), nowhere, nowhere)
+
+    def __len__(self) -> int:
+        return len(self.segment)
+
+    @cached_property
+    def table(self) -> Ints:
+        columns = (self.segment, self.joins, self.behind_task, self.behind_row)
+        return np.concatenate([np.stack(columns, axis=1).astype(np.int64), self.path], axis=1)
+
+    @staticmethod
+    def of_table(table: Ints) -> Rows:
+        segment, joins, behind_task, behind_row = table[:, :4].T
+        return Rows(segment, table[:, 4:], joins.astype(bool), behind_task, behind_row)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rows) and np.array_equal(self.table, other.table)
+
+    def __hash__(self) -> int:
+        return hash(self.table.tobytes())
+
+    def __str__(self) -> str:
+        depth = self.path.shape[1]
+        return written(self.table, (False, False, False, True, *[True] * depth), spell_row)
+
+    def reordered(self, order: Ints) -> Rows:
+        """The same rows in another order. None of them is behind a row of its own task."""
+        assert not (self.behind_task >= 0).any()
+        return Rows.of_table(self.table[order])
+
+
+def spell_row(line: list[int], growth: list[int]) -> str:
+    segment, joins, task, row, *path = line
+    places = ".".join(
+        growing(at, grows) for at, grows in zip(path, growth[4:], strict=True) if at >= 0
+    )
+    behind = f">{TASKS[task]}.{growing(row, growth[3])}" if task >= 0 else ""
+    return f"{'~' * joins}{segment}{f'@{places}' if places else ''}{behind}"
+
+
+def read_rows(text: str) -> Rows:
+    """Rows as they are written. `TableError` if they are not."""
+    places = [match[3].count(".") + 1 for match in ROW.finditer(text) if match[3]]
+    depth = max(places, default=0)
+
+    def line(token: str) -> tuple[list[int], list[int]]:
+        match = ROW.fullmatch(token)
+        if match is None:
+            raise TableError(f"`{token}` is no row, like `3@0.1`")
+        joins, segment, path, task, row = match.groups()
+        if task is not None and task not in TASK_NUMBER:
+            raise TableError(f"there is no task `{task}`")
+        at = [number_and_growth(each) for each in path.split(".")] if path else []
+        at += [(NOWHERE, 0)] * (depth - len(at))
+        anchor, moves = number_and_growth(row) if task else (NOWHERE, 0)
+        number = TASK_NUMBER[task] if task else NOWHERE
+        numbers = [int(segment), int(bool(joins)), number, anchor, *(n for n, _ in at)]
+        return numbers, [0, 0, 0, moves, *(g for _, g in at)]
+
+    return Rows.of_table(read(text, line, 4 + depth))
+
+
+@dataclass(frozen=True)
+class TaskRows(Mapping[str, Rows]):
+    """The rows of each task."""
+
+    items_in_order: tuple[tuple[str, Rows], ...]
+
+    @cached_property
+    def _rows(self) -> dict[str, Rows]:
+        return dict(self.items_in_order)
+
+    def __getitem__(self, task: str) -> Rows:
+        return self._rows[task]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+@irdl_attr_definition
+class RowsAttr(Data[TaskRows]):
+    """The rows of each task: `{F = "0 (1@0+1)*8 2", B = "..."}`."""
+
+    name = "sched.rows"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> TaskRows:
+        def task() -> tuple[str, Rows]:
+            position = parser.pos
+            name = parser.parse_identifier(", the name of a task,")
+            if name not in TASKS:
+                parser.raise_error(f"there is no task `{name}`", position)
+            parser.parse_punctuation("=")
+            position = parser.pos
+            try:
+                return name, read_rows(parser.parse_str_literal(" expected rows"))
+            except TableError as error:
+                parser.raise_error(str(error), position)
+
+        found = parser.parse_comma_separated_list(parser.Delimiter.BRACES, task)
+        return TaskRows(tuple(found))
+
+    def print_parameter(self, printer: Printer) -> None:
+        with printer.indented():
+            lines = [f'{name} = "{rows}"' for name, rows in self.data.items()]
+            printer.print_string("{")
+            for number, line in enumerate(lines):
+                printer.print_string("," if number else "")
+                printer._print_new_line()
+                printer.print_string(line)
+        if lines:
+            printer._print_new_line()
+        printer.print_string("}")
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """The tasks of a rank in order, as columns of equal length."""
+
+    task: Ints
+    """A number in `TASKS`."""
+    stage: Ints
+    """Which of the rank's stages, from 0."""
+    microbatch: Ints
+    """-1: once per step."""
+    shift: Ints
+    """How far along the axis of the stages the peer of a transfer is; 0 for what is no transfer."""
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+    @cached_property
+    def table(self) -> Ints:
+        return np.stack([self.task, self.stage, self.microbatch, self.shift], axis=1)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Order) and np.array_equal(self.table, other.table)
+
+    def __hash__(self) -> int:
+        return hash(self.table.tobytes())
+
+    def __str__(self) -> str:
+        return written(self.table, (False, True, True, False), spell_task)
+
+
+def spell_task(line: list[int], growth: list[int]) -> str:
+    task, stage, microbatch, shift = line
+    at = f".{growing(microbatch, growth[2])}" if microbatch >= 0 else ""
+    return f"{TASKS[task]}:{growing(stage, growth[1])}{at}{f'>{shift}' if shift else ''}"
+
+
+TASK = re.compile(r"(\w+):([-\d+]+)(?:\.([-\d+]+))?(?:>(\d+))?")
+
+
+def read_order(text: str) -> Order:
+    """An order as it is written. `TableError` if it is none."""
+
+    def line(token: str) -> tuple[list[int], list[int]]:
+        match = TASK.fullmatch(token)
+        if match is None or match[1] not in TASK_NUMBER:
+            raise TableError(f"`{token}` is no task, like `F:0.3`")
+        (stage, moves), microbatch = number_and_growth(match[2]), (NOWHERE, 0)
+        if match[3]:
+            microbatch = number_and_growth(match[3])
+        numbers = [TASK_NUMBER[match[1]], stage, microbatch[0], int(match[4] or 0)]
+        return numbers, [0, moves, microbatch[1], 0]
+
+    return Order(*read(text, line, 4).T)
+
+
+@irdl_attr_definition
+class OrderAttr(Data[Order]):
+    """The tasks of a rank: `"F:0.0 F:0.1 (B:0.0+1 F:0.2+1)*6 B:0.6 B:0.7"`."""
+
+    name = "sched.order"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Order:
+        position = parser.pos
+        try:
+            return read_order(parser.parse_str_literal(" expected an order of tasks"))
+        except TableError as error:
+            parser.raise_error(str(error), position)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f'"{self.data}"')
+
+
+@dataclass(frozen=True, eq=False)
+class Waits:
+    """What each row of a rank waits for besides its data and its stream, row by row, task by task in the rank's order.
+
+    `back[i]` says that the computation issued before the row `back[i]` rows before row i must have ended; 0: before row i itself;
+    -1: no computation.
+    """
+
+    back: Ints
+    lengths: Ints
+    """Rows of each task of the order."""
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Waits)
+            and np.array_equal(self.back, other.back)
+            and np.array_equal(self.lengths, other.lengths)
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.back.tobytes())
+
+    @property
+    def of_tasks(self) -> list[Ints]:
+        return np.split(self.back, np.cumsum(self.lengths)[:-1]) if len(self.lengths) else []
+
+
+@irdl_attr_definition
+class WaitsAttr(Data[Waits]):
+    """What rows wait for, each pattern of a task once, then which task has which: `{0 = "-1*3 0 -1*4"} "0 (1 0)*7"`."""
+
+    name = "sched.waits"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Waits:
+        def pattern() -> Ints:
+            parser.parse_integer(allow_boolean=False, allow_negative=False)
+            parser.parse_punctuation("=")
+            return read_column(parser)
+
+        patterns = parser.parse_comma_separated_list(parser.Delimiter.BRACES, pattern)
+        position = parser.pos
+        which = read_column(parser)
+        if len(which) and not 0 <= which.min() <= which.max() < len(patterns):
+            parser.raise_error("a task has a pattern that there is not", position)
+        columns = [patterns[number] for number in which.tolist()]
+        empty = np.zeros(0, np.int64)
+        lengths = np.array([len(column) for column in columns], np.int64)
+        return Waits(np.concatenate([empty, *columns]), lengths)
+
+    def print_parameter(self, printer: Printer) -> None:
+        numbers: dict[bytes, int] = {}
+        texts: list[str] = []
+        which: list[int] = []
+        for column in self.data.of_tasks:
+            number = numbers.setdefault(column.tobytes(), len(numbers))
+            if number == len(texts):
+                texts.append(f'{number} = "{spell_column(column)}"')
+            which.append(number)
+        order = spell_column(np.array(which, np.int64))
+        with printer.indented():
+            printer.print_string("{")
+            for number, text in enumerate(texts):
+                printer.print_string("," if number else "")
+                printer._print_new_line()
+                printer.print_string(text)
+        if texts:
+            printer._print_new_line()
+        printer.print_string(f'}} "{order}"')
+
+
+def spell_column(column: Ints) -> str:
+    return written(column[:, None], (True,), lambda line, growth: growing(line[0], growth[0]))
+
+
+def read_column(parser: AttrParser) -> Ints:
+    position = parser.pos
+
+    def line(token: str) -> tuple[list[int], list[int]]:
+        number, growth = number_and_growth(token)
+        return [number], [growth]
+
+    try:
+        return read(parser.parse_str_literal(" expected numbers"), line, 1)[:, 0]
+    except TableError as error:
+        parser.raise_error(str(error), position)
+
+
+Tied = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True)
+class StageOfRank:
+    """A stage that a rank runs: the symbol of its tasks, its number, and for each tied weight the coordinates of the ranks that have it."""
+
+    tasks: str
+    number: int
+    tied: Tied = ()
+
+
+@irdl_attr_definition
+class RankStagesAttr(Data[tuple[StageOfRank, ...]]):
+    """The stages of a rank: `[0 @first, 4 @middle tied {"embed" = [0, 3]}]`."""
+
+    name = "sched.stages"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> tuple[StageOfRank, ...]:
+        def whole() -> int:
+            return parser.parse_integer(allow_boolean=False, allow_negative=False)
+
+        def weight() -> tuple[str, tuple[int, ...]]:
+            path = parser.parse_str_literal(" expected the path of a weight")
+            parser.parse_punctuation("=")
+            return path, tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, whole))
+
+        def stage() -> StageOfRank:
+            number = whole()
+            tasks = parser.parse_symbol_name().data
+            tied: list[tuple[str, tuple[int, ...]]] = []
+            if parser.parse_optional_keyword("tied"):
+                tied = parser.parse_comma_separated_list(parser.Delimiter.BRACES, weight)
+            return StageOfRank(tasks, number, tuple(tied))
+
+        return tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, stage))
+
+    def print_parameter(self, printer: Printer) -> None:
+        def tied(stage: StageOfRank) -> str:
+            pairs = (f'"{path}" = [{", ".join(map(str, at))}]' for path, at in stage.tied)
+            return f" tied {{{', '.join(pairs)}}}" if stage.tied else ""
+
+        texts = (f"{each.number} @{each.tasks}{tied(each)}" for each in self.data)
+        printer.print_string(f"[{', '.join(texts)}]")
+
+
+Where = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@irdl_attr_definition
+class WhereAttr(Data[Where]):
+    """Coordinates of ranks along some axes: `{pp = [3], ep = [0, 1]}`. All ranks are at `{}`."""
+
+    name = "sched.where"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Where:
+        def whole() -> int:
+            return parser.parse_integer(allow_boolean=False, allow_negative=False)
+
+        def axis() -> tuple[str, tuple[int, ...]]:
+            name = parser.parse_identifier(", the name of an axis,")
+            parser.parse_punctuation("=")
+            return name, tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, whole))
+
+        return tuple(parser.parse_comma_separated_list(parser.Delimiter.BRACES, axis))
+
+    def print_parameter(self, printer: Printer) -> None:
+        texts = (f"{axis} = [{', '.join(map(str, at))}]" for axis, at in self.data)
+        printer.print_string(f"{{{', '.join(texts)}}}")

@@ -1,0 +1,22 @@
+"""Rows of a stage under other sizes than those that were compiled: what the passes from `build-programs` on make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stagec.analysis.dataflow import Dataflow
+from stagec.analysis.segments import segments_of
+from stagec.dialects import stg
+from stagec.passes.build_programs import rows_of_tasks
+from stagec.passes.fill_buckets import in_buckets
+from stagec.passes.place_reductions import when_ready
+from stagec.passes.prefetch_gathers import issued_ahead
+from stagec.unrolling.stage import Layout
+
+
+def layout_with(program: stg.ProgramOp, values: Mapping[str, int]) -> Layout:
+    """The rows of a stage, with other numbers of layers and other bytes in its buckets."""
+    segments = segments_of(program)
+    rows = issued_ahead(rows_of_tasks(program, Dataflow(values)), segments)
+    rows = when_ready(in_buckets(rows, segments, values), segments, values)
+    return Layout(program, rows, values)

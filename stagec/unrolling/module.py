@@ -1,0 +1,111 @@
+"""The ranks of a module: what each class runs, read off `sched.ranks`, `sched.program` and `sched.tasks`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+
+from stagec.analysis.coordinates import SUFFIX
+from stagec.analysis.loads import Loads
+from stagec.analysis.sizes import size_values
+from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.dialects import dist, sched, stg
+from stagec.dialects.tasks import StageOfRank, Where
+from stagec.rewriting import programs
+from stagec.unrolling.rank import RankRun, StageRun
+from stagec.unrolling.stage import Layout
+
+
+def rank_runs(module: ModuleOp) -> list[RankRun]:
+    """What each rank class runs, in order."""
+    return list(Reader(module).runs())
+
+
+def program_runs(module: ModuleOp) -> Iterator[tuple[sched.RankProgramOp, RankRun]]:
+    """Each program of a module, with the first class that runs it."""
+    seen: set[sched.RankProgramOp] = set()
+    for run in Reader(module).runs():
+        if run.program not in seen:
+            seen.add(run.program)
+            yield run.program, run
+
+
+@dataclass
+class Reader:
+    """Reads a module; stages that are alike are unrolled once."""
+
+    module: ModuleOp
+    values: dict[str, int] = field(init=False)
+    kinds: dict[str, stg.ProgramOp] = field(init=False)
+    symbols: dict[str, Operation] = field(init=False)
+    stages: dist.StagesOp | None = field(init=False)
+    _layouts: dict[object, Layout] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.values = size_values(self.module)
+        self.kinds = {stg.text(each, "kind"): each for each in programs(self.module)}
+        ops = list(self.module.body.ops)
+        named = (sched.TasksOp, sched.RankProgramOp)
+        self.symbols = {op.sym_name.data: op for op in ops if isinstance(op, named)}
+        self.stages = next((op for op in ops if isinstance(op, dist.StagesOp)), None)
+
+    @property
+    def axis(self) -> str:
+        """Of the stages; empty without a pipeline."""
+        return self.stages.axis.data if self.stages is not None else ""
+
+    def runs(self) -> Iterator[RankRun]:
+        for op in self.module.body.ops:
+            if not isinstance(op, sched.RanksOp):
+                continue
+            program = self.symbols.get(op.program.data)
+            if not isinstance(program, sched.RankProgramOp):
+                raise wrong(op, f"there is no `sched.program @{op.program.data}`")
+            values = {**self.values, **self.coordinates(op.at.data)}
+            stages = [self.stage_run(program, each, values) for each in program.stages.data]
+            yield RankRun(op.class_name.data, dict(op.at.data), stages, program, self.axis)
+
+    def coordinates(self, where: Where) -> dict[str, int]:
+        """A rank's coordinates as names of sizes: those of the first of the class."""
+        return {f"{axis}{SUFFIX}": at[0] for axis, at in where if axis != self.axis}
+
+    def stage_run(
+        self, program: sched.RankProgramOp, stage: StageOfRank, values: Mapping[str, int]
+    ) -> StageRun:
+        tasks = self.symbols.get(stage.tasks)
+        if not isinstance(tasks, sched.TasksOp):
+            raise wrong(program, f"there are no `sched.tasks @{stage.tasks}`")
+        kind = self.kinds.get(tasks.kind.data)
+        if kind is None:
+            raise wrong(tasks, f"there is no `stg.program` of the kind `{tasks.kind.data}`")
+        numbers = {**values, **tasks.counts, **self.first_layers(stage.number)}
+        owners = {path: ((self.axis, at),) for path, at in stage.tied}
+        # Where layers begin makes a difference only where each layer has other numbers.
+        where = tuple(self.first_layers(stage.number).items()) if Loads.around(kind).loads else ()
+        key = (tasks, stage.tied, where)
+
+        def lay_out() -> Layout:
+            if key not in self._layouts:
+                self._layouts[key] = Layout(kind, tasks.rows.data, numbers)
+            return self._layouts[key]
+
+        return StageRun(kind, lay_out, numbers, stage.number, owners)
+
+    def first_layers(self, stage: int) -> dict[str, int]:
+        """The number of a stage's first layer of each repeat, by name."""
+        if self.stages is None:
+            return {}
+        listed = self.stages.stages.data
+        return {
+            dist.first_layer(dist.local_count(index)): sum(
+                each.layers[index] for each in listed[:stage] if index < len(each.layers)
+            )
+            for index in range(len(listed[stage].layers))
+        }
+
+
+def wrong(op: Operation, message: str) -> CompileError:
+    return CompileError([Diagnostic("E0709", f"`{op.name}`: {message}", span_of(op.location))])

@@ -1,0 +1,276 @@
+"""The tasks of one stage: rows of segments, and the node behind each argument of a row.
+
+`sched.tasks` says which rows there are and in which order; what a row reads follows from the rolled program, as SSA through its
+loops. A row names the node behind each argument by task, row and node, so that tasks can be placed anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.ir import Block, Operation, SSAValue
+
+from stagec.analysis.dataflow import Dataflow, Path, Source, behind_views
+from stagec.analysis.loads import Loads
+from stagec.analysis.segments import Segment, path_of, segments_of, whole
+from stagec.dialects import dist, sched, stg
+from stagec.dialects.stages import is_first_layer
+from stagec.dialects.tasks import TASKS, Rows
+from stagec.symbolic import Size
+
+TAKEN = "taken "
+"""With the path of a weight: the task of what other stages of the rank give."""
+
+BUCKET = "bucket"
+"""The scope of what is of many places."""
+OWN = -1
+"""The slot of a dependency on a node of the same row."""
+
+Dep = tuple[int, int]
+"""A slot of the row, or `OWN` and a node of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A node: in which task, which row of it, which node of the row."""
+
+    task: str
+    row: int
+    node: int
+    stage: int = -1
+    """Which stage of the rank; -1: the one that it is in."""
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """What rows run: the nodes of a segment, or the one collective that a bucket of reductions is."""
+
+    name: str
+    task: str
+    ops: tuple[Operation, ...]
+    deps: tuple[tuple[Dep, ...], ...]
+    """Of each node."""
+    num_slots: int
+    is_bucket: bool = False
+    layer: int | None = None
+    """The layer that it is of, where layers have other numbers."""
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.deps)
+
+    @property
+    def nodes(self) -> tuple[Operation, ...]:
+        """The op of each node; of a bucket the first of its reductions."""
+        return self.ops[:1] if self.is_bucket else self.ops
+
+    def scope(self, node: int) -> str:
+        """Where in the model a node is from."""
+        return BUCKET if self.is_bucket else stg.scope_of(self.ops[node])
+
+
+@dataclass
+class Row:
+    """One run of a body. `arguments` has the place behind each slot, or nothing."""
+
+    body: int
+    layer: int
+    arguments: list[Place | None]
+    behind: tuple[str, int] | None = None
+    """The task and the row behind which it is issued; nothing: it stands where it is."""
+    repeats: tuple[stg.RepeatOp, ...] = ()
+    """The repeats around it."""
+    path: Path = ()
+    """Which iteration of each."""
+
+
+@dataclass
+class Task:
+    """Rows in issue order."""
+
+    name: str
+    rows: list[Row] = field(default_factory=list)
+
+
+class Layout:
+    """The tasks of a stage, unrolled."""
+
+    def __init__(
+        self, program: stg.ProgramOp, rows: Mapping[str, Rows], values: Mapping[str, int]
+    ) -> None:
+        self.program = program
+        self.values = values
+        self.loads = Loads.around(program)
+        self.dataflow = Dataflow(values)
+        self.bodies: list[Body] = []
+        self.tasks: dict[str, Task] = {}
+        self.places: dict[Source, Place] = {}
+        self.handed_over: dict[tuple[str, int], Place | None] = {}
+        """What a stage on the same rank receives, by direction and number."""
+        self.given: dict[str, Place | None] = {}
+        """What this stage gives to others of its rank, by the path of the weight."""
+        self.received: dict[tuple[str, int, int], int] = {}
+        """The number of each received value, by direction, row and node."""
+        self._segments = segments_of(program)
+        self._known: dict[object, int] = {}
+        self._layers: dict[tuple[int, ...], dict[str, list[int]]] = {}
+        self._inputs: dict[int, tuple[SSAValue, ...]] = {}
+        self._pending: list[tuple[Row, Sequence[SSAValue], Path]] = []
+        for task, own in rows.items():
+            self._add_task(task, own, rows)
+        self._resolve()
+
+    @property
+    def split_backward(self) -> bool:
+        """Whether the backward pass is two tasks."""
+        return "I" in self.tasks or "W" in self.tasks
+
+    def layers(self, values: Mapping[str, int]) -> dict[str, list[int]]:
+        """The layer of each row of each task, on a stage that may begin elsewhere in the model."""
+        firsts = tuple(n for name, n in sorted(values.items()) if is_first_layer(name))
+        if firsts not in self._layers:
+            layer = Dataflow(values).layer
+            self._layers[firsts] = {
+                name: [
+                    row.layer if row.layer < 0 else layer(row.repeats, row.path)
+                    for row in task.rows
+                ]
+                for name, task in self.tasks.items()
+            }
+        return self._layers[firsts]
+
+    # Rows
+
+    def _add_task(self, name: str, rows: Rows, everything: Mapping[str, Rows]) -> None:
+        task = self.tasks[name] = Task(name)
+        joins, numbers = rows.joins.tolist(), rows.segment.tolist()
+        anchors = zip(rows.behind_task.tolist(), rows.behind_row.tolist(), strict=True)
+        for at, (number, (behind_task, behind_row)) in enumerate(
+            zip(numbers, anchors, strict=True)
+        ):
+            if joins[at]:
+                continue
+            behind = None
+            if behind_task >= 0:
+                other = TASKS[behind_task]
+                behind = other, instance_of(everything[other], behind_row)
+            segment, path = self._segments[number], path_of(rows, at)
+            if whole(segment.first, "bucket_bytes"):
+                stop = at + 1
+                while stop < len(joins) and joins[stop]:
+                    stop += 1
+                self._add_bucket(task, rows, range(at, stop), behind)
+            else:
+                self._add_row(task, segment, path, behind)
+
+    def _add_row(
+        self, task: Task, segment: Segment, path: Path, behind: tuple[str, int] | None
+    ) -> None:
+        layer = self.dataflow.layer(segment.repeats, path)
+        body = self._body(segment, layer)
+        for position, op in enumerate(segment.ops):
+            self.places[Source(op, path)] = Place(task.name, len(task.rows), position)
+        row = Row(body, layer, [], behind, segment.repeats, path)
+        task.rows.append(row)
+        self._pending.append((row, self._inputs[segment.number], path))
+
+    def _add_bucket(
+        self, task: Task, rows: Rows, members: range, behind: tuple[str, int] | None
+    ) -> None:
+        """Reductions that are one collective, which reads what each of them reads."""
+        sources = [
+            Source(self._segments[int(rows.segment[at])].first, path_of(rows, at)) for at in members
+        ]
+        ops = tuple(source.op for source in sources)
+        row = Row(self._bucket_body(task.name, ops), -1, [], behind)
+        for source in sources:
+            self.places[source] = Place(task.name, len(task.rows), 0)
+            for value in source.op.operands:
+                self._pending.append((row, [value], source.path))
+        task.rows.append(row)
+
+    # Bodies
+
+    def _body(self, segment: Segment, layer: int) -> int:
+        """The body of a segment: one for each layer where experts are not equally busy."""
+        own = segment.number in self._inputs
+        depends = self.loads.loads and any(
+            self.loads.concern(*sizes_of_node(op)) for op in segment.ops
+        )
+        key = (segment.number, layer if depends else None)
+        if key not in self._known:
+            deps, inputs = self._dependencies(segment)
+            if not own:
+                self._inputs[segment.number] = inputs
+            scope = stg.scope_of(segment.first)
+            name = f"{scope or 'model'}.{stg.phase_of(segment.first)}"
+            made = Body(name, segment.task, tuple(segment.ops), deps, len(inputs), False, key[1])
+            self._known[key] = len(self.bodies)
+            self.bodies.append(made)
+        return self._known[key]
+
+    def _bucket_body(self, task: str, ops: tuple[Operation, ...]) -> int:
+        key = (task, ops)
+        if key not in self._known:
+            num_slots = sum(len(op.operands) for op in ops)
+            deps = tuple((slot, 0) for slot in range(num_slots))
+            name = f"bucket.{stg.phase_of(ops[0])}"
+            self._known[key] = len(self.bodies)
+            self.bodies.append(Body(name, task, ops, (deps,), num_slots, is_bucket=True))
+        return self._known[key]
+
+    def _dependencies(
+        self, segment: Segment
+    ) -> tuple[tuple[tuple[Dep, ...], ...], tuple[SSAValue, ...]]:
+        """Of each node of a segment, and the values from outside: a slot for each."""
+        position: dict[Operation | Block, int] = {op: i for i, op in enumerate(segment.ops)}
+        slots: dict[SSAValue, int] = {}
+        found: list[tuple[Dep, ...]] = []
+        for op in segment.ops:
+            deps: dict[Dep, None] = {}
+            for operand in op.operands:
+                inside = position.get(behind_views(operand))
+                if inside is not None:
+                    deps[OWN, inside] = None
+                else:
+                    deps[slots.setdefault(operand, len(slots)), 0] = None
+            found.append(tuple(deps))
+        return tuple(found), tuple(slots)
+
+    # Arguments
+
+    def _resolve(self) -> None:
+        """Find the place behind each argument of each row, now that everything is placed."""
+        for row, inputs, path in self._pending:
+            row.arguments += [self.place_of(value, path) for value in inputs]
+        for op in self.program.walk():
+            if isinstance(op, sched.StageSendOp):
+                key = (op.direction.data, op.number.value.data)
+                self.handed_over[key] = self.place_of(op.value, ())
+            elif isinstance(op, dist.GiveGradientOp):
+                self.given[op.weight.data] = self.place_of(op.gradient, ())
+        for source, place in self.places.items():
+            if isinstance(source.op, sched.StageRecvOp):
+                key = (source.op.direction.data, place.row, place.node)
+                self.received[key] = source.op.number.value.data
+
+    def place_of(self, value: SSAValue, path: Path) -> Place | None:
+        source = self.dataflow.source(value, path)
+        if source is not None and isinstance(source.op, sched.TakenOp):
+            return Place(TAKEN + source.op.weight.data, source.op.number.value.data, 0)
+        return self.places.get(source) if source is not None else None
+
+
+def instance_of(rows: Rows, row: int) -> int:
+    """Where a row of a table stands among those that run: what joins one before is none of its own."""
+    return int((~rows.joins[: row + 1]).sum()) - 1
+
+
+def sizes_of_node(op: Operation) -> tuple[Size, ...]:
+    """What the numbers of a node are made of."""
+    if isinstance(op, sched.ComputeOp):
+        return op.flops.data, op.reads.data, op.writes.data
+    if isinstance(op, sched.CollectiveOp):
+        return op.bytes_in.data, op.bytes_out.data
+    return ()
