@@ -2,28 +2,44 @@
 
 Before `build-programs`:
 
-    dist.mesh <dp = 2>
+    !t = !stg.tensor<[B], bf16>
+    stg.dim "B" = "8"
     stg.dim "mb" = "2"
-    stg.program "M" (%x : !stg.tensor<[B, D], bf16>) {
-      stg.accumulate mb {
-        %a = sched.compute "unary" (%x) flops "B*D" reads "2*B*D" writes "2*B*D" on "compute" in F.0
-          : (!stg.tensor<[B, D], bf16>) -> !stg.tensor<[B, D], bf16>
-        %y = stg.repeat "8" iter(%h = %a) : !stg.tensor<[B, D], bf16> {
-          %b = sched.compute "unary" (%h) flops "B*D" reads "2*B*D" writes "2*B*D" on "compute" in F.1
-            : (!stg.tensor<[B, D], bf16>) -> !stg.tensor<[B, D], bf16>
-          stg.yield %b : !stg.tensor<[B, D], bf16>
+    stg.program "M" (%x : !t) {
+      stg.accumulate over "mb" {
+        %y = sched.compute "embed" (%x) flops "B" reads "B" writes "B" on "compute" in F.0 : (!t) -> !t
+        %z = stg.repeat "4" carry(%h = %y : !t) -> (!t) {
+          %b = sched.compute "layer" (%h) flops "B" reads "B" writes "B" on "compute" in F.1 : (!t) -> !t
+          stg.yield %b : !t
         }
+        %g = sched.compute "loss" (%z) flops "B" reads "B" writes "B" on "compute" in B.2 {phase = "bwd"} : (!t) -> !t
         stg.yield
       }
       stg.output
     }
 
-After, behind the program, which stays as it is:
+After:
 
-    sched.tasks @model of "" layers {} {
-      F = "0 (1@0+1)*8"
+    !t = !stg.tensor<[B], bf16>
+    stg.dim "B" = "8"
+    stg.dim "mb" = "2"
+    stg.program "M" (%x : !t) {
+      stg.accumulate over "mb" {
+        %y = sched.compute "embed" (%x) flops "B" reads "B" writes "B" on "compute" in F.0 : (!t) -> !t
+        %z = stg.repeat "4" carry(%h = %y : !t) -> (!t) {
+          %b = sched.compute "layer" (%h) flops "B" reads "B" writes "B" on "compute" in F.1 : (!t) -> !t
+          stg.yield %b : !t
+        }
+        %g = sched.compute "loss" (%z) flops "B" reads "B" writes "B" on "compute" in B.2 {phase = "bwd"} : (!t) -> !t
+        stg.yield
+      }
+      stg.output
     }
-    sched.program @all runs [0 @model] order "(F:0.0+1)*2"
+    sched.tasks @model of "" layers {} {
+      F = "0 (1@0+1)*4",
+      B = "2"
+    }
+    sched.program @all runs [0 @model] order "(F:0.0+1 B:0.0+1)*2"
     sched.ranks "all" at {} run @all
 
 A row is a segment in one iteration of the repeats around it: `1@3` is segment 1 in iteration 3. Rows stand in the order of the program;

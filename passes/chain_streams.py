@@ -1,15 +1,59 @@
 """Write down what keeps a row from being issued early, besides its data and the queues of its streams.
 
-Before `chain-streams`, where segment 1 gathers parameters that it may gather while the unit before is computed, and 4 reduces gradients:
+Before `chain-streams`:
 
-    sched.program @all runs [0 @model] order "F:0.0 B:0.0"
+    !s = !dist.shard<!stg.tensor<[B], bf16> over [dp]>
+    !t = !stg.tensor<[B], bf16>
+    stg.dim "B" = "8"
+    stg.dim "mb" = "2"
+    dist.mesh <dp = 2>
+    stg.program "M" (%x : !t) {
+      %ws = stg.weight "w" : !stg.stack<"4" x !s>
+      stg.accumulate over "mb" {
+        %z = stg.repeat "4" carry(%h = %x : !t) slice(%w = %ws : !stg.stack<"4" x !s>) -> (!t) {
+          %v = sched.collective "all_gather" (%w) over [dp] in "bf16" bytes "B" to "2*B" on "comm.dp" in F.0
+            {lag = 1 : i64} : (!s) -> !t
+          %b = sched.compute "layer" (%h, %v) flops "B" reads "B" writes "B" on "compute" in F.1 : (!t, !t) -> !t
+          stg.yield %b : !t
+        }
+        stg.yield
+      }
+      stg.output
+    }
+    sched.tasks @model of "" layers {} {
+      F = "(0@0+1 1@0+1)*4"
+    }
+    sched.program @all runs [0 @model] order "(F:0.0+1)*2"
+    sched.ranks "all" at {} run @all
 
-After, for four rows forward and three backward:
+After:
 
-    sched.program @all runs [0 @model] order "F:0.0 B:0.0" waits {
-      0 = "-1 2 -1*2",
-      1 = "-1 0*2"
+    !s = !dist.shard<!stg.tensor<[B], bf16> over [dp]>
+    !t = !stg.tensor<[B], bf16>
+    stg.dim "B" = "8"
+    stg.dim "mb" = "2"
+    dist.mesh <dp = 2>
+    stg.program "M" (%x : !t) {
+      %ws = stg.weight "w" : !stg.stack<"4" x !s>
+      stg.accumulate over "mb" {
+        %z = stg.repeat "4" carry(%h = %x : !t) slice(%w = %ws : !stg.stack<"4" x !s>) -> (!t) {
+          %v = sched.collective "all_gather" (%w) over [dp] in "bf16" bytes "B" to "2*B" on "comm.dp" in F.0
+            {lag = 1 : i64} : (!s) -> !t
+          %b = sched.compute "layer" (%h, %v) flops "B" reads "B" writes "B" on "compute" in F.1 : (!t, !t) -> !t
+          stg.yield %b : !t
+        }
+        stg.yield
+      }
+      stg.output
+    }
+    sched.tasks @model of "" layers {} {
+      F = "(0@0+1 1@0+1)*4"
+    }
+    sched.program @all runs [0 @model] order "F:0.0 F:0.1" waits {
+      0 = "0 (-1 2)*3 -1",
+      1 = "(2 -1)*4"
     } "0 1"
+    sched.ranks "all" at {} run @all
 
 A stream is a queue: each node follows the one before it on its stream, a communication that is `serial` also computation, and a
 reduction of a tied weight all communication, because its ranks come to it with different things behind them. On most devices that

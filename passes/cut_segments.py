@@ -2,14 +2,14 @@
 
 Before `cut-segments`:
 
-    stg.program "M" (%x : !stg.tensor<[B, D], bf16>) {
-      stg.accumulate mb {
-        %y = sched.compute "contract" (%x) flops "2*B*D*D" reads "4*B*D" writes "2*B*D" on "compute"
-          : (!stg.tensor<[B, D], bf16>) -> !stg.tensor<[B, D], bf16>
-        %z = sched.compute "unary" (%y) flops "B*D" reads "2*B*D" writes "2*B*D" on "compute"
-          : (!stg.tensor<[B, D], bf16>) -> !stg.tensor<[B, D], bf16>
-        %g = sched.compute "contract" (%z) flops "2*B*D*D" reads "4*B*D" writes "2*B*D" on "compute" {phase = "bwd"}
-          : (!stg.tensor<[B, D], bf16>) -> !stg.tensor<[B, D], bf16>
+    !t = !stg.tensor<[B], bf16>
+    stg.dim "B" = "8"
+    stg.dim "mb" = "2"
+    stg.program "M" (%x : !t) {
+      stg.accumulate over "mb" {
+        %y = sched.compute "up" (%x) flops "B" reads "B" writes "B" on "compute" : (!t) -> !t
+        %z = sched.compute "down" (%y) flops "B" reads "B" writes "B" on "compute" : (!t) -> !t
+        %g = sched.compute "down" (%z) flops "B" reads "B" writes "B" on "compute" {phase = "bwd"} : (!t) -> !t
         stg.yield
       }
       stg.output
@@ -17,14 +17,14 @@ Before `cut-segments`:
 
 After:
 
-    stg.program "M" (%x : !stg.tensor<[B, D], bf16>) {
-      stg.accumulate mb {
-        %y = sched.compute "contract" (%x) flops "2*B*D*D" reads "4*B*D" writes "2*B*D" on "compute" in F.0
-          : (!stg.tensor<[B, D], bf16>) -> !stg.tensor<[B, D], bf16>
-        %z = sched.compute "unary" (%y) flops "B*D" reads "2*B*D" writes "2*B*D" on "compute" in F.0
-          : (!stg.tensor<[B, D], bf16>) -> !stg.tensor<[B, D], bf16>
-        %g = sched.compute "contract" (%z) flops "2*B*D*D" reads "4*B*D" writes "2*B*D" on "compute" in B.1 {phase = "bwd"}
-          : (!stg.tensor<[B, D], bf16>) -> !stg.tensor<[B, D], bf16>
+    !t = !stg.tensor<[B], bf16>
+    stg.dim "B" = "8"
+    stg.dim "mb" = "2"
+    stg.program "M" (%x : !t) {
+      stg.accumulate over "mb" {
+        %y = sched.compute "up" (%x) flops "B" reads "B" writes "B" on "compute" in F.0 : (!t) -> !t
+        %z = sched.compute "down" (%y) flops "B" reads "B" writes "B" on "compute" in F.0 : (!t) -> !t
+        %g = sched.compute "down" (%z) flops "B" reads "B" writes "B" on "compute" in B.1 {phase = "bwd"} : (!t) -> !t
         stg.yield
       }
       stg.output

@@ -1,15 +1,43 @@
 """Join reductions of gradients into buckets, which travel as one collective.
 
-Before `fill-buckets`, where segment 4 reduces the gradient of a layer, and two of those fill a bucket:
+Before `fill-buckets`:
 
+    !t = !stg.tensor<[B], bf16>
+    stg.dim "B" = "8"
+    stg.dim "mb" = "2"
+    dist.mesh <dp = 2>
+    stg.program "M" (%g : !stg.stack<"6" x !t>) {
+      %s = stg.repeat "6" slice(%t = %g : !stg.stack<"6" x !t>) -> (!stg.stack<"6" x !t>) {
+        %r = sched.collective "all_reduce" (%t) over [dp] in "bf16" bytes "2*B" to "2*B" on "comm.dp" bucket 32 first 32 in step.0
+          {phase = "grad_reduce"} : (!t) -> !t
+        stg.yield %r : !t
+      }
+      sched.compute "optimizer_step" (%s) flops "B" reads "B" writes "B" on "compute" in step.1 {phase = "optim"}
+        : (!stg.stack<"6" x !t>) -> ()
+      stg.output
+    }
     sched.tasks @model of "" layers {} {
-      step = "(4@0+1)*6 5"
+      step = "(0@0+1)*6 1"
     }
 
 After:
 
+    !t = !stg.tensor<[B], bf16>
+    stg.dim "B" = "8"
+    stg.dim "mb" = "2"
+    dist.mesh <dp = 2>
+    stg.program "M" (%g : !stg.stack<"6" x !t>) {
+      %s = stg.repeat "6" slice(%t = %g : !stg.stack<"6" x !t>) -> (!stg.stack<"6" x !t>) {
+        %r = sched.collective "all_reduce" (%t) over [dp] in "bf16" bytes "2*B" to "2*B" on "comm.dp" bucket 32 first 32 in step.0
+          {phase = "grad_reduce"} : (!t) -> !t
+        stg.yield %r : !t
+      }
+      sched.compute "optimizer_step" (%s) flops "B" reads "B" writes "B" on "compute" in step.1 {phase = "optim"}
+        : (!stg.stack<"6" x !t>) -> ()
+      stg.output
+    }
     sched.tasks @model of "" layers {} {
-      step = "(4@0+2 ~4@1+2)*3 5"
+      step = "(0@0+2 ~0@1+2)*3 1"
     }
 
 A row with `~` joins the row before. A reduction says how large a bucket gets (`bucket-gradients`); one is issued as soon as it is

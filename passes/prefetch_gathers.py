@@ -1,18 +1,57 @@
 """Issue the gather of a unit's parameters ahead of the unit: while units before it are computed.
 
-Before `prefetch-gathers`, in the backward pass of a model whose layers gather what they read in segment 1:
+Before `prefetch-gathers`:
 
+    !s = !dist.shard<!stg.tensor<[B], bf16> over [dp]>
+    !t = !stg.tensor<[B], bf16>
+    stg.dim "B" = "8"
+    stg.dim "mb" = "2"
+    dist.mesh <dp = 2>
+    stg.program "M" (%x : !t) {
+      %ws = stg.weight "w" : !stg.stack<"4" x !s>
+      stg.accumulate over "mb" {
+        %y = sched.compute "loss" (%x) flops "B" reads "B" writes "B" on "compute" in B.0 {phase = "bwd"} : (!t) -> !t
+        %z = stg.repeat "4" carry(%h = %y : !t) slice(%w = %ws : !stg.stack<"4" x !s>) -> (!t) {
+          %v = sched.collective "all_gather" (%w) over [dp] in "bf16" bytes "B" to "2*B" on "comm.dp" in B.1
+            {phase = "bwd", prefetch = 1 : i64} : (!s) -> !t
+          %b = sched.compute "layer" (%h, %v) flops "B" reads "B" writes "B" on "compute" in B.2 {phase = "bwd"} : (!t, !t) -> !t
+          stg.yield %b : !t
+        }
+        stg.yield
+      }
+      stg.output
+    }
     sched.tasks @model of "" layers {} {
       B = "0 (1@0+1 2@0+1)*4"
     }
 
-After, if the gather says `prefetch = 1`:
+After:
 
+    !s = !dist.shard<!stg.tensor<[B], bf16> over [dp]>
+    !t = !stg.tensor<[B], bf16>
+    stg.dim "B" = "8"
+    stg.dim "mb" = "2"
+    dist.mesh <dp = 2>
+    stg.program "M" (%x : !t) {
+      %ws = stg.weight "w" : !stg.stack<"4" x !s>
+      stg.accumulate over "mb" {
+        %y = sched.compute "loss" (%x) flops "B" reads "B" writes "B" on "compute" in B.0 {phase = "bwd"} : (!t) -> !t
+        %z = stg.repeat "4" carry(%h = %y : !t) slice(%w = %ws : !stg.stack<"4" x !s>) -> (!t) {
+          %v = sched.collective "all_gather" (%w) over [dp] in "bf16" bytes "B" to "2*B" on "comm.dp" in B.1
+            {phase = "bwd", prefetch = 1 : i64} : (!s) -> !t
+          %b = sched.compute "layer" (%h, %v) flops "B" reads "B" writes "B" on "compute" in B.2 {phase = "bwd"} : (!t, !t) -> !t
+          stg.yield %b : !t
+        }
+        stg.yield
+      }
+      stg.output
+    }
     sched.tasks @model of "" layers {} {
       B = "1@0 0 (1@1+1 2@0+1)*3 2@3"
     }
 
-The gather of layer 1 is issued before layer 0 begins, and so on: one unit ahead. What the first layers need is gathered when the run
+Rows are segments: `1@0` is segment 1 in iteration 0, and what is in brackets stands three times, in an iteration later each time. The
+gather of layer 1 is issued before layer 0 begins, and so on: one unit ahead, as the gather says. What the first layers need is gathered when the run
 before them begins: FSDP2 issues it in the hook of the unit before (`_pre_backward`, `_prefetch_unshard` in
 `torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py`). Units are counted through all iterations of a repeat, and beside the layers in
 the order in which they stand.

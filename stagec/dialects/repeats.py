@@ -51,7 +51,7 @@ def blocks(table: Ints, grows: Ints) -> Iterator[tuple[int, int, int]]:
             times = repetitions(window, length, grows)
             if times * length == len(window) // length * length:
                 times = repetitions(rest, length, grows)
-            if times > 1 and times * length > best_times * best_length:
+            if times > 1 and times * length > max(2, best_times * best_length):
                 best_length, best_times = length, times
         if best_times > 1:
             if single < start:

@@ -347,7 +347,7 @@ class WaitsAttr(Data[Waits]):
 
 
 def spell_column(column: Ints) -> str:
-    return written(column[:, None], (True,), lambda line, growth: growing(line[0], growth[0]))
+    return written(column[:, None], (False,), lambda line, _: str(line[0]))
 
 
 def read_column(parser: AttrParser) -> Ints:

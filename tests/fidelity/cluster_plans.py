@@ -129,7 +129,7 @@ def planned(run: Run) -> Planned | str:
 
 def compiled(run: Run) -> Compiled:
     """Up to its tasks: nobody asks for traces."""
-    return compile_text(run_text(run), "run.stg", stops=Stops(after="lower-to-tasks"))
+    return compile_text(run_text(run), "run.stg", stops=Stops(unroll=False))
 
 
 def reason(error: Exception) -> str:

@@ -11,10 +11,10 @@ import pytest
 from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import TraceOptions
 from stagec.backend.et_file import TraceReader
-from stagec.backend.lowering.rows import TRANSFER_TASKS
 from stagec.backend.writer import iterate_traces, write_traces
 from stagec.checking import check_traces
 from stagec.checking.schema import ATTRIBUTES
+from stagec.dialects.tasks import TRANSFER_TASKS
 from stagec.driver import Compiled, compile_text
 from stagec.passes import ALL_PASSES
 from stagec.summary import counted_nodes

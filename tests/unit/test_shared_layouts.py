@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from stagec.backend.encode import encode_traces
-from stagec.backend.lowering import Assembler, Chunk
-from stagec.classes import rank_tasks
+from stagec.backend.lowering.programs import Unroller
 from stagec.driver import Compiled, compile_text
 from stagec.memory import plan_memory
+from stagec.unrolling.module import rank_runs
+from stagec.unrolling.rank import RankRun
 
 TEXT = """
 dim B = 8
@@ -59,46 +60,39 @@ def compiled(name: str) -> Compiled:
     return compile_text(TEXT.format(pp=pp, settings=settings), "net.stg")
 
 
+def alone(job: Compiled, number: int) -> RankRun:
+    """A class of a reader of its own, which unrolls nothing for another."""
+    return rank_runs(job.module)[number]
+
+
 @pytest.mark.parametrize("name", PIPELINES)
 def test_a_shared_layout_is_an_own_one(name: str) -> None:
     job = compiled(name)
-    assert job.facts is not None
-    classes = list(rank_tasks(job.module, job.facts))
     layers: set[int] = set()
-    for tasks in classes:
-        for chunk in tasks.chunks:
-            split = any(slot.task == "W" for slot in tasks.order)
-            shared = tasks.assembler.layout(chunk, split)
-            own = Assembler(tasks.assembler.axis).layout(chunk, split)
-            assert shared.places == own.places
-            assert shared.segments == own.segments
-            assert shared.tasks == own.tasks
-            assert shared.dataflow.values == own.dataflow.values
-            layers.update(row.layer for task in shared.tasks.values() for row in task.rows)
+    for number, run in enumerate(job.runs):
+        for shared, own in zip(run.stages, alone(job, number).stages, strict=True):
+            assert shared.layout.places == own.layout.places
+            assert shared.layout.layers(shared.values) == own.layout.layers(own.values)
+            layers.update(
+                layer for rows in own.layout.layers(own.values).values() for layer in rows
+            )
     # Layers of the model, and of the inner repeat, counted through.
     assert {-1, *range(24)} <= layers
 
 
 def test_one_layout_for_the_middle_of_a_pipeline() -> None:
-    job = compiled("1f1b")
-    assert job.facts is not None
-    first, *middle, last = (t for t in rank_tasks(job.module, job.facts))
-    layouts = [t.assembler.layout(t.chunks[0], False) for t in middle]
-    assert layouts[0] is not layouts[1]
-    assert layouts[0].segments is layouts[1].segments
-    ends = [t.assembler.layout(t.chunks[0], False) for t in (first, last)]
-    assert all(end.segments is not layouts[0].segments for end in ends)
+    first, *middle, last = (run.stages[0] for run in compiled("1f1b").runs)
+    assert middle[0].layout is middle[1].layout
+    assert middle[0].layout.layers(middle[0].values) != middle[1].layout.layers(middle[1].values)
+    assert all(end.layout is not middle[0].layout for end in (first, last))
 
 
 @pytest.mark.parametrize("name", ["1f1b", "interleaved"])
 def test_traces_and_tracked_tensors_of_later_stages(name: str) -> None:
-    """Every rank by itself, with an assembler of its own that is asked for nothing else."""
+    """Every rank by itself, unrolled by what is asked for nothing else."""
     job = compiled(name)
-    assert job.facts is not None
-    for ranks, tasks in zip(job.trace_set.classes, job.tasks, strict=True):
-        alone = Assembler(tasks.assembler.axis)
-        chunks = [Chunk(c.program, dict(c.values), c.stage, c.owners) for c in tasks.chunks]
-        program = alone.program(chunks, tasks.order)
+    for number, ranks in enumerate(job.trace_set.classes):
+        program = Unroller().program(alone(job, number))
         mine = ranks.program
         assert [program.segments[i] for i in program.segment] == [
             mine.segments[i] for i in mine.segment
@@ -164,17 +158,15 @@ def test_a_program_with_another_load_is_an_own_one(name: str) -> None:
     """Each class has the program, and the encoding, that it has if nothing is shared."""
     mesh, settings = LOADED[name]
     job = compile_text(EXPERTS.format(mesh=mesh, settings=settings), "net.stg")
-    traces, alone = job.trace_set, []
-    for tasks, ranks in zip(job.tasks, traces.classes, strict=True):
-        program = Assembler(tasks.assembler.axis).program(tasks.chunks, tasks.order)
+    traces, made = job.trace_set, []
+    for number, ranks in enumerate(traces.classes):
+        program = Unroller().program(alone(job, number))
         assert program.segments == ranks.program.segments
         for column in ("segment", "slots", "layer", "microbatch", "stage", "tag"):
             assert np.array_equal(getattr(program, column), getattr(ranks.program, column))
-        alone.append(replace(ranks, program=program))
-    assert len({c.program.segments for c in alone}) == len(alone) > 2
-    assert encode_traces(replace(traces, classes=tuple(alone))) == encode_traces(traces)
-    for tasks, plan in zip(job.tasks, job.memory, strict=True):
-        (again,) = plan_memory(
-            [replace(tasks, assembler=Assembler(tasks.assembler.axis))], job.plan
-        )
+        made.append(replace(ranks, program=program))
+    assert len({c.program.segments for c in made}) == len(made) > 2
+    assert encode_traces(replace(traces, classes=tuple(made))) == encode_traces(traces)
+    for number, plan in enumerate(job.memory):
+        (again,) = plan_memory([alone(job, number)], job.plan)
         assert again.peak_bytes == plan.peak_bytes

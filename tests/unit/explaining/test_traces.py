@@ -125,7 +125,7 @@ def check_forms(questions: Questions) -> None:
     for what in ("flops", "flops.matrix", "bytes", "bytes.read", "params", *comm):
         answer = questions.ask(what)
         for each, own in zip(answer.classes, job.classes, strict=True):
-            values = {**job.names.values, **own.tasks.chunks[0].values}
+            values = {**job.names.values, **own.run.stages[0].values}
             assert each.form.evaluate(values) == each.value, (what, each.name)
             assert sum(part.value for part in each.parts) == each.value
         whole = total_over_ranks(answer, job.names)
@@ -160,7 +160,7 @@ def check_memory(questions: Questions) -> None:
     answers = {what: ask(f"memory.{what}") for what in QUANTITIES}
     peaks = {kind: ask(f"memory.peak.{name}") for name, kind in KINDS.items()}
     for number, each in enumerate(job.memory):
-        values = {**job.names.values, **each.chunks[0].values}
+        values = {**job.names.values, **each.stages[0].values}
         for what, answer in answers.items():
             own = answer.classes[number]
             assert own.form.evaluate(values) == own.value, (each.name, what)
@@ -188,7 +188,7 @@ def test_nodes_are_those_of_the_trace(tmp_path: Path) -> None:
         said, answer = attributes(each), node(job, each.id, None)
         numbers = [figure.amount.number for figure in answer.figures]
         for figure in answer.figures:
-            values = {**job.names.values, **job.classes[0].tasks.chunks[0].values}
+            values = {**job.names.values, **job.classes[0].run.stages[0].values}
             assert figure.amount.form.evaluate(values) == figure.amount.number
         if each.type == NodeType.COMP_NODE:
             assert max(1, numbers[0]) == said["num_ops"]

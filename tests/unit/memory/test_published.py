@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from stagec.classes import rank_tasks
 from stagec.driver import Stops, compile_text
 from stagec.memory import ClassPlan, Kind, plan_memory
+from stagec.unrolling.module import rank_runs
 
 TEXT = (Path(__file__).parent / "korthikanti.stg").read_text()
 GIB = 1 << 30
@@ -36,10 +35,10 @@ def first_stage(model: str, plan: str) -> ClassPlan:
     text = re.sub(r"schedule = \w+, virtual_stages = 1", schedule, TEXT)
     text = text.replace("microbatch = 1", f"microbatch = {batch}")
     numbers = {name: str(size) for name, size in sizes.items()}
-    stop = Stops(after="lower-to-tasks")  # the tasks of one class are enough
+    stop = Stops(unroll=False)  # the tasks of one class are enough
     job = compile_text(text, "korthikanti.stg", plan, numbers, stops=stop)
     assert job.facts is not None
-    (first,) = plan_memory(list(islice(rank_tasks(job.module, job.facts), 1)), job.plan)
+    (first,) = plan_memory(rank_runs(job.module)[:1], job.plan)
     return first
 
 
