@@ -97,7 +97,7 @@ class BuildPrograms(ModulePass):
             builder.build_alone()
         else:
             builder.build_pipeline(stages, pipeline_schedule(op))
-        op.body.block.add_ops([*builder.tasks.values(), *builder.made, *builder.ranks])
+        op.body.block.add_ops([*builder.tasks.values(), *builder.made.values(), *builder.ranks])
 
 
 @dataclass
@@ -106,46 +106,62 @@ class Builder:
 
     module: ModuleOp
     values: Mapping[str, int]
-    tasks: dict[object, sched.TasksOp] = field(default_factory=dict)
-    made: list[sched.RankProgramOp] = field(default_factory=list)
+    tasks: dict[tuple[str, object], sched.TasksOp] = field(default_factory=dict)
+    made: dict[tuple[str, object], sched.RankProgramOp] = field(default_factory=dict)
     ranks: list[sched.RanksOp] = field(default_factory=list)
 
     def build_alone(self) -> None:
         """Without a pipeline each microbatch goes forward, then backward, on every rank alike."""
         (program,) = programs(self.module)
-        tasks = self.tasks_of("", program, {})
-        order = plain_order(self.values[TIME_AXIS], tasks.rows.data)
-        self.made.append(sched.RankProgramOp("all", (StageOfRank(tasks.sym_name.data, 0),), order))
-        for each in self.coordinates():
-            self.ranks.append(sched.RanksOp(each.name, tuple(each.where.items()), "all"))
+        for ranks in self.coordinates():
+            tasks = self.tasks_of("", program, counted(program, ranks.values))
+            order = plain_order(self.values[TIME_AXIS], tasks.rows.data)
+            listed = (StageOfRank(tasks.sym_name.data, 0),)
+            name = self.program("all", listed, order)
+            self.ranks.append(sched.RanksOp(ranks.name, tuple(ranks.where.items()), name))
 
     def build_pipeline(self, stages: dist.StagesOp, schedule: Schedule) -> None:
         """A class for each coordinate along the axis of the stages, of ranks that differ in nothing else."""
         axis, kinds = stages.axis.data, by_kind(programs(self.module))
-        tasks = [
-            self.tasks_of(stage.kind, kinds[stage.kind], local_counts(stage.layers))
-            for stage in stages.stages.data
-        ]
-        if not schedule.has_backward and any(each.rows.data.keys() & {"B", "I"} for each in tasks):
-            raise CompileError([no_backward(schedule)])
         tied = tied_ranks(schedule, [kinds[stage.kind] for stage in stages.stages.data])
-        for rank in range(mesh_of(self.module)[axis]):
-            own = schedule.stages_of(rank)
-            listed = tuple(
-                StageOfRank(tasks[stage].sym_name.data, stage, tied[stage]) for stage in own
-            )
-            order = rank_order(schedule, rank, own, [tasks[stage].rows.data for stage in own])
-            self.made.append(sched.RankProgramOp(f"{axis}{rank}", listed, order))
-        for each in self.coordinates():
+        for ranks in self.coordinates():
+            tasks = [
+                self.tasks_of(
+                    stage.kind,
+                    kinds[stage.kind],
+                    {**local_counts(stage.layers), **counted(kinds[stage.kind], ranks.values)},
+                )
+                for stage in stages.stages.data
+            ]
+            goes_back = any(each.rows.data.keys() & {"B", "I"} for each in tasks)
+            if not schedule.has_backward and goes_back:
+                raise CompileError([no_backward(schedule)])
             for rank in range(mesh_of(self.module)[axis]):
-                name = " ".join([f"{axis}{rank}", *([each.name] if each.where else [])])
-                where = ((axis, (rank,)), *each.where.items())
-                self.ranks.append(sched.RanksOp(name, where, f"{axis}{rank}"))
+                own = schedule.stages_of(rank)
+                listed = tuple(
+                    StageOfRank(tasks[stage].sym_name.data, stage, tied[stage]) for stage in own
+                )
+                rows = [tasks[stage].rows.data for stage in own]
+                program = self.program(
+                    f"{axis}{rank}", listed, rank_order(schedule, rank, own, rows)
+                )
+                name = " ".join([f"{axis}{rank}", *([ranks.name] if ranks.where else [])])
+                where = ((axis, (rank,)), *ranks.where.items())
+                self.ranks.append(sched.RanksOp(name, where, program))
 
     def coordinates(self) -> list[Coordinates]:
         """Ranks that share all numbers."""
         values, mesh = self.values, mesh_of(self.module)
         return coordinate_classes(programs(self.module), values, mesh, by_load(self.module))
+
+    def program(self, name: str, stages: tuple[StageOfRank, ...], order: Order) -> str:
+        """The symbol of a program, which classes that differ in numbers alone share."""
+        key = (name, stages)
+        if key not in self.made:
+            same = sum(other == name for other, _ in self.made)
+            symbol = f"{name}_{same}" if same else name
+            self.made[key] = sched.RankProgramOp(symbol, stages, order)
+        return self.made[key].sym_name.data
 
     def tasks_of(
         self, kind: str, program: stg.ProgramOp, counts: Mapping[str, int]
@@ -154,12 +170,23 @@ class Builder:
         key = (kind, tuple(counts.items()))
         if key not in self.tasks:
             name = kind or "model"
-            if any(other == kind for other, _ in self.tasks):  # pyright: ignore
+            if any(other == kind for other, _ in self.tasks):
                 name += "".join(f"_{count}" for count in counts.values())
             firsts = {dist.first_layer(each): 0 for each in counts}
             rows = rows_of_tasks(program, Dataflow({**self.values, **counts, **firsts}))
             self.tasks[key] = sched.TasksOp(name, kind, counts, rows)
         return self.tasks[key]
+
+
+def counted(program: stg.ProgramOp, coordinates: Mapping[str, int]) -> dict[str, int]:
+    """The coordinates of a rank that decide how often its repeats run."""
+    names = {
+        name
+        for op in program.walk()
+        if isinstance(op, stg.RepeatOp)
+        for name in op.count.data.names
+    }
+    return {name: at for name, at in coordinates.items() if name in names}
 
 
 def by_kind(all_programs: Sequence[stg.ProgramOp]) -> dict[str, stg.ProgramOp]:

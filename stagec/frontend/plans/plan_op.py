@@ -21,6 +21,7 @@ from xdsl.dialects.builtin import (
     FloatAttr,
     IntegerAttr,
     StringAttr,
+    UnitAttr,
     f64,
     i1,
     i64,
@@ -70,6 +71,8 @@ class WrongClause(Exception):
 def written(value: object, path: str, places: dict[str, str]) -> Attribute:
     """A value of a plan as an attribute. `places` is told where things stand in the text."""
     match value:
+        case None:
+            return UnitAttr()
         case bool():
             return BoolAttr.from_bool(value)
         case int():
@@ -163,6 +166,8 @@ class Reader:
 
     def one_of(self, hints: tuple[Any, ...], attribute: Attribute, path: str) -> Any:
         """The value by the first of some types that it can have."""
+        if NoneType in hints and isinstance(attribute, UnitAttr):
+            return None
         *others, last = (hint for hint in hints if hint is not NoneType)
         for hint in others:
             try:
