@@ -50,7 +50,9 @@ from stagec.dialects.tasks import (
 class TasksOp(IRDLOperation):
     """The tasks of a kind of stage, each as rows of segments in issue order. Stages with as many layers share them.
 
-    `layers` has what its repeats run, and a rank's coordinates where that depends on them. A row of a task that runs once per step may be issued behind a row of another, in the last
+    `layers` has what its repeats run, and a rank's coordinates where that depends on them.
+
+    A row of a task that runs once per step may be issued behind a row of another, in the last
     run of that: a gradient's reduction behind the row that completes the gradient, in the last microbatch.
     """
 
