@@ -131,11 +131,15 @@ def compile_text(
 
 
 def compile_program(
-    checked: CheckedModel, *, stops: Stops | None = None, load_pass: PassLoader | None = None
+    checked: CheckedModel,
+    module: ModuleOp | None = None,
+    *,
+    stops: Stops | None = None,
+    load_pass: PassLoader | None = None,
 ) -> Compiled:
-    """From a checked model to trace programs."""
+    """From a checked model, and its IR if there is it already, to trace programs."""
     stops = stops or Stops()
-    module, texts = lower(checked), checked.source.texts
+    module, texts = module or lower(checked), checked.source.texts
     facts = model_facts(module, checked.plan)
     passes = [
         *default_pipeline(checked.plan, facts),

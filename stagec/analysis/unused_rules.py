@@ -20,6 +20,8 @@ def unused_rules(module: ModuleOp, implied: Collection[str] = ()) -> list[Diagno
     before `shard H over tp` switches tensor parallelism off.
     """
     rules = rules_of(module)
+    if not rules:
+        return []
     used: set[tuple[int, str]] = set()
     dims: set[str] = set()
     for op in module.walk():

@@ -52,7 +52,7 @@ class WriteOptions:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is. Remaining time from the average rate so far."""
+    """How far a run is."""
 
     ranks_done: int
     ranks_total: int
@@ -66,11 +66,6 @@ class Progress:
     @property
     def bytes_per_s(self) -> float:
         return self.bytes_written / self.elapsed_s if self.elapsed_s > 0 else 0.0
-
-    @property
-    def remaining_s(self) -> float:
-        rate = self.ranks_per_s
-        return (self.ranks_total - self.ranks_done) / rate if rate else 0.0
 
 
 @dataclass(frozen=True)

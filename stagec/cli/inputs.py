@@ -11,7 +11,7 @@ from pathlib import Path
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import CompileError, Diagnostic, render
 from stagec.driver import Compiled, Stops, compile_ir, compile_program
-from stagec.frontend import check, parse_file
+from stagec.frontend import check, lower, parse_file, warnings_of
 from stagec.frontend.files import decode, what_is
 from stagec.frontend.plans.plan import Plan
 from stagec.plugins import Registry, registry
@@ -41,9 +41,10 @@ def compile_input(
         return replace(compiled, plan=adapt(compiled.plan))
     checked = check(parse_file(path), plan, sizes, known.functions)
     checked = replace(checked, plan=adapt(checked.plan))
-    if checked.warnings:
-        (warn or sys.stderr.write)(render(checked.warnings, checked.source.texts))
-    return compile_program(checked, stops=stops, load_pass=known.make_pass)
+    module = lower(checked)
+    if found := warnings_of(checked, module):
+        (warn or sys.stderr.write)(render(found, checked.source.texts))
+    return compile_program(checked, module, stops=stops, load_pass=known.make_pass)
 
 
 def is_ir(path: str) -> bool:

@@ -26,7 +26,7 @@ from xdsl.xdsl_opt_main import xDSLOptMain
 from stagec import __version__
 from stagec.cli.usage import mistake, overrides, usage_error
 from stagec.diagnostics import CompileError, Diagnostic, render
-from stagec.frontend import check, lower, parse_text
+from stagec.frontend import check, lower, parse_text, warnings_of
 from stagec.frontend.files import decode
 from stagec.ir_text import parse_ir, print_ir, verify_ir
 from stagec.plugins import Registry, registry
@@ -151,9 +151,10 @@ class StagecOpt(xDSLOptMain):
             overrides(self.args.set),
             self.registry.functions,
         )
-        if checked.warnings:
-            sys.stderr.write(render(checked.warnings, checked.source.texts))
-        return lower(checked)
+        module = lower(checked)
+        if found := warnings_of(checked, module):
+            sys.stderr.write(render(found, checked.source.texts))
+        return module
 
     # Passes
 

@@ -1,13 +1,22 @@
 """From text to the `stg` dialect: `lower(check(parse_file(path), plan, overrides))`.
 
 `parse_file` and `parse_text` make syntax, `check` a `CheckedModel` (its `.plan` has every clause of the
-plan), `lower` the module. Each raises `CompileError` with all mistakes that it finds.
+plan), `lower` the module, of which `warnings_of` says what is doubtful. Each raises `CompileError` with all mistakes that it finds.
 """
 
-from stagec.frontend.check import check
+from stagec.frontend.check import check, warnings_of
 from stagec.frontend.checker import CheckedModel
 from stagec.frontend.files import Source, parse_file, parse_text
 from stagec.frontend.lowering import lower
 from stagec.frontend.plans.plan import Plan
 
-__all__ = ["CheckedModel", "Plan", "Source", "check", "lower", "parse_file", "parse_text"]
+__all__ = [
+    "CheckedModel",
+    "Plan",
+    "Source",
+    "check",
+    "lower",
+    "parse_file",
+    "parse_text",
+    "warnings_of",
+]

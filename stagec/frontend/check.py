@@ -1,15 +1,17 @@
-"""`check`, with the warnings about a plan that splits less than it says."""
+"""`check`, and the warnings about a plan that splits less than it says."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
+from xdsl.dialects.builtin import ModuleOp
+
 from stagec.analysis.unused_rules import unused_rules
+from stagec.diagnostics import Diagnostic
 from stagec.dialects import stg
 from stagec.frontend import checker
 from stagec.frontend.files import Source
-from stagec.frontend.lowering import lower
 from stagec.frontend.plans.unused_axes import unused_axes
 from stagec.symbolic.conditions import unrecorded
 
@@ -28,6 +30,10 @@ def check(
     checked = checker.check(source, plan, overrides, functions)
     with unrecorded():
         found = unused_axes(checked.plan, checked.sizes.origins)
-        if checked.plan.rules:
-            found += unused_rules(lower(checked), checked.implied_dims)
     return replace(checked, warnings=(*checked.warnings, *found)) if found else checked
+
+
+def warnings_of(checked: checker.CheckedModel, module: ModuleOp) -> list[Diagnostic]:
+    """What is doubtful about a model, and about the rules of its plan, as its IR shows before any pass."""
+    with unrecorded():
+        return [*checked.warnings, *unused_rules(module, checked.implied_dims)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stagec.diagnostics import CompileError, render
-from stagec.frontend import check, parse_file
+from stagec.frontend import check, lower, parse_file, warnings_of
 
 FOLDER = Path(__file__).parents[1] / "lit" / "frontend"
 FILES = [
@@ -43,7 +43,8 @@ def test_rendering(path: Path):
     plan, sets = arguments(text)
     try:
         source = parse_file(path)
-        found = render(check(source, plan, sets).warnings, source.texts)
+        checked = check(source, plan, sets)
+        found = render(warnings_of(checked, lower(checked)), source.texts)
     except CompileError as error:
         found = error.render()
     assert found.replace(str(path.parent), "{{.*}}") == expected(text)

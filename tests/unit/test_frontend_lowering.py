@@ -330,11 +330,6 @@ def test_readers_see_the_placed_value():
     assert len(list(place.result.uses)) == 1
 
 
-def test_a_model_with_a_loss_can_be_trained():
-    assert check(parse_text(DIMS + "model M(x[B]) { loss = sum(x, over = B) }")).has_loss
-    assert not check(parse_text(DIMS + "model M(x[B]) { return sum(x, over = B) }")).has_loss
-
-
 def test_imported_modules_and_plans(tmp_path: Path):
     (tmp_path / "blocks.stg").write_text(
         'import "sizes.stg"\nmodule Twice(x[B]) -> [B] { return 2 * x }\n'

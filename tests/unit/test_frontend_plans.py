@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stagec.diagnostics import CompileError
-from stagec.frontend import Plan, check, parse_text
+from stagec.diagnostics import CompileError, Diagnostic
+from stagec.frontend import Plan, check, lower, parse_text, warnings_of
 from stagec.frontend.plans import plan as plans
 
 MODEL = """
@@ -275,6 +275,11 @@ def test_every_clause_without_text_is_its_defaults():
         assert not found.given
 
 
+def all_warnings(text: str) -> list[Diagnostic]:
+    checked = check(parse_text(text))
+    return warnings_of(checked, lower(checked))
+
+
 @pytest.mark.parametrize(
     ("clauses", "unused"),
     [
@@ -296,12 +301,12 @@ def test_every_clause_without_text_is_its_defaults():
 )
 def test_axes_that_nothing_uses(clauses: str, unused: list[str]):
     text = f"plan p {{ mesh tp = 2, dp = 2, cp = 1 {clauses} shard D over tp }}"
-    warnings = check(parse_text(MODEL + text)).warnings
+    warnings = all_warnings(MODEL + text)
     found = [w.message.split("`")[1] for w in warnings if w.code == "W0302"]
     assert found == unused
 
 
 def test_an_unused_product_leaves_its_axes_unused():
     text = "plan p { mesh a = 2, b = 2, dp = a * b  shard B over a }"
-    (warning,) = check(parse_text(MODEL + text)).warnings
+    (warning,) = all_warnings(MODEL + text)
     assert "axis `b`" in warning.message

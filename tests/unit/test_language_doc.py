@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from stagec.dialects.stg import FUNCTIONS
-from stagec.frontend import check, lower, parse_text, syntax
+from stagec.frontend import check, lower, parse_text, syntax, warnings_of
 from stagec.frontend.plans import plan
 from stagec.frontend.words import RESERVED
 from tests.unit.doc_examples import DOCS, Example, examples
@@ -24,8 +24,9 @@ def test_example_compiles(example: Example):
     checked = check(parse_text(example.program, str(PAGE)))
     # A part may leave unused what it shows only the beginning of.
     expected = {"W0301"} if example.part == "plan" else set()
-    assert {w.code for w in checked.warnings} <= expected
-    lower(checked).verify()
+    module = lower(checked)
+    assert {w.code for w in warnings_of(checked, module)} <= expected
+    module.verify()
 
 
 def nodes(tree: object) -> set[type]:

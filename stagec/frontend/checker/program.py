@@ -40,8 +40,6 @@ class CheckedModel:
     bodies: Mapping[str, Body]
     """Of the model and of each module that it needs."""
     warnings: tuple[Diagnostic, ...]
-    has_loss: bool
-    """Whether the model ends in `loss = ...`, and so can be trained."""
     batch: Batch | None = None
     """What an iteration of serving computes; nothing under a plan without `serve`."""
     roles: Roles | None = None
@@ -90,7 +88,6 @@ def check(
         PlanChecker(resolved, definitions, bodies, table, findings).check()
     findings.raise_errors(source.texts)
     model = definitions.models[0]
-    returns = any(isinstance(s, syntax.Return) for s in model.body.statements)
     return CheckedModel(
         name=model.name.text,
         source=source,
@@ -98,7 +95,6 @@ def check(
         sizes=table,
         bodies=bodies,
         warnings=tuple(findings.warnings),
-        has_loss=not returns,
         batch=batch,
         roles=roles,
     )
