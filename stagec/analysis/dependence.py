@@ -1,4 +1,4 @@
-"""What each value of a forward pass depends on: weights, data, and the axes that those are split over."""
+"""What each value of a forward pass depends on: weights that are trained, data, and the axes that those are split over."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Dependence:
         self._visit_block(program.body.block)
 
     def on_weights(self, value: SSAValue) -> bool:
-        """Whether the value is a floating-point number that weights go into."""
+        """Whether the value is a floating-point number that weights go into which are trained."""
         return self.facts[value].weights
 
     def on_data(self, value: SSAValue) -> bool:
@@ -59,7 +59,7 @@ class Dependence:
 
     def _visit(self, op: Operation) -> None:
         if isinstance(op, stg.WeightOp):
-            self.facts[op.weight] = Facts(weights=True, axes=own_axes(op.weight))
+            self.facts[op.weight] = Facts(weights=op.frozen is None, axes=own_axes(op.weight))
         elif isinstance(op, stg.RepeatOp):
             self._visit_repeat(op)
         elif isinstance(op, stg.AccumulateOp):

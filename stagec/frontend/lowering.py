@@ -27,7 +27,7 @@ from stagec.frontend.checker.steps import (
     Value,
     WeightStep,
 )
-from stagec.frontend.paths import Scope
+from stagec.frontend.paths import Scope, is_named
 from stagec.frontend.served import check_packed, count_pairs, drop_unread, served_results
 from stagec.symbolic import Size
 
@@ -205,7 +205,9 @@ class _Lowering:
             stacked = StackType.of(count, stacked)
         path = scope.path(step.name)
         if isinstance(step, WeightStep):
-            op: Operation = stg.WeightOp(path, stacked, step.num_rows)
+            patterns = [name.split(".") for name in self.checked.plan.frozen]
+            frozen = any(is_named(pattern, scope, step.name) for pattern in patterns)
+            op: Operation = stg.WeightOp(path, stacked, step.num_rows, frozen)
         else:
             op = stg.CacheOp(path, stacked)
         op.location = location_of(step.span)

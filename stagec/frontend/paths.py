@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from stagec.frontend.checker.steps import Body, CallStep, NameStep, RepeatStep, Step
+from stagec.frontend.checker.steps import Body, CallStep, NameStep, RepeatStep, Step, WeightStep
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,33 @@ class Scope:
     def means(self, pattern: Sequence[str], name: str) -> bool:
         """Like `matches`, but a bare name is any value that is called so."""
         return pattern[-1] == name if len(pattern) == 1 else self.matches(pattern, name)
+
+    def is_in(self, pattern: Sequence[str]) -> bool:
+        """Whether a plan's path means a module that this is, or is called in."""
+        calls = list(zip(self.instances, self.modules, strict=True))
+        return any(
+            all(
+                word in call
+                for word, call in zip(pattern, calls[end - len(pattern) :], strict=False)
+            )
+            for end in range(len(pattern), len(calls) + 1)
+        )
+
+
+def weights_of(
+    body: Body, bodies: Mapping[str, Body], scope: Scope
+) -> Iterator[tuple[Scope, WeightStep]]:
+    """Every weight of a program, with its scope, calls written out."""
+    for step in body.walk():
+        if isinstance(step, WeightStep):
+            yield scope, step
+        elif isinstance(step, CallStep):
+            yield from weights_of(bodies[step.module], bodies, scope.enter(step))
+
+
+def is_named(pattern: Sequence[str], scope: Scope, weight: str) -> bool:
+    """Whether a plan's path means a weight, by its own name or that of a module around it."""
+    return scope.means(pattern, weight) or scope.is_in(pattern)
 
 
 def named_values(

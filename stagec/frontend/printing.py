@@ -179,6 +179,7 @@ _PRINTERS: dict[type[syntax.Node], Callable[[Any], str]] = {
     syntax.Microbatch: lambda n: f"microbatch {text_of(n.size)}",
     syntax.Zero: _zero,
     syntax.Unit: lambda n: f"unit {_list(n.modules)}",
+    syntax.Freeze: lambda n: f"freeze {_list(n.weights)}",
     syntax.Recompute: _recompute,
     syntax.Precision: lambda n: f"precision {text_of(n.settings)}",
     syntax.Optimizer: lambda n: f"optimizer {n.name}{_settings(n.settings)}",

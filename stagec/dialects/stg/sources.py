@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr, i64
+from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr, UnitAttr, i64
+from xdsl.ir import Attribute
 from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
@@ -33,18 +34,25 @@ class WeightOp(IRDLOperation):
 
     `rows` is how many of its dims, the first, are dim 0 of the tensor that a framework stores: 2 for a linear layer
     `[H, E | D]` whose outputs come first, 1 for `[D | H, E]`. Not said: all but the last.
+
+    One that is `frozen` is not trained: it has no gradient, and the optimizer keeps nothing of it.
     """
 
     name = "stg.weight"
 
     path = prop_def(StringAttr)
     rows = opt_prop_def(IntegerAttr[I64])
+    frozen = opt_prop_def(UnitAttr)
     weight = result_def()
 
-    assembly_format = "$path (`rows` $rows^)? attr-dict `:` type($weight)"
+    assembly_format = "$path (`rows` $rows^)? (`frozen` $frozen^)? attr-dict `:` type($weight)"
 
-    def __init__(self, path: str, weight_type: ValueType, rows: int | None = None) -> None:
-        given = {} if rows is None else {"rows": IntegerAttr(rows, i64)}
+    def __init__(
+        self, path: str, weight_type: ValueType, rows: int | None = None, frozen: bool = False
+    ) -> None:
+        given: dict[str, Attribute] = {} if rows is None else {"rows": IntegerAttr(rows, i64)}
+        if frozen:
+            given["frozen"] = UnitAttr()
         super().__init__(properties={"path": StringAttr(path), **given}, result_types=[weight_type])
 
     @property

@@ -13,7 +13,7 @@ from stagec.dialects.attributes import Dim
 from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.steps import Body, NameStep, OpStep, RepeatStep, Value
 from stagec.frontend.checker.types import shown
-from stagec.frontend.paths import Scope, named_values
+from stagec.frontend.paths import Scope, is_named, named_values, weights_of
 from stagec.frontend.plans.plan import Override, Plan
 from stagec.frontend.sizes import SizeTable
 from stagec.symbolic import conditions
@@ -174,6 +174,7 @@ class PlanChecker:
         plan = self.plan
         for path in plan.units or ():
             self.check_module(path, plan.units_span)
+        self.check_frozen()
         for path in plan.recompute.modules or ():
             self.check_module(path, plan.recompute.span)
         self.check_words(plan.recompute.what, REGIONS, "recompute", plan.recompute.span)
@@ -203,6 +204,26 @@ class PlanChecker:
             help_ = f"did you mean `{close}`?" if close else ""
             message = f"there is no op or value `{what}` to {purpose}"
             self.findings.add(Diagnostic("E0401", message, span, help=help_))
+
+    def check_frozen(self) -> None:
+        """`freeze` names weights, or modules that have some, and leaves something to train."""
+        plan = self.plan
+        weights = list(weights_of(self.model, self.bodies, Scope(self.model.name)))
+        for name in plan.frozen:
+            if not any(is_named(name.split("."), scope, step.name) for scope, step in weights):
+                paths = {(*scope.instances, step.name) for scope, step in weights}
+                close = closest(name, {*self.definitions.modules, *endings(paths)})
+                help_ = f"did you mean `{close}`?" if close else ""
+                message = f"there is no weight `{name}` to freeze, and no module of weights"
+                self.findings.add(Diagnostic("E0401", message, plan.frozen_span, help=help_))
+        patterns = [name.split(".") for name in plan.frozen]
+        if patterns and all(
+            any(is_named(pattern, scope, step.name) for pattern in patterns)
+            for scope, step in weights
+        ):
+            message = "nothing is left to train: `freeze` names all weights"
+            help_ = "leave out those that are trained, or evaluate the loss alone: `schedule = forward_only`"
+            self.findings.add(Diagnostic("E0401", message, plan.frozen_span, help=help_))
 
     def check_module(self, path: str, span: Span | None) -> None:
         if path.split(".")[-1] in self.definitions.modules:

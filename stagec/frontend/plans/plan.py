@@ -344,6 +344,9 @@ class Plan:
     """Modules that are gathered as a whole under `zero 3`; `unit none`, (), leaves one for all. None: not
     said."""
     units_span: Span | None = None
+    frozen: tuple[str, ...] = ()
+    """Weights, and modules of which all weights, are not trained."""
+    frozen_span: Span | None = None
     recompute: Recompute = Recompute()
     precision: Precision = Precision()
     optimizer: Optimizer = Optimizer()

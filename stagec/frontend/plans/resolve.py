@@ -45,7 +45,7 @@ class _Resolver:
         merged = self.merged
         microbatch = merged.get(syntax.Microbatch)
         num_sequences = self.microbatch(microbatch)
-        unit = merged.get(syntax.Unit)
+        unit, freeze = merged.get(syntax.Unit), merged.get(syntax.Freeze)
         return resolved.Plan(
             name=merged.plan.name.text if merged.plan else "",
             span=merged.plan.name.span if merged.plan else None,
@@ -59,6 +59,8 @@ class _Resolver:
             zero=self.zero(),
             units=self.units(unit),
             units_span=unit.span if unit else None,
+            frozen=self.frozen(freeze),
+            frozen_span=freeze.span if freeze else None,
             recompute=self.recompute(),
             precision=self.precision(),
             optimizer=self.optimizer(),
@@ -231,6 +233,10 @@ class _Resolver:
             return None
         modules = tuple(map(str, clause.modules))
         return () if modules == ("none",) else modules
+
+    def frozen(self, clause: syntax.Freeze | None) -> tuple[str, ...]:
+        names = tuple(map(str, clause.weights)) if clause is not None else ()
+        return () if names == ("none",) else names
 
     def zero(self) -> resolved.Zero | None:
         clause = self.merged.get(syntax.Zero)

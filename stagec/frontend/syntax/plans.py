@@ -118,6 +118,13 @@ class Unit(Node):
 
 
 @dataclass(frozen=True)
+class Freeze(Node):
+    """`freeze embed, Block.Attention`, or `freeze none`."""
+
+    weights: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
 class Recompute(Node):
     """`recompute attention in Block`."""
 
@@ -262,6 +269,7 @@ Clause = (
     | Microbatch
     | Zero
     | Unit
+    | Freeze
     | Recompute
     | Precision
     | Optimizer

@@ -9,3 +9,6 @@
 
 // CHECK: %shard = stg.weight "embed" {scope = "Embed"} : !dist.shard<!stg.tensor<[V/tp, D], fp32> over [dp]>
 %shard = stg.weight "embed" {scope = "Embed"} : !dist.shard<!stg.tensor<[V/tp, D], fp32> over [dp]>
+
+// CHECK: stg.weight "base" rows 1 frozen : !stg.tensor<[D, F], bf16>
+%base = stg.weight "base" rows 1 frozen : !stg.tensor<[D, F], bf16>

@@ -1,0 +1,103 @@
+"""Weights that are not trained: no gradient, no state, no reduction, no work that nobody reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+from hypothesis import given
+from hypothesis import strategies as st
+from xdsl.dialects.builtin import ModuleOp
+
+from stagec.dialects import stg
+from stagec.driver import Stops, compile_model, compile_text
+from stagec.rewriting import programs
+from tests.fidelity.totals import model_flops
+from tests.unit.examples import FOLDER
+
+TEXT = """
+dim B = 8
+dim D = 16
+dim F = 32
+dim R = 4
+dim V = 24
+dim L = 3
+
+module Mlp(x[B, D]) -> [B, D] {
+  weight norm[D], up[D, F], a[D, R], b[R, F], down[F, D]
+  n = rms_norm(x, norm)
+  return x + silu(n @ up + n @ a @ b) @ down
+}
+
+model Net(tokens[B]: i32, targets[B]: i32) {
+  weight embed[V, D], head[D, V]
+  x = embedding(tokens, embed)
+  repeat L { x = Mlp(x) }
+  loss = cross_entropy(x @ head, targets)
+}
+
+plan p {
+  mesh dp = 2
+  shard B over dp
+  FREEZE
+}
+"""
+
+WEIGHTS = ("embed", "head", "Mlp.norm", "Mlp.up", "Mlp.a", "Mlp.b", "Mlp.down")
+
+
+@cache
+def backward(frozen: tuple[str, ...]) -> ModuleOp:
+    text = TEXT.replace("FREEZE", f"freeze {', '.join(frozen)}" if frozen else "")
+    return compile_text(text, stops=Stops(after="build-backward")).module
+
+
+def trained(module: ModuleOp) -> dict[str, str]:
+    """The weights that have gradients, and their types."""
+    output = programs(module)[0].body.block.last_op
+    assert isinstance(output, stg.OutputOp)
+    found: dict[str, str] = {}
+    for weight, gradient in zip(output.weights, output.gradients, strict=True):
+        assert isinstance(weight.owner, stg.WeightOp)
+        found[weight.owner.path.data] = str(gradient.type)
+    return found
+
+
+def kinds(module: ModuleOp) -> Counter[str]:
+    return Counter(op.name for op in module.walk() if isinstance(op, stg.TensorOp))
+
+
+@given(st.sets(st.sampled_from(WEIGHTS), max_size=len(WEIGHTS) - 1))
+def test_the_rest_is_trained_as_before(frozen: set[str]):
+    whole, part = backward(()), backward(tuple(sorted(frozen)))
+    kept = {path: kind for path, kind in trained(whole).items() if path not in frozen}
+    assert trained(part) == kept
+    assert not kinds(part) - kinds(whole)
+
+
+@given(st.sets(st.sampled_from(WEIGHTS[:-1]), max_size=5))
+def test_nothing_is_computed_that_nobody_reads(frozen: set[str]):
+    for op in backward(tuple(sorted(frozen))).walk():
+        if isinstance(op, stg.TensorOp) and stg.phase_of(op) in ("bwd", "wgrad"):
+            assert any(result.uses for result in op.results), op
+
+
+def adapters(layers: int) -> int:
+    """Rank 16: to one of all heads of queries, keys and values and back, and so of the output projection."""
+    return layers * 16 * (8192 + 64 * 128 + 2 * 8 * 128 + 2 * 8192)
+
+
+def flops_per_token(layers: int) -> int:
+    """Frozen matrices cost 4 FLOPs per parameter, forward and for their inputs, adapters 6; attention as ever."""
+    matrices = layers * 8192 * (2 * 64 * 128 + 2 * 8 * 128 + 3 * 28672) + 128_256 * 8192
+    attention = 3 * 2 * 8192 * 8192 * layers
+    return 4 * matrices + 6 * adapters(layers) + attention
+
+
+def test_adapters_of_a_70b_model():
+    path = FOLDER / "llama3_70b_lora.stg"
+    text = path.read_text()
+    assert f"{adapters(80):,} are trained" in text
+    assert f"per token: {flops_per_token(80):,}" in text
+    made = compile_model(path, overrides={"L": "2"})
+    assert model_flops(made.trace_set) == flops_per_token(2) * 16 * 8192
