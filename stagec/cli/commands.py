@@ -17,6 +17,7 @@ COMMANDS = {
     "import": "write a configuration of Hugging Face as a model",
     "ops": "list the functions of the language, and the ops of the dialects",
     "passes": "list the passes",
+    "report": "set plans side by side",
 }
 """Each is a module of this package with `run(arguments) -> exit status`. Any other first word is a
 model."""

@@ -23,6 +23,7 @@ from stagec.cli.inputs import compile_input
 from stagec.cli.memory_tables import show_memory
 from stagec.cli.output import WRITING_FLAGS, add_writing_flags, refuse_idle_flags, write
 from stagec.cli.progress import pass_progress
+from stagec.cli.report_command import report_name
 from stagec.cli.tables import amount, show
 from stagec.cli.timeline import show_timeline, write_timeline
 from stagec.cli.usage import CommandParser, one_of, overrides, some_text, usage_error
@@ -33,7 +34,9 @@ from stagec.estimate.costs import missing_numbers, require_numbers
 from stagec.ir_text import print_ir
 from stagec.pipelines import schedule_files
 from stagec.plugins import Registry, registry
+from stagec.reports.headline import headline
 from stagec.reports.memory_charts import Scene, memory_page
+from stagec.reports.step_report import report_page
 from stagec.summary import summarize
 
 EPILOG = """\
@@ -64,11 +67,16 @@ def run(arguments: Sequence[str]) -> int:
     if options.timeline:
         require_numbers(compiled.plan, compiled.trace_set.classes)  # before anything is written
     if not options.quiet:
-        show(summarize(compiled.trace_set, compiled.module, compiled.plan.name))
+        show(summarize(compiled.trace_set, compiled.module, compiled.plan.name), headline(compiled))
     if options.memory is not None:
         explain_memory(compiled, options)
     if options.timeline is not None:
         explain_timeline(compiled, options)
+    if options.report is not None:
+        page = report_page([compiled]).encode()
+        write_whole(options.report, page)
+        if not options.quiet:
+            sys.stdout.write(f"{options.report}: one page ({amount(len(page))}B written)\n")
     if options.out is not None or options.bundle is not None:
         save(compiled, options)
     return 0
@@ -83,7 +91,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         if options.bundle is None:
             refuse_idle_flags(options, ("names", "provenance", "track_memory"), "`-o DIR`")
     if options.stop_after is not None:
-        names = ("out", "bundle", "memory", "timeline")
+        names = ("out", "bundle", "memory", "timeline", "report")
         wanting = [("-o" if n == "out" else f"--{n}", getattr(options, n)) for n in names]
         for flag, value in wanting:
             if value is not None:
@@ -122,6 +130,12 @@ def make_parser() -> CommandParser:
         metavar="FILE.json",
         type=timeline_name,
         help="draw the order of each pipeline rank; or write a step for ui.perfetto.dev",
+    )
+    parser.add_argument(
+        "--report",
+        metavar="FILE.html",
+        type=report_name,
+        help="write one page with the step in time, memory, traffic, and where costs come from",
     )
     add_writing_flags(parser)
     more = parser.add_argument_group("what traces contain")

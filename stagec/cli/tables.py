@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from stagec.reports.headline import Headline
 from stagec.summary import ClassSummary, Summary
 
 WIDTH = 120
@@ -43,9 +44,10 @@ def amount(number: int) -> str:
     return f"{value:.{max(digits, 0)}f} {PREFIXES[step]}"
 
 
-def show(summary: Summary) -> None:
-    """Print it to standard output."""
-    parts = [heading(summary), text_of(compute_table(summary.classes))]
+def show(summary: Summary, head: Headline) -> None:
+    """Print it to standard output: what a step takes first."""
+    lines = "".join(f"{line}\n" for line in head.lines())
+    parts = [heading(summary) + lines, text_of(compute_table(summary.classes))]
     if any(c.traffic for c in summary.classes):
         parts.append(text_of(traffic_table(summary.classes)))
     sys.stdout.write("\n".join(parts))

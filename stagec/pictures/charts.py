@@ -221,6 +221,6 @@ def heat(
         parts.append(element("rect", x=legend_x, y=top + 16.0 * i, width=16, height=16, fill=fill))
     parts.append(element("text", escape(f"{digits(largest)} {unit}"), x=legend_x + 22, y=top + 12))
     parts.append(element("text", "0", x=legend_x + 22, y=top + 172))
-    size = f"0 0 {number(max(legend_x + 130, 520))} {number(top + max(end, 180) + 20)}"
+    size = f"0 0 {WIDTH} {number(top + max(end, 180) + 20)}"
     label = escape(title)
     return element("svg", *parts, viewBox=size, role="img", aria_label=label, class_="chart")

@@ -15,9 +15,9 @@ from stagec.pictures.elements import element, escape
 from stagec.pictures.page import chosen, page
 from stagec.pictures.scales import MICROSECONDS, unit_for
 
-MOST_POINTS = 400
+MOST_POINTS = 240
 MOST_MODULES = 9
-MOST_CLASSES = 6
+MOST_CLASSES = 4
 """With charts of their own: those that need most."""
 MUCH_ROOM = 2
 """A device with more than so many times the peak is not drawn: the curve would be flat."""
@@ -34,6 +34,8 @@ class Scene:
     timeline: Timeline | None
     capacity: int | None
     """Bytes of the device."""
+    detail: float = 1.0
+    """Less than 1 where several plans share a page."""
 
     def largest(self) -> list[int]:
         """The classes that need most, at most `MOST_CLASSES` of them, in their own order."""
@@ -46,7 +48,7 @@ def memory_page(scene: Scene, title: str) -> str:
     return page(title, element("h1", escape(title)), memory_section(scene))
 
 
-def memory_section(scene: Scene) -> str:
+def memory_section(scene: Scene, name: str = "memory") -> str:
     """Charts of each class, of which one is seen, and what they show."""
     shown = scene.largest()
     choices = [(label(scene.classes[i]), class_charts(scene, i)) for i in shown]
@@ -59,7 +61,7 @@ def memory_section(scene: Scene) -> str:
     )
     has = f" The device has {scene.capacity / GIB:.0f} GiB." if scene.capacity else ""
     note = f'<p class="faint">Across: {when}. The dashed line is the peak.{has}{others}</p>'
-    return chosen("memory", choices) + note
+    return chosen(name, choices) + note
 
 
 def label(each: ClassPlan) -> str:
@@ -69,7 +71,7 @@ def label(each: ClassPlan) -> str:
 def class_charts(scene: Scene, number: int) -> str:
     each = scene.classes[number]
     at, across, peak = moments(scene, number)
-    chosen_nodes = sample(each.timeline(), MOST_POINTS)
+    chosen_nodes = sample(each.timeline(), max(20, round(MOST_POINTS * scene.detail)))
     x = at[chosen_nodes]
     near = scene.capacity is not None and scene.capacity < MUCH_ROOM * each.peak_bytes
     limits = [Mark((scene.capacity or 0) / GIB, "what the device has")] if near else []

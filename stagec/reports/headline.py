@@ -1,0 +1,178 @@
+"""The first things that one asks of a plan: how long a step takes, how well it uses the devices, and whether it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from stagec.analysis.sizes import size_values
+from stagec.backend.program import Compute, RankClass
+from stagec.dialects import stg
+from stagec.driver import Compiled
+from stagec.estimate import estimate
+from stagec.estimate.costs import missing_numbers
+from stagec.memory import TITLES, Kind
+from stagec.pictures.scales import MICROSECONDS, digits, in_unit
+from stagec.reports.spans import Spans, covered, joined, without
+from stagec.rewriting import programs
+
+GIB = 1 << 30
+MOST_PARTS = 4
+COMPUTE, WAITING = "compute", "waiting"
+ABOUT = "by a roofline with an alpha-beta network"
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A step in a few numbers. Times are None where the plan does not say how fast its device is."""
+
+    device: str
+    step_us: float | None
+    mfu: float | None
+    tokens: int | None
+    """In one step; None for a model that reads no tokens."""
+    samples: int
+    """Of the batch, in one step."""
+    shares: Mapping[str, float]
+    """Of the time of the rank that computes longest: `compute`, communication that it does not hide by mesh axes, `waiting`."""
+    peak_bytes: int
+    capacity: int | None
+    """Bytes of the device's memory."""
+    kinds: Mapping[str, int]
+    """Bytes at the peak, by kind, the largest first."""
+
+    @property
+    def per_s(self) -> float | None:
+        """Tokens, or samples where there are none, in a second."""
+        if not self.step_us:
+            return None
+        return (self.tokens or self.samples) / self.step_us * 1e6
+
+    @property
+    def fits(self) -> bool | None:
+        return None if self.capacity is None else self.peak_bytes <= self.capacity
+
+    def lines(self) -> list[str]:
+        """What the command line prints: three lines."""
+        return [self.time_line(), *self.share_lines(), self.memory_line()]
+
+    def time_line(self) -> str:
+        if self.step_us is None or self.mfu is None or self.per_s is None:
+            return "step    not known: the plan names no device (`device h100`)"
+        what = "tokens" if self.tokens else "samples"
+        took = in_unit(self.step_us, MICROSECONDS)
+        rate = f"{digits(rounded(self.per_s))} {what}/s"
+        return (
+            f"step    {took}, {self.mfu:.1%} MFU, {rate} on {self.device or 'its device'}, {ABOUT}"
+        )
+
+    def share_lines(self) -> list[str]:
+        if self.step_us is None:
+            return []
+        parts = [
+            f"{said(name)} {share:.1%}" for name, share in self.shares.items() if share >= 5e-4
+        ]
+        return [f"time    {', '.join(parts)}"]
+
+    def memory_line(self) -> str:
+        peak = f"{self.peak_bytes / GIB:.2f}"
+        verdict = {None: f"{peak} GiB"}
+        if self.capacity is not None:
+            has = f"{peak} of {self.capacity / GIB:.4g} GiB"
+            verdict |= {True: f"{has}, fits", False: f"{has}, DOES NOT FIT"}
+        shown = list(self.kinds.items())[:MOST_PARTS]
+        rest = sum(self.kinds.values()) - sum(size for _, size in shown)
+        parts = [f"{name} {size / GIB:.2f}" for name, size in shown]
+        parts += [f"other {rest / GIB:.2f}"] if rest >= GIB / 200 else []
+        return f"memory  {verdict[self.fits]}: {', '.join(parts)}"
+
+
+def said(part: str) -> str:
+    return part if part in (COMPUTE, WAITING) else f"{part} not hidden"
+
+
+def rounded(value: float) -> float:
+    """To four digits."""
+    return float(f"{value:.4g}")
+
+
+def headline(compiled: Compiled) -> Headline:
+    traces, plan = compiled.trace_set, compiled.plan
+    worst = max(compiled.memory, key=lambda each: each.peak_bytes)
+    kinds = {TITLES[kind]: size for kind, size in worst.at_peak().items() if kind != Kind.HOST}
+    step_us = mfu = None
+    shares: dict[str, float] = {}
+    if not missing_numbers(plan, traces.classes):
+        found = estimate(traces, plan)
+        step_us, mfu = found.step_time_us, found.mfu
+        times = [found.timeline.of_class(n) for n in range(len(traces.classes))]
+        pairs = zip(traces.classes, times, strict=True)
+        each = [time_shares(rank_class, *own, step_us) for rank_class, own in pairs]
+        shares = max(each, key=lambda parts: parts[COMPUTE])
+    samples, tokens = batch_of(compiled)
+    return Headline(
+        device=plan.device.preset or "",
+        step_us=step_us,
+        mfu=mfu,
+        tokens=tokens,
+        samples=samples,
+        shares=shares,
+        peak_bytes=worst.peak_bytes,
+        capacity=plan.device.memory or plan.device.capacity,
+        kinds=dict(sorted((k for k in kinds.items() if k[1]), key=lambda item: -item[1])),
+    )
+
+
+def batch_of(compiled: Compiled) -> tuple[int, int | None]:
+    """Samples and tokens of a step: of the batch dim, and of the first input of whole numbers that has a further dim."""
+    values, batch = size_values(compiled.module), compiled.facts.batch_dim
+    tokens = None
+    for program in programs(compiled.module):
+        for argument in program.body.block.args:
+            kind = stg.tensor_type(argument)
+            names = kind.names
+            if tokens is None and kind.dtype.startswith("i") and len(names) > 1 and batch in names:
+                tokens = int(
+                    np.prod([values[name] for name in names if name in values], dtype=object)
+                )
+    return values.get(batch, 1), tokens
+
+
+def time_shares(
+    rank_class: RankClass, starts: np.ndarray, ends: np.ndarray, step_us: float
+) -> dict[str, float]:
+    """Parts of a step on a rank of a class, which add up to 1.
+
+    A moment belongs to computation if anything is computed, else to the communication that runs, of several to that over the first
+    axes in the order of their time, else to waiting.
+    """
+    spans = stream_spans(rank_class, starts, ends)
+    busy = spans.pop(COMPUTE, (np.zeros(0), np.zeros(0)))
+    parts = {COMPUTE: covered(busy)}
+    for name in sorted(spans, key=lambda name: -covered(spans[name])):
+        shown = without(spans[name], busy)
+        parts[name] = covered(shown)
+        busy = joined(np.concatenate([busy[0], shown[0]]), np.concatenate([busy[1], shown[1]]))
+    parts[WAITING] = max(step_us - sum(parts.values()), 0.0)
+    return {name: value / step_us if step_us else 0.0 for name, value in parts.items()}
+
+
+def stream_spans(rank_class: RankClass, starts: np.ndarray, ends: np.ndarray) -> dict[str, Spans]:
+    """When a rank computes, and when it communicates over which axes."""
+    program = rank_class.program
+    chosen: dict[str, list[np.ndarray]] = {}
+    for index, segment in enumerate(program.segments):
+        first = program.first_node[np.flatnonzero(program.segment == index)]
+        for i, node in enumerate(segment.nodes):
+            action = node.action
+            name = COMPUTE
+            if not isinstance(action, Compute):
+                name = "+".join(getattr(action, "axes", ())) or "host"
+            chosen.setdefault(name, []).append(first + i)
+    found: dict[str, Spans] = {}
+    for name, parts in chosen.items():
+        at = np.concatenate(parts)
+        found[name] = joined(starts[at], ends[at])
+    return found

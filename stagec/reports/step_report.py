@@ -1,0 +1,302 @@
+"""`--report FILE.html`: one page on a plan, or several side by side."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from stagec.backend.program import Compute, RankClass
+from stagec.driver import Compiled
+from stagec.estimate import Estimate, estimate
+from stagec.estimate.costs import missing_numbers
+from stagec.memory import TITLES
+from stagec.pictures.charts import Bar, bars, heat
+from stagec.pictures.elements import element, escape
+from stagec.pictures.page import chosen, page, table
+from stagec.pictures.scales import BYTES, MICROSECONDS, digits, in_unit, unit_for
+from stagec.reports.headline import Headline, headline, rounded
+from stagec.reports.memory_charts import Scene, memory_section, module_of
+from stagec.reports.plan_words import plan_in_words
+from stagec.reports.step_timeline import timeline_section
+from stagec.reports.traffic import traffic
+from stagec.summary import counted_nodes, summarize, traffic_of
+
+MOST_MODULES = 14
+COUNTS = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
+
+
+def report_page(jobs: Sequence[Compiled]) -> str:
+    """A page that needs nothing but itself, of less than a megabyte."""
+    heads = [headline(job) for job in jobs]
+    titles = [title(job) for job in jobs]
+    scripts: list[str] = []
+    sections: list[str] = []
+    for number, (job, head) in enumerate(zip(jobs, heads, strict=True)):
+        content, script = plan_sections(job, head, f"step{number}", 1 / len(jobs))
+        sections.append(content)
+        scripts.append(script)
+    top = [element("h1", escape(titles[0] if len(jobs) == 1 else "Plans side by side"))]
+    if len(jobs) > 1:
+        top += [side_by_side(jobs, heads)]
+        top += [
+            element("h1", escape(name)) + body for name, body in zip(titles, sections, strict=True)
+        ]
+    else:
+        top += sections
+    return page(titles[0], *top, script="\n".join(scripts))
+
+
+def title(job: Compiled) -> str:
+    return f"{job.trace_set.model}, plan {job.plan.name}" if job.plan.name else job.trace_set.model
+
+
+def plan_sections(job: Compiled, head: Headline, name: str, detail: float) -> tuple[str, str]:
+    """Everything on one plan, and the script of its timeline."""
+    found = None
+    if not missing_numbers(job.plan, job.trace_set.classes):
+        found = estimate(job.trace_set, job.plan)
+    parts = [figures(job, head)]
+    parts += [
+        "<h2>The plan</h2>",
+        *(element("p", with_code(text)) for text in plan_in_words(job.plan)),
+    ]
+    script = ""
+    parts.append("<h2>The step in time</h2>")
+    if found is not None:
+        drawn, script = timeline_section(job, found, name, detail)
+        parts += [share_bars(head), drawn]
+    else:
+        parts.append(
+            "<p>The plan names no device, so there are no times: write <code>device h100</code>.</p>"
+        )
+    timeline = found.timeline if found else None
+    scene = Scene(job.memory, timeline, job.plan.device.capacity, detail)
+    parts += ["<h2>Memory over time</h2>", memory_section(scene, f"{name}-memory")]
+    parts += ["<h2>Traffic between ranks</h2>", traffic_section(job)]
+    parts += ["<h2>Where FLOPs, bytes and time go</h2>", costs_section(job, found, name)]
+    return "".join(parts), script
+
+
+def with_code(text: str) -> str:
+    """What stands in backquotes as code."""
+    return re.sub("`([^`]*)`", r"<code>\1</code>", escape(text))
+
+
+def figures(job: Compiled, head: Headline) -> str:
+    """The numbers on top."""
+    boxes = [("ranks", f"{job.trace_set.mesh.num_ranks:,}", "")]
+    if head.step_us is not None and head.mfu is not None and head.per_s is not None:
+        what = "tokens/s" if head.tokens else "samples/s"
+        boxes += [
+            ("step", in_unit(head.step_us, MICROSECONDS), ""),
+            ("MFU", f"{head.mfu:.1%}", ""),
+            (what, digits(rounded(head.per_s)), ""),
+        ]
+    memory = in_unit(head.peak_bytes, BYTES)
+    if head.capacity:
+        memory += f" of {in_unit(head.capacity, BYTES)}"
+    boxes.append(
+        (
+            "fits" if head.fits else "does not fit" if head.fits is False else "peak memory",
+            memory,
+            "bad" if head.fits is False else "",
+        )
+    )
+    parameters = summarize(job.trace_set, job.module, job.plan.name).num_parameters
+    unit, size = unit_for(parameters, (("B", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0)))
+    boxes.append(("parameters", f"{digits(rounded(parameters / size))} {unit}".strip(), ""))
+    return element(
+        "div",
+        *(
+            element(
+                "div",
+                element("b", escape(value)),
+                element("span", escape(name)),
+                class_=kind or None,
+            )
+            for name, value, kind in boxes
+        ),
+        class_="figures",
+    )
+
+
+def share_bars(head: Headline) -> str:
+    names = list(head.shares)
+    shown = [name if name in ("compute", "waiting") else f"{name}, not hidden" for name in names]
+    row = Bar("the step", [100 * head.shares[name] for name in names], "100 %")
+    return bars("Time of the rank that computes longest", "% of the step", shown, [row])
+
+
+def traffic_section(job: Compiled) -> str:
+    """A heat map, and a table by axes."""
+    values, block = traffic(job.trace_set)
+    unit, size = unit_for(float(values.max(initial=0.0)), BYTES)
+    names = [str(i * block) if block == 1 else f"{i * block}+" for i in range(len(values))]
+    what = "ranks" if block == 1 else f"blocks of {block} consecutive ranks"
+    rows = [
+        [
+            each.name,
+            "+".join(t.axes) or "host",
+            t.kind,
+            f"{t.count:,}",
+            in_unit(t.operand_bytes, BYTES),
+            in_unit(t.result_bytes, BYTES),
+        ]
+        for each in summarize(job.trace_set, job.module).classes[:8]
+        for t in each.traffic
+    ]
+    head = ("class", "over", "kind", "count", "before", "after")
+    if not values.any():
+        return "<p>Nothing is sent.</p>"
+    drawn = heat(
+        f"Bytes that {what} send each other in a step", names, values / size, ("from", "to"), unit
+    )
+    note = "Collectives are rings, exchanges direct: what a step hands on whatever runs it."
+    return drawn + element("p", note, class_="faint") + table(head, rows, "One rank, one step")
+
+
+def costs_section(job: Compiled, found: Estimate | None, name: str) -> str:
+    """Three bar charts by module, of the class that computes most."""
+    classes = job.trace_set.classes
+    sums = [by_module(each) for each in classes]
+    number = int(np.argmax([sum(s[0] for s in each.values()) for each in sums]))
+    rank_class, totals = classes[number], sums[number]
+    charts = [
+        (
+            "FLOPs",
+            module_bars(
+                f"FLOPs of one rank of {rank_class.name}",
+                "FLOPs",
+                {n: v[0] for n, v in totals.items()},
+                COUNTS,
+            ),
+        ),
+        (
+            "bytes moved",
+            module_bars(
+                f"Memory traffic of one rank of {rank_class.name}",
+                "",
+                {n: v[1] for n, v in totals.items()},
+                BYTES,
+            ),
+        ),
+        (
+            "bytes sent",
+            module_bars(
+                f"Communication of one rank of {rank_class.name}",
+                "",
+                {n: v[2] for n, v in totals.items()},
+                BYTES,
+            ),
+        ),
+    ]
+    if found is not None:
+        times = time_by_module(rank_class, *found.timeline.of_class(number))
+        charts.insert(
+            0,
+            (
+                "time",
+                module_bars(
+                    f"Computing time of one rank of {rank_class.name}", "", times, MICROSECONDS
+                ),
+            ),
+        )
+    return chosen(f"{name}-costs", charts)
+
+
+def by_module(rank_class: RankClass) -> dict[str, list[float]]:
+    """FLOPs, bytes moved and bytes communicated by module, of one rank."""
+    found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    for node, count in counted_nodes(rank_class):
+        totals = found[module_of(node.scope)]
+        action = node.action
+        if isinstance(action, Compute):
+            totals[0] += float(count) * action.num_ops
+            totals[1] += float(count) * action.num_bytes
+        else:
+            totals[2] += float(count) * traffic_of(action)[2]
+    return found
+
+
+def time_by_module(rank_class: RankClass, starts: np.ndarray, ends: np.ndarray) -> dict[str, float]:
+    """µs of computation."""
+    program = rank_class.program
+    found: dict[str, float] = defaultdict(float)
+    for index, segment in enumerate(program.segments):
+        first = program.first_node[np.flatnonzero(program.segment == index)]
+        for i, node in enumerate(segment.nodes):
+            if isinstance(node.action, Compute):
+                found[module_of(node.scope)] += float((ends[first + i] - starts[first + i]).sum())
+    return found
+
+
+def module_bars(
+    name: str, unit: str, totals: dict[str, float], units: tuple[tuple[str, float], ...]
+) -> str:
+    order = sorted((n for n in totals if totals[n] > 0), key=lambda n: -totals[n])
+    whole = sum(totals.values()) or 1.0
+    rest = sum(totals[n] for n in order[MOST_MODULES:])
+    shown = [(n, totals[n]) for n in order[:MOST_MODULES]] + ([("others", rest)] if rest else [])
+    prefix, size = unit_for(max((v for _, v in shown), default=1.0), units)
+    rows = [
+        Bar(n, [v / size], f"{digits(rounded(v / size))} {prefix}{unit} ({v / whole:.1%})")
+        for n, v in shown
+    ]
+    return bars(name, f"{prefix}{unit}", [name], rows)
+
+
+def side_by_side(jobs: Sequence[Compiled], heads: Sequence[Headline]) -> str:
+    """A table with a column for each plan, and charts of time and memory."""
+    rows: list[list[str]] = comparison(jobs, heads)
+    names = [title(job) for job in jobs]
+    parts = [table(["", *names], rows)]
+    kinds = list(dict.fromkeys(kind for head in heads for kind in head.kinds))
+    kinds.sort(key=list(TITLES.values()).index)
+    memory = [
+        Bar(
+            name,
+            [head.kinds.get(kind, 0) / (1 << 30) for kind in kinds],
+            f"{head.peak_bytes / (1 << 30):.2f} GiB",
+        )
+        for name, head in zip(names, heads, strict=True)
+    ]
+    parts.append(bars("Memory at the peak", "GiB", kinds, memory))
+    timed = [(name, head) for name, head in zip(names, heads, strict=True) if head.step_us]
+    if timed:
+        shares = list(dict.fromkeys(part for _, head in timed for part in head.shares))
+        unit, size = unit_for(max(head.step_us or 0 for _, head in timed), MICROSECONDS)
+        rows_ = [
+            Bar(
+                name,
+                [head.shares.get(part, 0.0) * (head.step_us or 0) / size for part in shares],
+                in_unit(head.step_us or 0, MICROSECONDS),
+            )
+            for name, head in timed
+        ]
+        parts.append(bars("Time of a step", unit, shares, rows_))
+    return "".join(parts)
+
+
+def comparison(jobs: Sequence[Compiled], heads: Sequence[Headline]) -> list[list[str]]:
+    """The lines of a table of plans: what is compared, then a cell for each."""
+    lines: list[list[str]] = [["ranks", *(f"{job.trace_set.mesh.num_ranks:,}" for job in jobs)]]
+
+    def cells(name: str, values: Sequence[str]) -> None:
+        lines.append([name, *values])
+
+    cells("step", [in_unit(h.step_us, MICROSECONDS) if h.step_us else "-" for h in heads])
+    cells("MFU", [f"{h.mfu:.1%}" if h.mfu is not None else "-" for h in heads])
+    cells("tokens or samples/s", [digits(rounded(h.per_s)) if h.per_s else "-" for h in heads])
+    cells("peak memory", [in_unit(h.peak_bytes, BYTES) for h in heads])
+    cells("fits", [{None: "-", True: "yes", False: "no"}[h.fits] for h in heads])
+    shares = list(dict.fromkeys(part for head in heads for part in head.shares))
+    for part in shares:
+        cells(
+            f"time: {part}", [f"{h.shares.get(part, 0.0):.1%}" if h.step_us else "-" for h in heads]
+        )
+    for kind in dict.fromkeys(kind for head in heads for kind in head.kinds):
+        cells(f"memory: {kind}", [in_unit(h.kinds.get(kind, 0), BYTES) for h in heads])
+    return lines

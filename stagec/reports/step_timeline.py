@@ -1,0 +1,219 @@
+"""A step in time, by rank class: the tasks of the schedule, communication by axes, what of it computation does not hide."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stagec.driver import Compiled
+from stagec.estimate import Estimate
+from stagec.estimate.tasks import Task, tasks_of
+from stagec.pictures.colours import colour
+from stagec.pictures.elements import element, escape
+from stagec.pictures.page import resource
+from stagec.pictures.scales import MICROSECONDS, Scale, digits, unit_for
+from stagec.pipeline_schedule import pipeline_schedule, schedule_op
+from stagec.reports.headline import COMPUTE, stream_spans
+from stagec.reports.spans import at_most, joined, without
+from stagec.schedules import Kind
+
+MOST_CLASSES = 24
+MOST_SPANS = 6_000
+"""Stretches of communication in a page, of all classes."""
+MOST_TASKS = 6_000
+"""Tasks of all classes in a page."""
+LETTERS = {"F": "#0072b2", "B": "#009e73", "I": "#009e73", "W": "#56b4e9", "step": "#b8a900"}
+NAMES = {
+    "F": "forward",
+    "B": "backward",
+    "I": "backward, for inputs",
+    "W": "backward, for weights",
+    "step": "once in a step",
+}
+EXPOSED = "#d55e00"
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """A task on a rank of a class."""
+
+    name: str
+    task: Task
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The class, the task's letter, its stage and microbatch (-1: none), and when it is, in µs."""
+        task = self.task
+        return (self.name, task.letter, task.stage, task.microbatch, task.start_us, task.end_us)
+
+
+def task_rows(compiled: Compiled, found: Estimate) -> list[TaskRow]:
+    """The tasks of all classes, in order."""
+    rows: list[TaskRow] = []
+    for number, rank_class in enumerate(compiled.trace_set.classes):
+        times = found.timeline.of_class(number)
+        tasks = tasks_of(rank_class, *times, has_halves(compiled, number))
+        rows += [TaskRow(rank_class.name, task) for task in tasks]
+    return rows
+
+
+def has_halves(compiled: Compiled, number: int) -> bool:
+    """Whether the backward pass of a class is two tasks, one for inputs and one for weights."""
+    pipeline = compiled.plan.pipeline
+    if pipeline is None or schedule_op(compiled.module) is None:
+        return False
+    (place,) = compiled.trace_set.classes[number].where[pipeline.axis]
+    halves = (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)
+    return bool(np.isin(pipeline_schedule(compiled.module).row(place).kind, halves).any())
+
+
+def picture(rows: Sequence[TaskRow], step_us: float) -> str:
+    """A picture that does not move, for notebooks: a row per class."""
+    names = list(dict.fromkeys(row.name for row in rows))[:MOST_CLASSES]
+    left, width, high = 90.0, 920, 22
+    name, size = unit_for(step_us, MICROSECONDS)
+    scale = Scale(0.0, step_us, left, width - 20.0)
+    parts: list[str] = []
+    for i, each in enumerate(names):
+        y = 10.0 + high * i
+        parts.append(element("text", escape(each), x=left - 8, y=y + 13, text_anchor="end"))
+        parts.append(
+            element("rect", x=left, y=y, width=width - 20 - left, height=high - 4, fill="#f0f1f3")
+        )
+    for row in rows:
+        if row.name not in names:
+            continue
+        task, y = row.task, 10.0 + high * names.index(row.name)
+        x, end = scale(task.start_us), scale(task.end_us)
+        hover = element(
+            "title", escape(f"{task.label(True)}: {digits(task.end_us - task.start_us)} µs")
+        )
+        parts.append(
+            element(
+                "rect",
+                hover,
+                x=float(x),
+                y=y,
+                width=max(float(end - x), 0.3),
+                height=high - 4,
+                fill=LETTERS[task.letter],
+                stroke="#fff",
+                stroke_width=0.3,
+            )
+        )
+    low = 14.0 + high * len(names)
+    for tick in Scale(0.0, step_us / size, left, width - 20.0).ticks(8):
+        x = float(scale(tick * size))
+        parts.append(
+            element("text", escape(f"{digits(tick)} {name}"), x=x, y=low + 12, text_anchor="middle")
+        )
+    letters = [letter for letter in LETTERS if any(row.task.letter == letter for row in rows)]
+    for i, letter in enumerate(letters):
+        x = left + 190.0 * i
+        parts.append(element("rect", x=x, y=low + 22, width=12, height=12, fill=LETTERS[letter]))
+        parts.append(element("text", escape(NAMES[letter]), x=x + 17, y=low + 32))
+    return element(
+        "svg",
+        *parts,
+        viewBox=f"0 0 {width} {int(low + 44)}",
+        class_="chart",
+        role="img",
+        aria_label="a step in time",
+    )
+
+
+def timeline_section(
+    compiled: Compiled, found: Estimate, name: str, detail: float = 1.0
+) -> tuple[str, str]:
+    """A timeline that can be zoomed: markup, and the script that draws it."""
+    data = timeline_data(compiled, found, detail)
+    keys = "".join(
+        element("span", element("i", style=f"background:{colour_}"), escape(text))
+        for text, colour_ in data["legend"]
+    )
+    markup = (
+        element("p", keys, class_="keys")
+        + element("canvas", id=f"{name}-canvas", tabindex="0")
+        + element(
+            "p",
+            "Turn the wheel to zoom, drag to move, double-click to see all.",
+            id=f"{name}-told",
+            class_="told faint",
+        )
+    )
+    written = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
+    return markup, f"{resource('timeline.js')}\ndrawTimeline({json.dumps(name)}, {written});"
+
+
+def timeline_data(compiled: Compiled, found: Estimate, detail: float) -> dict[str, Any]:
+    """Rows of bars: start and end in µs, the number of a colour, a label."""
+    classes = compiled.trace_set.classes
+    shown = range(min(len(classes), MOST_CLASSES))
+    rows = task_rows(compiled, found)
+    with_stage = len({row.task.stage for row in rows if row.task.stage >= 0}) > len(classes)
+    names: dict[str, int] = {}
+    palette: list[str] = []
+    legend: list[tuple[str, str]] = []
+
+    def number_of(name: str, shade: str, text: str) -> int:
+        if name not in names:
+            names[name] = len(palette)
+            palette.append(shade)
+            legend.append((text, shade))
+        return names[name]
+
+    groups: list[dict[str, Any]] = []
+    room = round(MOST_TASKS * detail) // max(len(shown), 1)
+    for number in shown:
+        rank_class = classes[number]
+        starts, ends = found.timeline.of_class(number)
+        tasks = [row.task for row in rows if row.name == rank_class.name]
+        bars = [
+            [
+                rounded(task.start_us),
+                rounded(task.end_us),
+                number_of(task.letter, LETTERS[task.letter], NAMES[task.letter]),
+                task.label(with_stage),
+            ]
+            for task in tasks[:room]
+        ]
+        most = max(20, round(MOST_SPANS * detail) // max(len(shown) * (len(spans) + 1), 1))
+        lines: list[dict[str, Any]] = [{"name": "tasks", "bars": bars}]
+        spans = stream_spans(rank_class, starts, ends)
+        busy = spans.pop(COMPUTE, (np.zeros(0), np.zeros(0)))
+        for i, name in enumerate(sorted(spans)):
+            shade = number_of(f"comm {name}", colour(3 + 4 * i), f"communication over {name}")
+            few = at_most(spans[name], most)
+            lines.append({"name": name, "bars": bars_of(few, shade, name)})
+        if spans:
+            everything = joined(
+                np.concatenate([s for s, _ in spans.values()]),
+                np.concatenate([e for _, e in spans.values()]),
+            )
+            exposed = at_most(without(everything, busy), most)
+            shade = number_of("exposed", EXPOSED, "communication that computation does not hide")
+            lines.append({"name": "exposed", "bars": bars_of(exposed, shade, "exposed")})
+        groups.append({"name": rank_class.name, "rows": lines})
+    legend.append(("nothing runs: a bubble", "#e9ebee"))
+    return {
+        "span": rounded(found.step_time_us),
+        "palette": palette,
+        "legend": legend,
+        "groups": groups,
+    }
+
+
+def bars_of(spans: tuple[np.ndarray, np.ndarray], shade: int, label: str) -> list[list[Any]]:
+    return [
+        [rounded(start), rounded(end), shade, label]
+        for start, end in zip(spans[0].tolist(), spans[1].tolist(), strict=True)
+    ]
+
+
+def rounded(time_us: float) -> float:
+    """To a hundredth of a µs."""
+    return round(time_us, 2)

@@ -1,0 +1,135 @@
+"""The page of `--report`, and the numbers that the first screen shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stagec.backend.program import Collective
+from stagec.cli import main
+from stagec.driver import compile_text
+from stagec.estimate import estimate
+from stagec.reports.headline import headline, time_shares
+from stagec.reports.spans import at_most, covered, joined, without
+from stagec.reports.step_report import report_page
+from stagec.reports.traffic import factor, traffic
+from stagec.summary import counted_nodes, num_ranks
+from tests.unit.examples import FOLDER, compile_example
+from tests.unit.reports.browser import rendered
+from tests.unit.reports.test_pages import check_whole
+
+TINY = """
+dim B = 8
+dim S = 16
+dim D = 32
+dim F = 64
+dim L = 4
+
+module Block(x[B, S, D]) -> [B, S, D] {
+  weight up[D, F], down[F, D]
+  return x + (x @ up) @ down
+}
+
+model Net(tokens[B, S]: i32, targets[B, S]: i32) {
+  weight embed[F, D]
+  x = embedding(tokens, embed)
+  repeat L { x = Block(x) }
+  loss = cross_entropy(x @ embed, targets)
+}
+
+plan p {
+  mesh dp = 2, pp = 2, tp = 2
+  shard B over dp
+  shard F over tp
+  pipeline L over pp { schedule = zb_h1, microbatch = 1 }
+  device h100
+}
+"""
+stretches = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=12)
+
+
+def covers(pairs: list[tuple[int, int]]) -> set[int]:
+    return {t for start, length in pairs for t in range(start, start + length)}
+
+
+def arrays(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    starts = np.array([start for start, _ in pairs], float)
+    return starts, starts + np.array([length for _, length in pairs], float)
+
+
+@settings(max_examples=60)
+@given(stretches, stretches, st.integers(1, 5))
+def test_spans_are_sets_of_moments(
+    one: list[tuple[int, int]], other: list[tuple[int, int]], count: int
+) -> None:
+    first, second = joined(*arrays(one)), joined(*arrays(other))
+    assert covered(first) == len(covers(one))
+    assert covered(without(first, second)) == len(covers(one) - covers(other))
+    few = at_most(first, count)
+    assert len(few[0]) <= count
+    assert covered(without(first, few)) == 0
+
+
+def test_shares_of_time_add_up() -> None:
+    compiled = compile_text(TINY)
+    found = estimate(compiled.trace_set, compiled.plan)
+    for number, each in enumerate(compiled.trace_set.classes):
+        parts = time_shares(each, *found.timeline.of_class(number), found.step_time_us)
+        assert sum(parts.values()) == pytest.approx(1.0)
+        assert parts["waiting"] > 0
+    head = headline(compiled)
+    assert head.tokens == 8 * 16
+    assert head.samples == 8
+    assert sum(head.kinds.values()) == head.peak_bytes
+
+
+def test_traffic_is_what_ranks_send() -> None:
+    """The sums of the rows are those of rings, computed class by class."""
+    compiled = compile_text(TINY)
+    traces = compiled.trace_set
+    values, block = traffic(traces)
+    assert block == 1
+    expected = 0.0
+    for each in traces.classes:
+        for node, count in counted_nodes(each):
+            action = node.action
+            if isinstance(action, Collective):
+                size = np.prod([traces.mesh.size(a) for a in action.axes])
+                whole = max(action.operand_bytes, action.result_bytes)
+                expected += num_ranks(traces.mesh, each) * count * factor(action.kind, size) * whole
+            elif getattr(action, "kind", "") == "send":
+                expected += num_ranks(traces.mesh, each) * count * action.num_bytes
+    assert values.sum() == pytest.approx(expected)
+    assert not values.diagonal().any()
+
+
+def test_page_of_a_large_plan_is_small() -> None:
+    page = report_page([compile_example(FOLDER / "llama3_405b.stg", "h100_16k")])
+    assert "canvas" in check_whole(page)
+
+
+def test_pages_in_a_browser(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The timeline is drawn and zooms; plans stand side by side; nothing is asked of a network."""
+    model, page = tmp_path / "tiny.stg", tmp_path / "report.html"
+    model.write_text(TINY + TINY[TINY.index("plan p") :].replace("plan p", "plan q"))
+    assert main([str(model), "-q", "--report", str(page)]) == 0
+    check_whole(page.read_text())
+    script = """
+      const canvas = document.querySelector("canvas"), context = canvas.getContext("2d");
+      const before = canvas.shownRange();
+      const colours = new Set(context.getImageData(0, 0, canvas.width, 60).data);
+      canvas.dispatchEvent(new WheelEvent("wheel", { deltaY: -400, offsetX: 300, bubbles: true }));
+      const after = canvas.shownRange();
+      document.title = `${colours.size > 20} ${after[1] - after[0] < before[1] - before[0]}`;
+    """
+    assert "<title>true true</title>" in rendered(page, script)
+    both = [f"{model}:p", f"{model}:q"]
+    capsys.readouterr()
+    assert main(["report", *both]) == 0
+    assert "peak memory" in capsys.readouterr().out
+    assert main(["report", *both, "-o", str(page)]) == 0
+    assert "Plans side by side" in rendered(page)
