@@ -181,9 +181,9 @@ def timeline_data(compiled: Compiled, found: Estimate, detail: float) -> dict[st
             ]
             for task in tasks[:room]
         ]
-        most = max(20, round(MOST_SPANS * detail) // max(len(shown) * (len(spans) + 1), 1))
         lines: list[dict[str, Any]] = [{"name": "tasks", "bars": bars}]
         spans = stream_spans(rank_class, starts, ends)
+        most = max(20, round(MOST_SPANS * detail) // max(len(shown) * (len(spans) + 1), 1))
         busy = spans.pop(COMPUTE, (np.zeros(0), np.zeros(0)))
         for i, name in enumerate(sorted(spans)):
             shade = number_of(f"comm {name}", colour(3 + 4 * i), f"communication over {name}")
