@@ -33,6 +33,7 @@ __all__ = [
     "Estimate",
     "StepSummary",
     "Timeline",
+    "batch_of",
     "estimate",
     "on_device",
     "step_summary",

@@ -7,21 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stagec.analysis.sizes import size_values
 from stagec.backend.program import Compute, RankClass
-from stagec.dialects import stg
 from stagec.driver import Compiled
-from stagec.estimate import estimate
+from stagec.estimate import batch_of, estimate
 from stagec.estimate.costs import missing_numbers
 from stagec.memory import TITLES, Kind
 from stagec.pictures.scales import MICROSECONDS, digits, in_unit
-from stagec.reports.spans import Spans, covered, joined, without
-from stagec.rewriting import programs
+from stagec.reports.spans import Spans, joined
 
 GIB = 1 << 30
 MOST_PARTS = 4
-COMPUTE, WAITING = "compute", "waiting"
-ABOUT = "by a roofline with an alpha-beta network"
+COMPUTE = "compute"
 
 
 @dataclass(frozen=True)
@@ -29,6 +25,8 @@ class Headline:
     """A step in a few numbers. Times are None where the plan does not say how fast its device is."""
 
     device: str
+    about: str
+    """What the times rest on."""
     step_us: float | None
     mfu: float | None
     tokens: int | None
@@ -36,7 +34,7 @@ class Headline:
     samples: int
     """Of the batch, in one step."""
     shares: Mapping[str, float]
-    """Of the time of the rank that computes longest: `compute`, communication that it does not hide by mesh axes, `waiting`."""
+    """Of the step of the rank that is done last, by what it does: `products`, ..., `exposed tp`, ..., `bubble`; they add up to 1."""
     peak_bytes: int
     capacity: int | None
     """Bytes of the device's memory."""
@@ -64,16 +62,14 @@ class Headline:
         what = "tokens" if self.tokens else "samples"
         took = in_unit(self.step_us, MICROSECONDS)
         rate = f"{digits(rounded(self.per_s))} {what}/s"
-        return (
-            f"step    {took}, {self.mfu:.1%} MFU, {rate} on {self.device or 'its device'}, {ABOUT}"
-        )
+        device = self.device or "its device"
+        return f"step    {took}, {self.mfu:.1%} MFU, {rate} on {device} ({self.about})"
 
     def share_lines(self) -> list[str]:
         if self.step_us is None:
             return []
-        parts = [
-            f"{said(name)} {share:.1%}" for name, share in self.shares.items() if share >= 5e-4
-        ]
+        shown = sorted(self.shares.items(), key=lambda item: -item[1])
+        parts = [f"{name} {share:.1%}" for name, share in shown if share >= 5e-4]
         return [f"time    {', '.join(parts)}"]
 
     def memory_line(self) -> str:
@@ -89,10 +85,6 @@ class Headline:
         return f"memory  {verdict[self.fits]}: {', '.join(parts)}"
 
 
-def said(part: str) -> str:
-    return part if part in (COMPUTE, WAITING) else f"{part} not hidden"
-
-
 def rounded(value: float) -> float:
     """To four digits."""
     return float(f"{value:.4g}")
@@ -104,16 +96,17 @@ def headline(compiled: Compiled) -> Headline:
     kinds = {TITLES[kind]: size for kind, size in worst.at_peak().items() if kind != Kind.HOST}
     step_us = mfu = None
     shares: dict[str, float] = {}
+    about = ""
     if not missing_numbers(plan, traces.classes):
         found = estimate(traces, plan)
         step_us, mfu = found.step_time_us, found.mfu
-        times = [found.timeline.of_class(n) for n in range(len(traces.classes))]
-        pairs = zip(traces.classes, times, strict=True)
-        each = [time_shares(rank_class, *own, step_us) for rank_class, own in pairs]
-        shares = max(each, key=lambda parts: parts[COMPUTE])
+        parts = found.breakdown
+        shares = {name: time / parts.total_us for name, time in parts.parts.items() if time}
+        about = found.about
     samples, tokens = batch_of(compiled)
     return Headline(
         device=plan.device.preset or "",
+        about=about,
         step_us=step_us,
         mfu=mfu,
         tokens=tokens,
@@ -123,40 +116,6 @@ def headline(compiled: Compiled) -> Headline:
         capacity=plan.device.memory or plan.device.capacity,
         kinds=dict(sorted((k for k in kinds.items() if k[1]), key=lambda item: -item[1])),
     )
-
-
-def batch_of(compiled: Compiled) -> tuple[int, int | None]:
-    """Samples and tokens of a step: of the batch dim, and of the first input of whole numbers that has a further dim."""
-    values, batch = size_values(compiled.module), compiled.facts.batch_dim
-    tokens = None
-    for program in programs(compiled.module):
-        for argument in program.body.block.args:
-            kind = stg.tensor_type(argument)
-            names = kind.names
-            if tokens is None and kind.dtype.startswith("i") and len(names) > 1 and batch in names:
-                tokens = int(
-                    np.prod([values[name] for name in names if name in values], dtype=object)
-                )
-    return values.get(batch, 1), tokens
-
-
-def time_shares(
-    rank_class: RankClass, starts: np.ndarray, ends: np.ndarray, step_us: float
-) -> dict[str, float]:
-    """Parts of a step on a rank of a class, which add up to 1.
-
-    A moment belongs to computation if anything is computed, else to the communication that runs, of several to that over the first
-    axes in the order of their time, else to waiting.
-    """
-    spans = stream_spans(rank_class, starts, ends)
-    busy = spans.pop(COMPUTE, (np.zeros(0), np.zeros(0)))
-    parts = {COMPUTE: covered(busy)}
-    for name in sorted(spans, key=lambda name: -covered(spans[name])):
-        shown = without(spans[name], busy)
-        parts[name] = covered(shown)
-        busy = joined(np.concatenate([busy[0], shown[0]]), np.concatenate([busy[1], shown[1]]))
-    parts[WAITING] = max(step_us - sum(parts.values()), 0.0)
-    return {name: value / step_us if step_us else 0.0 for name, value in parts.items()}
 
 
 def stream_spans(rank_class: RankClass, starts: np.ndarray, ends: np.ndarray) -> dict[str, Spans]:

@@ -125,9 +125,9 @@ def figures(job: Compiled, head: Headline) -> str:
 
 def share_bars(head: Headline) -> str:
     names = list(head.shares)
-    shown = [name if name in ("compute", "waiting") else f"{name}, not hidden" for name in names]
     row = Bar("the step", [100 * head.shares[name] for name in names], "100 %")
-    return bars("Time of the rank that computes longest", "% of the step", shown, [row])
+    note = element("p", escape(f"Times: {head.about}."), class_="faint")
+    return bars("Time of the rank that is done last", "% of the step", names, [row]) + note
 
 
 def traffic_section(job: Compiled) -> str:

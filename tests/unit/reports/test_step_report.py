@@ -13,7 +13,7 @@ from stagec.backend.program import Collective
 from stagec.cli import main
 from stagec.driver import compile_text
 from stagec.estimate import estimate
-from stagec.reports.headline import headline, time_shares
+from stagec.reports.headline import headline
 from stagec.reports.spans import at_most, covered, joined, without
 from stagec.reports.step_report import report_page
 from stagec.reports.traffic import factor, traffic
@@ -74,17 +74,14 @@ def test_spans_are_sets_of_moments(
     assert covered(without(first, few)) == 0
 
 
-def test_shares_of_time_add_up() -> None:
+def test_headline() -> None:
     compiled = compile_text(TINY)
-    found = estimate(compiled.trace_set, compiled.plan)
-    for number, each in enumerate(compiled.trace_set.classes):
-        parts = time_shares(each, *found.timeline.of_class(number), found.step_time_us)
-        assert sum(parts.values()) == pytest.approx(1.0)
-        assert parts["waiting"] > 0
     head = headline(compiled)
-    assert head.tokens == 8 * 16
-    assert head.samples == 8
+    assert sum(head.shares.values()) == pytest.approx(1.0)
+    assert head.step_us == estimate(compiled.trace_set, compiled.plan).step_time_us
+    assert (head.samples, head.tokens) == (8, 8 * 16)
     assert sum(head.kinds.values()) == head.peak_bytes
+    assert head.fits
 
 
 def test_traffic_is_what_ranks_send() -> None:
