@@ -1,22 +1,34 @@
 """stagec: compile a model and a plan for spreading it into one Chakra execution trace per rank.
 
-`stagec.traces(...)` yields them; the command line writes them. Read `driver.py` first: the whole
-compiler on one page.
+`stagec.compile(...)` makes an object that can be asked (docs/python.md), `stagec.traces(...)` yields traces; the command line writes
+them. Read `driver.py` first: the whole compiler on one page.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stagec.api import traces
+    from stagec.api import Explanation, Job, Table, traces
+    from stagec.api import compile_job as compile
+    from stagec.diagnostics import CompileError
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "traces"]
+__all__ = ["CompileError", "Explanation", "Job", "Table", "__version__", "compile", "traces"]
+
+_PLACES = {
+    "CompileError": ("stagec.diagnostics", "CompileError"),
+    "Explanation": ("stagec.api", "Explanation"),
+    "Job": ("stagec.api", "Job"),
+    "Table": ("stagec.api", "Table"),
+    "compile": ("stagec.api", "compile_job"),
+    "traces": ("stagec.api", "traces"),
+}
+"""Imported when they are used: `stagec --version` takes no compiler."""
 
 
 def __getattr__(name: str) -> object:
-    # Imported when it is used: `stagec --version` takes no compiler.
-    if name == "traces":
-        return import_module("stagec.api").traces
+    if name in _PLACES:
+        module, what = _PLACES[name]
+        return getattr(import_module(module), what)
     raise AttributeError(f"module `stagec` has no `{name}`")

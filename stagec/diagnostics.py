@@ -89,6 +89,10 @@ class CompileError(Exception):
         self.sources: dict[str, str] = dict(sources or {})
         super().__init__("\n".join(f"{d.code}: {d.message}" for d in self.diagnostics))
 
+    def __str__(self) -> str:
+        """The diagnostics as the command line shows them."""
+        return f"\n{self.render()}" if self.diagnostics else ""
+
     def render(self) -> str:
         return render(self.diagnostics, self.sources)
 

@@ -37,6 +37,7 @@ from stagec.plugins import Registry, registry
 from stagec.reports.headline import headline
 from stagec.reports.memory_charts import Scene, memory_page
 from stagec.reports.step_report import report_page
+from stagec.simulators.astra_sim import astra_sim_files
 from stagec.summary import summarize
 
 EPILOG = """\
@@ -90,6 +91,12 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         refuse_idle_flags(options, WRITING_FLAGS, "`-o DIR`")
         if options.bundle is None:
             refuse_idle_flags(options, ("names", "provenance", "track_memory"), "`-o DIR`")
+        if options.simulator is not None:
+            message = "`--for` writes files beside traces, and none are written"
+            raise usage_error("--for", message, "E0711", "add `-o DIR`")
+    elif options.simulator is not None and "://" in options.out:
+        message = "`--for` writes a script to run here, and the traces go elsewhere"
+        raise usage_error("--for", message, "E0711", "name a directory of this machine")
     if options.stop_after is not None:
         names = ("out", "bundle", "memory", "timeline", "report")
         wanting = [("-o" if n == "out" else f"--{n}", getattr(options, n)) for n in names]
@@ -138,6 +145,13 @@ def make_parser() -> CommandParser:
         help="write one page with the step in time, memory, traffic, and where costs come from",
     )
     add_writing_flags(parser)
+    parser.add_argument(
+        "--for",
+        dest="simulator",
+        metavar="astra-sim",
+        type=one_of("--for", "astra-sim"),
+        help="write what the simulator needs beside the traces: network, system and memory, and a script that runs it",
+    )
     more = parser.add_argument_group("what traces contain")
     more.add_argument(
         "--names",
@@ -279,7 +293,22 @@ def save(compiled: Compiled, options: argparse.Namespace) -> None:
     if options.bundle is not None:
         save_bundle(traces, options, about)
     if options.out is not None:
+        beside = simulator_files(compiled, options)  # wrong input ends before anything is written
         write(traces, options, about)
+        for name, text in beside.items():
+            path = os.path.join(options.out, name)
+            write_whole(path, text.encode())
+            if name.endswith(".sh"):
+                os.chmod(path, 0o755)
+        if beside and not options.quiet:
+            sys.stdout.write(f"{options.out}: {', '.join(beside)}\n")
+
+
+def simulator_files(compiled: Compiled, options: argparse.Namespace) -> dict[str, str]:
+    """What `--for` asks for, by file name."""
+    if options.simulator is None:
+        return {}
+    return astra_sim_files(compiled.trace_set, compiled.plan, bool(options.track_memory))
 
 
 def save_bundle(traces: EncodedTraces, options: argparse.Namespace, about: dict[str, Any]) -> None:

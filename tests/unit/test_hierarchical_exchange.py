@@ -437,5 +437,5 @@ def test_two_routers_of_one_dim_under_a_load():
     )
     source = text(plan).replace("  y[X, N, D] = h @ down\n", second)
     assert router in source
-    with pytest.raises(CompileError, match="E0311: two routers share `N`"):
+    with pytest.raises(CompileError, match=r"E0311\]: two routers share `N`"):
         compile_text(source, "net.stg", "p")

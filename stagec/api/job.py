@@ -1,0 +1,344 @@
+"""`stagec.compile(...)`: a model and a plan, compiled, as an object that can be asked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from stagec.api.tables import Table, framed
+from stagec.api.traces import selected
+from stagec.backend.encode import encode_traces
+from stagec.backend.encoded import TraceOptions
+from stagec.backend.files import write_whole
+from stagec.backend.writer import WriteOptions, WriteReport, write_traces
+from stagec.diagnostics import CompileError, Diagnostic
+from stagec.driver import Compiled, Stops, compile_program
+from stagec.estimate import Estimate, estimate, on_device
+from stagec.explaining.algebra import as_text, simplified
+from stagec.explaining.job import Job as Question
+from stagec.explaining.names import MICROBATCH
+from stagec.explaining.questions import ask
+from stagec.explaining.sweeping.plans import Request
+from stagec.explaining.sweeping.points import grid
+from stagec.explaining.sweeping.run import sweep
+from stagec.frontend import check, parse_file, parse_text
+from stagec.frontend.checker import sizes_of
+from stagec.frontend.files import Source
+from stagec.ir_text import print_ir
+from stagec.memory import TITLES
+from stagec.plugins import registry
+from stagec.reports.headline import Headline, headline
+from stagec.reports.memory_charts import Scene, memory_section
+from stagec.reports.step_report import report_page
+from stagec.reports.step_timeline import picture, task_rows
+from stagec.summary import Summary, summarize
+
+Sizes = Mapping[str, int | str]
+
+
+def compile_job(
+    source: str | Path,
+    plan: str | None = None,
+    set: Sizes | None = None,
+    device: str | None = None,
+) -> Job:
+    """Compile a model: a file's path, or a text (a string of several lines).
+
+    `plan` names one of its plans, the first if none is named; `set` has the sizes of dims and mesh axes that are to be others;
+    `device` puts the plan on another device, by its name or file. `CompileError` with all mistakes.
+    """
+    read = read_source(source)
+    sizes = {name: str(size) for name, size in (set or {}).items()}
+    checked = check(read, plan, sizes, registry().functions)
+    if device is not None:
+        checked = replace(checked, plan=on_device(checked.plan, device))
+    return Job(compile_program(checked), read, plan, sizes)
+
+
+def read_source(source: str | Path) -> Source:
+    """A path, or a text if there is a line break in it."""
+    if isinstance(source, str) and "\n" in source:
+        return parse_text(source)
+    return parse_file(os.fspath(source))
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A quantity of one step: of the rank that has most."""
+
+    title: str
+    unit: str
+    value: int | float
+    form: str
+    """The closed form, in the names of dims and mesh axes."""
+    classes: Table
+    """What it comes to on a rank of each class."""
+    parts: Table
+    """What each place of the model contributes to the value, the largest first."""
+
+    def __repr__(self) -> str:
+        return f"{self.title}: {self.value:,} {self.unit} = {self.form}"
+
+    def _repr_html_(self) -> str:
+        return framed(f"<p>{self!r}</p>") + self.parts._repr_html_()
+
+
+class Job:
+    """A compiled model and plan. Everything is computed when it is first asked for, and kept."""
+
+    def __init__(
+        self, compiled: Compiled, source: Source, plan: str | None, sizes: Mapping[str, str]
+    ) -> None:
+        self._compiled = compiled
+        self._source = source
+        self._plan = plan
+        self._sizes = dict(sizes)
+
+    # What it is
+
+    @property
+    def model(self) -> str:
+        return self._summary.model
+
+    @property
+    def plan(self) -> str:
+        """The plan's name."""
+        return self._compiled.plan.name
+
+    @property
+    def mesh(self) -> dict[str, int]:
+        """Axes and their sizes, the slowest-varying first."""
+        mesh = self._compiled.trace_set.mesh
+        return dict(zip(mesh.axes, mesh.sizes, strict=True))
+
+    @property
+    def num_ranks(self) -> int:
+        return self._summary.num_ranks
+
+    @property
+    def num_parameters(self) -> int:
+        """Of the model, each counted once."""
+        return self._summary.num_parameters
+
+    @property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """What is doubtful: diagnostics with a code, a message and advice."""
+        return (*self._compiled.checked.warnings, *self._compiled.warnings)
+
+    @property
+    def ir(self) -> str:
+        """The program of a rank after the last pass, as text."""
+        return print_ir(self._compiled.module)
+
+    # What a step costs
+
+    @property
+    def step_time(self) -> float:
+        """Seconds. E0410 if the plan names no device."""
+        return self._estimate.step_time_us / 1e6
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs utilisation, from 0 to 1."""
+        return self._estimate.mfu
+
+    @property
+    def peak_bytes(self) -> int:
+        """The memory of the rank that needs most."""
+        return max(each.peak_bytes for each in self._compiled.memory)
+
+    @cached_property
+    def headline(self) -> Headline:
+        """What the command line prints first: time, utilisation, throughput, and whether it fits."""
+        return headline(self._compiled)
+
+    @cached_property
+    def summary(self) -> Table:
+        """One rank of each class in one step: nodes, parameters, FLOPs, bytes moved."""
+        names = (
+            "class",
+            "ranks",
+            "nodes",
+            "parameters",
+            "matrix_flops",
+            "other_flops",
+            "moved_bytes",
+        )
+        rows = (
+            (
+                each.name,
+                each.num_ranks,
+                each.num_nodes,
+                each.parameters.count,
+                each.matrix_flops,
+                each.other_flops,
+                each.bytes_moved,
+            )
+            for each in self._summary.classes
+        )
+        return Table.of_rows(names, rows, f"{self.model}, plan {self.plan}: one rank, one step")
+
+    @cached_property
+    def communication(self) -> Table:
+        """Collectives and transfers of one rank of each class in one step, by axes and kind; bytes are those of one rank."""
+        names = ("class", "over", "kind", "count", "operand_bytes", "result_bytes")
+        rows = (
+            (
+                each.name,
+                "+".join(t.axes) or "host",
+                t.kind,
+                t.count,
+                t.operand_bytes,
+                t.result_bytes,
+            )
+            for each in self._summary.classes
+            for t in each.traffic
+        )
+        return Table.of_rows(names, rows, "communication of one rank, one step")
+
+    @cached_property
+    def memory(self) -> MemoryTable:
+        """Bytes of one rank of each class at its peak, by kind."""
+        kinds = [kind for kind in TITLES if any(c.at_peak()[kind] for c in self._compiled.memory)]
+        columns: dict[str, list[Any]] = {
+            "class": [each.name for each in self._compiled.memory],
+            "peak_bytes": [each.peak_bytes for each in self._compiled.memory],
+        }
+        for kind in kinds:
+            columns[TITLES[kind]] = [each.at_peak()[kind] for each in self._compiled.memory]
+        return MemoryTable(columns, self._scene)
+
+    @cached_property
+    def timeline(self) -> TimelineTable:
+        """The tasks of each rank class in time, in µs from the start of the step. E0410 if the plan names no device."""
+        rows = task_rows(self._compiled, self._estimate)
+        names = ("class", "task", "stage", "microbatch", "start_us", "end_us")
+        drawn = picture(rows, self._estimate.step_time_us)
+        return TimelineTable(Table.of_rows(names, (row.values for row in rows)), drawn)
+
+    # Questions
+
+    def explain(self, what: str) -> Explanation:
+        """A quantity, its closed form and its parts: `flops`, `comm.tp.all_gather`, `memory.peak`, ... E0715 if there is no such."""
+        answer = ask(self._question, what)
+        worst = answer.worst
+        classes = Table.of_rows(
+            ("class", "value"), ((each.name, plain(each.value)) for each in answer.classes)
+        )
+        parts = Table.of_rows(
+            ("value", "module", "op", "source", "made_by"),
+            (
+                (p.value, p.scope, p.op, p.location, p.made_by)
+                for p in sorted(worst.parts, key=lambda p: -p.value)
+            ),
+        )
+        written = self._question.names.written_out(worst.form)
+        form = as_text(simplified(worst.form, written))
+        return Explanation(answer.title, answer.unit, plain(worst.value), form, classes, parts)
+
+    def sweep(self, *quantities: str, **varied: int | str | Sequence[int]) -> Table:
+        """A row per plan: `job.sweep("flops", "memory.peak", tp=[1, 2, 4, 8], pp="1..16")`. Plans that do not compile are left out."""
+        texts = [f"{name}={listed(values)}" for name, values in varied.items()]
+        known = list(dict.fromkeys([*sizes_of(self._source, self._plan), MICROBATCH]))
+        request = Request(self._source, self._plan, self._sizes, grid(texts, known), quantities)
+        found = sweep(request)
+        rows = [[row[name] for name in found.columns] for row in found.rows()]
+        return Table.of_rows(list(found.columns), rows, "one step; of the rank that has most")
+
+    # Traces and pages
+
+    def traces(
+        self,
+        ranks: str = "",
+        *,
+        names: Literal["full", "short", "none"] = "full",
+        provenance: bool = False,
+        track_memory: bool = False,
+        compress: Literal["none", "gzip"] = "none",
+    ) -> Iterator[tuple[int, bytes]]:
+        """Each rank and the bytes of its `.et` file, as `stagec.traces` yields them."""
+        chosen = self._compiled.tracked if track_memory else self._compiled.trace_set
+        encoded = encode_traces(chosen, TraceOptions(names, provenance))
+        return selected(encoded, ranks, compress)
+
+    def write(
+        self, directory: str | Path, ranks: str = "", *, track_memory: bool = False
+    ) -> WriteReport:
+        """Write a trace per rank and `comm_group.json`, as `stagec MODEL -o DIR` does."""
+        chosen = self._compiled.tracked if track_memory else self._compiled.trace_set
+        options = WriteOptions(ranks=ranks) if ranks else WriteOptions()
+        return write_traces(encode_traces(chosen, TraceOptions()), os.fspath(directory), options)
+
+    def report(self, path: str | Path) -> None:
+        """Write the page of `--report`: one file with the timeline, memory, traffic and costs."""
+        write_whole(os.fspath(path), report_page([self._compiled]).encode())
+
+    def __repr__(self) -> str:
+        return f"{self.model}, plan {self.plan}, {self.num_ranks:,} ranks\n" + "\n".join(
+            self.headline.lines()
+        )
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<p>{line}</p>" for line in repr(self).splitlines())
+        return framed(lines) + self.summary._repr_html_()
+
+    # Inside
+
+    @cached_property
+    def _summary(self) -> Summary:
+        compiled = self._compiled
+        return summarize(compiled.trace_set, compiled.module, compiled.plan.name)
+
+    @cached_property
+    def _estimate(self) -> Estimate:
+        return estimate(self._compiled.trace_set, self._compiled.plan)
+
+    @cached_property
+    def _scene(self) -> Scene:
+        try:
+            timeline = self._estimate.timeline
+        except CompileError:
+            timeline = None
+        return Scene(self._compiled.memory, timeline, self._compiled.plan.device.capacity)
+
+    @cached_property
+    def _question(self) -> Question:
+        sized = compile_program(self._compiled.checked, stops=Stops(unroll=False))
+        return Question(sized)
+
+
+class MemoryTable(Table):
+    """The table of memory, which a notebook shows with memory over time."""
+
+    def __init__(self, columns: Mapping[str, Sequence[Any]], scene: Scene) -> None:
+        super().__init__(columns, "memory of one rank at its peak (bytes)")
+        self.scene = scene
+
+    def _repr_html_(self) -> str:
+        return framed(memory_section(self.scene)) + super()._repr_html_()
+
+
+class TimelineTable(Table):
+    """The tasks of a step, which a notebook shows as a timeline."""
+
+    def __init__(self, table: Table, drawn: str) -> None:
+        super().__init__(table, "tasks of a step (µs)")
+        self.drawn = drawn
+
+    def _repr_html_(self) -> str:
+        return framed(self.drawn)
+
+
+def plain(value: Any) -> int | float:
+    """A whole number, or a float of a fraction."""
+    return value if isinstance(value, int) else float(value)
+
+
+def listed(values: int | str | Sequence[int]) -> str:
+    if isinstance(values, str | int):
+        return str(values)
+    return ",".join(map(str, values))

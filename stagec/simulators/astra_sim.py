@@ -1,0 +1,156 @@
+"""Everything that a first run of ASTRA-sim needs, from the plan: `astra_sim_files`.
+
+For the analytical backends (github.com/astra-sim/astra-sim, commit 518bd51, with the Chakra feeder v3). The network has a dimension for the devices
+of a node and one for the nodes, or one for each mesh axis where the plan has links of its own. Bandwidths are in GiB/s there, in GB/s
+everywhere else; latencies are in ns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stagec.backend.program import HostCopy, TraceSet
+from stagec.diagnostics import CompileError, Diagnostic
+from stagec.estimate.costs import require_numbers
+from stagec.estimate.network import Network
+from stagec.frontend.plans.plan import Device, Plan
+
+GIB = 1 << 30
+ALGORITHMS = {
+    "all-reduce": "ring",
+    "all-gather": "ring",
+    "reduce-scatter": "ring",
+    "all-to-all": "direct1",
+}
+"""Of each collective: those that cost what the estimate counts. `direct1` sends one message after the other, as one port does."""
+
+RUN = """\
+#!/bin/sh
+# Runs these traces in ASTRA-sim: ./run.sh PATH/TO/AstraSim_Analytical_Congestion_Unaware [more flags]
+# The exit status of ASTRA-sim says little: `stagec check . --log log/*` counts what has finished.
+set -u
+[ $# -ge 1 ] || {{ echo "usage: $0 PATH/TO/AstraSim_Analytical_Congestion_Unaware" >&2; exit 2; }}
+simulator=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+shift
+cd "$(dirname "$0")" || exit 2
+rm -rf log
+"$simulator" \\
+  --workload-configuration=./{model} \\
+  --comm-group-configuration=./comm_group.json \\
+  --system-configuration=./system.json \\
+  --network-configuration=./network.yml \\
+  --remote-memory-configuration=./memory.json "$@"
+echo "ASTRA-sim ended with status $?" >&2
+"""
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One level of the network, the fastest-varying ranks first."""
+
+    size: int
+    bytes_per_s: float
+    latency_us: float
+
+
+def astra_sim_files(traces: TraceSet, plan: Plan, track_memory: bool = False) -> dict[str, str]:
+    """The text of each file by its name. E0410 if the plan does not say how fast its device is, E0719 for a single rank."""
+    require_numbers(plan, traces.classes)
+    if traces.mesh.num_ranks < 2:
+        message = "ASTRA-sim runs no single rank"
+        help_ = "add a rank to the mesh: `mesh dp = 2`"
+        raise CompileError([Diagnostic("E0719", message, plan.span, help=help_)])
+    levels = dimensions(traces, plan)
+    return {
+        "network.yml": network_yml(levels),
+        "system.json": system_json(plan.device, len(levels), track_memory),
+        "memory.json": memory_json(traces, plan.device),
+        "run.sh": RUN.format(model=traces.model),
+    }
+
+
+def dimensions(traces: TraceSet, plan: Plan) -> list[Dimension]:
+    """The levels of the network: their sizes multiply to the number of ranks."""
+    mesh, device = traces.mesh, plan.device
+    network = Network.of(plan, mesh)
+    if plan.links:
+        found: list[Dimension] = []
+        for axis, size in reversed(list(zip(mesh.axes, mesh.sizes, strict=True))):
+            if size > 1:
+                link = network.own_or_route(axis)
+                found.append(Dimension(size, link.bytes_per_s or 0.0, link.latency_us or 0.0))
+        return found
+    node, ranks = device.node or mesh.num_ranks, mesh.num_ranks
+    near, far = network.near, network.far
+    inside = Dimension(min(node, ranks), near.bytes_per_s or 0.0, near.latency_us or 0.0)
+    if ranks <= node:
+        return [inside]
+    if ranks % node or node == 1:
+        # Nodes that are not full are no product of two sizes: all ranks are joined as nodes are.
+        return [Dimension(ranks, far.bytes_per_s or 0.0, far.latency_us or 0.0)]
+    return [inside, Dimension(ranks // node, far.bytes_per_s or 0.0, far.latency_us or 0.0)]
+
+
+def network_yml(levels: Sequence[Dimension]) -> str:
+    """`topology: [ FullyConnected ]`, sizes, GiB/s, ns."""
+    columns = {
+        "topology": ["FullyConnected"] * len(levels),
+        "npus_count": [str(level.size) for level in levels],
+        "bandwidth": [number(level.bytes_per_s / GIB) for level in levels],
+        "latency": [number(level.latency_us * 1000) for level in levels],
+    }
+    comments = {"bandwidth": "GiB/s", "latency": "ns"}
+    lines = []
+    for name, values in columns.items():
+        note = f"  # {comments[name]}" if name in comments else ""
+        lines.append(f"{name}: [ {', '.join(values)} ]{note}\n")
+    return "".join(lines)
+
+
+def system_json(device: Device, levels: int, track_memory: bool) -> str:
+    """One list of algorithms for each collective, as long as the network has levels."""
+    assert device.flops_per_s is not None
+    assert device.memory_bytes_per_s is not None
+    said: dict[str, object] = {
+        "scheduling-policy": "LIFO",
+        "endpoint-delay": 1,
+        "active-chunks-per-dimension": 1,
+        "preferred-dataset-splits": 1,
+    }
+    said |= {f"{kind}-implementation": [name] * levels for kind, name in ALGORITHMS.items()}
+    said |= {
+        "collective-optimization": "localBWAware",
+        "local-mem-bw": float(number(device.memory_bytes_per_s / 1e9)),
+        "boost-mode": 0,
+        "roofline-enabled": 1,
+        "peak-perf": float(number(device.flops_per_s / 1e12)),
+        "trace-enabled": 1,
+        "track-local-mem": int(track_memory),
+    }
+    return json.dumps(said, indent=2) + "\n"
+
+
+def memory_json(traces: TraceSet, device: Device) -> str:
+    """The host's memory, where the plan keeps something there."""
+    copies = any(
+        isinstance(node.action, HostCopy)
+        for each in traces.classes
+        for segment in each.program.segments
+        for node in segment.nodes
+    )
+    said: dict[str, object] = {"memory-type": "NO_MEMORY_EXPANSION"}
+    if copies:
+        assert device.host_bytes_per_s is not None
+        said = {
+            "memory-type": "PER_NPU_MEMORY_EXPANSION",
+            "remote-mem-latency": 0,
+            "remote-mem-bw": float(number(device.host_bytes_per_s / 1e9)),
+        }
+    return json.dumps(said, indent=2) + "\n"
+
+
+def number(value: float) -> str:
+    """`419.1`, `3400`: six digits."""
+    return f"{value:.6g}" if value < 1e6 else f"{value:.0f}"
