@@ -74,7 +74,7 @@ class Headline:
 
     def memory_line(self) -> str:
         peak = f"{self.peak_bytes / GIB:.2f}"
-        verdict = {None: f"{peak} GiB"}
+        verdict: dict[bool | None, str] = {None: f"{peak} GiB"}
         if self.capacity is not None:
             has = f"{peak} of {self.capacity / GIB:.4g} GiB"
             verdict |= {True: f"{has}, fits", False: f"{has}, DOES NOT FIT"}
