@@ -82,7 +82,7 @@ def check(
     bodies = _check_bodies(source, definitions, table, resolved, findings)
     roles = batch.roles if batch is not None else None
     if batch is None and definitions.models:
-        roles = _roles(definitions, bodies, findings)
+        roles = roles_of(bodies.values(), findings)
         resolved = unserved(resolved, roles, table, findings)
     if definitions.models and len(findings.errors) == num_errors:
         PlanChecker(resolved, definitions, bodies, table, findings).check()
@@ -100,13 +100,30 @@ def check(
     )
 
 
-def _roles(
-    definitions: Definitions, bodies: Mapping[str, Body], findings: Findings
-) -> Roles | None:
-    """Which dims of the model say what of a request."""
-    names = [model.name.text for model in definitions.models[:1]]
-    inputs = [p.value.type.names for name in names for p in bodies[name].parameters]
-    return roles_of(bodies.values(), next(iter(inputs), ()), findings)
+OF_TRAINING = (syntax.Optimizer, syntax.Gradients, syntax.Recompute, syntax.LossChunks)
+"""Clauses that say nothing of serving."""
+
+
+def _trains_nothing(merged: Merged, serve: syntax.Serve, findings: Findings) -> None:
+    """E0401 for clauses without effect beside `serve`. A plan that is extended may have them."""
+    clauses = merged.plan.clauses if merged.plan else ()
+    if serve not in clauses:
+        return
+    for clause in clauses:
+        level = clause.level if isinstance(clause, syntax.Zero) else None
+        splits_updates = isinstance(level, syntax.Number) and level.text in ("1", "2")
+        if isinstance(clause, OF_TRAINING) or splits_updates:
+            name = type(clause).__name__.lower() if level is None else f"zero {level.text}"  # pyright: ignore
+            message = f"`{name.replace('losschunks', 'loss_chunks')}` is about training, and this plan serves"
+            findings.add(
+                Diagnostic(
+                    "E0401",
+                    message,
+                    clause.span,
+                    secondary=[(serve.span, "here")],
+                    help="leave it out",
+                )
+            )
 
 
 def _batch(
@@ -129,11 +146,12 @@ def _batch(
     serve = ServeReader(clause, table.values, findings).read()
     if serve is None:
         return None
+    _trains_nothing(merged, clause, findings)
     bodies = _check_bodies(source, definitions, table, plan, unheard)
-    roles = _roles(definitions, bodies, findings)
+    roles = roles_of(bodies.values(), findings)
     if roles is None:
-        message = "nothing in the model says what a sequence is"
-        help_ = "declare a `cache`, or an input `[B, S]`"
+        message = "the model has no `cache`, so nothing says which dims are sequences and positions"
+        help_ = "declare one; a model without state is served like any forward pass: `set B = 4, S = 2048`"
         findings.add(Diagnostic("E0401", message, clause.span, help=help_))
         return None
     return batch_of(serve, roles, merged, table, findings)

@@ -10,7 +10,7 @@ a causal mask.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -45,8 +45,8 @@ class Roles:
     spans: Mapping[str, Span] = field(default_factory=dict)
 
 
-def roles_of(bodies: Iterable[Body], inputs: Sequence[str], findings: Findings) -> Roles | None:
-    """The roles of dims, as the caches of a model tell them; without any, its first input: `[B, S]`."""
+def roles_of(bodies: Iterable[Body], findings: Findings) -> Roles | None:
+    """The roles of dims, as the caches of a model tell them."""
     batch = new = ""
     positions: dict[str, Quantity | None] = {}
     spans: dict[str, Span] = {}
@@ -67,8 +67,6 @@ def roles_of(bodies: Iterable[Body], inputs: Sequence[str], findings: Findings) 
                 help_ = "give those of each window a dim of their own"
                 findings.add(Diagnostic("E0205", message, step.span, secondary=where, help=help_))
                 return None
-    if not batch and len(inputs) > 1:
-        batch, new = inputs[0], inputs[1]
     return Roles(batch, new, positions, spans) if batch else None
 
 
