@@ -104,6 +104,8 @@ class ChunkLoss(ModulePass):
         for program in programs(op):
             for loss in [each for each in program.walk() if is_loss(each)]:
                 found = True
+                if loss.parent is None:
+                    continue  # It reads the logits of one before, and is computed with that.
                 Chunking(loss, targets_of(loss)).run(self.chunks, values)
         all_programs = programs(op)
         if not found:
@@ -173,6 +175,8 @@ class Chunking:
         self.build()
 
     def check_size(self, chunks: int, values: dict[str, int]) -> None:
+        if chunks < 1:
+            raise refusal(self.loss, f"{chunks} is no number of chunks", "choose 1 or more")
         size = stg.tensor_type(self.read[1]).dim(self.dim).size
         reason = f"{chunks} chunks do not divide the `{size}` of `{self.dim}` on each rank"
         if not conditions.whole(size / chunks, values, reason):
@@ -205,7 +209,23 @@ class Chunking:
             uses = [use.operation for result in op.results for use in result.uses]
             if any(ancestor_in(self.block, reader) in before for reader in uses):
                 before.add(op)
-        self.region = {op: None for op in ops if op in after and op in before}
+        region = {op for op in ops if op in after and op in before}
+        own = self.connected(region)
+        self.region = {op: None for op in ops if op in own}
+
+    def connected(self, region: set[Operation]) -> set[Operation]:
+        """What of a region is about this loss: of a sum of two, each has its own logits."""
+        found: set[Operation] = {self.loss}
+        waiting: list[Operation] = [self.loss]
+        while waiting:
+            op = waiting.pop()
+            near = [x.op for x in op.operands if isinstance(x, OpResult)]
+            near += [use.operation for result in op.results for use in result.uses]
+            for other in near:
+                if other in region and other not in found:
+                    found.add(other)
+                    waiting.append(other)
+        return found
 
     def check_region(self) -> None:
         for op in self.region:

@@ -127,10 +127,14 @@ class Cutter:
                     run = []
                 else:
                     run.append(op)
-            elif isinstance(op, stg.RepeatOp) and self.has_task(op, task):
+            elif isinstance(op, stg.RepeatOp):
+                if not self.has_task(op, task) and any(map(is_node, op.body.walk())):
+                    continue
+                # What follows may read what precedes by way of a repeat that computes nothing.
                 if run:
                     yield run
-                yield op
+                if self.has_task(op, task):
+                    yield op
                 run = []
         if run:
             yield run

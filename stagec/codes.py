@@ -84,6 +84,8 @@ CODES: dict[str, str] = {
     "E0719": "traces that a simulator does not run",
     "E0801": "a configuration that cannot be read",
     "E0802": "an architecture that is not imported",
+    "E0721": "a file outside of the model's folder",
+    "E0722": "code that nobody has allowed",
     "W0701": "a plug-in that is left out",
     "W0702": "a name that two plug-ins want",
     "W0703": "a pass that changes nothing",

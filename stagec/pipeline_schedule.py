@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,7 +15,7 @@ from typing import TypeVar
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.sizes import size_values
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import CompileError, Diagnostic, Span, span_of
 from stagec.dialects import sched
 from stagec.schedules import (
     CATALOGUE,
@@ -25,9 +26,11 @@ from stagec.schedules import (
     build,
     check_sizes,
     placement,
+    placement_of,
     validate,
 )
 from stagec.symbolic import conditions
+from stagec.trust import may_run
 
 T = TypeVar("T")
 
@@ -39,7 +42,12 @@ def schedule_op(module: ModuleOp) -> sched.ScheduleOp | None:
 def stage_placement(module: ModuleOp) -> Placement | None:
     """For each stage its ranks along the pipeline's axis; nothing if there is no schedule."""
     op = schedule_op(module)
-    return None if op is None else explained(op, lambda: placement(*arguments(module, op)))
+    if op is None:
+        return None
+    name, p, v, m = arguments(module, op)
+    if name in CATALOGUE:
+        return explained(op, lambda: placement(name, p, v, m))
+    return explained(op, lambda: placement_of(own_schedule(op, name, p, v, m)))
 
 
 def pipeline_schedule(module: ModuleOp) -> Schedule:
@@ -47,19 +55,38 @@ def pipeline_schedule(module: ModuleOp) -> Schedule:
     op = schedule_op(module)
     assert op is not None
 
-    name, *numbers = arguments(module, op)
-    prove = known if name in CATALOGUE else proved
-    return explained(op, lambda: prove(name, *numbers))
+    name, p, v, m = arguments(module, op)
+    if name in CATALOGUE:
+        return explained(op, lambda: known(name, p, v, m))
+    return explained(op, lambda: proved(own_schedule(op, name, p, v, m)))
 
 
-def proved(name: str, p: int, v: int, m: int) -> Schedule:
-    schedule = build(name, p, v, m)
+def proved(schedule: Schedule) -> Schedule:
     validate(schedule)
     return schedule
 
 
-known = lru_cache(maxsize=16)(proved)
-"""The schedules of the catalogue depend on nothing else. A user's file may have changed."""
+@lru_cache(maxsize=16)
+def known(name: str, p: int, v: int, m: int) -> Schedule:
+    """The schedules of the catalogue depend on nothing else."""
+    return proved(build(name, p, v, m))
+
+
+def own_schedule(op: sched.ScheduleOp, name: str, p: int, v: int, m: int) -> Schedule:
+    """A table or a function of the user's: read and run once, unless the file changes. E0722 for code that may not run."""
+    file, is_code, _ = name.rpartition(":")
+    if is_code and not name.endswith(".csv") and not may_run(file):
+        raise CompileError([unwanted_code(file, span_of(op.location))])
+    try:
+        status = os.stat(file if is_code else name)
+    except (OSError, ValueError):
+        return build(name, p, v, m)
+    return built(name, p, v, m, (status.st_ino, status.st_mtime_ns, status.st_size))
+
+
+@lru_cache(maxsize=16)
+def built(name: str, p: int, v: int, m: int, version: tuple[int, int, int]) -> Schedule:
+    return build(name, p, v, m)
 
 
 @dataclass(frozen=True)
@@ -100,3 +127,13 @@ def explained(op: sched.ScheduleOp, make: Callable[[], T]) -> T:
         raise CompileError(
             [Diagnostic("E0409", error.message, span_of(op.location), notes=notes, help=error.help)]
         ) from None
+
+
+def unwanted_code(file: str, span: Span | None) -> Diagnostic:
+    """E0722: a text names Python that nobody has allowed."""
+    return Diagnostic(
+        "E0722",
+        f"the schedule is Python, of `{file}`, and would run with your rights",
+        span,
+        help="if you trust it, add `--allow-code`, or `--trust` with its folder",
+    )

@@ -9,10 +9,13 @@ from xdsl.passes import ModulePass
 from stagec.analysis.histograms import read_histograms
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.facts import ModelFacts
+from stagec.frontend.files import outside
 from stagec.frontend.plans.plan import Pipeline, Plan
 from stagec.passes import load_pass
+from stagec.pipeline_schedule import unwanted_code
 from stagec.schedules.catalogue import CATALOGUE
 from stagec.symbolic import conditions
+from stagec.trust import may_read, may_run
 
 
 def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
@@ -97,8 +100,15 @@ def schedule_path(pipeline: Pipeline) -> str:
     """A schedule's name; a file of the user's own as seen from here: the plan names it from its own folder."""
     if not is_file(pipeline) or "schedule" not in pipeline.given:
         return pipeline.schedule
-    folder = os.path.dirname(pipeline.given["schedule"].file)
-    return os.path.join(folder, pipeline.schedule)
+    span = pipeline.given["schedule"]
+    folder = os.path.dirname(span.file)
+    path = os.path.join(folder, pipeline.schedule)
+    file = path.rpartition(":")[0] or path
+    if path.endswith(".csv") and not may_read(path, folder):
+        raise CompileError([outside(path, span)])
+    if not path.endswith(".csv") and not may_run(file):
+        raise CompileError([unwanted_code(file, span)])
+    return path
 
 
 def is_file(pipeline: Pipeline) -> bool:
@@ -177,7 +187,10 @@ def load_passes(plan: Plan) -> list[ModulePass]:
     rows = [load.shares] if load.shares else []
     if load.file is not None:
         folder = os.path.dirname(load.given["file"].file)
-        rows = read_histograms(os.path.join(folder, load.file), load.given["file"])
+        path = os.path.join(folder, load.file)
+        if not may_read(path, folder):
+            raise CompileError([outside(path, load.given["file"])])
+        rows = read_histograms(path, load.given["file"])
     shares = tuple(" ".join(map(str, row)) for row in rows)
     zipf = "" if load.zipf is None else str(load.zipf)
     return [make("spread-load", zipf=zipf, seed=load.seed, shares=shares)]

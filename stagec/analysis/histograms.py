@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from stagec.diagnostics import CompileError, Diagnostic, Span
+from stagec.reading import read_file
 
 
 def read_histograms(path: str, span: Span) -> list[tuple[int, ...]]:
     """The rows of a file: whole numbers, such as counts of tokens. Blank lines and those after `#` say nothing."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_file(path).decode("utf-8")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise failed(f"cannot read `{path}`: {reason}", span) from None

@@ -8,7 +8,7 @@ for rank, data in stagec.traces("model.stg", plan="h100_16k", ranks="0,8,1024-10
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +17,7 @@ from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import EncodedTraces, TraceOptions
 from stagec.backend.writer import iterate_traces
 from stagec.driver import compile_model
+from stagec.trust import Trust, trusting
 
 
 def traces(
@@ -29,18 +30,23 @@ def traces(
     provenance: bool = False,
     track_memory: bool = False,
     compress: Literal["none", "gzip"] = "none",
+    allow_code: bool = False,
+    trust: Sequence[str | Path] = (),
 ) -> Iterator[tuple[int, bytes]]:
     """Each rank and the bytes of its `.et` file, equal to those that the command line writes.
 
     `source` is a model's file, or a bundle (whose plan and options are fixed). `ranks` is a selection such as
     `0,8,1024-1031`, all where empty. With `track_memory`, nodes list the tensors that they read and write.
-    `CompileError` for a mistake in the model or the plan, `TraceError` for one in `ranks`.
+    Python that the model names (a schedule of its own) runs with `allow_code`, or from a folder that you `trust`; files
+    that it names are read from its own folder and from those. `CompileError` for a mistake in the model or the plan, `TraceError` for one in `ranks`.
     """
     if is_bundle(Path(source)):
         encoded = read_bundle(source).traces
     else:
-        compiled = compile_model(source, plan, {k: str(v) for k, v in (overrides or {}).items()})
-        chosen = compiled.tracked if track_memory else compiled.trace_set
+        with trusting(Trust(allow_code, tuple(map(str, trust)))):
+            settings = {k: str(v) for k, v in (overrides or {}).items()}
+            compiled = compile_model(source, plan, settings)
+            chosen = compiled.tracked if track_memory else compiled.trace_set
         encoded = encode_traces(chosen, TraceOptions(names, provenance))
     return selected(encoded, ranks, compress)
 

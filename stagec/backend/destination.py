@@ -11,12 +11,12 @@ import fcntl
 import json
 import os
 import re
-import shutil
+import stat
 from pathlib import Path
 from typing import Protocol
 
 from stagec.backend.errors import TraceError
-from stagec.backend.files import Files, LocalFiles, disk_error, nearest
+from stagec.backend.files import UNFINISHED, Files, LocalFiles, create, disk_error, nearest
 from stagec.backend.manifest import COMM_GROUP, NAME, own_files, parse_manifest
 from stagec.backend.remote import RemoteFiles, StorageOptions
 
@@ -80,13 +80,14 @@ class LocalDestination:
         self.shown = out
         self.digest = digest
         self.model = model
-        self.in_place = False
+        self.in_place = self.resumed = self._started = False
         self._handle = -1
         try:
             self._recover()
             self.own, foreign = self._contents()
             if foreign and not force:
                 raise _foreign_error(out, foreign)
+            _refuse_clash(out, foreign, model)
             self.staging, self.merge = self._choose_staging(bool(foreign))
         except OSError as error:
             raise disk_error(error, out) from None
@@ -102,6 +103,9 @@ class LocalDestination:
                 note=f"`{missing}` is to be made there",
                 help="choose another directory",
             ) from None
+        except TraceError:
+            self.discard()
+            raise
         except OSError as error:
             self.discard()
             raise disk_error(error, out) from None
@@ -146,17 +150,20 @@ class LocalDestination:
         self._unlock()
 
     def discard(self) -> None:
-        if not self.in_place:
-            shutil.rmtree(self.staging, ignore_errors=True)
+        if not self.in_place and (self._started or self.resumed):
+            _remove(self.staging)
         self._unlock()
 
     def _recover(self) -> None:
         """Finish or undo a swap that was interrupted between its two renames."""
-        if self._old.exists():
-            if self.final.exists():
-                shutil.rmtree(self._old)
-            else:
-                os.rename(self._old, self.final)
+        if not os.path.lexists(self._old):
+            return
+        if not _is_set(self._old):
+            raise _in_the_way(self._old)
+        if self.final.exists() or not os.listdir(self._old):
+            _remove(self._old)
+        else:
+            os.rename(self._old, self.final)
 
     @property
     def _old(self) -> Path:
@@ -196,7 +203,12 @@ class LocalDestination:
             self.staging, self.in_place = self.final, True
             self._lock()
             return True
-        self.staging.mkdir(parents=True, exist_ok=True)
+        self.staging.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self.staging.mkdir()
+        except FileExistsError:
+            if not _is_own_directory(self.staging):
+                raise _in_the_way(self.staging) from None
         self._lock()
         marker = self.staging / MARKER
         if resume and marker.exists():
@@ -205,10 +217,26 @@ class LocalDestination:
                 return True
             self._unlock()
             raise _other_set_error(self.shown)
-        for entry in list(os.scandir(self.staging)):
-            os.unlink(entry.path)
-        marker.write_text(json.dumps({"digest": self.digest, "model": self.model}))
+        self._clear(marker)
+        self._started = True
+        note = json.dumps({"digest": self.digest, "model": self.model})
+        create(str(self.staging / MARKER), note.encode())
         return False
+
+    def _clear(self, marker: Path) -> None:
+        """Remove what an earlier run of ours left in the staging directory, and nothing else."""
+        names = sorted(os.listdir(self.staging))
+        earlier = _parse_marker(marker.read_bytes()) if MARKER in names else None
+        pattern = _file_pattern(earlier["model"]) if earlier else None
+        for name in names:
+            path = self.staging / name
+            is_file = stat.S_ISREG(os.lstat(path).st_mode)
+            known = name in (MARKER, NAME) or name.startswith(UNFINISHED)
+            if not is_file or not (known or (pattern and pattern.fullmatch(name))):
+                self._unlock()
+                raise _in_the_way(self.staging)
+        for name in (*(n for n in names if n != MARKER), *(n for n in names if n == MARKER)):
+            os.unlink(self.staging / name)
 
     def _is_complete(self) -> bool:
         if NAME not in self.own:
@@ -218,10 +246,10 @@ class LocalDestination:
 
     def _lock(self) -> None:
         """Keep other runs away from the staging directory."""
-        self._handle = os.open(self.staging, os.O_RDONLY)
+        self._handle = os.open(self.staging, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not os.path.samestat(os.fstat(self._handle), os.stat(self.staging)):
+            if not os.path.samestat(os.fstat(self._handle), os.lstat(self.staging)):
                 raise BlockingIOError  # that run has just ended, and the directory with it
         except (BlockingIOError, FileNotFoundError):
             self._unlock()
@@ -239,7 +267,7 @@ class LocalDestination:
             os.rename(self.final, self._old)
         os.rename(self.staging, self.final)
         if self.own:
-            shutil.rmtree(self._old, ignore_errors=True)
+            _remove(self._old)
 
     def _move_files(self) -> None:
         """Without its manifest the directory holds no set, until the new one arrives, last."""
@@ -250,6 +278,46 @@ class LocalDestination:
         for name in [*(n for n in new if n != NAME), NAME]:
             os.replace(self.staging / name, self.final / name)
         self.staging.rmdir()
+
+
+def _is_own_directory(path: Path) -> bool:
+    """Whether a path is a directory of this user's, and no link to one."""
+    status = os.lstat(path)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+
+
+def _is_set(path: Path) -> bool:
+    """Whether a directory has a set of ours, or what is left of one, and nothing else."""
+    if not _is_own_directory(path):
+        return False
+    if not os.listdir(path):
+        return True
+    try:
+        own = own_files((path / NAME).read_bytes()) or set()
+    except OSError:
+        return False
+    return {*os.listdir(path)} <= {*own, NAME}
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory of ours. Whatever else is in it than files stays, and the directory with it.
+
+    What says whose it is goes last: one that is half removed is still known.
+    """
+    with contextlib.suppress(OSError):
+        files = [e for e in os.scandir(directory) if e.is_file(follow_symlinks=False)]
+        for entry in sorted(files, key=lambda e: e.name in (NAME, MARKER)):
+            os.unlink(entry.path)
+        os.rmdir(directory)
+
+
+def _in_the_way(path: Path) -> TraceError:
+    return TraceError(
+        "E0601",
+        f"`{path}` is in the way",
+        note="traces are first written there, and something is there that is none of stagec's",
+        help="move it away, or name another directory",
+    )
 
 
 class RemoteDestination:
@@ -269,6 +337,7 @@ class RemoteDestination:
         foreign = sorted(there - self.earlier)
         if foreign and not force:
             raise _foreign_error(files.url, foreign)
+        _refuse_clash(files.url, foreign, model)
         if resume and marker and marker["digest"] != digest:
             raise _other_set_error(files.url)
         self.resumed = resume and digest in {
@@ -328,6 +397,18 @@ def _foreign_error(out: str, foreign: list[str]) -> TraceError:
         note=f"{shown}{more}",
         help="name another directory, or add `--force` to write beside them",
     )
+
+
+def _refuse_clash(out: str, foreign: list[str], model: str) -> None:
+    """E0601 if files that are none of ours have names of ours: `force` writes beside files, not over them."""
+    pattern = _file_pattern(model)
+    clash = [name for name in foreign if name == NAME or pattern.fullmatch(name)]
+    if clash:
+        raise TraceError(
+            "E0601",
+            f"`{clash[0]}` in `{out}` is there already, and not of a trace set of stagec",
+            help="move it away, or name another directory: `--force` writes beside files, not over them",
+        )
 
 
 def _size(num_bytes: int) -> str:

@@ -7,10 +7,12 @@
 import importlib
 import multiprocessing
 import os
+import re
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
+    BrokenExecutor,
     Executor,
     Future,
     ProcessPoolExecutor,
@@ -27,6 +29,9 @@ from stagec.backend.errors import TraceError
 GROUP = "stagec.executors"
 _IN_FLIGHT = 128
 """Tasks handed over at once: enough for any pool here, few enough to bound memory."""
+
+_CONNECT_S = 10
+"""A scheduler that does not answer within so many seconds is not there."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,15 +69,35 @@ def _ignore_interrupts() -> None:
 
 
 def _dask(argument: str) -> Executor:
+    if argument and not re.fullmatch(r"(\w+://)?[^/\s]+:\d+", argument, re.ASCII):
+        raise TraceError(
+            "E0608",
+            f"`{argument}` is no address of a Dask scheduler",
+            help="for example `dask:tcp://host:8786`, or `dask` for workers of this machine",
+        )
     distributed = _extra("distributed", "dask")
-    client = distributed.Client(argument or None, set_as_default=False)
+    try:
+        client = distributed.Client(argument or None, set_as_default=False, timeout=_CONNECT_S)
+    except (OSError, ValueError) as error:
+        raise TraceError(
+            "E0608",
+            f"no Dask scheduler answers at `{argument}`",
+            note=str(error) or type(error).__name__,
+            help="start `dask scheduler` there, or choose another executor",
+        ) from None
     return client.get_executor()
 
 
 def _mpi(argument: str) -> Executor:
-    return _extra("mpi4py.futures", "mpi").MPIPoolExecutor(
-        _count(argument, "mpi") if argument else None
-    )
+    futures = _extra("mpi4py.futures", "mpi")
+    world = importlib.import_module("mpi4py.MPI").COMM_WORLD
+    if world.Get_size() > 1 and getattr(futures._core, "SharedPool", None) is None:
+        raise TraceError(
+            "E0608",
+            "each process of `mpirun` would write the whole set",
+            help="let mpi4py hand out the work: `mpirun -n 8 python -m mpi4py.futures -m stagec ...`",
+        )
+    return futures.MPIPoolExecutor(_count(argument, "mpi") if argument else None)
 
 
 _BUILT_IN: dict[str, Callable[[str], Executor]] = {
@@ -93,6 +118,14 @@ def open_executor(spec: str | Executor) -> Iterator[Executor]:
     executor = _make(spec)
     try:
         yield executor
+    except BrokenExecutor as error:
+        executor.shutdown(wait=False, cancel_futures=True)
+        raise TraceError(
+            "E0608",
+            f"a worker of `{spec}` died",
+            note=str(error),
+            help="it may have been killed for want of memory: choose fewer workers, or `threads`",
+        ) from None
     except BaseException:
         executor.shutdown(wait=True, cancel_futures=True)
         raise

@@ -1,7 +1,9 @@
 """Files of a local directory, and errors of the disk as diagnostics."""
 
+import contextlib
 import errno
 import os
+import secrets
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,9 @@ _NO_LINKS = {errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOTSUP, errno.ENOSYS
 _WRITE_BYTES = 128 << 10
 """Larger writes make Linux look for larger free pages, which on a machine that has run for a while
 takes up to four times as long."""
+
+UNFINISHED = ".stagec-new-"
+"""How the name of a file begins that is not yet whole."""
 
 Data = bytes | memoryview
 
@@ -43,17 +48,11 @@ class LocalFiles:
 
     def write(self, name: str, data: Data) -> None:
         path = f"{self.directory}/{name}"
-        target = f"{self.directory}/.{name}.new" if self.replace else path
         try:
-            file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-            try:
-                rest = memoryview(data)
-                while rest:
-                    rest = rest[os.write(file, rest[:_WRITE_BYTES]) :]
-            finally:
-                os.close(file)
             if self.replace:
-                os.replace(target, path)
+                _replace(path, data)
+            else:
+                create(path, data)
         except OSError as error:
             raise self._error(error, name) from None
 
@@ -88,12 +87,51 @@ class LocalFiles:
         return disk_error(error, os.path.join(self.shown or self.directory, name))
 
 
-def write_whole(path: str, data: bytes) -> None:
-    """Write one file so that it appears complete or not at all."""
-    directory, name = os.path.split(path)
+def write_whole(path: str, data: Data) -> None:
+    """Write one file so that it appears complete or not at all; a device or a pipe is given the bytes."""
     if os.path.isdir(path):
         raise TraceError("E0603", f"`{path}` is a directory", help="name a file")
-    LocalFiles(directory or ".", replace=True).write(name, data)
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            with open(path, "wb", buffering=0) as file:
+                _put(file.fileno(), data)
+        else:
+            _replace(os.path.realpath(path), data)
+    except OSError as error:
+        raise disk_error(error, path) from None
+
+
+def _replace(path: str, data: Data) -> None:
+    """Write beside `path`, under a name that nobody knows, and take its place; nothing is left if that fails."""
+    directory = os.path.dirname(path) or "."
+    beside = f"{directory}/{UNFINISHED}{secrets.token_hex(8)}"
+    try:
+        create(beside, data)
+        os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise
+
+
+def create(path: str, data: Data) -> None:
+    """Make a file; never write into one that is there, which may be a link, or linked with others."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    try:
+        file = os.open(path, flags, 0o666)
+    except FileExistsError:
+        os.unlink(path)
+        file = os.open(path, flags, 0o666)
+    try:
+        _put(file, data)
+    finally:
+        os.close(file)
+
+
+def _put(file: int, data: Data) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest[:_WRITE_BYTES]) :]
 
 
 def read_whole(path: str) -> bytes:

@@ -26,7 +26,14 @@ from stagec.cli.progress import pass_progress
 from stagec.cli.report_command import report_name
 from stagec.cli.tables import amount, show
 from stagec.cli.timeline import show_timeline, write_timeline
-from stagec.cli.usage import CommandParser, one_of, overrides, some_text, usage_error
+from stagec.cli.usage import (
+    CommandParser,
+    add_trust_flags,
+    one_of,
+    overrides,
+    some_text,
+    usage_error,
+)
 from stagec.diagnostics import render
 from stagec.driver import Compiled, Stops
 from stagec.estimate import Timeline, estimate
@@ -34,6 +41,7 @@ from stagec.estimate.costs import missing_numbers, require_numbers
 from stagec.ir_text import print_ir
 from stagec.pipelines import schedule_files
 from stagec.plugins import Registry, registry
+from stagec.reading import read_file
 from stagec.reports.headline import headline
 from stagec.reports.memory_charts import Scene, memory_page
 from stagec.reports.step_report import report_page
@@ -122,6 +130,7 @@ def make_parser() -> CommandParser:
     add_model_flags(parser)
     add_device_flags(parser)
     add_pass_flags(parser)
+    add_trust_flags(parser)
     parser.add_argument(
         "--memory",
         nargs="?",
@@ -326,7 +335,7 @@ def about_job(compiled: Compiled, options: argparse.Namespace) -> dict[str, Any]
         for file, text in compiled.sources.items()
     }
     files = [*options.load_pass, *schedule_files(compiled.plan)]
-    texts |= {Path(path).name: Path(path).read_bytes() for path in files}
+    texts |= {Path(path).name: read_file(path) for path in files}
     tracked = {"track_memory": True} if options.track_memory else {}
     return {
         "versions": {"stagec": __version__, "chakra": SCHEMA_VERSION},

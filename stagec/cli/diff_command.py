@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stagec.cli.usage import CommandParser, add_format_flag, usage_error
+from stagec.cli.usage import CommandParser, add_format_flag, add_trust_flags, usage_error
 
 DIFFERENT = 3
 """The exit status: 1 and 2 say, for all commands, that something went wrong."""
@@ -79,6 +79,7 @@ def make_parser() -> CommandParser:
         metavar="FILE.py",
         help="a file with passes that plans run, and ops that models call",
     )
+    add_trust_flags(parser)
     add_format_flag(parser)
     parser.add_argument(
         "--all", action="store_true", help="show all rows, those that differ or not"
@@ -119,7 +120,7 @@ def refuse_mixture(a: Side, b: Side) -> None:
 
 def refuse_model_flags(options: argparse.Namespace) -> None:
     """An option that is accepted is obeyed: E0711 for one about models, beside traces."""
-    for flag in ("--set", "--set-a", "--set-b", "--load-pass"):
+    for flag in ("--set", "--set-a", "--set-b", "--load-pass", "--allow-code", "--trust"):
         if getattr(options, flag.removeprefix("--").replace("-", "_")):
             message = f"`{flag}` is about models, and these are traces"
             raise usage_error(flag, message, "E0711", "leave it out")

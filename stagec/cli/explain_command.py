@@ -6,7 +6,14 @@ import argparse
 import re
 from collections.abc import Sequence
 
-from stagec.cli.usage import CommandParser, one_of, overrides, some_text, usage_error
+from stagec.cli.usage import (
+    CommandParser,
+    add_trust_flags,
+    one_of,
+    overrides,
+    some_text,
+    usage_error,
+)
 from stagec.cli.usage import whole_number as whole
 from stagec.diagnostics import quoted
 
@@ -52,6 +59,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         EPILOG,
     )
     parser.add_argument("names", nargs="*", metavar="MODEL.stg [WHAT]")
+    add_trust_flags(parser)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     parser.add_argument("--plan", metavar="NAME", help="a plan of the file (the first by default)")
     parser.add_argument(

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from stagec.cli.usage import CommandParser, some_text, usage_error
+from stagec.backend.files import write_whole
+from stagec.cli.usage import CommandParser, some_text
 from stagec.importing import import_configuration
 from stagec.importing.model import read_configuration
 
@@ -34,7 +35,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.out is None:
         sys.stdout.write(imported.text)
         return 0
-    write_text(options.out, imported.text)
+    write_whole(options.out, imported.text.encode())
     if not options.quiet:
         sys.stdout.write(f"{options.out}: `{imported.model.name}`\n")
     return 0
@@ -46,12 +47,3 @@ def shown_name(path: Path) -> str:
     if stem == "config":
         stem = path.resolve().parent.name
     return stem.replace("--", "/")
-
-
-def write_text(out: str, text: str) -> None:
-    """Write a file, whole or not at all."""
-    try:
-        Path(out).write_text(text, encoding="utf-8")
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise usage_error(f"-o {out}", f"cannot write `{out}`: {reason}", "E0710") from None

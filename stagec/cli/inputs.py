@@ -6,13 +6,12 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from stagec.cli.usage import usage_error
-from stagec.diagnostics import CompileError, Diagnostic, render
+from stagec.diagnostics import render
 from stagec.driver import Compiled, Stops, compile_ir, compile_program
 from stagec.frontend import check, lower, parse_file, warnings_of
-from stagec.frontend.files import decode, what_is
+from stagec.frontend.files import read_text
 from stagec.frontend.plans.plan import Plan
 from stagec.plugins import Registry, registry
 
@@ -49,16 +48,3 @@ def compile_input(
 
 def is_ir(path: str) -> bool:
     return os.path.splitext(path)[1] == ".mlir"
-
-
-def read_text(path: str) -> str:
-    """The text of a file. E0701 if it cannot be read."""
-    try:
-        if not Path(path).is_file():
-            raise FileNotFoundError(f"it is {what_is(Path(path))}")
-        content = Path(path).read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        message = f"cannot read `{path}`: {reason.lower()}"
-        raise CompileError([Diagnostic("E0701", message, origin=path)]) from None
-    return decode(content, path)

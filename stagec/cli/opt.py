@@ -24,12 +24,15 @@ from xdsl.utils.exceptions import ArgSpecParseError
 from xdsl.xdsl_opt_main import xDSLOptMain
 
 from stagec import __version__
-from stagec.cli.usage import mistake, overrides, usage_error
+from stagec.backend.files import write_whole
+from stagec.cli.usage import add_trust_flags, mistake, overrides, trust_of, usage_error
 from stagec.diagnostics import CompileError, Diagnostic, render
 from stagec.frontend import check, lower, parse_text, warnings_of
 from stagec.frontend.files import decode
 from stagec.ir_text import parse_ir, print_ir, verify_ir
 from stagec.plugins import Registry, registry
+from stagec.reading import read_file
+from stagec.trust import allow
 
 SEPARATORS = {"stg": b"# -----"}
 """What `--split-input-file` splits at, where it is not `// -----`."""
@@ -50,6 +53,7 @@ class StagecOpt(xDSLOptMain):
         self.texts: dict[str, str] = {}
         try:
             super().__init__("Run passes on IR text and on models.", arguments)
+            allow(trust_of(self.args))
         except ArgSpecParseError as error:
             message = "`--target` is malformed"
             raise usage_error("", message, "E0710", note=str(error).splitlines()[-1]) from None
@@ -94,6 +98,7 @@ class StagecOpt(xDSLOptMain):
             metavar="FILE.py",
             help="a file with passes and ops of your own",
         )
+        add_trust_flags(arg_parser)
         ours.add_argument("--debug", action="store_true", help="show tracebacks")
 
     # Reading
@@ -116,10 +121,9 @@ class StagecOpt(xDSLOptMain):
         if name in (None, "-"):
             return sys.stdin.buffer.read(), "mlir"
         try:
-            with open(name, "rb") as file:
-                return file.read(), os.path.splitext(name)[1].removeprefix(".")
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
+            return read_file(name), os.path.splitext(name)[1].removeprefix(".")
+        except OSError as error:
+            reason = error.strerror or str(error)
             message = f"cannot read `{name}`: {reason.lower()}"
             raise CompileError([Diagnostic("E0701", message, origin=name)]) from None
 
@@ -241,9 +245,4 @@ class StagecOpt(xDSLOptMain):
             return
         text = io.StringIO()
         yield text
-        try:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text.getvalue())
-        except OSError as error:
-            message = f"cannot write `{path}`: {(error.strerror or '').lower()}"
-            raise usage_error("-o", message, "E0710") from None
+        write_whole(path, text.getvalue().encode())

@@ -1,11 +1,12 @@
 """How a command ends: what went wrong, as text, and an exit status."""
 
 import contextlib
-import io
 import os
 import sys
 import traceback
 from collections.abc import Callable
+
+from stagec.cli.streams import StreamError, guard_streams
 
 BUG = """\
 stagec: this is a bug in stagec, not a mistake of yours: {error}
@@ -16,20 +17,15 @@ stagec: this is a bug in stagec, not a mistake of yours: {error}
 
 def guarded(command: Callable[[], int], *, debug: bool = False) -> int:
     """The exit status of a command. No exception leaves it."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal may not know all letters
+    guard_streams()
     try:
         status = command()
         sys.stdout.flush()
     except KeyboardInterrupt:
         sys.stderr.write("\nstagec: interrupted\n")
         return 130
-    except BrokenPipeError:
-        _forget_output()
-        return 1
     except Exception as error:
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(StreamError):
             sys.stdout.flush()
         if debug:
             traceback.print_exc()
@@ -37,17 +33,14 @@ def guarded(command: Callable[[], int], *, debug: bool = False) -> int:
     return status
 
 
-def _forget_output() -> None:
-    """The reader has gone (`stagec ops | head`); Python would flush once more at exit."""
-    with contextlib.suppress(io.UnsupportedOperation):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def report(error: Exception) -> int:
     """Say what went wrong, and whose fault it is."""
     from stagec.backend.errors import TraceError
     from stagec.diagnostics import CompileError, Diagnostic, printable, render
 
+    if isinstance(error, StreamError):
+        sys.stderr.write(f"stagec: cannot write to standard output: {str(error).lower()}\n")
+        return 1
     if isinstance(error, CompileError):
         sys.stderr.write(error.render())
         return 1

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
+from stagec.trust import Trust, allow
 
 
 def usage_error(
@@ -69,6 +70,7 @@ class CommandParser(argparse.ArgumentParser):
         found, rest = parse(arguments)
         if rest:
             raise unknown(self, rest[0])
+        allow(trust_of(found))
         return found
 
 
@@ -116,6 +118,30 @@ def one_of(flag: str, *choices: str) -> Callable[[str], str]:
         return text
 
     return read
+
+
+def add_trust_flags(parser: argparse.ArgumentParser) -> None:
+    """What a model may do besides saying what is computed; `trust_of` reads it."""
+    group = parser.add_argument_group("what a model may do")
+    group.add_argument(
+        "--allow-code",
+        action="store_true",
+        default=None,
+        help="run the Python that a model names: a schedule of its own",
+    )
+    group.add_argument(
+        "--trust",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder whose files models may import and read, and whose Python they may run",
+    )
+
+
+def trust_of(options: argparse.Namespace) -> Trust:
+    """What the flags of a line allow."""
+    folders: list[str] = getattr(options, "trust", [])
+    return Trust(bool(getattr(options, "allow_code", None)), tuple(folders))
 
 
 def add_format_flag(parser: CommandParser) -> None:

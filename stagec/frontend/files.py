@@ -9,6 +9,8 @@ from pathlib import Path
 from stagec.diagnostics import CompileError, Diagnostic, Findings, Span
 from stagec.frontend import syntax
 from stagec.frontend.parser import DEEPEST, parse
+from stagec.reading import read_file
+from stagec.trust import may_read
 
 
 @dataclass
@@ -62,21 +64,21 @@ def decode(content: bytes, file: str) -> str:
 def read_text(file: str) -> str:
     """The text of one file, without what it imports. E0701 if it cannot be read."""
     try:
-        if not Path(file).is_file():
-            raise FileNotFoundError(f"it is {what_is(Path(file))}")
-        content = Path(file).read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        message = f"cannot read `{file}`: {reason.lower()}"
+        content = read_file(file)
+    except OSError as error:
+        message = f"cannot read `{file}`: {(error.strerror or str(error)).lower()}"
         raise CompileError([Diagnostic("E0701", message, origin=file)]) from None
     return decode(content, file)
 
 
-def what_is(path: Path) -> str:
-    """What there is instead of a file."""
-    if path.is_dir():
-        return "a directory"
-    return "no regular file" if path.exists() else "not there"
+def outside(file: str, span: Span | None) -> Diagnostic:
+    """E0721: a text names a file that it may not have read."""
+    return Diagnostic(
+        "E0721",
+        f"`{file}` is outside of the model's folder",
+        span,
+        help=f"if you trust what the model does with it, add `--trust {os.path.dirname(file) or '.'}`",
+    )
 
 
 class _Reader:
@@ -110,12 +112,13 @@ class _Reader:
             self.findings.add(Diagnostic("E0106", message, span))
             return
         self.known.add(real)
+        if importer is not None and not may_read(file, os.path.dirname(self.source.file)):
+            self.findings.add(outside(file, span))
+            return
         try:
-            if not Path(file).is_file():
-                raise FileNotFoundError(f"it is {what_is(Path(file))}")
-            content = Path(file).read_bytes()
-        except (OSError, ValueError) as error:
-            self.unreadable(file, span, getattr(error, "strerror", None) or str(error))
+            content = read_file(file)
+        except OSError as error:
+            self.unreadable(file, span, error.strerror or str(error))
             return
         self.reading.append((real, file))
         try:

@@ -16,7 +16,7 @@ from stagec.schedules.custom import from_csv, from_function, from_rows
 from stagec.schedules.errors import InvalidSchedule, ScheduleError
 from stagec.schedules.in_flight import InFlight
 from stagec.schedules.picture import picture
-from stagec.schedules.placement import Placement, placement
+from stagec.schedules.placement import Placement, placement, placement_of
 from stagec.schedules.table import Action, Kind, Schedule, text
 from stagec.schedules.timing import Costs, Timing, simulate
 from stagec.schedules.validator import Report, validate
@@ -42,6 +42,7 @@ __all__ = [
     "names",
     "picture",
     "placement",
+    "placement_of",
     "simulate",
     "text",
     "validate",

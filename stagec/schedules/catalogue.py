@@ -184,6 +184,11 @@ def names() -> list[str]:
     return list(CATALOGUE)
 
 
+MOST_STAGES = 2**16
+MOST_TASKS = 2**25
+"""A forward and a backward pass of each microbatch through each stage: more than any machine has time for."""
+
+
 def check_sizes(name: str, p: int, v: int, m: int) -> None:
     """Raise `ScheduleError` unless the named schedule exists for these sizes."""
     for letter, what, size in (
@@ -196,6 +201,16 @@ def check_sizes(name: str, p: int, v: int, m: int) -> None:
                 f"schedule `{name}` needs {what}: {letter} = {size}",
                 f"choose {letter} >= 1",
                 "not-positive",
+            )
+    for what, count, most in (
+        ("stages", p * v, MOST_STAGES),
+        ("tasks", p * v * m, MOST_TASKS),
+    ):
+        if count > most:
+            raise ScheduleError(
+                f"schedule `{name}` has {count} {what}, more than {most}",
+                "choose fewer stages or larger microbatches",
+                "too-many",
             )
     only = CATALOGUE[name].stages_per_rank
     if only is not None and v != only:

@@ -16,12 +16,14 @@ Where stages are is what the table says; every rank has v of them.
 import contextlib
 import csv
 import importlib.util
+import io
 import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
+from stagec.reading import read_file
 from stagec.schedules.errors import ScheduleError
 from stagec.schedules.table import KIND_OF_SYMBOL, Action, Columns, Schedule, columns
 from stagec.schedules.transfers import as_sent
@@ -39,8 +41,8 @@ OVERLAPPED = re.compile(r"\((.*)\)OVERLAP_F_B")
 def from_csv(path: str | Path, p: int, v: int, m: int) -> Schedule:
     """Read a table; see the module's docstring for its form. Raises `ScheduleError`."""
     try:
-        with open(path, newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.reader(file) if row and not row[0].startswith("#")]
+        text = io.StringIO(read_file(path).decode("utf-8"), newline="")
+        rows = [row for row in csv.reader(text) if row and not row[0].startswith("#")]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise ScheduleError(

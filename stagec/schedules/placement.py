@@ -13,6 +13,7 @@ import numpy as np
 
 from stagec.schedules.build import build
 from stagec.schedules.catalogue import CATALOGUE, check_sizes
+from stagec.schedules.table import Schedule
 
 Placement = tuple[tuple[int, ...], ...]
 """For each stage the ranks that have it, ascending."""
@@ -21,8 +22,7 @@ Placement = tuple[tuple[int, ...], ...]
 def placement(name: str, p: int, v: int, m: int, directory: str | Path = ".") -> Placement:
     """Where the stages of a schedule are. Raises `ScheduleError` like `build`."""
     if name not in CATALOGUE:
-        owner = build(name, p, v, m, directory).owner
-        return tuple(tuple(np.unique(row[row >= 0]).tolist()) for row in owner)
+        return placement_of(build(name, p, v, m, directory))
     check_sizes(name, p, v, m)
     match CATALOGUE[name].placement:
         case "v":
@@ -31,3 +31,8 @@ def placement(name: str, p: int, v: int, m: int, directory: str | Path = ".") ->
             return tuple(tuple(sorted({s, p - 1 - s})) for s in range(p))
         case _:
             return tuple((s % p,) for s in range(p * v))
+
+
+def placement_of(schedule: Schedule) -> Placement:
+    """Where the stages of a schedule are that is built already."""
+    return tuple(tuple(np.unique(row[row >= 0]).tolist()) for row in schedule.owner)

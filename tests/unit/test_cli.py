@@ -137,7 +137,7 @@ def test_reader_that_goes_away():
     process.stdout.close()
     errors = process.stderr.read()
     process.stderr.close()
-    assert process.wait() == 1
+    assert process.wait() == 0
     assert errors == b""
 
 

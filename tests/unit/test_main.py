@@ -18,3 +18,21 @@ def test_a_mistake_is_its_exit_status() -> None:
         [sys.executable, "-m", "stagec", "--nonsense"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr[:12]) == (1, "error[E0707]")
+
+
+def run(flags: str, redirect: str, shell: str = "/bin/sh") -> tuple[int, str]:
+    command = f'"{sys.executable}" -m stagec {flags} {redirect}'
+    done = subprocess.run([shell, "-c", command], capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+def test_streams_that_nobody_reads() -> None:
+    """The work is done and said to be; a disk that is full is no bug."""
+    assert run("ops", ">&-") == (0, "")
+    assert run("ops", ">&- 2>&-") == (0, "")
+    assert run("ops", "| true") == (0, "")
+    assert run("--nonsense", "2>&-") == (1, "")
+    assert run("--nonsense", "2>/dev/full") == (1, "")
+    status, errors = run("ops", ">/dev/full")
+    assert status == 1
+    assert errors == "stagec: cannot write to standard output: no space left on device\n"

@@ -28,7 +28,7 @@ def model(folder: Path, schedule: str, plan: str = PLAN) -> str:
 
 def test_function_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "mine.py").write_text(FILES["mine.py"])
-    assert main([model(tmp_path, "mine.py:one_ahead"), "--timeline"]) == 0
+    assert main([model(tmp_path, "mine.py:one_ahead"), "--timeline", "--allow-code"]) == 0
     printed = capsys.readouterr().out
     assert "rank 0: F0 F1 F2 B0 F3 B1 B2 B3\nrank 1: F0 F1 B0 F2 B1 F3 B2 B3\n" in printed
 
@@ -121,7 +121,7 @@ def test_what_is_wrong_is_said_once(
     for name, text in TABLES.items():
         (tmp_path / name).write_text(text)
     out = tmp_path / "traces"
-    assert main([model(tmp_path, schedule), "-o", str(out)]) == 1
+    assert main([model(tmp_path, schedule), "-o", str(out), "--allow-code"]) == 1
     printed = capsys.readouterr().err
     assert printed.count("error[") == printed.count("error[E0409]") == 1
     assert WRONG[schedule] in printed

@@ -14,7 +14,7 @@ import pytest
 from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import EncodedTraces, TraceOptions
 from stagec.backend.errors import TraceError
-from stagec.backend.files import LocalFiles
+from stagec.backend.files import LocalFiles, write_whole
 from stagec.backend.writer import Progress, WriteOptions, write_traces
 from tests.unit.backend_samples import pipelined_job
 
@@ -301,7 +301,7 @@ def test_killed_process_shows_nothing_and_is_resumed(tmp_path, end) -> None:
         "import signal, sys, time\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # shells start jobs without it
         "from stagec.backend.encode import encode_traces\n"
-        "from stagec.backend.files import LocalFiles\n"
+        "from stagec.backend.files import LocalFiles, write_whole\n"
         "from stagec.backend.writer import WriteOptions, write_traces\n"
         "from tests.unit.backend_samples import pipelined_job\n"
         "write = LocalFiles.write\n"
@@ -336,3 +336,48 @@ def test_manifest_has_no_time_or_path(tmp_path, traces) -> None:
     assert text == (tmp_path / "b" / "manifest.json").read_text()
     assert str(tmp_path) not in text
     assert json.loads(text)["digest"]
+
+
+def test_a_link_in_the_way_is_not_followed(tmp_path, traces) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis").write_text("years")
+    for name in (".traces.stagec-unfinished", ".traces.stagec-old"):
+        link = tmp_path / name
+        link.symlink_to(precious)
+        error = caught(traces, tmp_path / "traces")
+        assert (error.code, "is in the way" in str(error)) == ("E0601", True)
+        assert contents(precious) == {"thesis": b"years"}
+        link.unlink()
+    write_traces(traces, str(tmp_path / "traces"), SERIAL)
+
+
+def test_a_directory_in_the_way_is_not_emptied(tmp_path, traces) -> None:
+    there = tmp_path / ".traces.stagec-unfinished"
+    there.mkdir()
+    (there / "thesis").write_text("years")
+    assert caught(traces, tmp_path / "traces").code == "E0601"
+    assert contents(there) == {"thesis": b"years"}
+
+
+def test_whole_files(tmp_path: Path) -> None:
+    """A link is followed to the file that it names; nothing is left of what fails; a pipe gets the bytes."""
+    (tmp_path / "real").write_text("before")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    write_whole(str(tmp_path / "link"), b"after")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"after"
+    with pytest.raises(TraceError):
+        write_whole(str(tmp_path / "nowhere" / "file"), b"x")
+    assert sorted(os.listdir(tmp_path)) == ["link", "real"]
+    write_whole(os.devnull, b"x")
+    assert not os.path.isfile(os.devnull)
+
+
+@pytest.mark.parametrize("name", ["comm_group.json", "sample.3.et", "manifest.json"])
+def test_force_overwrites_nothing(tmp_path, traces, name: str) -> None:
+    out = tmp_path / "traces"
+    out.mkdir()
+    (out / name).write_text("{}")
+    assert caught(traces, out, force=True).code == "E0601"
+    assert contents(out) == {name: b"{}"}

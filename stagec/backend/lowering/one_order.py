@@ -52,19 +52,21 @@ class Orders:
         program = replace(program, ahead=self.ahead)
         if not self.held:
             return program
-        width = program.slots.shape[1]
-        columns = max(len(all_awaited(nodes)) for nodes in self.held.values())
+        width, first = program.slots.shape[1], program.first_node.tolist()
+        columns = max(len(awaited_before(first[i], nodes)) for i, nodes in self.held.items())
         slots = np.full((len(program.slots), width + columns), -1, np.int64)
         slots[:, :width] = program.slots
         segment = program.segment.copy()
         segments = list(program.segments)
         made: dict[object, int] = {}
         for instance, nodes in self.held.items():
-            awaited = all_awaited(nodes)
+            start = first[instance]
+            awaited = awaited_before(start, nodes)
             slots[instance, width : width + len(awaited)] = awaited
             number = int(program.segment[instance])
+            slot_of = {position: Dep(width + k, 0) for k, position in enumerate(awaited)}
             waits = tuple(
-                (node, tuple(width + awaited.index(a) for a in found))
+                (node, tuple(slot_of.get(a, Dep(-1, a - start)) for a in found))
                 for node, found in sorted(nodes.items())
             )
             key = number, waits
@@ -75,17 +77,17 @@ class Orders:
         return replace(program, segments=tuple(segments), segment=segment, slots=slots)
 
 
-def all_awaited(nodes: dict[int, list[int]]) -> list[int]:
-    return sorted({position for awaited in nodes.values() for position in awaited})
+def awaited_before(start: int, nodes: dict[int, list[int]]) -> list[int]:
+    """What nodes of an instance wait for that is in earlier ones."""
+    return sorted({p for awaited in nodes.values() for p in awaited if p < start})
 
 
-def held_back(segment: Segment, waits: tuple[tuple[int, tuple[int, ...]], ...]) -> Segment:
-    """The segment with nodes that wait for slots as well."""
+def held_back(segment: Segment, waits: tuple[tuple[int, tuple[Dep, ...]], ...]) -> Segment:
+    """The segment with nodes that wait for more."""
     nodes = list(segment.nodes)
-    for node, slots in waits:
-        deps = (*nodes[node].ctrl_deps, *(Dep(slot, 0) for slot in slots))
-        nodes[node] = replace(nodes[node], ctrl_deps=deps)
-    most = 1 + max(slot for _, slots in waits for slot in slots)
+    for node, deps in waits:
+        nodes[node] = replace(nodes[node], ctrl_deps=(*nodes[node].ctrl_deps, *deps))
+    most = 1 + max(dep.slot for _, deps in waits for dep in deps)
     return replace(segment, nodes=tuple(nodes), num_slots=max(segment.num_slots, most))
 
 

@@ -211,9 +211,35 @@ class _Resolver:
                 help_ = f"name one of {quoted(axes)}"
                 self.error("E0401", "a pipeline runs over a single axis", clause.axis, help_)
             return None
+        self.stages_alone(axes[0], clause)
         if microbatch is not None:
             settings.setdefault("microbatch", microbatch)
         return resolved.Pipeline(counts=counts, axis=axes[0], span=clause.span, **settings)
+
+    def stages_alone(self, axis: str, pipeline: syntax.Pipeline) -> None:
+        """E0401 for each clause that splits something over the axis of the stages, whose ranks hold different layers."""
+        merged = self.merged
+        zero = merged.get(syntax.Zero)
+        overrides = (clause for _, clause in merged.overrides.values())
+        clauses = [
+            *((clause.axes, "a rule splits a dim") for clause in merged.rules),
+            *((clause.axes, "an override splits a value") for clause in overrides),
+            *((c.axes, "`zero` splits weights") for c in [zero] if c is not None and c.axes),
+            *(((c.axis,), "`context` spreads a sequence") for c in merged.all(syntax.Context)),
+        ]
+        for axes, what in clauses:
+            for name in axes or ():
+                if axis in self.table.products.get(name.text, (name.text,)):
+                    through = "" if name.text == axis else f", which has `{axis}` in it"
+                    self.findings.add(
+                        Diagnostic(
+                            "E0401",
+                            f"{what} over `{name}`{through}, and the pipeline runs along `{axis}`",
+                            name.span,
+                            secondary=[(pipeline.span, "gives each rank along it other layers")],
+                            help="use an axis of its own for the pipeline",
+                        )
+                    )
 
     def microbatch(self, clause: syntax.Microbatch | None) -> int | None:
         if clause is None:

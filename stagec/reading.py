@@ -1,0 +1,36 @@
+"""Files that a user names, read whole: regular ones of a sane size, and never for ever."""
+
+import os
+import stat
+
+MOST_BYTES = 64 << 20
+"""Of a text: a model, a schedule, a load of experts, IR."""
+
+
+def read_file(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
+    """The bytes of a file. `OSError`, its `strerror` saying why, of what is no regular file or has more bytes than `most`.
+
+    A pipe without a writer is not waited for, nor a file of the kernel's that has nothing to say; what has no end is not
+    read to it.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise FileNotFoundError(0, "it is not there") from None
+    except ValueError as error:
+        raise OSError(0, str(error)) from None
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        raise OSError(0, f"it is {'a directory' if stat.S_ISDIR(mode) else 'no regular file'}")
+    with open(handle, "rb", buffering=0) as file:
+        parts: list[bytes] = []
+        left = most + 1
+        while left and (part := file.read(min(left, 1 << 20))) != b"":
+            if part is None:
+                raise OSError(0, "it has nothing to be read now")
+            parts.append(part)
+            left -= len(part)
+    if not left:
+        raise OSError(0, f"it has more than {most >> 20} MiB")
+    return b"".join(parts)

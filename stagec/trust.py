@@ -1,0 +1,65 @@
+"""Whose text may do what: a model is a text of anyone's, and may neither run code nor show files that it was not given.
+
+A model may name a Python file (a schedule of its own): that runs when the user allows code, or trusts the folder that it
+is in. It may name other files, to import or to read numbers from: those of its own folder and of the folders below it,
+of stagec's examples, and of folders that the user trusts.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What a user allows. `--allow-code`, `--trust DIR`."""
+
+    code: bool = False
+    """Whether Python that a model names is run."""
+    folders: tuple[str, ...] = ()
+    """Whose files models may import and read, and whose code runs."""
+
+
+_NOTHING = Trust()
+_ALLOWED: ContextVar[Trust] = ContextVar("trust", default=_NOTHING)
+
+
+def allow(trust: Trust) -> None:
+    """From here on."""
+    _ALLOWED.set(trust)
+
+
+@contextmanager
+def trusting(trust: Trust) -> Iterator[None]:
+    """Within a `with`."""
+    token = _ALLOWED.set(trust)
+    try:
+        yield
+    finally:
+        _ALLOWED.reset(token)
+
+
+def may_read(path: str, root: str) -> bool:
+    """Whether a text below the folder `root` may have a file read."""
+    folders = (root or ".", examples(), *_ALLOWED.get().folders)
+    return any(is_below(path, folder) for folder in folders if folder)
+
+
+def may_run(path: str) -> bool:
+    """Whether the Python of a file that a text names may run."""
+    trust = _ALLOWED.get()
+    return trust.code or any(is_below(path, folder) for folder in trust.folders)
+
+
+def is_below(path: str, folder: str) -> bool:
+    real = os.path.realpath(folder)
+    return os.path.commonpath([real, os.path.realpath(path)]) == real
+
+
+def examples() -> str:
+    """The folder of the shipped examples; nothing where stagec was installed without them."""
+    folder = Path(__file__).resolve().parent.parent / "examples"
+    return str(folder) if folder.is_dir() else ""

@@ -1,0 +1,120 @@
+"""Plans: compiled, written, checked for all run times, and with all the work in them."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from stagec.backend.encode import encode_traces
+from stagec.backend.errors import TraceError
+from stagec.backend.et_def_pb2 import NodeType
+from stagec.backend.et_file import read_trace
+from stagec.backend.writer import WriteOptions, write_traces
+from stagec.checking import check_traces
+from stagec.checking.deadlock import ANY_TIMES
+from stagec.diagnostics import CompileError
+from stagec.driver import Compiled, compile_text
+from stagec.summary import Summary, summarize
+from tests.attack.case import Failure, Kind
+from tests.attack.models import MODELS, random_plan
+from tests.fidelity.trace import attributes
+
+HARMLESS = {"W0643", "W0638", "W0634"}
+"""Sizes so small that some device would take no time for them: what these models have."""
+TOO_SMALL = {"E0682"}
+"""A single rank, which the target does not run."""
+
+
+@dataclass(frozen=True)
+class Case:
+    model: str
+    plan: str
+
+    @property
+    def text(self) -> str:
+        return MODELS[self.model] + self.plan
+
+
+def make(draw: random.Random) -> Case:
+    model = draw.choice(list(MODELS))
+    return Case(model, random_plan(draw, model))
+
+
+@lru_cache
+def alone(model: str) -> int:
+    """The FLOPs of matrix products of a step on one device."""
+    compiled = compile_text(MODELS[model] + "\nplan alone { mesh one = 1 }\n", "attack.stg")
+    return total_flops(summary_of(compiled))
+
+
+def summary_of(compiled: Compiled) -> Summary:
+    return summarize(compiled.trace_set, compiled.module, compiled.plan.name)
+
+
+def total_flops(summary: Summary) -> int:
+    return sum(c.num_ranks * c.matrix_flops for c in summary.classes)
+
+
+def run(case: Case) -> None:
+    try:
+        compiled = compile_text(case.text, "attack.stg", "p")
+        summary = summary_of(compiled)
+        encoded = encode_traces(compiled.trace_set)
+    except (CompileError, TraceError):
+        return
+    work = total_flops(summary)
+    if work < alone(case.model):
+        raise Failure(f"all ranks do {work} FLOPs, and one device does {alone(case.model)}")
+    if sum(c.num_ranks * c.parameters.count for c in summary.classes) < summary.num_parameters:
+        raise Failure("the ranks have fewer parameters than the model")
+    with tempfile.TemporaryDirectory() as directory:
+        out = f"{directory}/set"
+        write_traces(encoded, out, WriteOptions(executor="serial"))
+        report = check_traces(out, jobs=1)
+        wrong = {finding.code for finding in report.findings} - HARMLESS - TOO_SMALL
+        if wrong:
+            raise Failure(report.text())
+        is_one = summary.mesh.num_ranks == 1
+        if not is_one and report.summary.deadlock != ANY_TIMES:
+            raise Failure(f"deadlock: {report.summary.deadlock}")
+        counted(summary, encoded.model, out)
+
+
+def counted(summary: Summary, model: str, out: str) -> None:
+    """What is in the files is what the summary says: FLOPs and bytes, of one rank of each class."""
+    sizes = [summary.mesh.size(axis) for axis in summary.mesh.axes]
+    for each in summary.classes:
+        rank = 0
+        for axis, size in zip(summary.mesh.axes, sizes, strict=True):
+            rank = rank * size + min(each.where.get(axis, (0,)))
+        _, nodes = read_trace(f"{out}/{model}.{rank}.et")
+        if len(nodes) != each.num_nodes:
+            raise Failure(f"{each.name} has {each.num_nodes} nodes, its file {len(nodes)}")
+        flops = sum(int(attributes(n)["num_ops"]) for n in nodes if n.type == NodeType.COMP_NODE)
+        # A computation of no FLOPs is written as one of 1.
+        free = sum(n.type == NodeType.COMP_NODE for n in nodes)
+        said = each.matrix_flops + each.other_flops
+        if not said <= flops <= said + free:
+            raise Failure(f"{each.name}: {said} FLOPs are said, {flops} written")
+        sent = [t for t in each.traffic if t.kind not in ("load", "store")]
+        types = (NodeType.COMM_COLL_NODE, NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE)
+        num = sum(t.count for t in sent)
+        written = sum(n.type in types for n in nodes)
+        if num != written:
+            raise Failure(f"{each.name}: {num} communications are said, {written} written")
+
+
+def smaller(case: Case) -> Iterator[Case]:
+    lines = case.plan.splitlines()
+    for number, line in enumerate(lines):
+        if line.startswith("  ") and not line.startswith("  mesh"):
+            rest = [*lines[:number], *lines[number + 1 :]]
+            yield Case(case.model, "\n".join(rest) + "\n")
+
+
+PLANS = Kind(
+    "plans", make, run, smaller, lambda case: f"model {case.model}\n{case.plan}", seconds=60
+)

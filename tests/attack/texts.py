@@ -1,0 +1,84 @@
+"""Texts: models with a few changes, compiled as far as they go."""
+
+from __future__ import annotations
+
+import random
+import re
+import string
+
+from stagec.backend.errors import TraceError
+from stagec.diagnostics import CompileError
+from stagec.driver import compile_text
+from tests.attack.case import Failure, Kind, fewer_lines
+from tests.attack.models import MODELS, random_plan
+from tests.unit.examples import EXAMPLES
+
+TOKEN = re.compile(r'[A-Za-z_0-9.]+|"[^"\n]*"|->|[=<>!*]=|\*\*|[^\s]|\s+')
+NUMBERS = (
+    "0",
+    "1",
+    "-1",
+    "3",
+    "2 ** 62",
+    "9223372036854775807",
+    "1e300",
+    "1/3",
+    "4611686018427387904",
+)
+ODD = string.printable + "é×\0\u2028\u202e😀"
+
+
+def base(draw: random.Random) -> str:
+    if draw.random() < 0.2:
+        return draw.choice(EXAMPLES).read_text("utf-8")
+    name = draw.choice(list(MODELS))
+    return MODELS[name] + random_plan(draw, name)
+
+
+def changed(draw: random.Random) -> str:
+    text = base(draw)
+    if draw.random() < 0.15:
+        for _ in range(draw.randint(1, 4)):
+            at = draw.randrange(len(text))
+            text = (
+                text[:at]
+                + "".join(draw.choices(ODD, k=draw.randint(0, 2)))
+                + text[at + draw.randint(0, 2) :]
+            )
+        return text
+    tokens = TOKEN.findall(text)
+    words = [i for i, token in enumerate(tokens) if not token.isspace()]
+    for _ in range(draw.randint(1, 3)):
+        at, other = draw.choice(words), draw.choice(words)
+        match draw.randrange(6):
+            case 0:
+                tokens[at] = ""
+            case 1:
+                tokens[at] += " " + tokens[at]
+            case 2:
+                tokens[at] = tokens[other]
+            case 3:
+                tokens[at], tokens[other] = tokens[other], tokens[at]
+            case 4:
+                tokens[at] = draw.choice(NUMBERS)
+            case _:
+                numbers = [i for i in words if tokens[i].isdigit()] or words
+                tokens[draw.choice(numbers)] = draw.choice(NUMBERS)
+    return "".join(tokens)
+
+
+def run(text: str) -> None:
+    try:
+        compiled = compile_text(text, "attack.stg")
+        if compiled.traces is not None and compiled.trace_set.mesh.num_ranks <= 4096:
+            assert isinstance(compiled.warnings, list)
+    except CompileError as error:
+        if not re.match(r"(error|warning)\[[EW]\d{4}\]: ", error.render()):
+            raise Failure(f"a diagnostic without its form: {error.render()!r}") from None
+    except TraceError as error:
+        if not re.match(r"error\[E06\d\d\]: ", str(error)):
+            raise Failure(f"a diagnostic without its form: {error}") from None
+
+
+TEXTS = Kind("texts", changed, run, fewer_lines, seconds=20)
+"""Examples are large, and compiled whole."""

@@ -1,0 +1,51 @@
+"""A little of the attack: a few cases of each kind, the same ones each time. `python -m tests.attack` has no end of them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.attack.__main__ import KINDS, attack
+from tests.attack.case import Failure, Kind, attempt, shrink
+
+CASES = {
+    "texts": 12,
+    "plans": 4,
+    "ir": 6,
+    "traces": 40,
+    "faults": 20,
+    "disks": 12,
+    "streams": 2,
+    "kills": 1,
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_stagec_stands(name: str, capsys: pytest.CaptureFixture[str]):
+    found = attack([KINDS[name]], seed=15, budget=60, cases=CASES[name])
+    assert not found, capsys.readouterr().out
+
+
+def test_what_fails_is_made_smaller():
+    def run(case: str) -> None:
+        if "x" in case:
+            raise Failure("an x")
+
+    def smaller(case: str):
+        yield from (case[:i] + case[i + 1 :] for i in range(len(case)))
+
+    kind = Kind("letters", lambda draw: "abxcd" * draw.randint(2, 3), run, smaller)
+    case = kind.make(random.Random(1))
+    error = attempt(kind, case)
+    assert error is not None
+    assert shrink(kind, case, error)[0] == "x"
+
+
+def test_what_does_not_end_is_a_failure():
+    def run(_: int) -> None:
+        while True:
+            pass
+
+    kind = Kind("loops", lambda draw: draw.randint(0, 1), run, seconds=0.2)
+    assert "0.2 s" in str(attempt(kind, 0))
