@@ -129,6 +129,7 @@ class Filler:
                 continue
             if self.task == "step" and not self.reduces(number):
                 self.close()
+            self.issue_what_is_read(row, number)
             self.order.append(row)
             self.joins.append(False)
         self.close()
@@ -147,6 +148,16 @@ class Filler:
         bucket.num_bytes += self.num_bytes(number, op)
         if bucket.num_bytes >= bucket.limit:
             self.issue(op.kind.data, op.stream.data)
+
+    def issue_what_is_read(self, row: int, number: int) -> None:
+        """Reductions that a row reads go before it, however little there is in their buckets."""
+        if not any(bucket.members for bucket in self.open.values()):
+            return
+        path = path_of(self.rows, row)
+        read = {self.flow.source(v, path) for op in self.segments[number].ops for v in op.operands}
+        for key, bucket in list(self.open.items()):
+            if not read.isdisjoint(bucket.sources) and self.open[key].members:
+                self.issue(*key)
 
     def reduces(self, number: int) -> bool:
         """Whether a segment is of what reduces gradients: what follows that needs them."""
