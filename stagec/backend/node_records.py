@@ -45,7 +45,7 @@ MEM_LOAD, MEM_STORE, COMP, COMM_SEND, COMM_RECV, COMM_COLL = 2, 3, 4, 5, 6, 7
 COMM_TYPES = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}
 
 # Fields of Node and of AttributeProto
-_ID, _NAME, _TYPE, _CTRL_DEPS, _DATA_DEPS, _ATTR = 1, 2, 3, 4, 5, 10
+_ID, _NAME, _TYPE, _CTRL_DEPS, _DATA_DEPS, _DURATION, _ATTR = 1, 2, 3, 4, 5, 7, 10
 _INT32, _INT64, _UINT64, _BOOL, _STRING, _STRINGS = 7, 9, 13, 27, 29, 30
 
 
@@ -119,6 +119,8 @@ def frame(
             for source, argument in deps:
                 packed.add_hole(style.widths.node, Form.VARINT, source, argument)
             head.add(delimited_piece(number, packed))
+    if node.duration_us:
+        head.add(integer(_DURATION, node.duration_us))
     head.add(_attribute("is_cpu_op", integer(_BOOL, 0)))
     tail = Piece()
     for list_name, tensors in (("inputs", node.inputs), ("outputs", node.outputs)):
@@ -144,6 +146,7 @@ def frame_key(node: Node) -> Hashable:
         node.ctrl_deps,
         node.inputs,
         node.outputs,
+        node.duration_us,
     )
 
 

@@ -157,6 +157,8 @@ class Node:
     inputs: tuple[Tensor, ...] | None = None
     """The tensors that it reads; nothing where they are not tracked."""
     outputs: tuple[Tensor, ...] | None = None
+    duration_us: int = 0
+    """What a trace says that it takes; 0 where it does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from stagec.cli.usage import (
 )
 from stagec.diagnostics import render
 from stagec.driver import Compiled, Stops
-from stagec.estimate import Timeline, estimate
+from stagec.estimate import Timeline, estimate, with_durations
 from stagec.estimate.costs import missing_numbers, require_numbers
 from stagec.ir_text import print_ir
 from stagec.pipelines import schedule_files
@@ -73,7 +73,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.stop_after is not None:
         sys.stdout.write(print_ir(compiled.module))
         return 0
-    if options.timeline:
+    if options.timeline or options.durations:
         require_numbers(compiled.plan, compiled.trace_set.classes)  # before anything is written
     if not options.quiet:
         show(summarize(compiled.trace_set, compiled.module, compiled.plan.name), headline(compiled))
@@ -98,7 +98,9 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     if options.out is None:
         refuse_idle_flags(options, WRITING_FLAGS, "`-o DIR`")
         if options.bundle is None:
-            refuse_idle_flags(options, ("names", "provenance", "track_memory"), "`-o DIR`")
+            refuse_idle_flags(
+                options, ("names", "provenance", "track_memory", "durations"), "`-o DIR`"
+            )
         if options.simulator is not None:
             message = "`--for` writes files beside traces, and none are written"
             raise usage_error("--for", message, "E0711", "add `-o DIR`")
@@ -179,6 +181,12 @@ def make_parser() -> CommandParser:
         action="store_true",
         default=None,
         help="give each node the tensors that it reads and writes, for trackers of local memory",
+    )
+    more.add_argument(
+        "--durations",
+        action="store_true",
+        default=None,
+        help="give each node what it is estimated to take on the plan's device (`duration_micros`)",
     )
     more.add_argument(
         "--bundle",
@@ -297,7 +305,10 @@ def compile_with(options: argparse.Namespace, plug_ins: Registry) -> Compiled:
 def save(compiled: Compiled, options: argparse.Namespace) -> None:
     """Write the bundle, the traces, or both."""
     chosen = TraceOptions(names=options.names or "full", provenance=bool(options.provenance))
-    traces = encode_traces(compiled.tracked if options.track_memory else compiled.trace_set, chosen)
+    programs = compiled.tracked if options.track_memory else compiled.trace_set
+    if options.durations:
+        programs = with_durations(programs, compiled.plan)
+    traces = encode_traces(programs, chosen)
     about = about_job(compiled, options)
     if options.bundle is not None:
         save_bundle(traces, options, about)
@@ -337,6 +348,8 @@ def about_job(compiled: Compiled, options: argparse.Namespace) -> dict[str, Any]
     files = [*options.load_pass, *schedule_files(compiled.plan)]
     texts |= {Path(path).name: read_file(path) for path in files}
     tracked = {"track_memory": True} if options.track_memory else {}
+    if options.durations:
+        tracked |= {"durations": compiled.plan.device.preset or True}
     return {
         "versions": {"stagec": __version__, "chakra": SCHEMA_VERSION},
         "inputs": {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()},

@@ -6,6 +6,7 @@ import argparse
 import re
 from collections.abc import Sequence
 
+from stagec.cli.device_flags import add_device_flags
 from stagec.cli.usage import (
     CommandParser,
     add_trust_flags,
@@ -26,6 +27,7 @@ what can be asked for (without any, an overview):
   memory.peak, memory.peak.KIND, memory.static, memory.parameters, .master, .optimizer, .gradients,
     .activations (of a microbatch), .in_flight (of all that are)
   host, host.load, host.store; bubble
+  step_time: where a step's time goes on the plan's device, MFU, HFU, tokens per second
   node N, or N: a node of a trace by its id
 
 examples:
@@ -69,6 +71,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="NAME=SIZE",
         help="the size of a dim or a mesh axis; may be repeated",
     )
+    add_device_flags(parser)
     parser.add_argument(
         "--class",
         dest="rank_class",

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from stagec.cli.forms import number, simplified, where, wrapped
 from stagec.cli.inputs import compile_input
 from stagec.cli.node_page import node_page
+from stagec.cli.step_page import step_page
 from stagec.cli.tables import amount, label, plain_table, text_of
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import did_you_mean, quoted
@@ -32,6 +33,9 @@ from stagec.symbolic import Size
 
 
 def explain(options: argparse.Namespace) -> int:
+    if options.what == "step_time":
+        sys.stdout.write(step_page(options))
+        return 0
     job = Job(compile_input(options.model, options.plan, options.sizes, stops=Stops(unroll=False)))
     if not options.what:
         sys.stdout.write(overview(job))

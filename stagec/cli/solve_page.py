@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from fractions import Fraction
 
+from stagec.cli.device_flags import planned
 from stagec.cli.tables import amount
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import did_you_mean, quoted
@@ -48,7 +49,11 @@ def show_solution(options: argparse.Namespace) -> int:
         raise usage_error("--solve", message, "E0710", "sweep it: `--sweep`")
     values = candidates(source, options, name)
     grid = Grid({name: values}, {})
-    table = sweep(Request(source, options.plan, options.sizes, grid, (what,)))
+    table = sweep(
+        Request(
+            source, options.plan, options.sizes, grid, (what,), lambda plan: planned(plan, options)
+        )
+    )
     meets = RELATIONS[sign]
     rows = [(int(row[name]), row[what]) for row in table.rows()]
     good = sorted(row for row in rows if meets(row[1], limit))

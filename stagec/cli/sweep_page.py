@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stagec.backend.files import write_whole
+from stagec.cli.device_flags import planned
 from stagec.cli.tables import amount, plain_table, text_of
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import did_you_mean, quoted
@@ -20,6 +21,7 @@ from stagec.explaining.sweeping.points import grid
 from stagec.explaining.sweeping.run import Table, sweep
 from stagec.frontend import parse_file
 from stagec.frontend.checker import sizes_of
+from stagec.frontend.plans.plan import Plan
 from stagec.reports.plans_chart import plans_page
 
 Row = dict[str, int | float]
@@ -36,7 +38,11 @@ def show_sweep(options: argparse.Namespace) -> int:
     varied = grid(options.sweep, known)
     quantities = tuple(name for name in quantities if name not in varied.names)
     sort = check_column("--sort", options.sort, [*varied.names, "ranks", *quantities])
-    table = sweep(Request(source, options.plan, options.sizes, varied, quantities))
+
+    def adapt(plan: Plan) -> Plan:
+        return planned(plan, options)
+
+    table = sweep(Request(source, options.plan, options.sizes, varied, quantities, adapt))
     rows = table.rows()
     if options.pareto:
         rows = best(rows, options.pareto.split(","))

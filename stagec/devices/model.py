@@ -30,7 +30,7 @@ class GridAxis:
         return self.first + self.step * (self.count - 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
     """log2 of measured time over the rule's time, on a grid of the logarithms of sizes; between its points linear.
 

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from stagec.analysis.sizes import size_values
-from stagec.backend.program import Compute, TraceSet
+from stagec.backend.program import Compute, RankClass, TraceSet
 from stagec.dialects import stg
 from stagec.driver import Compiled
 from stagec.estimate.breakdown import Breakdown, breakdown
@@ -38,6 +38,7 @@ __all__ = [
     "on_device",
     "step_summary",
     "step_time",
+    "with_durations",
 ]
 
 
@@ -101,6 +102,30 @@ def step_time(compiled: Compiled) -> float:
     The plan has to name a device: `device h100`, or `device { flops_per_s = ... }`; else E0410.
     """
     return estimate(compiled.trace_set, compiled.plan).step_time_us / 1e6
+
+
+def with_durations(traces: TraceSet, plan: Plan) -> TraceSet:
+    """The traces, each node with what it is estimated to take in whole µs, at least 1. E0410 if the plan does not say how fast its device is."""
+    require_numbers(plan, traces.classes)
+    prices = Prices.of(traces, plan)
+    return replace(traces, classes=tuple(with_own_durations(c, prices) for c in traces.classes))
+
+
+def with_own_durations(rank_class: RankClass, prices: Prices) -> RankClass:
+    program = rank_class.program
+    segments = tuple(
+        replace(
+            segment,
+            nodes=tuple(
+                replace(node, duration_us=max(1, round(float(us))))
+                for node, us in zip(
+                    segment.nodes, prices.segment(rank_class, index).us, strict=True
+                )
+            ),
+        )
+        for index, segment in enumerate(program.segments)
+    )
+    return replace(rank_class, program=replace(program, segments=segments))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stagec.analysis.coordinates import axes_in, sizes_of
@@ -32,6 +32,8 @@ class Request:
     sizes: Mapping[str, str]
     grid: Grid
     quantities: tuple[str, ...]
+    adapt: Callable[[Plan], Plan] = lambda plan: plan
+    """What to change of each plan that decides no program: its device."""
 
 
 def checked_at(request: Request, point: Point, limited: bool = False) -> CheckedModel:
@@ -39,7 +41,7 @@ def checked_at(request: Request, point: Point, limited: bool = False) -> Checked
     is_setting = MICROBATCH not in named_sizes(request.source, request.plan)
     named = {n: str(v) for n, v in point.items() if n != MICROBATCH or not is_setting}
     checked = check(request.source, request.plan, {**request.sizes, **named}, registry().functions)
-    plan = checked.plan
+    plan = request.adapt(checked.plan)
     if not limited:
         plan = replace(plan, device=replace(plan.device, memory=None))
     if MICROBATCH in point and is_setting:

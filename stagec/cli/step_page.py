@@ -1,0 +1,59 @@
+"""`stagec explain MODEL.stg step_time`: where a step's time goes, and what it comes to."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from stagec.cli.device_flags import planned
+from stagec.cli.inputs import compile_input
+from stagec.cli.timeline import seconds
+from stagec.driver import Stops
+from stagec.estimate import StepSummary, step_summary
+
+
+def step_page(options: argparse.Namespace) -> str:
+    """E0410 where neither the plan nor `--device` says how fast the device is."""
+    compiled = compile_input(
+        options.model,
+        options.plan,
+        options.sizes,
+        stops=Stops(),
+        adapt=lambda plan: planned(plan, options),
+    )
+    return "\n".join(lines(step_summary(compiled))) + "\n"
+
+
+def lines(found: StepSummary) -> Iterator[str]:
+    device = f" on {found.device}" if found.device else ""
+    plural = "" if found.num_ranks == 1 else "s"
+    yield f"step time: {seconds(found.step_s)}{device}, {found.num_ranks:,} device{plural}"
+    yield ""
+    yield f"where it goes, on the rank that is done last ({found.breakdown.rank_class}); the parts add up"
+    parts = sorted(found.breakdown.parts.items(), key=lambda item: -item[1])
+    for name, us in parts:
+        yield f"  {name:<24}{seconds(us / 1e6):>12}{us / 1e6 / found.step_s:>8.1%}"
+    yield f"  {'total':<24}{seconds(found.breakdown.total_us / 1e6):>12}{1:>8.1%}"
+    hidden = seconds(found.breakdown.hidden_us / 1e6)
+    yield f"  computation hides {hidden} of communication besides"
+    yield ""
+    yield (
+        f"of the time that is no bubble {found.measured:.0%} rests on measured operators, "
+        f"{found.rules:.0%} on rules, {found.roofline:.0%} on the roofline"
+    )
+    yield ""
+    yield f"MFU {found.mfu:.2%}: matrix FLOPs of the model, scores counted as the model counts a mask,"
+    yield "    nothing that is computed again, over the peak of bf16 products of all devices"
+    yield f"HFU {found.hfu:.2%}: with what recomputation computes again"
+    if found.tokens_per_s is not None and found.tokens_per_s_per_device is not None:
+        yield (
+            f"{found.tokens or 0:,} tokens in a step: {found.tokens_per_s:,.0f} per second, "
+            f"{found.tokens_per_s_per_device:,.1f} per second and device"
+        )
+    else:
+        yield f"{found.samples:,} samples in a step: {found.samples / found.step_s:,.1f} per second"
+    if found.cost_per_million_tokens is not None:
+        yield (
+            f"a million tokens cost {found.cost_per_million_tokens:.4g}, "
+            f"at {found.price_per_hour:g} for an hour of a device"
+        )

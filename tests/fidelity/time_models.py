@@ -1,0 +1,149 @@
+"""The models of measured steps, as texts of the language."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Model:
+    """Sizes of a decoder."""
+
+    layers: int
+    width: int
+    inner: int
+    heads: int
+    key_heads: int
+    vocabulary: int
+    head_width: int = 0
+    gated: bool = True
+    experts: int = 0
+    topk: int = 0
+    dense_layers: int = 0
+
+
+LLAMA3 = 128256
+MODELS = {
+    "llama3_8b": Model(32, 4096, 14336, 32, 8, LLAMA3),
+    "llama3_70b": Model(80, 8192, 28672, 64, 8, LLAMA3),
+    "llama3_405b": Model(126, 16384, 53248, 128, 8, LLAMA3),
+    "llama2_70b": Model(80, 8192, 28672, 64, 8, 32000),
+    "gpt3": Model(96, 12288, 4 * 12288, 96, 96, 51200, gated=False),
+    "qwen3_30b_a3b": Model(48, 2048, 768, 32, 4, 151936, head_width=128, experts=128, topk=8),
+    "qwen3_235b_a22b": Model(94, 4096, 1536, 64, 4, 151936, head_width=128, experts=128, topk=8),
+    "gpt_oss_120b": Model(36, 2880, 2880, 64, 8, 201088, head_width=64, experts=128, topk=4),
+}
+"""By their papers, model cards and the configurations in Megatron-Bridge and MLCommons' training repository."""
+
+
+def dims(model: Model, batch: int, sequence: int) -> str:
+    lines = [
+        f"dim B = {batch}",
+        f"dim S = {sequence}",
+        f"dim V = {model.vocabulary}",
+        f"dim D = {model.width}",
+        f"dim F = {model.inner}",
+        f"dim H = {model.heads}",
+        f"dim K = {model.key_heads}",
+        f"dim E = {model.head_width or 'D / H'}",
+        f"dim L = {model.layers}",
+    ]
+    if model.experts:
+        lines += [
+            f"dim X = {model.experts}",
+            f"dim A = {model.topk}",
+            "dim N = B",
+            "dim C = B * S * A / X",
+        ]
+    return "\n".join(lines)
+
+
+def attention(unfused: bool, rotary: bool) -> str:
+    """With the scores written out, or in one op."""
+    q, k = ("rope(x @ wq)", "rope(x @ wk)") if rotary else ("x @ wq", "x @ wk")
+    mixed = "  mixed[B, S, H, E] = attention(q, k, v, causal = true)"
+    if unfused:
+        mixed = """  scores[B, H, S, T] = q @ k[S -> T]
+  probabilities = softmax(causal_mask(scores, query = S, key = T), over = T)
+  mixed[B, S, H, E] = probabilities @ v[S -> T]"""
+    return f"""module Attention(x[B, S, D]) -> [B, S, D] {{
+  weight wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D]
+  q[B, S, H, E] = {q}
+  k[B, S, K, E] = {k}
+  v[B, S, K, E] = x @ wv
+{mixed}
+  return mixed @ wo
+}}
+"""
+
+
+def feed_forward(model: Model) -> str:
+    if model.experts:
+        return """module FeedForward(x[B, S, D]) -> [B, S, D] {
+  weight router[D, X], gate[X, D, F], up[X, D, F], down[X, F, D]
+  scores = softmax(cast(x @ router, dtype = fp32), over = X)
+  gates, chosen = topk(scores, over = X, to = A, normalise = true)
+  routed = dispatch(x, chosen, experts = X, tokens = C, dropless = true)
+  g[X, C, F] = routed @ gate
+  u[X, C, F] = routed @ up
+  y[X, C, D] = (silu(g) * u) @ down
+  return combine(y, gates, chosen)
+}
+"""
+    if model.gated:
+        return """module FeedForward(x[B, S, D]) -> [B, S, D] {
+  weight gate[D, F], up[D, F], down[F, D]
+  return (silu(x @ gate) * (x @ up)) @ down
+}
+"""
+    return """module FeedForward(x[B, S, D]) -> [B, S, D] {
+  weight up[D, F], down[F, D]
+  return gelu(x @ up) @ down
+}
+"""
+
+
+def text(
+    model: Model, batch: int, sequence: int, unfused: bool = False, whole_again: bool = False
+) -> str:
+    """A decoder's text.
+
+    `whole_again`: blocks end in an elementwise op that reads the last product, as dropout before the addition does in time. So a recomputation
+    runs that product too, as Megatron-LM's `CheckpointFunction` does, which runs all of a block's forward pass again.
+
+    Norms before each half of a block; RMS norms and rotation where the feed-forward layer is gated, else layer norms."""
+    if model.gated:
+        norms, call = "norm1[D], norm2[D]", "rms_norm({0}, {1})"
+    else:
+        norms, call = "norm1[D], bias1[D], norm2[D], bias2[D]", "layer_norm({0}, {1}, {2})"
+    first, second = call.format("x", "norm1", "bias1"), call.format("h", "norm2", "bias2")
+    top = call.format("x", "norm", "bias")
+    last = "norm[D]" if model.gated else "norm[D], bias[D]"
+    # A head that is not tied to the table has weights of its own; GPT-3's is.
+    head, tables = ("head", ", head[D, V]") if model.gated else ("embed", "")
+    sizes = dims(model, batch, sequence)
+    if unfused:
+        sizes += "\ndim T = S"
+    shape = attention(unfused, model.gated)
+    if model.heads == model.key_heads:
+        shape = shape.replace("K, E", "H, E")
+    ending = f"FeedForward({second})"
+    if whole_again:
+        ending = f"gelu({ending})"
+    return f"""{sizes}
+
+{shape}
+{feed_forward(model)}
+module Block(x[B, S, D]) -> [B, S, D] {{
+  weight {norms}
+  h = x + Attention({first})
+  return h + {ending}
+}}
+
+model Net(tokens[B, S]: i32, targets[B, S]: i32) {{
+  weight embed[V, D], {last}{tables}
+  x = embedding(tokens, embed)
+  repeat L {{ x = Block(x) }}
+  loss = cross_entropy({top} @ {head}, targets)
+}}
+"""

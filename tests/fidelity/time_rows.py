@@ -1,0 +1,428 @@
+"""Rows of tables of measured steps, each as a model and a plan in the language.
+
+`times/mlperf_training.csv`, `times/nvidia_training.csv`, `clusters/megatron_deepspeed_a100.csv`, `clusters/nanotron_h100.csv` and `published.json`'s table
+of Narayanan 2021. What a table leaves out is taken from the recipes of its source, as said beside each.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tests.fidelity.cluster_runs import read_run, run_text
+from tests.fidelity.time_models import MODELS, Model, text
+
+Cells = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A measured step."""
+
+    source: str
+    name: str
+    group: str
+    """Runs of one model on as many devices: plans that can be ranked."""
+    measured_s: float
+    text: str = ""
+    device: str = ""
+    why_not: str = ""
+    """Why there is no plan."""
+
+
+def rows_of(path: Path) -> Iterator[Timed]:
+    """By what columns the file has."""
+    if path.suffix == ".json":
+        yield from narayanan(json.loads(path.read_text()))
+        return
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    if not rows:
+        return
+    columns = set(rows[0])
+    readers = (
+        ("benchmark", mlperf),
+        ("tokens_s_gpu", published),
+        ("iteration time (ms)", deepspeed),
+        ("tok/s/gpu", nanotron),
+    )
+    for column, reader in readers:
+        if column in columns:
+            for number, cells in enumerate(rows, 2):
+                yield from read(reader, cells, f"{path.name}:{number}")
+            return
+    raise ValueError(f"`{path.name}` has no column of times that is known")
+
+
+def read(reader, cells: Cells, where: str) -> Iterator[Timed]:
+    try:
+        found = reader(cells)
+    except (KeyError, ValueError, ZeroDivisionError) as error:
+        yield Timed(
+            "rows that do not read", where, "", 0.0, why_not=f"{type(error).__name__} {error}"
+        )
+        return
+    if found is not None:
+        yield replace(found, name=f"{where} {found.name}")
+
+
+def number(cells: Cells, name: str, default: int = 1) -> int:
+    value = cells.get(name, "")
+    return int(float(value)) if value else default
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a step is spread and run."""
+
+    tp: int = 1
+    pp: int = 1
+    vp: int = 1
+    cp: int = 1
+    dp: int = 1
+    ep: int = 1
+    microbatch: int = 1
+    sequence_parallel: bool = True
+    pipeline_inside: bool = False
+    """Ranks run tp, pp, dp, in place of tp, cp, dp, pp."""
+    zero: int = 1
+    recompute: str = "none"
+    products: str = "bf16"
+    gather: str = "bf16"
+    reduce: str = "bf16"
+    tp_overlap: bool = False
+    grad_overlap: bool = True
+    bucket_bytes: int = 0
+    in_split: bool = False
+    """Embedding and loss count as a layer each."""
+    kernels: str = "fused"
+    graphs: bool = True
+    device: str = "h100"
+    tied: bool = False
+
+
+def plan(layout: Layout, model: Model) -> str:
+    x = layout
+    inner = [("cp", x.cp), ("tp", x.tp)]
+    outer = [("pp", x.pp), ("dp", x.dp)] if not x.pipeline_inside else [("dp", x.dp), ("pp", x.pp)]
+    experts = model.experts and x.ep > 1
+    if experts:
+        share = x.dp // x.ep
+        outer = [("pp", x.pp), ("edp", share), ("ep", x.ep)]
+    mesh = ", ".join(f"{axis} = {size}" for axis, size in [*outer, *inner])
+    batch = "edp, ep" if experts else "dp"
+    lines = [f"  mesh {mesh}", f"  shard B over {batch}"]
+    if experts:
+        lines += ["  shard X over ep", "  shard C over edp"]
+    elif model.experts:
+        lines += ["  shard C over dp"]
+    lines.append("  shard H, K, F, V over tp" if not model.experts else "  shard H, K, V over tp")
+    sequence = [
+        axis
+        for axis, size in (("cp", x.cp), ("tp", x.tp if x.sequence_parallel else 1))
+        if size > 1
+    ]
+    if sequence:
+        lines.append(f"  shard S over {', '.join(sequence)}")
+    if x.cp > 1:
+        lines.append("  context cp { method = ring }")
+    if x.pp > 1:
+        schedule = "interleaved_1f1b" if x.vp > 1 else "1f1b"
+        settings = [f"schedule = {schedule}", f"microbatch = {x.microbatch}"]
+        if x.vp > 1:
+            settings.append(f"virtual_stages = {x.vp}")
+        if x.in_split:
+            settings += ["first = -1", "last = -1"]
+        elif model.layers % (x.pp * x.vp):
+            settings.append(f"layers = [{', '.join(map(str, dealt(model.layers, x.pp * x.vp)))}]")
+        lines.append(f"  pipeline L over pp {{ {', '.join(settings)} }}")
+    else:
+        lines.append(f"  microbatch {x.microbatch}")
+    replicas = [axis for axis, size in ((batch, x.dp), ("cp", x.cp)) if size > 1]
+    if x.zero and replicas:
+        lines.append(f"  zero {x.zero} over {', '.join(replicas)}")
+    lines.append(f"  recompute {x.recompute}")
+    lines.append(
+        f"  precision {{ weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32, reduce = {x.reduce}, "
+        f"gather = {x.gather}, products = {x.products} }}"
+    )
+    if x.zero < 3:
+        settings = [f"overlap = {str(x.grad_overlap).lower()}"]
+        if x.bucket_bytes:
+            settings.append(f"bucket_bytes = {x.bucket_bytes}")
+        lines.append(f"  gradients {{ {', '.join(settings)} }}")
+    lines.append(f"  overlap {{ tp = {str(x.tp_overlap).lower()} }}")
+    lines.append("  collectives { keep = shard }")
+    where = f'"{x.device}"' if x.device.endswith(".toml") else x.device
+    lines.append(f"  device {where} {{ kernels = {x.kernels}, graphs = {str(x.graphs).lower()} }}")
+    body = "\n".join(lines)
+    return f"\nplan measured {{\n{body}\n}}\n"
+
+
+def dealt(layers: int, stages: int) -> list[int]:
+    """As evenly as can be, the rest to the first."""
+    each, rest = divmod(layers, stages)
+    return [each + (i < rest) for i in range(stages)]
+
+
+DEVICES = {
+    "H100": "h100",
+    "H200": "h200",
+    "B200": "b200",
+    "B300": "b300",
+    "GB200": "gb200",
+    "GB300": "gb300",
+    "A100 80GB SXM": "a100",
+}
+
+
+def device_of(name: str) -> str:
+    if name.startswith("H100 96GB HBM2e"):
+        return str(Path(__file__).with_name("h100_hbm2e_500w.toml"))
+    return DEVICES[name]
+
+
+def products_of(precision: str) -> str:
+    """What linear layers multiply in."""
+    if "fp4" in precision:
+        return "fp4"
+    return "fp8" if "fp8" in precision else "bf16"
+
+
+BENCHMARKS = {
+    "gpt3": (MODELS["gpt3"], "fp8"),
+    "llama31_405b": (replace(MODELS["llama3_405b"], vocabulary=32768), "bf16"),
+    "llama31_8b": (MODELS["llama3_8b"], "bf16"),
+}
+"""405B's tokenizer there is Mixtral 8x22B's."""
+
+
+def mlperf(r: Cells) -> Timed | None:
+    name = f"{r['benchmark']} {r['gpus']} {r['gpu']} {r['precision']}"
+    group = f"{r['benchmark']}|{r['gpu']}|{r['gpus']}|{r['precision']}"
+    dense = r["benchmark"] in BENCHMARKS
+    source = "MLPerf pre-training" if dense else "MLPerf LoRA"
+    measured = float(r["step_s"])
+    if not dense:
+        return Timed(source, name, group, measured, why_not="weights that do not learn (LoRA)")
+    model, _ = BENCHMARKS[r["benchmark"]]
+    layout = Layout(
+        tp=number(r, "tp"),
+        pp=number(r, "pp"),
+        vp=number(r, "vp"),
+        cp=number(r, "cp"),
+        dp=number(r, "dp"),
+        microbatch=number(r, "micro_batch"),
+        sequence_parallel=r["sequence_parallel"] == "1",
+        pipeline_inside=r["tp_pp_dp_order"] == "1",
+        products=products_of(r["precision"]),
+        gather="fp8" if "gathered in fp8" in r["precision_parts"] else "bf16",
+        tp_overlap=r["tp_comm_overlap"] == "1",
+        grad_overlap=r["overlap_grad_reduce"] != "0",
+        in_split=r["embedding_in_split"] == "1",
+        device=device_of(r["gpu"]),
+    )
+    return timed(
+        source,
+        name,
+        group,
+        measured,
+        model,
+        number(r, "global_batch"),
+        number(r, "sequence"),
+        layout,
+    )
+
+
+PUBLISHED = {
+    "LLAMA3_8B": "llama3_8b",
+    "LLAMA3.1_8B": "llama3_8b",
+    "LLAMA3_70B": "llama3_70b",
+    "LLAMA3.1_405B": "llama3_405b",
+    "Qwen3_30B_a3B": "qwen3_30b_a3b",
+    "Qwen3_235B_a22B": "qwen3_235b_a22b",
+    "GPT OSS 120B": "gpt_oss_120b",
+}
+
+
+def published(r: Cells) -> Timed | None:
+    name = f"{r['source'].split()[0]} {r['release']} {r['model']} {r['gpus']} {r['gpu']} {r['precision']}"
+    group = f"{r['model']}|{r['gpu']}|{r['gpus']}|{r['precision']}|{r['kind']}"
+    measured = float(r["step_s"])
+    source = {"Megatron-Bridge": "Megatron-Bridge", "torchtitan": "torchtitan"}.get(
+        r["source"], "Korthikanti 2022"
+    )
+    if r["model"].startswith("GPT ") and "hidden" in r["note"]:
+        return korthikanti(r, name, group, measured)
+    if r["kind"] == "LoRA":
+        return Timed(
+            f"{source} LoRA", name, group, measured, why_not="weights that do not learn (LoRA)"
+        )
+    if r["model"] not in PUBLISHED:
+        return Timed(f"{source} others", name, group, measured, why_not=f"no text for {r['model']}")
+    model = MODELS[PUBLISHED[r["model"]]]
+    if model.experts:
+        source += " experts"
+    layout = Layout(
+        tp=number(r, "tp"),
+        pp=number(r, "pp"),
+        vp=number(r, "vp"),
+        cp=number(r, "cp"),
+        dp=number(r, "dp"),
+        ep=number(r, "ep"),
+        microbatch=number(r, "micro_batch"),
+        zero=3 if number(r, "fsdp", 0) > 1 else 1,
+        products=products_of(r["precision"]),
+        device=device_of(r["gpu"]),
+    )
+    if r["source"] == "torchtitan":
+        again = {"full": "full in Block", "": "none"}.get(r["recompute"], "attention in Block")
+        layout = replace(
+            layout,
+            zero=3,
+            reduce="fp32",
+            kernels="eager" if r["note"].startswith("eager") else "compiled",
+            tp_overlap="async TP" in r["note"],
+            recompute=again,
+        )
+    else:
+        # `scripts/performance` there: tensor-parallel communication overlaps where there is any; FSDP in one unit per block.
+        layout = replace(layout, tp_overlap=layout.tp > 1)
+    return timed(
+        source,
+        name,
+        group,
+        measured,
+        model,
+        number(r, "global_batch"),
+        number(r, "sequence"),
+        layout,
+    )
+
+
+def korthikanti(r: Cells, name: str, group: str, measured: float) -> Timed:
+    said = {
+        key: int(value)
+        for key, value in re.findall(r"(hidden|heads|layers|vocabulary) (\d+)", r["note"])
+    }
+    model = Model(
+        said["layers"],
+        said["hidden"],
+        4 * said["hidden"],
+        said["heads"],
+        said["heads"],
+        said["vocabulary"],
+        gated=False,
+    )
+    again = (
+        "scores, probabilities in Attention" if "selective" in r["recompute"] else "full in Block"
+    )
+    layout = Layout(
+        tp=number(r, "tp"),
+        pp=number(r, "pp"),
+        vp=number(r, "vp"),
+        dp=number(r, "dp"),
+        microbatch=number(r, "micro_batch"),
+        sequence_parallel="sequence parallel yes" in r["note"],
+        zero=0,
+        reduce="fp32",
+        recompute=again,
+        device="a100",
+    )
+    return timed(
+        "Korthikanti 2022",
+        name,
+        group,
+        measured,
+        model,
+        number(r, "global_batch"),
+        number(r, "sequence"),
+        layout,
+        True,
+    )
+
+
+def narayanan(data: Mapping[str, Mapping[str, object]]) -> Iterator[Timed]:
+    table = data["narayanan_2021_table_1"]
+    columns, rows = table["columns"], table["rows"]
+    assert isinstance(columns, list)
+    assert isinstance(rows, list)
+    for values in rows:
+        r = dict(zip(columns, values, strict=True))
+        model = Model(
+            r["layers"], r["hidden"], 4 * r["hidden"], r["heads"], r["heads"], 51200, gated=False
+        )
+        dp = r["gpus"] // (r["tp"] * r["pp"])
+        # The paper's section 5.1 and figure 17: microbatches of the sizes that were best, 1 where there is a pipeline.
+        micro = 1 if r["pp"] > 1 else {1: 16, 2: 8, 4: 4, 8: 4}[r["tp"]]
+        layout = Layout(
+            tp=r["tp"],
+            pp=r["pp"],
+            dp=dp,
+            microbatch=micro,
+            sequence_parallel=False,
+            zero=0,
+            reduce="fp32",
+            recompute="full in Block",
+            device="a100",
+        )
+        measured = r["flops_per_iteration"] / (r["gpus"] * r["tflops_per_gpu"] * 1e12)
+        name = f"narayanan {r['parameters_billion']}B on {r['gpus']}"
+        yield timed("Narayanan 2021", name, name, measured, model, r["batch"], 2048, layout, True)
+
+
+def deepspeed(r: Cells) -> Timed:
+    name = f"{r['Parameters (billion)']}B on {r['# GPUs']}"
+    heads, width = number(r, "attention heads"), number(r, "hidden size")
+    model = Model(number(r, "# layers"), width, 4 * width, heads, heads, 51200, gated=False)
+    layout = Layout(
+        tp=number(r, "tensor parallelism"),
+        pp=number(r, "pipeline parallelism"),
+        dp=number(r, "data parallelism"),
+        microbatch=number(r, "micro batch"),
+        sequence_parallel=False,
+        zero=0,
+        reduce="fp32",
+        recompute="full in Block",
+        grad_overlap=False,
+        device="a100",
+    )
+    measured = float(r["iteration time (ms)"]) / 1e3
+    batch, sequence = number(r, "global batch"), number(r, "sequence length")
+    return timed("vTrain", name, name, measured, model, batch, sequence, layout, True)
+
+
+def nanotron(r: Cells) -> Timed | None:
+    if r["status"] != "Success" or not r["tok/s/gpu"]:
+        return None
+    run = read_run(r)
+    ranks = run.dp * run.tp * run.pp
+    batch = run.dp * run.microbatch * run.microbatches
+    measured = batch * run.sequence / (float(r["tok/s/gpu"]) * ranks)
+    found = run_text(run).replace(
+        "  optimizer adamw\n}",
+        "  optimizer adamw\n  device h100 { kernels = eager, graphs = false }\n}",
+    )
+    name = f"{run.width}x{run.layers} on {ranks}: dp {run.dp} tp {run.tp} pp {run.pp} mb {run.microbatch}"
+    group = f"nanotron|{run.width}|{run.layers}|{ranks}|{run.sequence}|{batch}"
+    return Timed("nanotron", name, group, measured, found, "h100")
+
+
+def timed(
+    source: str,
+    name: str,
+    group: str,
+    measured: float,
+    model: Model,
+    batch: int,
+    sequence: int,
+    layout: Layout,
+    unfused: bool = False,
+) -> Timed:
+    whole_again = unfused and layout.recompute.startswith("full")
+    whole = text(model, batch, sequence, unfused, whole_again) + plan(layout, model)
+    return Timed(source, name, group, measured, whole, layout.device)

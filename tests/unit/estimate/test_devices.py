@@ -1,0 +1,209 @@
+"""Device files, tables, and what kernels and steps are priced at with them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stagec.backend.encode import encode_traces
+from stagec.backend.et_def_pb2 import Node
+from stagec.backend.program import Compute, Kernel
+from stagec.backend.writer import iterate_traces
+from stagec.calibrate.fit import fit
+from stagec.calibrate.measured import Measured
+from stagec.devices import load, named, names
+from stagec.devices.file import ALIASES, parse, table_text
+from stagec.devices.model import GridAxis, Table
+from stagec.devices.rules import KINDS
+from stagec.diagnostics import CompileError
+from stagec.driver import Compiled, compile_text
+from stagec.estimate import estimate, on_device, step_summary, with_durations
+from stagec.estimate.kernels import Basis, KernelPrices
+
+TEXT = """
+dim B = 8
+dim S = 2048
+dim V = 32000
+dim D = 2048
+dim F = 8192
+dim H = 16
+dim E = D / H
+dim L = 4
+
+module Block(x[B, S, D]) -> [B, S, D] {
+  weight n1[D], wq[D, H, E], wk[D, H, E], wv[D, H, E], wo[H, E, D], n2[D], gate[D, F], up[D, F], down[F, D]
+  n = rms_norm(x, n1)
+  h = x + attention(rope(n @ wq), rope(n @ wk), n @ wv, causal = true) @ wo
+  m = rms_norm(h, n2)
+  return h + (silu(m @ gate) * (m @ up)) @ down
+}
+
+model Net(tokens[B, S]: i32, targets[B, S]: i32) {
+  weight embed[V, D], norm[D], head[D, V]
+  x = embedding(tokens, embed)
+  repeat L { x = Block(x) }
+  loss = cross_entropy(rms_norm(x, norm) @ head, targets)
+}
+
+plan p {
+  mesh dp = 2, pp = 2, tp = 2
+  shard B over dp
+  shard H, F, V over tp
+  shard S over tp
+  pipeline L over pp { microbatch = 1 }
+  precision { weights = bf16, gradients = fp32 }
+  PLAN
+}
+"""
+
+
+def compiled(more: str = "device h100") -> Compiled:
+    return compile_text(TEXT.replace("PLAN", more))
+
+
+@pytest.mark.parametrize("name", names())
+def test_devices_that_ship(name: str) -> None:
+    device = named(name)
+    assert device.peak("bf16") is not None
+    assert {"capacity", "memory_bytes_per_s", "link_bytes_per_s", "node"} <= device.numbers.keys()
+    assert all(key[0] in KINDS for key in device.tables)
+    for key, table in device.tables.items():
+        sizes = {axis.name: np.float64(2.0**axis.last) for axis in table.axes}
+        assert np.isfinite(table.factor(sizes)), key
+    assert device.sources
+
+
+def test_other_names() -> None:
+    assert named("h100_sxm").peaks == named("h100").peaks
+    assert set(ALIASES.values()) <= set(names())
+
+
+@given(st.lists(st.floats(-3, 3), min_size=12, max_size=12))
+def test_tables_read_as_they_are_written(values: list[float]) -> None:
+    axes = (GridAxis("m", 0, 1, 4), GridAxis("n", 5, 2, 3))
+    grid = np.array(values).reshape(4, 3)
+    text = "[peaks]\nbf16 = 1e12\n[device]\nmemory_bytes_per_s = 1e12\n"
+    found = parse(text + table_text(("product", "bf16"), axes, grid), "x", "x.toml")
+    table = found.tables["product", "bf16"]
+    assert table.axes == axes
+    assert np.abs(table.values - grid).max() <= 0.0051
+
+
+def test_between_its_points_a_table_is_linear_and_beyond_it_constant() -> None:
+    table = Table(("memory",), (GridAxis("bytes", 0, 1, 3),), np.array([0.0, 1.0, 3.0]))
+    sizes = {"bytes": np.exp2(np.array([-5, 0, 0.5, 1, 1.5, 2, 9]))}
+    assert np.log2(table.factor(sizes)) == pytest.approx([0, 0, 0.5, 1, 2, 3, 3])
+    assert table.covers(sizes).tolist() == [False, True, True, True, True, True, False]
+
+
+def test_a_fit_finds_the_table_that_measurements_were_made_of() -> None:
+    rng = np.random.default_rng(3)
+    device = named("h100")
+    known = device.tables["product", "bf16"]
+    sizes = {name: np.exp2(rng.uniform(7, 13, 3000)).round() for name in ("m", "n", "k")}
+    blank = Measured(("product", "bf16"), sizes, np.ones(3000), np.full(3000, "primary"))
+    us = blank.rule_us(device) * known.factor(sizes)
+    measured = replace(blank, us=us)
+    held = measured.held_out()
+    table = fit(device, measured.chosen(~held))
+    test = measured.chosen(held)
+    errors = test.estimated_us(replace(device, tables={table.key: table})) / test.us - 1
+    assert 300 < len(errors) < 900
+    assert np.median(np.abs(errors)) < 0.01
+
+
+def test_mistakes_in_a_file() -> None:
+    good = "[peaks]\nbf16 = 1e12\n[device]\nmemory_bytes_per_s = 1e12\n"
+    parse(good, "x", "x.toml")
+    for wrong in (
+        "peaks = 3",
+        "[peaks]\nbf16 = -1\n[device]\nmemory_bytes_per_s = 1e12",
+        "[device]\nmemory_bytes_per_s = 1e12",
+        good + "speed = 3",
+        good + '[[tables]]\nkey = ["product"]\naxes = [["m", 0, 1, 2]]\nvalues = "1"',
+        good + '[[tables]]\nkey = ["product"]\naxes = [["m", 0]]\nvalues = "1"',
+        "this is no TOML",
+    ):
+        with pytest.raises(CompileError) as found:
+            parse(wrong, "x", "x.toml")
+        assert found.value.diagnostics[0].code == "E0417"
+    with pytest.raises(CompileError):
+        load("no_such_device")
+
+
+def product(m: int, n: int, k: int, dtype: str = "bf16", batch: int = 1) -> Compute:
+    sizes = (("batch", batch), ("m", m), ("n", n), ("k", k))
+    kernel = Kernel("product", dtype, sizes, True)
+    return Compute(2 * batch * m * n * k, 2 * batch * (m * k + n * k + m * n), 0, kernel)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 13), st.integers(5, 14), st.integers(5, 14))
+def test_a_product_takes_no_less_than_its_roofline(m: int, n: int, k: int) -> None:
+    device = named("h100")
+    compute = product(2**m, 2**n, 2**k)
+    us = KernelPrices(device).price(compute, True).us
+    peak = device.peaks["bf16"]
+    assert us >= 0.999e6 * compute.num_ops / peak
+
+
+def test_narrow_products_are_those_of_linear_layers_in_blocks() -> None:
+    prices = KernelPrices(named("h100"), "fp8")
+    compute = product(8192, 8192, 8192)
+    assert prices.price(compute, True).us < 0.7 * prices.price(compute, False).us
+    assert prices.price(compute, True).basis == Basis.MEASURED
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        "h100",
+        "a100",
+        "device { flops_per_s = 1e15, memory_bytes_per_s = 3e12, link_bytes_per_s = 4e11 }",
+    ],
+)
+def test_parts_add_up_to_the_step(device: str) -> None:
+    said = device if device.startswith("device") else f"device {device}"
+    found = step_summary(compiled(said))
+    assert found.breakdown.total_us == pytest.approx(found.step_s * 1e6, rel=1e-6)
+    assert found.measured + found.rules + found.roofline == pytest.approx(1)
+    assert all(us >= 0 for us in found.breakdown.parts.values())
+    assert found.tokens == 8 * 2048
+    assert {"products", "attention", "memory-bound", "exposed tp"} <= found.breakdown.parts.keys()
+
+
+def test_fewer_kernels_take_less() -> None:
+    times = [
+        estimate(done.trace_set, done.plan).step_time_us
+        for done in (
+            compiled(f"device h100 {{ kernels = {k} }}") for k in ("eager", "fused", "compiled")
+        )
+    ]
+    assert times[0] > times[1] > times[2]
+
+
+def test_a_host_that_launches_each_kernel_is_no_faster() -> None:
+    graphs = step_summary(compiled()).step_s
+    assert step_summary(compiled("device h100 { graphs = false }")).step_s >= graphs
+
+
+def test_another_device_keeps_how_kernels_are_run() -> None:
+    done = compiled("device h100 { kernels = compiled }")
+    moved = on_device(done.plan, "b200")
+    assert moved.device.kernels == "compiled"
+    assert moved.device.flops_per_s == named("b200").peaks["bf16"]
+    assert step_summary(done, "b200").step_s < step_summary(done).step_s
+
+
+def test_durations_are_in_the_traces() -> None:
+    done = compiled()
+    timed = with_durations(done.trace_set, done.plan)
+    whole = [node for c in timed.classes for s in c.program.segments for node in s.nodes]
+    assert all(node.duration_us >= 1 for node in whole)
+    plain = [node for c in done.trace_set.classes for s in c.program.segments for node in s.nodes]
+    assert not any(node.duration_us for node in plain)
+    written = dict(iterate_traces(encode_traces(timed), "0", "none"))[0]
+    spelled = [node.SerializeToString() for node in (Node(duration_micros=whole[0].duration_us),)]
+    assert spelled[0] in bytes(written)
