@@ -64,7 +64,8 @@ def attention(unfused: bool, rotary: bool) -> str:
     mixed = "  mixed[B, S, H, E] = attention(q, k, v, causal = true)"
     if unfused:
         mixed = """  scores[B, H, S, T] = q @ k[S -> T]
-  probabilities = softmax(causal_mask(scores, query = S, key = T), over = T)
+  weighed = softmax(causal_mask(scores, query = S, key = T), over = T)
+  probabilities = dropout(weighed, rate = 0.1)
   mixed[B, S, H, E] = probabilities @ v[S -> T]"""
     return f"""module Attention(x[B, S, D]) -> [B, S, D] {{
   weight wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D]

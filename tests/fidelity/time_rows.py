@@ -102,7 +102,8 @@ class Layout:
     kernels: str = "fused"
     graphs: bool = True
     device: str = "h100"
-    tied: bool = False
+    rack: int = 0
+    """Devices that share links, if the device's file says otherwise."""
 
 
 def plan(layout: Layout, model: Model) -> str:
@@ -157,8 +158,11 @@ def plan(layout: Layout, model: Model) -> str:
         lines.append(f"  gradients {{ {', '.join(settings)} }}")
     lines.append(f"  overlap {{ tp = {str(x.tp_overlap).lower()} }}")
     lines.append("  collectives { keep = shard }")
+    node = f", node = {x.rack}" if x.rack else ""
     where = f'"{x.device}"' if x.device.endswith(".toml") else x.device
-    lines.append(f"  device {where} {{ kernels = {x.kernels}, graphs = {str(x.graphs).lower()} }}")
+    lines.append(
+        f"  device {where} {{ kernels = {x.kernels}, graphs = {str(x.graphs).lower()}{node} }}"
+    )
     body = "\n".join(lines)
     return f"\nplan measured {{\n{body}\n}}\n"
 
@@ -201,6 +205,21 @@ BENCHMARKS = {
 """405B's tokenizer there is Mixtral 8x22B's."""
 
 
+def bucket_bytes(said: str, element_bytes: int = 2) -> int:
+    """A row's bucket: so many elements, or MB where that is a small number; Megatron-LM's default of 40 million elements."""
+    value = float(said) if said else 40e6
+    return int(value * 1e6) if value < 1e4 else int(value * element_bytes)
+
+
+RACK = 64
+"""GPUs of an NVL72 that jobs of several racks take, so that powers of two fit (`systems` of the submissions)."""
+
+
+def rack_of(device: str, gpus: int) -> int:
+    """Devices that share NVLink where it is not what the device's file says; 0 where it is."""
+    return RACK if device.startswith("gb") and gpus > 72 and gpus % RACK == 0 else 0
+
+
 def mlperf(r: Cells) -> Timed | None:
     name = f"{r['benchmark']} {r['gpus']} {r['gpu']} {r['precision']}"
     group = f"{r['benchmark']}|{r['gpu']}|{r['gpus']}|{r['precision']}"
@@ -225,6 +244,8 @@ def mlperf(r: Cells) -> Timed | None:
         grad_overlap=r["overlap_grad_reduce"] != "0",
         in_split=r["embedding_in_split"] == "1",
         device=device_of(r["gpu"]),
+        bucket_bytes=bucket_bytes(r["bucket"]),
+        rack=rack_of(device_of(r["gpu"]), number(r, "gpus")),
     )
     return timed(
         source,
@@ -290,6 +311,8 @@ def published(r: Cells) -> Timed | None:
             recompute=again,
         )
     else:
+        rack = rack_of(layout.device, number(r, "gpus"))
+        layout = replace(layout, bucket_bytes=bucket_bytes(""), rack=rack)
         # `scripts/performance` there: tensor-parallel communication overlaps where there is any; FSDP in one unit per block.
         layout = replace(layout, tp_overlap=layout.tp > 1)
     return timed(
@@ -319,7 +342,9 @@ def korthikanti(r: Cells, name: str, group: str, measured: float) -> Timed:
         gated=False,
     )
     again = (
-        "scores, probabilities in Attention" if "selective" in r["recompute"] else "full in Block"
+        "scores, weighed, probabilities in Attention"
+        if "selective" in r["recompute"]
+        else "full in Block"
     )
     layout = Layout(
         tp=number(r, "tp"),
