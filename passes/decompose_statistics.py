@@ -81,7 +81,7 @@ def split_statistics(op: stg.TensorOp) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class InsertedSteps(stg.Steps):
+class InsertedSteps(stg.Decomposition):
     """Inserts the steps before the op that they replace."""
 
     op: stg.TensorOp

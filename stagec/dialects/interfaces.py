@@ -65,6 +65,11 @@ class CostInterface(TaskInterface):
     function counts as one operation per element, whatever the hardware makes of it: what matters of such an op is its bytes.
     """
 
+    @property
+    def node_name(self) -> str:
+        """What its node is called in traces and tables."""
+        return kind_of(self)
+
     def flops(self) -> Size:
         """One per element of the first result."""
         return elements(self.results[0]) if self.results else ZERO
@@ -77,7 +82,7 @@ class CostInterface(TaskInterface):
         moved = self.moved_bytes()
         return [
             sched.ComputeOp(
-                kind_of(self),
+                self.node_name,
                 self.operands,
                 self.result_types,
                 self.flops(),

@@ -85,10 +85,10 @@ from stagec.dialects.stg.interface import (
     Call,
     CallError,
     Cotangents,
+    Decomposition,
     Gradients,
     Option,
     Signature,
-    Steps,
     only,
 )
 from stagec.dialects.stg.joining import ConcatOp, SplitOp
@@ -245,7 +245,7 @@ __all__ = [
     "Gradients",
     "MATRIX_OPS",
     "Signature",
-    "Steps",
+    "Decomposition",
     "functions_of",
     "only",
     "FanInOp",

@@ -20,7 +20,7 @@ from xdsl.utils.exceptions import VerifyException
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects.attributes import PlacementAttr
 from stagec.dialects.interfaces import CostInterface, views
-from stagec.dialects.stg.interface import Call, Cotangents, Gradients, Signature, Steps
+from stagec.dialects.stg.interface import Call, Cotangents, Decomposition, Gradients, Signature
 from stagec.dialects.types import StackType, TensorType
 
 PLACEMENT = "placement"
@@ -109,7 +109,7 @@ class TensorOp(CostInterface, ABC):
         help = "define `gradient` in its class"
         raise CompileError([Diagnostic("E0218", message, span_of(self.location), help=help)])
 
-    def decomposed(self, steps: Steps) -> Sequence[SSAValue] | None:
+    def decomposed(self, steps: Decomposition) -> Sequence[SSAValue] | None:
         """Values to take the place of the results, where the op's statistics are split; None if it copes with that."""
         return None
 

@@ -28,10 +28,10 @@ from stagec.dialects.stg.base import (
 from stagec.dialects.stg.interface import (
     Call,
     Cotangents,
+    Decomposition,
     Gradients,
     Option,
     Signature,
-    Steps,
     only,
 )
 from stagec.dialects.stg.sources import ConstantOp
@@ -493,7 +493,7 @@ class ReduceOp(TensorOp):
             share = gradients.insert(ConstantOp(number, source.dtype), self.x)
             gradients.emit(self.x, lambda: MulOp(spread.results[0], share.results[0]))
 
-    def decomposed(self, steps: Steps) -> Sequence[SSAValue]:
+    def decomposed(self, steps: Decomposition) -> Sequence[SSAValue]:
         """A maximum: nothing else that `reduce` computes has statistics."""
         return [largest_over(steps, self.x, self.over.data)]
 
@@ -552,28 +552,28 @@ class BroadcastOp(TensorOp):
 # Steps of ops that are taken apart
 
 
-def total_over(steps: Steps, kind: str, x: SSAValue, over: Sequence[str]) -> SSAValue:
+def total_over(steps: Decomposition, kind: str, x: SSAValue, over: Sequence[str]) -> SSAValue:
     """The sum or mean over dims, wherever they are."""
     return steps.total(steps.do(ReduceOp(kind, x, over)))
 
 
-def largest_over(steps: Steps, x: SSAValue, over: Sequence[str]) -> SSAValue:
+def largest_over(steps: Decomposition, x: SSAValue, over: Sequence[str]) -> SSAValue:
     return steps.largest(steps.do(ReduceOp("max", x, over)))
 
 
-def cast(steps: Steps, x: SSAValue, dtype: str) -> SSAValue:
+def cast(steps: Decomposition, x: SSAValue, dtype: str) -> SSAValue:
     """In this dtype: a cast only where it is another."""
     return x if tensor_type(x).dtype == dtype else steps.do(CastOp(x, dtype))
 
 
-def product(steps: Steps, a: SSAValue, b: SSAValue) -> SSAValue:
+def product(steps: Decomposition, a: SSAValue, b: SSAValue) -> SSAValue:
     return steps.do(MulOp(a, b))
 
 
-def difference(steps: Steps, a: SSAValue, b: SSAValue) -> SSAValue:
+def difference(steps: Decomposition, a: SSAValue, b: SSAValue) -> SSAValue:
     return steps.do(SubOp(a, b))
 
 
-def scaled(steps: Steps, x: SSAValue, weight: SSAValue | None, dtype: str) -> SSAValue:
+def scaled(steps: Decomposition, x: SSAValue, weight: SSAValue | None, dtype: str) -> SSAValue:
     """Times a weight, if there is one. The weight is cast, so that the product keeps the dtype."""
     return x if weight is None else product(steps, x, cast(steps, weight, dtype))

@@ -177,7 +177,7 @@ def listed(tensor: TensorType) -> str:
     return f"[{', '.join(tensor.names)}]"
 
 
-class Steps(ABC):
+class Decomposition(ABC):
     """The steps under construction that take the place of an op whose statistics are split over `axes`."""
 
     axes: tuple[str, ...]

@@ -15,10 +15,10 @@ from stagec.dialects.stg.interface import (
     Call,
     CallError,
     Cotangents,
+    Decomposition,
     Gradients,
     Option,
     Signature,
-    Steps,
     only,
 )
 from stagec.dialects.types import TensorType, dtype_bytes
@@ -35,7 +35,7 @@ def loss_type(targets: SSAValue) -> TensorType:
     return TensorType.of((), "fp32", sorted(tensor_type(targets).split_axes))
 
 
-def statistics_of_loss(logits: SSAValue, targets: SSAValue, steps: Steps) -> list[SSAValue]:
+def statistics_of_loss(logits: SSAValue, targets: SSAValue, steps: Decomposition) -> list[SSAValue]:
     """Loss and log-sum-exp from the three statistics of each position."""
     largest = steps.do(MaxLogitOp(logits))
     largest = steps.largest(largest)
@@ -113,7 +113,7 @@ class CrossEntropyOp(TensorOp):
             ),
         )
 
-    def decomposed(self, steps: Steps) -> Sequence[SSAValue]:
+    def decomposed(self, steps: Decomposition) -> Sequence[SSAValue]:
         return statistics_of_loss(self.logits, self.targets, steps)
 
 
@@ -178,7 +178,7 @@ class LogSoftmaxLossOp(TensorOp):
         dtargets = gradients.insert(target, self.logits).results[0]
         gradients.emit(self.logits, lambda: LogSoftmaxLossGradOp(dtargets, log_probs, dloss))
 
-    def decomposed(self, steps: Steps) -> Sequence[SSAValue]:
+    def decomposed(self, steps: Decomposition) -> Sequence[SSAValue]:
         loss, lse = statistics_of_loss(self.logits, self.targets, steps)
         dtype = tensor_type(self.logits).dtype
         return [loss, difference(steps, self.logits, cast(steps, lse, dtype))]

@@ -38,10 +38,10 @@ from stagec.dialects.stg.interface import (
     Call,
     CallError,
     Cotangents,
+    Decomposition,
     Gradients,
     Option,
     Signature,
-    Steps,
     only,
 )
 from stagec.dialects.types import TensorType
@@ -163,7 +163,7 @@ class RmsNormOp(NormOp):
                 ),
             )
 
-    def decomposed(self, steps: Steps) -> Sequence[SSAValue]:
+    def decomposed(self, steps: Decomposition) -> Sequence[SSAValue]:
         dtype = tensor_type(self.x).dtype
         squares = cast(steps, steps.do(UnaryOp("square", self.x)), "fp32")
         rstd = steps.do(UnaryOp("rsqrt", total_over(steps, "mean", squares, self.over.data)))
@@ -208,7 +208,7 @@ class RmsNormGradOp(NormOp):
         # dy*w, *xhat, add, xhat*mean, subtract, *rstd, and x*rstd
         return 7 * elements(self.x)
 
-    def decomposed(self, steps: Steps) -> Sequence[SSAValue]:
+    def decomposed(self, steps: Decomposition) -> Sequence[SSAValue]:
         dtype = tensor_type(self.x).dtype
         rstd = cast(steps, self.rstd, dtype)
         weighted = scaled(steps, self.dy, self.weight, dtype)
@@ -339,7 +339,7 @@ class LayerNormOp(NormOp):
         if bias is not None:
             pass_through(bias, dy, gradients)
 
-    def decomposed(self, steps: Steps) -> Sequence[SSAValue]:
+    def decomposed(self, steps: Decomposition) -> Sequence[SSAValue]:
         dtype, over = tensor_type(self.x).dtype, self.over.data
         mean = total_over(steps, "mean", cast(steps, self.x, "fp32"), over)
         centred = difference(steps, self.x, cast(steps, mean, dtype))
@@ -391,7 +391,7 @@ class LayerNormGradOp(NormOp):
     def flops(self) -> Size:
         return 11 * elements(self.x)
 
-    def decomposed(self, steps: Steps) -> Sequence[SSAValue]:
+    def decomposed(self, steps: Decomposition) -> Sequence[SSAValue]:
         dtype, over = tensor_type(self.x).dtype, self.over.data
         rstd = cast(steps, self.rstd, dtype)
         weighted = scaled(steps, self.dy, self.weight, dtype)
@@ -476,7 +476,7 @@ class SoftmaxOp(NormOp):
             self.x, lambda: SoftmaxGradOp(only(dys), gradients.use(self.result), self.over.data)
         )
 
-    def decomposed(self, steps: Steps) -> Sequence[SSAValue]:
+    def decomposed(self, steps: Decomposition) -> Sequence[SSAValue]:
         largest = largest_over(steps, self.x, self.over.data)
         powers = steps.do(UnaryOp("exp", difference(steps, self.x, largest)))
         return [steps.do(DivOp(powers, total_over(steps, "sum", powers, self.over.data)))]
@@ -506,6 +506,6 @@ class SoftmaxGradOp(NormOp):
     def flops(self) -> Size:
         return 4 * elements(self.y)
 
-    def decomposed(self, steps: Steps) -> Sequence[SSAValue]:
+    def decomposed(self, steps: Decomposition) -> Sequence[SSAValue]:
         inner = total_over(steps, "sum", product(steps, self.dy, self.y), self.over.data)
         return [product(steps, difference(steps, self.dy, inner), self.y)]

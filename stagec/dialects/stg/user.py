@@ -106,6 +106,11 @@ class UserOp(TensorOp):
                     f"but its operands make it <{local.body}>"
                 )
 
+    @property
+    def node_name(self) -> str:
+        """Its name in the model."""
+        return self.op.data
+
     def flops(self) -> Size:
         return self.stated_flops.data * local_share(self)
 
@@ -176,6 +181,10 @@ class UserGradOp(TensorOp):
                 "bytes": SizeAttr(bytes),
             },
         )
+
+    @property
+    def node_name(self) -> str:
+        return f"{self.op.data}_grad"
 
     def flops(self) -> Size:
         return self.stated_flops.data * local_share(self)
