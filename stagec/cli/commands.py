@@ -18,6 +18,7 @@ COMMANDS = {
     "ops": "list the functions of the language, and the ops of the dialects",
     "passes": "list the passes",
     "report": "set plans side by side",
+    "search": "find the best plan of a model on so many devices",
 }
 """Each is a module of this package with `run(arguments) -> exit status`. Any other first word is a
 model."""

@@ -17,6 +17,7 @@ from stagec.cli.usage import (
 )
 from stagec.cli.usage import whole_number as whole
 from stagec.diagnostics import quoted
+from stagec.plugins import registry
 
 EPILOG = """\
 what can be asked for (without any, an overview):
@@ -26,7 +27,7 @@ what can be asked for (without any, an overview):
   params, params.NAME
   memory.peak, memory.peak.KIND, memory.static, memory.parameters, .master, .optimizer, .gradients,
     .activations (of a microbatch), .in_flight (of all that are)
-  host, host.load, host.store; bubble
+  host, host.load, host.store; bubble, ranks
   step_time: where a step's time goes on the plan's device, MFU, HFU, tokens per second
   node N, or N: a node of a trace by its id
 
@@ -72,6 +73,13 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         help="the size of a dim or a mesh axis; may be repeated",
     )
     add_device_flags(parser)
+    parser.add_argument(
+        "--load-pass",
+        action="append",
+        default=[],
+        metavar="FILE.py",
+        help="a file with passes that the plan runs; may be repeated",
+    )
     parser.add_argument(
         "--class",
         dest="rank_class",
@@ -126,6 +134,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         message = f"`{flag}` is about one quantity, and none is named"
         raise usage_error(flag, message, "E0711", "`stagec explain MODEL.stg flops`")
     options.sizes = overrides(options.set)
+    options.plug_ins = registry(options.load_pass)
     check_formats(options)
     return options
 

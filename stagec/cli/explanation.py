@@ -36,7 +36,15 @@ def explain(options: argparse.Namespace) -> int:
     if options.what == "step_time":
         sys.stdout.write(step_page(options))
         return 0
-    job = Job(compile_input(options.model, options.plan, options.sizes, stops=Stops(unroll=False)))
+    job = Job(
+        compile_input(
+            options.model,
+            options.plan,
+            options.sizes,
+            stops=Stops(unroll=False),
+            plug_ins=options.plug_ins,
+        )
+    )
     if not options.what:
         sys.stdout.write(overview(job))
         return 0

@@ -18,7 +18,6 @@ from stagec.explaining.sweeping.points import Grid
 from stagec.explaining.sweeping.run import STEP_TIME, sweep
 from stagec.frontend import Source, check, parse_file
 from stagec.frontend.checker import sizes_of
-from stagec.plugins import registry
 from stagec.symbolic.conditions import RELATIONS
 
 CONDITION = re.compile(
@@ -51,7 +50,13 @@ def show_solution(options: argparse.Namespace) -> int:
     grid = Grid({name: values}, {})
     table = sweep(
         Request(
-            source, options.plan, options.sizes, grid, (what,), lambda plan: planned(plan, options)
+            source,
+            options.plan,
+            options.sizes,
+            grid,
+            (what,),
+            lambda plan: planned(plan, options),
+            options.plug_ins,
         )
     )
     meets = RELATIONS[sign]
@@ -72,7 +77,7 @@ def bound(text: str, unit: str) -> Fraction:
 
 def candidates(source: Source, options: argparse.Namespace, name: str) -> tuple[int, ...]:
     """Values to try."""
-    checked = check(source, options.plan, options.sizes, registry().functions)
+    checked = check(source, options.plan, options.sizes, options.plug_ins.functions)
     pipeline = checked.plan.pipeline
     texts = "".join(source.texts.values())
     if name == MICROBATCH or name in checked.plan.mesh:

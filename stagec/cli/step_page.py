@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from stagec.cli.device_flags import planned
 from stagec.cli.inputs import compile_input
-from stagec.cli.timeline import seconds
+from stagec.cli.tables import seconds
 from stagec.driver import Stops
 from stagec.estimate import StepSummary, step_summary
 
@@ -20,6 +20,7 @@ def step_page(options: argparse.Namespace) -> str:
         options.sizes,
         stops=Stops(),
         adapt=lambda plan: planned(plan, options),
+        plug_ins=options.plug_ins,
     )
     return "\n".join(lines(step_summary(compiled))) + "\n"
 

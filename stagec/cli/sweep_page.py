@@ -42,7 +42,9 @@ def show_sweep(options: argparse.Namespace) -> int:
     def adapt(plan: Plan) -> Plan:
         return planned(plan, options)
 
-    table = sweep(Request(source, options.plan, options.sizes, varied, quantities, adapt))
+    table = sweep(
+        Request(source, options.plan, options.sizes, varied, quantities, adapt, options.plug_ins)
+    )
     rows = table.rows()
     if options.pareto:
         rows = best(rows, options.pareto.split(","))
@@ -100,6 +102,8 @@ def written(table: Table, rows: Sequence[Row], form: str) -> str:
 def cell(name: str, value: int | float) -> str:
     if name == "step_time":
         return f"{value:.6g} s"
+    if name == "bubble":
+        return f"{100 * value:.4g} %"
     if "." in name or name in DEFAULT or name in ("bytes", "host", "params"):
         unit = "B" if name.startswith(("bytes", "comm", "host", "memory")) else ""
         return f"{amount(int(value))}{'' if name.endswith('.count') else unit}".strip()

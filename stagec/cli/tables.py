@@ -30,6 +30,13 @@ class Named(Protocol):
 PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 
 
+def seconds(number: float) -> str:
+    """`4.180 s`, `41.8 ms`, `3.4 µs`."""
+    units = {"s": 1.0, "ms": 1e3, "µs": 1e6}
+    unit = next((u for u, factor in units.items() if number * factor >= 1), "ns")
+    return f"{number * units.get(unit, 1e9):.4g} {unit}"
+
+
 def amount(number: int) -> str:
     """Four digits and a decimal prefix: 70,553,706,496 is `70.55 G`."""
     step = 0

@@ -11,7 +11,7 @@ import numpy as np
 
 from stagec.backend.files import write_whole
 from stagec.backend.program import RankClass
-from stagec.cli.tables import WIDTH, amount
+from stagec.cli.tables import WIDTH, amount, seconds
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled
 from stagec.estimate import Estimate, estimate
@@ -186,10 +186,3 @@ def width() -> int:
 def step_text(found: Estimate) -> str:
     step = seconds(found.step_time_us / 1e6)
     return f"a step takes {step} at {found.mfu:.1%} MFU ({found.about})"
-
-
-def seconds(number: float) -> str:
-    """`4.180 s`, `41.8 ms`, `3.4 µs`."""
-    units = {"s": 1.0, "ms": 1e3, "µs": 1e6}
-    unit = next((u for u, factor in units.items() if number * factor >= 1), "ns")
-    return f"{number * units.get(unit, 1e9):.4g} {unit}"

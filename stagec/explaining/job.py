@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from stagec import symbolic
+from stagec.backend.program import TraceSet
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.driver import Compiled
@@ -16,6 +17,7 @@ from stagec.frontend import lower
 from stagec.memory import ClassPlan, Kind, plan_memory
 from stagec.memory.static import weight_bytes
 from stagec.symbolic import ONE, Size
+from stagec.unrolling.module import rank_runs
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Job:
     compiled: Compiled
     rounded: bool = False
     """Whether costs are rounded up in their forms too."""
+    sampled: bool = False
+    """Whether a few classes stand for all ranks of a pipeline, as in a sweep."""
 
     @property
     def facts(self) -> ModelFacts:
@@ -36,7 +40,15 @@ class Job:
 
     @cached_property
     def classes(self) -> list[ClassTerms]:
-        return class_terms(self.names)
+        return class_terms(self.names, self.sampled)
+
+    @cached_property
+    def traces(self) -> TraceSet:
+        """The trace programs, unrolled for this question if nobody did."""
+        compiled = self.compiled
+        if compiled.traces is not None:
+            return compiled.traces
+        return compiled.unroller.trace_set(compiled.module, rank_runs(compiled.module))
 
     @cached_property
     def memory(self) -> list[ClassPlan]:

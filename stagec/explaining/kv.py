@@ -52,7 +52,7 @@ def of_class(job: Job, each: ClassTerms, words: Sequence[str]) -> ClassAnswer:
             job.names.write(form, chunk.stage),
             form.integer(chunk.values),
         )
-        for chunk in each.tasks.chunks
+        for chunk in each.run.stages
         for op, form in caches(chunk.program)
         if is_chosen(op, words)
     ]

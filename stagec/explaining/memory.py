@@ -17,6 +17,7 @@ from stagec.explaining.quantities import Answer, Part, of_parts
 from stagec.memory import TITLES, ClassPlan, Kind
 from stagec.memory.static import STATIC
 from stagec.memory.values import line_of
+from stagec.unrolling.rank import StageRun
 
 Asked = Callable[[Job, ClassPlan], list[Part]]
 Unknown = Callable[[str, str, Sequence[str]], CompileError]
@@ -40,7 +41,13 @@ def memory(job: Job, words: Sequence[str], what: str, unknown: Unknown) -> Answe
         kind = KINDS[rest[0]]
         title = f"{TITLES[kind]} when a rank needs most memory"
         asked = at_peak_of(kind)
-    classes = tuple(of_parts(p.name, p.where, asked(job, p)) for p in job.memory)
+    if isinstance(asked, tuple):
+        # Nobody needs to know when buffers live.
+        classes = tuple(
+            of_parts(c.name, c.where, static_parts(job, c.run.stages, asked)) for c in job.classes
+        )
+    else:
+        classes = tuple(of_parts(p.name, p.where, asked(job, p)) for p in job.memory)
     notes: list[str] = []
     if first == "peak":
         worst = max(job.memory, key=lambda plan: plan.peak_bytes)
@@ -52,10 +59,10 @@ def memory(job: Job, words: Sequence[str], what: str, unknown: Unknown) -> Answe
     return Answer(title, "B", classes, tuple(notes), sources, is_additive=False)
 
 
-def static_parts(job: Job, plan: ClassPlan, kinds: Sequence[Kind]) -> list[Part]:
+def static_parts(job: Job, stages: Sequence[StageRun], kinds: Sequence[Kind]) -> list[Part]:
     """What a rank stores from step to step. A weight that two of its stages share it stores once."""
     found: dict[tuple[Kind, int, str], Part] = {}
-    for chunk in plan.stages:
+    for chunk in stages:
         for weight, kind, size in job.stored(chunk.program):
             if kind in kinds:
                 stage = chunk.stage if isinstance(weight.results[0].type, StackType) else -1
@@ -76,7 +83,7 @@ def static_parts(job: Job, plan: ClassPlan, kinds: Sequence[Kind]) -> list[Part]
 def parts_at_peak(job: Job, plan: ClassPlan, kinds: Sequence[Kind]) -> list[Part]:
     always = [kind for kind in kinds if kind in plan.always]
     return [
-        *static_parts(job, plan, always),
+        *static_parts(job, plan.stages, always),
         *Moments(job, plan).parts(plan.peak.node, [k for k in kinds if k not in plan.always]),
     ]
 
@@ -98,28 +105,24 @@ def host_parts(job: Job, plan: ClassPlan) -> list[Part]:
     live = plan.host_lives.live_bytes()
     node = int(np.argmax(live)) if len(live) else 0
     moments = Moments(job, replace(plan, lives=plan.host_lives))
-    return [*static_parts(job, plan, plan.host_kinds), *moments.parts(node, [Kind.HOST])]
+    return [*static_parts(job, plan.stages, plan.host_kinds), *moments.parts(node, [Kind.HOST])]
 
 
 def at_peak_of(kind: Kind) -> Asked:
     return lambda job, plan: parts_at_peak(job, plan, [kind])
 
 
-def static_of(*kinds: Kind) -> Asked:
-    return lambda job, plan: static_parts(job, plan, kinds)
-
-
-QUANTITIES: dict[str, tuple[str, Asked]] = {
+QUANTITIES: dict[str, tuple[str, Asked | tuple[Kind, ...]]] = {
     "peak": (
         "the most that a rank needs at any moment",
         lambda job, plan: parts_at_peak(job, plan, list(Kind)),
     ),
-    "parameters": ("parameters that a rank stores", static_of(Kind.PARAMETERS)),
-    "master": ("master weights that a rank stores", static_of(Kind.MASTER)),
-    "optimizer": ("optimizer state that a rank stores", static_of(Kind.OPTIMIZER)),
-    "gradients": ("gradients that a rank adds up", static_of(Kind.GRADIENTS)),
-    "cache": ("what a rank keeps of requests, from iteration to iteration", static_of(Kind.CACHE)),
-    "static": ("what a rank stores from step to step", static_of(*STATIC)),
+    "parameters": ("parameters that a rank stores", (Kind.PARAMETERS,)),
+    "master": ("master weights that a rank stores", (Kind.MASTER,)),
+    "optimizer": ("optimizer state that a rank stores", (Kind.OPTIMIZER,)),
+    "gradients": ("gradients that a rank adds up", (Kind.GRADIENTS,)),
+    "cache": ("what a rank keeps of requests, from iteration to iteration", (Kind.CACHE,)),
+    "static": ("what a rank stores from step to step", STATIC),
     "activations": (
         "what one microbatch saves for its backward pass, on all virtual stages of a rank",
         activation_parts,
@@ -127,4 +130,4 @@ QUANTITIES: dict[str, tuple[str, Asked]] = {
     "in_flight": ("saved activations of all microbatches in flight, at most", saved_parts),
     "host": ("the most that a rank keeps in the memory of its host", host_parts),
 }
-"""Title, and what it consists of."""
+"""Title, and what it consists of: kinds of what is stored from step to step, or what is alive at some moment."""

@@ -25,7 +25,7 @@ from stagec.explaining.quantities import (
 )
 from stagec.explaining.terms import Amount, ClassTerms, Term
 from stagec.memory.values import line_of
-from stagec.symbolic import Size
+from stagec.symbolic import Size, product, symbol
 
 Asker = Callable[[Job, Sequence[str], str], Answer]
 
@@ -224,6 +224,15 @@ def idle_time(job: Job, words: Sequence[str], what: str) -> Answer:
     return bubble(job)
 
 
+def ranks(job: Job, words: Sequence[str], what: str) -> Answer:
+    """`ranks`: devices of the mesh."""
+    if words:
+        raise unknown(what, words[0], ())
+    form = product(symbol(axis) for axis in job.names.mesh)
+    found = ClassAnswer("all", {}, form, form.integer(job.names.values), ())
+    return Answer("devices of the mesh", "", (found,), is_additive=False)
+
+
 SUBJECTS: dict[str, Asker] = {
     "flops": flops,
     "bytes": moved_bytes,
@@ -233,6 +242,7 @@ SUBJECTS: dict[str, Asker] = {
     "kv": cache_of_a_position,
     "memory": kept_memory,
     "params": parameters,
+    "ranks": ranks,
 }
 """What can be asked for, by its first word."""
 

@@ -20,6 +20,8 @@ from stagec import symbolic
 from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.loads import Loads
 from stagec.analysis.segments import nodes_inside
+from stagec.backend.lowering.templates import Templates
+from stagec.backend.program import Node, Transfer
 from stagec.dialects import sched, stg
 from stagec.dialects.stg import MATRIX_OPS
 from stagec.dialects.tasks import ONCE
@@ -40,6 +42,30 @@ class Amount:
 
 
 NONE = Amount()
+
+
+@dataclass(frozen=True)
+class TermSource:
+    """The op behind a term, and the numbers of the virtual stage that runs it."""
+
+    op: Operation
+    values: Mapping[str, int]
+    owners: Owners
+    axis: str
+    in_layer: bool
+
+    def node(self, sizes: Mapping[str, int] | None = None) -> Node:
+        """What it is in a trace; with other sizes, if given."""
+        values = self.values if sizes is None else {**self.values, **sizes}
+        templates = Templates(values, self.owners)
+        if isinstance(self.op, sched.StageSendOp | sched.StageRecvOp):
+            tensor = tensor_of(self.op.value.type)
+            kind = "send" if isinstance(self.op, sched.StageSendOp) else "recv"
+            num_bytes = templates.checked_bytes(self.op, tensor.num_bytes)
+            action = Transfer(kind, (self.axis,), 1, num_bytes, 0, tensor.dtype)
+        else:
+            action = templates.action(self.op)
+        return templates.node(self.op, stg.scope_of(self.op), action, ())
 
 
 @dataclass(frozen=True)
@@ -65,6 +91,13 @@ class Term:
     after: Amount = NONE
     sent: Amount = NONE
     """Bytes that a rank sends: of a collective, on a ring."""
+    source: TermSource | None = field(default=None, compare=False, repr=False)
+
+    @cached_property
+    def node(self) -> Node:
+        """What it is in a trace of the plan that was compiled. Which stage the peer of a transfer is in, is left open."""
+        assert self.source is not None
+        return self.source.node()
 
     @property
     def is_communication(self) -> bool:
@@ -107,12 +140,19 @@ class RolledOp:
     repeats: tuple[stg.RepeatOp, ...]
 
 
-def class_terms(names: Names) -> list[ClassTerms]:
-    """The terms of every rank class."""
+def class_terms(names: Names, sampled: bool = False) -> list[ClassTerms]:
+    """The terms of every rank class; if `sampled`, of classes that stand for all of a sweep's.
+
+    These are the first rank of a pipeline, one in the middle, and the last; all, if layers are listed.
+    """
     rolled: dict[stg.ProgramOp, list[RolledOp]] = {}
+    classes = rank_runs(names.module)
+    pipeline = names.plan.pipeline
+    is_even = pipeline is not None and not pipeline.layers
+    if sampled and is_even and len(classes) > 3:
+        classes = [classes[0], classes[1], classes[-1]]
     return [
-        ClassTerms(run.name, run.where, run, tuple(terms_of(run, names, rolled)))
-        for run in rank_runs(names.module)
+        ClassTerms(run.name, run.where, run, tuple(terms_of(run, names, rolled))) for run in classes
     ]
 
 
@@ -242,6 +282,13 @@ class TermMaker:
             task=task,
             count=self.count(each, task, times),
             axes=axes,
+            source=TermSource(
+                op,
+                self.values,
+                self.owners,
+                self.names.stages.axis.data if self.names.stages else "",
+                bool(each.repeats),
+            ),
             **said,
         )
 

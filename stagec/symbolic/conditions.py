@@ -69,10 +69,12 @@ class Conditions:
     found: dict[Condition, None] = field(default_factory=dict)
     definitions: dict[str, Size] = field(default_factory=dict)
     """What names that the compiler made stand for."""
+    is_closed: bool = False
+    """Whether nothing is noted any more."""
 
     def add(self, condition: Condition) -> None:
         # A size without names is the same in all plans.
-        if any(size.names for size in condition.sizes):
+        if not self.is_closed and any(size.names for size in condition.sizes):
             self.found.setdefault(condition)
 
 
@@ -167,7 +169,8 @@ class Observed(dict[str, Value]):
 
 def observed(values: dict[str, Value]) -> dict[str, Value]:
     """The same numbers; their readers are noted if someone records."""
-    return values if _RECORDER.get() is None else Observed(values)
+    recorder = _RECORDER.get()
+    return values if recorder is None or recorder.is_closed else Observed(values)
 
 
 def unread(values: Mapping[str, Value]) -> Mapping[str, Value]:

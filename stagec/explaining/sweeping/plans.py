@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.coordinates import axes_in, sizes_of
 from stagec.analysis.loads import Loads
@@ -11,13 +13,14 @@ from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, Stops, compile_program
 from stagec.explaining.job import Job
 from stagec.explaining.names import MICROBATCH
-from stagec.explaining.sweeping.points import Grid
+from stagec.explaining.sweeping.points import Grid, Listed
 from stagec.frontend import CheckedModel, check
 from stagec.frontend.checker import sizes_of as named_sizes
 from stagec.frontend.files import Source
 from stagec.frontend.plans.plan import Plan
-from stagec.plugins import registry
+from stagec.plugins import Registry, registry
 from stagec.schedules.catalogue import CATALOGUE
+from stagec.symbolic.conditions import Conditions
 
 Point = Mapping[str, int]
 MOST_TRIED = 64
@@ -30,17 +33,21 @@ class Request:
     source: Source
     plan: str | None
     sizes: Mapping[str, str]
-    grid: Grid
+    grid: Grid | Listed
     quantities: tuple[str, ...]
     adapt: Callable[[Plan], Plan] = lambda plan: plan
     """What to change of each plan that decides no program: its device."""
+    plug_ins: Registry = field(default_factory=registry)
+    """What the plan's passes and the functions of the language are, with those of plug-ins."""
 
 
 def checked_at(request: Request, point: Point, limited: bool = False) -> CheckedModel:
     """The model and its plan at one point, without the limit of its device's memory if not said otherwise."""
     is_setting = MICROBATCH not in named_sizes(request.source, request.plan)
     named = {n: str(v) for n, v in point.items() if n != MICROBATCH or not is_setting}
-    checked = check(request.source, request.plan, {**request.sizes, **named}, registry().functions)
+    checked = check(
+        request.source, request.plan, {**request.sizes, **named}, request.plug_ins.functions
+    )
     plan = request.adapt(checked.plan)
     if not limited:
         plan = replace(plan, device=replace(plan.device, memory=None))
@@ -55,9 +62,22 @@ def with_microbatch(plan: Plan, size: int) -> Plan:
     return replace(plan, microbatch=size)
 
 
-def compiled_at(request: Request, point: Point) -> Compiled:
-    """One plan as `stagec` compiles it, up to its tasks."""
-    return compile_program(checked_at(request, point), stops=Stops(unroll=False))
+LAST_OF_STRUCTURE = "lower-to-tasks"
+"""The last pass that makes ops. Those behind it put them in rows, which a sweep does again for other sizes (`layouts`)."""
+
+
+def compiled_at(
+    request: Request, point: Point, verify: bool = True, asked: Conditions | None = None
+) -> Compiled:
+    """One plan as `stagec` compiles it, before its programs are unrolled. `asked` notes what its structure depends on."""
+
+    def passed(name: str, _: ModuleOp) -> None:
+        if asked is not None and name == LAST_OF_STRUCTURE:
+            asked.is_closed = True
+
+    stops = Stops(unroll=False, verify=verify, on_pass=passed)
+    checked = checked_at(request, point)
+    return compile_program(checked, stops=stops, load_pass=request.plug_ins.make_pass)
 
 
 def first_that_compiles(request: Request, points: Sequence[Point]) -> tuple[Compiled, Point]:

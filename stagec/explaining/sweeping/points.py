@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 
 from stagec import symbolic
@@ -31,6 +31,25 @@ class Grid:
         """Every combination of the listed values."""
         for chosen in product(*self.values.values()):
             yield dict(zip(self.values, chosen, strict=True))
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Points that are no grid."""
+
+    names: tuple[str, ...]
+    rows: tuple[tuple[int, ...], ...]
+    formulas: Mapping[str, Size] = field(default_factory=dict)
+
+    @property
+    def values(self) -> Mapping[str, tuple[int, ...]]:
+        """Of each name, those that some point has."""
+        columns = zip(*self.rows, strict=True)
+        return {n: tuple(dict.fromkeys(c)) for n, c in zip(self.names, columns, strict=True)}
+
+    def points(self) -> Iterator[dict[str, int]]:
+        for row in self.rows:
+            yield dict(zip(self.names, row, strict=True))
 
 
 def grid(texts: Sequence[str], known: Sequence[str]) -> Grid:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from stagec.analysis.sizes import dim_sizes
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
-from stagec.driver import compile_program
-from stagec.estimate import step_time
+from stagec.estimate import estimate
 from stagec.explaining.job import Job
 from stagec.explaining.names import MICROBATCH
 from stagec.explaining.quantities import Answer, ClassAnswer
@@ -32,6 +31,7 @@ from stagec.explaining.sweeping.plans import (
 )
 from stagec.explaining.sweeping.structures import OF_PEAK, PEAKS, Structure
 from stagec.explaining.sweeping.vectors import Columns
+from stagec.frontend import CheckedModel
 from stagec.pipelines import microbatch_size
 from stagec.symbolic import ZERO
 from stagec.symbolic.conditions import recording
@@ -68,17 +68,45 @@ def sweep(request: Request) -> Table:
     return Sweep(request).table()
 
 
+@dataclass(frozen=True)
+class Measure:
+    """Further columns of a sweep: numbers that follow from a structure and the sizes of its plans."""
+
+    names: tuple[str, ...]
+    of: Callable[[Structure, Columns], Mapping[str, np.ndarray]]
+
+
 class Sweep:
-    def __init__(self, request: Request) -> None:
+    def __init__(
+        self, request: Request, measure: Measure | None = None, *, is_known_good: bool = False
+    ) -> None:
+        """`is_known_good`: nobody has to be told what is wrong with the request."""
         self.request = request
+        self.measure = measure
+        self.verify = not is_known_good
         self.points = list(request.grid.points())
-        base, self.base_point = first_that_compiles(request, self.points)
-        self.base = Job(base, rounded=True)
-        self.limit = checked_at(request, self.base_point, limited=True).plan.device.memory
         self.quantities = request.quantities
-        check_quantities(self.base, self.quantities)
+        if is_known_good:
+            self.checked, base_point = checked_at(request, self.points[0]), self.points[0]
+        else:
+            base, base_point = first_that_compiles(request, self.points)
+            self.checked = base.checked
+            check_quantities(Job(base, rounded=True), self.quantities)
+        self.limit = checked_at(request, base_point, limited=True).plan.device.memory
+        self.microbatch = name_of_microbatch(self.checked)
 
     def table(self) -> Table:
+        sizes, values, found = self.columns()
+        names = [*self.request.grid.names, RANKS, *self.quantities]
+        table = {name: values[name] if name in values else sizes.names[name] for name in names}
+        return Table(
+            {name: plain_numbers(column[found.left]) for name, column in table.items()},
+            len(self.points),
+            dict(found.reasons),
+        )
+
+    def columns(self) -> tuple[Columns, dict[str, np.ndarray], Feasible]:
+        """Of every point: the sizes, what is asked for, and whether it is a plan."""
         count = len(self.points)
         columns = {
             name: np.array([point[name] for point in self.points], np.int64)
@@ -90,24 +118,18 @@ class Sweep:
         if self.limit is not None:
             fits = values[PEAK] <= self.limit
             found.require(fits, "a rank needs more memory than its device has")
-        names = [*self.request.grid.names, RANKS, *self.quantities]
-        table = {name: values[name] if name in values else sizes.names[name] for name in names}
-        return Table(
-            {name: plain_numbers(column[found.left]) for name, column in table.items()},
-            count,
-            dict(found.reasons),
-        )
+        return sizes, values, found
 
     # Points
 
     def sizes(self, columns: dict[str, np.ndarray], count: int, found: Feasible) -> Columns:
         """All names, those that follow from others too."""
-        checked = self.base.compiled.checked
+        checked = self.checked
         formulas = self.request.grid.formulas
         if formulas:
-            name = self.base.names.microbatch
+            name = self.microbatch
             if name is not None and name not in self.request.grid.names:
-                size = microbatch_size(self.base.compiled.plan)
+                size = microbatch_size(self.checked.plan)
                 columns = {**columns, name: np.full(count, size, np.int64)}
             # A formula may use any name that does not follow from one.
             before = named_sizes(checked, columns, count, leave=set(formulas))
@@ -121,16 +143,19 @@ class Sweep:
 
     def values(self, sizes: Columns, found: Feasible) -> dict[str, np.ndarray]:
         """One compilation for each structure: plans in which it comes to the same answers are the same program."""
-        values = {
-            name: np.zeros(sizes.count, object) for name in {*self.quantities, RANKS, *self.always}
-        }
+        further = self.measure.names if self.measure is not None else ()
+        names = {*self.quantities, RANKS, *self.always}
+        values = {name: np.zeros(sizes.count, object) for name in names}
+        values |= {name: np.zeros(sizes.count) for name in further}
         waiting = np.flatnonzero(found.left)
         while len(waiting):
             first = int(waiting[0])
             own = select(sizes, waiting)
             with recording(self.settings) as asked:
                 try:
-                    job = Job(compiled_at(self.request, self.point(sizes, first)), rounded=True)
+                    point = self.point(sizes, first)
+                    compiled = compiled_at(self.request, point, self.verify, asked)
+                    job = Job(compiled, rounded=True, sampled=True)
                     message = ""
                 except CompileError as error:
                     job, message = None, error.diagnostics[0].message
@@ -151,15 +176,15 @@ class Sweep:
 
     @property
     def settings(self) -> dict[str, str]:
-        name = self.base.names.microbatch
+        name = self.microbatch
         return {} if name is None else {MICROBATCH: name}
 
     def with_microbatch(self, sizes: Columns, job: Job | None) -> Columns:
         """The plan's own microbatch, where none is asked for. One that is a formula is the same in all plans of a structure."""
-        name = self.base.names.microbatch
+        name = self.microbatch
         if name is None or name in self.request.grid.names:
             return sizes
-        size = microbatch_size((job or self.base).compiled.plan)
+        size = microbatch_size(self.checked.plan if job is None else job.compiled.plan)
         return Columns({**sizes.names, name: np.full(sizes.count, size, np.int64)}, sizes.count)
 
     def fill(
@@ -175,7 +200,10 @@ class Sweep:
         if is_plain(structure.job):
             columns = self.evaluate(structure, sizes)
         else:
-            columns = self.one_by_one(sizes, list(values), rows, found)
+            names = [*{*self.quantities, RANKS, *self.always}]
+            columns = self.one_by_one(sizes, names, rows, found)
+        if self.measure is not None:
+            columns = {**columns, **self.measure.of(structure, sizes)}
         for name, column in columns.items():
             values[name][rows] = column
             if is_of_lives(name):
@@ -229,6 +257,14 @@ class Sweep:
         return found
 
 
+def name_of_microbatch(checked: CheckedModel) -> str | None:
+    """The name of the plan's setting in conditions; nothing if the whole batch runs at once."""
+    if not microbatch_size(checked.plan):
+        return None
+    taken = {*checked.sizes.dims, *checked.sizes.axes}
+    return MICROBATCH if MICROBATCH not in taken else f"plan.{MICROBATCH}"
+
+
 def ranks_of(job: Job, sizes: Columns) -> np.ndarray:
     found = sizes.constant(1)
     for axis in job.names.mesh:
@@ -257,7 +293,7 @@ def plain_numbers(column: np.ndarray) -> np.ndarray:
 def exact(job: Job, what: str) -> int | float:
     """A quantity of one compiled plan: of the rank that has most."""
     if what == STEP_TIME:
-        return step_time(compile_program(job.compiled.checked))
+        return estimate(job.traces, job.compiled.plan).step_time_us / 1e6
     if what == RANKS:
         return job.compiled.plan.num_ranks
     if what == PEAK:

@@ -14,7 +14,7 @@ from stagec.explaining.bubble import idle_share
 from stagec.explaining.job import Job
 from stagec.explaining.memory import KINDS
 from stagec.explaining.names import Names
-from stagec.explaining.quantities import Answer, ClassAnswer
+from stagec.explaining.quantities import Answer
 from stagec.explaining.sweeping.layouts import layout_with
 from stagec.explaining.sweeping.peaks import KindsAtPeak, LiveCounts, RankLives, rank_lives
 from stagec.explaining.sweeping.signatures import Signature, signature
@@ -78,18 +78,9 @@ class Structure:
 
     # Sums
 
-    def representatives(self, answer: Answer) -> list[ClassAnswer]:
-        """Classes that stand for all: the first rank of a pipeline, one in the middle, the last; all, if layers are listed."""
-        pipeline = self.plan.pipeline
-        if self.names.stages is None or len(answer.classes) <= 3:
-            return list(answer.classes)
-        if pipeline is not None and pipeline.layers:
-            return list(answer.classes)
-        return [answer.classes[0], answer.classes[1], answer.classes[-1]]
-
     def most(self, answer: Answer, sizes: Columns) -> np.ndarray:
         """Of the rank that has most, in each plan."""
-        values = [sizes.number(each.form) for each in self.representatives(answer)]
+        values = [sizes.number(each.form) for each in answer.classes]
         best = values[0]
         for other in values[1:]:
             best = np.where(other > best, other, best)

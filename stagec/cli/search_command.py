@@ -1,0 +1,169 @@
+"""`stagec search MODEL.stg --devices 512 --device h100`: the best plan, found and proved."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from stagec.cli.usage import CommandParser, one_of, overrides, some_text, usage_error, whole_number
+from stagec.diagnostics import CompileError, did_you_mean, quoted
+
+EPILOG = """\
+what is chosen from (narrow it with --fix and --forbid, or in a TOML file: `tp = [1, 2]`, `forbid = ["zero=3 pp=2"]`):
+{names}
+
+examples:
+  stagec search examples/llama3_8b.stg --devices 64 --device h100 --batch 256 -o plans.stg
+  stagec search examples/llama3_8b.stg --devices 64,128 --device h100 --minimise cost --fix tp=1,2,4,8
+  stagec search examples/llama3_8b.stg --like dp8_tp8 --device h100
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    from stagec.cli.search_page import show_search
+
+    return show_search(read_flags(arguments))
+
+
+def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
+    from stagec.searching.space import NAMES
+
+    listed = "\n".join(f"  {name:15} {what}" for name, what in NAMES.items())
+    parser = CommandParser(
+        "stagec search",
+        "Find the best plan of a model on so many devices: by closed forms, proved by whole compilations.",
+        EPILOG.format(names=listed),
+    )
+    parser.add_argument("model", metavar="MODEL.stg")
+    parser.add_argument(
+        "--devices", metavar="N", help="how many devices, or several numbers: `256,512`"
+    )
+    parser.add_argument(
+        "--device",
+        metavar="NAME",
+        type=some_text("--device"),
+        help="what they are, as a plan's `device` says it: `h100`, or `h100 { network_bytes_per_s = 100GB }`",
+    )
+    parser.add_argument(
+        "--batch",
+        metavar="SEQUENCES",
+        type=some_text("--batch"),
+        help="of a step: `1024`, or `4Mtokens` (the model's own by default)",
+    )
+    parser.add_argument(
+        "--minimise",
+        metavar="WHAT",
+        default="step_time",
+        type=some_text("--minimise"),
+        help="`step_time` (the default), `cost` (device-seconds of a step), `memory.peak`, or an expression of "
+        "`step_time`, `ranks` and `memory.peak`",
+    )
+    parser.add_argument("--space", metavar="FILE.toml", help="what to choose from")
+    parser.add_argument(
+        "--fix", action="append", default=[], metavar="NAME=VALUES", help="choose from these alone"
+    )
+    parser.add_argument(
+        "--forbid",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="never this; several with a space between: never these together",
+    )
+    parser.add_argument(
+        "--like", metavar="PLAN", help="start from this plan of the file: which single change helps"
+    )
+    parser.add_argument(
+        "--margin",
+        metavar="PERCENT",
+        type=whole_number("--margin"),
+        default=6,
+        help="of a device's memory, left to its allocator and libraries (6 by default)",
+    )
+    parser.add_argument(
+        "--top", metavar="N", type=whole_number("--top"), default=10, help="plans to propose"
+    )
+    parser.add_argument("-o", dest="output", metavar="FILE.stg", help="write them as plans")
+    parser.add_argument("--plot", metavar="FILE.html", help="write all plans as a chart")
+    parser.add_argument(
+        "--cache", metavar="FILE", help="keep what is found here: a search that was stopped goes on"
+    )
+    parser.add_argument(
+        "--executor",
+        metavar="NAME",
+        default="processes",
+        help="who works: `processes:8`, `dask:...`",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=SIZE",
+        help="the size of a dim; may be repeated",
+    )
+    parser.add_argument(
+        "--format",
+        metavar="text|json",
+        default="text",
+        type=one_of("--format", "text", "json"),
+        help="for people (the default) or for machines",
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    options = parser.read(arguments)
+    options.sizes = overrides(options.set)
+    if options.like is not None:
+        for flag in ("devices", "space", "fix", "forbid", "batch", "cache"):
+            if getattr(options, flag):
+                message = (
+                    f"`--{flag}` is about a whole space, and `--like` about changes of one plan"
+                )
+                raise usage_error(f"--{flag}", message, "E0711", "leave out one of the two")
+    elif options.devices is None:
+        message = "a search wants a number of devices"
+        raise usage_error("", message, help="add `--devices 64`, or `--like PLAN`")
+    elif options.device is None:
+        help_ = "add `--device h100`"
+        raise usage_error("", "how long a step takes depends on the device", "E0410", help_)
+    options.numbers = device_counts(options.devices) if options.devices else ()
+    if options.plot and not options.plot.endswith(".html"):
+        message = f"`--plot` writes a page, and `{options.plot}` does not end in `.html`"
+        raise usage_error(f"--plot {options.plot}", message, "E0710")
+    return options
+
+
+def device_counts(text: str) -> tuple[int, ...]:
+    found = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and 1 <= int(part) <= 2**22 for part in found):
+        raise usage_error(
+            f"--devices {text}",
+            f"`{text}` is no number of devices",
+            "E0710",
+            "write `64` or `64,128`",
+        )
+    return tuple(dict.fromkeys(map(int, found)))
+
+
+def batch_of(text: str, tokens: int) -> int:
+    """`1024` sequences, or `4Mtokens` of so many `tokens` in a sequence. E0710 for anything else."""
+    units = {"": 1, "k": 10**3, "M": 10**6, "Ki": 2**10, "Mi": 2**20}
+    number, is_tokens = text.strip(), False
+    for word in ("sequences", "tokens"):
+        if number.endswith(word):
+            number, is_tokens = number.removesuffix(word).strip(), word == "tokens"
+    digits = number.rstrip("kKMi")
+    unit = number[len(digits) :].strip()
+    if not digits.strip().isdecimal() or unit not in units or int(digits) < 1:
+        help_ = "write `--batch 1024`, or `--batch 4Mtokens`"
+        raise usage_error(f"--batch {text}", f"`{text}` is no batch", "E0710", help_)
+    amount = int(digits) * units[unit]
+    if not is_tokens:
+        return amount
+    if amount < tokens:
+        message = f"`{text}` is less than one sequence of {tokens:,} tokens"
+        raise usage_error(f"--batch {text}", message, "E0710")
+    return amount // tokens
+
+
+def known_plan(name: str, known: Sequence[str]) -> CompileError:
+    help_ = did_you_mean(name, known) or f"there are {quoted(known)}"
+    return usage_error(f"--like {name}", f"there is no plan `{name}`", "E0401", help_)

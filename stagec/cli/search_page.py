@@ -1,0 +1,330 @@
+"""What `stagec search` prints and writes: the best plans, why each is better than the next, and what the answer hangs on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from stagec.backend.executors import open_executor
+from stagec.backend.files import write_whole
+from stagec.cli.inputs import read_text
+from stagec.cli.progress import counting_progress
+from stagec.cli.search_command import batch_of, known_plan
+from stagec.cli.tables import amount, plain_table, seconds, text_of
+from stagec.cli.usage import usage_error
+from stagec.diagnostics import CompileError
+from stagec.frontend import CheckedModel, Source, check, parse_text
+from stagec.frontend import syntax as written
+from stagec.frontend.plans.plan import Plan
+from stagec.reports.plans_chart import plans_page
+from stagec.searching.changes import changes
+from stagec.searching.model import ModelDims, read_model
+from stagec.searching.objective import objective
+from stagec.searching.search import (
+    NAME,
+    Goal,
+    Outcome,
+    Proof,
+    Proved,
+    Search,
+    compare,
+    compiled_whole,
+)
+from stagec.searching.sensitivity import DEVICE_NUMBERS, Scaled, scaled
+from stagec.searching.space import Space, default_space, fix, forbid, read_space
+
+SHOWN = ("tp", "cp", "pp", "dp", "ep", "microbatch", "schedule", "zero", "recompute")
+MOST_REASONS = 8
+TESTED = 3
+"""Plans whose times are told for other devices."""
+
+
+def show_search(options: argparse.Namespace) -> int:
+    text = read_text(options.model)
+    source = parse_text(text, options.model)
+    if options.like is not None:
+        return show_changes(options, text, source)
+    checked = probed(options, text)
+    dims = read_model(checked)
+    device = checked.plan.device
+    batch = dims.values[dims.batch] if dims.batch else 1
+    if options.batch is not None:
+        tokens = dims.values[dims.sequence[0]] if dims.sequence else 1
+        batch = batch_of(options.batch, tokens)
+    spaces = [space_of(options, checked, dims, count) for count in options.numbers]
+    limit = device.memory if device.memory is not None else device.capacity
+    goal = Goal(
+        file=options.model,
+        text=text,
+        dims=dims,
+        devices=options.numbers,
+        batch=batch,
+        clauses=(*spaces[0].clauses, f"device {options.device}"),
+        memory=None if limit is None else limit * (100 - options.margin) // 100,
+        value=objective(options.minimise),
+        top=options.top,
+        overrides=tuple(options.sizes.items()),
+    )
+    cache = Path(options.cache) if options.cache else None
+    with (
+        counting_progress(options.quiet, "searching", "plans") as count,
+        open_executor(options.executor) as executor,
+    ):
+        told = (lambda stage, done, of: count(done, of)) if count is not None else None
+        search = Search(goal, spaces, executor, cache, told)
+        outcome = search.run()
+        tested: list[Scaled] = []
+        if outcome.proved and not outcome.interrupted:
+            proofs = [proof_of(goal, each) for each in outcome.proved[:TESTED]]
+            tested = scaled(proofs, executor)
+    if options.output and outcome.proved:
+        write_whole(options.output, plans_text(options, outcome.proved).encode())
+    if options.plot:
+        plot(options, outcome)
+    if options.format == "json":
+        sys.stdout.write(as_json(outcome, tested))
+    else:
+        sys.stdout.write(page(options, goal, outcome, tested))
+    return 0 if outcome.proved else 1
+
+
+def probed(options: argparse.Namespace, text: str) -> CheckedModel:
+    """The model under a plan with nothing but the device. E0710 for a device that there is not."""
+    probe = f"{text}\nplan {NAME} {{\n  device {options.device}\n}}\n"
+    check(parse_text(text, options.model), None, options.sizes)
+    try:
+        return check(parse_text(probe, options.model), NAME, options.sizes)
+    except CompileError as error:
+        first = error.diagnostics[0]
+        help_ = first.help if isinstance(first.help, str) else "; ".join(first.help)
+        raise usage_error(f"--device {options.device}", first.message, "E0710", help_) from None
+
+
+def space_of(
+    options: argparse.Namespace, checked: CheckedModel, dims: ModelDims, devices: int
+) -> Space:
+    space = default_space(dims, devices, checked.plan.device.node)
+    if options.space:
+        read_space(space, read_text(options.space), options.space)
+    for each in options.fix:
+        fix(space, each)
+    for each in options.forbid:
+        forbid(space, each)
+    return space
+
+
+def proof_of(goal: Goal, proved: Proved) -> Proof:
+    return Proof(goal.file, f"{goal.text}\n{proved.text}", 0, goal.overrides)
+
+
+# The page
+
+
+def page(
+    options: argparse.Namespace, goal: Goal, outcome: Outcome, tested: Sequence[Scaled]
+) -> str:
+    out = [summary(goal, outcome, options)]
+    if outcome.proved:
+        out.append(plans_table(outcome.proved, options.minimise))
+        why = reasons(outcome.proved)
+        if why:
+            out.append(f"why each is better than the next\n{why}")
+        out.append(f"the best\n\n{named(outcome.proved[0].text, 1)}")
+    out += [sensitivity_text(tested)] if tested else []
+    left = sorted(outcome.reasons.items(), key=lambda item: (-item[1], item[0]))
+    lines = [f"  {number:,}: {reason}\n" for reason, number in left[:MOST_REASONS] if number]
+    if lines:
+        out.append(f"left out\n{''.join(lines)}")
+    out += [f"closed forms and compilations differ: {each}\n" for each in outcome.mismatches]
+    if outcome.interrupted:
+        out.append("interrupted: this is the best of what was known until then\n")
+    if not outcome.proved:
+        out.append("no plan fits\n")
+    return "\n".join(out)
+
+
+def summary(goal: Goal, outcome: Outcome, options: argparse.Namespace) -> str:
+    compiled = f"{len(outcome.proved):,} proposed, each compiled whole"
+    limit = ""
+    if goal.memory is not None:
+        limit = (
+            f", memory at most {amount(goal.memory)}B: {options.margin} % are left to the "
+            "allocator and to libraries"
+        )
+    undecided = ""
+    if outcome.num_undecided:
+        undecided = f"; {outcome.num_undecided:,} are slower in outline than all that fit"
+    return (
+        f"{outcome.num_points:,} plans, {outcome.num_outlined:,} by closed forms"
+        f"{undecided}; {compiled}\n"
+        f"minimises {options.minimise}{limit}\n"
+    )
+
+
+def plans_table(proved: Sequence[Proved], goal: str) -> str:
+    names = [n for n in SHOWN if len({each.point.get(n) for each in proved}) > 1 or n in ALWAYS]
+    shown = plain_table("one step")
+    shown.add_column("", justify="right", no_wrap=True)
+    for name in ("step_time", "memory.peak", *(["value"] if goal not in PLAIN else []), *names):
+        shown.add_column(name, justify="right", no_wrap=True)
+    for number, each in enumerate(proved, 1):
+        value = [f"{each.value:.6g}"] if goal not in PLAIN else []
+        shown.add_row(
+            str(number),
+            seconds(each.step_time),
+            f"{amount(each.peak_bytes)}B",
+            *value,
+            *(str(each.point.get(name, "")) for name in names),
+        )
+    return text_of(shown)
+
+
+ALWAYS = ("tp", "pp", "dp")
+PLAIN = ("step_time", "memory.peak")
+
+
+def reasons(proved: Sequence[Proved]) -> str:
+    lines = [
+        f"  {number}: {compare(one, other)}\n"
+        for number, (one, other) in enumerate(pairwise(proved), 1)
+    ]
+    return "".join(lines)
+
+
+def sensitivity_text(tested: Sequence[Scaled]) -> str:
+    """With twice of each number of the device: how long the best takes, and which would be the best."""
+    lines: list[str] = []
+    base = tested[0].step_time
+    for name, title in DEVICE_NUMBERS.items():
+        times = [each.with_twice[name] for each in tested if name in each.with_twice]
+        if len(times) < len(tested):
+            continue
+        change = (times[0] - base) / base if base else 0.0
+        first = min(range(len(times)), key=lambda number: times[number])
+        then = f"; plan {first + 1} is the fastest then" if first else ""
+        lines.append(f"  {title} twice as high: {100 * change:+.1f} %{then}\n")
+    return f"what the time of the best hangs on\n{''.join(lines)}"
+
+
+def named(text: str, number: int) -> str:
+    return text.replace(f"plan {NAME} ", f"plan best{number} ", 1)
+
+
+def plans_text(options: argparse.Namespace, proved: Sequence[Proved]) -> str:
+    """The model's file with the plans behind its own: an import would not bring the model."""
+    out = [f"{read_text(options.model).rstrip()}\n"]
+    for number, each in enumerate(proved, 1):
+        about = f"# Found by `stagec search`: {seconds(each.step_time)} a step, {amount(each.peak_bytes)}B.\n"
+        out.append(about + named(each.text, number))
+    return "\n".join(out)
+
+
+def plot(options: argparse.Namespace, outcome: Outcome) -> None:
+    """Every plan whose memory is known; step time against memory."""
+    rows = [
+        {
+            **{name: value for name, value in point.items() if isinstance(value, int)},
+            "step_time": float(known["step"]),
+            "memory.peak": int(known["memory.peak"]),
+        }
+        for point, known in outcome.all
+        if known.get("memory.peak", 0) > 0
+    ]
+    if not rows:
+        return
+    pair = ("step_time", "memory.peak")
+    title = f"Plans of {Path(options.model).stem} on {options.devices} devices"
+    write_whole(options.plot, plans_page(title, rows, pair, pair).encode())
+
+
+def as_json(outcome: Outcome, tested: Sequence[Scaled]) -> str:
+    said = {
+        "version": 1,
+        "plans": outcome.num_points,
+        "bounded": outcome.num_bounded,
+        "by_closed_forms": outcome.num_outlined,
+        "undecided": outcome.num_undecided,
+        "interrupted": outcome.interrupted,
+        "left_out": dict(outcome.reasons),
+        "mismatches": outcome.mismatches,
+        "best": [
+            {
+                "step_time": each.step_time,
+                "memory_peak": each.peak_bytes,
+                "value": each.value,
+                "choices": dict(each.point),
+                "outline": each.outline,
+                "plan": named(each.text, number),
+            }
+            for number, each in enumerate(outcome.proved, 1)
+        ],
+        "with_twice": [each.with_twice for each in tested],
+    }
+    return json.dumps(said, indent=1) + "\n"
+
+
+# One plan's changes
+
+
+def show_changes(options: argparse.Namespace, text: str, source: Source) -> int:
+    """`--like`: each single change of a plan, the best first."""
+    plans = [
+        item.name.text for item in source.files[source.file].items if isinstance(item, written.Plan)
+    ]
+    if options.like not in plans:
+        raise known_plan(options.like, plans)
+    checked = check(source, options.like, options.sizes)
+    dims = read_model(checked)
+    device = (f"device {options.device}",) if options.device else ()
+    found = list(changes(checked, dims))
+    proofs = [
+        Proof(
+            options.model,
+            f"{text}\n{change.text(options.like, device)}",
+            number,
+            tuple({**options.sizes, **dict(change.sizes)}.items()),
+        )
+        for number, change in enumerate(found)
+    ]
+    with open_executor(options.executor) as executor:
+        answers = sorted(executor.map(compiled_whole, proofs), key=lambda each: each.number)
+    base = answers[0]
+    if base.error:
+        raise CompileError(base.diagnostics)
+    limit = capacity(checked.plan, options)
+    value = objective(options.minimise)
+    ranks = float(checked.plan.num_ranks)
+    shown = plain_table("each single change of the plan")
+    for name in ("step_time", "", "memory.peak", "change"):
+        shown.add_column(name, justify="left" if name == "change" else "right", no_wrap=True)
+    good = [each for each in answers if not each.error]
+    numbers = {
+        each.number: value(
+            {"step_time": each.step_time, "ranks": ranks, "memory.peak": float(each.peak_bytes)}
+        )
+        for each in good
+    }
+    for each in sorted(good, key=lambda each: (numbers[each.number], each.number)):
+        change = (numbers[each.number] - numbers[0]) / numbers[0] if numbers[0] else 0.0
+        small = limit is not None and each.peak_bytes > limit
+        title = found[each.number].title + (" (does not fit)" if small else "")
+        shown.add_row(
+            seconds(each.step_time),
+            f"{100 * change:+.1f} %",
+            f"{amount(each.peak_bytes)}B",
+            title,
+        )
+    refused = [f"  {found[e.number].title}: {e.error}\n" for e in answers if e.error]
+    sys.stdout.write(text_of(shown))
+    if refused:
+        sys.stdout.write(f"\nno plans\n{''.join(refused)}")
+    return 0
+
+
+def capacity(plan: Plan, options: argparse.Namespace) -> int | None:
+    limit = plan.device.memory if plan.device.memory is not None else plan.device.capacity
+    return None if limit is None else limit * (100 - options.margin) // 100

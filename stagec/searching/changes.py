@@ -1,0 +1,117 @@
+"""From a plan of the user's own: every single change of it, compiled whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import permutations
+
+from stagec.frontend import CheckedModel
+from stagec.frontend.plans.plan import Plan
+from stagec.pipelines import data_axes, microbatch_size
+from stagec.searching.model import ModelDims
+from stagec.searching.search import NAME
+
+SCHEDULES = ("1f1b", "zb_h1", "gpipe")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that is done otherwise."""
+
+    title: str
+    clauses: tuple[str, ...] = ()
+    sizes: tuple[tuple[str, str], ...] = ()
+
+    def text(self, plan: str, further: tuple[str, ...]) -> str:
+        body = "".join(f"  {line}\n" for line in (*self.clauses, *further))
+        return f"plan {NAME} extends {plan} {{\n{body}}}\n"
+
+
+def changes(checked: CheckedModel, dims: ModelDims) -> Iterator[Change]:
+    """The plan as it is first. One that cannot be compiled is none to propose."""
+    plan = checked.plan
+    yield Change("as it is")
+    yield from of_mesh(checked)
+    yield from of_microbatch(plan)
+    yield from of_storage(plan, dims)
+    if dims.is_training:
+        for what in ("none", "attention", "full"):
+            if plan.recompute.what != (what,):
+                yield Change(f"recompute {what}", (f"recompute {what}",))
+    other = "gathered" if plan.collectives.keep == "shard" else "shard"
+    yield Change(f"keep = {other}", (f"collectives {{ keep = {other} }}",))
+    for kind in ("tp", "ep"):
+        if not getattr(plan.overlap, kind) and kind in plan.mesh:
+            yield Change(f"overlap {kind}", (f"overlap {{ {kind} = true }}",))
+
+
+def of_mesh(checked: CheckedModel) -> Iterator[Change]:
+    """Half of an axis' ranks become ranks of another."""
+    mesh = checked.plan.mesh
+    for more, less in permutations(mesh, 2):
+        if mesh[less] % 2 == 0:
+            sizes = {more: mesh[more] * 2, less: mesh[less] // 2}
+            said = ", ".join(f"{axis} = {size}" for axis, size in sizes.items())
+            yield Change(said, sizes=tuple((a, str(s)) for a, s in sizes.items()))
+
+
+def of_microbatch(plan: Plan) -> Iterator[Change]:
+    size = microbatch_size(plan)
+    if not size:
+        yield Change("microbatch 1", ("microbatch 1",))
+        return
+    for other in (size * 2, size // 2 if size % 2 == 0 else 0):
+        if other:
+            yield with_pipeline(plan, f"microbatch {other}", microbatch=other)
+    pipeline = plan.pipeline
+    if pipeline is not None:
+        for schedule in SCHEDULES:
+            if schedule != pipeline.schedule and pipeline.virtual_stages == 1:
+                yield with_pipeline(plan, f"schedule = {schedule}", schedule=schedule)
+        virtual = pipeline.virtual_stages * 2
+        yield with_pipeline(
+            plan,
+            f"interleaved_1f1b, virtual_stages = {virtual}",
+            schedule="interleaved_1f1b",
+            virtual_stages=virtual,
+        )
+
+
+def with_pipeline(plan: Plan, title: str, **other: object) -> Change:
+    """The pipeline's clause with some settings changed; without one, the microbatch's."""
+    pipeline = plan.pipeline
+    if pipeline is None:
+        return Change(title, (f"microbatch {other['microbatch']}",))
+    settings: dict[str, object] = {
+        "schedule": pipeline.schedule,
+        "virtual_stages": pipeline.virtual_stages,
+        "microbatch": pipeline.microbatch,
+        "first": pipeline.first,
+        "last": pipeline.last,
+    }
+    if pipeline.scatter_gather:
+        settings["scatter_gather"] = "true"
+    settings |= other
+    if "/" in str(settings["schedule"]) or "." in str(settings["schedule"]):
+        settings["schedule"] = f'"{settings["schedule"]}"'
+    if pipeline.layers and "virtual_stages" not in other:
+        settings = {k: v for k, v in settings.items() if k not in ("first", "last")}
+        settings["layers"] = f"[{', '.join(map(str, pipeline.layers))}]"
+    said = ", ".join(f"{name} = {value}" for name, value in settings.items())
+    counts = ", ".join(pipeline.counts)
+    return Change(title, (f"pipeline {counts} over {pipeline.axis} {{ {said} }}",))
+
+
+def of_storage(plan: Plan, dims: ModelDims) -> Iterator[Change]:
+    axes = plan.zero.axes if plan.zero is not None else data_axes(plan, dims.batch)
+    now = plan.zero.level if plan.zero is not None else 0
+    if not axes or not dims.is_training:
+        return
+    for level in range(4):
+        if level != now:
+            clause = f"zero {level} over {', '.join(axes)}" if level else "zero none"
+            clauses = [clause]
+            if level == 3 and plan.units is None and dims.units:
+                clauses.append(f"unit {', '.join(dims.units)}")
+            yield Change(clause, tuple(clauses))

@@ -1,0 +1,142 @@
+"""What of a model can be split, and for what: read off the IR, whatever its dims are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+
+from stagec.analysis.sizes import size_values
+from stagec.dialects import stg
+from stagec.dialects.types import StackType, TensorType, tensor_of
+from stagec.driver import model_facts
+from stagec.frontend import CheckedModel, lower
+from stagec.rewriting import programs
+
+
+@dataclass(frozen=True)
+class ModelDims:
+    """The dims of a model by what splitting them is called."""
+
+    values: Mapping[str, int]
+    batch: str
+    sequence: tuple[str, ...]
+    """Tokens of what goes from layer to layer: context and sequence parallelism."""
+    heads: tuple[str, ...]
+    """Of queries, and of keys and values."""
+    inner: tuple[str, ...]
+    """What two products of a layer have between them: feed-forward widths."""
+    vocabulary: tuple[str, ...]
+    experts: tuple[str, ...]
+    expert_tokens: tuple[str, ...]
+    layers: tuple[str, ...]
+    """The dims that say how often repeats of the model's own body run, which can be cut into stages."""
+    units: tuple[str, ...]
+    """Modules of which each layer is a call."""
+    has_attention: bool
+    is_training: bool
+    num_parameters: int
+
+    @property
+    def tensor_parallel(self) -> tuple[str, ...]:
+        """What tensor parallelism splits (Shoeybi et al. 2019)."""
+        return (*self.heads, *self.inner, *self.vocabulary)
+
+
+def read_model(checked: CheckedModel) -> ModelDims:
+    """The dims of a model."""
+    module = lower(checked)
+    values = dict(size_values(module))
+    facts = model_facts(module, checked.plan)
+    ops = list(module.walk())
+    attention = [op for op in ops if isinstance(op, stg.AttentionOp)]
+    routed = [op for op in ops if isinstance(op, stg.DispatchOp)]
+    heads = unique(tensor_of(v.type).names[-2] for op in attention for v in (op.q, op.k))
+    scans = [op for op in ops if isinstance(op, stg.SsdScanOp)]
+    heads = unique((*heads, *(tensor_of(op.operands[0].type).names[-2] for op in scans)))
+    experts = unique(tensor_of(op.routed.type).names[0] for op in routed)
+    tokens = unique(tensor_of(op.routed.type).names[1] for op in routed)
+    carried = {name for op in repeats(module) for v in op.carried for name in names_of(v.type)}
+    tables = [op for op in ops if isinstance(op, stg.EmbeddingOp)]
+    losses = [op for op in ops if isinstance(op, stg.CrossEntropyOp | stg.LogSoftmaxLossOp)]
+    # Of tables, that of the words: positions have one too.
+    rows = unique(tensor_of(op.operands[1].type).names[0] for op in tables)
+    words = unique(tensor_of(op.operands[0].type).names[-1] for op in losses)
+    vocabulary = words or rows
+    widths = {tensor_of(v.type).names[-1] for op in attention for v in op.operands}
+    taken = {*carried, *heads, *experts, *tokens, *vocabulary, *widths}
+    sequence = unique(tensor_of(op.q.type).names[-3] for op in attention)
+    tokens_of_all = {facts.batch_dim, *sequence, *tokens}
+    return ModelDims(
+        values=values,
+        batch=facts.batch_dim,
+        sequence=sequence,
+        heads=heads,
+        inner=tuple(name for name in inner_dims(ops, tokens_of_all) if name not in taken),
+        vocabulary=vocabulary,
+        experts=experts,
+        expert_tokens=tokens,
+        layers=layers_of(repeats(module)),
+        units=unique([unit for repeat in repeats(module) for unit in units_of(repeat)]),
+        has_attention=bool(attention),
+        is_training=facts.is_training,
+        num_parameters=num_parameters(ops, values),
+    )
+
+
+def unique(names: Iterator[str] | list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
+
+
+def names_of(kind: object) -> tuple[str, ...]:
+    return kind.names if isinstance(kind, TensorType) else ()
+
+
+def repeats(module: ModuleOp) -> list[stg.RepeatOp]:
+    """Those in the model's own body, which can be cut into stages."""
+    return [
+        op
+        for program in programs(module)
+        for op in program.body.block.ops
+        if isinstance(op, stg.RepeatOp)
+    ]
+
+
+def inner_dims(ops: list[Operation], tokens: set[str]) -> Iterator[str]:
+    """Dims that a product with a weight makes and another sums over. What has no tokens is a weight."""
+    products = [op for op in ops if isinstance(op, stg.ContractOp)]
+    made: dict[str, None] = {}
+    summed: set[str] = set()
+    for op in products:
+        result = set(tensor_of(op.result.type).names)
+        shapes = [tensor_of(value.type).names for value in op.operands]
+        for names in shapes:
+            for name in () if tokens & set(names) else names:
+                if name in result:
+                    made.setdefault(name)
+                else:
+                    summed.add(name)
+    yield from (name for name in made if name in summed)
+
+
+def layers_of(found: list[stg.RepeatOp]) -> tuple[str, ...]:
+    """Counts that are dims: a pipeline can be asked for by these."""
+    return unique([text for op in found if (text := str(op.count.data)).isidentifier()])
+
+
+def units_of(repeat: stg.RepeatOp) -> tuple[str, ...]:
+    scopes = (stg.scope_of(op).partition(".")[0] for op in repeat.body.block.ops)
+    return unique([scope for scope in scopes if scope])
+
+
+def num_parameters(ops: list[Operation], values: Mapping[str, int]) -> int:
+    total = 0
+    for op in ops:
+        if isinstance(op, stg.WeightOp):
+            kind = op.weight.type
+            assert isinstance(kind, TensorType | StackType)
+            count = kind.total_count.integer(values) if isinstance(kind, StackType) else 1
+            total += count * tensor_of(kind).num_elements.integer(values)
+    return total

@@ -1,0 +1,86 @@
+"""What a search minimises: `step_time`, `cost`, or an expression of a plan's numbers."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+
+from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
+
+Objective = Callable[[Mapping[str, float]], float]
+
+KNOWN = ("step_time", "ranks", "memory.peak")
+"""Seconds; devices; bytes of the rank that needs most."""
+NAMED = {"cost": "step_time * ranks"}
+"""`cost`: device-seconds of a step."""
+OPERATORS: dict[type, Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+
+
+def objective(text: str) -> Objective:
+    """E0710 for what is no expression of these numbers."""
+    source = NAMED.get(text.strip(), text)
+    try:
+        tree = ast.parse(source.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise wrong(text, f"`{text}` is no expression", 'write `"step_time * ranks"`') from None
+    check(tree, text)
+
+    def value(numbers: Mapping[str, float]) -> float:
+        try:
+            return evaluate(tree, numbers)
+        except (ArithmeticError, ValueError):
+            return float("nan")
+
+    return value
+
+
+def name_of(node: ast.expr) -> str | None:
+    """`memory.peak`, as Python reads it."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        inner = name_of(node.value)
+        return None if inner is None else f"{inner}.{node.attr}"
+    return None
+
+
+def check(node: ast.expr, text: str) -> None:
+    name = name_of(node)
+    if name is not None:
+        if name not in (*KNOWN, *NAMED):
+            help_ = did_you_mean(name, (*KNOWN, *NAMED)) or f"there are {quoted((*KNOWN, *NAMED))}"
+            raise wrong(text, f"there is no `{name}` to minimise", help_)
+    elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+        check(node.left, text)
+        check(node.right, text)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        check(node.operand, text)
+    elif not (isinstance(node, ast.Constant) and type(node.value) in (int, float)):
+        raise wrong(text, f"`{text}` is no expression of numbers", "it takes `+ - * / **`")
+
+
+def evaluate(node: ast.expr, numbers: Mapping[str, float]) -> float:
+    name = name_of(node)
+    if name is not None:
+        if name in NAMED:
+            return evaluate(ast.parse(NAMED[name], mode="eval").body, numbers)
+        return numbers[name]
+    if isinstance(node, ast.BinOp):
+        left, right = evaluate(node.left, numbers), evaluate(node.right, numbers)
+        return float(OPERATORS[type(node.op)](left, right))
+    if isinstance(node, ast.UnaryOp):
+        return -evaluate(node.operand, numbers)
+    assert isinstance(node, ast.Constant)
+    assert isinstance(node.value, int | float)
+    return float(node.value)
+
+
+def wrong(text: str, message: str, help_: str) -> CompileError:
+    return CompileError([Diagnostic("E0710", message, origin=f"--minimise {text}", help=help_)])

@@ -1,0 +1,176 @@
+"""How long a step takes, in outline: sums of what its ops cost, for all plans of a structure at once.
+
+A rank works through its forward and backward passes; communication that computation waits for is added, what runs beside it counts
+as far as it lasts longer. The ranks of a pipeline idle for the share that its schedule leaves them with stages of equal cost, over the
+slowest rank. What runs once per step comes on top. So plans are ranked; the times that a search reports are whole estimates
+(`stagec.estimate`), which follow every node.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from stagec.backend.program import Compute, Mesh
+from stagec.dialects.sched import COMPUTE_STREAM
+from stagec.estimate.kernels import KernelPrices
+from stagec.explaining.bubble import published
+from stagec.explaining.job import Job
+from stagec.explaining.sweeping.structures import Structure
+from stagec.explaining.sweeping.vectors import Columns
+from stagec.explaining.terms import ClassTerms, Term
+from stagec.searching.prices import Prices, kernels_of
+
+Floats = np.ndarray
+Total = np.ndarray | float
+PARTS = ("compute", "exposed", "idle")
+"""What a step consists of: computing, waiting for communication, and a pipeline's bubble."""
+GRADIENTS = "grad_reduce"
+
+
+@dataclass
+class Sums:
+    """Of one rank class, in seconds, for each plan."""
+
+    compute: dict[str, Total] = field(default_factory=lambda: defaultdict(float))
+    """By part of a step: `F`, `B`, `once`."""
+    waited: dict[str, Total] = field(default_factory=lambda: defaultdict(float))
+    beside: dict[str, dict[str, Total]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(float))
+    )
+    """By part and stream."""
+    gradients: Floats = field(default_factory=lambda: np.zeros(1))
+
+
+def part_of(term: Term) -> str:
+    if term.task in ("pre", "step"):
+        return "once"
+    return "F" if term.task in ("F", "SEND_F", "RECV_F") else "B"
+
+
+def outline(structure: Structure, sizes: Columns) -> dict[str, Floats]:
+    """Seconds of a step and of its parts, of the rank that takes longest."""
+    job = structure.job
+    microbatches = sizes.number(job.names.num_microbatches).astype(float)
+    idle = idle_share(structure, sizes, microbatches.astype(np.int64))
+    prices = PriceColumns(job, sizes)
+    found: list[dict[str, Floats]] = []
+    for each in job.classes:
+        sums = sums_of(each, prices, sizes)
+        found.append(of_class(job, sums, microbatches, idle))
+    worst = np.argmax(np.stack([each["step"] for each in found]), axis=0)
+    rows = np.arange(sizes.count)
+    return {
+        name: np.stack([each[name] for each in found])[worst, rows] for name in ("step", *PARTS)
+    }
+
+
+def idle_share(structure: Structure, sizes: Columns, microbatches: np.ndarray) -> Floats:
+    """Idle over computing time: as the schedule's paper says it, or simulated."""
+    names = structure.names
+    pipeline = structure.plan.pipeline
+    if pipeline is None or names.stages is None:
+        return np.zeros(sizes.count)
+    form = published(names, pipeline.schedule)
+    if form is None:
+        return structure.bubble(sizes, microbatches)
+    found = sizes.ratio(form)
+    return np.asarray(found.top, float) / np.asarray(found.bottom, float)
+
+
+def of_class(job: Job, sums: Sums, microbatches: Floats, idle: Floats) -> dict[str, Floats]:
+    compute = sums.compute["F"] + sums.compute["B"]
+    waiting = sums.waited["F"] + sums.waited["B"]
+    for part in ("F", "B"):
+        busy = sums.compute[part] + sums.waited[part]
+        for lasting in sums.beside[part].values():
+            waiting = waiting + np.maximum(0, lasting - busy)
+    once = sums.waited["once"] + sum(sums.beside["once"].values())
+    window = 0.0
+    if job.compiled.plan.gradients.overlap:
+        # Those of the last microbatch's backward pass are all that can hide them.
+        window = (sums.compute["B"] + sums.waited["B"]) / microbatches
+    once = once + np.maximum(0, sums.gradients - window)
+    bubble = (compute + waiting) * idle
+    own = compute + sums.compute["once"]
+    exposed = waiting + once
+    zeros = np.zeros(len(microbatches))
+    return {
+        "compute": own + zeros,
+        "exposed": exposed + zeros,
+        "idle": bubble + zeros,
+        "step": own + exposed + bubble,
+    }
+
+
+def sums_of(each: ClassTerms, prices: PriceColumns, sizes: Columns) -> Sums:
+    sums = Sums()
+    for term in each.terms:
+        times = sizes.number(term.count.form).astype(float)
+        seconds = times * prices.seconds(term)
+        node = term.node
+        part = part_of(term)
+        if isinstance(node.action, Compute):
+            sums.compute[part] = sums.compute[part] + seconds
+        elif node.phase == GRADIENTS:
+            sums.gradients = sums.gradients + seconds
+        elif node.serial or node.stream == COMPUTE_STREAM:
+            sums.waited[part] = sums.waited[part] + seconds
+        else:
+            sums.beside[part][node.stream] = sums.beside[part][node.stream] + seconds
+    return sums
+
+
+@dataclass
+class PriceColumns:
+    """Seconds of one run of each op, for each plan: plans in which its numbers are the same ask once."""
+
+    job: Job
+    sizes: Columns
+    _prices: dict[tuple[int, ...], Prices] = field(default_factory=dict)
+    _known: dict[object, Floats] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        axes = list(self.job.names.mesh)
+        columns = [self.sizes.names[axis] for axis in axes]
+        table = np.stack(columns, axis=1) if axes else np.zeros((self.sizes.count, 1), np.int64)
+        meshes, self.mesh = np.unique(table.astype(np.int64), axis=0, return_inverse=True)
+        self.mesh = self.mesh.ravel()
+        self.meshes = [Mesh(tuple(axes), tuple(row) if axes else ()) for row in meshes.tolist()]
+
+    @cached_property
+    def kernels(self) -> KernelPrices | None:
+        return kernels_of(self.job.compiled.plan)
+
+    def prices(self, number: int) -> Prices:
+        mesh = self.meshes[number]
+        if mesh.sizes not in self._prices:
+            self._prices[mesh.sizes] = Prices.of(self.job.compiled.plan, mesh, self.kernels)
+        return self._prices[mesh.sizes]
+
+    def seconds(self, term: Term) -> Floats:
+        forms = (
+            term.flops.form,
+            term.read.form,
+            term.written.form,
+            term.before.form,
+            term.after.form,
+        )
+        node, source = term.node, term.source
+        assert source is not None
+        key = (forms, node.op, source.in_layer, node.action)
+        if key not in self._known:
+            columns = [self.sizes.number(form) for form in forms]
+            if not isinstance(node.action, Compute):
+                columns.append(self.mesh)
+            table = np.stack([np.asarray(c, float) for c in columns], axis=1)
+            _, first, inverse = np.unique(table, axis=0, return_index=True, return_inverse=True)
+            found = np.empty(len(first))
+            for number, row in enumerate(first.tolist()):
+                sizes = {name: int(column[row]) for name, column in self.sizes.names.items()}
+                found[number] = self.prices(int(self.mesh[row])).seconds(source, sizes)
+            self._known[key] = found[inverse.ravel()]
+        return self._known[key]

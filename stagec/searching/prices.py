@@ -1,0 +1,36 @@
+"""What one op costs on the plan's device and network, under other sizes than it was compiled with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stagec.backend.program import Mesh
+from stagec.estimate.kernels import KernelPrices
+from stagec.estimate.network import Network
+from stagec.estimate.prices import Prices as NodePrices
+from stagec.estimate.prices import with_settings
+from stagec.explaining.terms import TermSource
+from stagec.frontend.plans.plan import Plan
+
+
+def kernels_of(plan: Plan) -> KernelPrices | None:
+    """Of a device that is measured; they serve all meshes."""
+    if plan.device.model is None:
+        return None
+    return KernelPrices(with_settings(plan), plan.precision.products)
+
+
+@dataclass
+class Prices:
+    """For one mesh."""
+
+    nodes: NodePrices
+
+    @staticmethod
+    def of(plan: Plan, mesh: Mesh, kernels: KernelPrices | None) -> Prices:
+        return Prices(NodePrices(plan, Network.of(plan, mesh), kernels))
+
+    def seconds(self, source: TermSource, sizes: Mapping[str, int]) -> float:
+        """By itself: what neighbours share is not told here."""
+        return self.nodes.node(source.node(sizes), source.in_layer).us / 1e6

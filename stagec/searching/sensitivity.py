@@ -1,0 +1,47 @@
+"""Which number of the device an answer hangs on: the same plans with twice of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+from stagec.driver import compile_program
+from stagec.estimate import estimate
+from stagec.frontend import check, parse_text
+from stagec.searching.search import NAME, Proof
+
+DEVICE_NUMBERS = {
+    "flops_per_s": "FLOPs per second",
+    "memory_bytes_per_s": "memory bandwidth",
+    "link_bytes_per_s": "bandwidth in the node",
+    "network_bytes_per_s": "bandwidth of the network",
+}
+"""Numbers of a device, and what they are called."""
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Seconds of a step."""
+
+    step_time: float
+    with_twice: dict[str, float]
+
+
+def scaled(proofs: Sequence[Proof], executor: Executor) -> list[Scaled]:
+    return list(executor.map(with_twice, proofs))
+
+
+def with_twice(proof: Proof) -> Scaled:
+    """Compiled once, estimated for each device."""
+    checked = check(parse_text(proof.text, proof.file), NAME, dict(proof.overrides))
+    plan = replace(checked.plan, device=replace(checked.plan.device, memory=None))
+    compiled = compile_program(replace(checked, plan=plan))
+    traces = compiled.trace_set
+    found: dict[str, float] = {}
+    for name in DEVICE_NUMBERS:
+        number = getattr(plan.device, name)
+        if number is not None:
+            device = replace(plan.device, **{name: number * 2})
+            found[name] = estimate(traces, replace(plan, device=device)).step_time_us / 1e6
+    return Scaled(estimate(traces, plan).step_time_us / 1e6, found)

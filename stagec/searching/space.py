@@ -1,0 +1,277 @@
+"""What practitioners choose from, as far as a model and the nodes permit; and why the rest is left out."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
+from stagec.searching.model import ModelDims
+
+Value = int | str
+Point = Mapping[str, Value]
+"""One value for each name of `NAMES`, and `dp`, `devices`."""
+
+NAMES: dict[str, str] = {
+    "tp": "tensor parallelism: heads, feed-forward widths and the vocabulary",
+    "sequence": "sequence parallelism between the layers, over tp: on, off",
+    "cp": "context parallelism: ranks that a sequence is split over",
+    "context": "how attention sees a split sequence: all_gather, ring, ulysses",
+    "pp": "pipeline parallelism: ranks with different layers",
+    "schedule": "of the pipeline: none, or a schedule of the language",
+    "virtual_stages": "stages of each rank",
+    "uneven": "layers fewer on the first and on the last stage: 0, 1",
+    "ep": "expert parallelism: ranks of dp that share the experts out",
+    "zero": "what data-parallel ranks split: 0 nothing, 1 optimizer state, 2 gradients too, 3 weights as well",
+    "replicas": "groups that each hold all that zero splits (hybrid sharding)",
+    "microbatch": "sequences that a rank computes with at a time",
+    "recompute": "none, selective (the core of attention), full (whole layers), or what the language takes",
+    "offload": "none, optimizer, activations, or both",
+    "keep": "what the backward pass reads of gathered values: gathered, shard",
+    "reduce": "gradients are reduced while the backward pass goes on: overlapped, after",
+    "bucket": "MiB in which gradients are joined; 0: each on its own",
+    "precision": "dtype of weights and activations: bf16, fp16, fp32",
+}
+"""The names of a space, and what each is."""
+
+DEFAULT: dict[str, tuple[Value, ...]] = {
+    "sequence": ("on", "off"),
+    "context": ("all_gather", "ring", "ulysses"),
+    "schedule": ("1f1b", "interleaved_1f1b", "zb_h1"),
+    "virtual_stages": (1, 2, 4, 8),
+    "uneven": (0, 1),
+    "zero": (0, 1, 2, 3),
+    "replicas": (1,),
+    "microbatch": (1, 2, 4, 8),
+    "recompute": ("none", "selective", "full"),
+    "offload": ("none",),
+    "keep": ("shard",),
+    "reduce": ("overlapped",),
+    "bucket": (0,),
+    "precision": ("bf16",),
+}
+"""Values of names that do not follow from the model and the devices."""
+
+LARGEST_CP = 64
+VIRTUAL = ("interleaved_1f1b", "looped_bfs", "interleaved_zero_bubble")
+"""Schedules of ranks with several stages."""
+
+
+@dataclass
+class Space:
+    """Values of each name, what may not stand together, and clauses that all plans have."""
+
+    values: dict[str, tuple[Value, ...]]
+    forbidden: list[dict[str, Value]] = field(default_factory=list)
+    clauses: tuple[str, ...] = ()
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Why points are none, and how many; 1 for a value that no point has."""
+
+    def permits(self, point: Point) -> bool:
+        return not any(
+            all(point.get(name) == value for name, value in together.items())
+            for together in self.forbidden
+        )
+
+
+def default_space(dims: ModelDims, devices: int, node: int | None) -> Space:
+    """What the model's sizes and the nodes permit."""
+    space = Space(dict(DEFAULT))
+    widest = min(devices, node or devices)
+    powers = divisors(devices)
+    space.values["tp"] = tuple(n for n in powers if n <= widest) if dims.tensor_parallel else (1,)
+    if dims.tensor_parallel and widest < devices:
+        space.left_out[f"tp: more ranks than the {widest} devices of a node"] += 1
+    if not dims.tensor_parallel:
+        space.left_out["tp: the model has no heads, widths or vocabulary to split"] += 1
+    space.values["cp"] = (1,)
+    if dims.sequence and len(dims.sequence) == 1:
+        space.values["cp"] = tuple(n for n in powers if n <= LARGEST_CP)
+    else:
+        space.left_out["cp: the model has not one sequence that attention sees"] += 1
+    space.values["pp"] = (1,)
+    if dims.layers:
+        layers = sum(dims.values[name] for name in dims.layers)
+        space.values["pp"] = tuple(n for n in powers if n <= layers)
+    else:
+        space.left_out["pp: no repeat of the model's own body runs as often as a dim says"] += 1
+    space.values["ep"] = (1,)
+    if dims.experts:
+        experts = min(dims.values[name] for name in dims.experts)
+        space.values["ep"] = tuple(n for n in divisors(experts) if n <= devices)
+    if not dims.sequence:
+        space.values["sequence"] = ("off",)
+    if not dims.is_training:
+        space.values |= {"zero": (0,), "recompute": ("none",), "schedule": ("forward_only",)}
+    if not dims.has_attention:
+        space.values["recompute"] = tuple(v for v in space.values["recompute"] if v != "selective")
+    return space
+
+
+def divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+# What users narrow and widen
+
+
+def read_space(space: Space, text: str, file: str) -> None:
+    """A TOML file: `tp = [1, 2]`, `forbid = ["zero=3 pp=2"]`, `clauses = ["overlap { tp = true }"]`. E0710 for anything else."""
+    try:
+        said = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise wrong(f"--space {file}", f"`{file}` is no TOML: {error}", "") from None
+    for name, value in said.items():
+        origin = f"--space {file}"
+        if name == "forbid":
+            for each in value if isinstance(value, list) else [value]:
+                forbid(space, str(each), origin)
+        elif name == "clauses":
+            space.clauses += tuple(map(str, value if isinstance(value, list) else [value]))
+        else:
+            listed = value if isinstance(value, list) else [value]
+            if not listed or any(isinstance(v, bool | float | dict | list) for v in listed):
+                message = f"`{name}` is a list of whole numbers or words"
+                raise wrong(origin, message, f"write `{name} = [1, 2]`")
+            check_name(name, origin)
+            space.values[name] = tuple(listed)
+
+
+def fix(space: Space, text: str) -> None:
+    """`--fix tp=8`, `--fix tp=4,8`."""
+    origin = f"--fix {text}"
+    name, equals, values = (part.strip() for part in text.partition("="))
+    if not equals or not values:
+        raise wrong(origin, f"`{text}` fixes nothing", "write `--fix tp=8`")
+    check_name(name, origin)
+    space.values[name] = tuple(read_value(v) for v in values.split(","))
+
+
+def forbid(space: Space, text: str, origin: str = "") -> None:
+    """`--forbid zero=3`, `--forbid "zero=3 pp=2"`: what may not stand together."""
+    origin = origin or f"--forbid {text}"
+    together: dict[str, Value] = {}
+    for part in re.split(r"[\s,]+", text.strip()):
+        name, equals, value = part.partition("=")
+        if not equals or not value:
+            raise wrong(origin, f"`{part}` forbids nothing", "write `--forbid zero=3`")
+        check_name(name, origin)
+        together[name] = read_value(value)
+    space.forbidden.append(together)
+
+
+def read_value(text: str) -> Value:
+    return int(text) if text.strip().isdecimal() else text.strip()
+
+
+def check_name(name: str, origin: str) -> None:
+    if name not in NAMES:
+        help_ = did_you_mean(name, NAMES) or f"there are {quoted(NAMES)}"
+        raise wrong(origin, f"a space has no `{name}`", help_)
+
+
+def wrong(origin: str, message: str, help_: str) -> CompileError:
+    return CompileError([Diagnostic("E0710", message, origin=origin, help=help_)])
+
+
+# Points
+
+
+def points(space: Space, dims: ModelDims, devices: int, batch: int) -> Iterator[dict[str, Value]]:
+    """Every plan of a space. What the sizes forbid is counted in `left_out`."""
+    values = space.values
+    layers = sum(dims.values[name] for name in dims.layers)
+    for tp, cp, pp in product(values["tp"], values["cp"], values["pp"]):
+        assert isinstance(tp, int) and isinstance(cp, int) and isinstance(pp, int)
+        if devices % (tp * cp * pp):
+            space.left_out[f"tp x cp x pp does not divide the {devices:,} devices"] += 1
+            continue
+        dp = devices // (tp * cp * pp)
+        if batch % dp:
+            space.left_out[f"dp does not divide the batch of {batch:,}"] += 1
+            continue
+        for micro in values["microbatch"]:
+            if not isinstance(micro, int) or (batch // dp) % micro:
+                space.left_out["the microbatch does not divide the batch of a rank"] += 1
+                continue
+            sizes = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, "microbatch": micro}
+            own: dict[str, Value] = {"devices": devices, **sizes}
+            yield from of_mesh(space, dims, own, layers)
+
+
+def of_mesh(
+    space: Space, dims: ModelDims, own: dict[str, Value], layers: int
+) -> Iterator[dict[str, Value]]:
+    values = space.values
+    tp, cp, dp = own["tp"], own["cp"], own["dp"]
+    assert isinstance(dp, int) and isinstance(cp, int)
+    sequences = values["sequence"] if tp != 1 else ("off",)
+    contexts = values["context"] if cp != 1 else ("none",)
+    zeros = values["zero"] if dp * cp > 1 else (0,)
+    experts = [ep for ep in values["ep"] if isinstance(ep, int) and dp % ep == 0]
+    if len(experts) < len(values["ep"]):
+        space.left_out["ep does not divide dp"] += len(values["ep"]) - len(experts)
+    cuts = list(stages(space, own, layers))
+    rest = product(
+        range(len(cuts)),
+        sequences,
+        contexts,
+        experts,
+        zeros,
+        values["recompute"],
+        values["offload"],
+        values["keep"],
+        values["reduce"],
+        values["bucket"],
+        values["precision"],
+    )
+    names = ("recompute", "offload", "keep", "reduce", "bucket", "precision")
+    for cut, sequence, context, ep, zero, *others in rest:
+        assert isinstance(cut, int)
+        point: dict[str, Value] = {**own, "sequence": sequence, "context": context}
+        point |= {**cuts[cut], "ep": ep, "zero": zero, **dict(zip(names, others, strict=True))}
+        for replicas in values["replicas"] if zero else (1,):
+            assert isinstance(replicas, int)
+            if replicas > 1 and (ep != 1 or dp % replicas or replicas == dp):
+                space.left_out["replicas do not divide dp, or experts are split over it"] += 1
+                continue
+            point["replicas"] = replicas
+            if space.permits(point):
+                yield dict(point)
+            else:
+                space.left_out["forbidden"] += 1
+
+
+def stages(space: Space, own: Mapping[str, Value], layers: int) -> Iterator[dict[str, Value]]:
+    """How the layers are cut, and in which order stages work."""
+    values, pp = space.values, own["pp"]
+    assert isinstance(pp, int)
+    if pp == 1:
+        yield {"schedule": "none", "virtual_stages": 1, "uneven": 0}
+        return
+    for schedule, virtual, uneven in product(
+        values["schedule"], values["virtual_stages"], values["uneven"]
+    ):
+        assert isinstance(virtual, int) and isinstance(uneven, int)
+        if (virtual > 1) != (schedule in VIRTUAL):
+            continue
+        number = pp * virtual
+        if (layers + 2 * uneven) % number or (layers + 2 * uneven) // number <= uneven:
+            space.left_out[f"the {layers} layers do not divide into stages"] += 1
+            continue
+        if uneven and layers % number == 0:
+            continue
+        yield {"schedule": schedule, "virtual_stages": virtual, "uneven": uneven}
+
+
+def sizes_only(names: Sequence[str]) -> list[str]:
+    """Those of some names that are sizes of a plan, not choices."""
+    return [name for name in names if name in SIZES]
+
+
+SIZES = ("tp", "cp", "pp", "dp", "ep", "replicas", "microbatch")
+"""What plans of one text differ in."""

@@ -1,0 +1,122 @@
+"""A choice as a plan's text, as a person would write it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stagec.searching.model import ModelDims
+from stagec.searching.space import SIZES, Point
+
+AXES = ("pp", "replicas", "shards", "dp", "edp", "ep", "cp", "tp")
+RECOMPUTE = {"none": "none", "selective": "attention", "full": "full"}
+
+
+def text_key(point: Point) -> tuple[object, ...]:
+    """Points with the same key have the same text but for sizes."""
+    choices = tuple(sorted((n, v) for n, v in point.items() if n not in (*SIZES, "devices")))
+    return (*choices, *(point[name] != 1 for name in ("tp", "cp", "pp", "ep", "replicas", "dp")))
+
+
+def sizes_of(point: Point) -> dict[str, int]:
+    """The axes and the microbatch, as a sweep varies them."""
+    found: dict[str, int] = {}
+    for name in ("pp", "cp", "tp"):
+        if point[name] != 1:
+            found[name] = int(point[name])
+    dp, ep, replicas = (int(point[name]) for name in ("dp", "ep", "replicas"))
+    if ep > 1:
+        found |= {"edp": dp // ep, "ep": ep}
+    elif replicas > 1:
+        found |= {"replicas": replicas, "shards": dp // replicas}
+    elif dp > 1:
+        found["dp"] = dp
+    return {**found, "microbatch": int(point["microbatch"])}
+
+
+def mesh_text(sizes: dict[str, int]) -> str:
+    listed = [f"{axis} = {sizes[axis]}" for axis in AXES if axis in sizes]
+    if "ep" in sizes:
+        listed.append("dp = edp * ep")
+    if "replicas" in sizes:
+        listed.append("dp = replicas * shards")
+    return ", ".join(listed)
+
+
+def plan_text(
+    name: str, point: Point, dims: ModelDims, batch: int, clauses: Sequence[str] = ()
+) -> str:
+    """A whole plan. `clauses` are added at its end."""
+    sizes = sizes_of(point)
+    split_data = "dp" in sizes or "ep" in sizes or "replicas" in sizes
+    lines = [f"set {dims.batch} = {batch}"]
+    mesh = mesh_text(sizes)
+    if mesh:
+        lines.append(f"mesh {mesh}")
+    if "ep" in sizes:
+        lines.append(f"shard {', '.join(dims.experts)} over ep")
+    if split_data:
+        lines.append(f"shard {dims.batch} over dp")
+        if dims.expert_tokens:
+            lines.append(f"shard {', '.join(dims.expert_tokens)} over dp")
+    if "tp" in sizes:
+        lines.append(f"shard {', '.join(dims.tensor_parallel)} over tp")
+    along = [axis for axis in ("cp",) if axis in sizes]
+    along += ["tp"] if "tp" in sizes and point["sequence"] == "on" else []
+    if along:
+        lines.append(f"shard {', '.join(dims.sequence)} over {', '.join(along)}")
+    if "cp" in sizes:
+        lines.append(f"context cp {{ method = {point['context']} }}")
+    lines += pipeline_lines(point, dims)
+    lines += storage_lines(point, sizes, dims, split_data)
+    lines += option_lines(point, dims)
+    body = "\n".join(f"  {line}" for line in (*lines, *clauses))
+    return f"plan {name} {{\n{body}\n}}\n"
+
+
+def pipeline_lines(point: Point, dims: ModelDims) -> list[str]:
+    if point["pp"] == 1:
+        return [f"microbatch {point['microbatch']}"]
+    settings = [f"schedule = {point['schedule']}"]
+    if point["virtual_stages"] != 1:
+        settings.append(f"virtual_stages = {point['virtual_stages']}")
+    settings.append(f"microbatch = {point['microbatch']}")
+    if point["uneven"]:
+        settings.append(f"first = -{point['uneven']}, last = -{point['uneven']}")
+    return [f"pipeline {', '.join(dims.layers)} over pp {{ {', '.join(settings)} }}"]
+
+
+def storage_lines(
+    point: Point, sizes: dict[str, int], dims: ModelDims, split_data: bool
+) -> list[str]:
+    if not point["zero"]:
+        return []
+    axes = [] if not split_data else ["shards" if "replicas" in sizes else "dp"]
+    axes += ["cp"] if "cp" in sizes else []
+    kept = " { reshard = false }" if point["zero"] == 3 and point["pp"] != 1 else ""
+    lines = [f"zero {point['zero']} over {', '.join(axes)}{kept}"]
+    if point["zero"] == 3 and dims.units:
+        lines.append(f"unit {', '.join(dims.units)}")
+    return lines
+
+
+def option_lines(point: Point, dims: ModelDims) -> list[str]:
+    lines: list[str] = []
+    if dims.is_training:
+        what = str(point["recompute"])
+        lines.append(f"recompute {RECOMPUTE.get(what, what)}")
+        if point["offload"] != "none":
+            kept = [w for w in ("optimizer", "activations") if point["offload"] in (w, "both")]
+            said = {"optimizer": "optimizer = true", "activations": "activations = inputs"}
+            lines.append(f"offload {{ {', '.join(said[w] for w in kept)} }}")
+        if point["bucket"]:
+            lines.append(f"gradients {{ bucket_bytes = {point['bucket']}MiB }}")
+        elif point["reduce"] == "after":
+            lines.append("gradients { overlap = false }")
+    if point["keep"] == "shard" and point["tp"] != 1:
+        lines.append("collectives { keep = shard }")
+    width = point["precision"]
+    wide = "" if width == "fp32" else ", gradients = fp32, optimizer = fp32"
+    lines.append(f"precision {{ weights = {width}, activations = {width}{wide} }}")
+    if dims.is_training:
+        lines.append("optimizer adamw")
+    return lines

@@ -1,0 +1,137 @@
+"""`stagec search`: the best of a space that is small enough to compile whole, and nothing that it did not prove."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from stagec.backend.executors import SerialExecutor
+from stagec.diagnostics import CompileError
+from stagec.frontend import check, parse_text
+from stagec.searching.model import ModelDims, read_model
+from stagec.searching.objective import objective
+from stagec.searching.search import NAME, Goal, Proof, Search, compiled_whole
+from stagec.searching.space import NAMES, default_space, fix, forbid, points, read_space
+from stagec.searching.texts import plan_text
+from tests.differential.random_plans import model
+
+DEVICES, BATCH = 8, 16
+
+
+def drawn(seed: int) -> tuple[str, ModelDims]:
+    """A random model, and what of it can be split."""
+    rng = Random(seed)
+    text = model(rng, has_experts=seed % 2 == 1, clauses=["mesh dp = 1"])
+    return text, read_model(check(parse_text(text, "random.stg")))
+
+
+def small(dims: ModelDims, rng: Random):
+    """A space of few plans: every name has one or two of its values."""
+    space = default_space(dims, DEVICES, 4)
+    for name, values in space.values.items():
+        kept = 2 if name in ("tp", "pp", "zero") else 1
+        space.values[name] = tuple(rng.sample(values, min(kept, len(values))))
+    return space
+
+
+def goal(text: str, dims: ModelDims, memory: int | None, top: int) -> Goal:
+    return Goal(
+        "random.stg",
+        text,
+        dims,
+        (DEVICES,),
+        BATCH,
+        ("device h100",),
+        memory,
+        objective("step_time"),
+        top,
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_best_of_all(seed: int) -> None:
+    """Every plan of a small space is compiled: the search has the fastest that fits, with its numbers."""
+    text, dims = drawn(seed)
+    rng = Random(seed)
+    space = small(dims, rng)
+    every = list(points(small(dims, Random(seed)), dims, DEVICES, BATCH))
+    compiled = []
+    for number, point in enumerate(every):
+        plan = plan_text(NAME, point, dims, BATCH, ("device h100",))
+        answer = compiled_whole(Proof("random.stg", f"{text}\n{plan}", number))
+        if not answer.error:
+            compiled.append(answer)
+    assert compiled
+    peaks = sorted(answer.peak_bytes for answer in compiled)
+    memory = peaks[len(peaks) * 2 // 3] if peaks else None
+    fits = [a for a in compiled if memory is not None and a.peak_bytes <= memory]
+    outcome = Search(goal(text, dims, memory, len(every)), [space], SerialExecutor()).run()
+    assert outcome.num_points == len(every)
+    assert not outcome.mismatches
+    assert len(outcome.proved) == len(fits)
+    assert [p.step_time for p in outcome.proved] == sorted(a.step_time for a in fits)
+    assert sorted(p.peak_bytes for p in outcome.proved) == sorted(a.peak_bytes for a in fits)
+
+
+def test_what_is_found_is_kept(tmp_path: Path) -> None:
+    """A second search asks the cache; one that is stopped has what was known until then."""
+    text, dims = drawn(0)
+    cache = tmp_path / "found.jsonl"
+
+    class Stops(SerialExecutor):
+        """Somebody presses Ctrl-C when the first plan is compiled whole."""
+
+        def submit(self, fn, /, *args, **kwargs):  # pyright: ignore
+            if fn is compiled_whole:
+                raise KeyboardInterrupt
+            return super().submit(fn, *args, **kwargs)
+
+    def run(executor: Executor):
+        space = small(dims, Random(5))
+        return Search(goal(text, dims, None, 2), [space], executor, cache).run()
+
+    stopped = run(Stops())
+    assert stopped.interrupted
+    assert not stopped.proved
+    lines = cache.read_text().splitlines()
+    cache.write_text("\n".join([*lines, lines[0][:50]]) + "\n")
+    again = run(SerialExecutor())
+    assert again.proved
+    assert len(cache.read_text().splitlines()) == len(lines) + 1
+
+
+def test_spaces() -> None:
+    _, dims = drawn(0)
+    space = default_space(dims, 64, 8)
+    assert max(space.values["tp"]) == 8
+    assert set(space.values) == set(NAMES)
+    fix(space, "tp=2,4")
+    forbid(space, "tp=4 zero=3")
+    read_space(space, 'pp = [1, 2]\nclauses = ["overlap { tp = true }"]\n', "space.toml")
+    every = list(points(space, dims, 64, 64))
+    assert {point["tp"] for point in every} == {2, 4}
+    assert {point["pp"] for point in every} <= {1, 2}
+    assert not [point for point in every if point["tp"] == 4 and point["zero"] == 3]
+    assert space.clauses == ("overlap { tp = true }",)
+    assert all(int(p["tp"]) * int(p["cp"]) * int(p["pp"]) * int(p["dp"]) == 64 for p in every)
+
+
+@pytest.mark.parametrize(
+    "text", ["tp = true", "tq = 1", "tp = 1.5", "tp =", "forbid = 3", 'forbid = "tp"']
+)
+def test_what_is_no_space(text: str) -> None:
+    _, dims = drawn(0)
+    with pytest.raises(CompileError):
+        read_space(default_space(dims, 8, 8), text, "space.toml")
+
+
+def test_objectives() -> None:
+    numbers = {"step_time": 2.0, "ranks": 8.0, "memory.peak": 10.0}
+    assert objective("cost")(numbers) == 16
+    assert objective("step_time * ranks ** 2 - -memory.peak / 5")(numbers) == 130
+    for text in ("import os", "step_time.real", "f(1)", "'a'", "step_time <", "x"):
+        with pytest.raises(CompileError):
+            objective(text)
