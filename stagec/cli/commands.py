@@ -14,7 +14,7 @@ COMMANDS = {
     "expand": "write traces out of a bundle",
     "explain": "say where a number comes from",
     "fmt": "write models and plans the one way",
-    "import": "write a configuration of Hugging Face as a model",
+    "import": "write a configuration as a model, or a launcher's flags as a plan",
     "ops": "list the functions of the language, and the ops of the dialects",
     "passes": "list the passes",
     "report": "set plans side by side",

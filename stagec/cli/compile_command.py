@@ -250,7 +250,9 @@ def timeline_of(compiled: Compiled) -> Timeline | None:
 
 def add_model_flags(parser: CommandParser) -> None:
     group = parser.add_argument_group("the model")
-    group.add_argument("--plan", metavar="NAME", help="a plan of the file (the first by default)")
+    group.add_argument(
+        "--plan", metavar="NAME", help="a plan of the file (the first by default), or FILE.stg:NAME"
+    )
     group.add_argument(
         "--set",
         action="append",

@@ -64,7 +64,9 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="MODEL.stg [WHAT]")
     add_trust_flags(parser)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    parser.add_argument("--plan", metavar="NAME", help="a plan of the file (the first by default)")
+    parser.add_argument(
+        "--plan", metavar="NAME", help="a plan of the file (the first by default), or FILE.stg:NAME"
+    )
     parser.add_argument(
         "--set",
         action="append",

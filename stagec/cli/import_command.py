@@ -1,43 +1,136 @@
-"""`stagec import SOURCE`: a model's configuration as the text of a model."""
+"""`stagec import SOURCE`: a model's configuration as a model, a launcher's flags as a plan."""
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from stagec.backend.files import write_whole
-from stagec.cli.usage import CommandParser, some_text
+from stagec.cli.usage import CommandParser, some_text, usage_error, whole_number
+from stagec.diagnostics import CompileError, Diagnostic
+from stagec.frontend import parse_file, syntax
 from stagec.importing import import_configuration
+from stagec.importing.launch import import_plan
+from stagec.importing.launch.read import KINDS, kind_of
 from stagec.importing.model import read_configuration
 
 EPILOG = """\
 examples:
-  stagec import config.json -o model.stg       a configuration of Hugging Face, or a folder with one
+  stagec import config.json -o model.stg           a configuration of Hugging Face, or a folder with one
+  stagec import train.sh -o plan.stg               flags of Megatron-LM; the script is read, never run
+  stagec import "--tensor-model-parallel-size 8 --bf16" --gpus 64
+  stagec import llama3_405b.toml --gpus 512        settings of torchtitan
+  stagec import ds_config.json --gpus 16           settings of DeepSpeed
+  stagec import plan.sh --model model.stg -o run.stg
 """
 
 
 def run(arguments: Sequence[str]) -> int:
+    options = make_parser().read(separated(arguments))
+    path = Path(options.source)
+    if options.source.lstrip().startswith("--"):
+        return write_plan(options.source, "command line", "megatron", options)
+    text = source_text(path)
+    try:
+        kind = options.kind or kind_of(path, text)
+    except ValueError as error:
+        raise refuse(options.source, "E0801", f"`{options.source}` is no JSON: {error}") from None
+    if kind:
+        return write_plan(text, options.source, kind, options)
+    if path.suffix != ".json" and not path.is_dir():
+        message = f"`{options.source}` is nothing that can be imported"
+        raise refuse(
+            options.source,
+            "E0803",
+            message,
+            f"if it is a launcher's, say `--kind {'|'.join(KINDS)}`",
+        )
+    return write_model(path, options)
+
+
+def separated(arguments: Sequence[str]) -> list[str]:
+    """A line of flags is one word, though it starts with `--`."""
+    words = list(arguments)
+    for i, word in enumerate(words):
+        if word.lstrip().startswith("--") and " " in word.strip():
+            return [*words[:i], *words[i + 1 :], "--", word]
+    return words
+
+
+def make_parser() -> CommandParser:
     parser = CommandParser(
         "stagec import",
-        "Write the model that a configuration describes as text of ours, with plans to start with.",
+        "Write what others have as text of ours: a configuration as a model, a launcher's flags as a plan.",
         EPILOG,
     )
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument(
         "-o", dest="out", metavar="FILE.stg", type=some_text("-o"), help="the file to write"
     )
+    parser.add_argument(
+        "--gpus", metavar="N", type=whole_number("--gpus"), help="how many GPUs a plan is for"
+    )
+    parser.add_argument(
+        "--model",
+        metavar="FILE.stg",
+        type=some_text("--model"),
+        help="the model that a plan imports",
+    )
+    parser.add_argument("--kind", choices=KINDS, help="whose flags or settings these are")
     parser.add_argument("-q", "--quiet", action="store_true", help="print errors and nothing else")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    options = parser.read(arguments)
-    path = Path(options.source)
+    return parser
+
+
+def source_text(path: Path) -> str:
+    if path.is_dir():
+        return json.dumps(dict(read_configuration(path)))
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise refuse(str(path), "E0701", f"cannot read `{path}`: {reason}") from None
+
+
+def write_model(path: Path, options: argparse.Namespace) -> int:
+    for flag, value in (("--gpus", options.gpus), ("--model", options.model)):
+        if value is not None:
+            raise usage_error(flag, f"`{flag}` is about plans, and this is a model", "E0711")
     imported = import_configuration(read_configuration(path), options.source, shown_name(path))
+    return deliver(imported.text, f"`{imported.model.name}`", options)
+
+
+def write_plan(text: str, file: str, kind: str, options: argparse.Namespace) -> int:
+    dims = model = None
+    if options.model is not None:
+        dims = dims_of(options.model)
+        folder = os.path.dirname(options.out or "") or "."
+        model = Path(os.path.relpath(options.model, folder)).as_posix()
+    imported = import_plan(text, file, kind, options.gpus, model or "", dims)
+    status = deliver(imported.text, f"a plan for {imported.run.ranks:,} GPUs", options)
+    if imported.idle and not options.quiet:
+        sys.stderr.write(f"note: without effect on a plan: {', '.join(imported.idle)}\n")
+    return status
+
+
+def dims_of(model: str) -> set[str]:
+    """The dims of a model, and of what it imports."""
+    files = parse_file(model).files.values()
+    return {i.name.text for f in files for i in f.items if isinstance(i, syntax.Dim)}
+
+
+def deliver(text: str, what: str, options: argparse.Namespace) -> int:
+    """To the file, or to standard output."""
     if options.out is None:
-        sys.stdout.write(imported.text)
+        sys.stdout.write(text)
         return 0
-    write_whole(options.out, imported.text.encode())
+    write_whole(options.out, text.encode())
     if not options.quiet:
-        sys.stdout.write(f"{options.out}: `{imported.model.name}`\n")
+        sys.stdout.write(f"{options.out}: {what}\n")
     return 0
 
 
@@ -47,3 +140,7 @@ def shown_name(path: Path) -> str:
     if stem == "config":
         stem = path.resolve().parent.name
     return stem.replace("--", "/")
+
+
+def refuse(origin: str, code: str, message: str, help: str = "") -> CompileError:
+    return CompileError([Diagnostic(code, message, origin=origin, help=help)])

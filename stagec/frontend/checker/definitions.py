@@ -40,6 +40,7 @@ def collect(
     definitions = Definitions(functions=functions)
     names: dict[str, syntax.Name] = {}
     plan_names: dict[str, syntax.Name] = {}
+    lent: list[syntax.Model] = []
     for file in [source.file, *(f for f in source.files if f != source.file)]:
         for item in source.files[file].items:
             if isinstance(item, syntax.ImportFile):
@@ -50,13 +51,25 @@ def collect(
                 if file == source.file:
                     definitions.models.append(item)
                     _is_new(item.name, names, findings, functions)
+                else:
+                    lent.append(item)
             elif isinstance(item, syntax.Plan):
                 if _is_new(item.name, plan_names, findings, (), "plan "):
                     definitions.plans[item.name.text] = item
             elif _is_new(item.name, names, findings, functions):
                 _add(item, definitions)
-    _check_models(source, definitions, findings)
+    _check_models(source, definitions, lent, findings)
     return definitions
+
+
+def plans_of(source: Source) -> dict[str, syntax.Plan]:
+    """The plans of a file, then those of what it imports; the first one of a name."""
+    found: dict[str, syntax.Plan] = {}
+    for file in [source.file, *(f for f in source.files if f != source.file)]:
+        for item in source.files[file].items:
+            if isinstance(item, syntax.Plan):
+                found.setdefault(item.name.text, item)
+    return found
 
 
 def _add(item: syntax.Dim | syntax.Module | syntax.Op, definitions: Definitions) -> None:
@@ -89,10 +102,18 @@ def _is_new(
     return True
 
 
-def _check_models(source: Source, definitions: Definitions, findings: Findings) -> None:
+def _check_models(
+    source: Source, definitions: Definitions, lent: list[syntax.Model], findings: Findings
+) -> None:
+    """A file without a model, such as one of plans, has that of what it imports."""
+    if not definitions.models and len(lent) == 1:
+        definitions.models.append(lent[0])
     if not definitions.models:
         message = f"`{source.file}` has no model"
-        help_ = "add `model Name(inputs) { ... }`; those of imported files do not count"
+        help_ = "add `model Name(inputs) { ... }`, or import a file that has one"
+        if lent:
+            message += f", and what it imports has {len(lent)}"
+            help_ = "import one of them alone"
         findings.add(Diagnostic("E0215", message, origin=source.file, help=help_))
     for model in definitions.models[1:]:
         first = definitions.models[0].name.span

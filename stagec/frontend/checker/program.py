@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stagec.diagnostics import Diagnostic, Findings, closest, quoted
 from stagec.dialects import stg
 from stagec.frontend import syntax
 from stagec.frontend.checker.bodies import check_body
 from stagec.frontend.checker.context import Context
-from stagec.frontend.checker.definitions import Definitions, collect
+from stagec.frontend.checker.definitions import Definitions, collect, plans_of
 from stagec.frontend.checker.graph import call_order, check_extent, needed
 from stagec.frontend.checker.sharding import PlanChecker
 from stagec.frontend.checker.steps import Body
 from stagec.frontend.checker.types import TypeReader
 from stagec.frontend.checker.user_ops import read_costs
-from stagec.frontend.files import Source
+from stagec.frontend.files import Source, parse_file
 from stagec.frontend.plans.merge import Merged, merge
 from stagec.frontend.plans.plan import Plan
 from stagec.frontend.plans.resolve import resolve_plan
@@ -27,6 +27,8 @@ from stagec.frontend.sizes import (
     missing_axis_sizes,
     resolve_sizes,
 )
+
+SUFFIX = ".stg"
 
 
 @dataclass(frozen=True)
@@ -64,12 +66,15 @@ def check(
     overrides: Mapping[str, str] | None = None,
     functions: Mapping[str, stg.Function] = stg.FUNCTIONS,
 ) -> CheckedModel:
-    """Raises `CompileError` with all mistakes. Without a name, the first plan of the file holds.
+    """Raises `CompileError` with all mistakes. Without a name, the first plan of the file holds; `FILE.stg:NAME` is one of
+    another file, and `FILE.stg` its first.
 
     `overrides` are those of `--set`: the sizes of dims and axes, as text.
     """
     findings = Findings()
+    source, plan, plans = _lent(source, plan)
     definitions = collect(source, findings, functions)
+    definitions.plans = plans if plans is not None else definitions.plans
     chosen = _choose(definitions, plan, findings)
     merged = merge(chosen, definitions.plans, findings)
     batch = _batch(source, definitions, merged, overrides or {}, findings)
@@ -160,13 +165,27 @@ def _batch(
 def sizes_of(source: Source, plan: str | None = None) -> list[str]:
     """The names whose sizes can be set: dims, and axes of the plan's mesh that are no products."""
     findings = Findings()
+    source, plan, plans = _lent(source, plan)
     definitions = collect(source, findings)
+    definitions.plans = plans if plans is not None else definitions.plans
     merged = merge(_choose(definitions, plan, findings), definitions.plans, findings)
     findings.raise_errors(source.texts)
     table = resolve_sizes(definitions.dims, merged, {}, Findings())
     mesh = merged.get(syntax.Mesh)
     axes = [axis.name.text for axis in mesh.axes] if mesh else []
     return [*table.dim_names, *(axis for axis in axes if axis not in table.products)]
+
+
+def _lent(
+    source: Source, plan: str | None
+) -> tuple[Source, str | None, dict[str, syntax.Plan] | None]:
+    """Where a plan is that of another file: the texts of both, its name there, and the plans of that file."""
+    if plan is None or not (plan.endswith(SUFFIX) or f"{SUFFIX}:" in plan):
+        return source, plan, None
+    file, _, name = (plan if f"{SUFFIX}:" in plan else f"{plan}:").rpartition(":")
+    lender = parse_file(file)
+    texts = {**source.texts, **lender.texts}
+    return replace(source, texts=texts), name or None, plans_of(lender)
 
 
 def _choose(definitions: Definitions, name: str | None, findings: Findings) -> syntax.Plan | None:

@@ -8,6 +8,7 @@ from stagec.importing.families.encoders import ENCODERS
 from stagec.importing.families.experts import EXPERTS
 from stagec.importing.families.gemma4 import GEMMA4
 from stagec.importing.families.hybrid import HYBRID
+from stagec.importing.families.more import MORE
 from stagec.importing.families.multimodal import MULTIMODAL
 from stagec.importing.families.multimodal_experts import MULTIMODAL_EXPERTS
 from stagec.importing.families.t5 import T5
@@ -22,5 +23,6 @@ FAMILIES: dict[str, Family] = {
     **ENCODERS,
     **T5,
     **GEMMA4,
+    **MORE,
     **MULTIMODAL_EXPERTS,
 }

@@ -1,0 +1,305 @@
+"""Further dense decoders, most of them one step away from Llama or GPT-2."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from stagec.importing.attention import Attention
+from stagec.importing.config import Config, Unsupported
+from stagec.importing.decoder import Block, Decoder
+from stagec.importing.families.common import (
+    activation,
+    biases,
+    divided,
+    head_width,
+    layer_kinds,
+    llama_attention,
+    llama_mlp,
+    rotated,
+    windows,
+)
+from stagec.importing.families.dense import POST_NORMS, by_window, decoder, same, stream
+from stagec.importing.feedforward import Mlp
+from stagec.importing.parts import LAYER, NO_NORM, PLAIN_LAYER, RMS
+
+
+def stablelm(c: Config) -> Decoder:
+    s = stream(c)
+    if c.flag("qk_layernorm"):
+        raise Unsupported("a norm for each head (`qk_layernorm`) is not imported")
+    bias = c.flag("use_qkv_bias")
+    attention = llama_attention(
+        c, s, rotary=rotated(c, head_width(c), 0.25), **biases(bias, output=False)
+    )
+    beside = c.flag("use_parallel_residual")
+    norms = ("input_layernorm",) if beside else ("input_layernorm", "post_attention_layernorm")
+    form = "parallel" if beside else "pre"
+    block = Block(attention, llama_mlp(c, s), LAYER, form=form, norms=norms, stream=s)
+    return decoder(c, "StableLm", same(c, block), LAYER)
+
+
+def starcoder2(c: Config) -> Decoder:
+    s = stream(c)
+    bias = c.flag("use_bias", True)
+    attention = llama_attention(c, s, window=c.count("sliding_window"), **biases(bias))
+    mlp = llama_mlp(c, s, gated=False, bias=bias, up="c_fc", down="c_proj")
+    return decoder(c, "StarCoder2", same(c, Block(attention, mlp, LAYER, stream=s)), LAYER)
+
+
+def cohere_block(c: Config) -> tuple[Attention, Block]:
+    s = stream(c)
+    attention = llama_attention(c, s, **biases(c.flag("attention_bias")))
+    block = Block(
+        attention,
+        llama_mlp(c, s),
+        PLAIN_LAYER,
+        form="parallel",
+        norms=("input_layernorm",),
+        stream=s,
+    )
+    return attention, block
+
+
+def cohere(c: Config) -> Decoder:
+    attention, block = cohere_block(c)
+    if c.flag("use_qk_norm"):
+        attention = replace(attention, qk_norm=PLAIN_LAYER, qk_norm_over="heads")
+    blocks = same(c, replace(block, mixer=attention))
+    return decoder(c, "Cohere", blocks, PLAIN_LAYER, logit_factor=float(c.get("logit_scale")))
+
+
+def cohere2(c: Config) -> Decoder:
+    """Layers with a window are rotated by position, those without are not."""
+    attention, block = cohere_block(c)
+    every = c.number("sliding_window_pattern", 4)
+    kinds = layer_kinds(c, lambda i: "sliding_attention" if (i + 1) % every else "full_attention")
+    far = replace(attention, rotary=0)
+    near = windows(kinds, c.count("sliding_window"))
+    blocks = by_window(near, far, block, {"rotary": -1})
+    return decoder(c, "Cohere2", blocks, PLAIN_LAYER, logit_factor=float(c.get("logit_scale")))
+
+
+def gptj(c: Config, name: str = "GptJ", fused: bool = False) -> Decoder:
+    s = stream(c)
+    heads = c.number("num_attention_heads")
+    width = divided(s.width, heads, "heads")
+    turned = c.count("rotary_dim")
+    names = dict.fromkeys("qkv", "qkv_proj") if fused else {}
+    stem = "transformer.h.{i}."
+    attention = Attention(
+        s,
+        heads,
+        heads,
+        width,
+        stem=stem + "attn.",
+        o="out_proj",
+        rotary=turned if turned and turned != width else -1,
+        **names,
+    )
+    mlp = Mlp(
+        s,
+        c.number("n_inner", 4 * s.width),
+        activation(c, "activation_function"),
+        gated=False,
+        bias=True,
+        stem=stem + "mlp.",
+        up="fc_in",
+        down="fc_out",
+    )
+    block = Block(attention, mlp, LAYER, form="parallel", norms=("ln_1",), stem=stem, stream=s)
+    return decoder(
+        c,
+        name,
+        same(c, block),
+        LAYER,
+        prefix="transformer.",
+        embed="wte",
+        norm="ln_f",
+        head_bias=True,
+    )
+
+
+def codegen(c: Config) -> Decoder:
+    return gptj(c, "CodeGen", fused=True)
+
+
+def mpt(c: Config) -> Decoder:
+    s = stream(c)
+    heads = c.number("num_attention_heads")
+    stem = "transformer.blocks.{i}."
+    attention = Attention(
+        s,
+        heads,
+        heads,
+        divided(s.width, heads, "heads"),
+        about="Scores are biased by the distance of query and key (ALiBi), within the fused kernel.",
+        stem=stem + "attn.",
+        q="Wqkv",
+        k="Wqkv",
+        v="Wqkv",
+        o="out_proj",
+        rotary=0,
+    )
+    mlp = Mlp(s, 4 * s.width, "gelu", gated=False, stem=stem + "ffn.")
+    block = Block(attention, mlp, PLAIN_LAYER, norms=("norm_1", "norm_2"), stem=stem, stream=s)
+    return decoder(
+        c,
+        "Mpt",
+        same(c, block),
+        PLAIN_LAYER,
+        positions=c.number("max_seq_len", 2048),
+        prefix="transformer.",
+        embed="wte",
+        norm="norm_f",
+    )
+
+
+def persimmon(c: Config) -> Decoder:
+    s = stream(c)
+    heads = c.number("num_attention_heads")
+    width = divided(s.width, heads, "heads")
+    fused = dict.fromkeys("qkv", "query_key_value")
+    attention = Attention(
+        s,
+        heads,
+        heads,
+        width,
+        o="dense",
+        rotary=rotated(c, width, 0.5),
+        qk_norm=LAYER if c.flag("qk_layernorm") else NO_NORM,
+        qk_norm_names=("q_layernorm", "k_layernorm"),
+        **biases(True),
+        **fused,
+    )
+    mlp = llama_mlp(c, s, gated=False, bias=True, up="dense_h_to_4h", down="dense_4h_to_h")
+    block = Block(attention, mlp, LAYER, stream=s)
+    return decoder(c, "Persimmon", same(c, block), LAYER, norm="final_layernorm")
+
+
+def seed_oss(c: Config) -> Decoder:
+    s = stream(c)
+    on = biases(c.flag("attention_bias"), output=c.flag("attention_out_bias"))
+    mlp = llama_mlp(c, s, bias=c.flag("mlp_bias"))
+    return decoder(c, "SeedOss", same(c, Block(llama_attention(c, s, **on), mlp, RMS, stream=s)))
+
+
+def exaone4(c: Config) -> Decoder:
+    """With a window, layers without one are not rotated by position."""
+    s = stream(c)
+    window = c.count("sliding_window")
+    pattern = c.get("sliding_window_pattern")
+    every = len(pattern) if isinstance(pattern, str) else int(pattern or 0)
+
+    def kind(i: int) -> str:
+        last = i == c.number("num_hidden_layers") - 1
+        return (
+            "sliding_attention"
+            if window and every and (i + 1) % every and not last
+            else "full_attention"
+        )
+
+    attention = llama_attention(c, s, qk_norm=RMS)
+    far = replace(attention, rotary=0) if window else attention
+    block = Block(None, llama_mlp(c, s), RMS, form="post_only", norms=POST_NORMS, stream=s)
+    kinds = windows(layer_kinds(c, kind), window)
+    return decoder(c, "Exaone4", by_window(kinds, far, block, {"rotary": -1}))
+
+
+def arcee(c: Config) -> Decoder:
+    s = stream(c)
+    mlp = llama_mlp(c, s, gated=False, bias=c.flag("mlp_bias"))
+    attention = llama_attention(c, s, **biases(c.flag("attention_bias")))
+    return decoder(c, "Arcee", same(c, Block(attention, mlp, RMS, stream=s)))
+
+
+def helium(c: Config) -> Decoder:
+    s = stream(c)
+    mlp = llama_mlp(c, s, bias=c.flag("mlp_bias"))
+    attention = llama_attention(c, s, **biases(c.flag("attention_bias"), output=False))
+    return decoder(c, "Helium", same(c, Block(attention, mlp, RMS, stream=s)))
+
+
+def ernie4_5(c: Config) -> Decoder:
+    s = stream(c)
+    bias = c.flag("use_bias")
+    block = Block(llama_attention(c, s, **biases(bias)), llama_mlp(c, s, bias=bias), RMS, stream=s)
+    return decoder(c, "Ernie45", same(c, block))
+
+
+def hunyuan_v1_dense(c: Config) -> Decoder:
+    s = stream(c)
+    on: dict[str, Any] = biases(c.flag("attention_bias"))
+    attention = llama_attention(
+        c,
+        s,
+        qk_norm=RMS,
+        qk_norm_names=("query_layernorm", "key_layernorm"),
+        norm_after_rope=True,
+        **on,
+    )
+    return decoder(c, "HunYuan", same(c, Block(attention, llama_mlp(c, s), RMS, stream=s)))
+
+
+def gpt_neo(c: Config) -> Decoder:
+    s = stream(c)
+    heads = c.number("num_attention_heads")
+    stem = "transformer.h.{i}."
+    attention = Attention(
+        s,
+        heads,
+        heads,
+        divided(s.width, heads, "heads"),
+        stem=stem + "attn.attention.",
+        o="out_proj",
+        o_bias=True,
+        rotary=0,
+        scale=1.0,
+    )
+    mlp = Mlp(
+        s,
+        c.number("intermediate_size", 4 * s.width),
+        activation(c, "activation_function"),
+        gated=False,
+        bias=True,
+        stem=stem + "mlp.",
+        up="c_fc",
+        down="c_proj",
+    )
+    layers = c.number("num_hidden_layers")
+    kinds: list[str] = []
+    for names, times in c.get("attention_types", [[["global", "local"], layers // 2]]):
+        kinds += list(names) * times
+    if len(kinds) != layers:
+        raise Unsupported(f"`attention_types` says {len(kinds)} layers, not {layers}")
+    near = [c.number("window_size") if kind == "local" else 0 for kind in kinds]
+    block = Block(None, mlp, LAYER, norms=("ln_1", "ln_2"), stem=stem, stream=s)
+    return decoder(
+        c,
+        "GptNeo",
+        by_window(near, attention, block),
+        LAYER,
+        prefix="transformer.",
+        embed="wte",
+        norm="ln_f",
+        learned_positions=("wpe", c.number("max_position_embeddings")),
+    )
+
+
+MORE = {
+    "stablelm": stablelm,
+    "starcoder2": starcoder2,
+    "cohere": cohere,
+    "cohere2": cohere2,
+    "gptj": gptj,
+    "codegen": codegen,
+    "mpt": mpt,
+    "persimmon": persimmon,
+    "seed_oss": seed_oss,
+    "exaone4": exaone4,
+    "arcee": arcee,
+    "helium": helium,
+    "ernie4_5": ernie4_5,
+    "hunyuan_v1_dense": hunyuan_v1_dense,
+    "gpt_neo": gpt_neo,
+}

@@ -1,0 +1,319 @@
+"""What a training run says about how it is spread, in nobody's words, and its text as a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from stagec.formatting import format_text
+
+
+class NotAPlan(Exception):
+    """What keeps a run from being a plan."""
+
+    def __init__(self, message: str, help: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.help = help
+
+
+@dataclass
+class Launch:
+    """A training run. None: nothing is said."""
+
+    gpus: int | None = None
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    etp: int | None = None
+    """Tensor parallelism of experts; that of the rest unless it is said."""
+    dp: int | None = None
+    shards: int | None = None
+    """How many ways FSDP shards weights, the rest of data parallelism being replicas."""
+    virtual_stages: int = 1
+    layers: int | None = None
+    layers_per_virtual_stage: int | None = None
+    stage_layers: list[int] | None = None
+    first_layers: int | None = None
+    last_layers: int | None = None
+    embedding_in_split: bool = False
+    loss_in_split: bool = False
+    schedule: str = ""
+    micro_batch: int | None = None
+    global_batch: int | None = None
+    accumulation: int | None = None
+    sequence: int | None = None
+    sequence_parallel: bool = False
+    context: str = "ring"
+    zero: int = 0
+    reshard: bool = True
+    experts: int | None = None
+    recompute: str = ""
+    """`attention`, `full`, or as a plan says it."""
+    precision: dict[str, str] = field(default_factory=dict)
+    optimizer: str = ""
+    overlap_gradients: bool | None = None
+    overlap_parameters: bool | None = None
+    overlap_tensor: bool | None = None
+    overlap_pipeline: bool | None = None
+    overlap_experts: bool | None = None
+    bucket_bytes: int | None = None
+    bucket_elements: int | None = None
+    offload_optimizer: bool = False
+    offload_parameters: bool = False
+    unfused_loss: bool = False
+    rank_order: str = ""
+
+    def set(self, name: str, value: Any) -> None:
+        assert name in {f.name for f in fields(self)}, name
+        setattr(self, name, value)
+
+    @property
+    def ranks(self) -> int:
+        """World size."""
+        if self.gpus:
+            return self.gpus
+        if self.nodes or self.gpus_per_node:
+            return (self.nodes or 1) * (self.gpus_per_node or 1)
+        if self.dp:
+            return self.dp * self.tp * self.pp * self.cp
+        raise NotAPlan("nothing says how many GPUs there are", "say `--gpus N`")
+
+    @property
+    def data(self) -> int:
+        """Data parallelism: what the other axes leave."""
+        others = self.tp * self.pp * self.cp
+        if self.ranks % others:
+            raise NotAPlan(
+                f"{self.ranks} GPUs do not divide over {others} of tensor, pipeline and context parallelism"
+            )
+        return self.ranks // others
+
+    @property
+    def batch(self) -> int | None:
+        """Sequences in the global batch."""
+        if self.global_batch:
+            return self.global_batch
+        if self.micro_batch and self.accumulation:
+            return self.micro_batch * self.accumulation * self.data
+        return None
+
+
+def plan_text(
+    run: Launch,
+    name: str,
+    remarks: list[str],
+    model: str = "",
+    dims: Collection[str] | None = None,
+) -> str:
+    """The plan, with what it leaves out as comments above it.
+
+    `dims` are those of the model: rules name no others.
+    """
+    rules = [r for rule in shards(run) if (r := known_dims(rule, dims))]
+    clauses = [*sizes(run), *mesh(run), *rules, *pipeline(run), *rest(run)]
+    comments = "".join(f"# {line}\n" for line in remarks)
+    imported = f'import "{model}"\n\n' if model else ""
+    body = "".join(f"  {clause}\n" for clause in clauses)
+    return format_text(f"{imported}{comments}plan {name} {{\n{body}}}\n", "plan")
+
+
+def known_dims(rule: str, dims: Collection[str] | None) -> str:
+    """A rule for those of its dims that the model has; nothing if it has none of them."""
+    if dims is None or not rule.startswith("shard "):
+        return rule
+    names, _, axes = rule.removeprefix("shard ").partition(" over ")
+    kept = [n for n in names.split(", ") if n in dims]
+    return f"shard {', '.join(kept)} over {axes}" if kept else ""
+
+
+def sizes(run: Launch) -> list[str]:
+    found = []
+    if run.batch:
+        if run.micro_batch and run.batch % (run.micro_batch * run.data):
+            raise NotAPlan(
+                f"a batch of {run.batch} does not divide into microbatches of {run.micro_batch} on {run.data} ranks"
+            )
+        found.append(f"B = {run.batch}")
+    if run.sequence:
+        found.append(f"S = {run.sequence}")
+    return [f"set {', '.join(found)}"] if found else []
+
+
+def mesh(run: Launch) -> list[str]:
+    """Axes, slowest first, as Megatron-LM orders ranks: tensor, context, expert, data, pipeline from the fastest."""
+    axes: list[str] = []
+    products: list[str] = []
+    if run.pp > 1:
+        axes.append(f"pp = {run.pp}")
+    axes += data_axes(run, products)
+    if run.cp > 1:
+        axes.append(f"cp = {run.cp}")
+    if run.tp > 1:
+        axes.append(f"tp = {run.tp}")
+    clauses = [f"mesh {', '.join([*axes, *products])}"]
+    if run.rank_order == "tp-pp-dp" and run.pp > 1:
+        names = [a.partition(" ")[0] for a in axes]
+        names = (
+            [n for n in names if n not in ("pp", "tp", "cp")]
+            + ["pp"]
+            + [n for n in names if n in ("cp", "tp")]
+        )
+        clauses.append(f"rank_order {', '.join(names)}")
+    return clauses
+
+
+def folded(run: Launch) -> bool:
+    """Experts are whole where the rest is cut (Megatron-LM's `--expert-tensor-parallel-size 1`)."""
+    return run.ep > 1 and run.etp == 1 and run.tp > 1
+
+
+def data_axes(run: Launch, products: list[str]) -> list[str]:
+    dp = run.data
+    if run.shards and run.shards < dp:
+        if dp % run.shards:
+            raise NotAPlan(f"{dp} ranks of data parallelism do not divide into {run.shards} shards")
+        if run.ep > 1:
+            raise NotAPlan("experts over ranks and replicas of shards do not go together here")
+        products.append("dp = rep * fsdp")
+        return [f"rep = {dp // run.shards}", f"fsdp = {run.shards}"]
+    if run.ep == 1:
+        return [f"dp = {dp}"]
+    ways = run.ep // run.tp if folded(run) else run.ep
+    if folded(run) and run.ep % run.tp:
+        raise NotAPlan(
+            f"experts over {run.ep} ranks do not contain all {run.tp} of tensor parallelism"
+        )
+    if run.etp not in (None, 1, run.tp):
+        raise NotAPlan(
+            f"experts cut {run.etp} ways beside {run.tp} of the rest are not in the language"
+        )
+    if dp % ways:
+        if (dp * run.cp) % ways:
+            raise NotAPlan(
+                f"experts over {run.ep} ranks do not divide {dp * run.cp} ranks of data and context"
+            )
+        raise NotAPlan(
+            "experts over ranks of data and of context parallelism together are not in the language"
+        )
+    inner = "el" if folded(run) else "ep"
+    axes = [f"{inner} = {ways}"]
+    if ways == 1:
+        axes = []
+    if dp // ways > 1 or not axes:
+        axes.insert(0, f"edp = {dp // ways}")
+    names = [a.partition(" ")[0] for a in axes]
+    products.append(f"dp = {' * '.join(names)}")
+    if folded(run):
+        products.append("ep = el * tp" if ways > 1 else "ep = tp")
+    return axes
+
+
+def shards(run: Launch) -> list[str]:
+    clauses = ["shard B over dp"]
+    moe = bool(run.experts) or run.ep > 1
+    if run.ep > 1:
+        clauses.append("shard X over ep")
+    if moe:
+        clauses.append("shard T over dp")
+    if run.tp > 1:
+        dims = ["H", "K", "F", "V"]
+        if moe and not folded(run):
+            dims.insert(3, "M")
+        clauses.append(f"shard {', '.join(dims)} over tp")
+    over = [a for a, on in (("cp", run.cp > 1), ("tp", run.tp > 1 and run.sequence_parallel)) if on]
+    if over:
+        clauses.append(f"shard S over {', '.join(over)}")
+    if run.cp > 1:
+        clauses.append(f"context cp {{ method = {run.context} }}")
+    return clauses
+
+
+def pipeline(run: Launch) -> list[str]:
+    if run.pp == 1:
+        return [f"microbatch {run.micro_batch}"] if run.micro_batch else []
+    virtual = run.virtual_stages
+    if run.layers_per_virtual_stage:
+        if not run.layers:
+            raise NotAPlan("layers of a virtual stage are said, but not how many layers there are")
+        virtual = run.layers // run.pp // run.layers_per_virtual_stage
+    schedule = run.schedule or ("interleaved_1f1b" if virtual > 1 else "1f1b")
+    settings = [f"schedule = {schedule}"]
+    if virtual > 1:
+        settings.append(f"virtual_stages = {virtual}")
+    settings.append(f"microbatch = {run.micro_batch or 1}")
+    listed = run.stage_layers or uneven(run)
+    if listed:
+        settings.append(f"layers = [{', '.join(map(str, listed))}]")
+    else:
+        if run.embedding_in_split:
+            settings.append("first = -1")
+        if run.loss_in_split:
+            settings.append("last = -1")
+    return [f"pipeline L over pp {{ {', '.join(settings)} }}"]
+
+
+def uneven(run: Launch) -> list[int] | None:
+    """Layers of stages where the first or the last has another number."""
+    if run.first_layers is None and run.last_layers is None:
+        return None
+    if not run.layers:
+        raise NotAPlan(
+            "layers of the first or last stage are said, but not how many layers there are"
+        )
+    said = [n for n in (run.first_layers, run.last_layers) if n is not None]
+    between = run.pp - len(said)
+    left = run.layers - sum(said)
+    if between < 1 or left % between:
+        raise NotAPlan(f"{left} layers do not divide over the other {between} stages")
+    middle = [left // between] * between
+    first = [run.first_layers] if run.first_layers is not None else []
+    last = [run.last_layers] if run.last_layers is not None else []
+    return [*first, *middle, *last]
+
+
+def rest(run: Launch) -> list[str]:
+    clauses = []
+    if run.zero:
+        over = ["fsdp"] if run.shards and run.shards < run.data else ["dp"]
+        over += ["cp"] if run.cp > 1 else []
+        settings = " { reshard = false }" if run.zero == 3 and not run.reshard else ""
+        clauses.append(f"zero {run.zero} over {', '.join(over)}{settings}")
+    if run.recompute:
+        clauses.append(f"recompute {run.recompute}")
+    if run.precision:
+        inner = ", ".join(f"{key} = {value}" for key, value in run.precision.items())
+        clauses.append(f"precision {{ {inner} }}")
+    if run.optimizer:
+        clauses.append(f"optimizer {run.optimizer}")
+    gradients = []
+    if run.bucket_bytes:
+        gradients.append(f"bucket_bytes = {run.bucket_bytes}B")
+    if run.bucket_elements:
+        wide = {"fp32": 4, "bf16": 2, "fp16": 2}[run.precision.get("gradients", "fp32")]
+        gradients.append(f"bucket_bytes = {run.bucket_elements * wide}B")
+    if run.overlap_gradients is not None:
+        gradients.append(f"overlap = {str(run.overlap_gradients).lower()}")
+    if gradients:
+        clauses.append(f"gradients {{ {', '.join(gradients)} }}")
+    overlaps = {
+        "zero": run.overlap_parameters,
+        "tp": run.overlap_tensor,
+        "p2p": run.overlap_pipeline,
+        "ep": run.overlap_experts,
+    }
+    said = [f"{key} = {str(value).lower()}" for key, value in overlaps.items() if value is not None]
+    if said:
+        clauses.append(f"overlap {{ {', '.join(said)} }}")
+    offloads = [
+        n
+        for n, on in (("optimizer", run.offload_optimizer), ("parameters", run.offload_parameters))
+        if on
+    ]
+    if offloads:
+        clauses.append(f"offload {{ {', '.join(f'{n} = true' for n in offloads)} }}")
+    return clauses

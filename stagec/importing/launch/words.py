@@ -1,0 +1,367 @@
+"""Tables: what each flag or field of a launcher says in a plan.
+
+A row is a name, what it sets of a `Launch`, how its value is read, and the clause that it becomes. Names without effect on a plan
+stand in lists; a name in neither is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stagec.importing.launch.launch import Launch, NotAPlan
+
+
+@dataclass(frozen=True)
+class Word:
+    """What a flag says."""
+
+    clause: str
+    """For people: the clause that it becomes."""
+    apply: Callable[[Launch, Any], None]
+    has_value: bool = True
+
+
+def size(name: str) -> Callable[[Launch, Any], None]:
+    def apply(run: Launch, value: Any) -> None:
+        run.set(name, whole(value))
+
+    return apply
+
+
+def whole(value: Any) -> int:
+    try:
+        return int(str(value).replace("_", ""))
+    except ValueError:
+        raise NotAPlan(f"`{value}` is not a whole number") from None
+
+
+def constant(name: str, value: Any) -> Callable[[Launch, Any], None]:
+    return lambda run, _: run.set(name, value)
+
+
+def truth(name: str) -> Callable[[Launch, Any], None]:
+    return lambda run, value: run.set(name, is_true(value))
+
+
+def is_true(value: Any) -> bool:
+    return str(value).strip().lower() in ("true", "1", "yes", "on")
+
+
+def when(name: str, value: Any) -> Callable[[Launch, Any], None]:
+    """Sets a value if the field is true."""
+
+    def apply(run: Launch, given: Any) -> None:
+        if is_true(given):
+            run.set(name, value)
+
+    return apply
+
+
+def half(dtype: str) -> Callable[[Launch, Any], None]:
+    def apply(run: Launch, value: Any) -> None:
+        if value is None or is_true(value):
+            gradients = "fp32" if dtype == "bf16" else "fp16"
+            run.precision = {
+                "weights": dtype,
+                "activations": dtype,
+                "gradients": gradients,
+                "optimizer": "fp32",
+            }
+
+    return apply
+
+
+def gradients_in(dtype: str) -> Callable[[Launch, Any], None]:
+    def apply(run: Launch, value: Any) -> None:
+        if value is None or is_true(value):
+            run.precision["gradients"] = dtype
+
+    return apply
+
+
+def one_of(name: str, values: Mapping[str, Any]) -> Callable[[Launch, Any], None]:
+    def apply(run: Launch, value: Any) -> None:
+        key = str(value).strip().lower()
+        if key not in values:
+            raise NotAPlan(f"`{value}` is none of {', '.join(values)}")
+        run.set(name, values[key])
+
+    return apply
+
+
+def granularity(run: Launch, value: Any) -> None:
+    one_of("recompute", {"full": "full", "selective": "attention", "none": "", "null": ""})(
+        run, value
+    )
+
+
+def megatron_optimizer(run: Launch, value: Any) -> None:
+    one_of("optimizer", {"adam": "adamw", "adamw": "adamw", "sgd": "sgd { momentum = 0.9 }"})(
+        run, value
+    )
+
+
+CONTEXTS = {"p2p": "ring", "all_gather": "all_gather", "allgather": "all_gather", "a2a": "ulysses"}
+
+SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+
+MEGATRON: dict[str, Word] = {
+    "tensor-model-parallel-size": Word("mesh tp = N; shard H, K, F, V over tp", size("tp")),
+    "pipeline-model-parallel-size": Word("mesh pp = N; pipeline L over pp", size("pp")),
+    "context-parallel-size": Word("mesh cp = N; shard S over cp; context cp", size("cp")),
+    "expert-model-parallel-size": Word("mesh ep = N; shard X over ep", size("ep")),
+    "expert-tensor-parallel-size": Word("experts whole (1) or cut as the rest", size("etp")),
+    "sequence-parallel": Word("shard S over tp", constant("sequence_parallel", True), False),
+    "num-layers-per-virtual-pipeline-stage": Word(
+        "pipeline { virtual_stages = layers / pp / N }", size("layers_per_virtual_stage")
+    ),
+    "num-virtual-stages-per-pipeline-rank": Word(
+        "pipeline { virtual_stages = N }", size("virtual_stages")
+    ),
+    "decoder-first-pipeline-num-layers": Word(
+        "pipeline { layers = [N, ...] }", size("first_layers")
+    ),
+    "decoder-last-pipeline-num-layers": Word("pipeline { layers = [..., N] }", size("last_layers")),
+    "account-for-embedding-in-pipeline-split": Word(
+        "pipeline { first = -1 }", constant("embedding_in_split", True), False
+    ),
+    "account-for-loss-in-pipeline-split": Word(
+        "pipeline { last = -1 }", constant("loss_in_split", True), False
+    ),
+    "num-layers": Word("layers, for virtual and uneven stages", size("layers")),
+    "num-experts": Word("shard T over dp", size("experts")),
+    "micro-batch-size": Word("pipeline { microbatch = N }, or microbatch N", size("micro_batch")),
+    "global-batch-size": Word("set B = N", size("global_batch")),
+    "seq-length": Word("set S = N", size("sequence")),
+    "cp-comm-type": Word("context cp { method }", one_of("context", CONTEXTS)),
+    "use-distributed-optimizer": Word("zero 1 over dp, cp", constant("zero", 1), False),
+    "data-parallel-sharding-strategy": Word("zero 0 to 3", one_of("zero", SHARDING)),
+    "use-torch-fsdp2": Word("zero 3 over dp, cp", constant("zero", 3), False),
+    "use-megatron-fsdp": Word("zero 3 over dp, cp", constant("zero", 3), False),
+    "use-custom-fsdp": Word("zero 3 over dp, cp", constant("zero", 3), False),
+    "recompute-activations": Word("recompute attention", constant("recompute", "attention"), False),
+    "recompute-granularity": Word("recompute full, or attention", granularity),
+    "bf16": Word("precision { weights = bf16, gradients = fp32, ... }", half("bf16"), False),
+    "fp16": Word("precision { weights = fp16, ... }", half("fp16"), False),
+    "accumulate-allreduce-grads-in-fp32": Word(
+        "precision { gradients = fp32 }", gradients_in("fp32"), False
+    ),
+    "grad-reduce-in-bf16": Word("precision { gradients = bf16 }", gradients_in("bf16"), False),
+    "optimizer": Word("optimizer", megatron_optimizer),
+    "optimizer-cpu-offload": Word(
+        "offload { optimizer = true }", constant("offload_optimizer", True), False
+    ),
+    "overlap-grad-reduce": Word(
+        "gradients { overlap = true }", constant("overlap_gradients", True), False
+    ),
+    "overlap-param-gather": Word(
+        "overlap { zero = true }", constant("overlap_parameters", True), False
+    ),
+    "tp-comm-overlap": Word("overlap { tp = true }", constant("overlap_tensor", True), False),
+    "overlap-moe-expert-parallel-comm": Word(
+        "overlap { ep = true }", constant("overlap_experts", True), False
+    ),
+    "no-overlap-p2p-communication": Word(
+        "overlap { p2p = false }", constant("overlap_pipeline", False), False
+    ),
+    "ddp-bucket-size": Word("gradients { bucket_bytes = N elements }", size("bucket_elements")),
+    "use-tp-pp-dp-mapping": Word("rank_order", constant("rank_order", "tp-pp-dp"), False),
+    "nproc_per_node": Word("GPUs of a node", size("gpus_per_node")),
+    "nproc-per-node": Word("GPUs of a node", size("gpus_per_node")),
+    "nnodes": Word("nodes", size("nodes")),
+    "world-size": Word("GPUs", size("gpus")),
+}
+"""Flags of Megatron-LM and Megatron-Core, and of torchrun before them."""
+
+FIELDS: dict[str, Word] = {
+    "tensor_model_parallel_size": MEGATRON["tensor-model-parallel-size"],
+    "pipeline_model_parallel_size": MEGATRON["pipeline-model-parallel-size"],
+    "virtual_pipeline_model_parallel_size": Word(
+        "pipeline { virtual_stages = N }", size("virtual_stages")
+    ),
+    "context_parallel_size": MEGATRON["context-parallel-size"],
+    "expert_model_parallel_size": MEGATRON["expert-model-parallel-size"],
+    "expert_tensor_parallel_size": MEGATRON["expert-tensor-parallel-size"],
+    "sequence_parallel": Word("shard S over tp", truth("sequence_parallel")),
+    "num_layers": MEGATRON["num-layers"],
+    "num_moe_experts": MEGATRON["num-experts"],
+    "num_layers_in_first_pipeline_stage": MEGATRON["decoder-first-pipeline-num-layers"],
+    "num_layers_in_last_pipeline_stage": MEGATRON["decoder-last-pipeline-num-layers"],
+    "account_for_embedding_in_pipeline_split": Word(
+        "pipeline { first = -1 }", truth("embedding_in_split")
+    ),
+    "account_for_loss_in_pipeline_split": Word("pipeline { last = -1 }", truth("loss_in_split")),
+    "micro_batch_size": MEGATRON["micro-batch-size"],
+    "global_batch_size": MEGATRON["global-batch-size"],
+    "seq_length": MEGATRON["seq-length"],
+    "encoder_seq_length": MEGATRON["seq-length"],
+    "cp_comm_type": MEGATRON["cp-comm-type"],
+    "use_distributed_optimizer": Word("zero 1 over dp, cp", when("zero", 1)),
+    "use_megatron_fsdp": Word("zero 3 over dp, cp", when("zero", 3)),
+    "data_parallel_sharding_strategy": MEGATRON["data-parallel-sharding-strategy"],
+    "recompute_granularity": MEGATRON["recompute-granularity"],
+    "activations_checkpoint_granularity": MEGATRON["recompute-granularity"],
+    "bf16": Word("precision { weights = bf16, ... }", half("bf16")),
+    "fp16": Word("precision { weights = fp16, ... }", half("fp16")),
+    "grad_reduce_in_fp32": Word("precision { gradients = fp32 }", gradients_in("fp32")),
+    "overlap_grad_reduce": Word("gradients { overlap }", truth("overlap_gradients")),
+    "overlap_param_gather": Word("overlap { zero }", truth("overlap_parameters")),
+    "tp_comm_overlap": Word("overlap { tp }", truth("overlap_tensor")),
+    "overlap_p2p_comm": Word("overlap { p2p }", truth("overlap_pipeline")),
+    "bucket_size": MEGATRON["ddp-bucket-size"],
+    "num_nodes": Word("nodes", size("nodes")),
+    "num_gpus_per_node": Word("GPUs of a node", size("gpus_per_node")),
+    "gpus_per_node": Word("GPUs of a node", size("gpus_per_node")),
+    "num_gpus": Word("GPUs", size("gpus")),
+    "devices": Word("GPUs of a node", size("gpus_per_node")),
+}
+"""Fields of recipes of NeMo and Megatron-Bridge."""
+
+MLPERF: dict[str, Word] = {
+    "TENSOR_MODEL_PARALLEL": FIELDS["tensor_model_parallel_size"],
+    "TP": FIELDS["tensor_model_parallel_size"],
+    "PIPELINE_MODEL_PARALLEL": FIELDS["pipeline_model_parallel_size"],
+    "PP": FIELDS["pipeline_model_parallel_size"],
+    "INTERLEAVED_PIPELINE": FIELDS["virtual_pipeline_model_parallel_size"],
+    "VIRTUAL_PIPELINE_MODEL_PARALLEL": FIELDS["virtual_pipeline_model_parallel_size"],
+    "CONTEXT_PARALLEL": FIELDS["context_parallel_size"],
+    "CP": FIELDS["context_parallel_size"],
+    "EXPERT_PARALLEL": FIELDS["expert_model_parallel_size"],
+    "SEQ_PARALLEL": FIELDS["sequence_parallel"],
+    "SEQUENCE_PARALLEL": FIELDS["sequence_parallel"],
+    "MICRO_BATCH_SIZE": FIELDS["micro_batch_size"],
+    "MBS": FIELDS["micro_batch_size"],
+    "GLOBAL_BATCH_SIZE": FIELDS["global_batch_size"],
+    "GBS": FIELDS["global_batch_size"],
+    "MINIBS": Word(
+        "microbatches: sequences of a data-parallel rank in a step", size("accumulation")
+    ),
+    "SEQ_LEN": FIELDS["seq_length"],
+    "DGXNNODES": FIELDS["num_nodes"],
+    "DGXNGPU": FIELDS["num_gpus_per_node"],
+    "USE_DIST_OPTIMIZER": FIELDS["use_distributed_optimizer"],
+    "OVERLAP_GRAD_REDUCE": FIELDS["overlap_grad_reduce"],
+    "OVERLAP_PARAM_GATHER": FIELDS["overlap_param_gather"],
+    "TP_COMM_OVERLAP": FIELDS["tp_comm_overlap"],
+    "OVERLAP_P2P_COMM": FIELDS["overlap_p2p_comm"],
+    "ACT_CKPT_GRANULARITY": FIELDS["recompute_granularity"],
+    "FSDP": FIELDS["use_megatron_fsdp"],
+    "DDP_BUCKET_SIZE": FIELDS["bucket_size"],
+}
+"""Variables of configuration scripts of MLPerf Training submissions with NeMo."""
+
+SCHEDULES = {
+    "1f1b": "1f1b",
+    "interleaved1f1b": "interleaved_1f1b",
+    "gpipe": "gpipe",
+    "interleavedzerobubble": "interleaved_zero_bubble",
+    "loopedbfs": "looped_bfs",
+    "zbvzerobubble": "zb_v",
+    "dualpipev": "dualpipe_v",
+}
+
+
+def titan_schedule(run: Launch, value: Any) -> None:
+    one_of("schedule", SCHEDULES)(run, value)
+    if run.schedule not in ("1f1b", "gpipe"):
+        run.virtual_stages = 2
+
+
+def titan_checkpoint(run: Launch, value: Any) -> None:
+    one_of(
+        "recompute", {"none": "", "full": "full", "selective": "attention", "memory_budget": ""}
+    )(run, value)
+
+
+def titan_dtype(*settings: str) -> Callable[[Launch, Any], None]:
+    def apply(run: Launch, value: Any) -> None:
+        names = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
+        dtype = names.get(str(value))
+        if dtype is None:
+            raise NotAPlan(f"`{value}` is none of {', '.join(names)}")
+        run.precision |= dict.fromkeys(settings, dtype)
+
+    return apply
+
+
+def titan_shards(run: Launch, value: Any) -> None:
+    ways = int(value)
+    run.shards = None if ways < 0 else ways
+    run.zero = 3 if ways != 1 else run.zero
+
+
+def titan_replicas(run: Launch, value: Any) -> None:
+    run.dp = int(value) * (run.shards or 1) if run.shards else run.dp
+
+
+TORCHTITAN: dict[str, Word] = {
+    "parallelism.data_parallel_shard_degree": Word("mesh dp or fsdp; zero 3", titan_shards),
+    "parallelism.data_parallel_replicate_degree": Word(
+        "mesh rep = N; dp = rep * fsdp", titan_replicas
+    ),
+    "parallelism.tensor_parallel_degree": Word(
+        "mesh tp = N; shard H, K, F, V, S over tp", size("tp")
+    ),
+    "parallelism.pipeline_parallel_degree": Word("mesh pp = N; pipeline L over pp", size("pp")),
+    "parallelism.context_parallel_degree": Word("mesh cp = N; context cp", size("cp")),
+    "parallelism.expert_parallel_degree": Word("mesh ep = N; shard X over ep", size("ep")),
+    "parallelism.expert_tensor_parallel_degree": Word(
+        "experts whole (1) or cut as the rest", size("etp")
+    ),
+    "parallelism.pipeline_parallel_schedule": Word("pipeline { schedule }", titan_schedule),
+    "parallelism.pipeline_parallel_microbatch_size": Word(
+        "pipeline { microbatch = N }", size("micro_batch")
+    ),
+    "parallelism.context_parallel_rotate_method": Word(
+        "context cp { method }", one_of("context", {"allgather": "all_gather", "alltoall": "ring"})
+    ),
+    "parallelism.fsdp_reshard_after_forward": Word(
+        "zero 3 { reshard }", one_of("reshard", {"default": True, "always": True, "never": False})
+    ),
+    "parallelism.enable_async_tensor_parallel": Word("overlap { tp }", truth("overlap_tensor")),
+    "training.local_batch_size": Word("microbatch N", size("micro_batch")),
+    "training.batch_size": Word("microbatch N", size("micro_batch")),
+    "training.global_batch_size": Word("set B = N", size("global_batch")),
+    "training.seq_len": Word("set S = N", size("sequence")),
+    "training.mixed_precision_param": Word(
+        "precision { activations, gather }", titan_dtype("activations", "gather")
+    ),
+    "training.mixed_precision_reduce": Word("precision { reduce }", titan_dtype("reduce")),
+    "training.enable_cpu_offload": Word(
+        "offload { optimizer, parameters }", when("offload_optimizer", True)
+    ),
+    "activation_checkpoint.mode": Word("recompute full, or attention", titan_checkpoint),
+    "optimizer.name": Word("optimizer", one_of("optimizer", {"adamw": "adamw", "adam": "adam"})),
+}
+"""Settings of torchtitan's TOML files."""
+
+DEEPSPEED: dict[str, Word] = {
+    "train_batch_size": Word("set B = N", size("global_batch")),
+    "train_micro_batch_size_per_gpu": Word("microbatch N", size("micro_batch")),
+    "gradient_accumulation_steps": Word("set B = N * micro batch * ranks", size("accumulation")),
+    "zero_optimization.stage": Word("zero N over dp", size("zero")),
+    "zero_optimization.overlap_comm": Word("gradients { overlap }", truth("overlap_gradients")),
+    "zero_optimization.reduce_bucket_size": Word(
+        "gradients { bucket_bytes = N elements }", size("bucket_elements")
+    ),
+    "zero_optimization.offload_optimizer.device": Word(
+        "offload { optimizer = true }", one_of("offload_optimizer", {"cpu": True, "none": False})
+    ),
+    "zero_optimization.offload_param.device": Word(
+        "offload { parameters = true }", one_of("offload_parameters", {"cpu": True, "none": False})
+    ),
+    "bf16.enabled": Word("precision { weights = bf16, ... }", half("bf16")),
+    "bfloat16.enabled": Word("precision { weights = bf16, ... }", half("bf16")),
+    "fp16.enabled": Word("precision { weights = fp16, ... }", half("fp16")),
+    "optimizer.type": Word(
+        "optimizer",
+        one_of(
+            "optimizer", {"adam": "adamw", "adamw": "adamw", "fusedadam": "adamw", "sgd": "sgd"}
+        ),
+    ),
+    "tensor_parallel.autotp_size": Word("mesh tp = N", size("tp")),
+    "sequence_parallel_size": Word("mesh cp = N; context cp { method = ulysses }", size("cp")),
+}
+"""Settings of DeepSpeed's JSON files."""

@@ -1,0 +1,223 @@
+"""Flags and settings of launchers become plans: GPUs, batch and stages are those of the run."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from stagec.diagnostics import CompileError
+from stagec.frontend import check, parse_text
+from stagec.importing.launch import Launch, import_plan, plan_text
+from stagec.importing.launch.read import KINDS, kind_of
+from tests.unit.doc_examples import DOCS
+from tests.unit.launch_tables import tables
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+MLPERF = (
+    # nodes, GPUs of a node, layers, sequence, global and micro batch, tp, pp, virtual stages, cp, ep, sequence parallel
+    (1, 4, 80, 8192, 8, 1, 1, 1, 1, 2, 1, 0),
+    (1, 8, 32, 8192, 16, 2, 1, 1, 1, 1, 1, 0),
+    (1, 8, 80, 8192, 8, 1, 1, 1, 1, 2, 1, 0),
+    (1, 8, 80, 8192, 8, 1, 2, 1, 1, 1, 1, 1),
+    (2, 4, 32, 8192, 16, 2, 1, 1, 1, 1, 1, 0),
+    (2, 4, 80, 8192, 8, 1, 1, 1, 1, 1, 1, 0),
+    (2, 4, 80, 8192, 8, 1, 1, 1, 1, 2, 1, 0),
+    (2, 8, 80, 8192, 8, 1, 2, 1, 1, 1, 1, 1),
+    (4, 8, 32, 8192, 16, 1, 1, 1, 1, 2, 1, 0),
+    (4, 8, 80, 8192, 8, 1, 4, 1, 1, 1, 1, 1),
+    (8, 8, 32, 8192, 32, 1, 1, 1, 1, 2, 1, 0),
+    (8, 8, 32, 8192, 64, 1, 1, 1, 1, 1, 1, 0),
+    (8, 8, 80, 8192, 8, 1, 1, 1, 1, 8, 1, 0),
+    (8, 8, 96, 2048, 2048, 2, 4, 8, 6, 1, 1, 1),
+    (16, 8, 32, 8192, 64, 1, 2, 1, 1, 1, 1, 1),
+    (16, 8, 80, 8192, 16, 1, 4, 1, 1, 2, 1, 1),
+    (18, 4, 32, 8192, 36, 1, 1, 1, 1, 2, 1, 0),
+    (32, 8, 96, 2048, 2048, 2, 4, 8, 6, 1, 1, 1),
+    (32, 8, 126, 8192, 576, 1, 4, 8, 8, 2, 1, 1),
+    (64, 8, 126, 8192, 1152, 1, 4, 8, 8, 2, 1, 1),
+    (64, 8, 126, 8192, 1152, 1, 8, 8, 8, 2, 1, 1),
+    (128, 4, 32, 8192, 64, 1, 2, 1, 1, 4, 1, 1),
+    (128, 4, 80, 8192, 64, 1, 1, 1, 1, 8, 1, 0),
+    (128, 4, 126, 8192, 1152, 1, 2, 8, 8, 2, 1, 1),
+    (128, 8, 126, 8192, 1152, 1, 4, 8, 8, 2, 1, 1),
+    (144, 4, 80, 8192, 72, 1, 1, 1, 1, 8, 1, 0),
+    (192, 8, 96, 2048, 3072, 2, 4, 8, 4, 1, 1, 1),
+    (256, 4, 126, 8192, 768, 1, 4, 8, 8, 2, 1, 1),
+    (256, 8, 126, 8192, 1152, 1, 8, 8, 8, 2, 1, 1),
+    (512, 4, 126, 8192, 1280, 1, 4, 8, 8, 2, 1, 1),
+    (624, 4, 126, 8192, 1248, 1, 4, 8, 8, 2, 1, 1),
+    (640, 4, 126, 8192, 960, 1, 4, 8, 8, 2, 1, 1),
+    (1024, 8, 126, 8192, 1536, 1, 8, 8, 8, 2, 1, 1),
+    (1280, 4, 126, 8192, 1280, 1, 4, 8, 8, 2, 1, 1),
+)
+"""Results of MLPerf Training with NeMo, rounds 4.1 to 5.1: what their configurations say."""
+
+MODEL = """
+dim B = 8
+dim S = 8192
+dim D = 64
+dim H = 64
+dim K = 64
+dim F = 256
+dim V = 512
+dim L = 80
+dim X = 64
+dim M = 256
+dim T = 64
+
+model Net(x[B, S, D]) {
+  weight w[D]
+  repeat L { x = rms_norm(x, w) }
+  loss = mean(x, over = [B, S, D])
+}
+"""
+
+
+def checked(text: str, **sizes: int):
+    overrides = {name: str(value) for name, value in sizes.items()}
+    return check(parse_text(MODEL + text.partition("import")[0], "plan.stg"), None, overrides)
+
+
+@pytest.mark.parametrize("row", MLPERF)
+def test_mlperf_rows_are_plans(row: tuple[int, ...]):
+    nodes, node, layers, sequence, batch, micro, tp, pp, vp, cp, ep, sp = row
+    names = {
+        "DGXNNODES": nodes,
+        "DGXNGPU": node,
+        "SEQ_LEN": sequence,
+        "MINIBS": batch // (nodes * node // (tp * pp * cp)),
+        "MICRO_BATCH_SIZE": micro,
+        "TENSOR_MODEL_PARALLEL": tp,
+        "PIPELINE_MODEL_PARALLEL": pp,
+        "INTERLEAVED_PIPELINE": vp,
+        "CONTEXT_PARALLEL": cp,
+        "EXPERT_PARALLEL": ep,
+        "SEQ_PARALLEL": bool(sp),
+    }
+    script = "".join(f"export {name}={value}\n" for name, value in names.items())
+    imported = import_plan(script, "config_x.sh", "mlperf")
+    assert (imported.run.ranks, imported.run.batch) == (nodes * node, batch)
+    model = checked(imported.text, L=max(layers, pp * vp))
+    devices = 1
+    for axis in model.plan.axes:
+        if axis.name not in model.plan.products:
+            devices *= int(str(model.sizes.values.get(axis.name, 1)))
+    assert devices == nodes * node
+    assert model.sizes.values["B"] == batch
+    assert f"virtual_stages = {vp}" in imported.text or vp == 1
+
+
+MEGATRON = """
+torchrun --nproc_per_node $GPUS --nnodes=${NNODES:-16} pretrain_gpt.py \\
+  --tensor-model-parallel-size 4 --pipeline-model-parallel-size 8 --num-layers 80 \\
+  --num-layers-per-virtual-pipeline-stage 5 --sequence-parallel --micro-batch-size 1 --global-batch-size 128 \\
+  --seq-length 4096 --bf16 --use-distributed-optimizer --recompute-granularity full --lr 1e-4 --fp8-format hybrid
+"""
+
+
+def test_script_of_megatron():
+    imported = import_plan("GPUS=8\n" + MEGATRON, "train.sh", "megatron")
+    for line in (
+        "# Not in the plan: `--fp8-format`, products in fp8.",
+        "set B = 128, S = 4096",
+        "mesh pp = 8, dp = 4, tp = 4",
+        "shard S over tp",
+        "pipeline L over pp { schedule = interleaved_1f1b, virtual_stages = 2, microbatch = 1 }",
+        "zero 1 over dp",
+        "recompute full",
+    ):
+        assert line in imported.text
+    assert imported.idle == ("--lr",)
+    checked(imported.text)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("--bf16", "--bf17"), "`--bf17` is not a flag that is known"),
+        (("--nnodes=${NNODES:-16}", "--nnodes=3"), "24 GPUs do not divide over 32"),
+        (("--nproc_per_node $GPUS", "--nproc_per_node $UNSET"), "`--nproc_per_node` has no value"),
+        (("--global-batch-size 128", "--global-batch-size 130"), "a batch of 130 does not divide"),
+        (("granularity full", "granularity half"), "`half` is none of full, selective"),
+    ],
+)
+def test_what_is_no_plan_is_refused(change: tuple[str, str], message: str):
+    with pytest.raises(CompileError) as refused:
+        import_plan("GPUS=8\n" + MEGATRON.replace(*change), "train.sh", "megatron")
+    assert message in str(refused.value)
+
+
+def test_scripts_are_read_and_not_run(tmp_path: Path):
+    made = tmp_path / "made"
+    script = f"X=$(touch {made})\n`touch {made}`\n" + MEGATRON.replace("$GPUS", "8")
+    import_plan(script, "train.sh", "megatron")
+    assert not made.exists()
+
+
+def test_torchtitan():
+    text = """
+    [training]
+    local_batch_size = 2
+    seq_len = 8192
+    [parallelism]
+    data_parallel_replicate_degree = 2
+    data_parallel_shard_degree = 8
+    tensor_parallel_degree = 4
+    [activation_checkpoint]
+    mode = "selective"
+    """
+    imported = import_plan(text, "llama.toml", "torchtitan")
+    assert "mesh rep = 2, fsdp = 8, tp = 4, dp = rep * fsdp" in imported.text
+    assert "zero 3 over fsdp" in imported.text
+    assert imported.run.batch == 32
+    checked(imported.text)
+
+
+def test_deepspeed():
+    text = '{"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2, "zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}'
+    imported = import_plan(text, "ds.json", "deepspeed", gpus=16)
+    assert imported.run.batch == 128
+    assert "zero 2 over dp" in imported.text
+    checked(imported.text)
+
+
+def test_random_runs_are_plans():
+    """Whatever the sizes, a plan has as many devices as the run, and checks; or the run is refused."""
+    draw = random.Random(19)
+    for _ in range(40):
+        run = Launch(
+            tp=draw.choice([1, 2, 4]),
+            pp=draw.choice([1, 2, 4]),
+            cp=draw.choice([1, 2]),
+            sequence=8192,
+            micro_batch=draw.choice([1, 2]),
+            sequence_parallel=draw.random() < 0.5,
+            zero=draw.choice([0, 1, 3]),
+            virtual_stages=draw.choice([1, 2]),
+        )
+        ways = draw.choice([1, 2, 8])
+        run.dp, run.ep = ways, draw.choice([e for e in (1, 2, 4) if ways % e == 0])
+        run.virtual_stages = run.virtual_stages if run.pp > 1 else 1
+        run.global_batch = run.micro_batch * ways * run.pp * 2
+        run.sequence_parallel &= run.tp > 1
+        model = checked(plan_text(run, "p", []))
+        assert model.sizes.values["B"] == run.global_batch
+
+
+def test_kinds_are_told_apart():
+    found = {
+        kind_of(Path("x.sh"), MEGATRON),
+        kind_of(Path("x.toml"), ""),
+        kind_of(Path("x.json"), "{}"),
+        kind_of(Path("x.yaml"), "tensor_model_parallel_size: 2"),
+        kind_of(Path("x.sh"), "export DGXNNODES=1"),
+    }
+    assert found == set(KINDS)
+
+
+def test_tables_of_the_page():
+    """`python -m tests.unit.launch_tables` writes them."""
+    assert tables() in (DOCS / "importing.md").read_text("utf-8")
