@@ -60,6 +60,6 @@ def is_below(path: str, folder: str) -> bool:
 
 
 def examples() -> str:
-    """The folder of the shipped examples; nothing where stagec was installed without them."""
-    folder = Path(__file__).resolve().parent.parent / "examples"
+    """The folder of the shipped examples, installed as well as in a clone; nothing where somebody left them out."""
+    folder = (Path(__file__).parent / "examples").resolve()
     return str(folder) if folder.is_dir() else ""

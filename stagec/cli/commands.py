@@ -11,6 +11,7 @@ COMMANDS = {
     "check": "prove that a set of traces can run, or say why not",
     "devices": "list the devices that ship, or show one: its numbers, tables and sources",
     "diff": "say what differs between two models, plans or sets of traces",
+    "examples": "list the models that ship, with their plans",
     "expand": "write traces out of a bundle",
     "explain": "say where a number comes from",
     "fmt": "write models and plans the one way",
@@ -29,8 +30,19 @@ def run_command(arguments: Sequence[str]) -> int:
     if name in COMMANDS:
         return import_module(f"stagec.cli.{name}_command").run(arguments[1:])
     if name and not name.startswith("-") and "." not in name and not os.path.exists(name):
+        path = shipped(name)
+        if path:
+            return import_module("stagec.cli.compile_command").run([path, *arguments[1:]])
         _refuse_misspelt(name)
     return import_module("stagec.cli.compile_command").run(arguments)
+
+
+def shipped(name: str) -> str:
+    """The file of a model that ships, by its name: `llama3_8b`; nothing if there is none."""
+    from stagec.trust import examples
+
+    path = os.path.join(examples(), f"{name}.stg")
+    return path if examples() and os.path.isfile(path) else ""
 
 
 def _refuse_misspelt(name: str) -> None:
