@@ -71,4 +71,4 @@ def parameters(path: Path) -> int:
 def ranks(path: Path, plan: str) -> int:
     checked = check(parse_file(path), plan)
     single = [a.name for a in checked.plan.axes if a.name not in checked.plan.products]
-    return prod(int(checked.sizes.values[name]) for name in single)
+    return prod((checked.sizes.values[name] or 1) for name in single)

@@ -85,7 +85,7 @@ def gptj(c: Config, name: str = "GptJ", fused: bool = False) -> Decoder:
     heads = c.number("num_attention_heads")
     width = divided(s.width, heads, "heads")
     turned = c.count("rotary_dim")
-    names = dict.fromkeys("qkv", "qkv_proj") if fused else {}
+    names: dict[str, Any] = dict.fromkeys("qkv", "qkv_proj") if fused else {}
     stem = "transformer.h.{i}."
     attention = Attention(
         s,
@@ -159,7 +159,7 @@ def persimmon(c: Config) -> Decoder:
     s = stream(c)
     heads = c.number("num_attention_heads")
     width = divided(s.width, heads, "heads")
-    fused = dict.fromkeys("qkv", "query_key_value")
+    fused: dict[str, Any] = dict.fromkeys("qkv", "query_key_value")
     attention = Attention(
         s,
         heads,
