@@ -76,7 +76,8 @@ def smaller(path: Path, plan: str) -> dict[str, str]:
     overrides |= few
     replicas = prod(few[a] for rule in checked.plan.rules if "B" in rule.dims for a in rule.axes)
     sequences = pipeline.microbatch if pipeline else checked.plan.microbatch or 1
-    overrides["B"] = min(sizes["B"], replicas * sequences * microbatches)
+    if checked.batch is None:
+        overrides["B"] = min(sizes["B"], replicas * sequences * microbatches)
     return {name: str(size) for name, size in overrides.items() if size != {**sizes, **mesh}[name]}
 
 

@@ -226,12 +226,15 @@ STATED = [(path, plan) for path, plan in CASES if path in examples()]
 @pytest.mark.parametrize(("path", "plan"), STATED, ids=ids(STATED))
 def test_headers_state_the_training_flops(path: Path, plan: str) -> None:
     """Under each plan that changes no size but the batch."""
-    if not resizes(path, plan):
+    if not resizes(path, plan) and (path.stem, plan) not in TRAINS_ALL:
         item, stated = training_flops(path)
         found = flops_per_item(path, plan, item)
         again = AGAIN.get((path.stem, plan), 0)
         assert stated <= found <= stated * (1 + again), found
 
+
+TRAINS_ALL = {("llama3_70b_lora", "full")}
+"""Plans that train what the header counts as frozen."""
 
 AGAIN = {
     # Heads of one group share b and c, so that each rank multiplies those of all tokens.

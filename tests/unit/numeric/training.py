@@ -20,7 +20,15 @@ from tests.unit.numeric.machine import Array
 NOT_LOCAL = ("lower", "propagate-shardings")
 """After these, operands do not yet agree with their ops."""
 
-WITHOUT_MEANING = ("lower-to-tasks",)
+WITHOUT_MEANING = (
+    "lower-to-tasks",
+    "cut-segments",
+    "build-programs",
+    "prefetch-gathers",
+    "fill-buckets",
+    "place-reductions",
+    "chain-streams",
+)
 """After these, ops are costs."""
 
 ONE_DEVICE = "plan one_device { optimizer sgd }"
