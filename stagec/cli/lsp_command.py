@@ -1,0 +1,27 @@
+"""`stagec lsp`: the language server that editors start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stagec.cli.usage import CommandParser, usage_error
+
+EPILOG = """\
+Editors start it themselves, and talk to it over standard input and output: docs/editors.md says how for VS Code, Neovim and Emacs.
+It needs `pip install '.[lsp]'`.
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """E0712 without pygls."""
+    parser = CommandParser("stagec lsp", "Answer an editor, in the Language Server Protocol.", EPILOG)
+    parser.add_argument("--stdio", action="store_true", help="what it does anyway; editors say so")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    parser.read(arguments)
+    try:
+        from stagec.editing.server import make_server
+    except ImportError as error:
+        message = "the language server is made with pygls, which is not installed"
+        raise usage_error("lsp", message, "E0712", "`pip install '.[lsp]'` in a clone") from error
+    make_server().start_io()
+    return 0

@@ -1,0 +1,128 @@
+"""Diagnostics, hover and completion for a text under one of its plans."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+
+from stagec.analysis.sizes import size_values
+from stagec.diagnostics import CompileError, Diagnostic
+from stagec.dialects import stg
+from stagec.dialects.types import StackType, TensorType, tensor_of
+from stagec.driver import Stops, compile_program
+from stagec.editing.names import Index, Place
+from stagec.frontend import check, parse_text, syntax
+from stagec.frontend.parser import class_name, grammar_text
+from stagec.frontend.plans import plan as plans
+from stagec.frontend.words import DEFINITIONS
+from stagec.plugins import registry
+from stagec.rewriting import programs
+
+LOCAL = "localize-shapes"
+"""The pass after which types are those of one device."""
+ITEM = re.compile(r"^(plan|module|model|op|dim|require|import)\b", re.MULTILINE)
+
+
+def diagnose(text: str, file: str) -> list[Diagnostic]:
+    """What is wrong or doubtful, under each of the plans; every mistake once."""
+    try:
+        source = parse_text(text, file)
+    except CompileError as error:
+        return list(error.diagnostics)
+    names = [item.name.text for item in source.files[file].items if isinstance(item, syntax.Plan)]
+    found: dict[tuple[str, str, object], Diagnostic] = {}
+    for name in names or [None]:
+        try:
+            diagnostics = check(source, name, {}, registry().functions).warnings
+        except CompileError as error:
+            diagnostics = list(error.diagnostics)
+        for each in diagnostics:
+            found.setdefault((each.code, each.message, each.span), each)
+    return list(found.values())
+
+
+def describe(text: str, file: str, plan: str | None, index: Index, place: Place) -> str:
+    """What to say of a name: its kind, its size or its shape; on one device, and in bytes, where the plan compiles."""
+    name, kind = place.symbol.name, place.kind
+    title = f"**{kind}** `{name}`"
+    try:
+        checked = check(parse_text(text, file), plan, {}, registry().functions)
+    except CompileError:
+        return title
+    said = f" under plan `{checked.plan.name}`" if checked.plan.name else ""
+    if kind in ("dim", "axis"):
+        sizes = {**checked.sizes.known, **checked.plan.mesh}
+        return f"{title} = {sizes[name]:,}{said}" if name in sizes else title
+    if kind not in ("value", "weight"):
+        return title
+    try:
+        module = compile_program(checked, stops=Stops(after=LOCAL)).module
+    except CompileError:
+        return title
+    values, model = size_values(module), programs(module)[0].model.data
+    for op in module.walk():
+        inside = stg.text(op, "scope").split(".")[-1] or model
+        for result in op.results:
+            is_weight = isinstance(op, stg.WeightOp) and op.path.data.split(".")[-1] == name
+            if not is_weight and result.name_hint != name:
+                continue
+            if place.symbol.owner not in (inside, "") and not is_weight:
+                continue
+            kind_ = result.type
+            if isinstance(kind_, TensorType | StackType):
+                tensor = tensor_of(kind_)
+                size = tensor.num_bytes
+                return f"{title}: `{tensor}`\n\none device{said}: `{size}` = {size.integer(values):,} bytes"
+    return title
+
+
+def complete(text: str, offset: int, index: Index | None) -> Iterator[tuple[str, str]]:
+    """Words that may come at a place, each with what it is."""
+    before = text[:offset]
+    items = list(ITEM.finditer(before))
+    inside = items[-1][1] if items and before.count("{") > before.count("}") else ""
+    if not inside and re.search(r"(^|\n)\w*$", before):
+        yield from ((word, "definition") for word in DEFINITIONS)
+        return
+    if inside == "plan":
+        clause = open_clause(before[items[-1].end() :])
+        if clause:
+            yield from ((name, f"setting of {clause}") for name in settings_of(clause))
+        else:
+            yield from ((word, "clause") for word in clause_words())
+    else:
+        yield from ((word, "statement") for word in ("weight", "repeat", "return"))
+        yield from ((name, "function") for name in sorted(stg.FUNCTIONS))
+    for place in index.places if index is not None else ():
+        wanted = place.kind in ("dim", "axis", "module") if inside == "plan" else place.kind != "plan"
+        if place.is_definition and wanted:
+            yield place.symbol.name, place.kind
+
+
+def open_clause(text: str) -> str:
+    """The clause whose braces are open at the end of a plan's text."""
+    depth = 0
+    for match in reversed(list(re.finditer(r"[{}]", text))):
+        depth += 1 if match[0] == "}" else -1
+        if depth < 0:
+            line = text[: match.start()].rpartition("\n")[2].split()
+            return line[0] if line and line[0] in clause_words() else ""
+    return ""
+
+
+def clause_words() -> list[str]:
+    """The words that plan clauses begin with, as the grammar has them."""
+    grammar = grammar_text()
+    block = re.search(r"^_clause:(.*?)^\s*$", grammar, re.MULTILINE | re.DOTALL)
+    rules = re.findall(r"\w+", block[1]) if block else []
+    heads = [re.search(rf'^{rule}: "(\w+)"', grammar, re.MULTILINE) for rule in rules]
+    return [head[1] for head in heads if head]
+
+
+def settings_of(clause: str) -> list[str]:
+    """The settings of a clause."""
+    owner = getattr(plans, class_name(clause), None)
+    if owner is None:
+        return []
+    return [each.name for each in fields(owner) if "kind" in each.metadata]

@@ -1,0 +1,172 @@
+"""The language server: answers in the terms of the Language Server Protocol (version 3.17), by pygls."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from lsprotocol import types
+from pygls.lsp.server import LanguageServer
+
+from stagec import __version__
+from stagec.diagnostics import CompileError, Diagnostic, Span
+from stagec.editing.answers import complete, describe, diagnose
+from stagec.editing.names import Index, Place, index_of
+from stagec.formatting import format_text
+from stagec.frontend.parser import parse
+from stagec.frontend.words import RESERVED
+
+KINDS = {
+    "function": types.CompletionItemKind.Function,
+    "module": types.CompletionItemKind.Class,
+    "dim": types.CompletionItemKind.Constant,
+    "axis": types.CompletionItemKind.Constant,
+    "clause": types.CompletionItemKind.Keyword,
+    "definition": types.CompletionItemKind.Keyword,
+    "statement": types.CompletionItemKind.Keyword,
+}
+
+
+@dataclass
+class Texts:
+    """What is known of the texts that are open: names as they were when a text last parsed, and the plan that was chosen."""
+
+    indices: dict[str, Index] = field(default_factory=dict)
+    plan: str | None = None
+
+
+def make_server() -> LanguageServer:
+    """`initializationOptions: {"plan": "NAME"}` chooses the plan of hovers; the first otherwise."""
+    server = LanguageServer("stagec", __version__)
+    texts = Texts()
+
+    @server.feature(types.INITIALIZE)
+    def start(params: types.InitializeParams) -> None:
+        options = params.initialization_options
+        if isinstance(options, dict):
+            texts.plan = options.get("plan")
+
+    def look(uri: str) -> None:
+        document = server.workspace.get_text_document(uri)
+        found = diagnose(document.source, document.path)
+        try:
+            texts.indices[uri] = index_of(parse(document.source, document.path))
+        except CompileError:
+            pass  # the names of the last text that parsed still help
+        shown = [protocol(each, document.lines) for each in found if is_here(each, document.path)]
+        server.text_document_publish_diagnostics(
+            types.PublishDiagnosticsParams(uri, shown, document.version)
+        )
+
+    def name_at(params: types.TextDocumentPositionParams) -> tuple[Index, Place] | None:
+        uri = params.text_document.uri
+        index = texts.indices.get(uri)
+        lines = server.workspace.get_text_document(uri).lines
+        column = from_utf16(lines, params.position)
+        place = index.at(params.position.line + 1, column) if index else None
+        return (index, place) if index and place else None
+
+    @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
+    def opened(params: types.DidOpenTextDocumentParams) -> None:
+        look(params.text_document.uri)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
+    def changed(params: types.DidChangeTextDocumentParams) -> None:
+        look(params.text_document.uri)
+
+    @server.feature(types.TEXT_DOCUMENT_HOVER)
+    def hover(params: types.HoverParams) -> types.Hover | None:
+        found = name_at(params)
+        if found is None:
+            return None
+        document = server.workspace.get_text_document(params.text_document.uri)
+        text = describe(document.source, document.path, texts.plan, *found)
+        return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text))
+
+    @server.feature(types.TEXT_DOCUMENT_DEFINITION)
+    def definition(params: types.DefinitionParams) -> types.Location | None:
+        found = name_at(params)
+        place = found[0].definition(found[1].symbol) if found else None
+        return location(params.text_document.uri, place) if place else None
+
+    @server.feature(types.TEXT_DOCUMENT_REFERENCES)
+    def references(params: types.ReferenceParams) -> list[types.Location]:
+        found = name_at(params)
+        if found is None:
+            return []
+        wanted = params.context.include_declaration
+        places = found[0].of(found[1].symbol)
+        return [
+            location(params.text_document.uri, p) for p in places if wanted or not p.is_definition
+        ]
+
+    def location(uri: str, place: Place) -> types.Location:
+        return types.Location(uri, span_range(place.span, lines_of(uri)))
+
+    def lines_of(uri: str) -> list[str]:
+        return list(server.workspace.get_text_document(uri).lines)
+
+    @server.feature(types.TEXT_DOCUMENT_RENAME)
+    def rename(params: types.RenameParams) -> types.WorkspaceEdit | None:
+        found = name_at(params)
+        name = params.new_name
+        if found is None or not re.fullmatch(r"[A-Za-z_]\w*", name) or name in RESERVED:
+            return None
+        lines = lines_of(params.text_document.uri)
+        edits = [
+            types.TextEdit(span_range(p.span, lines), name) for p in found[0].of(found[1].symbol)
+        ]
+        return types.WorkspaceEdit({params.text_document.uri: edits})
+
+    @server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(["{", " "]))
+    def completion(params: types.CompletionParams) -> list[types.CompletionItem]:
+        uri = params.text_document.uri
+        document = server.workspace.get_text_document(uri)
+        offset = document.offset_at_position(params.position)
+        words = dict(complete(document.source, offset, texts.indices.get(uri)))
+        return [
+            types.CompletionItem(word, detail=what, kind=KINDS.get(what)) for word, what in words.items()
+        ]
+
+    @server.feature(types.TEXT_DOCUMENT_FORMATTING)
+    def formatting(params: types.DocumentFormattingParams) -> list[types.TextEdit]:
+        document = server.workspace.get_text_document(params.text_document.uri)
+        try:
+            text = format_text(document.source, document.path)
+        except CompileError:
+            return []
+        end = types.Position(len(document.lines), 0)
+        return [types.TextEdit(types.Range(types.Position(0, 0), end), text)]
+
+    return server
+
+
+def is_here(each: Diagnostic, path: str) -> bool:
+    return each.span is None or each.span.file == path
+
+
+def protocol(each: Diagnostic, lines: list[str] | tuple[str, ...]) -> types.Diagnostic:
+    """A diagnostic with its advice, where the caret would be."""
+    span = each.span or Span("", 1, 1, 1, 1)
+    text = "\n".join([each.message, *each.notes, *(f"help: {help_}" for help_ in each.helps)])
+    severity = types.DiagnosticSeverity.Error if each.is_error else types.DiagnosticSeverity.Warning
+    return types.Diagnostic(span_range(span, list(lines)), text, severity, each.code, source="stagec")
+
+
+def span_range(span: Span, lines: list[str]) -> types.Range:
+    start = types.Position(span.line - 1, to_utf16(lines, span.line, span.column))
+    end = types.Position(span.end_line - 1, to_utf16(lines, span.end_line, span.end_column))
+    return types.Range(start, end)
+
+
+def to_utf16(lines: list[str], line: int, column: int) -> int:
+    """A column of the protocol, which counts from 0 and in units of UTF-16."""
+    text = lines[line - 1] if line <= len(lines) else ""
+    return len(text[: column - 1].encode("utf-16-le")) // 2
+
+
+def from_utf16(lines: list[str] | tuple[str, ...], position: types.Position) -> int:
+    """A column of ours, which counts from 1 and in characters."""
+    text = lines[position.line] if position.line < len(lines) else ""
+    before = text.encode("utf-16-le")[: 2 * position.character]
+    return len(before.decode("utf-16-le", errors="ignore")) + 1
