@@ -14,7 +14,9 @@ It needs `pip install '.[lsp]'`.
 
 def run(arguments: Sequence[str]) -> int:
     """E0712 without pygls."""
-    parser = CommandParser("stagec lsp", "Answer an editor, in the Language Server Protocol.", EPILOG)
+    parser = CommandParser(
+        "stagec lsp", "Answer an editor, in the Language Server Protocol.", EPILOG
+    )
     parser.add_argument("--stdio", action="store_true", help="what it does anyway; editors say so")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     parser.read(arguments)

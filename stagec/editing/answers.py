@@ -95,7 +95,9 @@ def complete(text: str, offset: int, index: Index | None) -> Iterator[tuple[str,
         yield from ((word, "statement") for word in ("weight", "repeat", "return"))
         yield from ((name, "function") for name in sorted(stg.FUNCTIONS))
     for place in index.places if index is not None else ():
-        wanted = place.kind in ("dim", "axis", "module") if inside == "plan" else place.kind != "plan"
+        wanted = (
+            place.kind in ("dim", "axis", "module") if inside == "plan" else place.kind != "plan"
+        )
         if place.is_definition and wanted:
             yield place.symbol.name, place.kind
 

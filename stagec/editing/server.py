@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
-from stagec import __version__
 from stagec.diagnostics import CompileError, Diagnostic, Span
 from stagec.editing.answers import complete, describe, diagnose
 from stagec.editing.names import Index, Place, index_of
@@ -16,6 +17,10 @@ from stagec.formatting import format_text
 from stagec.frontend.parser import parse
 from stagec.frontend.words import RESERVED
 
+PROTOCOL = "3.17"
+"""The version of the protocol, which is what clients show."""
+At = types.HoverParams | types.DefinitionParams | types.ReferenceParams | types.RenameParams
+"""Questions about a place."""
 KINDS = {
     "function": types.CompletionItemKind.Function,
     "module": types.CompletionItemKind.Class,
@@ -37,7 +42,7 @@ class Texts:
 
 def make_server() -> LanguageServer:
     """`initializationOptions: {"plan": "NAME"}` chooses the plan of hovers; the first otherwise."""
-    server = LanguageServer("stagec", __version__)
+    server = LanguageServer("stagec", PROTOCOL)
     texts = Texts()
 
     @server.feature(types.INITIALIZE)
@@ -49,16 +54,14 @@ def make_server() -> LanguageServer:
     def look(uri: str) -> None:
         document = server.workspace.get_text_document(uri)
         found = diagnose(document.source, document.path)
-        try:
+        with suppress(CompileError):  # the names of the last text that parsed still help
             texts.indices[uri] = index_of(parse(document.source, document.path))
-        except CompileError:
-            pass  # the names of the last text that parsed still help
         shown = [protocol(each, document.lines) for each in found if is_here(each, document.path)]
         server.text_document_publish_diagnostics(
             types.PublishDiagnosticsParams(uri, shown, document.version)
         )
 
-    def name_at(params: types.TextDocumentPositionParams) -> tuple[Index, Place] | None:
+    def name_at(params: At) -> tuple[Index, Place] | None:
         uri = params.text_document.uri
         index = texts.indices.get(uri)
         lines = server.workspace.get_text_document(uri).lines
@@ -125,7 +128,8 @@ def make_server() -> LanguageServer:
         offset = document.offset_at_position(params.position)
         words = dict(complete(document.source, offset, texts.indices.get(uri)))
         return [
-            types.CompletionItem(word, detail=what, kind=KINDS.get(what)) for word, what in words.items()
+            types.CompletionItem(word, detail=what, kind=KINDS.get(what))
+            for word, what in words.items()
         ]
 
     @server.feature(types.TEXT_DOCUMENT_FORMATTING)
@@ -145,27 +149,27 @@ def is_here(each: Diagnostic, path: str) -> bool:
     return each.span is None or each.span.file == path
 
 
-def protocol(each: Diagnostic, lines: list[str] | tuple[str, ...]) -> types.Diagnostic:
+def protocol(each: Diagnostic, lines: Sequence[str]) -> types.Diagnostic:
     """A diagnostic with its advice, where the caret would be."""
     span = each.span or Span("", 1, 1, 1, 1)
     text = "\n".join([each.message, *each.notes, *(f"help: {help_}" for help_ in each.helps)])
     severity = types.DiagnosticSeverity.Error if each.is_error else types.DiagnosticSeverity.Warning
-    return types.Diagnostic(span_range(span, list(lines)), text, severity, each.code, source="stagec")
+    return types.Diagnostic(span_range(span, lines), text, severity, each.code, source="stagec")
 
 
-def span_range(span: Span, lines: list[str]) -> types.Range:
+def span_range(span: Span, lines: Sequence[str]) -> types.Range:
     start = types.Position(span.line - 1, to_utf16(lines, span.line, span.column))
     end = types.Position(span.end_line - 1, to_utf16(lines, span.end_line, span.end_column))
     return types.Range(start, end)
 
 
-def to_utf16(lines: list[str], line: int, column: int) -> int:
+def to_utf16(lines: Sequence[str], line: int, column: int) -> int:
     """A column of the protocol, which counts from 0 and in units of UTF-16."""
     text = lines[line - 1] if line <= len(lines) else ""
     return len(text[: column - 1].encode("utf-16-le")) // 2
 
 
-def from_utf16(lines: list[str] | tuple[str, ...], position: types.Position) -> int:
+def from_utf16(lines: Sequence[str], position: types.Position) -> int:
     """A column of ours, which counts from 1 and in characters."""
     text = lines[position.line] if position.line < len(lines) else ""
     before = text.encode("utf-16-le")[: 2 * position.character]

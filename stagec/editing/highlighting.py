@@ -1,0 +1,64 @@
+"""Colours for `.stg`: a lexer for Pygments, which Sphinx, MkDocs, Jupyter and LaTeX's minted use."""
+
+from __future__ import annotations
+
+from pygments.lexer import RegexLexer, words
+from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Text
+
+from stagec.frontend.words import RESERVED
+
+CLAUSES = (
+    "collectives",
+    "context",
+    "device",
+    "extends",
+    "freeze",
+    "gradients",
+    "in",
+    "link",
+    "load",
+    "loss_chunks",
+    "mesh",
+    "microbatch",
+    "offload",
+    "optimizer",
+    "over",
+    "overlap",
+    "pass",
+    "pipeline",
+    "precision",
+    "rank_order",
+    "recompute",
+    "serve",
+    "set",
+    "shard",
+    "unit",
+    "zero",
+)
+"""Words of plans: keywords where they begin a clause, names elsewhere."""
+
+
+class StgLexer(RegexLexer):
+    """Models and plans of stagec."""
+
+    name = "stagec"
+    aliases = ["stg", "stagec"]
+    filenames = ["*.stg"]
+    tokens = {
+        "root": [
+            (r"\s+", Text.Whitespace),
+            (r"#[^\n]*", Comment.Single),
+            (r'"[^"\n]*"', String),
+            (r"\b\d+(\.\d+)?([KMGT]i?)?B\b", Number),
+            (r"\b1f1b\b", Name.Constant),
+            (r"\b\d+(\.\d+)?([eE][+-]?\d+)?\b", Number),
+            (words(("true", "false"), r"\b", r"\b"), Keyword.Constant),
+            (words(tuple(sorted(RESERVED)), r"\b", r"\b"), Keyword),
+            (rf"^\s*({'|'.join(CLAUSES)})\b", Keyword.Declaration),
+            (words(("over", "extends"), r"\b", r"\b"), Keyword.Declaration),
+            (r"[A-Za-z_][\w-]*(?=\()", Name.Function),
+            (r"[A-Za-z_]\w*", Name),
+            (r"->|==|!=|<=|>=|\*\*|[-+*/%@=<>]", Operator),
+            (r"[()\[\]{},:.]", Punctuation),
+        ]
+    }
