@@ -16,7 +16,6 @@ COMMANDS = {
     "explain": "say where a number comes from",
     "fmt": "write models and plans the one way",
     "import": "write a configuration as a model, or a launcher's flags as a plan",
-    "import": "write a configuration of Hugging Face as a model",
     "lsp": "answer an editor, as a language server",
     "ops": "list the functions of the language, and the ops of the dialects",
     "passes": "list the passes",
