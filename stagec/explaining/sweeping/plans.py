@@ -80,6 +80,18 @@ def compiled_at(
     return compile_program(checked, stops=stops, load_pass=request.plug_ins.make_pass)
 
 
+def first_that_checks(request: Request, points: Sequence[Point]) -> tuple[CheckedModel, Point]:
+    """The first point in whose text nothing is wrong. The first mistake if there is none."""
+    first: CompileError | None = None
+    for point in points:
+        try:
+            return checked_at(request, point), point
+        except CompileError as error:
+            first = first or error
+    assert first is not None
+    raise first
+
+
 def first_that_compiles(request: Request, points: Sequence[Point]) -> tuple[Compiled, Point]:
     """The plan as it is in the file, or else the first point that is one. The first mistake if none is."""
     first: CompileError | None = None

@@ -26,6 +26,7 @@ from stagec.explaining.sweeping.plans import (
     Request,
     checked_at,
     compiled_at,
+    first_that_checks,
     first_that_compiles,
     is_plain,
 )
@@ -87,7 +88,7 @@ class Sweep:
         self.points = list(request.grid.points())
         self.quantities = request.quantities
         if is_known_good:
-            self.checked, base_point = checked_at(request, self.points[0]), self.points[0]
+            self.checked, base_point = first_that_checks(request, self.points)
         else:
             base, base_point = first_that_compiles(request, self.points)
             self.checked = base.checked
