@@ -16,7 +16,7 @@ from stagec.backend.program import Collective, Compute, Mesh, Node, RankClass, S
 from stagec.dialects.sched import COMPUTE_STREAM
 from stagec.estimate.timeline import Timeline
 
-MOST_NODES = 1_000_000
+MOST_NODES = 150_000
 """In a trace with more, the nodes of a layer that follow each other on a stream are one event: viewers take no more."""
 
 Ints = np.ndarray
