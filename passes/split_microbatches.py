@@ -44,9 +44,9 @@ from xdsl.rewriter import Rewriter
 
 from stagec import symbolic
 from stagec.analysis.sizes import size_values
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import stg
-from stagec.dialects.types import TIME_AXIS, StackType, TensorType, tensor_of
+from stagec.dialects.types import FLOATS, TIME_AXIS, StackType, TensorType, tensor_of
 from stagec.rewriting import inherit, programs, set_type
 from stagec.symbolic import conditions
 
@@ -68,6 +68,15 @@ class SplitMicrobatches(ModulePass):
     """Dtype of the sums."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        if self.size and self.dim not in size_values(op):
+            message = f"`{NAME}`: there is no dim `{self.dim}`"
+            place = span_of(programs(op)[0].location)
+            raise CompileError([Diagnostic("E0705", message, place, help="name the batch dim")])
+        if self.gradients not in FLOATS:
+            message = f"`{NAME}`: there is no dtype `{self.gradients}` of gradients"
+            raise CompileError(
+                [Diagnostic("E0705", message, help=f"choose one of {quoted(FLOATS)}")]
+            )
         for program in programs(op):
             define_axis(op, program, self.dim, self.size)
             wrap(program, self.gradients)
