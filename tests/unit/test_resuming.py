@@ -1,0 +1,100 @@
+"""The IR after any pass is the whole program. `python -m tests.resuming` does this for every example, plan and pass."""
+
+import random
+
+import pytest
+
+from stagec.driver import Compiled, Stops, compile_ir, compile_text
+from tests.resuming.cuts import differences, outcome, texts_after_passes
+
+TEXT = """
+dim B = 16
+dim S = 8
+dim D = 16
+dim D2 = D
+dim F = 32
+dim V = 64
+dim L = 4
+
+module Mlp(x[B, S, D]) -> [B, S, D] {{
+  weight norm[D], up[D, F], down[F, D]
+  return x + gelu(rms_norm(x, norm) @ up) @ down
+}}
+
+model Net(tokens[B, S]: i32, targets[B, S]: i32) {{
+  weight embed[V, D], head[D, V]
+  x = embedding(tokens, embed)
+  repeat L {{ x = Mlp(x) }}
+  loss = cross_entropy(x @ head, targets)
+}}
+
+plan p {{
+  mesh dp = 2, pp = {pp}, tp = {tp}
+  shard B over dp
+  shard F, V over tp
+  {clauses}
+}}
+"""
+
+SCHEDULES = ("1f1b", "gpipe", "zb_h1", "interleaved_1f1b, virtual_stages = 2")
+ZERO = ("", "zero 1 over dp", "zero 2 over dp", "zero 3 over dp", "zero 3 over dp { prefetch = 2 }")
+OTHERS = (
+    "gradients { bucket_bytes = 2000 }",
+    "gradients { overlap = false }",
+    "recompute full",
+    "offload { optimizer = true }",
+    "overlap { tp = true }",
+    "shard S over tp",
+    "precision { weights = bf16, gradients = fp32 }",
+)
+
+
+def random_text(seed: int) -> str:
+    """A plan of clauses that go together."""
+    chance = random.Random(seed)
+    pp = chance.choice((1, 2))
+    schedule = chance.choice(SCHEDULES)
+    clauses = [chance.choice(ZERO), *chance.sample(OTHERS, 2)]
+    if pp > 1:
+        clauses.append(f"pipeline L over pp {{ schedule = {schedule} }}")
+    else:
+        clauses.append("microbatch 2")
+    return TEXT.format(pp=pp, tp=chance.choice((1, 2)), clauses="\n  ".join(filter(None, clauses)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_plans_go_on_from_any_pass(seed: int) -> None:
+    text = random_text(seed)
+
+    def compiled(stops: Stops) -> Compiled:
+        return compile_text(text, "net.stg", stops=stops)
+
+    texts, whole = texts_after_passes(compiled)
+    assert list(texts)[-1].endswith("chain-streams")
+    chance = random.Random(seed)
+    chosen = {*chance.sample(sorted(texts), 2), list(texts)[-1]}
+    assert not list(differences({name: texts[name] for name in chosen}, whole))
+
+
+def test_another_stream_is_another_stream_in_traces() -> None:
+    """Whoever changes the last IR changes the traces, and nothing else is to be told."""
+    text = random_text(0)
+    texts, whole = texts_after_passes(lambda stops: compile_text(text, "net.stg", stops=stops))
+    last = list(texts.values())[-1]
+    assert 'on "compute" in ' in last
+    moved = last.replace('on "compute" in step', 'on "update" in step')
+    assert moved != last
+    (other,) = {
+        node.stream
+        for ranks in compile_ir(moved, "cut.mlir").trace_set.classes
+        for segment in ranks.program.segments
+        for node in segment.nodes
+        if node.stream not in streams(whole)
+    }
+    assert other == "update"
+    assert outcome(compile_ir(moved, "cut.mlir"))["traces"] != outcome(whole)["traces"]
+
+
+def streams(job: Compiled) -> set[str]:
+    segments = (s for ranks in job.trace_set.classes for s in ranks.program.segments)
+    return {node.stream for segment in segments for node in segment.nodes}
