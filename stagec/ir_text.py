@@ -17,6 +17,7 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 from stagec.diagnostics import CompileError, Diagnostic, Span, location_of, span_of
+from stagec.dialects.notes import verify_notes
 
 MOST_ERRORS = 20
 """Ops with mistakes that are named; the rest follow from these more often than not."""
@@ -68,6 +69,8 @@ def verify_ir(module: ModuleOp, sources: Mapping[str, str] | None = None) -> Non
     """E0709 for each op that does not verify."""
     try:
         module.verify()
+        for op in module.walk():
+            verify_notes(op)
     except VerifyException as error:
         found = list(_mistakes(module)) or [
             Diagnostic("E0709", _sentence(str(error)), place_of(module))
@@ -100,6 +103,7 @@ class Verifier:
             return False
         if op.regions or op.next_op is None:
             op.verify(verify_nested_ops=False)
+            verify_notes(op)
             return all(block.first_op is not None for r in op.regions for block in r.blocks)
         looks = (
             op.parent,
@@ -110,6 +114,7 @@ class Verifier:
         )
         if self._seen.get(op) != looks:
             op.verify(verify_nested_ops=False)
+            verify_notes(op)
             self._seen[op] = looks
         return True
 
@@ -120,6 +125,7 @@ def _mistakes(module: ModuleOp) -> Iterator[Diagnostic]:
     for op in module.walk():
         try:
             op.verify(verify_nested_ops=False)
+            verify_notes(op)
         except VerifyException as error:
             message = _sentence(str(error).removeprefix(f"{op.name}: "))
             yield Diagnostic("E0709", f"`{op.name}`: {message}", place_of(op))
