@@ -64,6 +64,8 @@ class Compiled:
     """The text that it was compiled from; nothing for IR."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """The texts of the files that were read."""
+    is_read: bool = False
+    """Whether the IR was read, and so may say what passes would not."""
     idle: tuple[Diagnostic, ...] = ()
     """W0703 for each of the plan's own passes that changed nothing."""
 
@@ -170,7 +172,7 @@ def compile_ir(
         passes = remaining_passes(module, known.make_pass)
         stops = stops or Stops()
         check_stop(stops, passes)
-        start = Compiled(plan, module, None, facts, sources={name: text})
+        start = Compiled(plan, module, None, facts, sources={name: text}, is_read=True)
         return finish(start, passes, stops, known.make_pass)
     except CompileError as error:
         raise CompileError(error.diagnostics, {name: text, **error.sources}) from error
@@ -188,7 +190,7 @@ def finish(
             start = replace(start, idle=tuple(idle_passes(start.plan, watched)))
         if stopped or not stops.unroll:
             return start
-        runs = rank_runs(module)
+        runs = rank_runs(module, checked=not start.is_read)
         traces = start.unroller.trace_set(module, runs)
     compiled = replace(start, traces=traces, runs=runs)
     limit = compiled.plan.device.memory

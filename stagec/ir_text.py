@@ -11,7 +11,7 @@ from io import StringIO
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, UnknownLoc
-from xdsl.ir import ErasedSSAValue, Operation
+from xdsl.ir import ErasedSSAValue, Operation, OpResult, SSAValue
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError, VerifyException
@@ -71,11 +71,22 @@ def verify_ir(module: ModuleOp, sources: Mapping[str, str] | None = None) -> Non
         module.verify()
         for op in module.walk():
             verify_notes(op)
+        verify_order(module)
     except VerifyException as error:
         found = list(_mistakes(module)) or [
             Diagnostic("E0709", _sentence(str(error)), place_of(module))
         ]
         raise CompileError(found, sources) from None
+
+
+def verify_order(module: ModuleOp) -> None:
+    """`VerifyException` for an op that reads what is made after it; xDSL's verifier does not look."""
+    made: set[SSAValue] = set()
+    for op in module.walk():
+        for operand in op.operands:
+            if isinstance(operand, OpResult) and operand not in made:
+                raise VerifyException(f"`{op.name}` reads a value before it is made")
+        made.update(op.results)
 
 
 class Verifier:

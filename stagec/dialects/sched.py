@@ -29,6 +29,7 @@ from stagec.dialects.crossing import verify_crossing, verify_number
 from stagec.dialects.host_copy import HostCopyOp
 from stagec.dialects.rank_programs import RankProgramOp, RanksOp, TasksOp
 from stagec.dialects.tasks import (
+    TASKS,
     OrderAttr,
     RankStagesAttr,
     RowsAttr,
@@ -401,6 +402,7 @@ __all__ = [
     "COMPUTE_STREAM",
     "COPY_IN",
     "NODES",
+    "TASKS",
     "CollectiveOp",
     "ComputeOp",
     "HostCopyOp",

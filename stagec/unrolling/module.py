@@ -11,16 +11,18 @@ from xdsl.ir import Operation
 from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.loads import Loads
 from stagec.analysis.sizes import size_values
-from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.tasks import StageOfRank, Where
 from stagec.rewriting import programs
+from stagec.unrolling.checks import check_module, wrong
 from stagec.unrolling.rank import RankRun, StageRun
 from stagec.unrolling.stage import Layout
 
 
-def rank_runs(module: ModuleOp) -> list[RankRun]:
-    """What each rank class runs, in order."""
+def rank_runs(module: ModuleOp, checked: bool = True) -> list[RankRun]:
+    """What each rank class runs, in order. What is not `checked`, as IR that was read, is first."""
+    if not checked:
+        check_module(module)
     return list(Reader(module).runs())
 
 
@@ -105,7 +107,3 @@ class Reader:
             )
             for index in range(len(listed[stage].layers))
         }
-
-
-def wrong(op: Operation, message: str) -> CompileError:
-    return CompileError([Diagnostic("E0709", f"`{op.name}`: {message}", span_of(op.location))])

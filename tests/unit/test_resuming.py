@@ -6,6 +6,7 @@ import pytest
 
 from stagec.driver import Compiled, Stops, compile_ir, compile_text
 from tests.resuming.cuts import differences, outcome, texts_after_passes
+from tests.resuming.mutations import exceptions
 
 TEXT = """
 dim B = 16
@@ -98,3 +99,8 @@ def test_another_stream_is_another_stream_in_traces() -> None:
 def streams(job: Compiled) -> set[str]:
     segments = (s for ranks in job.trace_set.classes for s in ranks.program.segments)
     return {node.stream for segment in segments for node in segment.nodes}
+
+
+def test_a_mistake_in_the_last_ir_is_a_diagnostic() -> None:
+    """Whatever is changed in it: other traces, or a diagnostic. `python -m tests.resuming.mutations` does more of them."""
+    assert not list(exceptions(random_text(0), seed=1, number=12))
