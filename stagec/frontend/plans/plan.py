@@ -69,9 +69,9 @@ class Override:
     """
 
     path: tuple[str, ...]
-    dims: tuple[str, ...] | None
     axes: tuple[str, ...]
     span: Span
+    dims: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -178,7 +178,7 @@ class _Resolver:
                 self.error("E0303", message, target, help_)
                 continue
             path = tuple(name.text for name in target.path.names)
-            yield resolved.Override(path, dims, tuple(axes), target.span)
+            yield resolved.Override(path, tuple(axes), target.span, dims)
 
     # ---- clauses with settings ----
 
