@@ -1,4 +1,7 @@
-"""`python -m tests.fidelity DIR [--only NAME...] [--show-text]`: compare traces with measured runs."""
+"""`python -m tests.fidelity [CASES] [--only NAME...] [--show-text]`: compare traces with measured runs.
+
+`python -m tests.fidelity --random N --seed S` draws cases and runs them with PyTorch first.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from tests.fidelity.archive import RECORDED, names_in, read_cases
 from tests.fidelity.attention_text import NotInTheLanguage
-from tests.fidelity.oracle import read_case
+from tests.fidelity.capture import DEFAULT
+from tests.fidelity.randomly import run_random
 from tests.fidelity.report import outcome_text, summary_text
 from tests.fidelity.run import run_case
 from tests.fidelity.stg_text import stg_text
@@ -15,21 +20,38 @@ from tests.fidelity.stg_text import stg_text
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fidelity", description=__doc__)
-    parser.add_argument("directory", type=Path, help="where the measured cases are (*.json)")
+    parser.add_argument(
+        "cases",
+        type=Path,
+        nargs="?",
+        default=RECORDED,
+        help="a folder of measured cases (*.json) or an archive (*.jsonl.gz); by default those of the repository",
+    )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these cases alone")
     parser.add_argument("--show-text", action="store_true", help="print each case's .stg text")
+    parser.add_argument("--random", type=int, default=0, metavar="N", help="draw N cases")
+    parser.add_argument("--seed", type=int, default=0, metavar="S")
+    parser.add_argument("--capture", type=Path, default=DEFAULT, help="the capture tool")
+    parser.add_argument("--keep", type=Path, help="write what was drawn and run to this archive")
+    parser.add_argument(
+        "--no-shrink", dest="shrink", action="store_false", help="show what differs as it was drawn"
+    )
     options = parser.parse_args(arguments)
-    paths = sorted(options.directory.glob("*.json"))
-    if options.only:
-        unknown = set(options.only) - {path.stem for path in paths}
-        if unknown:
-            parser.error(f"not in {options.directory}: {', '.join(sorted(unknown))}")
-        paths = [path for path in paths if path.stem in options.only]
-    if not paths:
-        parser.error(f"{options.directory} has no cases")
+    if options.random:
+        if not options.capture.exists():
+            parser.error(
+                f"there is no capture tool at {options.capture}: say where, with --capture"
+            )
+        return run_random(options)
+    if not options.cases.exists():
+        parser.error(f"there is no {options.cases}")
+    known = names_in(options.cases)
+    if options.only and (unknown := set(options.only) - set(known)):
+        parser.error(f"not in {options.cases}: {', '.join(sorted(unknown))}")
+    if not known:
+        parser.error(f"{options.cases} has no cases")
     outcomes = []
-    for path in paths:
-        case = read_case(path)
+    for case in read_cases(options.cases, options.only):
         if options.show_text:
             try:
                 print(stg_text(case))
@@ -39,7 +61,7 @@ def main(arguments: list[str]) -> int:
         print(outcome_text(outcome), end="\n\n", flush=True)
         outcomes.append(outcome)
     print(summary_text(outcomes))
-    return 0 if all(outcome.agrees for outcome in outcomes) else 1
+    return 0 if all(outcome.agrees and not outcome.not_yet for outcome in outcomes) else 1
 
 
 if __name__ == "__main__":

@@ -86,7 +86,16 @@ def compare_communications(measured: RankRecord, traced: RankRecord) -> list[Fin
         what = "transfers" if phase == "p2p" else f"collectives {phase}"
         details = () if theirs == ours else tuple(differences(theirs, ours))
         findings.append(Finding(what, summary(theirs), summary(ours), theirs == ours, details))
+    if len(phases) > 1 and all(finding.agrees for finding in findings):
+        findings.append(compare_order(measured.communications, traced.communications))
     return findings
+
+
+def compare_order(theirs: Sequence[Communication], ours: Sequence[Communication]) -> Finding:
+    """The order of the whole step, where that of each phase is the same."""
+    same = theirs == ours
+    details = () if same else tuple(differences(theirs, ours))
+    return Finding("order over the step", f"{len(theirs)}", f"{len(ours)}", same, details)
 
 
 def summary(communications: Sequence[Communication]) -> str:

@@ -88,10 +88,14 @@ class Case:
 
 
 def read_case(path: Path) -> Case:
-    data = json.loads(path.read_text())
+    return case_of(json.loads(path.read_text()), path.stem)
+
+
+def case_of(data: Mapping[str, Any], name: str) -> Case:
+    """A case as it was recorded."""
     ranks = {int(rank): entry for rank, entry in data["ranks"].items()}
     case = Case(
-        name=data.get("name", path.stem),
+        name=data.get("name", name),
         model=data["model"],
         parallel=data["parallel"],
         opts=data["opts"],

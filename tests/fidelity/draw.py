@@ -1,0 +1,157 @@
+"""Cases drawn at random: a model, how it is spread, and what else a plan says, in the words of the capture tool.
+
+`name=r7_0 llama dp=2 dp_mode=fsdp layers=3`: a case is a text of words, each `key=value` but that of the architecture. Whatever is drawn the
+capture tool can run, on at most 8 ranks, and the language can say.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+Words = dict[str, object]
+
+ONE_STAGE = ("GPipe", "1F1B")
+TWO_STAGES = ("Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV", "LoopedBFS")
+SPREADS = (
+    ("ddp",),
+    ("fsdp",),
+    ("fsdp",),
+    ("hsdp",),
+    ("tp",),
+    ("tp",),
+    ("tp", "fsdp"),
+    ("tp", "fsdp"),
+    ("tp", "hsdp"),
+    ("tp", "ddp"),
+    ("pp",),
+    ("pp", "fsdp"),
+    ("pp", "tp"),
+    ("pp", "fsdp", "tp"),
+    ("cp",),
+    ("cp", "tp"),
+    (),
+)
+SPREADS_OF_EXPERTS = (("ddp",), ("fsdp",), ("ep",), ("ep", "fsdp"), ("ep", "fsdp"))
+
+
+def text_of(words: Mapping[str, object]) -> str:
+    """The words of a case as the capture tool reads them."""
+    return " ".join(
+        str(value) if key == "arch" else f"{key}={value}" for key, value in words.items()
+    )
+
+
+def draw(rng: random.Random, name: str) -> Words:
+    arch = rng.choice(["llama", "llama", "llama", "gpt", "gpt", "moe"])
+    spread = rng.choice(SPREADS_OF_EXPERTS if arch == "moe" else SPREADS)
+    if arch == "gpt" and "cp" in spread:
+        spread = ("tp", "fsdp")
+    words: Words = {"name": name, "arch": arch}
+    tp = rng.choice([2, 4] if spread == ("tp",) else [2]) if "tp" in spread else 1
+    words |= draw_model(rng, arch, tp)
+    batch = rng.choice([1, 2, 3])
+    if tp > 1:
+        words |= draw_tensor_parallelism(rng, arch, tp, spread)
+    if "pp" in spread:
+        words |= draw_pipeline(rng, spread)
+        batch *= int(str(words["microbatches"]))
+    if "cp" in spread:
+        words |= draw_context_parallelism(rng, spread)
+    words |= draw_data_parallelism(rng, spread, tp)
+    if spread and "pp" not in spread and rng.random() < 0.3:
+        times = rng.choice([2, 3])
+        words["grad_accum"] = times
+        batch *= times
+        if rng.random() < 0.3:
+            words["sync_every_mb"] = True
+    if "ep" in spread:
+        batch *= 2
+    if "pp" not in spread and rng.random() < 0.3:
+        words["ac"] = rng.choice(["full", "full", "sac_attn", "sac_mm2"])
+    elif not {"pp", "cp"} & set(spread) and rng.random() < 0.15:
+        words["attn"] = "eager"
+    return {**words, "batch": batch}
+
+
+def draw_model(rng: random.Random, arch: str, tp: int) -> Words:
+    """Sizes that nothing divides which need not be divided."""
+    key_heads = tp * rng.choice([1, 1, 2, 3] if tp < 4 else [1, 2])
+    heads = key_heads * (1 if arch == "gpt" else rng.choice([1, 2, 3]))
+    words: Words = {
+        "heads": heads,
+        "kv_heads": key_heads,
+        "dim": heads * rng.choice([8, 16, 24, 32]),
+        "ffn": tp * rng.randrange(20, 200 // tp + 20),
+        "vocab": tp * rng.randrange(60, 400),
+        "layers": rng.randrange(1, 6),
+        "seq": tp * rng.choice([4, 8, 12, 20]) * 2,
+    }
+    if arch == "moe":
+        words |= {"experts": 8, "top_k": 2, "moe_ffn": rng.randrange(30, 120)}
+    if arch == "llama" and rng.random() < 0.2:
+        words["qkv_bias"] = True
+    return words
+
+
+def draw_tensor_parallelism(
+    rng: random.Random, arch: str, tp: int, spread: tuple[str, ...]
+) -> Words:
+    words: Words = {"tp": tp}
+    if mode := rng.choice([None, "tp_merged", "sp", "sp"]):
+        words["tp_mode"] = mode
+    if "pp" not in spread and rng.random() < 0.5:
+        words["loss_parallel"] = True
+    if spread == ("tp",) and rng.random() < 0.15:
+        words["infer"] = "prefill"
+    return words
+
+
+def draw_pipeline(rng: random.Random, spread: tuple[str, ...]) -> Words:
+    stages = 1 if rng.random() < 0.5 else 2
+    schedule = rng.choice(ONE_STAGE if stages == 1 else TWO_STAGES)
+    pp = rng.choice([2, 4]) if spread == ("pp",) else 2
+    microbatches = pp * rng.choice([1, 2, 3]) if stages == 1 else 2 * pp
+    layers = pp * stages * rng.choice([1, 2])
+    if rng.random() < 0.3:
+        layers += rng.randrange(1, pp * stages)
+    words: Words = {"pp": pp, "schedule": schedule, "microbatches": microbatches, "layers": layers}
+    return words | ({"vstages": stages} if stages > 1 else {})
+
+
+def draw_context_parallelism(rng: random.Random, spread: tuple[str, ...]) -> Words:
+    cp = rng.choice([2, 4]) if spread == ("cp",) else 2
+    words: Words = {"cp": cp, "seq": 2 * cp * rng.choice([4, 6, 8])}
+    words["dp_mode"] = rng.choice(["ddp", "fsdp"]) if spread == ("cp",) else "fsdp"
+    words["cp_rotate"] = rng.choice(["allgather", "alltoall"])
+    if "tp" in spread:
+        words["tp_mode"] = "sp"
+    return words
+
+
+def draw_data_parallelism(rng: random.Random, spread: tuple[str, ...], tp: int) -> Words:
+    budget = 8 // tp // (2 if "pp" in spread else 1)
+    words: Words = {}
+    if "ep" in spread:
+        words |= {"dp": 4, "ep": rng.choice([2, 4]) if "fsdp" in spread else 4}
+    elif "hsdp" in spread:
+        words |= {"dp": 2, "dp_shard": rng.choice([n for n in (2, 4) if 2 * n <= budget])}
+        words["dp_mode"] = "hsdp"
+    elif "fsdp" in spread or "ddp" in spread:
+        words["dp"] = rng.choice([n for n in (2, 3, 4) if n <= budget])
+    if "fsdp" in spread:
+        words["dp_mode"] = "fsdp"
+    if "pp" in spread and "fsdp" in spread:
+        return words | {"reshard": False}
+    if "fsdp" in spread or "hsdp" in spread:
+        if rng.random() < 0.3:
+            words["reshard"] = False
+        if (group := rng.choice(["block", "block", "titan", "root"])) != "block":
+            words["fsdp_group"] = group
+        if "ep" not in spread and rng.random() < 0.35:
+            words["mp"] = "bf16"
+            if rng.random() < 0.4:
+                words["reduce_dtype"] = "bfloat16"
+    elif "ddp" in spread and rng.random() < 0.5:
+        words["bucket_mb"] = rng.choice([1, 2])
+    return words
