@@ -23,6 +23,7 @@ from stagec.memory.gradients import GradientBuffers
 from stagec.memory.kinds import Kind
 from stagec.memory.results import gradient_of_other_factor, is_copy_in, kind_of
 from stagec.memory.sums import loops, makers, ops_inside, summed_results
+from stagec.memory.views import is_multiplied
 from stagec.memory.weights import updates
 from stagec.symbolic import ZERO, Size
 from stagec.unrolling.rank import StageRun
@@ -234,6 +235,8 @@ class TableMaker:
                 if value is None:
                     continue
                 of_sum = key[0] in self.sums and op not in self.inside
+                if stg.phase_of(op) == "grad_reduce" and self.kinds[value] == Kind.TEMPORARIES:
+                    self.kinds[value] = Kind.GRADIENTS
                 self.reads.append((value, place, of_sum))
                 self.join(op, number, path, value, of_sum)
 
@@ -291,7 +294,10 @@ class TableMaker:
             self.same[self.index[op.results[number], path]] = (operand, of_sum)
 
     def repeats_one_head(self, op: Operation) -> bool:
+        """Attention reads a head with strides; a product copies what has some (`matmul` of an expanded tensor in ATen)."""
         if not isinstance(op, sched.ComputeOp) or op.op.data != "repeat_heads":
+            return False
+        if is_multiplied(op.results[0]):
             return False
         kept = tensor_of(op.results[0].type).names
         heads = [d for d in tensor_of(op.operands[0].type).dims if d.name not in kept]

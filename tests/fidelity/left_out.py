@@ -12,8 +12,10 @@ from pathlib import Path
 
 from tests.fidelity.model_text import ROW_BIASES, row_split_tables
 from tests.fidelity.oracle import DTYPE_BYTES, Case
+from tests.fidelity.parameters import padding_of, parameters_of
 from tests.fidelity.peaks import (
     has_shadows,
+    peak_without,
     random_state_bytes,
     table_bytes,
     table_copy_bytes,
@@ -24,6 +26,8 @@ from tests.fidelity.record import Communication, Memory, RankRecord
 TABLE = Path(__file__).parents[2] / "docs" / "fidelity.md"
 STEP_COUNTER_BYTES = 4
 TARGET_BYTES = 8
+FORWARD_FIRST = ("GPipe", "LoopedBFS")
+"""Schedules with all forward passes before the first backward one."""
 WEIGHT_SUM_BYTES = 4
 
 
@@ -38,6 +42,10 @@ class Entry:
 def reduces_when_read(case: Case) -> bool:
     """Whether a partial gradient is reduced by whoever reads it, after the backward pass."""
     return any(is_late(c) for rank in case.ranks.values() for c in rank.communications)
+
+
+def has_short_shards(case: Case) -> bool:
+    return any(padding_of(case, rank) for rank in case.ranks)
 
 
 def has_row_biases(case: Case) -> bool:
@@ -68,12 +76,41 @@ def weight_bytes_read(case: Case, parameter_bytes: int) -> int:
         rows = m["seq"] // (tp if is_sequence_parallel(case) else 1)
         biases = (3 * m["dim"] + m["ffn"]) // tp + 2 * m["dim"]
         unread += rows * m["dim"] + m["layers"] * biases
+    if not is_sequence_parallel(case):
+        # Weights of norms are split over nothing: parameters as they are.
+        unread += (2 * m["layers"] + 1) * m["dim"] * (2 if m["arch"] == "gpt" else 1)
     return parameter_bytes - unread * case.element_bytes
 
 
 def has_own_targets(case: Case) -> bool:
     """Pipelines whose stages free a microbatch before they begin the last."""
-    return "microbatches" in case.parallel and case.parallel.get("schedule") != "GPipe"
+    return "microbatches" in case.parallel and case.parallel.get("schedule") not in FORWARD_FIRST
+
+
+def accumulated(case: Case) -> int:
+    """Microbatches of a step without a pipeline."""
+    return case.degree("grad_accum")
+
+
+def absent_rows_bytes(case: Case) -> int:
+    """Of the gradients of tables that are split by rows, the rows of other ranks."""
+    tp = case.degree("tp")
+    rows = sum((rows - rows // tp) * width for rows, width in row_split_tables(case))
+    return rows * case.element_bytes
+
+
+def has_narrow_statistics(case: Case) -> bool:
+    return case.model["arch"] == "gpt" and case.compute_dtype != "fp32"
+
+
+def narrow_statistics_bytes(case: Case) -> int:
+    """What means and deviations of layer norms would take more in fp32, of all microbatches."""
+    if not has_narrow_statistics(case) or not case.is_training:
+        return 0
+    m = case.model
+    tokens = m["batch"] * m["seq"] // (case.degree("tp") if is_sequence_parallel(case) else 1)
+    norms = 1 + (0 if "ac" in case.parallel else 2 * m["layers"])
+    return 2 * norms * tokens * (4 - DTYPE_BYTES[case.compute_dtype])
 
 
 def keeps_tables(case: Case) -> bool:
@@ -88,6 +125,9 @@ ENTRIES = (
     Entry("wide-shards", has_wide_shards),
     Entry("loss-statistics", lambda case: case.is_training),
     Entry("targets-of-the-batch", has_own_targets),
+    Entry("short-shards", has_short_shards),
+    Entry("narrow-statistics", has_narrow_statistics),
+    Entry("vector-of-norms", lambda case: bool(case.opts.get("clip"))),
     Entry("weights-as-saved", has_other_weights),
     Entry("rotary-tables", keeps_tables),
     Entry("random-states", lambda case: random_state_bytes(case) > 0),
@@ -135,9 +175,12 @@ class PartialGradients:
 
 
 def set_aside(
-    case: Case, measured: RankRecord, traced: RankRecord
+    case: Case, rank: int, measured: RankRecord, traced: RankRecord
 ) -> tuple[RankRecord, RankRecord, PartialGradients | None]:
     """Both records without what the entries `row-bias-gradients` and `repeated-reductions` cover."""
+    if case.opts.get("clip"):
+        norms = 4 * len(parameters_of(case, rank))
+        measured = without(measured, lambda c: c.phase == "clip" and c.bytes_in == norms)
     if has_row_biases(case):
         traced = without(traced, lambda c: is_row_bias(case, c))
     if not reduces_when_read(case):
@@ -162,27 +205,37 @@ def is_row_bias(case: Case, communication: Communication) -> bool:
     return is_tp_gradient(communication) and name in ROW_BIASES[case.model["arch"]]
 
 
-def comparable_memory(case: Case, measured: Memory, num_tensors: int, holds_loss: bool) -> Memory:
+def comparable_memory(case: Case, rank: int, measured: Memory, holds_loss: bool) -> Memory:
     """The measured bytes, less what the entries on memory cover, to the byte."""
     parameters, gradients, optimizer = measured.parameters, measured.gradients, measured.optimizer
     saved, peak = measured.saved, measured.live_peak
+    whole_tables = gradients > parameters
+    slack = 0
     if peak is not None:
+        if whole_tables:
+            peak = peak_without(measured, absent_rows_bytes(case))
+            slack = (measured.live_peak or 0) - peak
         peak -= table_bytes(case)
     if case.is_training:
-        optimizer -= STEP_COUNTER_BYTES * num_tensors
-    if gradients > measured.parameters:
-        tp = case.degree("tp")
-        for rows, width in row_split_tables(case):
-            gradients -= (rows - rows // tp) * width * case.element_bytes
+        optimizer -= STEP_COUNTER_BYTES * len(parameters_of(case, rank))
+        missing = padding_of(case, rank) * case.element_bytes
+        parameters, gradients, optimizer = (
+            parameters + missing,
+            gradients + missing,
+            optimizer + 2 * missing,
+        )
+    if whole_tables:
+        gradients -= absent_rows_bytes(case)
     if has_wide_shards(case):
         narrow = DTYPE_BYTES[case.compute_dtype] * parameters // case.element_bytes
         parameters, optimizer = narrow, optimizer + parameters
         peak = peak + narrow if peak is not None else None
     if case.is_training and saved is not None and holds_loss:
-        microbatches = int(case.parallel.get("microbatches", case.parallel.get("grad_accum", 1)))
+        microbatches = int(case.parallel.get("microbatches", accumulated(case)))
         saved -= WEIGHT_SUM_BYTES * microbatches
     if saved is not None and case.is_training:
-        saved -= table_copy_bytes(case) + random_state_bytes(case)
+        saved -= accumulated(case) * table_copy_bytes(case) + random_state_bytes(case)
+        saved += narrow_statistics_bytes(case)
     if has_other_weights(case) and saved is not None:
         saved -= weight_bytes_read(case, measured.parameters)
     if has_own_targets(case) and saved is not None and holds_loss:
@@ -196,4 +249,5 @@ def comparable_memory(case: Case, measured: Memory, num_tensors: int, holds_loss
         optimizer=optimizer,
         saved=saved,
         live_peak=peak,
+        live_slack=slack,
     )

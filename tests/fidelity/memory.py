@@ -14,10 +14,7 @@ from tests.fidelity.record import Memory
 LOSSES = ("log_softmax_loss", "loss_of_statistics")
 
 
-def planned_memory(case: Case, compiled: Compiled, rank: int) -> Memory | None:
-    """Nothing for a rank with less than a whole shard: stagec plans for the padded ones of rank 0."""
-    if has_short_shards(case, rank):
-        return None
+def planned_memory(case: Case, compiled: Compiled, rank: int) -> Memory:
     plan = class_of(case, compiled, rank)
     kept = plan.static.num_bytes
     optimizer = kept[Kind.OPTIMIZER] + kept[Kind.MASTER]
@@ -25,14 +22,6 @@ def planned_memory(case: Case, compiled: Compiled, rank: int) -> Memory | None:
     holds_loss = any(said.op in LOSSES for table in plan.tables for said in table.abouts)
     peak = planned_peak(case, plan) if case.is_fake else None
     return Memory(kept[Kind.PARAMETERS], kept[Kind.GRADIENTS], optimizer, saved, holds_loss, peak)
-
-
-def has_short_shards(case: Case, rank: int) -> bool:
-    """Whether a rank's parameters take less than those of rank 0 at the same stage of the model."""
-    mine, first = case.ranks[rank].memory, case.ranks[min(case.ranks)].memory
-    assert mine is not None and first is not None
-    shorter = mine.parameters < first.parameters
-    return shorter and case.degree("pp") == 1 and "dp_mode" in case.parallel
 
 
 def class_of(case: Case, compiled: Compiled, rank: int) -> ClassPlan:

@@ -75,7 +75,7 @@ def llama_modules(case: Case) -> list[str]:
         module(
             "module Attention(x[B, S, D]) -> [B, S, D]",
             [
-                *projection_lines(case, biases=False, rotary=True),
+                *projection_lines(case, biases=bool(case.model.get("qkv_bias")), rotary=True),
                 *attention_lines(case),
                 "weight wo[D | H, E]",
                 "attended = mixed @ wo",
@@ -269,17 +269,3 @@ def row_split_tables(case: Case) -> list[tuple[int, int]]:
     if m["arch"] == "gpt" and case.parallel.get("tp_mode") == "sp":
         tables.append((m["seq"], m["dim"]))
     return tables
-
-
-def num_weights(case: Case, rank: int) -> int:
-    """Tensors of parameters on a rank, where stages have equally many layers."""
-    arch = case.model["arch"]
-    in_block = {"llama": 9, "moe": 10, "gpt": 16}[arch]
-    if case.model["fused_qkv"]:
-        in_block -= 4 if arch == "gpt" else 2
-    at_start = {"llama": 1, "moe": 1, "gpt": 2}[arch]
-    at_end = {"llama": 2, "moe": 2, "gpt": 3}[arch] - bool(case.model["tie"])
-    num_stages = case.degree("pp") * case.degree("vstages")
-    stages = case.stages.get(rank, range(num_stages))
-    layers = case.model["layers"] * len(stages) // num_stages
-    return in_block * layers + at_start * (0 in stages) + at_end * (num_stages - 1 in stages)

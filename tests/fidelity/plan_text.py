@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.fidelity.attention_text import NotInTheLanguage, attention_dims, repeats_heads
 from tests.fidelity.model_text import GROUPED, WIDE_LOGITS, model_name
 from tests.fidelity.oracle import DTYPES, Case
+from tests.fidelity.parameters import layers_of
 
 PLAN = "measured"
 
@@ -118,6 +119,10 @@ def pipeline_lines(case: Case) -> list[str]:
     settings = [f'schedule = "{SCHEDULES[schedule]}"', f"microbatch = {microbatch}"]
     if "vstages" in case.parallel:
         settings.append(f"virtual_stages = {case.parallel['vstages']}")
+    num_stages = case.degree("pp") * case.degree("vstages")
+    if case.model["layers"] % num_stages:
+        layers = [layers_of(case, stage) for stage in range(num_stages)]
+        settings.append(f"layers = {layers}")
     return [f"pipeline L over pp {{ {', '.join(settings)} }}"]
 
 

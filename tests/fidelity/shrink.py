@@ -6,7 +6,22 @@ from collections.abc import Callable, Iterator
 
 from tests.fidelity.draw import Words
 
-OPTIONAL = ["ac", "grad_accum", "sync_every_mb", "mp", "reduce_dtype", "fsdp_group", "reshard", "bucket_mb", "loss_parallel", "tp_mode", "qkv_bias", "attn", "cp_rotate", "infer"]
+OPTIONAL = [
+    "ac",
+    "grad_accum",
+    "sync_every_mb",
+    "mp",
+    "reduce_dtype",
+    "fsdp_group",
+    "reshard",
+    "bucket_mb",
+    "loss_parallel",
+    "tp_mode",
+    "qkv_bias",
+    "attn",
+    "cp_rotate",
+    "infer",
+]
 """Choices that a case may be without."""
 
 LEAST = {"layers": 1, "vocab": 128, "ffn": 64, "seq": 16, "batch": 1, "moe_ffn": 32}

@@ -145,6 +145,7 @@ def test_a_faithful_trace_agrees(case: Case, tmp_path: Path) -> None:
         "FLOPs bwd matmul",
         "collectives fwd",
         "collectives bwd",
+        "order over the step",
         "partial gradients over tp",
         "bytes of parameters",
         "bytes of gradients",

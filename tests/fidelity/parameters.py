@@ -1,0 +1,110 @@
+"""The parameters of a case's ranks, as PyTorch's modules store them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.fidelity.oracle import Case, coordinates
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """`rows` of dim 0 on a rank before FSDP splits them, and the elements of each."""
+
+    rows: int
+    row: int = 1
+    is_expert: bool = False
+
+
+def parameters_of(case: Case, rank: int) -> list[Parameter]:
+    """Of the stages that a rank has, split by tensor and expert parallelism."""
+    num_stages = case.degree("pp") * case.degree("vstages")
+    stages = case.stages.get(rank, tuple(range(num_stages)))
+    found: list[Parameter] = []
+    for stage in stages:
+        if stage == 0:
+            found += tables(case)
+        found += list(block(case)) * layers_of(case, stage)
+        if stage == num_stages - 1:
+            found += head(case)
+    return found
+
+
+def layers_of(case: Case, stage: int) -> int:
+    """The first stages have one more where layers do not divide."""
+    each, rest = divmod(case.model["layers"], case.degree("pp") * case.degree("vstages"))
+    return each + (stage < rest)
+
+
+def tables(case: Case) -> list[Parameter]:
+    m = case.model
+    ways = 1 if "tp_embed" in case.parallel else case.degree("tp")
+    found = [Parameter(m["vocab"] // ways, m["dim"])]
+    if m["arch"] == "gpt":
+        is_split = case.parallel.get("tp_mode") == "sp"
+        found.append(Parameter(m["seq"] // (case.degree("tp") if is_split else 1), m["dim"]))
+    return found
+
+
+def head(case: Case) -> list[Parameter]:
+    m = case.model
+    ways = 1 if "tp_head" in case.parallel else case.degree("tp")
+    norm = [Parameter(m["dim"])] * (2 if m["arch"] == "gpt" else 1)
+    return norm if m["tie"] else [*norm, Parameter(m["vocab"] // ways, m["dim"])]
+
+
+def block(case: Case) -> Iterator[Parameter]:
+    m, tp = case.model, case.degree("tp")
+    dim, width = m["dim"], m["dim"] // m["heads"]
+    is_gpt = m["arch"] == "gpt"
+    yield from [Parameter(dim)] * (4 if is_gpt else 2)
+    outputs = [m["heads"] * width, m["kv_heads"] * width, m["kv_heads"] * width]
+    for rows in [sum(outputs)] if m["fused_qkv"] else outputs:
+        yield Parameter(rows // tp, dim)
+        if is_gpt or m.get("qkv_bias"):
+            yield Parameter(rows // tp)
+    yield Parameter(dim, m["heads"] * width // tp)
+    if is_gpt:
+        yield Parameter(dim)
+        yield from (Parameter(m["ffn"] // tp, dim), Parameter(m["ffn"] // tp))
+        yield from (Parameter(dim, m["ffn"] // tp), Parameter(dim))
+    elif m["arch"] == "moe":
+        number = m["experts"] // case.degree("ep")
+        yield Parameter(m["experts"], dim)
+        yield from [Parameter(number, m["moe_ffn"] * dim, is_expert=True)] * 3
+    else:
+        yield from [Parameter(m["ffn"] // tp, dim)] * 2
+        yield Parameter(dim, m["ffn"] // tp)
+
+
+def padding_of(case: Case, rank: int) -> int:
+    """Elements that a rank's shards lack of those of a first rank: FSDP2 leaves the padding of the last ones out."""
+    mode = case.parallel.get("dp_mode", "ddp")
+    if mode == "ddp":
+        return 0
+    missing = 0
+    for each in parameters_of(case, rank):
+        axes = ["dp_shard", "cp"] if mode == "hsdp" else ["dp", "edp", "ep", "cp"]
+        if each.is_expert and case.degree("ep") > 1:
+            axes = ["edp"]
+        position, ways = place_along(case, rank, axes)
+        rows = -(-each.rows // ways)
+        own = min(max(each.rows - position * rows, 0), rows)
+        missing += (rows - own) * each.row
+    return missing
+
+
+def place_along(case: Case, rank: int, axes: list[str]) -> tuple[int, int]:
+    """Where a rank is along the product of axes, and how many are there."""
+    position, ways = 0, 1
+    for axis, at in coordinates_in_order(case, rank):
+        if axis in axes:
+            size = case.mesh[axis]
+            position, ways = position * size + at, ways * size
+    return position, ways
+
+
+def coordinates_in_order(case: Case, rank: int) -> list[tuple[str, int]]:
+    at = coordinates(rank, case.mesh)
+    return [(axis, at[axis]) for axis in case.mesh]
