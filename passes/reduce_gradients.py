@@ -212,9 +212,7 @@ class Reducer:
             others = [a for a in partial if a not in self.options.axes]
             current[gradient] = gradient
             if others:
-                first = dist.AllReduceGradientOp([gradient], others, self.options.dtype)
-                insert(first)
-                current[gradient] = first.outputs[0]
+                current[gradient] = self.reduced_over(gradient, others, paths[gradient], insert)
             remaining = tuple(a for a in partial if a in self.options.axes)
             groups.setdefault(remaining, []).append(gradient)
         for remaining, members in groups.items():
@@ -223,6 +221,34 @@ class Reducer:
                 insert(step)
                 current |= dict(zip(members, step.outputs, strict=True))
         return current
+
+    def reduced_over(
+        self,
+        gradient: SSAValue,
+        axes: Sequence[str],
+        path: str,
+        insert: Callable[[Operation], None],
+    ) -> SSAValue:
+        """A gradient, or each layer's of a stack, reduced over axes that are not data parallel."""
+        if not isinstance(gradient.type, StackType):
+            source = stg.tensor_type(gradient)
+            step = dist.ReshardOp(
+                gradient, source.with_partial(a for a in source.partial if a not in axes)
+            )
+            serve(step, path)
+            # With the buffer that they go into, which is made when all gradients are there.
+            step.attributes["late"] = UnitAttr()
+            insert(step)
+            return step.result
+        body = Block(arg_types=[gradient.type.element])
+        whole = self.reduced_over(body.args[0], axes, path, body.add_op)
+        body.add_op(stg.YieldOp([whole]))
+        count = gradient.type.count
+        repeat = stg.RepeatOp(count, [], [gradient], Region(body), [stack_of(count, whole)])
+        insert(repeat)
+        for op in body.ops:
+            self.mark(op, repeat)
+        return repeat.results[0]
 
     @property
     def backwards(self) -> bool:

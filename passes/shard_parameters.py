@@ -274,6 +274,14 @@ class Sharder:
         `kept` has the stacks of what was gathered and kept, by the stacks of shards.
         """
         phase = phase_in_loop(repeat)
+        if phase == BACKWARD:
+            units = {
+                unit_of(paths[stack], self.options.units)
+                for stack in repeat.stacks
+                if stack in paths
+            }
+            for unit in sorted(units):
+                mark_end(repeat.body.block, unit)
         for position, stack in enumerate(repeat.stacks):
             if stack in kept:
                 set_operand(repeat, len(repeat.carried) + position, kept[stack])
@@ -299,8 +307,6 @@ class Sharder:
             for member, output in gathered.items():
                 for use in uses[member]:
                     set_operand(use.operation, use.index, output)
-            if phase == BACKWARD:
-                mark_end(body, unit)
             if not self.options.reshard:
                 inside |= gathered
         if inside:

@@ -155,7 +155,8 @@ def experts_module() -> str:
             "scores = softmax(x @ router, over = X)",
             "gates, chosen = topk(scores, over = X, to = A, normalise = true)",
             "routed = dispatch(x, chosen, experts = X, tokens = C, dropless = true)",
-            f"return combine({GROUPED}(routed), gates, chosen)",
+            f"returned = {GROUPED}(routed)",
+            "return combine(returned, gates, chosen)",
         ],
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.fidelity.attention_text import NotInTheLanguage, attention_dims, repeats_heads
-from tests.fidelity.model_text import GROUPED, WIDE_LOGITS, model_name
+from tests.fidelity.model_text import GROUPED, WIDE_LOGITS, model_name, norm_name
 from tests.fidelity.oracle import DTYPES, Case
 from tests.fidelity.parameters import layers_of
 
@@ -167,6 +167,8 @@ def recompute_lines(case: Case) -> list[str]:
             return ["recompute full in Block"]
         case "sac_attn":
             return [f"recompute {', '.join(values_of_block(case))} in Block"]
+        case "sac_mm2" if case.model["arch"] == "moe":
+            raise NotInTheLanguage("products of every second expert: they are one product here")
         case "sac_mm2":
             # Of the matmuls, in order, the first is kept, the second is not, and so on.
             kept = products_of_block(case)[::2]
@@ -194,7 +196,14 @@ def values_of_block(case: Case) -> list[str]:
     repeated = ["k_all", "v_all"] if repeats_heads(case) else []
     unfused = ["scores", "probabilities", "mixed"] if case.model["attn"] == "eager" else []
     others = [name for name in parts if name not in made]
-    return [*made, *others, *repeated, *unfused, "n1", "h", "n2", "hidden"]
+    routing = []
+    if case.model["arch"] == "moe":
+        routing = ["scores", "gates", "chosen", "routed", "returned"]
+    steps = []
+    if not is_gpt and norm_name(case) == "RmsNorm":
+        steps = ["scale"] if case.compute_dtype == "fp32" else ["y", "scale"]
+    names = [*made, *others, *repeated, *unfused, "n1", "h", "n2", "hidden", *routing, *steps]
+    return list(dict.fromkeys(names))
 
 
 def gradient_lines(case: Case) -> list[str]:
@@ -204,7 +213,9 @@ def gradient_lines(case: Case) -> list[str]:
     reduces = any(case.degree(axis) > 1 for axis in ("dp", "dp_shard", "cp"))
     if reduces and not zero_axes(case):
         bucket = int(case.parallel.get("bucket_mb", DEFAULT_BUCKET_MB)) * MIB
-        settings += [f"bucket_bytes = {bucket}", f"first_bucket_bytes = {MIB}"]
+        # A cap of the user's own is that of the first bucket too (`_ddp_init_helper`).
+        first = bucket if "bucket_mb" in case.parallel else MIB
+        settings += [f"bucket_bytes = {bucket}", f"first_bucket_bytes = {first}"]
         if case.degree("tp") > 1:
             # DDP sees a DTensor's gradient when a hook makes it local: after the backward pass.
             settings.append("overlap = false")
