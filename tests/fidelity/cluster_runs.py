@@ -29,8 +29,6 @@ class Run:
     zero: int
     is_replicated: bool
     """Whether there is more than one data-parallel rank."""
-    is_of_the_second_sweep: bool
-    """Whether it is among the runs on 64 nodes or with tp = 32, all of which are cut into stages as released code does it."""
 
 
 def read_run(row: Mapping[str, str]) -> Run:
@@ -58,19 +56,16 @@ def read_run(row: Mapping[str, str]) -> Run:
         tied == "True" if tied else number("hidden_size") < 4096,
         zero if number("dp") > 1 else 0,
         number("dp") > 1,
-        number("nodes") == 64 or number("tp") == 32,
     )
 
 
 def layers_of_stages(run: Run) -> list[int]:
     """nanotron's cut: blocks in order, the next stage begins once a stage has more than its share of the work (`build_model`).
 
-    The cost of a block is that of `get_block_compute_costs`. The file is of two sweeps: one is cut as released code does it,
-    the other as with the costs of pull request 222 (commit 90860f52), which count the weights of a layer's norms too.
+    The cost of a block is that of `get_block_compute_costs` as of pull request 222 (commit 90860f52), which counts the weights of a
+    layer's norms too. Some rows are cut as by another version, and nothing in the file says which: they count as missed.
     """
-    layer = 4 * run.width * run.width + 3 * run.feed_forward * run.width
-    if not run.is_of_the_second_sweep:
-        layer += 2 * run.width
+    layer = 4 * run.width * run.width + 3 * run.feed_forward * run.width + 2 * run.width
     costs = [0, *([layer] * run.layers), 0, run.vocabulary * run.width]
     total, done, stage = sum(costs), 0, 0
     counts = [0] * run.pp

@@ -18,6 +18,9 @@ from tests.fidelity.cluster_plans import KEPT, Planned, plan_all
 from tests.fidelity.cluster_runs import Run, read_run
 
 GIB = 1 << 30
+NEAR, BELOW, APART = 0.9, 1.0, 0.95
+"""The bars: of the rows that succeeded, how many have static bytes within 1 % of what was allocated, and a planned peak not above what was
+reserved; how many of all are told apart."""
 ALLOWANCE = 24 * GIB
 """Of the 80 GiB of a device: what context, communicators and fragmentation are let to take."""
 DEVICE_BYTES = 80 * GIB
@@ -46,6 +49,16 @@ class Tally:
             measured = float(row["Mem Alloc (GB)"])
             self.near += abs(found.static_bytes / GIB - measured) <= 0.01 * measured
             self.below += found.first_peak_bytes / GIB <= float(row["Mem Res (GB)"])
+
+    @property
+    def meets_the_bars(self) -> bool:
+        planned = self.rows - len(self.failed)
+        return (
+            not self.failed
+            and self.near >= NEAR * self.succeeded
+            and self.below >= BELOW * self.succeeded
+            and self.right >= APART * planned
+        )
 
     def lines(self) -> Sequence[str]:
         planned = self.rows - len(self.failed)
@@ -86,7 +99,9 @@ def main(arguments: list[str]) -> int:
         tally.add(number * options.every, row, plans[run] if isinstance(run, Run) else run)
     print(KEPT)
     print(*tally.lines(), sep="\n")
-    return 0
+    bars = f"{NEAR:.0%}, {BELOW:.0%} and {APART:.0%}"
+    print(f"the bars are {bars}: {'met' if tally.meets_the_bars else 'MISSED'}")
+    return 0 if tally.meets_the_bars else 1
 
 
 if __name__ == "__main__":

@@ -1,23 +1,53 @@
-"""Traces against PyTorch's measured runs, wherever the measurements lie beside the repository."""
+"""Traces against PyTorch's own runs, recorded in the repository."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
+import random
 
 import pytest
 
-from tests.fidelity.oracle import read_case
+from tests.fidelity.archive import RECORDED, compact, names_in, read_cases, whole
+from tests.fidelity.draw import draw, text_of
 from tests.fidelity.report import outcome_text
 from tests.fidelity.run import run_case
+from tests.fidelity.shrink import shrunk
 
-MEASURED = Path(__file__).parents[3] / "shared" / "oracles" / "torch"
-CASES = sorted(MEASURED.glob("*.json"))
+NAMES = names_in(RECORDED)
+AT_ONCE = 8
+GROUPS = [NAMES[start : start + AT_ONCE] for start in range(0, len(NAMES), AT_ONCE)]
 
 
-@pytest.mark.skipif(not CASES, reason="no measured cases beside the repository")
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_traces_agree_with_the_measured_run(path: Path) -> None:
-    outcome = run_case(read_case(path))
-    if outcome.not_yet:
-        pytest.skip(outcome.not_yet)
-    assert outcome.agrees, "\n" + outcome_text(outcome)
+@pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
+def test_traces_agree_with_recorded_runs(names: list[str]) -> None:
+    for case in read_cases(RECORDED, names):
+        outcome = run_case(case)
+        assert not outcome.not_yet, f"{case.name}: {outcome.not_yet}"
+        assert outcome.agrees, "\n" + outcome_text(outcome)
+
+
+def test_there_are_hundreds_of_cases() -> None:
+    assert len(NAMES) >= 200
+
+
+def test_an_archive_gives_back_what_was_recorded() -> None:
+    row = ["fwd", "all_gather", "float32", 4, 8, "dp", [0, 1]]
+    rank = {"coord": {"dp": 0}, "flops": {}, "matmuls": [], "collectives": [row, row], "memory": {}}
+    data = {"name": "x", "ranks": {"0": rank}}
+    kept = json.loads(json.dumps(compact(data)))
+    assert len(kept["communications"]) == 1
+    assert whole(kept)["ranks"]["0"]["collectives"] == [row, row]
+
+
+def test_cases_are_drawn_by_their_seed() -> None:
+    first, again = ([text_of(draw(random.Random(7), "x")) for _ in "ab"] for _ in "ab")
+    assert first == again
+    assert len({text_of(draw(random.Random(seed), "x")) for seed in range(20)}) == 20
+
+
+def test_a_case_shrinks_to_what_still_differs() -> None:
+    rng = random.Random(3)
+    drawn = next(words for _ in range(1000) if "ac" in (words := draw(rng, "x")) and "mp" in words)
+    small = shrunk(drawn, lambda words: "ac" in words, attempts=100)
+    assert "ac" in small and "mp" not in small
+    assert small["layers"] == 1 and small["vocab"] == 128
