@@ -152,7 +152,9 @@ def wrap(program: stg.ProgramOp, dtype: str) -> None:
         if not isinstance(op, stg.WeightOp | stg.CacheOp | stg.OutputOp):
             op.detach()
             inner.add_op(op)
-    inner.add_op(stg.YieldOp(output.gradients))
+    end = stg.YieldOp(output.gradients)
+    end.location = output.location
+    inner.add_op(end)
     sums = [widened(gradient, dtype) for gradient in output.gradients]
     loop = stg.AccumulateOp(TIME_AXIS, Region(inner), sums)
     inherit(loop, output, NAME)

@@ -40,12 +40,12 @@ class ClassMap:
 
     def of(self, ranks: np.ndarray) -> np.ndarray:
         """The number of each rank's class."""
-        return self.owner[
-            tuple(
-                cells[coordinate(self.mesh, axis, ranks)]
-                for axis, cells in zip(self.mesh.axes, self.cells, strict=True)
-            )
-        ]
+        cells = tuple(
+            cells[coordinate(self.mesh, axis, ranks)]
+            for axis, cells in zip(self.mesh.axes, self.cells, strict=True)
+        )
+        # Without a mesh there is one rank, of the only class.
+        return np.broadcast_to(self.owner[cells], ranks.shape)
 
     def inside(self, where: Where) -> tuple[np.ndarray, ...]:
         """For each axis, the cells in a box."""
