@@ -132,6 +132,7 @@ class Reducer:
             assert isinstance(value.type, ValueType)
             sums.append(with_dtype(value.type, tensor_of(total.type).dtype))
         finished = stg.YieldOp(values)
+        finished.location = yield_op.location
         Rewriter.replace_op(yield_op, finished)
         grown = stg.AccumulateOp(loop.axis.data, loop.detach_region(loop.body), sums)
         inherit(grown, loop)

@@ -14,6 +14,7 @@ from stagec.backend.encode import encode_traces
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_ir, compile_text
 from tests.resuming.cuts import texts_after_passes
+from tests.resuming.texts import random_text
 
 SPOT = re.compile(r'"[^"\n]*"|\b\d+\b|\b(phase|late|trains|waits|carry|slice|over|in|on)\b')
 
@@ -38,8 +39,6 @@ def exceptions(text: str, seed: int, number: int) -> Iterator[str]:
 
 
 def main(seed: int, number: int) -> int:
-    from tests.unit.test_resuming import random_text  # noqa: PLC0415
-
     found = list(exceptions(random_text(seed), seed, number))
     print(*found, f"{len(found)} exceptions", sep="\n")
     return int(bool(found))

@@ -145,9 +145,9 @@ def test_what_is_recomputed_is_not_the_loss() -> None:
 
 def test_every_example_with_a_loss_may_be_chunked() -> None:
     path = EXAMPLES / "llama3_8b.stg"
-    text = path.read_text().replace("plan fsdp64 {", "plan fsdp64 {\n  loss_chunks 8")
-    chunked = compile_text(text, "llama.stg", "fsdp64", {"L": "2"}).memory[0]
-    assert chunked.peak_bytes < compile_model(path, "fsdp64", {"L": "2"}).memory[0].peak_bytes
+    text = path.read_text().replace("plan tp8 {", "plan tp8 {\n  loss_chunks 8")
+    chunked = compile_text(text, "llama.stg", "tp8", {"L": "2"}).memory[0]
+    assert chunked.peak_bytes < compile_model(path, "tp8", {"L": "2"}).memory[0].peak_bytes
 
 
 @pytest.mark.parametrize(

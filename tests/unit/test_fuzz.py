@@ -346,4 +346,5 @@ def test_every_syntax_class_is_built_by_the_trees_above():
         "Link",
         "Load",
         "LossChunks",
+        "Freeze",
     }

@@ -76,13 +76,28 @@ def import_plan(
     raise CompileError(reading.mistakes)
 
 
+DEEPSPEED_KEYS = frozenset(
+    {
+        "bf16",
+        "fp16",
+        "gradient_accumulation_steps",
+        "optimizer",
+        "train_batch_size",
+        "train_micro_batch_size_per_gpu",
+        "zero_optimization",
+    }
+)
+"""Any of them tells settings of DeepSpeed from a model's configuration."""
+
+
 def kind_of(path: Path, text: str) -> str:
     """Which launcher a file is of; nothing if of none."""
     if path.suffix == ".toml":
         return "torchtitan"
     if path.suffix == ".json":
         data = json.loads(text)
-        return "deepspeed" if isinstance(data, dict) and "model_type" not in data else ""
+        known = isinstance(data, dict) and not DEEPSPEED_KEYS.isdisjoint(data)
+        return "deepspeed" if known and "model_type" not in data else ""
     if re.search(
         r"--tensor-model-parallel-size|--micro-batch-size|--num-layers|--use-mcore-models", text
     ):

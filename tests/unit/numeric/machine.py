@@ -184,7 +184,7 @@ class Machine:
     def rows(self, shard: ShardType) -> tuple[int, int]:
         """Rows that one device stores, and their width."""
         shape = self.local_shape(shard.tensor)
-        width = shape[-1] if len(shape) > 1 else 1
+        width = int(np.prod(shape[shard.rows :], dtype=int))
         elements = shard.num_elements.integer(self.sizes)
         assert elements % width == 0
         return elements // width, width

@@ -66,4 +66,4 @@ class MarkDim(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         (program,) = programs(op)
-        program.attributes["marked"] = StringAttr(self.dim)
+        program.attributes["own.marked"] = StringAttr(self.dim)
