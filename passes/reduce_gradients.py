@@ -247,7 +247,7 @@ class Reducer:
         count = gradient.type.count
         repeat = stg.RepeatOp(count, [], [gradient], Region(body), [stack_of(count, whole)])
         insert(repeat)
-        for op in body.ops:
+        for op in body.walk():
             self.mark(op, repeat)
         return repeat.results[0]
 
