@@ -80,7 +80,11 @@ def candidates(source: Source, options: argparse.Namespace, name: str) -> tuple[
     checked = check(source, options.plan, options.sizes, options.plug_ins.functions)
     pipeline = checked.plan.pipeline
     texts = "".join(source.texts.values())
-    if name == MICROBATCH or name in checked.plan.mesh:
+    if pipeline and name == pipeline.axis:
+        # A stage has a layer at least.
+        layers = sum(checked.sizes.known.get(count, 0) for count in pipeline.counts)
+        largest = max(1, min(LARGEST_AXIS, layers))
+    elif name == MICROBATCH or name in checked.plan.mesh:
         largest = LARGEST_AXIS
     elif (pipeline and name in pipeline.counts) or re.search(rf"\brepeat\s+{name}\b", texts):
         largest = LARGEST_COUNT

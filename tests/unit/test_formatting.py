@@ -52,7 +52,7 @@ def formatted(block: str, part: str) -> str:
     return textwrap.dedent(inside)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(TEXTS), st.randoms(use_true_random=False), st.floats(0, 0.3))
 def test_other_spaces_make_no_other_text(text: str, rng, share: float) -> None:
     """Spaces, line breaks and comments between any two words: nothing else that is said changes, and once is enough."""
@@ -71,7 +71,7 @@ def test_other_spaces_make_no_other_text(text: str, rng, share: float) -> None:
     assert not re.search(r"[ \t]\n|\n\n\n|\{\n\n|\n\n *\}|^\n", written)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(items, max_size=4))
 def test_any_syntax_tree(found) -> None:
     text = "".join(f"{text_of(item)}\n" for item in found)
