@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
+from stagec.analysis.placement import Rule, split_dims
 from stagec.diagnostics import Span, location_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
@@ -28,7 +29,13 @@ from stagec.frontend.checker.steps import (
     WeightStep,
 )
 from stagec.frontend.paths import Scope, is_named
-from stagec.frontend.served import check_packed, count_pairs, drop_unread, served_results
+from stagec.frontend.served import (
+    check_packed,
+    check_queries,
+    count_pairs,
+    drop_unread,
+    served_results,
+)
 from stagec.symbolic import Size
 
 Values = dict[Value, SSAValue]
@@ -173,6 +180,8 @@ class _Lowering:
     def see_positions(self, op: stg.AttentionOp, span: Span, scope: Scope) -> None:
         """Attention to what a cache holds: pairs of each sequence; without a cache a sequence attends to itself."""
         if self.batch is not None:
+            rules = [Rule(rule.dims, rule.axes) for rule in self.checked.plan.rules]
+            check_queries(op, span, split_dims(tensor_of(op.q.type).names, rules), self.batch)
             count_pairs(op, self.batch)
             return
         roles = self.checked.roles

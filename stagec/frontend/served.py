@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import CompileError, Diagnostic, Span, quoted, span_of
 from stagec.dialects import stg
 from stagec.dialects.types import TensorType, tensor_of
 from stagec.frontend.plans.serving import SEQUENCES, Batch
@@ -121,6 +121,17 @@ def drop_unread(program: stg.ProgramOp) -> None:
     for argument in reversed(block.args):
         if not list(argument.uses):
             block.erase_arg(argument)
+
+
+def check_queries(
+    op: stg.AttentionOp, span: Span, splits: Mapping[str, Sequence[str]], batch: Batch
+) -> None:
+    """E0309 where rules split the queries of attention: which pairs are whose depends on each sequence."""
+    name = tensor_of(op.q.type).names[-3]
+    if name == batch.roles.new and splits.get(name):
+        message = f"attention needs all new positions on a device, but `{name}` is split over {quoted(splits[name])}"
+        help_ = "split heads, or sequences, over that axis"
+        raise CompileError([Diagnostic("E0309", message, span, help=help_)])
 
 
 def count_pairs(op: stg.AttentionOp, batch: Batch) -> None:
