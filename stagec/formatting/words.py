@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from lark import Token
 
 from stagec.frontend import syntax
-from stagec.frontend.parser import build_parser
+from stagec.frontend.parser import parser
 
 GAP = re.compile(r"(?P<comment>#[^\n]*)|(?P<newline>\n)")
 
@@ -59,7 +59,7 @@ def words_of(text: str, program: syntax.Program) -> list[Word]:
 
 
 def tokens_of(text: str) -> Iterator[Token]:
-    interactive = build_parser().parse_interactive(text)
+    interactive = parser().parse_interactive(text)
     for token in interactive.lexer_thread.lex(interactive.parser_state):
         interactive.parser_state.feed_token(token)
         yield token

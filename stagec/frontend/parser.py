@@ -51,13 +51,16 @@ def build_parser(strict: bool = False) -> Lark:
     )
 
 
-_parser = cache(build_parser)
+@cache
+def parser() -> Lark:
+    """The parser, built once for a process."""
+    return build_parser()
 
 
 @cache
 def _spelled_out() -> dict[str, str]:
     """The terminal of each word and sign in the grammar."""
-    return {t.pattern.value: t.name for t in _parser().terminals if t.pattern.type == "str"}
+    return {t.pattern.value: t.name for t in parser().terminals if t.pattern.type == "str"}
 
 
 def class_name(rule: str) -> str:
@@ -67,7 +70,7 @@ def class_name(rule: str) -> str:
 
 def parse(text: str, file: str = "<text>") -> syntax.Program:
     """Raises `CompileError` with every syntax error of the text."""
-    interactive = _parser().parse_interactive(text)
+    interactive = parser().parse_interactive(text)
     thread, state = interactive.lexer_thread, interactive.parser_state
     findings = Findings()
     tree: Any = None
