@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -33,12 +33,12 @@ def nodes_of(rank_class: RankClass, in_layer: int | None = None) -> Iterator[tup
             yield node, int(count)
 
 
-def model_flops(trace_set: TraceSet) -> int:
+def model_flops(trace_set: TraceSet, without: Collection[str] = ()) -> int:
     """FLOPs of contractions, convolutions, scans and attention over all ranks, backward twice forward.
 
     Papers count the model, not the kernels: what is computed again is left out, and so are the scores that a fused
-    attention's backward computes again (Dao et al. 2022, appendix B): it counts as twice its forward. Megatron-LM's
-    count has no routers, which are left out by the name of their module, `Router`.
+    attention's backward computes again (Dao et al. 2022, appendix B): it counts as twice its forward. `without` names
+    modules that a publication does not count.
     """
     nodes = [
         (node, ranks_of(trace_set, rank_class) * count)
@@ -49,7 +49,7 @@ def model_flops(trace_set: TraceSet) -> int:
     return sum(
         count * model_share(node) * (passes if f"{node.op}_grad" in AGAIN else 1)
         for node, count in nodes
-        if node.scope.rpartition(".")[2] != "Router"
+        if node.scope.rpartition(".")[2] not in without
     )
 
 

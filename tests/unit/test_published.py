@@ -81,6 +81,9 @@ FLOPS_PER_TOKEN = {
     "dsv3@4096_mtp1": ("deepseek_v3", 259_992_950_784),
 }
 
+NOT_COUNTED = ("Router",)
+"""The routers of our examples: Megatron-LM's count of FLOPs (`num_floating_point_operations`) has none."""
+
 # Heads, hidden size, layers, tensor parallelism, batch, FLOPs per iteration (Narayanan et al., SC'21, table 1).
 NARAYANAN = [
     (24, 2304, 24, 1, 512, 1.5467e16),
@@ -264,7 +267,7 @@ def flops_per_item(example: Path, plan: str, item: str = "token") -> float:
     job = compile_example(example, plan)
     values = size_values(job.module)
     items = values["B"] * (values["S"] if item == "token" else 1)
-    return model_flops(job.trace_set) / items
+    return model_flops(job.trace_set, NOT_COUNTED) / items
 
 
 OF_TOKENS = [
