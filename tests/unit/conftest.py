@@ -1,15 +1,19 @@
 """The order of the tests: those of one plan of an example come one after the other, and share what is compiled.
 
-Nor has any example of hypothesis a deadline: how long it takes depends on what else the machine does.
+Nor has any example of hypothesis a deadline: how long it takes depends on what else the machine does. Examples are the same in every run, so that
+a clone either passes or does not; `HYPOTHESIS_PROFILE=fresh pytest` draws new ones.
 """
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import settings
 
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
+settings.register_profile("same", deadline=None, derandomize=True)
+settings.register_profile("fresh", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -66,7 +67,8 @@ def test_ticks_are_inside_and_few(low: float, span: float, about: int) -> None:
     ticks = scale.ticks(about)
     if low + span > low:
         assert len(ticks) <= 2 * about + 2
-        assert all(low - span * 1e-6 <= t <= low + span * (1 + 1e-6) for t in ticks)
+        near = span * 1e-6 + math.ulp(low + span)  # the closest that numbers of this size get
+        assert all(low - near <= t <= low + span + near for t in ticks)
 
 
 @settings(max_examples=30)
