@@ -62,6 +62,7 @@ CODES: dict[str, str] = {
     "E0413": "positions of which not all are new",
     "E0414": "sequences that do not divide over devices",
     "E0415": "attention across sequences",
+    "E0416": "a recurrence without a state",
     "E0417": "a device file that cannot be read",
     "E0418": "measurements that cannot be read",
     "E0501": "a device with too little memory",

@@ -22,15 +22,21 @@ Unknown = Callable[[str, str, Sequence[str]], CompileError]
 
 def kv(job: Job, words: Sequence[str], what: str, unknown: Unknown) -> Answer:
     """Bytes of the caches for one position of one sequence: of all layers, on a rank and in all. `kv.Mtp`: of one module."""
-    all_caches = list(of_model(job))
+    every = list(of_model(job))
+    all_caches = [(op, bytes_each(op)) for op in every if is_positional(op)]
+    states = [(op, bytes_each(op)) for op in every if not is_positional(op)]
     for word in words:
-        known = {name for op, _ in all_caches for name in op.path.data.split(".")}
+        known = {name for op in every for name in op.path.data.split(".")}
         if word not in known:
             raise unknown(what, word, sorted(known))
     classes = tuple(of_class(job, each, words) for each in job.classes)
     notes: list[str] = []
-    if not any(each.parts for each in classes):
+    if job.compiled.checked.batch is None and every:
         notes = ["the plan serves nothing, so ranks keep nothing; all of them together would"]
+    state = total(size for op, size in states if is_chosen(op, words))
+    if state:
+        size = f"{state.integer(job.names.values):,} bytes"
+        notes += [f"and {size} of state for each sequence, however long, on all ranks together"]
     title = "bytes of cache for each position of a sequence"
     form = total(size for op, size in all_caches if is_chosen(op, words))
     whole = Amount(form, form.integer(job.names.values)) if form else None
@@ -62,16 +68,25 @@ def of_class(job: Job, each: ClassTerms, words: Sequence[str]) -> ClassAnswer:
 def caches(program: stg.ProgramOp) -> Iterator[tuple[stg.CacheOp, Size]]:
     """The caches that hold positions, and their bytes for each."""
     for op in program.body.block.ops:
-        if isinstance(op, stg.CacheOp):
-            kept = op.cache.type
-            assert isinstance(kept, ValueType)
-            sequences, *others = tensor_of(kept).dims
-            positions = [d.size for d in others if stg.is_stored(d.name)]
-            if positions:
-                yield op, kept.num_bytes / product([sequences.size, *positions])
+        if isinstance(op, stg.CacheOp) and is_positional(op):
+            yield op, bytes_each(op)
 
 
-def of_model(job: Job) -> Iterator[tuple[stg.CacheOp, Size]]:
+def is_positional(cache: stg.CacheOp) -> bool:
+    """Whether a cache grows with the positions of a sequence; state does not."""
+    return any(stg.is_stored(name) for name in tensor_of(cache.cache.type).names)
+
+
+def bytes_each(cache: stg.CacheOp) -> Size:
+    """Bytes for one position of a sequence, or for one sequence."""
+    kept = cache.cache.type
+    assert isinstance(kept, ValueType)
+    sequences, *others = tensor_of(kept).dims
+    counted = [d.size for d in others if stg.is_stored(d.name) or d.name == stg.SEQUENCES]
+    return kept.num_bytes / product([sequences.size, *counted])
+
+
+def of_model(job: Job) -> Iterator[stg.CacheOp]:
     """Of the whole model, however it is spread."""
     checked = job.compiled.checked
     if checked.roles is None:
@@ -80,4 +95,4 @@ def of_model(job: Job) -> Iterator[tuple[stg.CacheOp, Size]]:
         checked = replace(checked, batch=batch_of_one(checked.roles, checked.body.span))
     for op in lower(checked).body.ops:
         if isinstance(op, stg.ProgramOp):
-            yield from caches(op)
+            yield from (each for each in op.body.block.ops if isinstance(each, stg.CacheOp))

@@ -24,6 +24,7 @@ from stagec.frontend.checker.steps import (
     NameStep,
     OpStep,
     RepeatStep,
+    StateStep,
     Step,
     Value,
     WeightStep,
@@ -32,6 +33,7 @@ from stagec.frontend.paths import Scope, is_named
 from stagec.frontend.served import (
     check_packed,
     check_queries,
+    check_states,
     count_pairs,
     drop_unread,
     served_results,
@@ -102,6 +104,7 @@ class _Lowering:
         if self.batch is not None:
             drop_unread(program)
             check_packed(program, self.batch)
+            check_states(program, self.batch)
         return _at(program, body.span)
 
     def add(self, op: Operation, span: Span, scope: Scope) -> None:
@@ -123,7 +126,11 @@ class _Lowering:
 
     def step(self, step: Step, values: Values, scope: Scope) -> None:
         if isinstance(step, OpStep):
-            op = step.build([values[operand] for operand in step.operands])
+            operands = [values[operand] for operand in step.operands]
+            if isinstance(step, StateStep) and self.batch is not None:
+                op = step.resume(operands, values[step.cache], self.batch)
+            else:
+                op = step.build(operands)
             if isinstance(op, stg.AttentionOp):
                 self.see_positions(op, step.span, scope)
             self.add(op, step.span, scope)
@@ -210,6 +217,11 @@ class _Lowering:
             assert self.batch is not None
             positions = self.batch.roles.positions
             stacked = stacked.with_names({name: stg.stored(name) for name in positions})
+            if not any(
+                stg.is_stored(name) for name in stacked.names
+            ):  # state: one of each sequence
+                first, *others = stacked.dims
+                stacked = TensorType.of([first, stg.SEQUENCES, *others], stacked.dtype)
         for count in reversed(self.counts):
             stacked = StackType.of(count, stacked)
         path = scope.path(step.name)

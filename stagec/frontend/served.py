@@ -9,8 +9,11 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from stagec.diagnostics import CompileError, Diagnostic, Span, quoted, span_of
 from stagec.dialects import stg
 from stagec.dialects.types import TensorType, tensor_of
-from stagec.frontend.plans.serving import SEQUENCES, Batch
+from stagec.frontend.plans.serving import Batch
 from stagec.rewriting import set_type
+
+WRITERS = (stg.AppendOp, stg.ResumedScanOp, stg.ResumedConvOp)
+"""Ops that write what requests keep, whether or not anything reads their results."""
 
 LOSSES = (stg.CrossEntropyOp, stg.LogSoftmaxLossOp)
 
@@ -21,7 +24,7 @@ def served_results(results: Sequence[SSAValue], batch: Batch) -> list[SSAValue]:
     Engines pick those positions just before the product that makes the logits (`logits_indices` in vLLM, `logits_to_keep` in transformers).
     """
     found = [each for result in results for each in logits_of(result)]
-    if batch.serve.logits == "all" or not batch.roles.positions:
+    if batch.serve.logits == "all":
         return found
     return [last_only(value, batch.roles.new) for value in found]
 
@@ -76,7 +79,7 @@ def picked(value: SSAValue, new_dim: str) -> SSAValue:
     """The last positions of a value."""
     if new_dim not in names_of(value):
         return value
-    op = stg.LastPositionsOp(value, new_dim, SEQUENCES)
+    op = stg.LastPositionsOp(value, new_dim, stg.SEQUENCES)
     owner = value.owner
     if isinstance(owner, Block):
         owner.insert_ops_before([op], owner.first_op)  # pyright: ignore[reportArgumentType]
@@ -93,7 +96,7 @@ def rebuilt(chain: Sequence[Operation], source: SSAValue, new_dim: str) -> SSAVa
         for position, operand in enumerate(op.operands):
             twin.operands[position] = values.get(operand, operand)
         for old, made in zip(op.results, twin.results, strict=True):
-            set_type(made, tensor_of(old.type).with_names({new_dim: SEQUENCES}))
+            set_type(made, tensor_of(old.type).with_names({new_dim: stg.SEQUENCES}))
             made.name_hint = old.name_hint
             values[old] = made
         put_after(twin, op)
@@ -114,7 +117,7 @@ def drop_unread(program: stg.ProgramOp) -> None:
     """Take away what leads to a loss alone, and inputs that nothing reads."""
     block = program.body.block
     for op in reversed(list(block.ops)):
-        is_pure = isinstance(op, stg.TensorOp | stg.ConstantOp) and not isinstance(op, stg.AppendOp)
+        is_pure = isinstance(op, stg.TensorOp | stg.ConstantOp) and not isinstance(op, WRITERS)
         if is_pure and not any(list(result.uses) for result in op.results):
             op.detach()
             op.erase()
@@ -146,6 +149,24 @@ def count_pairs(op: stg.AttentionOp, batch: Batch) -> None:
     else:
         return
     op.properties["pairs"] = stg.SizeAttr(batch.in_numbers(batch.per_row(total)))
+
+
+def check_states(program: stg.ProgramOp, batch: Batch) -> None:
+    """E0416 where an op sees earlier tokens, and nothing keeps what it needs of them from iteration to iteration."""
+    found: list[Diagnostic] = []
+    for op in program.walk():
+        if isinstance(op, stg.SsdScanOp):
+            over, function, example = names_of(op.x)[-3], "ssd_scan", "cache h[B, H, E, N]"
+        elif isinstance(op, stg.CausalConvOp):
+            over, function, example = op.over.data, "causal_conv", "cache h[B, W, H, E]"
+        else:
+            continue
+        if over == batch.roles.new:
+            message = f"`{function}` goes on from earlier tokens, but keeps nothing of them"
+            help_ = f"give it a state: `{example}`, and `{function}(..., state = h)`"
+            found.append(Diagnostic("E0416", message, span_of(op.location), help=help_))
+    if found:
+        raise CompileError(found)
 
 
 def check_packed(program: stg.ProgramOp, batch: Batch) -> None:

@@ -88,6 +88,7 @@ from stagec.dialects.stg.interface import (
     Decomposition,
     Gradients,
     Option,
+    Requests,
     Signature,
     only,
 )
@@ -115,6 +116,7 @@ from stagec.dialects.stg.normalization import (
     SoftmaxOp,
 )
 from stagec.dialects.stg.optimizer import NUM_STATES, OptimizerStepOp
+from stagec.dialects.stg.recurrent import SEQUENCES, ResumedConvOp, ResumedScanOp
 from stagec.dialects.stg.routing import (
     CollectsTokens,
     CombineOp,
@@ -151,6 +153,8 @@ OPS = [
     CacheOp,
     AppendOp,
     LastPositionsOp,
+    ResumedScanOp,
+    ResumedConvOp,
     ConstantOp,
     RepeatOp,
     AccumulateOp,
@@ -235,6 +239,10 @@ __all__ = [
     "AppendOp",
     "CacheOp",
     "LastPositionsOp",
+    "Requests",
+    "ResumedConvOp",
+    "ResumedScanOp",
+    "SEQUENCES",
     "is_stored",
     "stored",
     "Call",

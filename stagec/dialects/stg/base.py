@@ -20,7 +20,14 @@ from xdsl.utils.exceptions import VerifyException
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects.attributes import PlacementAttr
 from stagec.dialects.interfaces import CostInterface, views
-from stagec.dialects.stg.interface import Call, Cotangents, Decomposition, Gradients, Signature
+from stagec.dialects.stg.interface import (
+    Call,
+    Cotangents,
+    Decomposition,
+    Gradients,
+    Requests,
+    Signature,
+)
 from stagec.dialects.types import StackType, TensorType
 
 PLACEMENT = "placement"
@@ -66,6 +73,7 @@ class TensorOp(CostInterface, ABC):
     | `indices`, `linear_operands` | how it may be spread | each dim is an index of its own |
     | `verify_` | what holds of its types and properties | what follows from the indices |
     | `flops`, `moved_bytes` | what it costs | see `CostInterface` |
+    | `state_of`, `with_state` | what it keeps of requests, and how it goes on from there | it has no state |
     | `gradient` | its way back, and so what is kept for it | E0218 |
     | `decomposed` | its steps where its statistics are split | it has none |
     | `IS_VIEW` | whose memory its results are | its own |
@@ -98,6 +106,18 @@ class TensorOp(CostInterface, ABC):
     def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
         """The op that does what a call says. Its results but the statistics are the function's."""
         raise NotImplementedError(f"{cls.name} is no function of the language")
+
+    @classmethod
+    def state_of(cls, call: Call) -> tuple[str, tuple[str, ...]]:
+        """For an op with the option `state`: the dim of tokens that it goes along, and the shape of what it keeps of a request."""
+        raise NotImplementedError(f"{cls.name} has no state")
+
+    @classmethod
+    def with_state(
+        cls, call: Call, operands: Sequence[SSAValue], state: SSAValue, requests: Requests
+    ) -> TensorOp:
+        """The op that does what a call says, from a state of each request."""
+        raise NotImplementedError(f"{cls.name} has no state")
 
     def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
         """Contribute to the cotangents of the operands, from those of the results.

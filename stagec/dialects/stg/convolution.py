@@ -33,10 +33,12 @@ from stagec.dialects.stg.interface import (
     Cotangents,
     Gradients,
     Option,
+    Requests,
     Signature,
     listed,
     only,
 )
+from stagec.dialects.stg.recurrent import ResumedConvOp
 from stagec.dialects.types import TensorType
 from stagec.symbolic import Size
 
@@ -286,7 +288,7 @@ class CausalConvOp(TensorOp):
             "causal_conv",
             ("x", "kernel"),
             "a filter along a sequence for each channel, which sees nothing later",
-            (Option("over", "dim", required=True),),
+            (Option("over", "dim", required=True), Option("state", "cache")),
         ),
     )
 
@@ -334,6 +336,18 @@ class CausalConvOp(TensorOp):
     @classmethod
     def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
         return CausalConvOp(operands[0], operands[1], call.dim("over"))
+
+    @classmethod
+    def state_of(cls, call: Call) -> tuple[str, tuple[str, ...]]:
+        over = call.dim("over")
+        first, *channels = [name for name in call.types[0].names if name != over]
+        return over, (first, call.types[1].names[0], *channels)
+
+    @classmethod
+    def with_state(
+        cls, call: Call, operands: Sequence[SSAValue], state: SSAValue, requests: Requests
+    ) -> TensorOp:
+        return ResumedConvOp(operands[0], operands[1], state, call.dim("over"), requests)
 
     def indices(self) -> Indices:
         base = super().indices()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from xdsl.ir import Operation, SSAValue
 
@@ -25,7 +25,8 @@ Cotangents = Sequence[SSAValue | None]
 
 @dataclass(frozen=True)
 class Option:
-    """A named argument. `kind`: `bool`, `dim`, `dims`, `parts` (dims, also the same one again), `size`, `number`, `dtype`, or `choice`."""
+    """A named argument. `kind`: `bool`, `dim`, `dims`, `parts` (dims, also the same one again), `size`, `number`, `dtype`,
+    `cache`, or `choice`."""
 
     name: str
     kind: str
@@ -45,6 +46,14 @@ class Signature:
     """How many of the last operands may be left out."""
     more_operands: bool = False
     """Whether further operands like the last may follow."""
+
+
+class Requests(Protocol):
+    """The sequences of an iteration."""
+
+    def in_a_row(self, of_one: Callable[[Size, Size], Size]) -> Size:
+        """A sum over the sequences of a row, of what their new tokens and the tokens before them make."""
+        ...
 
 
 class CallError(Exception):

@@ -30,10 +30,12 @@ from stagec.dialects.stg.interface import (
     Cotangents,
     Gradients,
     Option,
+    Requests,
     Signature,
     listed,
     only,
 )
+from stagec.dialects.stg.recurrent import STATE_BYTES, ResumedScanOp
 from stagec.dialects.types import TensorType
 from stagec.symbolic import Size
 
@@ -64,10 +66,6 @@ def verify_scan(op: SsdScanOp | SsdScanGradOp) -> None:
         )
     if PLACEMENT not in op.attributes and x.dims[-3].split:
         raise VerifyException(f"{op.name}: each device needs all of `{x.names[-3]}` in <{x.body}>")
-
-
-STATE_BYTES = 4
-"""Of an element of a chunk's state, and of c b^T: mamba_ssm's kernels hand both on in fp32."""
 
 
 def scan_products(op: SsdScanOp | SsdScanGradOp) -> tuple[Size, Size, Size, Size]:
@@ -121,7 +119,7 @@ class SsdScanOp(TensorOp):
             "ssd_scan",
             ("x", "dt", "a", "b", "c"),
             "the state-space recurrence of Mamba-2, chunk by chunk",
-            (Option("chunk", "size"),),
+            (Option("chunk", "size"), Option("state", "cache")),
         ),
     )
 
@@ -180,6 +178,19 @@ class SsdScanOp(TensorOp):
     @classmethod
     def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
         return SsdScanOp(*operands, chunk=call.size("chunk") or symbolic.constant(256))
+
+    @classmethod
+    def state_of(cls, call: Call) -> tuple[str, tuple[str, ...]]:
+        *rows, new, heads, width = call.types[0].names
+        return new, (*rows, heads, width, call.types[3].names[-1])
+
+    @classmethod
+    def with_state(
+        cls, call: Call, operands: Sequence[SSAValue], state: SSAValue, requests: Requests
+    ) -> TensorOp:
+        x, dt, a, b, c = operands
+        chunk = call.size("chunk") or symbolic.constant(256)
+        return ResumedScanOp(x, dt, a, b, c, state, chunk, requests)
 
     def indices(self) -> Indices:
         x, *others = scan_indices(self)

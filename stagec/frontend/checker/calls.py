@@ -10,7 +10,7 @@ from stagec.dialects import stg
 from stagec.dialects.types import DTYPE_BITS, TensorType
 from stagec.frontend import syntax
 from stagec.frontend.checker.expressions import ExpressionChecker
-from stagec.frontend.checker.steps import AppendStep, CallStep, Value
+from stagec.frontend.checker.steps import AppendStep, CallStep, StateStep, Value
 from stagec.frontend.checker.types import Signature, Typed, shown
 from stagec.frontend.numbers import SIZE_FUNCTIONS, Quantity, quantity, whole
 from stagec.frontend.numbers import shown as shown_number
@@ -270,15 +270,47 @@ class CallChecker(ExpressionChecker):
         if len(values) < len(arguments):
             return None
         types = [value.type for value in values]
+        state = options.pop("state", None)
         checked = stg.Call(signature.name, types, options, self.context.sizes)
         try:
             function.op.check_call(checked)
         except stg.CallError as error:
             self.call_error(call, arguments, error)
             return None
-        return self.emit(
+        if isinstance(state, Value) and not self.is_state(state, function, checked, call):
+            return None
+        results = self.emit(
             values, lambda operands: function.op.from_call(checked, operands), call.span
         )
+        if isinstance(state, Value):
+            self.steps[-1] = StateStep(
+                operands=values,
+                results=results,
+                build=lambda operands: function.op.from_call(checked, operands),
+                span=call.span,
+                cache=state,
+                new_dim=function.op.state_of(checked)[0],
+                resume=lambda operands, cache, requests: function.op.with_state(
+                    checked, operands, cache, requests
+                ),
+            )
+        return results
+
+    def is_state(
+        self, cache: Value, function: stg.Function, checked: stg.Call, call: syntax.Call
+    ) -> bool:
+        """Whether a cache has the shape of an op's state, or else a finding."""
+        cache.used = True
+        _, wanted = function.op.state_of(checked)
+        if cache.type.names == wanted:
+            return True
+        given = next(a for a in call.arguments if a.name and a.name.text == "state")
+        message = (
+            f"the state of this is [{', '.join(wanted)}], and the cache is {shown(cache.type)}"
+        )
+        where = [(cache.span, shown(cache.type))]
+        self.error("E0205", message, given.value.span, secondary=where)
+        return False
 
     def call_error(
         self,
@@ -345,6 +377,8 @@ class CallChecker(ExpressionChecker):
         word = value.name.text if isinstance(value, syntax.Reference) else None
         if option.kind == "bool" and isinstance(value, syntax.Boolean):
             return value.text == "true"
+        if option.kind == "cache":
+            return self.cache_of(value)
         if option.kind == "dim" and word is not None:
             return self.dim(value, word)
         if option.kind in ("dims", "parts"):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from xdsl.ir import Operation, SSAValue
 
 from stagec.diagnostics import Span
+from stagec.dialects import stg
 from stagec.dialects.types import TensorType
 from stagec.frontend.numbers import Quantity
 from stagec.symbolic import Size
@@ -74,6 +75,15 @@ class AppendStep:
     position_dim: str
     window: Quantity | None
     span: Span
+
+
+@dataclass
+class StateStep(OpStep):
+    """`ssd_scan(x, dt, a, b, c, state = h)`: an op along `new_dim` that, where something is served, goes on from a state."""
+
+    cache: Value
+    new_dim: str
+    resume: Callable[[Sequence[SSAValue], SSAValue, stg.Requests], Operation]
 
 
 @dataclass

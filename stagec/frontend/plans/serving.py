@@ -10,7 +10,7 @@ a causal mask.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -18,7 +18,7 @@ from stagec import symbolic
 from stagec.diagnostics import Diagnostic, Findings, Span
 from stagec.dialects import stg
 from stagec.frontend import syntax
-from stagec.frontend.checker.steps import AppendStep, Body
+from stagec.frontend.checker.steps import AppendStep, Body, StateStep
 from stagec.frontend.numbers import Quantity, Sizes, whole
 from stagec.frontend.plans.merge import Merged
 from stagec.frontend.plans.plan import Plan, Rule, Sequences, Serve
@@ -48,20 +48,24 @@ class Roles:
 def roles_of(bodies: Iterable[Body], findings: Findings) -> Roles | None:
     """The roles of dims, as the caches of a model tell them."""
     batch = new = ""
+    seen: Span | None = None
     positions: dict[str, Quantity | None] = {}
     spans: dict[str, Span] = {}
     for body in bodies:
         for step in body.walk():
-            if not isinstance(step, AppendStep):
+            if not isinstance(step, AppendStep | StateStep):
                 continue
+            seen = seen or step.span
             first = step.cache.type.names[0]
             batch, new = batch or first, new or step.new_dim
-            known = positions.setdefault(step.position_dim, step.window)
-            where = [(spans.setdefault(step.position_dim, step.span), "here")]
             if first != batch or step.new_dim != new:
                 message = f"caches disagree: their sequences are `{batch}` and `{first}`, new positions `{new}` and `{step.new_dim}`"
-                findings.add(Diagnostic("E0205", message, step.span, secondary=where))
+                findings.add(Diagnostic("E0205", message, step.span, secondary=[(seen, "here")]))
                 return None
+            if isinstance(step, StateStep):
+                continue
+            known = positions.setdefault(step.position_dim, step.window)
+            where = [(spans.setdefault(step.position_dim, step.span), "here")]
             if (known and known.value) != (step.window and step.window.value):
                 message = f"`{step.position_dim}` counts positions under two windows"
                 help_ = "give those of each window a dim of their own"
@@ -176,6 +180,11 @@ class Batch:
     def sequences(self) -> Size:
         return symbolic.total(s.count.size for s in self.serve.sequences)
 
+    def in_a_row(self, of_one: Callable[[Size, Size], Size]) -> Size:
+        """A sum over the sequences of a row, of what their new tokens and the tokens before them make."""
+        sizes = (s.count.size * of_one(s.new.size, s.context.size) for s in self.serve.sequences)
+        return self.in_numbers(self.per_row(symbolic.total(sizes)))
+
     def positions(self, window: Size | None) -> Size:
         """Those that new positions attend to: under a window of W the last W - 1 and they themselves."""
         return symbolic.total(
@@ -262,10 +271,6 @@ def batch_of(
     return replace(batch, sizes=served_sizes(batch, roles, merged, table, findings))
 
 
-SEQUENCES = "sequences"
-"""The dim of what is one of each sequence: its last position."""
-
-
 def served_sizes(
     batch: Batch, roles: Roles, merged: Merged, table: SizeTable, findings: Findings
 ) -> dict[str, NamedSize]:
@@ -273,7 +278,7 @@ def served_sizes(
     found: dict[str, Size] = {
         roles.batch: batch.rows.size,
         roles.new: batch.per_row(batch.tokens),
-        SEQUENCES: batch.per_row(batch.sequences),
+        stg.SEQUENCES: batch.per_row(batch.sequences),
     }
     for name, window in roles.positions.items():
         size = window.size if window is not None else None

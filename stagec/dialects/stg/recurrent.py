@@ -1,0 +1,207 @@
+"""Recurrences and filters that go on from what earlier tokens left: state of a request, as large for one token as for a million.
+
+    %y = stg.resumed_scan %x, %dt, %a, %b, %c, %state chunk "Q" ...     // state [B, sequences, H, E, N]
+    %y = stg.resumed_conv %x, %kernel, %state over "S" ...              // state [B, sequences, W, channels]
+
+Each sequence's state is read, if it has tokens before, and written in place. A row may hold several sequences, one after the other, so
+what depends on where each begins is said as sums over the sequences of a row. Nothing is differentiated through them.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
+from xdsl.utils.exceptions import VerifyException
+
+from stagec import symbolic
+from stagec.dialects.attributes import SizeAttr
+from stagec.dialects.interfaces import Bytes, all_bytes, elements, num_bytes
+from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
+from stagec.dialects.stg.interface import Requests
+from stagec.dialects.types import TensorType
+from stagec.symbolic import ONE, ZERO, Size
+
+SEQUENCES = "sequences"
+"""The dim of what is one of each sequence of a row: its last position, its state."""
+
+
+STATE_BYTES = 4
+"""Of an element of a chunk's state, and of c b^T: mamba_ssm's kernels hand both on in fp32."""
+
+
+def num_resumed(requests: Requests) -> Size:
+    """Sequences of a row that have tokens before."""
+    return requests.in_a_row(lambda _, context: symbolic.call("min", ONE, context))
+
+
+def is_single(new: Size) -> Size:
+    """1 of a sequence with one new token, 0 of one with more."""
+    return symbolic.call("max", ZERO, 2 - new)
+
+
+def state_traffic(state: SSAValue, resumed: Size) -> Bytes:
+    """Each sequence's state is written, and read if it has tokens before."""
+    kept = tensor_type(state)
+    return Bytes(num_bytes(state) * resumed / kept.dim(SEQUENCES).size, num_bytes(state))
+
+
+@irdl_op_definition
+class ResumedScanOp(TensorOp):
+    """The state-space recurrence of Mamba-2 from a state: by chunks for sequences with several new tokens, else one step of it.
+
+    x is [B, S, H, E]; b and c as of `stg.ssd_scan`. Of a row, `pairs` are steps within the same chunk as another (all Q x Q of a chunk), `chunks` their
+    chunks, `steps` the tokens that are alone, `resumed` the sequences that have a state.
+    """
+
+    name = "stg.resumed_scan"
+    ON_MATRIX_UNITS: ClassVar[bool] = True
+    LIKE: ClassVar[int | None] = 0
+
+    x = operand_def(TensorType)
+    dt = operand_def(TensorType)
+    a = operand_def(TensorType)
+    b = operand_def(TensorType)
+    c = operand_def(TensorType)
+    state = operand_def(TensorType)
+    pairs = prop_def(SizeAttr)
+    chunks = prop_def(SizeAttr)
+    steps = prop_def(SizeAttr)
+    resumed = prop_def(SizeAttr)
+    result = result_def(TensorType)
+
+    assembly_format = (
+        "$x `,` $dt `,` $a `,` $b `,` $c `,` $state `pairs` $pairs `chunks` $chunks `steps` $steps `resumed` $resumed attr-dict "
+        "`:` functional-type(operands, results)"
+    )
+
+    def __init__(
+        self,
+        x: SSAValue,
+        dt: SSAValue,
+        a: SSAValue,
+        b: SSAValue,
+        c: SSAValue,
+        state: SSAValue,
+        chunk: Size,
+        requests: Requests,
+    ) -> None:
+        def in_chunks(new: Size) -> Size:
+            return (1 - is_single(new)) * new
+
+        source, width = tensor_type(x), tensor_type(b).dims[-1].split
+        counts = {
+            "pairs": lambda new, _: in_chunks(new) * symbolic.call("min", chunk, new),
+            "chunks": lambda new, _: (1 - is_single(new)) * symbolic.ceildiv(new, chunk),
+            "steps": lambda new, _: is_single(new),
+        }
+        sums = {name: SizeAttr(requests.in_a_row(count)) for name, count in counts.items()}
+        super().__init__(
+            operands=[x, dt, a, b, c, state],
+            properties={**sums, "resumed": SizeAttr(num_resumed(requests))},
+            result_types=[source.with_partial(sorted({*source.partial, *width}))],
+        )
+
+    def indices(self) -> Indices:
+        x, b = tensor_type(self.x).names, tensor_type(self.b).names
+        rows, new, heads, width = x
+        inner = (rows, new, heads, b[-1]) if len(b) == len(x) else (rows, new, b[-1])
+        state = (rows, SEQUENCES, heads, width, b[-1])
+        operands = (x, (rows, new, heads), (heads,), inner, inner, state)
+        return Indices(operands, (x,), blocked=frozenset((new, SEQUENCES)))
+
+    def verify_(self) -> None:
+        x, b, state = (tensor_type(v) for v in (self.x, self.b, self.state))
+        if len(x.dims) != 4:
+            raise VerifyException(
+                f"{self.name}: <{x.body}> is not sequences, positions, heads, width"
+            )
+        if state.names != (x.names[0], SEQUENCES, *x.names[2:], b.names[-1]):
+            raise VerifyException(f"{self.name}: <{state.body}> is no state of <{x.body}>")
+        super().verify_()
+
+    def _counts(self) -> tuple[Size, Size, Size, Size]:
+        """Pairs, tokens in chunks, chunks, and tokens that are alone, of all rows on a device."""
+        rows, new = (d.size for d in tensor_type(self.x).dims[:2])
+        steps = self.steps.data
+        return (
+            rows * self.pairs.data,
+            rows * (new - steps),
+            rows * self.chunks.data,
+            rows * steps,
+        )
+
+    def _widths(self) -> tuple[Size, Size, Size]:
+        """Elements for each token: of b, of x, and of a state."""
+        x, b = tensor_type(self.x), tensor_type(self.b)
+        inner = symbolic.product(d.size for d in b.dims[2:])
+        heads, width = (d.size for d in x.dims[2:])
+        return inner, heads * width, heads * width * b.dims[-1].size
+
+    def flops(self) -> Size:
+        # In chunks as `stg.ssd_scan`. One step (`selective_state_update` of mamba_ssm): decay, b x and their sum, and two to read it.
+        pairs, in_chunks, chunks, steps = self._counts()
+        inner, outer, state = self._widths()
+        return 2 * pairs * (inner + outer) + (4 * in_chunks + 2 * chunks + 5 * steps) * state
+
+    def moved_bytes(self) -> Bytes:
+        pairs, _, chunks, _ = self._counts()
+        inner, _, state = self._widths()
+        between = STATE_BYTES * (
+            2 * chunks * state + pairs * inner / tensor_type(self.b).dims[-1].size
+        )
+        kept = state_traffic(self.state, self.resumed.data)
+        read = all_bytes(self.operands) - num_bytes(self.state)
+        return Bytes(read + between + kept.read, all_bytes(self.results) + between + kept.written)
+
+
+@irdl_op_definition
+class ResumedConvOp(TensorOp):
+    """`stg.causal_conv` whose first elements see the last ones of an earlier iteration; the state is the last of this one."""
+
+    name = "stg.resumed_conv"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = ()
+    LIKE: ClassVar[int | None] = 0
+
+    x = operand_def(TensorType)
+    kernel = operand_def(TensorType)
+    state = operand_def(TensorType)
+    over = prop_def(StringAttr)
+    resumed = prop_def(SizeAttr)
+    result = result_def(TensorType)
+
+    assembly_format = (
+        "$x `,` $kernel `,` $state `over` $over `resumed` $resumed attr-dict "
+        "`:` functional-type(operands, results)"
+    )
+
+    def __init__(
+        self, x: SSAValue, kernel: SSAValue, state: SSAValue, over: str, requests: Requests
+    ) -> None:
+        super().__init__(
+            operands=[x, kernel, state],
+            properties={"over": StringAttr(over), "resumed": SizeAttr(num_resumed(requests))},
+            result_types=[x.type],
+        )
+
+    def indices(self) -> Indices:
+        x, kernel, state = (tensor_type(v).names for v in (self.x, self.kernel, self.state))
+        blocked = frozenset((self.over.data, kernel[0], SEQUENCES))
+        return Indices((x, kernel, state), (x,), blocked=blocked)
+
+    def verify_(self) -> None:
+        x, kernel, state = (tensor_type(v) for v in (self.x, self.kernel, self.state))
+        channels = [name for name in x.names[1:] if name != self.over.data]
+        if list(state.names) != [x.names[0], SEQUENCES, kernel.names[0], *channels]:
+            raise VerifyException(f"{self.name}: <{state.body}> is no state of <{x.body}>")
+        super().verify_()
+
+    def flops(self) -> Size:
+        return 2 * elements(self.x) * tensor_type(self.kernel).dims[0].size
+
+    def moved_bytes(self) -> Bytes:
+        kept = state_traffic(self.state, self.resumed.data)
+        read = num_bytes(self.x) + num_bytes(self.kernel)
+        return Bytes(read + kept.read, num_bytes(self.result) + kept.written)

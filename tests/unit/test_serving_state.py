@@ -1,0 +1,122 @@
+"""Recurrences that are served against what one counts by hand, sequence by sequence; and a text with state against one without."""
+
+from __future__ import annotations
+
+import random
+from math import ceil
+
+import pytest
+
+from stagec.backend.program import Compute
+from stagec.driver import Compiled, compile_text
+from stagec.memory import Kind
+from tests.unit.test_serving import Group, drawn, unrolled
+
+D, H, E, N, G, W, L = 64, 8, 8, 16, 4, 4, 3
+
+MODEL = f"""
+dim B = 8
+dim S = 64
+dim D = {D}
+dim H = {H}
+dim E = {E}
+dim N = {N}
+dim G = {G}
+dim W = {W}
+dim L = {L}
+
+module Mixer(x[B, S, D]) -> [B, S, D] {{
+  weight wu[D, H, E], filter[W, H, E], wb[D, G, N], wc[D, G, N], wt[D, H], rate[H], wo[H, E, D]
+  CACHE
+  u = silu(causal_conv(x @ wu, filter, over = S SEEN))
+  y = ssd_scan(u, softplus(x @ wt), -exp(rate), x @ wb, x @ wc, chunk = CHUNK STATE)
+  return y @ wo
+}}
+
+model Net(x[B, S, D]) {{
+  repeat L {{ x = x + Mixer(x) }}
+  loss = mean(x, over = [B, S, D])
+}}
+"""
+
+
+def text(chunk: int, kept: bool = True) -> str:
+    cache = "cache seen[B, W, H, E], state[B, H, E, N]: fp32" if kept else ""
+    return (
+        MODEL.replace("CACHE", cache)
+        .replace("SEEN", ", state = seen" if kept else "")
+        .replace("STATE", ", state = state" if kept else "")
+        .replace("CHUNK", str(chunk))
+    )
+
+
+def served(groups: list[Group], dp: int, tp: int, chunk: int) -> Compiled:
+    sequences = ", ".join(g.clause for g in groups)
+    model = text(chunk).replace("loss = mean(x, over = [B, S, D])", "return x")
+    plan = f"""
+plan p {{
+  mesh dp = {dp}, tp = {tp}
+  shard B over dp
+  shard H, G over tp
+  precision {{ weights = bf16, activations = bf16 }}
+  serve {{ {sequences}, logits = all }}
+}}
+"""
+    return compile_text(model + plan)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_an_iteration_is_its_sequences_one_by_one(seed: int):
+    groups, dp, tp, _, _ = drawn(seed + 100)
+    chunk = random.Random(seed).choice([4, 16, 64])
+    done = served(groups, dp, tp, chunk)
+    heads, kinds = H // tp, G // tp
+    state = heads * E * N
+    scan = moved = tokens = sequences = resumed = 0
+    for group in groups:
+        for _ in range(group.count // dp):
+            sequences += 1
+            resumed += bool(group.context)
+            tokens += group.new
+            if group.new == 1:
+                scan += 5 * state
+                continue
+            width = min(chunk, group.new)
+            chunks = ceil(group.new / chunk)
+            scan += 2 * group.new * width * (kinds * N + heads * E)
+            scan += (4 * group.new + 2 * chunks) * state
+            moved += 2 * 4 * (2 * chunks * state + group.new * width * kinds)
+    nodes = [n for c in done.trace_set.classes for n in unrolled(c.program)]
+    scans = [n.action for n in nodes if n.op == "resumed_scan"]
+    assert len(scans) == L
+    # operands and the result in bf16: x, dt, a, b, c and y
+    operands = tokens * (2 * heads * E + heads + 2 * kinds * N) + heads
+    kept = 4 * state * (sequences + resumed)
+    for action in scans:
+        assert isinstance(action, Compute)
+        assert (action.num_ops, action.num_bytes) == (scan, 2 * operands + moved + kept)
+    filters = [n.action for n in nodes if n.op == "resumed_conv"]
+    seen = W * heads * E
+    expected = 2 * (2 * tokens * heads * E + seen + seen * (sequences + resumed))
+    assert [a.num_bytes for a in filters if isinstance(a, Compute)] == [expected] * L
+    (plan,) = done.memory
+    assert plan.static.num_bytes[Kind.CACHE] == L * sequences * (4 * state + 2 * seen)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "mesh dp = 2, tp = 2 shard B over dp shard H, G over tp shard S over tp",
+        "mesh dp = 4 shard B over dp zero 3 over dp recompute full",
+        "mesh pp = 3, dp = 2 shard B over dp pipeline L over pp",
+    ],
+)
+def test_training_knows_no_state(plan: str):
+    kept, without = (
+        compile_text(text(16, each) + f"\nplan p {{ {plan} }}") for each in (True, False)
+    )
+    shown = [
+        [(n.op, n.phase, n.action) for c in done.trace_set.classes for n in unrolled(c.program)]
+        for done in (kept, without)
+    ]
+    assert shown[0] == shown[1]
