@@ -29,6 +29,8 @@ unless `reshard` is false: then layers stack what they gathered. A unit is gathe
 A layer is a unit, the rest is the root unit, gathered once per microbatch; or `units` names modules, one of which may be in another.
 A unit outside of the layers that comes last in the forward pass is kept for the backward pass, which begins with it (torchtitan);
 one that no gradient reads, an embedding, is gathered again like the others.
+What waits for a backward pass is kept from step to step where there is none, as in serving: such units are stored whole (FSDP2's
+`FSDPParamGroup.reshard` leaves them, and `unshard` finds them gathered). The rest is gathered before each use.
 `prefetch` units are gathered ahead of the backward pass, and forward a gather may begin that many units early (`lag`).
 
 Levels 1 and 2 (Megatron-LM's distributed optimizer): the optimizer updates the rank's shard, and the parameters are gathered
@@ -62,6 +64,9 @@ from stagec.stored_weights import (
 from stagec.symbolic import Size
 
 FORWARD, BACKWARD = "fwd", "bwd"
+
+Readers = Mapping[stg.WeightOp, Sequence[Use]]
+"""The uses of each weight in the loop over microbatches."""
 
 
 @dataclass(frozen=True)
@@ -107,16 +112,17 @@ class Sharder:
         loop = next(op for op in block.ops if isinstance(op, stg.AccumulateOp))
         self.loop = loop
         weights = [op for op in block.ops if isinstance(op, stg.WeightOp)]
-        readers = {
+        readers: Readers = {
             w: [use for use in w.weight.uses if self.computes(use.operation)] for w in weights
         }
+        if all(phase_in_loop(op) == FORWARD for op in loop.body.block.ops):
+            weights = [w for w in weights if not self.waits_for_backward(w, weights, readers)]
         for weight in weights:
             self.store(weight)
-        alone = [w for w in weights if not isinstance(w.weight.type, StackType)]
         if self.options.one_unit or self.options.once_per_step:
             self.gather_whole(weights, readers)
             return
-        self.gather_alone(alone, readers)
+        self.gather_alone(weights, readers)
         paths: dict[SSAValue, str] = {w.weight: w.path.data for w in weights}
         if self.options.reshard:
             self.complete_units(loop.body.block, paths, {})
@@ -132,6 +138,18 @@ class Sharder:
             parent = parent.parent_op()
         return parent is self.loop
 
+    def waits_for_backward(
+        self, weight: stg.WeightOp, weights: Sequence[stg.WeightOp], readers: Readers
+    ) -> bool:
+        """Whether what a forward pass gathered of it is kept for the backward pass."""
+        if not self.options.reshard or self.options.once_per_step:
+            return True
+        if self.options.one_unit or isinstance(weight.weight.type, StackType):
+            return False
+        groups = self.units_alone(weights)
+        unit = unit_of(weight.path.data, self.options.units)
+        return unit in (ROOT, self.last_unit(groups, readers))
+
     def store(self, weight: stg.WeightOp) -> None:
         set_type(
             weight.weight,
@@ -145,7 +163,7 @@ class Sharder:
 
     # Gathering
 
-    def gather_whole(self, weights: Sequence[stg.WeightOp], readers) -> None:
+    def gather_whole(self, weights: Sequence[stg.WeightOp], readers: Readers) -> None:
         """All parameters as one unit; or unit by unit, before the first microbatch."""
         groups: dict[str, list[stg.WeightOp]] = {}
         for weight in weights:
@@ -161,7 +179,7 @@ class Sharder:
         unit, stored = unit_of(weight.path.data, self.options.units), weight.weight.type
         return f"{unit}[{stored.count}]" if isinstance(stored, StackType) else unit
 
-    def gather_before_loop(self, members: Sequence[stg.WeightOp], readers) -> None:
+    def gather_before_loop(self, members: Sequence[stg.WeightOp], readers: Readers) -> None:
         """Gather a unit once per step. Stacks are gathered layer by layer."""
         stacks = [w.weight for w in members if isinstance(w.weight.type, StackType)]
         single = [w.weight for w in members if w.weight not in stacks]
@@ -182,18 +200,30 @@ class Sharder:
                 for use in readers[weight]:
                     set_operand(use.operation, use.index, gathered[weight.weight])
 
-    def gather_alone(self, weights: Sequence[stg.WeightOp], readers) -> None:
+    def gather_alone(self, weights: Sequence[stg.WeightOp], readers: Readers) -> None:
         """Units of weights outside of the layers."""
-        groups: dict[str, list[stg.WeightOp]] = {}
-        for weight in weights:
-            groups.setdefault(unit_of(weight.path.data, self.options.units), []).append(weight)
-        named = [k for k in groups if k != ROOT]
-        last = max(named, key=lambda k: self.first_position(groups[k], readers), default=None)
+        groups = self.units_alone(weights)
+        last = self.last_unit(groups, readers)
         for key, members in groups.items():
             again = self.options.reshard and key not in (ROOT, last)
             self.gather_for(members, readers, again, at_start=key == ROOT)
 
-    def first_position(self, members: Sequence[stg.WeightOp], readers) -> int:
+    def units_alone(self, weights: Sequence[stg.WeightOp]) -> dict[str, list[stg.WeightOp]]:
+        """The weights outside of the layers, by unit."""
+        groups: dict[str, list[stg.WeightOp]] = {}
+        for weight in weights:
+            if not isinstance(weight.weight.type, StackType):
+                groups.setdefault(unit_of(weight.path.data, self.options.units), []).append(weight)
+        return groups
+
+    def last_unit(
+        self, groups: Mapping[str, Sequence[stg.WeightOp]], readers: Readers
+    ) -> str | None:
+        """The one that begins last in the forward pass."""
+        named = [key for key in groups if key != ROOT]
+        return max(named, key=lambda k: self.first_position(groups[k], readers), default=None)
+
+    def first_position(self, members: Sequence[stg.WeightOp], readers: Readers) -> int:
         uses = [use.operation for w in members for use in readers[w]]
         return min((self.position(op) for op in uses if phase_in_loop(op) == FORWARD), default=-1)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from tests.fidelity.oracle import Case
 
+JOINED = "joined"
+"""The op that copies: PyTorch's model reads `torch.cat` of a cache and what is new."""
+
 
 class NotInTheLanguage(Exception):
     """The case has something for which the language has no words."""
@@ -26,18 +29,24 @@ def attention_dims(case: Case) -> dict[str, object]:
     if key_heads(case) == "K":
         sizes["K"] = m["kv_heads"]
     sizes["E"] = "D / H"
-    if m["attn"] == "eager":
+    if m["attn"] == "eager" or case.is_served:
         sizes["T"] = "S"
     if m["fused_qkv"]:
         sizes |= {"C": 3} if key_heads(case) == "H" else {"G": "(H + 2 * K) * E"}
     return sizes
 
 
-def fused_ops(case: Case) -> list[str]:
-    """Ops of the model's own, and free: the parts of what one weight makes for q, k and v."""
+def own_ops(case: Case) -> list[str]:
+    """Ops of the model's own, and free: what joins a cache and new positions to a copy; the parts of what one weight makes for q, k and v."""
+    free = "{ flops = 0, bytes = 0 }\n"
+    keys = f"[B, T, {key_heads(case)}, E]"
+    joined = [f"op {JOINED}(past{keys}) -> {keys} {free}"] if case.context else []
+    return joined + fused_ops(case, free)
+
+
+def fused_ops(case: Case, free: str) -> list[str]:
     if not case.model["fused_qkv"]:
         return []
-    free = "{ flops = 0, bytes = 0 }\n"
     if key_heads(case) == "H":
         return [f"op part(y[B, S, C, H, E]) -> [B, S, H, E] {free}"]
     if case.degree("tp") > 1:
@@ -93,9 +102,17 @@ def attention_lines(case: Case) -> list[str]:
     """From q, k and v to `mixed`."""
     m = case.model
     lines: list[str] = []
-    k, v = "k", "v"
+    k, v, renamed = "k", "v", "[S -> T]"
+    if case.is_served:
+        keys = f"B, T, {key_heads(case)}, E"
+        lines.append(f"cache past_k[{keys}], past_v[{keys}]")
+        joined = f"{JOINED}(append(past_{{0}}, {{0}}))" if case.context else "append(past_{0}, {0})"
+        lines += [f"{x}_seen = {joined.format(x)}" for x in "kv"]
+        k, v, renamed = "k_seen", "v_seen", ""
     if repeats_heads(case):
-        lines = [f"{x}_all = repeat_heads({x}, heads = K, to = H)" for x in "kv"]
+        lines += [
+            f"{x}_all = repeat_heads({name}, heads = K, to = H)" for x, name in (("k", k), ("v", v))
+        ]
         k, v = "k_all", "v_all"
     if m["attn"] != "eager":
         # PyTorch counts all of a masked product.
@@ -109,7 +126,7 @@ def attention_lines(case: Case) -> list[str]:
         probabilities = f"cast({wide}, dtype = {case.compute_dtype})"
     return [
         *lines,
-        f"scores[B, H, S, T] = q @ {k}[S -> T]",
+        f"scores[B, H, S, T] = q @ {k}{renamed}",
         f"probabilities = {probabilities}",
-        f"mixed[B, S, H, E] = probabilities @ {v}[S -> T]",
+        f"mixed[B, S, H, E] = probabilities @ {v}{renamed}",
     ]

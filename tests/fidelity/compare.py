@@ -149,6 +149,8 @@ def compare_memory(measured: Memory, traced: Memory) -> list[Finding]:
     }
     if measured.saved is not None and traced.saved is not None:
         pairs = {**pairs, "saved activations": (measured.saved, traced.saved)}
+    if measured.cache is not None and traced.cache is not None:
+        pairs = {**pairs, "caches": (measured.cache, traced.cache)}
     findings = [
         Finding(f"bytes of {what}", str(theirs), str(ours), theirs == ours)
         for what, (theirs, ours) in pairs.items()

@@ -71,7 +71,21 @@ def draw(rng: random.Random, name: str) -> Words:
         words["ac"] = rng.choice(["full", "full", "sac_attn", "sac_mm2"])
     elif not {"pp", "cp"} & set(spread) and rng.random() < 0.15:
         words["attn"] = "eager"
-    return {**words, "batch": batch}
+    words["batch"] = batch
+    if "pp" not in spread and rng.random() < 0.12:
+        draw_inference(rng, spread, words)
+    return words
+
+
+def draw_inference(rng: random.Random, spread: tuple[str, ...], words: Words) -> None:
+    """An iteration of serving in place of a step. The capture tool has no caches under DDP nor in mixed precision, and splits no single position."""
+    for key in ("grad_accum", "sync_every_mb"):
+        words.pop(key, None)
+    has_caches = not {"ddp", "ep"} & set(spread) and "mp" not in words
+    if has_caches and words.get("tp_mode") != "sp" and rng.random() < 0.7:
+        words |= {"infer": "decode", "context": rng.randrange(1, 200)}
+    else:
+        words["infer"] = "prefill"
 
 
 def draw_model(rng: random.Random, arch: str, tp: int) -> Words:
@@ -102,8 +116,6 @@ def draw_tensor_parallelism(
         words["tp_mode"] = mode
     if "pp" not in spread and rng.random() < 0.5:
         words["loss_parallel"] = True
-    if spread == ("tp",) and rng.random() < 0.15:
-        words["infer"] = "prefill"
     return words
 
 

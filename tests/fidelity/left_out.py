@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.fidelity.attention_text import repeats_heads
 from tests.fidelity.model_text import ROW_BIASES, row_split_tables
 from tests.fidelity.oracle import DTYPE_BYTES, Case
-from tests.fidelity.parameters import padding_of, parameters_of
+from tests.fidelity.parameters import missing_of, parameters_of, stays_gathered
 from tests.fidelity.peaks import (
     has_shadows,
     peak_without,
@@ -45,7 +46,16 @@ def reduces_when_read(case: Case) -> bool:
 
 
 def has_short_shards(case: Case) -> bool:
-    return any(padding_of(case, rank) for rank in case.ranks)
+    return len({missing_of(case, rank) for rank in case.ranks}) > 1
+
+
+def has_kept_units(case: Case) -> bool:
+    """FSDP2 without a backward pass, which some units wait for."""
+    if case.parallel.get("dp_mode", "ddp") == "ddp":
+        return False
+    return any(
+        stays_gathered(case, each) for rank in case.ranks for each in parameters_of(case, rank)
+    )
 
 
 def has_row_biases(case: Case) -> bool:
@@ -80,6 +90,16 @@ def weight_bytes_read(case: Case, parameter_bytes: int) -> int:
         # Weights of norms are split over nothing: parameters as they are.
         unread += (2 * m["layers"] + 1) * m["dim"] * (2 if m["arch"] == "gpt" else 1)
     return parameter_bytes - unread * case.element_bytes
+
+
+def cache_bytes_read(case: Case, measured: Memory) -> int | None:
+    """Keys and values as attention reads them, each head once: those of the cache, which the new ones have joined."""
+    if case.is_training:
+        return None
+    copies = case.model["heads"] // case.model["kv_heads"] if repeats_heads(case) else 1
+    elements, rest = divmod(measured.attended, copies)
+    assert not rest, measured.attended
+    return elements * DTYPE_BYTES[case.compute_dtype]
 
 
 def has_own_targets(case: Case) -> bool:
@@ -126,6 +146,7 @@ ENTRIES = (
     Entry("loss-statistics", lambda case: case.is_training),
     Entry("targets-of-the-batch", has_own_targets),
     Entry("short-shards", has_short_shards),
+    Entry("kept-units", has_kept_units),
     Entry("narrow-statistics", has_narrow_statistics),
     Entry("vector-of-norms", lambda case: bool(case.opts.get("clip"))),
     Entry("weights-as-saved", has_other_weights),
@@ -215,15 +236,13 @@ def comparable_memory(case: Case, rank: int, measured: Memory, holds_loss: bool)
         if whole_tables:
             peak = peak_without(measured, absent_rows_bytes(case))
             slack = (measured.live_peak or 0) - peak
-        peak -= table_bytes(case)
+        # A cache was there before anything was followed.
+        peak += (cache_bytes_read(case, measured) or 0) - table_bytes(case)
+    missing = missing_of(case, rank) * case.element_bytes
+    parameters += missing
     if case.is_training:
         optimizer -= STEP_COUNTER_BYTES * len(parameters_of(case, rank))
-        missing = padding_of(case, rank) * case.element_bytes
-        parameters, gradients, optimizer = (
-            parameters + missing,
-            gradients + missing,
-            optimizer + 2 * missing,
-        )
+        gradients, optimizer = gradients + missing, optimizer + 2 * missing
     if whole_tables:
         gradients -= absent_rows_bytes(case)
     if has_wide_shards(case):
@@ -244,6 +263,7 @@ def comparable_memory(case: Case, rank: int, measured: Memory, holds_loss: bool)
         saved -= (microbatches - 1) * tokens * TARGET_BYTES
     return replace(
         measured,
+        cache=cache_bytes_read(case, measured),
         parameters=parameters,
         gradients=gradients,
         optimizer=optimizer,

@@ -21,7 +21,15 @@ def planned_memory(case: Case, compiled: Compiled, rank: int) -> Memory:
     saved = saved_bytes(case, plan) if has_comparable_activations(case) else None
     holds_loss = any(said.op in LOSSES for table in plan.tables for said in table.abouts)
     peak = planned_peak(case, plan) if case.is_fake else None
-    return Memory(kept[Kind.PARAMETERS], kept[Kind.GRADIENTS], optimizer, saved, holds_loss, peak)
+    return Memory(
+        kept[Kind.PARAMETERS],
+        kept[Kind.GRADIENTS],
+        optimizer,
+        saved,
+        holds_loss,
+        peak,
+        cache=None if case.is_training else kept[Kind.CACHE],
+    )
 
 
 def class_of(case: Case, compiled: Compiled, rank: int) -> ClassPlan:

@@ -6,6 +6,7 @@ The form is that of `oracles/README.md`. Nothing here knows a case by its name.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,6 +78,26 @@ class Case:
     @property
     def is_training(self) -> bool:
         return not self.opts.get("infer")
+
+    @property
+    def is_served(self) -> bool:
+        """Whether it is an iteration of inference: a prefill, or one more token of each sequence."""
+        return not self.is_training
+
+    @property
+    def has_rings(self) -> bool:
+        """Whether sequences are split: `context_parallel` is entered around a step of training."""
+        return self.degree("cp") > 1 and self.is_training
+
+    @property
+    def context(self) -> int:
+        """Positions that a sequence has in its cache before."""
+        return int(self.opts.get("context", 0)) if self.opts.get("infer") == "decode" else 0
+
+    @property
+    def new_positions(self) -> int:
+        """Of a sequence, in a step."""
+        return 1 if self.opts.get("infer") == "decode" else int(self.model["seq"])
 
     @property
     def has_unit_of_head(self) -> bool:
@@ -155,10 +176,24 @@ def read_rank(rank: int, entry: Mapping[str, Any]) -> RankRecord:
             live_peak=memory.get("live", {}).get("peak"),
             live_peaks=memory.get("live", {}).get("phase_peaks", {}),
             left_after_backward=memory.get("live", {}).get("marks", {}).get("after_backward", 0),
+            attended=attended_elements(entry["matmuls"]),
         ),
     )
     check_totals(record, entry["flops"])
     return record
+
+
+def attended_elements(matmuls: Sequence[Mapping[str, Any]]) -> int:
+    """Elements of the keys and values that attention reads in a forward pass. Unfused, they are second operands of batched products."""
+    found = 0
+    for matmul in matmuls:
+        if matmul["phase"] != "fwd":
+            continue
+        operands = {ATTENTION: (1, 2)}.get(op_kind(matmul["op"]), ())
+        if matmul["op"] == "aten.bmm":
+            operands = (1,)
+        found += matmul["count"] * sum(math.prod(matmul["shapes"][i]) for i in operands)
+    return found
 
 
 def check_totals(record: RankRecord, flops: Mapping[str, Mapping[str, int]]) -> None:

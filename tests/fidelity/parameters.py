@@ -15,6 +15,8 @@ class Parameter:
     rows: int
     row: int = 1
     is_expert: bool = False
+    place: str = "block"
+    """`block`, `embedding` (the table of tokens), `positions` or `head` (with the last norm)."""
 
 
 def parameters_of(case: Case, rank: int) -> list[Parameter]:
@@ -40,18 +42,19 @@ def layers_of(case: Case, stage: int) -> int:
 def tables(case: Case) -> list[Parameter]:
     m = case.model
     ways = 1 if "tp_embed" in case.parallel else case.degree("tp")
-    found = [Parameter(m["vocab"] // ways, m["dim"])]
+    found = [Parameter(m["vocab"] // ways, m["dim"], place="embedding")]
     if m["arch"] == "gpt":
         is_split = case.parallel.get("tp_mode") == "sp"
-        found.append(Parameter(m["seq"] // (case.degree("tp") if is_split else 1), m["dim"]))
+        rows = m["seq"] // (case.degree("tp") if is_split else 1)
+        found.append(Parameter(rows, m["dim"], place="positions"))
     return found
 
 
 def head(case: Case) -> list[Parameter]:
     m = case.model
     ways = 1 if "tp_head" in case.parallel else case.degree("tp")
-    norm = [Parameter(m["dim"])] * (2 if m["arch"] == "gpt" else 1)
-    return norm if m["tie"] else [*norm, Parameter(m["vocab"] // ways, m["dim"])]
+    norm = [Parameter(m["dim"], place="head")] * (2 if m["arch"] == "gpt" else 1)
+    return norm if m["tie"] else [*norm, Parameter(m["vocab"] // ways, m["dim"], place="head")]
 
 
 def block(case: Case) -> Iterator[Parameter]:
@@ -78,8 +81,22 @@ def block(case: Case) -> Iterator[Parameter]:
         yield Parameter(dim, m["ffn"] // tp)
 
 
-def padding_of(case: Case, rank: int) -> int:
-    """Elements that a rank's shards lack of those of a first rank: FSDP2 leaves the padding of the last ones out."""
+def waits_for_backward(case: Case, parameter: Parameter) -> bool:
+    """Whether FSDP2 keeps what it gathers of it in the forward pass until the backward pass."""
+    if not case.parallel.get("reshard", True):
+        return True
+    group = case.parallel.get("fsdp_group", "block")
+    resharded = {"block": ("block",), "titan": ("block", "embedding")}
+    return group != "root" and parameter.place not in resharded[group]
+
+
+def stays_gathered(case: Case, parameter: Parameter) -> bool:
+    """Whether it waits for a backward pass that there is not."""
+    return case.is_served and waits_for_backward(case, parameter)
+
+
+def missing_of(case: Case, rank: int) -> int:
+    """Elements that a rank's shards lack of those of a first rank, as FSDP2 leaves the padding of the last ones out, or of what stays gathered."""
     mode = case.parallel.get("dp_mode", "ddp")
     if mode == "ddp":
         return 0
@@ -91,7 +108,8 @@ def padding_of(case: Case, rank: int) -> int:
         position, ways = place_along(case, rank, axes)
         rows = -(-each.rows // ways)
         own = min(max(each.rows - position * rows, 0), rows)
-        missing += (rows - own) * each.row
+        planned = each.rows if stays_gathered(case, each) else rows
+        missing += (planned - own) * each.row
     return missing
 
 

@@ -78,7 +78,8 @@ def table_bytes(case: Case) -> int:
 
 def table_elements(case: Case) -> int:
     """A row per position, a column per element of a head."""
-    return case.model["seq"] // case.degree("cp") * case.model["dim"] // case.model["heads"]
+    split = case.degree("cp") if case.has_rings else 1
+    return case.new_positions // split * case.model["dim"] // case.model["heads"]
 
 
 def table_copy_bytes(case: Case) -> int:

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from tests.fidelity.attention_text import NotInTheLanguage, attention_dims, repeats_heads
-from tests.fidelity.model_text import GROUPED, WIDE_LOGITS, model_name, norm_name
+from tests.fidelity.model_text import (
+    GROUPED,
+    WIDE_LOGITS,
+    global_batch,
+    model_name,
+    norm_name,
+)
 from tests.fidelity.oracle import DTYPES, Case
 from tests.fidelity.parameters import layers_of
 
@@ -34,6 +40,7 @@ def plan_text(case: Case) -> str:
         *recompute_lines(case),
         *gradient_lines(case),
         *precision_lines(case),
+        *serve_lines(case),
     ]
     if case.is_training:
         lines.append("optimizer adamw")
@@ -73,7 +80,7 @@ def shard_lines(case: Case) -> list[str]:
     if case.model["arch"] == "moe" and data_axes(case):
         # What splits the tokens and not the experts splits the tokens of each expert.
         lines.append(f"shard C over {', '.join(data_axes(case))}")
-    sequence_axes = ["cp"] if case.degree("cp") > 1 else []
+    sequence_axes = ["cp"] if case.has_rings else []
     if case.degree("tp") > 1:
         heads = [dim for dim in ("H", "K") if dim in attention_dims(case)]
         vocabulary = [] if "tp_head" in case.parallel else ["V"]
@@ -105,7 +112,7 @@ def override_lines(case: Case) -> list[str]:
 
 
 def microbatch_lines(case: Case) -> list[str]:
-    accumulated = int(case.parallel.get("grad_accum", 1))
+    accumulated = int(case.parallel.get("grad_accum", 1)) if case.is_training else 1
     return [f"microbatch {case.model['batch'] // accumulated}"] if accumulated > 1 else []
 
 
@@ -150,7 +157,7 @@ def zero_lines(case: Case) -> list[str]:
 
 
 def context_lines(case: Case) -> list[str]:
-    if case.degree("cp") == 1:
+    if not case.has_rings:
         return []
     rotate = {"allgather": "all_gather", "alltoall": "all_to_all"}[
         case.parallel.get("cp_rotate", "allgather")
@@ -163,6 +170,8 @@ def recompute_lines(case: Case) -> list[str]:
     match case.parallel.get("ac"):
         case None:
             return []
+        case _ if case.is_served:
+            return []  # Without gradients nothing is kept.
         case "full":
             return ["recompute full in Block"]
         case "sac_attn":
@@ -204,6 +213,15 @@ def values_of_block(case: Case) -> list[str]:
         steps = ["scale"] if case.compute_dtype == "fp32" else ["y", "scale"]
     names = [*made, *others, *repeated, *unfused, "n1", "h", "n2", "hidden", *routing, *steps]
     return list(dict.fromkeys(names))
+
+
+def serve_lines(case: Case) -> list[str]:
+    """One kind of sequences; PyTorch's model makes the logits of all their new positions."""
+    if case.is_training:
+        return []
+    count, new = global_batch(case), case.new_positions
+    kind = f"decode {count} at {case.context}" if case.context else f"prefill {count} x {new}"
+    return [f"serve {{ {kind}, logits = all }}"]
 
 
 def gradient_lines(case: Case) -> list[str]:

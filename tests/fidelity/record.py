@@ -67,6 +67,10 @@ class Memory:
     """That of each phase, as it was measured."""
     left_after_backward: int = 0
     """What is alive when the backward pass is over, as it was measured."""
+    attended: int = 0
+    """Elements of the keys and values that attention reads, as it was measured."""
+    cache: int | None = None
+    """What requests keep from step to step; none under training."""
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,8 @@ def simpler(words: Words) -> Iterator[Words]:
             if key == "grad_accum":
                 less.pop("sync_every_mb", None)
                 less["batch"] = max(1, number(words["batch"]) // number(words[key]))
+            if key == "infer":
+                less.pop("context", None)
             if key == "mp":
                 less.pop("reduce_dtype", None)
             yield less

@@ -47,7 +47,7 @@ def case_file(folder: Path, **changes: Any) -> Path:
     }
     matmuls = [
         {"phase": "fwd", "op": "aten.mm", "shapes": [], "count": 2, "flops": 200},
-        {"phase": "fwd", "op": FUSED, "shapes": [], "count": 1, "flops": 7},
+        {"phase": "fwd", "op": FUSED, "shapes": [[2, 1, 4, 4]] * 3, "count": 1, "flops": 7},
         {"phase": "bwd", "op": "aten.bmm", "shapes": [], "count": 1, "flops": 400},
     ]
     flops = {
@@ -279,6 +279,31 @@ def test_the_plan_says_what_was_measured(
 ) -> None:
     text = stg_text(read_case(case_file(tmp_path, parallel=parallel)))
     assert re.search(rf"^  {re.escape(line)}$", text, re.MULTILINE), text
+
+
+@pytest.mark.parametrize(
+    ("opts", "line"),
+    [
+        ({"infer": "prefill"}, "serve { prefill 2 x 4, logits = all }"),
+        ({"infer": "decode", "context": 9}, "serve { decode 2 at 9, logits = all }"),
+    ],
+)
+def test_inference_is_served(tmp_path: Path, opts: dict[str, Any], line: str) -> None:
+    case = read_case(case_file(tmp_path, opts=opts, parallel={"tp": 2}))
+    text = stg_text(case)
+    assert f"  {line}\n" in text
+    assert "append(past_k, k)" in text
+
+
+def test_a_wrong_cache_is_found(tmp_path: Path) -> None:
+    """Keys and values of 2 sequences, 4 positions, a head of 4 elements, in fp32."""
+    case = read_case(case_file(tmp_path, opts={"infer": "prefill"}))
+    record = written(tmp_path, faithful_nodes())
+    assert record.memory is not None
+    for num_bytes, is_wrong in ((2 * 2 * 4 * 4 * 4, False), (255, True)):
+        memory = replace(record.memory, cache=num_bytes)
+        found = subjects(compare_rank(case, 0, replace(record, memory=memory)))
+        assert ("bytes of caches" in found) == is_wrong
 
 
 def test_computes_compare_by_kind() -> None:

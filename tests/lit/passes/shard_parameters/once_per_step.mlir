@@ -6,9 +6,11 @@ stg.program "M" (%x : !stg.tensor<[B, D], fp32>) {
   // CHECK:      %[[WHOLE:[^ ]*]] = dist.unshard(%w)
   // CHECK-NEXT: stg.accumulate
   // CHECK-NEXT: stg.mul %x, %[[WHOLE]]
-  // CHECK-NOT:  dist.unshard
   stg.accumulate over "mb" {
     %y = stg.mul %x, %w : (!stg.tensor<[B, D], fp32>, !stg.tensor<[D], fp32>) -> !stg.tensor<[B, D], fp32>
+    // CHECK-NOT:  dist.unshard
+    // CHECK:      stg.mul %{{[^ ]*}}, %[[WHOLE]]
+    %z = stg.mul %y, %w {phase = "bwd"} : (!stg.tensor<[B, D], fp32>, !stg.tensor<[D], fp32>) -> !stg.tensor<[B, D], fp32>
     stg.yield
   }
   stg.output
