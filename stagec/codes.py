@@ -47,6 +47,7 @@ CODES: dict[str, str] = {
     "E0313": "an exchange that has no two steps",
     "W0301": "a rule that never applies",
     "W0302": "an axis that nothing uses",
+    "W0303": "experts whose work is done several times",
     "E0401": "a clause that does not fit its plan",
     "E0402": "a setting that a clause does not have",
     "E0403": "a value that a setting cannot have",

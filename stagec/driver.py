@@ -93,7 +93,7 @@ class Compiled:
     def warnings(self) -> list[Diagnostic]:
         """What is doubtful, seen from the end: W0501, W0703."""
         fits = self.traces is None or self.plan.device.capacity is None
-        return [*self.idle, *([] if fits else doubt(self.memory, self.plan.device))]
+        return [*self.idle, *([] if fits else doubt(self.memory, self.plan, self.facts))]
 
     @cached_property
     def tracked(self) -> TraceSet:

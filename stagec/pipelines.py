@@ -159,8 +159,7 @@ def reduce_gradients(plan: Plan, facts: ModelFacts) -> ModulePass:
         one_unit=plan.units == (),
         flat=zero is not None and zero.shards_flat,
         overlap=plan.gradients.overlap,
-        every_microbatch=plan.gradients.reduce == "microbatch"
-        or level == 2
+        every_microbatch=plan.reduces_each_microbatch
         # FSDP2 reduces a gradient as it was computed, unless it is a sum over microbatches.
         or (level == 3 and not microbatch_size(plan)),
     )

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from xdsl.dialects.builtin import ModuleOp
 
+from stagec.analysis.repeated_experts import repeated_experts
 from stagec.analysis.unused_rules import unused_rules
 from stagec.diagnostics import Diagnostic
 from stagec.dialects import stg
@@ -36,4 +37,5 @@ def check(
 def warnings_of(checked: checker.CheckedModel, module: ModuleOp) -> list[Diagnostic]:
     """What is doubtful about a model, and about the rules of its plan, as its IR shows before any pass."""
     with unrecorded():
-        return [*checked.warnings, *unused_rules(module, checked.implied_dims)]
+        rules = unused_rules(module, checked.implied_dims)
+        return [*checked.warnings, *rules, *repeated_experts(module)]

@@ -9,10 +9,11 @@ from typing import Any
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.facts import ModelFacts
 from stagec.frontend.plans.plan import Device, Plan, Recompute, Zero
-from stagec.memory.kinds import TITLES
+from stagec.memory.kinds import TITLES, Kind
 from stagec.memory.plan import ClassPlan
 
 MOST_CAUSES = 5
+MOST_REMEDIES = 3
 GIB = 1 << 30
 
 
@@ -130,19 +131,29 @@ def halved(size: int) -> list[int]:
 
 
 def more_zero(plan: Plan, facts: ModelFacts) -> Iterator[Change]:
-    """Further levels. The third reduces gradients once per step, whole until then, unless the plan says otherwise."""
+    """Further levels, and gradients of which only a part is kept, where the plan keeps whole ones. A framework's settings are of its own levels."""
     axes = plan.zero.axes if plan.zero is not None else split_batch(plan, facts)
     level = plan.zero.level if plan.zero is not None else 0
     if not axes:
         return
     for stage in range(level + 1, 4):
-        zero = replace(plan.zero, level=stage) if plan.zero else Zero(level=stage, axes=axes)
-        yield Change((f"zero {stage} over {', '.join(axes)}",), {"zero": zero})
-    if level < 3 and plan.gradients.reduce == "step":
-        every = replace(plan.gradients, reduce="microbatch")
-        zero = replace(plan.zero, level=3) if plan.zero else Zero(level=3, axes=axes)
+        yield Change(
+            (f"zero {stage} over {', '.join(axes)}",), {"zero": at_level(plan, stage, axes)}
+        )
+    every = replace(plan.gradients, reduce="microbatch")
+    if level >= 2 and not plan.reduces_each_microbatch:
+        yield Change(("gradients { reduce = microbatch }",), {"gradients": every})
+    third = at_level(plan, 3, axes)
+    if level < 3 and not replace(plan, zero=third).reduces_each_microbatch:
         texts = (f"zero 3 over {', '.join(axes)}", "gradients { reduce = microbatch }")
-        yield Change(texts, {"zero": zero, "gradients": every})
+        yield Change(texts, {"zero": third, "gradients": every})
+
+
+def at_level(plan: Plan, level: int, axes: tuple[str, ...]) -> Zero:
+    """The plan's `zero` at another level, or one of its own."""
+    if plan.zero is None or plan.zero.like is not None:
+        return Zero(level=level, axes=axes)
+    return replace(plan.zero, level=level)
 
 
 def split_batch(plan: Plan, facts: ModelFacts) -> tuple[str, ...]:
@@ -184,8 +195,9 @@ def explain(worst: ClassPlan, plan: Plan, tried: Sequence[Tried]) -> Diagnostic:
     )
 
 
-def doubt(classes: Sequence[ClassPlan], device: Device) -> list[Diagnostic]:
+def doubt(classes: Sequence[ClassPlan], plan: Plan, facts: ModelFacts) -> list[Diagnostic]:
     """W0501 if a rank needs more than the preset has, and the plan does not say how much it may need."""
+    device = plan.device
     if device.capacity is None or device.memory is not None:
         return []
     worst = too_much(classes, device.capacity)
@@ -198,10 +210,47 @@ def doubt(classes: Sequence[ClassPlan], device: Device) -> list[Diagnostic]:
             f"and `{device.preset}` has {gib(device.capacity)}",
             device.span,
             notes=[f"the peak is at {worst.peak}"],
-            help=f"`device {device.preset} {{ memory = {device.capacity // GIB}GiB }}` makes this an error, "
-            "which says what would fit",
+            help=[
+                *remedies(worst, plan, facts),
+                f"`device {device.preset} {{ memory = {device.capacity // GIB}GiB }}` makes this an error, "
+                "which says what would fit",
+            ],
         )
     ]
+
+
+def remedies(worst: ClassPlan, plan: Plan, facts: ModelFacts) -> Iterator[str]:
+    """The clauses against what is most at the peak, the largest first. None is compiled: E0501 says what each would give."""
+    if not facts.is_training:
+        return
+    kinds = sorted(worst.at_peak().items(), key=lambda item: -item[1])
+    for kind, num_bytes in kinds[:MOST_REMEDIES]:
+        clause = clause_against(kind, plan, facts)
+        if clause and num_bytes:
+            yield f"{gib(num_bytes)} are {TITLES[kind]}: {clause}"
+
+
+def clause_against(kind: Kind, plan: Plan, facts: ModelFacts) -> str:
+    """The first clause that makes less of a kind and that the plan does not have yet."""
+    level = plan.zero.level if plan.zero is not None else 0
+    axes = ", ".join(plan.zero.axes if plan.zero is not None else split_batch(plan, facts))
+    if kind == Kind.GRADIENTS and level >= 2 and not plan.reduces_each_microbatch:
+        return "`gradients { reduce = microbatch }` keeps a part of each instead"
+    least = {Kind.OPTIMIZER: 1, Kind.MASTER: 1, Kind.GRADIENTS: 2, Kind.PARAMETERS: 3}
+    if level < least.get(kind, 0) and axes:
+        return f"`zero {least[kind]} over {axes}` splits them"
+    if kind == Kind.SAVED:
+        if plan.recompute.what == ("none",):
+            return "`recompute full` computes them again"
+        if plan.pipeline is None and plan.microbatch != 1:
+            return "`microbatch 1` has fewer of them at a time"
+        if not plan.offload.activations:
+            return "`offload { activations = all }` keeps them on the host"
+    if kind == Kind.TEMPORARIES and plan.loss_chunks == 1:
+        return "`loss_chunks 8` has one part of the logits at a time"
+    if kind == Kind.GATHERED and plan.zero is not None and not plan.zero.reshard:
+        return "`reshard = true` frees them after the forward pass"
+    return ""
 
 
 def help_text(tried: Tried, limit: int) -> str:

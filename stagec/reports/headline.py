@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stagec.analysis.sizes import size_values
 from stagec.backend.program import Compute, RankClass
+from stagec.dialects.types import TIME_AXIS
 from stagec.driver import Compiled
 from stagec.estimate import batch_of, estimate
 from stagec.estimate.costs import missing_numbers
+from stagec.frontend.plans.presets import KNOWN
 from stagec.memory import TITLES, Kind
 from stagec.pictures.scales import MICROSECONDS, digits, in_unit
 from stagec.reports.spans import Spans, joined
@@ -40,6 +43,8 @@ class Headline:
     """Bytes of the device's memory."""
     kinds: Mapping[str, int]
     """Bytes at the peak, by kind, the largest first."""
+    reduction: str
+    """When gradients are reduced, where ZeRO and several microbatches leave a choice."""
 
     @property
     def per_s(self) -> float | None:
@@ -53,8 +58,9 @@ class Headline:
         return None if self.capacity is None else self.peak_bytes <= self.capacity
 
     def lines(self) -> list[str]:
-        """What the command line prints: three lines."""
-        return [self.time_line(), *self.share_lines(), self.memory_line()]
+        """What the command line prints."""
+        reduction = [f"zero    {self.reduction}"] if self.reduction else []
+        return [self.time_line(), *self.share_lines(), self.memory_line(), *reduction]
 
     def time_line(self) -> str:
         if self.step_us is None or self.mfu is None or self.per_s is None:
@@ -114,8 +120,22 @@ def headline(compiled: Compiled) -> Headline:
         shares=shares,
         peak_bytes=worst.peak_bytes,
         capacity=plan.device.memory or plan.device.capacity,
+        reduction=reduction_of(compiled),
         kinds=dict(sorted((k for k in kinds.items() if k[1]), key=lambda item: -item[1])),
     )
+
+
+def reduction_of(compiled: Compiled) -> str:
+    """What a plan with ZeRO does with gradients of several microbatches; nothing where there is nothing to say."""
+    plan, zero = compiled.plan, compiled.plan.zero
+    number = size_values(compiled.module)[TIME_AXIS]
+    if zero is None or number == 1 or not compiled.facts.is_training:
+        return ""
+    like = f", like {KNOWN[zero.like].title}" if zero.like is not None else ""
+    what = f"{zero.level} over {', '.join(zero.axes)}{like}"
+    if plan.reduces_each_microbatch:
+        return f"{what}: gradients are reduced after each of {number:,} microbatches, and parts of them add up"
+    return f"{what}: whole gradients of {number:,} microbatches add up, and are reduced once"
 
 
 def stream_spans(rank_class: RankClass, starts: np.ndarray, ends: np.ndarray) -> dict[str, Spans]:

@@ -116,7 +116,7 @@ plan mixed {
   unit Embedding, Block, Head
   precision { weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32, reduce = fp32 }
 }
-plan summed extends mixed { microbatch 1 }
+plan summed extends mixed { microbatch 1 gradients { reduce = step } }
 """
     text = TEXT[: TEXT.index("plan")] + plan
     assert reduced(text, "mixed") == {("all_reduce", "bf16"), ("reduce_scatter", "fp32")}

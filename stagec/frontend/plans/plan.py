@@ -15,6 +15,7 @@ from stagec.diagnostics import Span
 from stagec.dialects.stg import NUM_STATES
 from stagec.dialects.types import FLOATS
 from stagec.frontend.numbers import Quantity
+from stagec.frontend.plans.presets import PRESETS
 from stagec.schedules.catalogue import names as schedule_names
 
 
@@ -98,6 +99,8 @@ class Zero(Clause):
     reshard: bool = setting("bool", True)
     prefetch: int = setting("whole", 1)
     shards: str | None = setting("choice", None, "rows", "flat")
+    like: str | None = setting("choice", None, *PRESETS)
+    """A framework whose settings hold where the plan says nothing (`presets.py`)."""
 
     @property
     def shards_flat(self) -> bool:
@@ -199,7 +202,8 @@ class Gradients(Clause):
     bucket_bytes: int | None = setting("bytes", None, least=1)
     first_bucket_bytes: int | None = setting("bytes", None, least=1)
     overlap: bool = setting("bool", True)
-    reduce: str = setting("choice", "step", "step", "microbatch")
+    reduce: str | None = setting("choice", None, "step", "microbatch")
+    """None: as the stage of ZeRO has it, see `Plan.reduces_each_microbatch`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -367,6 +371,20 @@ class Plan:
     def mesh(self) -> dict[str, int]:
         """The size of each axis, the slowest first."""
         return {axis.name: axis.size for axis in self.axes}
+
+    @property
+    def reduces_each_microbatch(self) -> bool:
+        """Whether gradients are reduced after each microbatch, and only their shards add up; else whole ones do, and are reduced once.
+
+        Unless the plan says so: ZeRO 2 and 3 reduce each. So does DeepSpeed (`allreduce_gradients` of `engine.py`, where
+        `no_sync` is refused for both), and FSDP2, whose `set_requires_gradient_sync` is true until someone sets it. Someone is the runtime of
+        pipelines (`backward_maybe_with_nosync` of `torch/distributed/pipelining/stage.py`): under ZeRO 3 it keeps gradients whole up to the last
+        microbatch. Without ZeRO, and with its first stage, a step reduces once: Megatron-LM's buffers, DeepSpeed's `is_gradient_accumulation_boundary`.
+        """
+        if self.gradients.reduce is not None:
+            return self.gradients.reduce == "microbatch"
+        level = self.zero.level if self.zero is not None else 0
+        return level == 2 or (level == 3 and self.pipeline is None)
 
     @property
     def num_ranks(self) -> int:

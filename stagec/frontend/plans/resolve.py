@@ -5,6 +5,7 @@ What a plan says of values and modules is checked where those are known (`checke
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,9 +14,11 @@ from typing import Any
 from stagec import symbolic
 from stagec.devices import file
 from stagec.diagnostics import CompileError, Diagnostic, Findings, Span, did_you_mean, quoted
+from stagec.dialects.types import dtype_bytes
 from stagec.frontend import syntax
 from stagec.frontend.numbers import as_read, whole
 from stagec.frontend.plans import plan as resolved
+from stagec.frontend.plans import presets
 from stagec.frontend.plans.merge import Merged
 from stagec.frontend.plans.settings import SettingsReader
 from stagec.frontend.sizes import SizeTable
@@ -46,6 +49,7 @@ class _Resolver:
         microbatch = merged.get(syntax.Microbatch)
         num_sequences = self.microbatch(microbatch)
         unit, freeze = merged.get(syntax.Unit), merged.get(syntax.Freeze)
+        zero, pipeline, precision = self.zero(), self.pipeline(num_sequences), self.precision()
         return resolved.Plan(
             name=merged.plan.name.text if merged.plan else "",
             span=merged.plan.name.span if merged.plan else None,
@@ -53,20 +57,20 @@ class _Resolver:
             products=dict(self.table.products),
             rules=tuple(self.rules()),
             overrides=tuple(self.overrides()),
-            pipeline=self.pipeline(num_sequences),
+            pipeline=pipeline,
             microbatch=num_sequences,
             microbatch_span=microbatch.span if microbatch else None,
-            zero=self.zero(),
+            zero=zero,
             units=self.units(unit),
             units_span=unit.span if unit else None,
             frozen=self.frozen(freeze),
             frozen_span=freeze.span if freeze else None,
             recompute=self.recompute(),
-            precision=self.precision(),
+            precision=precision,
             optimizer=self.optimizer(),
             collectives=self.only_settings(syntax.Collectives, resolved.Collectives),
             contexts=tuple(self.contexts()),
-            gradients=self.only_settings(syntax.Gradients, resolved.Gradients),
+            gradients=self.gradients(zero, pipeline, precision),
             overlap=self.only_settings(syntax.Overlap, resolved.Overlap),
             offload=self.offload(),
             loss_chunks=self.loss_chunks(),
@@ -283,7 +287,66 @@ class _Resolver:
         settings = self.settings.read(clause.settings, resolved.Zero, "`zero`")
         if text not in ("1", "2", "3") or not axes:
             return None
+        preset = presets.KNOWN.get(settings.get("like", ""))
+        if preset is not None:
+            settings = {**preset.zero, **settings}
+            self.check_preset(preset, int(text), settings["given"]["like"])
         return resolved.Zero(level=int(text), axes=axes, span=clause.span, **settings)
+
+    def check_preset(self, preset: presets.Preset, level: int, span: Span) -> None:
+        """E0401 for a level of ZeRO that a framework has not, or not in a pipeline."""
+        pipeline = self.merged.get(syntax.Pipeline)
+        is_cut = pipeline is not None and pipeline.axis is not None
+        levels = preset.pipelines if is_cut else preset.levels
+        if level in levels:
+            return
+        which = " and ".join(f"`zero {each}`" for each in levels)
+        self.findings.add(
+            Diagnostic(
+                "E0401",
+                f"{preset.title} has no `zero {level}`{' in a pipeline' if is_cut else ''}",
+                span,
+                secondary=[(pipeline.span, "the pipeline")] if is_cut and pipeline else [],
+                help=f"it has {which}; without `like` each setting is the plan's own",
+            )
+        )
+
+    def gradients(
+        self,
+        zero: resolved.Zero | None,
+        pipeline: resolved.Pipeline | None,
+        precision: resolved.Precision,
+    ) -> resolved.Gradients:
+        """What the plan says, and for the rest what the framework does that `zero` is like."""
+        found = self.only_settings(syntax.Gradients, resolved.Gradients)
+        if zero is None:
+            return found
+        if zero.like == "deepspeed" and zero.level > 1 and found.reduce == "step":
+            self.refused_reduction(found, zero)
+        preset = presets.KNOWN.get(zero.like or "")
+        if preset is None:
+            return found
+        overlap = found.overlap if "overlap" in found.given else zero.level in preset.overlap
+        if zero.like == "fsdp2" and pipeline is not None and "overlap" not in found.given:
+            overlap = False
+        settings: dict[str, Any] = {"overlap": overlap}
+        ranks = math.prod(self.table.values.get(axis) or 1 for axis in zero.axes)
+        elements = preset.bucket_elements(zero.level, overlap, ranks)
+        if elements is not None and found.bucket_bytes is None:
+            settings["bucket_bytes"] = elements * dtype_bytes(precision.reduce)
+        return replace(found, **settings)
+
+    def refused_reduction(self, found: resolved.Gradients, zero: resolved.Zero) -> None:
+        """E0401: `no_sync` is an error in DeepSpeed where gradients are split."""
+        self.findings.add(
+            Diagnostic(
+                "E0401",
+                f"DeepSpeed reduces gradients after each microbatch under `zero {zero.level}`",
+                found.given["reduce"],
+                secondary=[(zero.given["like"], "keeps a part of each gradient")],
+                help="leave `reduce` out, or `like`",
+            )
+        )
 
     def offload(self) -> resolved.Offload:
         found = self.only_settings(syntax.Offload, resolved.Offload)

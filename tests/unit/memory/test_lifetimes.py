@@ -134,7 +134,9 @@ def test_gradients_of_a_unit_are_copied_into_one_buffer() -> None:
 
 def test_sums_over_microbatches_are_copied_too() -> None:
     """Of several microbatches the sums are whole, in fp32, until they are copied."""
-    plan = planned(f"{FSDP}\nmicrobatch 1\n{MIXED}".replace("dp = 4", "dp = 2"))
+    plan = planned(
+        f"{FSDP}\nmicrobatch 1\ngradients {{ reduce = step }}\n{MIXED}".replace("dp = 4", "dp = 2")
+    )
     lives = plan.lives
     (last, *_) = sorted(rows_of(plan, "copy_in"), key=lambda row: -int(lives.birth[row]))
     ending = np.flatnonzero((lives.kind == Kind.GRADIENTS) & (lives.death == lives.birth[last]))

@@ -1,0 +1,74 @@
+"""What frameworks do under ZeRO where their users set nothing: `zero 3 over dp { like = fsdp2 }`.
+
+A preset fills in settings of `zero` and `gradients` that a plan leaves out. What it does not name holds as without it, and so do frameworks'
+own units: `unit` says what is gathered together.
+
+- `fsdp2`: PyTorch's `fully_shard`, whose rows are split, and which gathers one unit ahead (`_fsdp_param_group.py`); pipelines reduce after the last
+  backward pass of a stage (`pipelining/stage.py`).
+- `deepspeed`: flat parts of buffers; buckets of `reduce_bucket_size` = 5e8 elements at stages 1 and 2, whose `overlap_comm` is false unless set; it is
+  true at stage 3 (`runtime/zero/config.py`).
+- `megatron`: the distributed optimizer of Megatron-LM: flat parts of one buffer of gradients. Only where reductions overlap with the backward pass, which
+  they do if it is asked for (`--overlap-grad-reduce`), is the buffer cut into buckets, of 40 million elements or a million for each rank, whichever is more
+  (`distributed_data_parallel.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+PRESETS = ("fsdp2", "deepspeed", "megatron")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings by level."""
+
+    title: str
+    levels: tuple[int, ...]
+    zero: Mapping[str, Any]
+    overlap: tuple[int, ...] = ()
+    """The levels at which gradients are reduced during the backward pass."""
+    bucket_elements: Callable[[int, bool, int], int | None] = lambda level, overlap, ranks: None
+    """Of a bucket at a level, with or without overlap, over so many ranks. None: gradients of a unit, or one, travel together."""
+    pipelines: tuple[int, ...] = ()
+    """The levels that it runs in a pipeline."""
+
+
+def deepspeed_bucket(level: int, overlap: bool, ranks: int) -> int | None:
+    return None if level == 3 else 500_000_000
+
+
+def megatron_bucket(level: int, overlap: bool, ranks: int) -> int | None:
+    return max(40_000_000, 1_000_000 * ranks) if overlap else ALL
+
+
+ALL = 1 << 56
+"""More elements than a model has: one bucket."""
+
+
+KNOWN: Mapping[str, Preset] = {
+    "fsdp2": Preset(
+        "PyTorch's FSDP2",
+        levels=(3,),
+        zero={"shards": "rows", "prefetch": 1},
+        overlap=(3,),
+        pipelines=(3,),
+    ),
+    "deepspeed": Preset(
+        "DeepSpeed",
+        levels=(1, 2, 3),
+        zero={"shards": "flat"},
+        overlap=(3,),
+        bucket_elements=deepspeed_bucket,
+        pipelines=(1,),
+    ),
+    "megatron": Preset(
+        "Megatron-LM's distributed optimizer",
+        levels=(1,),
+        zero={"shards": "flat"},
+        bucket_elements=megatron_bucket,
+        pipelines=(1,),
+    ),
+}
