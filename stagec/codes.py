@@ -66,6 +66,7 @@ CODES: dict[str, str] = {
     "E0416": "a recurrence without a state",
     "E0417": "a device file that cannot be read",
     "E0418": "measurements that cannot be read",
+    "E0419": "a network that cannot be read, or does not fit",
     "E0501": "a device with too little memory",
     "E0701": "a file that cannot be read",
     "E0702": "a `--set` that sets nothing",

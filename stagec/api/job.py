@@ -35,6 +35,7 @@ from stagec.reports.headline import Headline, headline
 from stagec.reports.memory_charts import Scene, memory_section
 from stagec.reports.step_report import report_page
 from stagec.reports.step_timeline import picture, task_rows
+from stagec.simulators.infragraph import on_network
 from stagec.summary import Summary, summarize
 
 Sizes = Mapping[str, int | str]
@@ -45,17 +46,21 @@ def compile_job(
     plan: str | None = None,
     set: Sizes | None = None,
     device: str | None = None,
+    network: str | Path | None = None,
 ) -> Job:
     """Compile a model: a file's path, or a text (a string of several lines).
 
     `plan` names one of its plans, the first if none is named; `set` has the sizes of dims and mesh axes that are to be others;
-    `device` puts the plan on another device, by its name or file. `CompileError` with all mistakes.
+    `device` puts the plan on another device, by its name or file, and `network` on the cluster of an InfraGraph file. `CompileError` with
+    all mistakes.
     """
     read = read_source(source)
     sizes = {name: str(size) for name, size in (set or {}).items()}
     checked = check(read, plan, sizes, registry().functions)
     if device is not None:
         checked = replace(checked, plan=on_device(checked.plan, device))
+    if network is not None:
+        checked = replace(checked, plan=on_network(checked.plan, os.fspath(network)))
     return Job(compile_program(checked), read, plan, sizes)
 
 

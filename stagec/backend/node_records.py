@@ -32,7 +32,8 @@ from stagec.backend.wire import (
     varint,
 )
 
-NameStyle = Literal["full", "short", "none"]
+NameStyle = Literal["full", "short", "typed", "none"]
+"""Of nodes: where they are from; their op; their op behind Chakra's name of their type; none."""
 FIRST_ID = 1
 """Node ids count from 1: protobuf does not tell an id of 0 from none."""
 DepSource = tuple[Source, int]
@@ -40,6 +41,16 @@ DepSource = tuple[Source, int]
 
 # NodeType
 MEM_LOAD, MEM_STORE, COMP, COMM_SEND, COMM_RECV, COMM_COLL = 2, 3, 4, 5, 6, 7
+
+TYPE_WORDS = {
+    MEM_LOAD: "MEM_LOAD_NODE REMOTE_MEMORY",
+    MEM_STORE: "MEM_STORE_NODE REMOTE_MEMORY",
+    COMP: "COMP_NODE",
+    COMM_SEND: "COMM_SEND_NODE",
+    COMM_RECV: "COMM_RECV_NODE",
+    COMM_COLL: "COMM_COLL_NODE",
+}
+"""What Chakra's timeline visualizer (1.0.0) finds the row of an event by, in the name of its node."""
 
 # CollectiveCommType
 COMM_TYPES = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}
@@ -161,11 +172,13 @@ def add_record(
 
 
 def _name(node: Node, labels: Labels, style: NodeStyle) -> Piece:
-    """`bwd/Block.Attention.wq/contract/L003/m01`; a communication's op ends in its dtype."""
+    """`bwd/Block.Attention.wq/contract/L003/m01`; a communication's op ends in its dtype. In other styles `contract`, `COMP_NODE contract`, or nothing."""
     if style.names == "none":
         return Piece()
     if style.names == "short":
         return Piece(bytearray(node.op.encode()))
+    if style.names == "typed":
+        return Piece(bytearray(f"{TYPE_WORDS[_node_type(node)]} {node.op}".encode()))
     op = node.op
     if isinstance(node.action, Collective | Transfer):
         op = f"{op}[{node.action.dtype}]"

@@ -46,6 +46,7 @@ from stagec.reports.headline import headline
 from stagec.reports.memory_charts import Scene, memory_page
 from stagec.reports.step_report import report_page
 from stagec.simulators.astra_sim import astra_sim_files
+from stagec.simulators.infragraph import infragraph_json
 from stagec.summary import summarize
 
 EPILOG = """\
@@ -105,7 +106,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
             message = "`--for` writes files beside traces, and none are written"
             raise usage_error("--for", message, "E0711", "add `-o DIR`")
     elif options.simulator is not None and "://" in options.out:
-        message = "`--for` writes a script to run here, and the traces go elsewhere"
+        message = "`--for` writes files of this machine, and the traces go elsewhere"
         raise usage_error("--for", message, "E0711", "name a directory of this machine")
     if options.stop_after is not None:
         names = ("out", "bundle", "memory", "timeline", "report")
@@ -159,16 +160,18 @@ def make_parser() -> CommandParser:
     parser.add_argument(
         "--for",
         dest="simulator",
-        metavar="astra-sim",
-        type=one_of("--for", "astra-sim"),
-        help="write what the simulator needs beside the traces: network, system and memory, and a script that runs it",
+        metavar="astra-sim|infragraph",
+        type=one_of("--for", "astra-sim", "infragraph"),
+        help="write beside the traces what ASTRA-sim needs (network, system, memory, and a script that runs it), "
+        "or the network as MLCommons InfraGraph",
     )
     more = parser.add_argument_group("what traces contain")
     more.add_argument(
         "--names",
-        metavar="full|short|none",
-        type=one_of("--names", "full", "short", "none"),
-        help="names of nodes (full is the default)",
+        metavar="full|short|typed|none",
+        type=one_of("--names", "full", "short", "typed", "none"),
+        help="names of nodes: phase, module, op and layer (the default); the op alone; "
+        "the op behind its Chakra type, as Chakra's timeline visualizer wants it; none",
     )
     more.add_argument(
         "--provenance",
@@ -330,6 +333,9 @@ def simulator_files(compiled: Compiled, options: argparse.Namespace) -> dict[str
     """What `--for` asks for, by file name."""
     if options.simulator is None:
         return {}
+    if options.simulator == "infragraph":
+        require_numbers(compiled.plan, compiled.trace_set.classes)
+        return {"infragraph.json": infragraph_json(compiled.trace_set.mesh, compiled.plan)}
     return astra_sim_files(compiled.trace_set, compiled.plan, bool(options.track_memory))
 
 

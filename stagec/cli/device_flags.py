@@ -1,4 +1,4 @@
-"""`--device NAME|FILE` and `--link AXIS=SPEED`: the device of a plan from the command line."""
+"""`--device NAME|FILE`, `--network FILE` and `--link AXIS=SPEED`: the device of a plan from the command line."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from stagec.cli.usage import CommandParser, some_text, usage_error
 from stagec.diagnostics import CompileError, quoted
 from stagec.estimate import on_device
 from stagec.frontend.plans.plan import Link, Plan
+from stagec.simulators.infragraph import on_network
 
 UNITS = {
     f"{prefix}{binary}B": (1024 if binary else 1000) ** power
@@ -37,16 +38,24 @@ def add_device_flags(parser: CommandParser) -> None:
         metavar="AXIS=SPEED[,US]",
         help="what joins the ranks along an axis: bytes per second in one direction, and latency; may be repeated",
     )
+    group.add_argument(
+        "--network",
+        metavar="FILE",
+        type=some_text("--network"),
+        help="an InfraGraph of the cluster, which says how many devices a node has and how fast links are",
+    )
 
 
 def planned(plan: Plan, options: argparse.Namespace) -> Plan:
-    """E0417 for a device that is none, E0710 for a link that does not read."""
+    """E0417 for a device that is none, E0419 for a network, E0710 for a link that does not read."""
     if options.device is not None:
         try:
             plan = on_device(plan, options.device)
         except CompileError as error:
             origin = f"--device {options.device}"
             raise CompileError([replace(d, origin=origin) for d in error.diagnostics]) from None
+    if options.network is not None:
+        plan = on_network(plan, options.network)
     if not options.link:
         return plan
     links = list(links_of(plan, options.link))

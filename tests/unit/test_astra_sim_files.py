@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import re
 import shlex
@@ -106,6 +107,25 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> No
     assert f"{len(nodes)} of {len(nodes)} ranks have finished" in capsys.readouterr().out
     assert main([*check[1:-1], logs[0]]) == 1
     assert "not" in capsys.readouterr().out
+
+
+def test_the_visualizer_has_lines_that_it_reads(tmp_path: Path) -> None:
+    """The page's filter leaves issues and callbacks, oldest first, in the five columns that Chakra's tool splits."""
+    block = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)[-1]
+    (command,) = (line for line in block.splitlines() if line.startswith("cat "))
+    nodes = {0: 5, 1: 4}
+    logs = tmp_path / "traces" / "log"
+    logs.mkdir(parents=True)
+    lines = [f"[2026-01-01 10:00:00.000] {line}" for line in log_lines(nodes)]
+    for number, part in enumerate(parts(lines, 3)):
+        path = logs / (f"log.{2 - number}.log" if number < 2 else "log.log")
+        path.write_text("".join(part))
+        os.utime(path, (number, number))
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
+    columns = [line.split(",") for line in (tmp_path / "events.log").read_text().splitlines()]
+    assert [row[0] for row in columns] == ["issue", "callback"] * sum(nodes.values())
+    names = ["sys->id", " tick", " node->id", " node->name"]
+    assert all([each.split("=")[0] for each in row[1:5]] == names for row in columns)
 
 
 def node_counts(shown: str) -> dict[int, int]:
