@@ -12,6 +12,7 @@ CLAUSES = (
     "context",
     "device",
     "extends",
+    "for",
     "freeze",
     "gradients",
     "in",
@@ -33,6 +34,7 @@ CLAUSES = (
     "set",
     "shard",
     "unit",
+    "use",
     "zero",
 )
 """Words of plans: keywords where they begin a clause, names elsewhere."""

@@ -39,6 +39,8 @@ OF_PASSES = {
 OF_OPS = {
     "attention": FLASH,
     "attention_grad": f"{FLASH}, appendix B: five products for two",
+    "latent_attention": "DeepSeek-AI, DeepSeek-V2, 2024 (arXiv:2405.04434), section 2.1; FlashMLA",
+    "resumed_scan": f"{SSD}; one token: mamba_ssm's selective_state_update.py",
     "merge_attention": "Liu et al., Ring Attention, 2023 (arXiv:2310.01889)",
     "contract": "2 FLOPs per multiply-add, over all dims of both operands",
     "patch_embedding": "Dosovitskiy et al., ViT, 2020 (arXiv:2010.11929), section 3.1",

@@ -31,6 +31,8 @@ from stagec.frontend.checker.steps import (
 )
 from stagec.frontend.paths import Scope, is_named
 from stagec.frontend.served import (
+    ATTENTION,
+    Attention,
     check_packed,
     check_queries,
     check_states,
@@ -131,7 +133,7 @@ class _Lowering:
                 op = step.resume(operands, values[step.cache], self.batch)
             else:
                 op = step.build(operands)
-            if isinstance(op, stg.AttentionOp):
+            if isinstance(op, ATTENTION):
                 self.see_positions(op, step.span, scope)
             self.add(op, step.span, scope)
             for value, result in zip(step.results, op.results, strict=False):
@@ -184,21 +186,23 @@ class _Lowering:
                 stg.add_names(op, words)
                 waiting += [x for x in op.operands if x not in self.named]
 
-    def see_positions(self, op: stg.AttentionOp, span: Span, scope: Scope) -> None:
+    def see_positions(self, op: Attention, span: Span, scope: Scope) -> None:
         """Attention to what a cache holds: pairs of each sequence; without a cache a sequence attends to itself."""
         if self.batch is not None:
             rules = [Rule(rule.dims, rule.axes) for rule in self.checked.plan.rules]
-            check_queries(op, span, split_dims(tensor_of(op.q.type).names, rules), self.batch)
+            check_queries(
+                op, span, split_dims(tensor_of(op.operands[0].type).names, rules), self.batch
+            )
             count_pairs(op, self.batch)
             return
         roles = self.checked.roles
-        for position in (1, 2):
-            keys = op.operands[position]
-            name = tensor_of(keys.type).names[-3]
-            if roles is not None and name in roles.positions:
-                own = stg.RenameOp(keys, [name], [roles.new])
-                self.add(own, span, scope)
-                op.operands[position] = own.result
+        if roles is None or op.key_dim not in roles.positions:
+            return
+        positions = op.key_dim
+        for operand in op.KEY_OPERANDS:
+            own = stg.RenameOp(op.operands[operand], [positions], [roles.new])
+            self.add(own, span, scope)
+            op.operands[operand] = own.result
 
     def append(self, step: AppendStep, values: Values, scope: Scope) -> SSAValue:
         """The cache with what is new; where nothing is cached, what is new."""

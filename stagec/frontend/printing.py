@@ -180,6 +180,10 @@ _PRINTERS: dict[type[syntax.Node], Callable[[Any], str]] = {
     syntax.Zero: _zero,
     syntax.Unit: lambda n: f"unit {_list(n.modules)}",
     syntax.Freeze: lambda n: f"freeze {_list(n.weights)}",
+    syntax.Use: lambda n: (
+        f"use {text_of(n.what) if isinstance(n.what, syntax.Reference) else _list(n.what)}"
+    ),
+    syntax.Replacement: lambda n: f"{n.module} for {n.replaced}",
     syntax.Recompute: _recompute,
     syntax.Precision: lambda n: f"precision {text_of(n.settings)}",
     syntax.Optimizer: lambda n: f"optimizer {n.name}{_settings(n.settings)}",

@@ -15,6 +15,9 @@ from stagec.rewriting import set_type
 WRITERS = (stg.AppendOp, stg.ResumedScanOp, stg.ResumedConvOp)
 """Ops that write what requests keep, whether or not anything reads their results."""
 
+Attention = stg.AttentionOp | stg.LatentAttentionOp
+ATTENTION = (stg.AttentionOp, stg.LatentAttentionOp)
+
 LOSSES = (stg.CrossEntropyOp, stg.LogSoftmaxLossOp)
 
 
@@ -127,21 +130,24 @@ def drop_unread(program: stg.ProgramOp) -> None:
 
 
 def check_queries(
-    op: stg.AttentionOp, span: Span, splits: Mapping[str, Sequence[str]], batch: Batch
+    op: Attention, span: Span, splits: Mapping[str, Sequence[str]], batch: Batch
 ) -> None:
     """E0309 where rules split the queries of attention: which pairs are whose depends on each sequence."""
-    name = tensor_of(op.q.type).names[-3]
+    name = op.query_dim
     if name == batch.roles.new and splits.get(name):
         message = f"attention needs all new positions on a device, but `{name}` is split over {quoted(splits[name])}"
         help_ = "split heads, or sequences, over that axis"
         raise CompileError([Diagnostic("E0309", message, span, help=help_)])
 
 
-def count_pairs(op: stg.AttentionOp, batch: Batch) -> None:
+def count_pairs(op: Attention, batch: Batch) -> None:
     """Say how many pairs of positions attention is about in each row: those of the same sequence."""
-    keys = tensor_of(op.k.type).names[-3]
-    causal = op.causal is not None and op.count.data == "causal"
-    window = op.window.data if op.window is not None else None
+    keys = op.key_dim
+    causal = op.causal is not None
+    window = None
+    if isinstance(op, stg.AttentionOp):
+        causal = causal and op.count.data == "causal"
+        window = op.window.data if op.window is not None else None
     if keys in batch.roles.positions:
         total = batch.pairs(causal, window)
     elif keys == batch.roles.new:
@@ -176,9 +182,8 @@ def check_packed(program: stg.ProgramOp, batch: Batch) -> None:
     new, positions = batch.roles.new, set(batch.roles.positions)
     found: list[Diagnostic] = []
     for op in program.walk():
-        if isinstance(op, stg.AttentionOp):
-            names = {new}, {tensor_of(op.k.type).names[-3]}
-            mixes = op.pairs is None and bool(names[0])
+        if isinstance(op, ATTENTION):
+            mixes = op.pairs is None
         else:
             mixes = (
                 isinstance(op, stg.ContractOp)

@@ -225,3 +225,70 @@ def test_a_cache_is_no_parameter():
             assert isinstance(op.weight.type, ValueType)
             count += op.weight.type.num_elements.integer(values)
     assert count == 2 * V * D + L * (D + 2 * D * F + 2 * D * H * E + 2 * D * K * E)
+
+
+LATENT = """
+dim B = 8
+dim S = 64
+dim T = S
+dim D = 64
+dim H = 4
+dim N = 8
+dim R = 4
+dim G = 8
+dim C = 16
+dim E = N + R
+
+module Attention(x[B, S, D]) -> [B, S, D] {
+  weight q[D, H, E], down[D, C], turned[D, R], k[C, H, N], v[C, H, G], o[H, G, D]
+  cache latents[B, T, C], keys[B, T, R]
+  near, far = split(x @ q, over = E, to = [N, R])
+  seen = append(latents, x @ down)
+  key = concat(seen @ k, append(keys, rope(x @ turned)), to = E)
+  return attention(concat(near, rope(far), to = E), key, seen @ v, causal = true) @ o
+}
+
+module Absorbed(x[B, S, D]) -> [B, S, D] {
+  weight q[D, H, E], down[D, C], turned[D, R], k[C, H, N], v[C, H, G], o[H, G, D]
+  cache latents[B, T, C], keys[B, T, R]
+  near, far = split(x @ q, over = E, to = [N, R])
+  seen = append(latents, x @ down)
+  query[B, S, H, C] = near @ k
+  y = latent_attention(query, rope(far), seen, append(keys, rope(x @ turned)), causal = true)
+  z[B, S, H, G] = y @ v
+  return z @ o
+}
+
+model Net(x[B, S, D]) {
+  repeat 3 { x = x + Attention(x) }
+  return x
+}
+"""
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_absorbed_products_are_counted_by_token(seed: int):
+    """Latent attention with and without keys and values made: the same caches, products as each writes them."""
+    groups, dp, tp, _, block = drawn(seed + 50)
+    d, h, n, r, g, c = 64, 4 // tp, 8, 4, 8, 16
+    tokens = pairs = positions = 0
+    for group in groups:
+        for _ in range(group.count // dp):
+            tokens += group.new
+            positions += group.context + group.new
+            pairs += sum(group.context + i + 1 for i in range(group.new))
+    shared = tokens * (d * h * (n + r) + d * c + d * r + h * g * d)
+    wanted = {
+        "none": shared + positions * h * c * (n + g) + pairs * h * (n + r + g),
+        "Absorbed for Attention": shared + tokens * h * c * (n + g) + pairs * h * (2 * c + r),
+    }
+    caches = []
+    for use, products in wanted.items():
+        served = ", ".join([*(each.clause for each in groups), f"block = {block}", "logits = all"])
+        plan = f"plan p {{ mesh dp = {dp}, tp = {tp} shard B over dp shard H over tp use {use} serve {{ {served} }} }}"
+        done = compile_text(LATENT + plan)
+        nodes = [n for each in done.trace_set.classes for n in unrolled(each.program)]
+        matrix = [n.action for n in nodes if n.op in ("contract", "attention", "latent_attention")]
+        assert sum(a.num_ops for a in matrix if isinstance(a, Compute)) == 2 * 3 * products
+        caches.append(done.memory[0].static.num_bytes[Kind.CACHE])
+    assert caches[0] == caches[1]

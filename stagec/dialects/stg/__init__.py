@@ -93,6 +93,7 @@ from stagec.dialects.stg.interface import (
     only,
 )
 from stagec.dialects.stg.joining import ConcatOp, SplitOp
+from stagec.dialects.stg.latent import LatentAttentionOp
 from stagec.dialects.stg.lookup import EmbeddingBagGradOp, EmbeddingBagOp
 from stagec.dialects.stg.loss import (
     CrossEntropyGradOp,
@@ -155,6 +156,7 @@ OPS = [
     LastPositionsOp,
     ResumedScanOp,
     ResumedConvOp,
+    LatentAttentionOp,
     ConstantOp,
     RepeatOp,
     AccumulateOp,
@@ -239,6 +241,7 @@ __all__ = [
     "AppendOp",
     "CacheOp",
     "LastPositionsOp",
+    "LatentAttentionOp",
     "Requests",
     "ResumedConvOp",
     "ResumedScanOp",

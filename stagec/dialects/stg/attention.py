@@ -156,6 +156,8 @@ class AttentionOp(TensorOp):
 
     name = "stg.attention"
     ON_MATRIX_UNITS: ClassVar[bool] = True
+    KEY_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
+    """Operands that have the positions that are attended to."""
     NUM_STATISTICS: ClassVar[int] = 1
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature(
@@ -270,6 +272,15 @@ class AttentionOp(TensorOp):
             sinks = tensor_type(self.sinks)
             expect_dims(self, tensor_type(self.q), sinks, tensor_type(self.q).names[-2:-1])
         super().verify_()
+
+    @property
+    def key_dim(self) -> str:
+        """The positions that are attended to."""
+        return tensor_type(self.k).names[-3]
+
+    @property
+    def query_dim(self) -> str:
+        return tensor_type(self.q).names[-3]
 
     @property
     def ring_axes(self) -> tuple[str, ...]:

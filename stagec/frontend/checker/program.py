@@ -12,6 +12,7 @@ from stagec.frontend.checker.bodies import check_body
 from stagec.frontend.checker.context import Context
 from stagec.frontend.checker.definitions import Definitions, collect, plans_of
 from stagec.frontend.checker.graph import call_order, check_extent, needed
+from stagec.frontend.checker.replacing import with_replacements
 from stagec.frontend.checker.sharding import PlanChecker
 from stagec.frontend.checker.steps import Body
 from stagec.frontend.checker.types import TypeReader
@@ -231,6 +232,8 @@ def _check_bodies(
         bodies[name] = check_body(definitions.modules[name], context)
     for model in definitions.models:
         bodies[model.name.text] = check_body(model, context)
+    if not findings.errors:
+        bodies = with_replacements(bodies, plan, definitions, findings)
     if order is not None and not findings.errors:
         check_extent(order, definitions.models[0], bodies, findings)
     return bodies

@@ -351,6 +351,9 @@ class Plan:
     frozen: tuple[str, ...] = ()
     """Weights, and modules of which all weights, are not trained."""
     frozen_span: Span | None = None
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    """Modules whose calls are calls of another one."""
+    replaced_span: Span | None = None
     recompute: Recompute = Recompute()
     precision: Precision = Precision()
     optimizer: Optimizer = Optimizer()

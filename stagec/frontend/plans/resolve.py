@@ -50,6 +50,7 @@ class _Resolver:
         num_sequences = self.microbatch(microbatch)
         unit, freeze = merged.get(syntax.Unit), merged.get(syntax.Freeze)
         zero, pipeline, precision = self.zero(), self.pipeline(num_sequences), self.precision()
+        use = merged.get(syntax.Use)
         return resolved.Plan(
             name=merged.plan.name.text if merged.plan else "",
             span=merged.plan.name.span if merged.plan else None,
@@ -65,6 +66,8 @@ class _Resolver:
             units_span=unit.span if unit else None,
             frozen=self.frozen(freeze),
             frozen_span=freeze.span if freeze else None,
+            replaced=self.replaced(use),
+            replaced_span=use.span if use else None,
             recompute=self.recompute(),
             precision=precision,
             optimizer=self.optimizer(),
@@ -267,6 +270,24 @@ class _Resolver:
     def frozen(self, clause: syntax.Freeze | None) -> tuple[str, ...]:
         names = tuple(map(str, clause.weights)) if clause is not None else ()
         return () if names == ("none",) else names
+
+    def replaced(self, clause: syntax.Use | None) -> dict[str, str]:
+        """`use Absorbed for Attention`: which module's calls are of which other."""
+        if clause is None:
+            return {}
+        if isinstance(clause.what, syntax.Reference):
+            if clause.what.name.text != "none":
+                help_ = "write `use Absorbed for Attention`, or `use none`"
+                self.error(
+                    "E0401", "`use` names a module, and the one it stands for", clause, help_
+                )
+            return {}
+        found: dict[str, str] = {}
+        for each in clause.what:
+            if each.replaced.text in found:
+                self.error("E0401", f"`{each.replaced}` is replaced twice", each)
+            found[each.replaced.text] = each.module.text
+        return found
 
     def zero(self) -> resolved.Zero | None:
         clause = self.merged.get(syntax.Zero)

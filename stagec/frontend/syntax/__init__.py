@@ -61,6 +61,7 @@ from stagec.frontend.syntax.plans import (
     Prefill,
     RankOrder,
     Recompute,
+    Replacement,
     Resize,
     Serve,
     Served,
@@ -69,6 +70,7 @@ from stagec.frontend.syntax.plans import (
     Shard,
     ShardTarget,
     Unit,
+    Use,
     Zero,
 )
 from stagec.frontend.syntax.statements import (
@@ -140,6 +142,7 @@ __all__ = [
     "Rename",
     "Renaming",
     "Repeat",
+    "Replacement",
     "Require",
     "Resize",
     "Result",
@@ -156,6 +159,7 @@ __all__ = [
     "Target",
     "Text",
     "Unit",
+    "Use",
     "Value",
     "Weight",
     "Weights",

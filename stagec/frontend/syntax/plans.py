@@ -125,6 +125,21 @@ class Freeze(Node):
 
 
 @dataclass(frozen=True)
+class Replacement(Node):
+    """`Absorbed for Attention`."""
+
+    module: Name
+    replaced: Name
+
+
+@dataclass(frozen=True)
+class Use(Node):
+    """`use Absorbed for Attention`, or `use none`."""
+
+    what: Reference | tuple[Replacement, ...]
+
+
+@dataclass(frozen=True)
 class Recompute(Node):
     """`recompute attention in Block`."""
 
@@ -270,6 +285,7 @@ Clause = (
     | Zero
     | Unit
     | Freeze
+    | Use
     | Recompute
     | Precision
     | Optimizer

@@ -1,0 +1,156 @@
+"""Attention to latent vectors, which are keys and values at once (DeepSeek-V2, arXiv:2405.04434, section 2.1).
+
+    %y, %lse = stg.latent_attention %near, %far, %latents, %rotated causal   // [B, S, H, C], [B, S, H, R], [B, T, C], [B, T, R]
+
+All heads share them: a score is near . latent + far . rotated, and what is returned are latents, which a product makes values of. The products
+that make keys and values of latents are absorbed into those before and behind it, as engines decode (FlashMLA): a latent is read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from xdsl.dialects.builtin import UnitAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, result_def
+from xdsl.utils.exceptions import VerifyException
+
+from stagec import symbolic
+from stagec.dialects.attributes import SizeAttr
+from stagec.dialects.stg.attention import HALF, KEY
+from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
+from stagec.dialects.stg.interface import Call, CallError, Option, Signature, listed
+from stagec.dialects.types import TensorType
+from stagec.symbolic import ONE, Size
+
+
+@irdl_op_definition
+class LatentAttentionOp(TensorOp):
+    """softmax(near latents^T + far rotated^T) latents, without the scores in memory.
+
+    `pairs` is the number of pairs of a query and a position for each row, where the shapes do not say. Nothing is differentiated through it:
+    training makes keys and values.
+    """
+
+    name = "stg.latent_attention"
+    ON_MATRIX_UNITS: ClassVar[bool] = True
+    NUM_STATISTICS: ClassVar[int] = 1
+    KEY_OPERANDS: ClassVar[tuple[int, ...]] = (2, 3)
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "latent_attention",
+            ("near", "far", "latents", "rotated"),
+            "fused softmax(near latents^T + far rotated^T) latents: all heads share keys, which are values, too",
+            (Option("causal", "bool"),),
+        ),
+    )
+
+    near = operand_def(TensorType)
+    far = operand_def(TensorType)
+    latents = operand_def(TensorType)
+    rotated = operand_def(TensorType)
+    causal = opt_prop_def(UnitAttr)
+    pairs = opt_prop_def(SizeAttr)
+    result = result_def(TensorType)
+    lse = result_def(TensorType)
+
+    assembly_format = (
+        "$near `,` $far `,` $latents `,` $rotated (`causal` $causal^)? (`pairs` $pairs^)? attr-dict "
+        "`:` functional-type(operands, results)"
+    )
+
+    def __init__(
+        self,
+        near: SSAValue,
+        far: SSAValue,
+        latents: SSAValue,
+        rotated: SSAValue,
+        causal: bool = False,
+    ) -> None:
+        queries = tensor_type(near)
+        super().__init__(
+            operands=[near, far, latents, rotated],
+            properties={"causal": UnitAttr()} if causal else {},
+            result_types=[
+                TensorType.of(queries.dims, queries.dtype),
+                TensorType.of(queries.dims[:-1], "fp32"),
+            ],
+        )
+
+    @classmethod
+    def check_call(cls, call: Call) -> None:
+        call.need_float(0, 1, 2, 3)
+        near, far, latents, rotated = call.types
+        if len(near.names) < 3:
+            raise CallError(
+                f"queries end in sequence, heads, width, but this is {listed(near)}", operand=0
+            )
+        *rows, _, _, width = near.names
+        if far.names[:-1] != near.names[:-1]:
+            raise CallError(
+                f"`near` is {listed(near)}, `far` {listed(far)}",
+                operand=1,
+                notes=["they differ in their last dim at most"],
+            )
+        if len(latents.names) != len(rows) + 2 or latents.names[:-2] != tuple(rows):
+            raise CallError(
+                f"latents are [{', '.join([*rows, 'positions', width])}], not {listed(latents)}",
+                operand=2,
+            )
+        if latents.names[-1] != width:
+            raise CallError(
+                f"queries have width `{width}`, latents `{latents.names[-1]}`", operand=2
+            )
+        if rotated.names != (*latents.names[:-1], far.names[-1]):
+            wanted = ", ".join((*latents.names[:-1], far.names[-1]))
+            raise CallError(f"rotated keys are [{wanted}], not {listed(rotated)}", operand=3)
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        return LatentAttentionOp(*operands, causal=call.flag("causal"))
+
+    @property
+    def key_dim(self) -> str:
+        """The positions that are attended to."""
+        return tensor_type(self.latents).names[-2]
+
+    @property
+    def query_dim(self) -> str:
+        return tensor_type(self.near).names[-3]
+
+    def indices(self) -> Indices:
+        near, far, latents, rotated = (tensor_type(v).names for v in self.operands)
+        positions = KEY + latents[-2]
+        operands = (
+            near,
+            far,
+            (*latents[:-2], positions, latents[-1]),
+            (*rotated[:-2], positions, rotated[-1]),
+        )
+        blocked = frozenset((near[-1], far[-1], positions))
+        return Indices(operands, (near, near[:-1]), blocked=blocked)
+
+    def verify_(self) -> None:
+        near, far, latents, rotated = (tensor_type(v) for v in self.operands)
+        fits = (
+            len(near.dims) > 2
+            and far.names[:-1] == near.names[:-1]
+            and (*latents.names[:-2], latents.names[-1]) == (*near.names[:-3], near.names[-1])
+            and rotated.names == (*latents.names[:-1], far.names[-1])
+        )
+        if not fits:
+            shapes = ", ".join(f"<{each.body}>" for each in (near, far, latents, rotated))
+            raise VerifyException(f"{self.name}: {shapes} do not fit together")
+        super().verify_()
+
+    def flops(self) -> Size:
+        # 2 for each pair, head, and element: scores over C + R, latents of the result over C. Softmax is not counted, as in `stg.attention`.
+        near, far, latents, _ = (tensor_type(v) for v in self.operands)
+        if self.pairs is not None:
+            pairs = self.pairs.data
+        else:
+            counted = HALF if self.causal is not None else ONE
+            pairs = near.dims[-3].size * latents.dims[-2].size * counted
+        rows = symbolic.product(d.size for d in (*near.dims[:-3], near.dims[-2]))
+        return 2 * rows * pairs * (2 * near.dims[-1].size + far.dims[-1].size)
