@@ -44,6 +44,7 @@ ALL_PASSES = (
     "fill-buckets",
     "place-reductions",
     "chain-streams",
+    "order-communication",
 )
 
 

@@ -87,7 +87,7 @@ from xdsl.passes import ModulePass
 
 from stagec.analysis.segments import whole
 from stagec.dialects import sched, stg
-from stagec.dialects.tasks import Waits, WaitsAttr
+from stagec.dialects.tasks import PerRow, PerRowAttr
 from stagec.unrolling.module import program_runs
 from stagec.unrolling.rank import Arrangement, arrange
 from stagec.unrolling.stage import Body
@@ -107,7 +107,7 @@ class ChainStreams(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program, run in list(program_runs(op)):
             arrangement = arrange(run)
-            program.waits = WaitsAttr(Waits(held_back(arrangement), arrangement.lengths))
+            program.waits = PerRowAttr(PerRow(held_back(arrangement), arrangement.lengths))
 
 
 def held_back(rank: Arrangement) -> Ints:

@@ -261,6 +261,7 @@ def final_passes(plan: Plan) -> list[ModulePass]:
         make("fill-buckets"),
         make("place-reductions"),
         make("chain-streams"),
+        make("order-communication"),
     ]
 
 

@@ -32,15 +32,15 @@ from stagec.dialects.tasks import (
     ONCE,
     TASK_NUMBER,
     TASKS,
+    HeldAttr,
     Order,
     OrderAttr,
+    PerRowAttr,
     RankStagesAttr,
     Rows,
     RowsAttr,
     StageOfRank,
     TaskRows,
-    Waits,
-    WaitsAttr,
     Where,
     WhereAttr,
 )
@@ -117,8 +117,12 @@ HALVES = [TASK_NUMBER["I"], TASK_NUMBER["W"]]
 class RankProgramOp(IRDLOperation):
     """What a rank runs: its stages, and their tasks in order. A task is `TASK:STAGE.MICROBATCH`, its stage counted on the rank.
 
-    `>N` behind a transfer says that its peer is N further along the axis of the stages. `waits` has what keeps a row from being issued
-    early, besides its data and the queues of its streams.
+    `>N` behind a transfer says that its peer is N further along the axis of the stages. Rows are issued in the order of the host. What a
+    row or a node does besides waiting for its data and the queues of its streams, is said here; a row is counted in issue order:
+
+    - `waits` n: the computation issued before the row n rows before this one has ended (0: before this one); -1: it waits for none.
+    - `ahead` n: the device takes the row right after the row n rows before it, though the host issues it here; 0: in its place.
+    - `held`: pairs of nodes, of which one waits for the other.
     """
 
     name = "sched.program"
@@ -126,19 +130,21 @@ class RankProgramOp(IRDLOperation):
     sym_name = prop_def(SymbolNameConstraint())
     stages = prop_def(RankStagesAttr)
     order = prop_def(OrderAttr)
-    waits = opt_prop_def(WaitsAttr)
+    waits = opt_prop_def(PerRowAttr)
+    ahead = opt_prop_def(PerRowAttr)
+    held = opt_prop_def(HeldAttr)
 
     traits = traits_def(SymbolOpInterface())
-    assembly_format = "$sym_name `runs` $stages `order` $order (`waits` $waits^)? attr-dict"
+    assembly_format = (
+        "$sym_name `runs` $stages `order` $order (`waits` $waits^)? (`ahead` $ahead^)? "
+        "(`held` $held^)? attr-dict"
+    )
 
-    def __init__(
-        self, name: str, stages: tuple[StageOfRank, ...], order: Order, waits: Waits | None = None
-    ) -> None:
-        properties: dict[str, Attribute | None] = {
+    def __init__(self, name: str, stages: tuple[StageOfRank, ...], order: Order) -> None:
+        properties: dict[str, Attribute] = {
             "sym_name": StringAttr(name),
             "stages": RankStagesAttr(stages),
             "order": OrderAttr(order),
-            "waits": WaitsAttr(waits) if waits is not None else None,
         }
         super().__init__(properties=properties)
 
@@ -161,6 +167,14 @@ class RankProgramOp(IRDLOperation):
         if (times > 1).any():
             task, stage, microbatch = tasks[np.argmax(times)].tolist()
             raise VerifyException(f"sched.program: `{TASKS[task]}:{stage}.{microbatch}` runs twice")
+        for name, least in (("waits", -1), ("ahead", 0)):
+            numbers = self.properties.get(name)
+            if isinstance(numbers, PerRowAttr) and (numbers.data.numbers < least).any():
+                raise VerifyException(f"sched.program: no number of `{name}` is below {least}")
+        held = self.held.data.table if self.held is not None else np.zeros((0, 4), np.int64)
+        own = (held[:, 2] == 0) & (held[:, 3] >= held[:, 1])
+        if own.any() or (held[:, 2] > held[:, 0]).any():
+            raise VerifyException("sched.program: `held` has a node that waits for one after it")
 
 
 @irdl_op_definition

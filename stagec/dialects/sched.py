@@ -30,11 +30,12 @@ from stagec.dialects.host_copy import HostCopyOp
 from stagec.dialects.rank_programs import RankProgramOp, RanksOp, TasksOp
 from stagec.dialects.tasks import (
     TASKS,
+    HeldAttr,
     OrderAttr,
+    PerRowAttr,
     RankStagesAttr,
     RowsAttr,
     SegmentAttr,
-    WaitsAttr,
     WhereAttr,
 )
 from stagec.dialects.types import DTYPE_BITS, TensorType, ValueType
@@ -395,7 +396,7 @@ def node_name(op: IRDLOperation) -> str:
 Sched = Dialect(
     "sched",
     [*NODES, ViewOp, TakenOp, ScheduleOp, TasksOp, RankProgramOp, RanksOp],
-    [SegmentAttr, RowsAttr, OrderAttr, WaitsAttr, RankStagesAttr, WhereAttr],
+    [SegmentAttr, RowsAttr, OrderAttr, PerRowAttr, HeldAttr, RankStagesAttr, WhereAttr],
 )
 
 __all__ = [

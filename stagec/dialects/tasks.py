@@ -276,40 +276,36 @@ class OrderAttr(Data[Order]):
 
 
 @dataclass(frozen=True, eq=False)
-class Waits:
-    """What each row of a rank waits for besides its data and its stream, row by row, task by task in the rank's order.
+class PerRow:
+    """A whole number for each row of a rank, row by row, task by task in the rank's order."""
 
-    `back[i]` says that the computation issued before the row `back[i]` rows before row i must have ended; 0: before row i itself;
-    -1: no computation.
-    """
-
-    back: Ints
+    numbers: Ints
     lengths: Ints
     """Rows of each task of the order."""
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Waits)
-            and np.array_equal(self.back, other.back)
+            isinstance(other, PerRow)
+            and np.array_equal(self.numbers, other.numbers)
             and np.array_equal(self.lengths, other.lengths)
         )
 
     def __hash__(self) -> int:
-        return hash(self.back.tobytes())
+        return hash(self.numbers.tobytes())
 
     @property
     def of_tasks(self) -> list[Ints]:
-        return np.split(self.back, np.cumsum(self.lengths)[:-1]) if len(self.lengths) else []
+        return np.split(self.numbers, np.cumsum(self.lengths)[:-1]) if len(self.lengths) else []
 
 
 @irdl_attr_definition
-class WaitsAttr(Data[Waits]):
-    """What rows wait for, each pattern of a task once, then which task has which: `{0 = "-1*3 0 -1*4"} "0 (1 0)*7"`."""
+class PerRowAttr(Data[PerRow]):
+    """A number for each row: each pattern of a task once, then which task has which: `{0 = "-1*3 0 -1*4"} "0 (1 0)*7"`."""
 
-    name = "sched.waits"
+    name = "sched.per_row"
 
     @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Waits:
+    def parse_parameter(cls, parser: AttrParser) -> PerRow:
         def pattern() -> Ints:
             parser.parse_integer(allow_boolean=False, allow_negative=False)
             parser.parse_punctuation("=")
@@ -323,7 +319,7 @@ class WaitsAttr(Data[Waits]):
         columns = [patterns[number] for number in which.tolist()]
         empty = np.zeros(0, np.int64)
         lengths = np.array([len(column) for column in columns], np.int64)
-        return Waits(np.concatenate([empty, *columns]), lengths)
+        return PerRow(np.concatenate([empty, *columns]), lengths)
 
     def print_parameter(self, printer: Printer) -> None:
         numbers: dict[bytes, int] = {}
@@ -361,6 +357,53 @@ def read_column(parser: AttrParser) -> Ints:
         return read(parser.parse_str_literal(" expected numbers"), line, 1)[:, 0]
     except TableError as error:
         parser.raise_error(str(error), position)
+
+
+@dataclass(frozen=True, eq=False)
+class PairTable:
+    """Pairs of nodes as rows `[row in issue order, node of it, how many rows before it another is, node of that]`."""
+
+    table: Ints
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PairTable) and np.array_equal(self.table, other.table)
+
+    def __hash__(self) -> int:
+        return hash(self.table.tobytes())
+
+
+HELD = re.compile(r"([-\d+]+)\.(\d+)<(\d+)\.(\d+)")
+
+
+@irdl_attr_definition
+class HeldAttr(Data[PairTable]):
+    """Nodes that wait for other nodes: `"345.1<3.7"` says that node 1 of the row issued as number 345 waits for node 7 of the row 3 rows before it."""
+
+    name = "sched.held"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> PairTable:
+        position = parser.pos
+
+        def line(token: str) -> tuple[list[int], list[int]]:
+            match = HELD.fullmatch(token)
+            if match is None:
+                raise TableError(f"`{token}` does not say what waits for what, like `7.0<2.1`")
+            row, growth = number_and_growth(match[1])
+            return [row, *map(int, match.groups()[1:])], [growth, 0, 0, 0]
+
+        try:
+            return PairTable(read(parser.parse_str_literal(" expected what is held"), line, 4))
+        except TableError as error:
+            parser.raise_error(str(error), position)
+
+    def print_parameter(self, printer: Printer) -> None:
+        def spell(line: list[int], growth: list[int]) -> str:
+            row, node, back, awaited = line
+            return f"{growing(row, growth[0])}.{node}<{back}.{awaited}"
+
+        table = self.data.table
+        printer.print_string(f'"{written(table, (True, False, False, False), spell)}"')
 
 
 Tied = tuple[tuple[str, tuple[int, ...]], ...]

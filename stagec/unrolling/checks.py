@@ -21,8 +21,9 @@ from stagec.dialects.types import ValueType
 from stagec.rewriting import programs
 
 
-def wrong(op: Operation, message: str) -> CompileError:
-    return CompileError([Diagnostic("E0709", f"`{op.name}`: {message}", span_of(op.location))])
+def wrong(op: Operation, message: str, help_: str = "") -> CompileError:
+    span = span_of(op.location)
+    return CompileError([Diagnostic("E0709", f"`{op.name}`: {message}", span, help=help_)])
 
 
 def check_module(module: ModuleOp) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
 from stagec.dialects import sched, stg
-from stagec.dialects.tasks import NOWHERE, ONCE, TASKS, TRANSFER_TASKS, Order
+from stagec.dialects.tasks import NOWHERE, ONCE, TASKS, TRANSFER_TASKS, Order, PerRowAttr
+from stagec.unrolling.checks import wrong
 from stagec.unrolling.stage import TAKEN, Body, Layout, Place, Row
 
 Ints = np.ndarray
@@ -48,7 +50,7 @@ class RankRun:
     def order(self) -> Order:
         return self.program.order.data
 
-    @property
+    @cached_property
     def task_names(self) -> list[tuple[str, int, int]]:
         """Task, stage of the rank and microbatch (-1: once per step), in order."""
         order = self.order
@@ -118,6 +120,22 @@ class Arrangement:
         ends = np.cumsum(self.lengths)
         task = int(np.searchsorted(ends, row, side="right"))
         return task, row - int(ends[task] - self.lengths[task])
+
+    def describe(self, row: int) -> str:
+        """A row as users may find it."""
+        task, number = self.task_at(row)
+        name, stage, microbatch = self.run.task_names[task]
+        at = f"{name}:{stage}" + (f".{microbatch}" if microbatch >= 0 else "")
+        return f"row {number} of `{at}`"
+
+    def said(self, name: str, numbers: PerRowAttr | None, otherwise: int) -> Ints:
+        """What a property of the rank's program says of each row, in issue order. E0709 if it is about other rows than there are."""
+        if numbers is None:
+            return np.full(len(self.order), otherwise, np.int64)
+        if not np.array_equal(numbers.data.lengths, self.lengths):
+            help_ = "run `chain-streams` again, and what follows it, after what changes rows"
+            raise wrong(self.run.program, f"`{name}` is about other rows than there are", help_)
+        return numbers.data.numbers[self.order]
 
     def column(self, of_task: Ints) -> Ints:
         """A number of each task of the order, for each of its rows."""

@@ -9,15 +9,13 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.coordinates import axes_in, sizes_of
-from stagec.analysis.segments import whole
 from stagec.analysis.sizes import mesh_of
-from stagec.backend.lowering.one_order import Orders, with_one_order
-from stagec.backend.lowering.streams import IssuedRows, chain_streams
+from stagec.backend.lowering.control import Control, said_of, with_added
 from stagec.backend.lowering.templates import StageTemplates
 from stagec.backend.program import Mesh, Node, RankClass, Segment, TraceProgram, TraceSet
-from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import sched, stg
 from stagec.rewriting import programs
+from stagec.unrolling.queues import QueueFinder
 from stagec.unrolling.rank import Arrangement, Arrangements, RankBody, RankRun
 
 Ints = np.ndarray
@@ -31,7 +29,8 @@ class Unroller:
     _made: dict[sched.RankProgramOp, tuple[RankRun, TraceProgram]] = field(default_factory=dict)
     _segments: dict[object, Segment] = field(default_factory=dict)
     _chained: dict[object, Segment] = field(default_factory=dict)
-    _orders: dict[object, Orders] = field(default_factory=dict)
+    _queues: QueueFinder = field(default_factory=QueueFinder)
+    _controls: dict[sched.RankProgramOp, Control] = field(default_factory=dict)
     _named: dict[stg.ProgramOp, bool] = field(default_factory=dict)
 
     def trace_set(self, module: ModuleOp, runs: Sequence[RankRun]) -> TraceSet:
@@ -52,9 +51,7 @@ class Unroller:
         else:
             program = self.unroll(run)
             self._made[run.program] = run, program
-        rank = self.arrangements.of(run)
-        may_begin = np.array([whole(each.body.ops[0], "lag", -1) >= 0 for each in rank.bodies])
-        return with_one_order(program, may_begin[rank.body[rank.order]], self._orders)
+        return self._controls[run.program].applied(program)
 
     def node(self, run: RankRun, row: int, at: int) -> Node:
         """One node of a row, with the numbers that it has for a rank."""
@@ -66,40 +63,28 @@ class Unroller:
         """Give rows their positions, and each stream its order as control dependencies."""
         rank = self.arrangements.of(run)
         segments, number = self.segments(run, rank)
-        order, first = rank.order, rank.first
-        segment = number[rank.body[order]].astype(np.int32)
-        source_row, source_node = rank.source_row[order], rank.source_node[order]
-        slots = np.where(source_row >= 0, first[rank.place[source_row]] + source_node, -1)
-        slots = slots.astype(np.int64)
-        check_order(run, rank, slots)
-        issued = IssuedRows(segment, first[:-1], self.waits(run, rank))
-        chained, extra = chain_streams(segments, issued, slots.shape[1], self._chained)
+        queues = self._queues.of(rank)
+        self._controls[run.program] = said_of(rank, queues)
+        added = dict(zip(number.tolist(), queues.added, strict=False))
+        chained: list[Segment] = []
+        for at, segment in enumerate(segments):
+            key = (id(segment), added[at])
+            if key not in self._chained:
+                self._chained[key] = with_added(segment, added[at], queues.slots.shape[1])
+            chained.append(self._chained[key])
+        order = rank.order
         names = rank.run.task_names
         stage = np.array([run.stages[s].stage for _, s, _ in names] or [0], np.int32)
         microbatch = rank.column(run.order.microbatch)[order]
         return TraceProgram(
             segments=tuple(chained),
-            segment=segment,
-            slots=np.concatenate([slots, extra], axis=1),
+            segment=number[rank.body[order]].astype(np.int32),
+            slots=queues.slots,
             layer=rank.layer(run.stages)[order].astype(np.int32),
             microbatch=microbatch.astype(np.int32),
             stage=rank.column(stage[: len(names)])[order].astype(np.int32),
             tag=np.maximum(microbatch, 0).astype(np.int64),
         )
-
-    def waits(self, run: RankRun, rank: Arrangement) -> Ints:
-        """For each row in issue order the position of the one that `waits` means; -1 for none."""
-        said = run.program.waits
-        count = len(rank.order)
-        if said is None:
-            return np.full(count, -1, np.int64)
-        if not np.array_equal(said.data.lengths, rank.lengths):
-            message = "`sched.program`: `waits` is about other rows than there are"
-            help_ = "run `chain-streams` again after what changes rows"
-            span = span_of(run.program.location)
-            raise CompileError([Diagnostic("E0709", message, span, help=help_)])
-        back = said.data.back[rank.order]
-        return np.where(back >= 0, np.maximum(0, np.arange(count) - back), -1)
 
     def segments(self, run: RankRun, rank: Arrangement) -> tuple[list[Segment], Ints]:
         """The segments of a rank, and the number of each body's."""
@@ -148,15 +133,3 @@ class Unroller:
         if program not in self._named:
             self._named[program] = any(axes_in(size.names) for size in sizes_of(program))
         return self._named[program]
-
-
-def check_order(run: RankRun, rank: Arrangement, slots: Ints) -> None:
-    """E0709 if a row is issued before one that it reads."""
-    early = np.flatnonzero((slots >= rank.first[:-1, None]).any(axis=1))
-    if not len(early):
-        return
-    task, number = rank.task_at(int(rank.order[early[0]]))
-    name, stage, microbatch = run.task_names[task]
-    at = f"{name}:{stage}" + (f".{microbatch}" if microbatch >= 0 else "")
-    message = f"`sched.program`: row {number} of `{at}` is issued before what it reads"
-    raise CompileError([Diagnostic("E0709", message, span_of(run.program.location))])

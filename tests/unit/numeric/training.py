@@ -28,6 +28,7 @@ WITHOUT_MEANING = (
     "fill-buckets",
     "place-reductions",
     "chain-streams",
+    "order-communication",
 )
 """After these, ops are costs."""
 

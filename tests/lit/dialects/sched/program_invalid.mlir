@@ -23,3 +23,18 @@ sched.program @a runs [0 @model] order "F:0.0 F:0.0"
 
 // CHECK: error[E0708]: a task has a pattern that there is not
 sched.program @a runs [0 @model] order "F:0.0" waits {0 = "-1"} "1"
+
+// -----
+
+// CHECK: error[E0709]: `sched.program`: no number of `ahead` is below 0
+sched.program @a runs [0 @model] order "F:0.0" ahead {0 = "-1"} "0"
+
+// -----
+
+// CHECK: error[E0708]: `3` does not say what waits for what, like `7.0<2.1`
+sched.program @a runs [0 @model] order "F:0.0" held "3"
+
+// -----
+
+// CHECK: error[E0709]: `sched.program`: `held` has a node that waits for one after it
+sched.program @a runs [0 @model] order "F:0.0" held "3.1<0.2"
