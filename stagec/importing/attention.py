@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stagec.importing.parts import NO_NORM, Norm, Stream, head_name, number, tower_text
+from stagec.importing.parts import last as last_part
 from stagec.importing.text import Module, Writer
 
 
@@ -119,29 +120,27 @@ class Attention:
 
         query = self.position(w, m, "q", projected("q", q), H, E, 0)
         m.line(f"q[{s.rows}, {H}, {E}] = {query}")
-        if self.rotary > 0 and self.rotary != self.width:
-            rotate_part(w, m, s, "q", E, self.rotary, self.width)
+        if self.turns_part:
+            m.line(f"q = {rotate_part(w, m, s, 'q', E, self.rotary, self.width)}")
         if not self.shared_keys:
             raw = projected("k", k)
             if self.keys_are_values:
                 m.line(f"kv[{s.rows}, {K}, {E}] = {raw}")
                 raw = "kv"
             key = self.position(w, m, "k", raw, K, E, 1)
-            m.line(f"k[{src.rows}, {K}, {E}] = {key}")
-            if self.rotary > 0 and self.rotary != self.width:
-                rotate_part(w, m, s, "k", E, self.rotary, self.width)
+            if self.turns_part:
+                m.line(f"k[{src.rows}, {K}, {E}] = {key}")
+                key = rotate_part(w, m, s, "k", E, self.rotary, self.width)
             value = "kv" if self.keys_are_values else projected("v", v)
             if self.v_norm.kind != "none":
                 value = self.v_norm.of(m, value, "v_norm", E, stem + "v_norm")
-            m.line(f"v[{src.rows}, {K}, {G}] = {value}")
             if self.value_factor:
-                m.line(f"v = v * {number(self.value_factor)}")
-            if self.repeated and K != H:
-                m.line(f"k = repeat_heads(k, heads = {K}, to = {H})")
-                m.line(f"v = repeat_heads(v, heads = {K}, to = {H})")
-            m.cached += ["k", "v"] if self.causal and not self.source else []
+                value = f"{value} * {number(self.value_factor)}"
+            self.keep(w, m, "k", key, K, E, H)
+            self.keep(w, m, "v", value, K, G, H)
         else:
-            m.parameters += f", k[{s.rows}, {K}, {E}], v[{s.rows}, {K}, {G}]"
+            rows = f"{s.batch}, {self.positions(w)}"
+            m.parameters += f", k[{rows}, {K}, {E}], v[{rows}, {K}, {G}]"
         core = self.core(w, m, s, H, K, E, G)
         if self.sub_norm.kind != "none":
             core = self.sub_norm.of(m, core, "sub_norm", f"{H} {G}", stem + "sub_norm")
@@ -157,12 +156,43 @@ class Attention:
         if self.shared_keys or not self.returns_keys:
             m.line(f"return {out}")
         else:
-            m.results += f", [{s.rows}, {K}, {E}], [{s.rows}, {K}, {G}]"
+            rows = f"{s.batch}, {self.positions(w)}"
+            m.results += f", [{rows}, {K}, {E}], [{rows}, {K}, {G}]"
             m.line(f"return {out}, k, v")
         return m.name
 
     returns_keys: bool = False
     """Later layers use its keys and values."""
+    cached: bool = True
+    """Whether keys and values are kept for the tokens that follow, if it is causal."""
+
+    @property
+    def turns_part(self) -> bool:
+        return self.rotary > 0 and self.rotary != self.width
+
+    def positions(self, w: Writer) -> str:
+        """The dim of keys and values."""
+        if not (self.cached and self.causal) or self.source:
+            return (self.source or self.stream).sequence
+        return w.positions(window_dim(w, self.stream, self.window) if self.local else "")
+
+    @property
+    def local(self) -> bool:
+        """Whether what is behind the window is forgotten."""
+        return bool(self.window)
+
+    def keep(self, w: Writer, m: Module, name: str, x: str, K: str, width: str, H: str) -> None:
+        """Keys or values: those of all positions so far where they are cached."""
+        rows = (self.source or self.stream).rows
+        if self.repeated and K != H:
+            m.line(f"{name}[{rows}, {K}, {width}] = {x}")
+            x, K = f"repeat_heads({name}, heads = {K}, to = {H})", H
+        if self.cached and self.causal and not self.source:
+            T = self.positions(w)
+            cache = m.cache("keys" if name == "k" else "values", self.stream.batch, T, K, width)
+            window = f", window = {window_dim(w, self.stream, self.window)}" if self.local else ""
+            rows, x = f"{self.stream.batch}, {T}", f"append({cache}, {x}{window})"
+        m.line(f"{name}[{rows}, {K}, {width}] = {x}")
 
     def core(self, w: Writer, m: Module, s: Stream, H: str, K: str, E: str, G: str) -> str:
         """Scores, softmax and their product with the values."""
@@ -223,7 +253,7 @@ def quotient_text(s: Stream, heads: int, width: int, H: str) -> str:
 
 def short(name: str, letter: str) -> str:
     """The name of a projection: that of the checkpoint, or the usual one where the checkpoint fuses several."""
-    last = name.rpartition(".")[2]
+    last = last_part(name)
     fused = ("qkv", "c_attn", "query_key_value", "in_proj", "Wqkv", "wqkv", "kv_proj")
     if any(f in last for f in fused) or last in (
         "dense",
@@ -248,9 +278,9 @@ def window_dim(w: Writer, s: Stream, window: int) -> str:
     return w.dim("W", window, tower_text(s, "tokens that a query of a local layer looks back"))
 
 
-def rotate_part(w: Writer, m: Module, s: Stream, x: str, E: str, rotated: int, width: int) -> None:
-    """Rotate the first part of a head's width."""
+def rotate_part(w: Writer, m: Module, s: Stream, x: str, E: str, rotated: int, width: int) -> str:
+    """Rotate the first part of a head's width; the expression of the whole."""
     R = w.dim(head_name(s, "R"), rotated, tower_text(s, "width that is rotated by position,"))
     N = w.dim(head_name(s, "N"), width - rotated, tower_text(s, "and that is not"))
     m.line(f"far, near = split({x}, over = {E}, to = [{R}, {N}])")
-    m.line(f"{x} = concat(rope(far), near, over = [{R}, {N}], to = {E})")
+    return f"concat(rope(far), near, over = [{R}, {N}], to = {E})"

@@ -233,6 +233,7 @@ class Decoder:
 
     def start(self, w: Writer) -> Stream:
         """The dims that all have."""
+        w.decodes = True
         w.dim("B", self.batch, "sequences in the global batch")
         w.dim("S", self.sequence or min(self.positions, 4096), "tokens per sequence")
         w.widths.append(w.dim("V", self.vocabulary, "vocabulary"))

@@ -88,16 +88,14 @@ class LatentAttention:
             source = "narrow @ q_b_proj"
         m.line(f"near, far = split({source}, over = {E}, to = [{N}, {R}])")
         m.line(f"latent, shared = split(x @ kv_a_proj{plus['kv_a']}, over = {CR}, to = [{C}, {R}])")
-        m.line("latent = rms_norm(latent, kv_a_norm)")
-        if self.rotary:
-            m.line("shared = rope(shared)")
-            far = "rope(far)"
-        else:
-            far = "far"
-        m.cached += ["latent", "shared"]
+        T = w.positions()
+        m.cache("latents", s.batch, T, C)
+        m.cache("rotated", s.batch, T, R)
+        m.line(f"latent[{s.batch}, {T}, {C}] = append(latents, rms_norm(latent, kv_a_norm))")
+        far, shared = ("rope(far)", "rope(shared)") if self.rotary else ("far", "shared")
         m.line(f"q = concat(near, {far}, to = {E})")
-        m.line(f"k = concat(latent @ k_b_proj, shared, to = {E})")
-        m.line(f"v[{s.rows}, {H}, {G}] = latent @ v_b_proj")
+        m.line(f"k = concat(latent @ k_b_proj, append(rotated, {shared}), to = {E})")
+        m.line(f"v[{s.batch}, {T}, {H}, {G}] = latent @ v_b_proj")
         if self.indexer:
             m.line(
                 f"_chosen = {self.write_indexer(w, m)}(x, {'narrow' if self.query_latent else 'x'})"
@@ -117,8 +115,8 @@ class LatentAttention:
         assert each is not None
         I = w.dim("I", each.heads, "heads of the indexer")
         J = w.dim("J", each.width, "their width")
-        U = w.dim("U", 0, "tokens as keys", s.sequence)
-        Y = w.dim("Y", each.keys, "keys that are left", f"min({self.chosen(w)}, {s.sequence})")
+        T = w.positions()
+        Y = w.dim("Y", each.keys, "keys that are left", f"min({self.chosen(w)}, {T})")
         Q = w.dim(head_name(s, "Q"), self.query_latent, "width of the latent queries")
         stem = self.stem + "indexer."
         x = w.module("Indexer", f"x{s.shape}, narrow[{s.rows}, {Q}]", f"[{s.rows}, {Y}]: i32")
@@ -129,11 +127,13 @@ class LatentAttention:
         x.weight("k_norm_bias", J, f"{stem}k_norm.bias", join=True)
         x.weight("weights_proj", f"{s.dim} {I}", f"{stem}weights_proj.weight", join=True)
         x.line("q = rope(narrow @ q_proj)")
-        x.line("k = rope(layer_norm(x @ k_proj, k_norm, k_norm_bias))")
-        x.line(f"scores[{s.rows}, {U}, {I}] = q @ k[{s.sequence} -> {U}]")
-        x.line(f"weighted[{s.rows}, {U}] = relu(scores) @ (x @ weights_proj)")
-        x.line(f"seen = causal_mask(weighted, query = {s.sequence}, key = {U})")
-        x.line(f"_, chosen = topk(seen, over = {U}, to = {Y})")
+        x.cache("keys", s.batch, T, J)
+        key = "rope(layer_norm(x @ k_proj, k_norm, k_norm_bias))"
+        x.line(f"k[{s.batch}, {T}, {J}] = append(keys, {key})")
+        x.line(f"scores[{s.rows}, {T}, {I}] = q @ k")
+        x.line(f"weighted[{s.rows}, {T}] = relu(scores) @ (x @ weights_proj)")
+        x.line(f"seen = causal_mask(weighted, query = {s.sequence}, key = {T})")
+        x.line(f"_, chosen = topk(seen, over = {T}, to = {Y})")
         x.line("return chosen")
         m.call(x.name)
         return x.name

@@ -77,7 +77,7 @@ def header_text(w: Writer, model: Module, source: str, config: Config) -> str:
         "",
         f"Parameters: {parameters:,}" + (f", and {buffers:,} biases of routers" if buffers else ""),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def counted(w: Writer, model: Module) -> tuple[int, int]:

@@ -106,7 +106,8 @@ def number(value: float) -> str:
 
 
 def last(name: str) -> str:
-    return name.rpartition(".")[2]
+    """What a checkpoint calls a projection, without the modules around it."""
+    return name.removesuffix(".linear").rpartition(".")[2]
 
 
 def multiple(whole: str, value: int, result: int) -> str:

@@ -31,6 +31,7 @@ class Mamba2:
 
     def write(self, w: Writer) -> str:
         s = self.stream
+        w.carries_state = True
         H = w.dim("HS", self.heads, "heads of the scan")
         E = w.dim("ES", self.width, "their width")
         w.widths.append(H)
@@ -104,6 +105,7 @@ class Mamba1:
 
     def write(self, w: Writer) -> str:
         s = self.stream
+        w.carries_state = True
         I = w.dim("I", self.inner, "channels of the scan", f"{self.inner // s.width} * {s.dim}")
         if self.inner % s.width or self.inner == s.width:
             w.dims[I] = type(w.dims[I])(I, self.inner, str(self.inner), w.dims[I].about)
@@ -187,6 +189,7 @@ class GatedDeltaNet:
 
     def write(self, w: Writer) -> str:
         s = self.stream
+        w.carries_state = True
         K = w.dim("KD", self.key_heads, "heads of queries and keys of the delta net")
         V = w.dim("HD", self.value_heads, "and of its values")
         E = w.dim("ED", self.key_width, "their widths")
@@ -255,6 +258,7 @@ class LightningAttention:
 
     def write(self, w: Writer) -> str:
         s = self.stream
+        w.carries_state = True
         H = w.dim("H", self.heads, "query heads")
         E = w.dim("E", self.width, "width of a head")
         w.heads.append(H)

@@ -1,8 +1,9 @@
-"""The plans that an imported model starts with: sharded storage, tensor parallelism, and experts over ranks."""
+"""The plans that an imported model starts with: sharded storage, tensor parallelism, experts over ranks, and serving."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import gcd, lcm
 
 from stagec.importing.text import Writer
 
@@ -21,6 +22,8 @@ def starter_plans(w: Writer) -> list[str]:
         found.append(tensor_parallel(w, ways))
     if w.experts:
         found.append(expert_parallel(w))
+    if w.decodes and any(m.caches for m in w.modules.values()):
+        found.append(served(w, ways))
     return [text for text in found if text]
 
 
@@ -53,8 +56,6 @@ def tensor_ways(w: Writer) -> int:
 
 
 def tensor_parallel(w: Writer, ways: int) -> str:
-    dims = list(dict.fromkeys(w.heads))
-    dims += [d for d in dict.fromkeys(w.widths) if w.dims[d].value % ways == 0]
     return plan(
         f"dp8_tp{ways}",
         "Tensor parallelism within a node, the sequence split between the blocks.",
@@ -62,12 +63,43 @@ def tensor_parallel(w: Writer, ways: int) -> str:
             f"mesh dp = 8, tp = {ways}",
             "shard B over dp",
             *tokens_of_experts(w),
-            f"shard {', '.join(dims)} over tp",
+            f"shard {', '.join(tensor_dims(w, ways))} over tp",
             *(["shard S over tp"] if "S" in w.dims else []),
             *microbatch(w),
             "zero 1 over dp",
             *PRECISION,
         ),
+    )
+
+
+def tensor_dims(w: Writer, ways: int) -> list[str]:
+    """What so many ranks split: heads, and widths that divide."""
+    dims = list(dict.fromkeys(w.heads))
+    return dims + [d for d in dict.fromkeys(w.widths) if w.dims[d].value % ways == 0]
+
+
+DECODED, CONTEXT = 128, 2047
+"""Sequences of an iteration, and the tokens before the one that each gets."""
+
+
+def served(w: Writer, ways: int) -> str:
+    """An iteration of serving: one token more for each of many sequences, or their prompts where more than positions is kept."""
+    prompts = w.carries_state or bool(w.images)
+    new = w.dims["S"].value if prompts else 1
+    parts = [x // gcd(x, chosen * new) for chosen, x in w.shares]
+    many = lcm(4 if prompts else DECODED, *parts)
+    about = "An iteration of serving: a token for each of many sequences."
+    what = f"decode {many} at {CONTEXT}"
+    if prompts:
+        about = "An iteration of serving: the prompts of a few sequences."
+        what = f"prefill {many} x {new}"
+    clauses = [f"mesh tp = {ways}"]
+    if ways > 1:
+        clauses.append(f"shard {', '.join(tensor_dims(w, ways))} over tp")
+    return plan(
+        f"serve_tp{ways}",
+        about,
+        (*clauses, "precision { weights = bf16 }", f"serve {{ {what}, block = 16 }}"),
     )
 
 

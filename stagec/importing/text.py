@@ -6,7 +6,7 @@ is written at the head of its module. Dims get a comment each; two meanings neve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd, lcm
 from typing import Protocol
@@ -55,8 +55,13 @@ class Module:
     lines: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     """Modules that it calls."""
-    cached: list[str] = field(default_factory=list)
-    """Values that are kept of each token for the tokens after it."""
+    caches: list[str] = field(default_factory=list)
+    """What is kept of each token for the tokens after it, as it is declared."""
+
+    def cache(self, name: str, *dims: str) -> str:
+        """Declare a cache; its name."""
+        self.caches.append(f"{name}[{', '.join(dims)}]")
+        return name
 
     def weight(
         self,
@@ -90,7 +95,8 @@ class Module:
     def text(self, keyword: str = "module") -> str:
         about = "".join(f"# {line}\n" for line in self.about.split("\n") if line)
         results = f" -> {self.results}" if self.results else ""
-        body = [f"  {line}" for line in (*weight_lines(self.weights), *self.lines)]
+        caches = [f"cache {', '.join(self.caches)}"] if self.caches else []
+        body = [f"  {line}" for line in (*weight_lines(self.weights), *caches, *self.lines)]
         head = f"{keyword} {self.name}({self.parameters}){results} {{"
         return about + "\n".join([head, *body, "}"]) + "\n"
 
@@ -154,6 +160,10 @@ class Writer:
         """Dims that are how long a sequence of tokens is."""
         self.images: list[str] = []
         """Dims that are how many images or recordings there are."""
+        self.decodes = False
+        """Whether it is a decoder alone, which makes one token after the other,"""
+        self.carries_state = False
+        """and has mixers whose state is no cache of positions."""
 
     def dim(self, name: str, value: int, about: str, text: str = "") -> str:
         """A dim of that meaning: its name, numbered if another has the one that is asked for."""
@@ -165,6 +175,14 @@ class Writer:
             if (known.value, known.about) == (value, about):
                 return candidate
         raise AssertionError(name)
+
+    def positions(self, window: str = "") -> str:
+        """The dim of the positions that a cache holds, of all tokens or of the last ones of a window."""
+        size = self.dims["S"].value
+        if window:
+            return self.dim("TW", size, f"and of one that keeps the last `{window}`", "S")
+        about = "positions of a cache; a plan that serves says how many"
+        return self.dim("TC", size, about, "S")
 
     def module(self, name: str, parameters: str, results: str = "", about: str = "") -> Module:
         """A new module, numbered if another has its name."""
@@ -233,17 +251,3 @@ def dim_lines(dims: Iterable[Dim]) -> str:
     rows = [(f"dim {d.name} = {d.text}", d.about) for d in dims]
     width = min(max(len(left) for left, _ in rows) + 2, 36)
     return "".join(f"{left:<{width}}# {about}".rstrip(" #") + "\n" for left, about in rows)
-
-
-def quotient(whole: str, value: int, part: str, count: int, result: int) -> str:
-    """`D / H` where that is what it is, else the number."""
-    return f"{whole} / {part}" if count * result == value else str(result)
-
-
-def multiple(whole: str, value: int, result: int) -> str:
-    """`4 * D` where that is what it is, else the number."""
-    times, rest = divmod(result, value)
-    return f"{times} * {whole}" if not rest and 1 < times <= 8 else str(result)
-
-
-Sizes = Mapping[str, int]

@@ -9,7 +9,7 @@ compared is read off that IR, never off the configuration:
 - FLOPs of products and attention of one forward pass of 2 sequences of 128 tokens, without images where the class was given none. All
   scores of a mask count, as they do there. Not compared is what the class computes of a recurrence: its fallback
   is not the kernel that one trains with. A convolution along a sequence counts as its definition, without the class's padding.
-- bytes of cache for a token, of the values that the importer says are kept, by their shapes in the IR.
+- bytes of cache for a token, of what the text appends to its caches under a plan that serves.
 
 A configuration that is not imported ends in a diagnostic; that is neither right nor wrong.
 """
@@ -27,7 +27,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from stagec import symbolic
@@ -89,15 +89,20 @@ def judge(name: str, config: Mapping[str, Any], oracle: Mapping[str, Any]) -> Ve
     sees = any(word in (oracle.get("inputs") or "") for word in ("pixel", "features"))
     values = sizes(module, imported, () if sees else imported.writer.images)
     compare_flops(verdict, module, values, oracle)
-    compare_cache(verdict, imported, module, values, oracle)
+    compare_cache(verdict, imported, module, oracle)
     return verdict
 
 
 def sizes(module: ModuleOp, imported: Imported, absent: Sequence[str]) -> dict[str, Fraction]:
     """The sizes of dims for 2 sequences of 128 tokens, those of images being 0 if they are absent."""
     given = {"B": BATCH} | dict.fromkeys(imported.writer.lengths, TOKENS) | dict.fromkeys(absent, 0)
+    return own_sizes(module, given)
+
+
+def own_sizes(module: ModuleOp, given: Mapping[str, int] | None = None) -> dict[str, Fraction]:
+    """The sizes of dims that a text says, but for those that are given."""
     expressions = {op.dim.data: op.size.data for op in module.body.ops if isinstance(op, stg.DimOp)}
-    found: dict[str, Fraction] = {name: Fraction(value) for name, value in given.items()}
+    found: dict[str, Fraction] = {name: Fraction(value) for name, value in (given or {}).items()}
 
     def value(name: str) -> Fraction:
         if name not in found:
@@ -310,35 +315,41 @@ def counted(oracle: Mapping[str, Any]) -> int:
 # Cache
 
 
-def cache_bytes(imported: Imported, module: ModuleOp, values: Mapping[str, Fraction]) -> Fraction:
-    """Bytes of a token in all layers, of the values that are kept."""
-    kept: dict[tuple[str, str], Fraction] = {}
+def cache_bytes(text: str, name: str, values: Mapping[str, Fraction]) -> Fraction:
+    """Bytes of a token in all layers: of what the text appends to its caches when it is served."""
+    plan = f"plan judged {{ serve {{ prefill {values['B']} x {values['S']} }} }}\n"
+    module = lower(check(parse_text(text + plan, f"{name}.stg"), "judged"))
+    values, kept = own_sizes(module), Fraction(0)
     for op, times in ops(module):
-        scope = op.attributes.get("scope")
-        if not isinstance(scope, StringAttr):
-            continue
-        called = scope.data.rpartition(".")[2]
-        stem, _, count = called.rpartition("_")
-        name = stem if count.isdigit() and stem in imported.writer.modules else called
-        cached = imported.writer.modules[name].cached
-        for result in op.results:
-            if result.name_hint in cached:
-                elements = stg.tensor_type(result).num_elements.evaluate(values)
-                kept[scope.data, result.name_hint] = times.evaluate(values) * elements
-    return sum(kept.values(), Fraction(0)) * CACHE_BYTES / (BATCH * TOKENS)
+        if isinstance(op, stg.AppendOp):
+            kept += times.evaluate(values) * stg.tensor_type(op.new).num_elements.evaluate(values)
+    return kept * CACHE_BYTES / (values["B"] * values["S"])
+
+
+def kept_by_class(oracle: Mapping[str, Any]) -> Fraction | None:
+    """What the class keeps of a token, keys of indexers too: these stand among its states."""
+    kept = (oracle.get("kv_cache") or {}).get("self", {})
+    total = kept.get("bytes_per_token_all_layers")
+    if total is None:
+        return None
+    extra = 0
+    for layer in kept.get("layers", ()):
+        keys = [shape for name, shape in layer["shapes"].items() if name.endswith("_keys")]
+        extra += sum(map(prod, keys)) * layer["count"]
+    return total + Fraction(extra * CACHE_BYTES, BATCH * TOKENS)
 
 
 def compare_cache(
-    verdict: Verdict,
-    imported: Imported,
-    module: ModuleOp,
-    values: Mapping[str, Fraction],
-    oracle: Mapping[str, Any],
+    verdict: Verdict, imported: Imported, module: ModuleOp, oracle: Mapping[str, Any]
 ) -> None:
-    theirs = (oracle.get("kv_cache") or {}).get("self", {}).get("bytes_per_token_all_layers")
+    theirs = kept_by_class(oracle)
     if theirs is None:
         return
-    ours = cache_bytes(imported, module, values)
+    declares = any(m.caches for m in imported.writer.modules.values())
+    ours = Fraction(0)
+    if declares:
+        own = own_sizes(module)
+        ours = cache_bytes(imported.text, verdict.name, own)
     if ours != theirs:
         verdict.wrong.append(f"{float(ours):.1f} bytes of cache for a token, not {theirs}")
 

@@ -64,9 +64,15 @@ def facts(oracle: Mapping[str, Any]) -> dict[str, Any]:
         }
         found["flops"] = {"total": oracle["flops"]["total"]}
         found["flops_own"] = [own for own in oracle["flops_own"] if own["name"] in mixers]
-    kept = (oracle.get("kv_cache") or {}).get("self", {}).get("bytes_per_token_all_layers")
-    if kept is not None:
-        found["kv_cache"] = {"self": {"bytes_per_token_all_layers": kept}}
+    kept = (oracle.get("kv_cache") or {}).get("self", {})
+    if "bytes_per_token_all_layers" in kept:
+        layers = [
+            {"count": each["count"], "shapes": keys}
+            for each in kept["layers"]
+            if (keys := {n: s for n, s in each["shapes"].items() if n.endswith("_keys")})
+        ]
+        total = kept["bytes_per_token_all_layers"]
+        found["kv_cache"] = {"self": {"bytes_per_token_all_layers": total, "layers": layers}}
     return found
 
 

@@ -268,6 +268,7 @@ def clip(c: Config) -> Written:
         stem=stem + "self_attn.",
         o="out_proj",
         rotary=0,
+        cached=False,
         **biases(True),
     )
     mlp = Mlp(

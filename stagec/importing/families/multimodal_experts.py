@@ -169,13 +169,17 @@ class IndexedAttention(Attention):
         m.lines.insert(0, f"_chosen = {index}(x)")
         return name
 
+    @property
+    def local(self) -> bool:
+        return False  # any block may be chosen again
+
     def write_indexer(self, w: Writer) -> str:
         """Scores of all keys; the largest of each block; the blocks with the largest."""
         s = self.stream
         I = w.dim("I", self.index_heads, "heads of the indexer")
         J = w.dim("J", self.index_width, "their width")
-        U = w.dim("U2", 0, "tokens as keys", s.sequence)
-        NB = w.dim("NB", 0, "blocks of keys", f"{s.sequence} / {self.block}")
+        U = w.positions()
+        NB = w.dim("NB", 0, "blocks of keys", f"{U} / {self.block}")
         Y = w.dim("Y", 0, "blocks that are left", f"min({self.blocks}, NB)")
         stem = self.stem + "indexer."
         w.op(
@@ -191,8 +195,9 @@ class IndexedAttention(Attention):
         x.weight("q_norm", J, f"{stem}q_norm.weight")
         x.weight("k_norm", J, f"{stem}k_norm.weight", join=True)
         x.line("q = rope(rms_norm(x @ q_proj, q_norm))")
-        x.line("k = rope(rms_norm(x @ k_proj, k_norm))")
-        x.line(f"scores[{s.rows}, {U}, {I}] = q @ k[{s.sequence} -> {U}]")
+        x.cache("keys", s.batch, U, J)
+        x.line(f"k[{s.batch}, {U}, {J}] = append(keys, rope(rms_norm(x @ k_proj, k_norm)))")
+        x.line(f"scores[{s.rows}, {U}, {I}] = q @ k")
         x.line(f"seen = causal_mask(scores, query = {s.sequence}, key = {U})")
         x.line(f"_, chosen = topk(best_of_block(seen), over = {NB}, to = {Y})")
         x.line("return chosen")

@@ -37,17 +37,21 @@ class BiasedAttention:
         m.weight("k_proj", f"D {H} {E}", f"{self.stem}k.weight", join=True)
         m.weight("v_proj", f"D {H} {E}", f"{self.stem}v.weight", join=True)
         m.weight("o_proj", f"{H} {E} D", f"{self.stem}o.weight", join=True)
-        turned = f"[{src.sequence} -> {U}]" if src.sequence != U else ""
-        m.line(f"k = {x} @ k_proj")
-        m.line(f"v = {x} @ v_proj")
+        turned = f"[{src.sequence} -> {U}]" if src.sequence != U and not self.causal else ""
+        k, v = f"{x} @ k_proj", f"{x} @ v_proj"
+        rows = src.rows
+        if self.causal:
+            rows = f"{s.batch}, {U}"
+            k = f"append({m.cache('keys', s.batch, U, H, E)}, {k})"
+            v = f"append({m.cache('values', s.batch, U, H, E)}, {v})"
+        m.line(f"k[{rows}, {H}, {E}] = {k}")
+        m.line(f"v[{rows}, {H}, {E}] = {v}")
         m.line(f"scores[B, {H}, {s.sequence}, {U}] = (x @ q_proj) @ k{turned}")
         scores = "scores" if self.source else "scores + bias"
         if self.causal:
             scores = f"causal_mask({scores}, query = {s.sequence}, key = {U})"
         m.line(f"mixed[B, {s.sequence}, {H}, {E}] = softmax({scores}, over = {U}) @ v{turned}")
         m.line("return mixed @ o_proj")
-        if self.causal:
-            m.cached += ["k", "v"]
         return m.name
 
 
