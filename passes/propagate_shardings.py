@@ -162,36 +162,43 @@ def retype_stacks(repeat: stg.RepeatOp) -> None:
 
 def place_weights(program: stg.ProgramOp) -> None:
     """Store each weight and each cache as its first reader needs it."""
+    places: Places = {}
     for op in program.body.block.ops:
         if isinstance(op, stg.WeightOp | stg.CacheOp):
             (stored,) = op.results
-            need = first_need(stored)
+            need = first_need(stored, places)
             if need is not None:
                 retype(stored, need)
 
 
-def first_need(value: SSAValue) -> TensorType | None:
+def first_need(value: SSAValue, places: Places) -> TensorType | None:
     """The type in which the first op that reads a weight, a slice or override of it needs it."""
     readers = [use for use in value.uses]
-    readers.sort(key=lambda use: position_in_block(use.operation))
+    readers.sort(key=lambda use: position_in_block(use.operation, places))
     for use in readers:
-        need = need_of_use(use.operation, use.index)
+        need = need_of_use(use.operation, use.index, places)
         if need is not None:
             return need
     return None
 
 
-def position_in_block(op: Operation) -> int:
+Places = dict[Block, dict[Operation, int]]
+"""Where each op of a block is, for blocks that were asked for."""
+
+
+def position_in_block(op: Operation, places: Places) -> int:
     block = op.parent_block()
     assert isinstance(block, Block)
-    return block.get_operation_index(op)
+    if block not in places:
+        places[block] = {each: number for number, each in enumerate(block.ops)}
+    return places[block][op]
 
 
-def need_of_use(op: Operation, position: int) -> TensorType | None:
+def need_of_use(op: Operation, position: int, places: Places) -> TensorType | None:
     if isinstance(op, stg.PlaceOp):
-        return first_need(op.result)
+        return first_need(op.result, places)
     if isinstance(op, stg.RepeatOp):
-        return first_need(op.body.block.args[position])
+        return first_need(op.body.block.args[position], places)
     if isinstance(op, stg.TensorOp):
         return needed_type(op, position, stg.placement_of(op))
     return None

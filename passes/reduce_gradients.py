@@ -43,7 +43,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec.analysis.dependence import Dependence
-from stagec.analysis.ready import loop_of, ready_order, when_ready
+from stagec.analysis.ready import ReadyOrder, loop_of
 from stagec.analysis.units import ROOT, takes_gradient, unit_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, ValueType, tensor_of, with_dtype
@@ -93,6 +93,7 @@ class Reducer:
         weights = [op for op in block.ops if isinstance(op, stg.WeightOp)]
         self.rows = {w.path.data: stored_rows(w, self.options.flat) for w in weights}
         self.stored = ""
+        self.makers = ReadyOrder()
         self.ready: dict[SSAValue, list[int]] = {}
         output = block.last_op
         assert isinstance(output, stg.OutputOp)
@@ -148,7 +149,7 @@ class Reducer:
     ) -> dict[SSAValue, SSAValue]:
         """Insert the reductions of all gradients; what each becomes."""
         partial = [g for g in gradients if tensor_of(g.type).partial]
-        partial.sort(key=ready_order)
+        partial.sort(key=self.makers.of)
         reduced: dict[SSAValue, SSAValue] = {}
 
         def insert(op: Operation) -> None:
@@ -189,7 +190,7 @@ class Reducer:
         # that says so: FSDP2 reduces them in its final callback, the root first (`_root_post_backward_final_callback`).
         late = [(None, ROOT), *((None, unit) for unit in self.units_of_data(groups))]
         last = [groups.pop(key) for key in late if key in groups]
-        return [*sorted(groups.values(), key=when_ready), *last]
+        return [*sorted(groups.values(), key=self.makers.of_group), *last]
 
     def units_of_data(self, groups: Iterable[tuple[object, object]]) -> list[str]:
         """The units beside the layers into which nothing goes that weights are behind: embeddings."""
@@ -328,8 +329,8 @@ class Reducer:
         return current
 
     def order(self, gradient: SSAValue) -> list[int]:
-        """When a gradient is ready: see `ready_order`."""
-        return self.ready.get(gradient) or ready_order(gradient)
+        """When a gradient is ready."""
+        return self.ready.get(gradient) or self.makers.of(gradient)
 
     def data_steps(
         self, values: Sequence[SSAValue], partial: Sequence[str], rows: Sequence[int]

@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from xdsl.dialects.builtin import FileLineColLoc, IntAttr, LocationAttr, StringAttr, UnknownLoc
 
 from stagec.codes import CODES
+
+MOST_COMPARED = 1000
+"""Names among which one like a misspelt one is looked for."""
 
 WIDEST_LINE = 160
 """Longer source lines are cut around the place that is shown."""
@@ -102,10 +105,14 @@ class Findings:
     """Collects the diagnostics of a phase, so that all are reported at once."""
 
     found: list[Diagnostic] = field(default_factory=list)
+    _known: set[tuple[object, ...]] = field(default_factory=set)
 
     def add(self, diagnostic: Diagnostic) -> None:
         """Remember it, unless the same was found before (a module may be read twice)."""
-        if diagnostic not in self.found:
+        d = diagnostic
+        key = (d.code, d.message, d.span, d.label, d.origin, *d.secondary, *d.notes, d.helps)
+        if key not in self._known:
+            self._known.add(key)
             self.found.append(diagnostic)
 
     @property
@@ -134,8 +141,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like `name`, if one is like it at all."""
-    candidates = sorted(set(known) - {name})
+    """The known name that is most like `name`, if one is like it at all. Not looked for among very many."""
+    names = known if isinstance(known, Collection) else list(known)
+    if len(names) > MOST_COMPARED:
+        return None
+    candidates = sorted(set(names) - {name})
     for candidate in candidates:
         if candidate.lower() == name.lower():
             return candidate
@@ -177,6 +187,7 @@ def render(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None 
 class _Texts:
     def __init__(self, sources: dict[str, str]) -> None:
         self.sources = sources
+        self.lines: dict[str, list[str]] = {}
 
     def line(self, file: str, number: int) -> str | None:
         if file not in self.sources:
@@ -184,8 +195,10 @@ class _Texts:
                 self.sources[file] = Path(file).read_text("utf-8", errors="replace")
             except (OSError, ValueError):
                 self.sources[file] = ""
-        # Not splitlines(): it breaks lines at form feeds and the like, which the parser does not.
-        lines = self.sources[file].split("\n")
+        if file not in self.lines:
+            # Not splitlines(): it breaks lines at form feeds and the like, which the parser does not.
+            self.lines[file] = self.sources[file].split("\n")
+        lines = self.lines[file]
         if not self.sources[file] or not 1 <= number <= len(lines):
             return None
         return lines[number - 1].removesuffix("\r")

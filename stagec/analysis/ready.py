@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from stagec.dialects import stg
 from stagec.dialects.types import StackType
@@ -21,22 +21,32 @@ def maker(gradient: SSAValue) -> Operation | None:
     return None
 
 
-def ready_order(gradient: SSAValue) -> list[int]:
-    """Sorts gradients as the backward pass makes them: the position of their maker, outermost block first."""
-    op = maker(gradient)
-    order: list[int] = []
-    while op is not None and not isinstance(op, stg.ProgramOp):
-        block = op.parent_block()
-        assert block is not None
-        order.insert(0, block.get_operation_index(op))
-        op = block.parent_op()
-    return order
+class ReadyOrder:
+    """Sorts gradients as the backward pass makes them.
 
+    Blocks are numbered once, when they are first asked for: what makes gradients stays where it is.
+    """
 
-def when_ready(group: Sequence[SSAValue]) -> list[int]:
-    """Of layers, when the first is ready; of a unit, when all of it is."""
-    orders = [ready_order(gradient) for gradient in group]
-    return min(orders) if isinstance(group[0].type, StackType) else max(orders)
+    def __init__(self) -> None:
+        self._positions: dict[Block, dict[Operation, int]] = {}
+
+    def of(self, gradient: SSAValue) -> list[int]:
+        """The position of its maker, outermost block first."""
+        op = maker(gradient)
+        order: list[int] = []
+        while op is not None and not isinstance(op, stg.ProgramOp):
+            block = op.parent_block()
+            assert block is not None
+            if block not in self._positions:
+                self._positions[block] = {each: k for k, each in enumerate(block.ops)}
+            order.insert(0, self._positions[block][op])
+            op = block.parent_op()
+        return order
+
+    def of_group(self, group: Sequence[SSAValue]) -> list[int]:
+        """Of layers, when the first is ready; of a unit, when all of it is."""
+        orders = [self.of(gradient) for gradient in group]
+        return min(orders) if isinstance(group[0].type, StackType) else max(orders)
 
 
 def loop_of(gradient: SSAValue) -> Operation | None:

@@ -28,8 +28,15 @@ def size_values(module: ModuleOp) -> dict[str, int]:
     values: dict[str, int] = dict(conditions.unread(mesh_of(module)))
     values.setdefault(TIME_AXIS, 1)
     pending = {op.dim.data: op for op in module.body.ops if isinstance(op, stg.DimOp)}
+    readers: dict[str, list[str]] = {}
+    missing_of: dict[str, int] = {}
+    for name, op in pending.items():
+        unknown = op.size.data.names - values.keys()
+        missing_of[name] = len(unknown)
+        for other in unknown:
+            readers.setdefault(other, []).append(name)
+    ready = [name for name, count in missing_of.items() if not count]
     while pending:
-        ready = [n for n, op in pending.items() if op.size.data.names <= values.keys()]
         if not ready:
             name, op = next(iter(pending.items()))
             missing = sorted(op.size.data.names - values.keys())
@@ -42,11 +49,16 @@ def size_values(module: ModuleOp) -> dict[str, int]:
                     )
                 ]
             )
-        for name in ready:
+        found, ready = ready, []
+        for name in found:
             op = pending.pop(name)
             try:
                 values[name] = op.size.data.integer(values)
                 conditions.define(name, op.size.data)
+                for reader in readers.get(name, ()):
+                    missing_of[reader] -= 1
+                    if not missing_of[reader]:
+                        ready.append(reader)
             except SizeError as error:
                 raise CompileError(
                     [Diagnostic("E0208", f"`{name}`: {error}", span_of(op.location))]

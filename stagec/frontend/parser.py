@@ -5,6 +5,7 @@ The grammar is `grammar/stg.lark`; `syntax.py` has a class for each of its rules
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from importlib import resources
@@ -13,7 +14,7 @@ from typing import Any
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedInput
 
-from stagec.diagnostics import Diagnostic, Findings, Span
+from stagec.diagnostics import CompileError, Diagnostic, Findings, Span
 from stagec.frontend import syntax, syntax_errors
 from stagec.frontend.recovery import resume_after
 from stagec.frontend.words import PARAMETER_WORDS, RESERVED
@@ -21,8 +22,14 @@ from stagec.frontend.words import PARAMETER_WORDS, RESERVED
 DEEPEST = 100
 """Levels of nesting that are read. The checker recurses on expressions and repeats."""
 
+MOST_TOKENS = 100_000
+"""Words and signs that a text may have. One of so many takes seconds."""
+
 MOST_ERRORS = 20
 """Syntax errors reported in one file: after that many it is not this language."""
+
+
+_TOKEN = re.compile(r'#[^\n]*|"[^"\n]*"|\w+|[^\w\s]')
 
 
 class _NamesAnywhere:
@@ -70,6 +77,7 @@ def class_name(rule: str) -> str:
 
 def parse(text: str, file: str = "<text>") -> syntax.Program:
     """Raises `CompileError` with every syntax error of the text."""
+    check_length(text, file)
     interactive = parser().parse_interactive(text)
     thread, state = interactive.lexer_thread, interactive.parser_state
     findings = Findings()
@@ -93,6 +101,24 @@ def parse(text: str, file: str = "<text>") -> syntax.Program:
     program: syntax.Program = _build(tree, file, findings)
     findings.raise_errors({file: text})
     return program
+
+
+def check_length(text: str, file: str) -> None:
+    """E0216 for a text of too many words and signs, where the first of those is."""
+    if len(text) <= MOST_TOKENS:
+        return
+    number = 0
+    for token in _TOKEN.finditer(text):
+        if token[0][0] == "#":
+            continue
+        number += 1
+        if number > MOST_TOKENS:
+            line = text.count("\n", 0, token.start()) + 1
+            column = token.start() - text.rfind("\n", 0, token.start())
+            message = f"the text has more than {MOST_TOKENS:,} words and signs"
+            advice = "write layers that follow each other as a `repeat`"
+            span = Span.point(file, line, column)
+            raise CompileError([Diagnostic("E0216", message, span, help=advice)], {file: text})
 
 
 def _build(tree: Tree[Any], file: str, findings: Findings) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
@@ -26,6 +26,24 @@ class NamedSize:
     size: Size
     value: int
     span: Span
+
+
+class _Without(Mapping[str, int | None]):
+    """Numbers of all names but some. A view: a copy for each of many dims takes long."""
+
+    def __init__(self, values: Mapping[str, int | None], hidden: Container[str]) -> None:
+        self.all, self.hidden = values, hidden
+
+    def __getitem__(self, name: str) -> int | None:
+        if name in self.hidden:
+            raise KeyError(name)
+        return self.all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self.all if name not in self.hidden)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 @dataclass
@@ -247,9 +265,7 @@ class _Resolver:
             return
         what = f"the size of `{name}`"
         is_plan = name in self.axes or name in self.merged.sizes
-        visible = self.table.values
-        if not is_plan:
-            visible = {n: v for n, v in visible.items() if n not in self.axes}
+        visible = self.table.values if is_plan else _Without(self.table.values, self.axes)
         found = whole(self.exprs[name], visible, self.findings, what)
         self.table.values[name] = None
         if found is not None:

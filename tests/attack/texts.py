@@ -35,7 +35,36 @@ def base(draw: random.Random) -> str:
     return MODELS[name] + random_plan(draw, name)
 
 
+def long(draw: random.Random) -> str:
+    """Much of one thing: what takes time in the square of it takes too long."""
+    many = draw.choice((20, 300, 3000))
+    names = [f"X{i}" for i in range(many)]
+    match draw.randrange(6):
+        case 0:
+            dims = "".join(f"dim {name} = {i + 1}\n" for i, name in enumerate(names))
+        case 1:
+            dims = "dim X0 = 2\n" + "".join(
+                f"dim X{i} = X{i - 1} + 1\n" for i in range(many, 0, -1)
+            )
+        case 2:
+            dims = "".join(f"dim {name} = 2 * Y{i}\n" for i, name in enumerate(names))
+        case 3:
+            dims = f"dim Y = {' + '.join(names)}\n"
+        case 4:
+            dims = f"dim Y = {' + '.join('1' for _ in range(100 * many))}\n"
+        case _:
+            few = names[: many // 10]
+            text = "".join(f"  y = y * {name}\n" for name in few)
+            return (
+                f"dim B = 8\ndim D = 8\nmodel M(x[B, D]) {{\n  weight {', '.join(n + '[D]' for n in few)}\n"
+                f"  y = x\n{text}  loss = sum(y, over = [B, D])\n}}\nplan p {{ mesh dp = 2 shard B over dp }}\n"
+            )
+    return dims + base(draw)
+
+
 def changed(draw: random.Random) -> str:
+    if draw.random() < 0.01:
+        return long(draw)
     text = base(draw)
     if draw.random() < 0.15:
         for _ in range(draw.randint(1, 4)):

@@ -7,7 +7,15 @@ from lark.exceptions import GrammarError
 
 from stagec.diagnostics import CompileError
 from stagec.frontend import syntax
-from stagec.frontend.parser import DEEPEST, build_parser, class_name, grammar_text, parse
+from stagec.frontend.parser import (
+    DEEPEST,
+    MOST_TOKENS,
+    build_parser,
+    check_length,
+    class_name,
+    grammar_text,
+    parse,
+)
 from stagec.frontend.printing import text_of
 from stagec.frontend.syntax_errors import TERMINAL_NAMES
 from stagec.frontend.words import DEFINITIONS, RESERVED
@@ -121,6 +129,16 @@ def test_optional_parts_are_none():
 
 def test_line_ends_of_windows_and_byte_order_marks_are_white_space():
     assert parse("dim A = 1\r\ndim B = 2\r\n") == parse("dim A = 1\ndim B = 2\n")
+
+
+def test_length_is_bounded_where_the_diagnostic_says():
+    text = "# a comment of many words\n" + "dim A = 1\n" * (MOST_TOKENS // 4)
+    check_length(text, "long.stg")
+    with pytest.raises(CompileError, match="E0216") as error:
+        parse(f"{text}dim B = 1\n", "long.stg")
+    (found,) = error.value.diagnostics
+    assert found.span is not None
+    assert (found.span.line, found.span.column) == (MOST_TOKENS // 4 + 2, 1)
 
 
 def test_depth_is_bounded_where_the_diagnostic_says():
