@@ -1,14 +1,15 @@
 """What kernel an op of `sched` is, in sizes: what decides how fast it runs besides FLOPs and bytes.
 
 It is read off the types of what the op reads and writes. A product of two tensors is `batch` products of [m, k] by [k, n]: dims that
-both operands and the result have are its batch, those that both have and the result lacks are k.
+both operands and the result have are its batch, those that both have and the result lacks are k. Linear layers of one input are one product
+in frameworks that merge their weights (Megatron-LM's `linear_qkv` and gated `linear_fc1`, vLLM's `QKVParallelLinear`): `all_m` and `all_n` are its sizes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.ir import BlockArgument, OpResult, SSAValue
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from stagec import symbolic
 from stagec.dialects import sched, stg
@@ -49,8 +50,48 @@ def product_form(op: sched.ComputeOp) -> KernelForm:
         "n": dims_product(right, set(right.names) - both),
         "k": dims_product(left, both - made),
     }
-    linear = stg.phase_of(op) == "wgrad" or any(is_weight(v) for v in op.inputs[:2])
+    sizes |= {"all_m": sizes["m"], "all_n": sizes["n"]}
+    linear = is_linear(op)
+    if linear and sizes["batch"] == ONE:
+        sizes |= merged_sizes(op, both)
     return KernelForm(PRODUCT, left.dtype, tuple(sizes.items()), linear)
+
+
+def is_linear(op: sched.ComputeOp) -> bool:
+    """Whether a product is a linear layer's, forward or for a gradient."""
+    return stg.phase_of(op) == "wgrad" or any(is_weight(v) for v in op.inputs[:2])
+
+
+def merged_sizes(op: sched.ComputeOp, contracted: set[str]) -> dict[str, Size]:
+    """`all_m` or `all_n`: of all linear layers that have an input in common, over the same dims and in the same phase."""
+    best: dict[str, Size] = {}
+    most = 1
+    for position, grown in ((0, "all_n"), (1, "all_m")):
+        shared = op.inputs[position]
+        if is_weight(shared):
+            continue
+        others = [
+            user.inputs[1 - position]
+            for user in (use.operation for use in shared.uses)
+            if is_beside(user, op, position, contracted)
+        ]
+        if len(others) > most:
+            most = len(others)
+            free = (tensor_of(v.type) for v in others)
+            best = {grown: symbolic.total(dims_product(t, set(t.names) - contracted) for t in free)}
+    return best
+
+
+def is_beside(user: Operation, op: sched.ComputeOp, position: int, contracted: set[str]) -> bool:
+    """Whether another product could be one with this: of the same input, over the same dims, by a matrix of its own."""
+    if not isinstance(user, sched.ComputeOp) or user.op.data != "contract":
+        return False
+    if user.parent != op.parent or stg.phase_of(user) != stg.phase_of(op):
+        return False
+    if user.inputs[position] is not op.inputs[position] or not is_linear(user):
+        return False
+    left, right = (set(tensor_of(value.type).names) for value in user.inputs[:2])
+    return left & right == contracted
 
 
 def attention_form(op: sched.ComputeOp) -> KernelForm:

@@ -46,6 +46,8 @@ class KernelPrices:
 
     device: DeviceModel
     linear: str | None = None
+    merges: bool = True
+    """Whether linear layers of one input are one product."""
     _known: dict[object, Price] = field(default_factory=dict)
 
     def price(self, compute: Compute, in_layer: bool) -> Price:
@@ -74,14 +76,30 @@ class KernelPrices:
         return Price(1e6 * seconds + self.device.launch_us, Basis.ROOFLINE)
 
     def product(self, kernel: Kernel, in_layer: bool) -> Price:
-        sizes = {name: np.float64(max(size, 1)) for name, size in kernel.sizes}
+        own = {name: np.float64(max(size, 1)) for name, size in kernel.sizes}
+        sizes = {name: own[name] for name in ("batch", "m", "n", "k")}
+        if self.merges:
+            sizes |= {"m": own.get("all_m", own["m"]), "n": own.get("all_n", own["n"])}
+        share = own["m"] * own["n"] / (sizes["m"] * sizes["n"])
         dtype = {"fp16": "bf16"}.get(kernel.dtype, kernel.dtype)
         narrow = NARROW.get(self.linear or "", ()) if kernel.is_linear and in_layer else ()
         for each in (*narrow, dtype):
             found = self.matrix(each, sizes)
             if found is not None:
-                return found
-        return self.roofline_product(narrow[0] if narrow else dtype, sizes)
+                if narrow and each == "fp8":
+                    found = self.without_scale(found, sizes)
+                return scaled(found, share)
+        return scaled(self.roofline_product(narrow[0] if narrow else dtype, sizes), share)
+
+    def without_scale(self, price: Price, sizes: Sizes) -> Price:
+        """A measured fp8 layer finds the scale of its input in a kernel of its own; where scales are those of earlier steps, or static, none runs.
+
+        Transformer Engine's delayed scaling and engines' static scales are so; what is left quantizes the input once.
+        """
+        scale = self.by_table(("quantize", "computescale"), {"m": sizes["m"], "k": sizes["k"]})
+        if scale is None:
+            return price
+        return Price(max(price.us - scale.us, self.device.launch_us), price.basis)
 
     def matrix(self, dtype: str, sizes: Sizes) -> Price | None:
         """By the table of products. Several of one shape take as long as one of as many rows, if rows fill tiles."""

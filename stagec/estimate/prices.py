@@ -68,7 +68,9 @@ class Prices:
         model = plan.device.model
         kernels = None
         if model is not None:
-            kernels = KernelPrices(with_settings(plan), plan.precision.products)
+            kernels = KernelPrices(
+                with_settings(plan), plan.precision.products, plan.device.kernels != "eager"
+            )
         return Prices(plan, Network.of(plan, traces.mesh), kernels)
 
     def segment(self, rank_class: RankClass, index: int) -> SegmentPrices:

@@ -18,7 +18,9 @@ def kernels_of(plan: Plan) -> KernelPrices | None:
     """Of a device that is measured; they serve all meshes."""
     if plan.device.model is None:
         return None
-    return KernelPrices(with_settings(plan), plan.precision.products)
+    return KernelPrices(
+        with_settings(plan), plan.precision.products, plan.device.kernels != "eager"
+    )
 
 
 @dataclass
