@@ -10,11 +10,12 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.rewriter import Rewriter
 
 from stagec.analysis.placement import Rule, split_dims
 from stagec.diagnostics import Span, location_of
 from stagec.dialects import dist, stg
-from stagec.dialects.types import StackType, TensorType, tensor_of
+from stagec.dialects.types import FLOATS, StackType, TensorType, tensor_of
 from stagec.frontend.checker.program import CheckedModel
 from stagec.frontend.checker.steps import (
     AppendStep,
@@ -23,6 +24,7 @@ from stagec.frontend.checker.steps import (
     CallStep,
     NameStep,
     OpStep,
+    ReadStep,
     RepeatStep,
     StateStep,
     Step,
@@ -84,6 +86,8 @@ class _Lowering:
         """Of those repeats."""
         self.named: set[SSAValue] = set()
         """Values that have a name in the text."""
+        self.read: dict[SSAValue, None] = {}
+        """Weights that are converted for their readers."""
         self.slices: list[list[tuple[SSAValue, SSAValue]]] = []
         """Of those repeats: each stack, and the block argument that is one of it."""
 
@@ -102,6 +106,9 @@ class _Lowering:
         first = block.first_op
         assert first is not None
         block.insert_ops_before(self.stored, first)
+        for value in self.read:
+            if not value.uses and isinstance(value.owner, Operation):
+                Rewriter.erase_op(value.owner)
         program = stg.ProgramOp(self.checked.name, Region(block))
         if self.batch is not None:
             drop_unread(program)
@@ -135,7 +142,11 @@ class _Lowering:
                 op = step.build(operands)
             if isinstance(op, ATTENTION):
                 self.see_positions(op, step.span, scope)
+            if isinstance(op, stg.EmbeddingOp | stg.EmbeddingBagOp) and self.is_wide(op.table):
+                op = self.looked_up(op, step, scope)
             self.add(op, step.span, scope)
+            if isinstance(step, ReadStep):
+                self.read[op.results[0]] = None
             for value, result in zip(step.results, op.results, strict=False):
                 made = tensor_of(result.type)
                 assert made.names == value.type.names, f"{op.name} makes {made}, not {value.type}"
@@ -154,6 +165,26 @@ class _Lowering:
             values.update(zip(step.results, results, strict=True))
         else:
             self.repeat(step, values, scope)
+
+    def is_wide(self, table: SSAValue) -> bool:
+        """Whether a table is converted to a narrower dtype for its readers. One that is stored in few bits is converted as a whole."""
+        if table not in self.read:
+            return False
+        assert isinstance(table.owner, stg.CastOp)
+        stored, read = tensor_of(table.owner.x.type), tensor_of(table.type)
+        return FLOATS.index(stored.dtype) > FLOATS.index(read.dtype)
+
+    def looked_up(
+        self, op: stg.EmbeddingOp | stg.EmbeddingBagOp, step: OpStep, scope: Scope
+    ) -> Operation:
+        """Rows of a table as it is stored; the op that converts them."""
+        dtype = tensor_of(op.results[0].type).dtype
+        table = op.table.owner
+        assert isinstance(table, stg.CastOp)
+        rows = step.build([op.ids, table.x])
+        op.erase()
+        self.add(rows, step.span, scope)
+        return stg.CastOp(rows.results[0], dtype)
 
     def name(self, step: NameStep, values: Values, scope: Scope) -> None:
         """Hint the name, and place the value where the plan overrides it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from stagec.diagnostics import Diagnostic, Span
+from stagec.dialects import stg
 from stagec.frontend import syntax
 from stagec.frontend.checker.calls import CallChecker
 from stagec.frontend.checker.context import Context
@@ -13,6 +14,7 @@ from stagec.frontend.checker.steps import (
     CacheStep,
     Carried,
     NameStep,
+    ReadStep,
     RepeatStep,
     Value,
     WeightStep,
@@ -103,13 +105,25 @@ class BodyChecker(CallChecker):
             self.environment[weight.name.text] = None
             return
         shape = weight.stored.shape
-        value = self.declared(weight, shape, self.context.precision.weights, "weight")
+        value = self.declared(weight, shape, self.context.precision.computed, "weight")
         if value is None:
             return
         self.steps.append(WeightStep(value.name, value, weight.span, weight.stored.num_rows))
-        step = self.named(value, value.name, value.span)
+        computed = self.as_activation(value) if weight.dtype is None else value
+        step = self.named(computed, value.name, value.span)
         self.steps.append(step)
         self.weights.append(step)
+
+    def as_activation(self, stored: Value) -> Value:
+        """A weight whose dtype the text leaves to the plan, in the dtype of activations: converted where a plan stores it in another."""
+        dtype = self.context.precision.activations
+        if stored.type.dtype == dtype:
+            return stored
+        result = Value(stored.type.with_dtype(dtype), stored.span, stored.name)
+        self.steps.append(
+            ReadStep([stored], [result], lambda xs: stg.CastOp(xs[0], dtype), stored.span)
+        )
+        return result
 
     def cache(self, cache: syntax.Cache) -> None:
         value = self.declared(cache, cache.shape, self.context.precision.cache, "cache")
@@ -245,12 +259,14 @@ class BodyChecker(CallChecker):
         for step in statement.body.statements:
             self.statement(step)
         steps, self.steps = self.steps, outer_steps
+        outer_steps, self.steps = self.steps, steps
         carried = [
             c
             for name in names
             if name in inner
             if (c := self.carry(name, before, inner, statement))
         ]
+        self.steps = outer_steps
         inside = self.environment
         self.environment = dict(before)
         for name in inside:
@@ -285,6 +301,7 @@ class BodyChecker(CallChecker):
             where = [(start.span, f"{shown(start.type)} before the repeat")]
             self.error("E0212", message, span, help_, secondary=where, notes=notes)
             return None
+        end = self.in_dtype(end, start.type.dtype, span)
         if start.type.dtype != end.type.dtype:
             message = f"`{name}` goes into the repeat as {start.type.dtype} and comes out of an "
             message += f"iteration as {end.type.dtype}"
@@ -340,6 +357,7 @@ class BodyChecker(CallChecker):
             where = [declared, *self.origins((expr, value))]
             self.error("E0205", message, expr.span, help_, secondary=where, notes=notes)
             return None
+        value = self.in_dtype(value, result.type.dtype, expr.span)
         if value.type.dtype != result.type.dtype:
             message = f"this returns {value.type.dtype}, not {result.type.dtype}"
             declared = (result.span, f"declared as {result.type.dtype}")

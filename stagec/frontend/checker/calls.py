@@ -7,7 +7,7 @@ from typing import Any
 
 from stagec.diagnostics import Findings, Span, closest, did_you_mean, quoted
 from stagec.dialects import stg
-from stagec.dialects.types import DTYPE_BITS, TensorType
+from stagec.dialects.types import DTYPE_BITS, FLOATS, TensorType
 from stagec.frontend import syntax
 from stagec.frontend.checker.expressions import ExpressionChecker
 from stagec.frontend.checker.steps import AppendStep, CallStep, StateStep, Value
@@ -194,6 +194,7 @@ class CallChecker(ExpressionChecker):
                 notes=notes,
             )
             return None
+        value = self.in_dtype(value, parameter.type.dtype, span)
         if value.type.dtype != parameter.type.dtype:
             message = f"`{to.name}` takes {parameter.type.dtype}, not {value.type.dtype}"
             declared = (parameter.span, f"`{parameter.name}` is {parameter.type.dtype}")
@@ -201,6 +202,12 @@ class CallChecker(ExpressionChecker):
             self.wrong_dtype(message, value.type.dtype, parameter.type.dtype, span, secondary)
             return None
         return self.ordered(value, parameter.type.names, span)
+
+    def in_dtype(self, value: Value, dtype: str, span: Span) -> Value:
+        """Floating-point values as they are declared, whichever dtypes the plan gives to what the text leaves open."""
+        if value.type.dtype == dtype or not {value.type.dtype, dtype} <= {*FLOATS}:
+            return value
+        return self.emit([value], lambda xs: stg.CastOp(xs[0], dtype), span)[0]
 
     def differences(self, have: Sequence[str], want: Sequence[str]) -> tuple[list[str], str]:
         """How two shapes differ, and what to do about it."""
@@ -269,6 +276,8 @@ class CallChecker(ExpressionChecker):
         values = [value for _, value in arguments if value is not None]
         if len(values) < len(arguments):
             return None
+        if signature.more_operands:
+            values = self.in_one_dtype(values, call.span)
         types = [value.type for value in values]
         state = options.pop("state", None)
         checked = stg.Call(signature.name, types, options, self.context.sizes)
@@ -295,6 +304,14 @@ class CallChecker(ExpressionChecker):
                 ),
             )
         return results
+
+    def in_one_dtype(self, values: list[Value], span: Span) -> list[Value]:
+        """Floating-point values that stand side by side, in the widest dtype of any."""
+        dtypes = [value.type.dtype for value in values]
+        if not {*dtypes} <= {*FLOATS}:
+            return values
+        widest = max(dtypes, key=FLOATS.index)
+        return [self.in_dtype(value, widest, span) for value in values]
 
     def is_state(
         self, cache: Value, function: stg.Function, checked: stg.Call, call: syntax.Call

@@ -42,6 +42,11 @@ class OpStep:
 
 
 @dataclass
+class ReadStep(OpStep):
+    """A weight that a plan stores in another dtype than it computes in, as its readers take it. A lookup converts what it found instead."""
+
+
+@dataclass
 class WeightStep:
     """`weight wq[H, E | D]`. `num_rows` is the number of dims before the bar, if there is one."""
 

@@ -116,6 +116,10 @@ class Recompute(Clause):
     modules: tuple[str, ...] | None = None
 
 
+NARROW = ("fp8",)
+"""What no gradient is in."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Precision(Clause):
     """dtypes. `master` is that of the copy of the weights which the optimizer updates, if any."""
@@ -133,6 +137,8 @@ class Precision(Clause):
     """And on the way back."""
     cache: str = setting("choice", "fp32", *FLOATS)
     """Of what caches hold."""
+    computed: str = "fp32"
+    """Of weights in the program: as they are stored, or as they are gathered where each layer gathers them (ZeRO 3)."""
     products: str | None = setting("choice", None, "bf16", "fp8", "fp4")
     """What linear layers of blocks multiply in, where kernels quantize what they read: it decides times. None: what they read."""
 
@@ -140,13 +146,16 @@ class Precision(Clause):
     def defaults(given: Mapping[str, str]) -> dict[str, str | None]:
         """What follows from what is written.
 
-        Activations, gradients and gathers are in the weights' dtype, reductions in the gradients'. Weights
+        Activations, gradients and gathers are in the weights' dtype, reductions in the gradients'; gradients of quantized weights in
+        that of the activations. Weights
         narrower than the optimizer's dtype have a master copy in that (Micikevicius et al. 2018).
         """
         weights = given.get("weights", "fp32")
         optimizer = given.get("optimizer", "fp32")
+        activations = given.get("activations", weights)
         narrower = FLOATS.index(weights) < FLOATS.index(optimizer)
-        gradients = given.get("gradients", weights)
+        is_quantized = weights in NARROW
+        gradients = given.get("gradients", activations if is_quantized else weights)
         return {
             "weights": weights,
             "activations": weights,
@@ -155,7 +164,7 @@ class Precision(Clause):
             "master": optimizer if narrower else None,
             "reduce": gradients,
             "gather": weights,
-            "cache": given.get("activations", weights),
+            "cache": activations,
         }
 
 

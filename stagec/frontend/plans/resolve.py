@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -405,7 +405,18 @@ class _Resolver:
         values: dict[str, Any] = {**resolved.Precision.defaults(read), **read}
         if values["master"] == "none":
             values["master"] = None
-        return resolved.Precision(span=span, **values)
+        return resolved.Precision(span=span, **values, computed=self.computed(values, read))
+
+    def computed(self, values: dict[str, Any], read: Mapping[str, Any]) -> str:
+        """The dtype of weights in the program. FSDP2's mixed precision gathers a layer's in that of activations (`MixedPrecisionPolicy`)."""
+        zero = self.merged.get(syntax.Zero)
+        level = zero.level.text if zero and isinstance(zero.level, syntax.Number) else None
+        if level == "3" and "gather" not in read:
+            order = resolved.FLOATS.index
+            values["gather"] = min(values["weights"], values["activations"], key=order)
+        if level == "3" and values["gather"] == values["activations"]:
+            return values["gather"]
+        return values["weights"]
 
     def optimizer(self) -> resolved.Optimizer:
         clause = self.merged.get(syntax.Optimizer)

@@ -43,6 +43,12 @@ PLANS = {
     "chunked_zero3": f"{MESH}\n{TENSOR}\nzero 3 over dp\nunit Block\nloss_chunks 2\n"
     "offload { parameters = true }",
     "chunked_context": f"{CONTEXT}\ncontext cp {{ method = all_gather, balance = none }}\nloss_chunks 2",
+    "autocast": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nprecision {{ weights = fp32, activations = bf16 }}",
+    "autocast_zero3": f"{MESH}\n{TENSOR}\nzero 3 over dp\nunit Block\nprecision {{ weights = fp32, activations = bf16 }}",
+    "zero2_once": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 2 over dp\ngradients {{ reduce = step }}",
+    "zero3_once": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 3 over dp\ngradients {{ reduce = step }}",
+    "deepspeed": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 2 over dp {{ like = deepspeed }}",
+    "megatron": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 1 over dp {{ like = megatron }}",
     "zero3_gathered_once": f"{MESH}\n{TENSOR}\nzero 3 over dp {{ reshard = false }}",
 }
 
