@@ -13,7 +13,7 @@ from itertools import product
 from xdsl.ir import Operation
 
 from stagec import symbolic
-from stagec.dialects.attributes import SizeAttr
+from stagec.dialects.attributes import sizes_in
 from stagec.dialects.types import StackType
 from stagec.symbolic import ZERO, Size
 
@@ -42,8 +42,7 @@ def sizes_of(op: Operation) -> Iterator[Size]:
     """Every size that an op, or one in its regions, states."""
     for inner in op.walk():
         for attribute in (*inner.properties.values(), *inner.attributes.values()):
-            if isinstance(attribute, SizeAttr):
-                yield attribute.data
+            yield from sizes_in(attribute)
         for result in inner.results:
             if isinstance(result.type, StackType):
                 yield result.type.count

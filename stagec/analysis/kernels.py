@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import BlockArgument, OpResult, SSAValue
 
 from stagec import symbolic
 from stagec.dialects import sched, stg
@@ -17,6 +17,7 @@ from stagec.dialects.types import TensorType, tensor_of
 from stagec.symbolic import ONE, Size
 
 PRODUCT, ATTENTION, ATTENTION_GRAD = "product", "attention", "attention_grad"
+LATENT_ATTENTION = "latent_attention"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,8 @@ class KernelForm:
     sizes: tuple[tuple[str, Size], ...]
     is_linear: bool = False
     """Whether it is a linear layer's: by a weight, or for one."""
+    requests: tuple[tuple[Size, Size, Size], ...] = ()
+    """Of attention about several kinds of sequences in a row."""
 
 
 def kernel_form(op: sched.ComputeOp) -> KernelForm | None:
@@ -37,6 +40,8 @@ def kernel_form(op: sched.ComputeOp) -> KernelForm | None:
         return product_form(op)
     if name in (ATTENTION, ATTENTION_GRAD):
         return attention_form(op)
+    if name == LATENT_ATTENTION:
+        return latent_form(op)
     return None
 
 
@@ -73,7 +78,7 @@ def merged_sizes(op: sched.ComputeOp, contracted: set[str]) -> dict[str, Size]:
         others = [
             user.inputs[1 - position]
             for user in (use.operation for use in shared.uses)
-            if is_beside(user, op, position, contracted)
+            if isinstance(user, sched.ComputeOp) and is_beside(user, op, position, contracted)
         ]
         if len(others) > most:
             most = len(others)
@@ -82,11 +87,13 @@ def merged_sizes(op: sched.ComputeOp, contracted: set[str]) -> dict[str, Size]:
     return best
 
 
-def is_beside(user: Operation, op: sched.ComputeOp, position: int, contracted: set[str]) -> bool:
+def is_beside(
+    user: sched.ComputeOp, op: sched.ComputeOp, position: int, contracted: set[str]
+) -> bool:
     """Whether another product could be one with this: of the same input, over the same dims, by a matrix of its own."""
-    if not isinstance(user, sched.ComputeOp) or user.op.data != "contract":
+    if user.op.data != "contract" or user.parent != op.parent:
         return False
-    if user.parent != op.parent or stg.phase_of(user) != stg.phase_of(op):
+    if stg.phase_of(user) != stg.phase_of(op):
         return False
     if user.inputs[position] is not op.inputs[position] or not is_linear(user):
         return False
@@ -107,7 +114,25 @@ def attention_form(op: sched.ComputeOp) -> KernelForm:
         "head_dim": q.dims[-1].size,
         "value_dim": v.dims[-1].size,
     }
-    return KernelForm(op.op.data, q.dtype, tuple(sizes.items()))
+    return KernelForm(op.op.data, q.dtype, tuple(sizes.items()), requests=requests_of(op))
+
+
+def latent_form(op: sched.ComputeOp) -> KernelForm:
+    """Queries are [..., queries, heads, latent], latents [..., positions, latent]."""
+    near, far, latents = (tensor_of(value.type) for value in op.inputs[:3])
+    sizes = {
+        "batch": symbolic.product(d.size for d in near.dims[:-3]),
+        "seq": near.dims[-3].size,
+        "keys": latents.dims[-2].size,
+        "heads": near.dims[-2].size,
+        "latent": near.dims[-1].size,
+        "rotary": far.dims[-1].size,
+    }
+    return KernelForm(LATENT_ATTENTION, near.dtype, tuple(sizes.items()), requests=requests_of(op))
+
+
+def requests_of(op: sched.ComputeOp) -> tuple[tuple[Size, Size, Size], ...]:
+    return op.requests.data if op.requests is not None else ()
 
 
 def dims_product(tensor: TensorType, names: set[str]) -> Size:

@@ -46,6 +46,8 @@ class Kernel:
     sizes: tuple[tuple[str, int], ...]
     is_linear: bool = False
     """A linear layer's."""
+    requests: tuple[tuple[int, int, int], ...] = ()
+    """Of attention about several kinds of sequences in a row: how many of each, of how many new positions, that attend to how many."""
 
 
 @dataclass(frozen=True, slots=True)

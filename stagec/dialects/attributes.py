@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from xdsl.ir import Data
+from xdsl.ir import Attribute, Data
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
@@ -88,6 +88,35 @@ class SizeAttr(Data[Size]):
 
 
 @irdl_attr_definition
+class RequestsAttr(Data[tuple[tuple[Size, Size, Size], ...]]):
+    """Sequences of a row that differ in length: how many, of how many new positions, that attend to how many: `<["4", "2048", "2048"]>`."""
+
+    name = "stg.requests"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> tuple[tuple[Size, Size, Size], ...]:
+        found: list[tuple[Size, Size, Size]] = []
+        with parser.in_angle_brackets():
+            position = parser.pos
+            for sizes in parser.parse_comma_separated_list(
+                parser.Delimiter.NONE,
+                lambda: parser.parse_comma_separated_list(
+                    parser.Delimiter.SQUARE, lambda: parse_size(parser)
+                ),
+            ):
+                if len(sizes) != 3:
+                    parser.raise_error(
+                        "expected a count, new positions, and positions in all", position
+                    )
+                found.append((sizes[0], sizes[1], sizes[2]))
+        return tuple(found)
+
+    def print_parameter(self, printer: Printer) -> None:
+        kinds = (", ".join(f'"{size}"' for size in kind) for kind in self.data)
+        printer.print_string(f"<{', '.join(f'[{kind}]' for kind in kinds)}>")
+
+
+@irdl_attr_definition
 class NamesAttr(Data[tuple[str, ...]]):
     """Names of dims or of mesh axes, in order: `[cp, tp]`."""
 
@@ -99,6 +128,15 @@ class NamesAttr(Data[tuple[str, ...]]):
 
     def print_parameter(self, printer: Printer) -> None:
         printer.print_string(f"[{', '.join(self.data)}]")
+
+
+def sizes_in(attribute: Attribute) -> Iterator[Size]:
+    """The sizes that an attribute states."""
+    if isinstance(attribute, SizeAttr):
+        yield attribute.data
+    elif isinstance(attribute, RequestsAttr):
+        for kind in attribute.data:
+            yield from kind
 
 
 @irdl_attr_definition

@@ -24,7 +24,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.attributes import NamesAttr, SizeAttr
+from stagec.dialects.attributes import NamesAttr, RequestsAttr, SizeAttr
 from stagec.dialects.crossing import verify_crossing, verify_number
 from stagec.dialects.host_copy import HostCopyOp
 from stagec.dialects.rank_programs import RankProgramOp, RanksOp, TasksOp
@@ -54,7 +54,7 @@ def comm_stream(axes: Sequence[str]) -> str:
 
 @irdl_op_definition
 class ComputeOp(IRDLOperation):
-    """Work on the device: FLOPs, and bytes read from and written to its memory."""
+    """Work on the device: FLOPs, and bytes read from and written to its memory. `requests`: sequences of a row, where attention is about several kinds."""
 
     name = "sched.compute"
 
@@ -64,12 +64,13 @@ class ComputeOp(IRDLOperation):
     reads = prop_def(SizeAttr)
     writes = prop_def(SizeAttr)
     stream = prop_def(StringAttr)
+    requests = opt_prop_def(RequestsAttr)
     segment = opt_prop_def(SegmentAttr)
     outputs = var_result_def()
 
     assembly_format = (
         "$op `(` $inputs `)` `flops` $flops `reads` $reads `writes` $writes `on` $stream "
-        "(`in` $segment^)? attr-dict `:` functional-type($inputs, $outputs)"
+        "(`requests` $requests^)? (`in` $segment^)? attr-dict `:` functional-type($inputs, $outputs)"
     )
 
     def __init__(

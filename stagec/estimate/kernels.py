@@ -13,9 +13,10 @@ from enum import IntEnum
 
 import numpy as np
 
+from stagec.analysis.kernels import ATTENTION_GRAD, LATENT_ATTENTION
 from stagec.backend.program import Compute, Kernel
 from stagec.devices.model import DeviceModel, Floats
-from stagec.devices.rules import KINDS, Sizes
+from stagec.devices.rules import KINDS, LATENT, ROTARY, Sizes
 
 
 class Basis(IntEnum):
@@ -128,12 +129,33 @@ class KernelPrices:
         return Price(1e6 * seconds + self.device.launch_us, Basis.ROOFLINE)
 
     def attention(self, compute: Compute, kernel: Kernel) -> Price:
-        """By the table of causal prefill at the same FLOPs; where the sequence of keys is another one, or all pairs count, scaled by FLOPs."""
+        """Of each kind of sequences by itself."""
         sizes = {name: np.float64(max(size, 1)) for name, size in kernel.sizes}
-        backward = kernel.kind == "attention_grad"
+        if not kernel.requests:
+            return self.one_attention(compute.num_ops, compute.num_bytes, kernel.kind, sizes)
+        kinds = [(n, s, k, n * (s * k - s * (s - 1) / 2)) for n, s, k in kernel.requests if n]
+        pairs = sum(each[-1] for each in kinds)
+        positions = sum(n * (s + k) for n, s, k, _ in kinds)
+        us, basis = 0.0, Basis.MEASURED
+        for count, new, keys, own in kinds:
+            each = {**sizes, "seq": np.float64(new), "keys": np.float64(keys)}
+            each["batch"] = sizes["batch"] * count
+            share = own / pairs, count * (new + keys) / positions
+            moved = compute.num_bytes * share[1]
+            price = self.one_attention(compute.num_ops * share[0], moved, kernel.kind, each)
+            us, basis = us + price.us, max(basis, price.basis)
+        return Price(us, basis)
+
+    def one_attention(
+        self, num_ops: float, num_bytes: float, kind: str, sizes: dict[str, np.float64]
+    ) -> Price:
+        """By the table of causal prefill at the same FLOPs; where the sequence of keys is another one, or all pairs count, scaled by FLOPs."""
+        if kind == LATENT_ATTENTION:
+            return self.latent(num_ops, num_bytes, sizes)
+        backward = kind == ATTENTION_GRAD
         width = int(sizes["head_dim"])
         if sizes["seq"] == 1:
-            return self.decode(compute, sizes)
+            return self.decode(num_ops, num_bytes, sizes)
         measured = {**sizes, "window": np.float64(0)}
         known = [name for name in ("64", "128", "192", "256") if int(name) >= width] or ["128"]
         found = None
@@ -146,19 +168,32 @@ class KernelPrices:
                 break
         if found is None:
             peak = self.device.peak("bf16") or 1.0
-            moved = self.moved(compute.num_bytes).us
-            return Price(max(1e6 * compute.num_ops / peak, moved), Basis.ROOFLINE)
+            return Price(max(1e6 * num_ops / peak, self.moved(num_bytes).us), Basis.ROOFLINE)
         flops = 2 * float(sizes["batch"] * sizes["heads"] * sizes["seq"] ** 2) * width
-        share = compute.num_ops / flops
+        share = num_ops / flops
         if backward:
             share /= self.device.backward_attention_rate
         basis = Basis.RULE if backward or abs(share - 1) > 0.01 else found.basis
         return Price(max(found.us * share, self.device.launch_us), basis)
 
-    def decode(self, compute: Compute, sizes: Sizes) -> Price:
+    def latent(self, num_ops: float, num_bytes: float, sizes: dict[str, np.float64]) -> Price:
+        """By the table of one token against DeepSeek's latent cache: several tokens of a sequence are as many heads more, as in FlashMLA's tiles."""
+        one = {"batch": sizes["batch"], "context": sizes["keys"]}
+        heads = sizes["heads"] * sizes["seq"]
+        found = self.by_table(("decode_latent_attention", "bf16"), {**one, "heads": heads})
+        if found is None:
+            return self.moved(num_bytes, num_ops)
+        measured = 2 * float(one["batch"] * one["context"] * heads) * (2 * LATENT + ROTARY)
+        share = num_ops / measured
+        return Price(
+            max(found.us * share, self.device.launch_us),
+            max(found.basis, Basis.RULE) if share != 1 else found.basis,
+        )
+
+    def decode(self, num_ops: float, num_bytes: float, sizes: Sizes) -> Price:
         one = {**sizes, "context": sizes["keys"], "window": np.float64(0)}
         found = self.by_table(("decode_attention", "bf16", str(int(sizes["head_dim"]))), one)
-        return found or self.moved(compute.num_bytes, compute.num_ops)
+        return found or self.moved(num_bytes, num_ops)
 
     def by_table(self, key: tuple[str, ...], sizes: Sizes) -> Price | None:
         table = self.device.tables.get(key)

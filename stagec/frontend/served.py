@@ -8,6 +8,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from stagec.diagnostics import CompileError, Diagnostic, Span, quoted, span_of
 from stagec.dialects import stg
+from stagec.dialects.attributes import RequestsAttr
 from stagec.dialects.types import TensorType, tensor_of
 from stagec.frontend.plans.serving import Batch
 from stagec.rewriting import set_type
@@ -155,6 +156,9 @@ def count_pairs(op: Attention, batch: Batch) -> None:
     else:
         return
     op.properties["pairs"] = stg.SizeAttr(batch.in_numbers(batch.per_row(total)))
+    if batch.is_packed:
+        cached = keys in batch.roles.positions
+        op.properties["requests"] = RequestsAttr(batch.kinds_of_row(window, cached))
 
 
 def check_states(program: stg.ProgramOp, batch: Batch) -> None:

@@ -16,7 +16,7 @@ from stagec.analysis.segments import Segment, segments_of
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, sched, stg
-from stagec.dialects.attributes import NamesAttr, SizeAttr
+from stagec.dialects.attributes import NamesAttr, sizes_in
 from stagec.dialects.types import ValueType
 from stagec.rewriting import programs
 
@@ -66,7 +66,7 @@ def numbers_of(module: ModuleOp, tasks: Sequence[sched.TasksOp]) -> set[str]:
 
 def check_nodes(program: stg.ProgramOp, mesh: Mapping[str, int], names: Collection[str]) -> None:
     for op in program.walk():
-        sizes = [each.data for each in op.properties.values() if isinstance(each, SizeAttr)]
+        sizes = [size for each in op.properties.values() for size in sizes_in(each)]
         sizes += [r.type.num_bytes for r in op.results if isinstance(r.type, ValueType)]
         for size in sizes:
             unknown = sorted(size.names - set(names))

@@ -176,7 +176,11 @@ class Templates:
         if form is None:
             return None
         sizes = tuple((name, self.number(size)) for name, size in form.sizes)
-        return Kernel(form.kind, form.dtype, sizes, form.is_linear)
+        requests = tuple(
+            (self.number(count), self.number(new), self.number(keys))
+            for count, new, keys in form.requests
+        )
+        return Kernel(form.kind, form.dtype, sizes, form.is_linear, requests)
 
     def among(self, op: Operation) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """The ranks that share a weight, where a collective is over those only."""

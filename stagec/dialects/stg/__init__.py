@@ -5,7 +5,7 @@
 
 from xdsl.ir import Dialect
 
-from stagec.dialects.attributes import NamesAttr, PlacementAttr, SizeAttr
+from stagec.dialects.attributes import NamesAttr, PlacementAttr, RequestsAttr, SizeAttr
 from stagec.dialects.stg.attention import (
     AttentionGradOp,
     AttentionOp,
@@ -235,7 +235,7 @@ MATRIX_OPS = frozenset(
 )
 """Kinds of ops whose FLOPs published training FLOPs count."""
 
-Stg = Dialect("stg", OPS, [TensorType, StackType, SizeAttr, NamesAttr])
+Stg = Dialect("stg", OPS, [TensorType, StackType, SizeAttr, NamesAttr, RequestsAttr])
 
 __all__ = [
     "AppendOp",

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr, UnitAttr
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     irdl_op_definition,
     operand_def,
@@ -23,7 +23,7 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
-from stagec.dialects.attributes import SizeAttr
+from stagec.dialects.attributes import RequestsAttr, SizeAttr
 from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import Indices, TensorOp, expect_dims, tensor_type
 from stagec.dialects.stg.interface import (
@@ -183,12 +183,13 @@ class AttentionOp(TensorOp):
     window = opt_prop_def(SizeAttr)
     softcap = opt_prop_def(StringAttr)
     pairs = opt_prop_def(SizeAttr)
+    requests = opt_prop_def(RequestsAttr)
     result = result_def(TensorType)
     lse = result_def(TensorType)
 
     assembly_format = (
         "$q `,` $k `,` $v (`sinks` $sinks^)? (`causal` $causal^)? `count` $count (`window` $window^)? "
-        "(`softcap` $softcap^)? (`pairs` $pairs^)? attr-dict "
+        "(`softcap` $softcap^)? (`pairs` $pairs^)? (`requests` $requests^)? attr-dict "
         "`:` functional-type(operands, results)"
     )
 
@@ -286,6 +287,12 @@ class AttentionOp(TensorOp):
     def ring_axes(self) -> tuple[str, ...]:
         """The axes round which the keys have still to go."""
         return ring_axes(self)
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        tasks = super().lowered(mesh)
+        if self.requests is not None:
+            tasks[0].properties["requests"] = self.requests
+        return tasks
 
     def flops(self) -> Size:
         # q k^T, and the probabilities times v. A cap divides, takes the tanh and multiplies.

@@ -8,16 +8,16 @@ that make keys and values of latents are absorbed into those before and behind i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import UnitAttr
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
-from stagec.dialects.attributes import SizeAttr
+from stagec.dialects.attributes import RequestsAttr, SizeAttr
 from stagec.dialects.stg.attention import HALF, KEY
 from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
 from stagec.dialects.stg.interface import Call, CallError, Option, Signature, listed
@@ -52,11 +52,12 @@ class LatentAttentionOp(TensorOp):
     rotated = operand_def(TensorType)
     causal = opt_prop_def(UnitAttr)
     pairs = opt_prop_def(SizeAttr)
+    requests = opt_prop_def(RequestsAttr)
     result = result_def(TensorType)
     lse = result_def(TensorType)
 
     assembly_format = (
-        "$near `,` $far `,` $latents `,` $rotated (`causal` $causal^)? (`pairs` $pairs^)? attr-dict "
+        "$near `,` $far `,` $latents `,` $rotated (`causal` $causal^)? (`pairs` $pairs^)? (`requests` $requests^)? attr-dict "
         "`:` functional-type(operands, results)"
     )
 
@@ -143,6 +144,12 @@ class LatentAttentionOp(TensorOp):
             shapes = ", ".join(f"<{each.body}>" for each in (near, far, latents, rotated))
             raise VerifyException(f"{self.name}: {shapes} do not fit together")
         super().verify_()
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        tasks = super().lowered(mesh)
+        if self.requests is not None:
+            tasks[0].properties["requests"] = self.requests
+        return tasks
 
     def flops(self) -> Size:
         # 2 for each pair, head, and element: scores over C + R, latents of the result over C. Softmax is not counted, as in `stg.attention`.

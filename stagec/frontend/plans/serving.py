@@ -185,6 +185,20 @@ class Batch:
         sizes = (s.count.size * of_one(s.new.size, s.context.size) for s in self.serve.sequences)
         return self.in_numbers(self.per_row(symbolic.total(sizes)))
 
+    def kinds_of_row(
+        self, window: Size | None, cached: bool
+    ) -> tuple[tuple[Size, Size, Size], ...]:
+        """Sequences of a row by kind: how many, their new positions, and those that these attend to."""
+        found: list[tuple[Size, Size, Size]] = []
+        for each in self.serve.sequences:
+            keys = each.new.size
+            if cached:
+                keys = keys + reach(each.context.size, window, -1)
+            sizes = (self.per_row(each.count.size), each.new.size, keys)
+            count, new, keys = map(self.in_numbers, sizes)
+            found.append((count, new, keys))
+        return tuple(found)
+
     def positions(self, window: Size | None) -> Size:
         """Those that new positions attend to: under a window of W the last W - 1 and they themselves."""
         return symbolic.total(
