@@ -110,7 +110,8 @@ def write_plan(text: str, file: str, kind: str, options: argparse.Namespace) -> 
         dims = dims_of(options.model)
         folder = os.path.dirname(options.out or "") or "."
         model = Path(os.path.relpath(options.model, folder)).as_posix()
-    imported = import_plan(text, file, kind, options.gpus, model or "", dims)
+    beside = Path(file).parent if Path(file).is_file() else None
+    imported = import_plan(text, file, kind, options.gpus, model or "", dims, beside)
     status = deliver(imported.text, f"a plan for {imported.run.ranks:,} GPUs", options)
     if imported.idle and not options.quiet:
         sys.stderr.write(f"note: without effect on a plan: {', '.join(imported.idle)}\n")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+import tomllib
+from math import prod
 from pathlib import Path
 
 import pytest
 
+from stagec.cli.import_command import dims_of
 from stagec.diagnostics import CompileError
+from stagec.driver import compile_model
 from stagec.frontend import check, parse_text
 from stagec.importing.launch import Launch, import_plan, plan_text
 from stagec.importing.launch.read import KINDS, kind_of
@@ -110,6 +114,67 @@ def test_mlperf_rows_are_plans(row: tuple[int, ...]):
     assert f"virtual_stages = {vp}" in imported.text or vp == 1
 
 
+LAUNCHES = Path(__file__).parent / "launches"
+RUNS = tomllib.loads((LAUNCHES / "runs.toml").read_text("utf-8"))["run"]
+
+
+def imported_run(run: dict, model: str = "", dims: set[str] | None = None):
+    file = LAUNCHES / run["file"]
+    kind, gpus = file.parent.name, run.get("gpus")
+    text = file.read_text("utf-8")
+    assert kind_of(file, text) == kind
+    return import_plan(text, file.name, kind, gpus, model, dims, file.parent)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=[run["file"] for run in RUNS])
+def test_public_configurations_are_plans(run: dict):
+    """GPUs, sequences in a step, degrees and stages are those that their authors state."""
+    imported = imported_run(run)
+    found = imported.run
+    said = {
+        "ranks": found.ranks,
+        "batch": found.batch or 0,
+        "tp": found.tp,
+        "pp": found.pp,
+        "cp": found.cp,
+        "ep": found.ep,
+        "dp": found.data,
+        "zero": found.level,
+        "products": found.products,
+        "virtual": found.virtual_stages,
+    }
+    if found.layers_per_virtual_stage and found.layers:
+        said["virtual"] = found.layers // found.pp // found.layers_per_virtual_stage
+    assert {key: said[key] for key in run if key in said} == {
+        key: value for key, value in run.items() if key in said
+    }
+    for what in run.get("offload", "").split():
+        assert f"{what} = true" in imported.text
+    if run.get("virtual", 1) > 1:
+        assert f"virtual_stages = {run['virtual']}" in imported.text
+    stages = run.get("pp", 1) * run.get("virtual", 1)
+    model = checked(imported.text, L=max(80, stages))
+    devices = [a.name for a in model.plan.axes if a.name not in model.plan.products]
+    assert prod(model.sizes.values[name] or 1 for name in devices) == run["ranks"]
+
+
+@pytest.mark.parametrize(
+    "run", [run for run in RUNS if "memory" in run], ids=lambda run: run["file"]
+)
+def test_public_configurations_fit(run: dict, tmp_path: Path):
+    """A model that ships needs no more under the plan than the devices had that it ran on."""
+    name, gibibytes = run["memory"].split()
+    model = EXAMPLES / f"{name}.stg"
+    imported = imported_run(run, str(model), dims_of(str(model)))
+    text = tmp_path / "run.stg"
+    text.write_text(imported.text, "utf-8")
+    # As many microbatches as fill the pipeline stand for all.
+    sequences = imported.run.data * (imported.run.micro_batch or 1)
+    compiled = compile_model(text, overrides={"B": str(sequences * 4 * imported.run.pp)})
+    peak = max(each.peak_bytes for each in compiled.memory) / 2**30
+    assert 0.1 * float(gibibytes) < peak < float(gibibytes)
+
+
 MEGATRON = """
 torchrun --nproc_per_node $GPUS --nnodes=${NNODES:-16} pretrain_gpt.py \\
   --tensor-model-parallel-size 4 --pipeline-model-parallel-size 8 --num-layers 80 \\
@@ -121,7 +186,7 @@ torchrun --nproc_per_node $GPUS --nnodes=${NNODES:-16} pretrain_gpt.py \\
 def test_script_of_megatron():
     imported = import_plan("GPUS=8\n" + MEGATRON, "train.sh", "megatron")
     for line in (
-        "# Not in the plan: `--fp8-format`, products in fp8.",
+        "optimizer = fp32, products = fp8 }",
         "set B = 128, S = 4096",
         "mesh pp = 8, dp = 4, tp = 4",
         "shard S over tp",

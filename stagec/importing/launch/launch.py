@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from stagec.formatting import format_text
@@ -46,15 +46,27 @@ class Launch:
     micro_batch: int | None = None
     global_batch: int | None = None
     accumulation: int | None = None
+    minibatch: int | None = None
+    """Sequences that a rank of data parallelism has in a step."""
     sequence: int | None = None
     sequence_parallel: bool = False
+    keeps_shard: bool = False
+    """Whether backward gathers a split sequence again instead of keeping it (Megatron-LM's linear layers)."""
     context: str = "ring"
     zero: int = 0
+    fsdp: bool = False
+    strategy: int | None = None
+    """The level of ZeRO that the strategy of FSDP names."""
     reshard: bool = True
     experts: int | None = None
+    has_experts: bool = False
+    """Whether the model has experts, whatever is said of them."""
     recompute: str = ""
     """`attention`, `full`, or as a plan says it."""
     precision: dict[str, str] = field(default_factory=dict)
+    products: str = ""
+    """The type of products of linear layers, if a narrower one than that of activations."""
+    gathers_fp8: bool = False
     optimizer: str = ""
     overlap_gradients: bool | None = None
     overlap_parameters: bool | None = None
@@ -73,10 +85,21 @@ class Launch:
         setattr(self, name, value)
 
     @property
+    def level(self) -> int:
+        """Of ZeRO."""
+        if not self.fsdp:
+            return self.zero
+        return 3 if self.strategy is None else max(self.zero, self.strategy)
+
+    @property
     def ranks(self) -> int:
         """World size."""
         if self.gpus:
             return self.gpus
+        if self.nodes and not self.gpus_per_node:
+            raise NotAPlan(
+                f"{self.nodes} nodes are said, but not how many GPUs each has", "say `--gpus N`"
+            )
         if self.nodes or self.gpus_per_node:
             return (self.nodes or 1) * (self.gpus_per_node or 1)
         if self.dp:
@@ -100,6 +123,8 @@ class Launch:
             return self.global_batch
         if self.micro_batch and self.accumulation:
             return self.micro_batch * self.accumulation * self.data
+        if self.minibatch:
+            return self.minibatch * self.data
         return None
 
 
@@ -114,6 +139,8 @@ def plan_text(
 
     `dims` are those of the model: rules name no others.
     """
+    if dims is not None and "X" in dims:
+        run = replace(run, has_experts=True)
     rules = [r for rule in shards(run) if (r := known_dims(rule, dims))]
     clauses = [*sizes(run), *mesh(run), *rules, *pipeline(run), *rest(run)]
     comments = "".join(f"# {line}\n" for line in remarks)
@@ -215,7 +242,7 @@ def data_axes(run: Launch, products: list[str]) -> list[str]:
 
 def shards(run: Launch) -> list[str]:
     clauses = ["shard B over dp"]
-    moe = bool(run.experts) or run.ep > 1
+    moe = bool(run.experts) or run.ep > 1 or run.has_experts
     if run.ep > 1:
         clauses.append("shard X over ep")
     if moe:
@@ -278,15 +305,23 @@ def uneven(run: Launch) -> list[int] | None:
 
 def rest(run: Launch) -> list[str]:
     clauses = []
-    if run.zero:
+    zero = run.level
+    if zero:
         over = ["fsdp"] if run.shards and run.shards < run.data else ["dp"]
         over += ["cp"] if run.cp > 1 else []
-        settings = " { reshard = false }" if run.zero == 3 and not run.reshard else ""
-        clauses.append(f"zero {run.zero} over {', '.join(over)}{settings}")
+        settings = " { reshard = false }" if zero == 3 and not run.reshard else ""
+        clauses.append(f"zero {zero} over {', '.join(over)}{settings}")
     if run.recompute:
         clauses.append(f"recompute {run.recompute}")
-    if run.precision:
-        inner = ", ".join(f"{key} = {value}" for key, value in run.precision.items())
+    if run.keeps_shard and run.sequence_parallel:
+        clauses.append("collectives { keep = shard }")
+    precision = dict(run.precision)
+    if run.products:
+        precision["products"] = run.products
+    if run.gathers_fp8 and run.level:
+        precision["gather"] = "fp8"
+    if precision:
+        inner = ", ".join(f"{key} = {value}" for key, value in precision.items())
         clauses.append(f"precision {{ {inner} }}")
     if run.optimizer:
         clauses.append(f"optimizer {run.optimizer}")

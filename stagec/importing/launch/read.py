@@ -11,10 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean
-from stagec.importing.launch.idle import FIELDS_UNSAID, MEGATRON_UNSAID, idle
+from stagec.importing.launch.idle import DEEPSPEED_UNSAID, FIELDS_UNSAID, MEGATRON_UNSAID, idle
 from stagec.importing.launch.launch import Launch, NotAPlan, plan_text
-from stagec.importing.launch.shell import assignments, expanded, words
-from stagec.importing.launch.words import DEEPSPEED, FIELDS, MEGATRON, MLPERF, TORCHTITAN, Word
+from stagec.importing.launch.shell import assignments, expanded, with_sourced, words
+from stagec.importing.launch.words import (
+    DEEPSPEED,
+    FIELDS,
+    MEGATRON,
+    MLPERF,
+    NEMO_OPTIMIZERS,
+    TORCHTITAN,
+    Word,
+)
 
 KINDS = ("megatron", "torchtitan", "deepspeed", "nemo", "mlperf")
 
@@ -53,16 +61,21 @@ def import_plan(
     gpus: int | None = None,
     model: str = "",
     dims: Collection[str] | None = None,
+    folder: Path | None = None,
 ) -> ImportedPlan:
     """The plan of a run. `CompileError` with all that keeps it from being one.
 
-    `model` is the file that it imports, and `dims` are those of that model.
+    `model` is the file that it imports, and `dims` are those of that model. In `folder` stand the scripts that a script sources.
     """
     reading = Reading(file)
+    if kind in ("megatron", "mlperf"):
+        text, missing = with_sourced(text, folder)
+        reading.unsaid += [f"what `{name}` says, which it sources" for name in missing]
     READERS[kind](text, reading)
     if gpus:
         reading.run.gpus = gpus
     reading.run.sequence_parallel &= reading.run.tp > 1
+    reading.run.keeps_shard = kind in ("megatron", "nemo", "mlperf")
     if not reading.mistakes:
         remarks = [f"From {Path(file).name} ({kind})."]
         remarks += [f"Not in the plan: {what}." for what in dict.fromkeys(reading.unsaid)]
@@ -114,6 +127,23 @@ def kind_of(path: Path, text: str) -> str:
     return ""
 
 
+SLURM = {
+    "nodes": r"--nodes[= ](\d+)|-N ?(\d+)",
+    "gpus_per_node": r"--gpus-per-node[= ](?:\w+:)?(\d+)|--gres[= ]gpu:(?:\w+:)?(\d+)",
+}
+"""What the head of a batch script of Slurm says."""
+
+
+def read_slurm(text: str, run: Launch) -> None:
+    """Nodes and their GPUs, where nothing else says them; as many GPUs as tasks if only these are said."""
+    head = "\n".join(line for line in text.splitlines() if line.startswith("#SBATCH"))
+    for name, pattern in {**SLURM, "tasks": r"--ntasks-per-node[= ](\d+)()"}.items():
+        found = re.search(pattern, head)
+        name = "gpus_per_node" if name == "tasks" else name
+        if found and getattr(run, name) is None:
+            run.set(name, int(found[1] or found[2]))
+
+
 def read_megatron(text: str, reading: Reading) -> None:
     """Flags after the name of a training script, and torchrun's before it; all flags of a text without either."""
     found = words(text)
@@ -152,6 +182,7 @@ def read_megatron(text: str, reading: Reading) -> None:
             values.append(tokens[i])
             i += 1
         take_megatron(name, values, reading, seen)
+    read_slurm(text, reading.run)
 
 
 def punctuation(token: str) -> bool:
@@ -168,6 +199,8 @@ def take_megatron(name: str, values: list[str], reading: Reading, seen: set[str]
             )
             return
         reading.apply(f"--{name}", word, values[0] if values else None)
+    elif name == "recompute-num-layers" and values[:1] == ["1"]:
+        reading.idle.append(f"--{name}")  # each layer by itself
     elif name in MEGATRON_UNSAID:
         reading.unsaid.append(f"`--{name}`, {MEGATRON_UNSAID[name]}")
     elif name in idle("megatron"):
@@ -179,21 +212,26 @@ def take_megatron(name: str, values: list[str], reading: Reading, seen: set[str]
 
 
 FIELD = re.compile(r"^[\s\"'+.\w\[\]]*?\b(\w+)[\"']?\s*[:=]\s*([^,#\n]+?)\s*,?\s*(?:#.*)?$")
+NOTHING = ("", "null", "none", "~", "false", "0")
 
 
 def read_nemo(text: str, reading: Reading) -> None:
     """Fields of a recipe: YAML, Python or overrides, one a line. Nothing of it is run."""
-    for line in text.splitlines():
-        match = FIELD.match(line.split("#")[0].rstrip())
-        if match is None:
+    lines = [line.split("#")[0].rstrip() for line in text.splitlines()]
+    fields = [(m[1], m[2].strip().strip("\"'")) for line in lines if (m := FIELD.match(line))]
+    known = dict(fields)
+    for name, given in fields:
+        # `${training.model.encoder_seq_length}` is the value of another field.
+        value = re.sub(r"^\$\{(?:[\w.]*\.)?(\w+)\}$", lambda m: known.get(m[1], m[0]), given)
+        if name == "name" and value.lower() in NEMO_OPTIMIZERS:
+            reading.apply(name, NEMO_OPTIMIZERS[value.lower()], value)
+        elif value.lower() in ("null", "none", "~"):
             continue
-        name, value = match[1], match[2].strip().strip("\"'")
-        if name in FIELDS:
-            if value.lower() in ("null", "none", "~"):
-                continue
+        elif name in FIELDS:
             reading.apply(name, FIELDS[name], value)
-        elif name in FIELDS_UNSAID and value.lower() not in ("null", "none", "false", "~", "0"):
-            reading.unsaid.append(f"`{name}`, {FIELDS_UNSAID[name]}")
+        elif name in FIELDS_UNSAID:
+            if value.lower() not in NOTHING:
+                reading.unsaid.append(f"`{name}`, {FIELDS_UNSAID[name]}")
         elif is_about_parallelism(name):
             reading.wrong(f"`{name}` is not a field that is known", did_you_mean(name, FIELDS))
         else:
@@ -202,11 +240,20 @@ def read_nemo(text: str, reading: Reading) -> None:
 
 def is_about_parallelism(name: str) -> bool:
     """A field whose effect on a plan would be lost."""
+    if name in ("model_parallel_size", "pad_samples_to_global_batch_size"):
+        return False  # of checkpoints, and of data
     return bool(re.search(r"parallel_size$|_parallel$|batch_size$|pipeline_stage", name.lower()))
 
 
 def read_mlperf(text: str, reading: Reading) -> None:
-    """Variables that a configuration script of a submission exports."""
+    """Variables that a configuration script of a submission exports. All of NeMo's train in bf16 and reduce gradients in it."""
+    reading.run.precision = {
+        "weights": "bf16",
+        "activations": "bf16",
+        "gradients": "bf16",
+        "optimizer": "fp32",
+    }
+    reading.run.optimizer = "adamw"
     variables = assignments(text)
     for name, raw in variables.items():
         value = expanded(raw, variables).strip()
@@ -214,18 +261,16 @@ def read_mlperf(text: str, reading: Reading) -> None:
             if value.lower() in ("", "null", "none"):
                 continue
             reading.apply(name, MLPERF[name], value)
-        elif name.upper().startswith("FP8"):
-            if value not in ("", "0", "False"):
-                reading.unsaid.append(f"`{name}`, products in fp8")
-        elif re.search(r"PARALLEL|BATCH", name) and "TEST" not in name and "VAL" not in name:
+        elif re.search(r"PARALLEL(?!ISM)|(?<!S)BATCH", name) and not re.search(
+            "TEST|VAL|TOKEN", name
+        ):
             reading.wrong(f"`{name}` is not a variable that is known", did_you_mean(name, MLPERF))
         else:
             reading.idle.append(name)
     run = reading.run
-    if run.accumulation and not run.global_batch and run.micro_batch:
-        # MINIBS is what a data-parallel rank has of the batch.
-        run.global_batch = run.accumulation * run.data
-        run.accumulation = None
+    run.minibatch, run.accumulation = run.accumulation, None
+    if run.minibatch and not run.micro_batch:
+        run.micro_batch = 1  # the default of the submissions' `conf`
 
 
 def flattened(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -236,6 +281,11 @@ def flattened(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{key}", value
 
 
+def name_in(name: str, beginnings: Mapping[str, str]) -> str:
+    """The one of some beginnings that a name has."""
+    return next((each for each in beginnings if name.startswith(each)), "")
+
+
 def read_settings(
     data: Mapping[str, Any], words_: Mapping[str, Word], kind: str, reading: Reading
 ) -> None:
@@ -244,6 +294,10 @@ def read_settings(
             if value in (None, "auto", ""):
                 continue
             reading.apply(name, words_[name], value)
+        elif kind == "deepspeed" and (known := name_in(name, DEEPSPEED_UNSAID)):
+            what = DEEPSPEED_UNSAID[known]
+            if value not in (False, None, "auto"):
+                reading.unsaid.append(f"`{name.partition('.')[0]}`, {what}")
         elif name.startswith(idle(kind)):
             reading.idle.append(name)
         else:
@@ -259,14 +313,14 @@ def read_torchtitan(text: str, reading: Reading) -> None:
     run = reading.run
     run.sequence_parallel = True
     run.zero = 3
+    # Shards of weights are fp32, which their owner updates; what is gathered and computed with is bf16.
     run.precision = {
-        "weights": "fp32",
+        "weights": "bf16",
         "activations": "bf16",
         "gradients": "fp32",
-        "gather": "bf16",
-        "reduce": "fp32",
         "optimizer": "fp32",
-        "master": "none",
+        "master": "fp32",
+        "reduce": "fp32",
     }
     run.optimizer = "adamw"
     read_settings(data, TORCHTITAN, "torchtitan", reading)
@@ -285,6 +339,10 @@ def read_torchtitan(text: str, reading: Reading) -> None:
         )
     run.zero = 0 if shards == 1 and replicas > 1 else 3
     run.accumulation = 1
+    if run.pp == 1:
+        run.virtual_stages = 1
+    if run.precision["weights"] == "fp32":
+        run.precision["master"] = "none"
 
 
 def read_deepspeed(text: str, reading: Reading) -> None:

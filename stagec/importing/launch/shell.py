@@ -7,6 +7,7 @@ import operator
 import re
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 
 ASSIGNMENT = re.compile(
     r"^[ \t]*(?:export[ \t]+|declare[ \t]+(?:-\w+[ \t]+)*|local[ \t]+)?([A-Za-z_]\w*)(\+?)=(\((?:[^()]|\([^()]*\))*\)|\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s;#]*)",
@@ -23,21 +24,52 @@ OPERATORS = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
+ARRAY = re.compile(r'"(\$\{\w+\[[@*]\]\})"')
 DEEPEST = 20
 
 
 def assignments(text: str) -> dict[str, str]:
-    """Variables that a script sets, the last one of each; arrays as words."""
+    """Variables that a script sets, the last value of each; arrays as words."""
     found: dict[str, str] = {}
     for match in ASSIGNMENT.finditer(uncommented(text)):
         name, more, value = match.groups()
         if value.startswith("(") or value[:1] in ("'", '"'):
             value = value[1:-1]
-        itself = f"${{{name}}}"
-        if itself in value or f"${name} " in value or more:
-            value = f"{found.get(name, '')} {value.replace(itself, '').replace(f'${name} ', ' ')}"
-        found[name] = value.strip() if not value.startswith("${" + name + ":-") else value
+        value = without_itself(name, value, found.get(name, ""))
+        found[name] = (f"{found.get(name, '')} {value}" if more else value).strip()
     return found
+
+
+def without_itself(name: str, value: str, before: str) -> str:
+    """A value that mentions its own variable, `${X:-8}` or `$X more`, with what that was before, or the default."""
+
+    def old(match: re.Match[str]) -> str:
+        long, default, plain = match.groups()
+        if name not in (long, plain):
+            return match[0]
+        return before or default or ""
+
+    return VARIABLE.sub(old, value)
+
+
+SOURCED = re.compile(r"(?m)^[ \t]*(?:source|\.)[ \t]+(.+?)[ \t]*$")
+
+
+def with_sourced(text: str, folder: Path | None, depth: int = 5) -> tuple[str, list[str]]:
+    """A script with the scripts beside it that it sources put in their places; the names of those that are not there."""
+    missing: list[str] = []
+
+    def inside(match: re.Match[str]) -> str:
+        name = re.split(r"[/\s]", match[1].strip("\"'"))[-1]
+        path = folder / name if folder is not None else None
+        if path is None or not depth or not path.is_file():
+            missing.append(name)
+            return ""
+        inner, absent = with_sourced(path.read_text("utf-8"), folder, depth - 1)
+        missing.extend(absent)
+        return inner
+
+    return SOURCED.sub(inside, text), list(dict.fromkeys(missing))
 
 
 def uncommented(text: str) -> str:
@@ -80,7 +112,7 @@ def computed(text: str, variables: Mapping[str, str]) -> str:
 def words(text: str) -> list[str]:
     """The words of a script, variables put in, in order."""
     variables = assignments(text)
-    plain = expanded(uncommented(text), variables)
+    plain = expanded(ARRAY.sub(r"\1", uncommented(text)), variables)
     lexer = shlex.shlex(plain, posix=True, punctuation_chars="();<>|&")
     lexer.whitespace_split = True
     lexer.commenters = ""
@@ -89,4 +121,5 @@ def words(text: str) -> list[str]:
         found.extend(lexer)
     except ValueError:  # a quote that does not close: by white space
         found = plain.split()
-    return found
+    # An element of an array may hold a flag and its value.
+    return [part for word in found for part in (word.split() if word.startswith("--") else [word])]

@@ -31,9 +31,13 @@ def size(name: str) -> Callable[[Launch, Any], None]:
 
 
 def whole(value: Any) -> int:
+    """A whole number, also one that is written `5e8`."""
     try:
-        return int(str(value).replace("_", ""))
-    except ValueError:
+        number = float(str(value).replace("_", ""))
+        if number != int(number):
+            raise ValueError
+        return int(number)
+    except (ValueError, OverflowError):
         raise NotAPlan(f"`{value}` is not a whole number") from None
 
 
@@ -57,6 +61,22 @@ def when(name: str, value: Any) -> Callable[[Launch, Any], None]:
             run.set(name, value)
 
     return apply
+
+
+def shards_at_least(level: int) -> Callable[[Launch, Any], None]:
+    """ZeRO of that level, unless a strategy says another or the value says no."""
+
+    def apply(run: Launch, value: Any) -> None:
+        if value is None or is_true(value):
+            run.zero = max(run.zero, level)
+
+    return apply
+
+
+def fully_sharded(run: Launch, value: Any) -> None:
+    """FSDP, all of it unless a strategy says less."""
+    if value is None or is_true(value):
+        run.fsdp = True
 
 
 def half(dtype: str) -> Callable[[Launch, Any], None]:
@@ -103,6 +123,50 @@ def megatron_optimizer(run: Launch, value: Any) -> None:
     )
 
 
+def products_in(dtype: str) -> Callable[[Launch, Any], None]:
+    """Products of linear layers in a narrower type, unless the value says no."""
+
+    def apply(run: Launch, value: Any) -> None:
+        if str(value).strip().lower() not in ("", "0", "false", "null", "none"):
+            run.products = dtype
+
+    return apply
+
+
+def gathered_in_fp8(run: Launch, value: Any) -> None:
+    if value is None or is_true(value):
+        run.gathers_fp8 = True
+
+
+def gradient_dtype(run: Launch, value: Any) -> None:
+    names = {"bf16": "bf16", "fp32": "fp32", "16": "fp16", "32": "fp32"}
+    if str(value) not in names:
+        raise NotAPlan(f"`{value}` is none of {', '.join(names)}")
+    run.precision["gradients"] = names[str(value)]
+
+
+def bucket_mebibytes(run: Launch, value: Any) -> None:
+    run.bucket_bytes = whole(value) * 2**20
+
+
+def trainer_precision(run: Launch, value: Any) -> None:
+    """Of Lightning's trainer: `bf16`, `bf16-mixed`, `16`, `32`."""
+    kind = str(value).removesuffix("-mixed")
+    if kind not in ("bf16", "16", "32", "fp16"):
+        raise NotAPlan(f"`{value}` is none of bf16, 16, 32")
+    if kind != "32":
+        kept = run.precision.get("gradients")
+        half("bf16" if kind == "bf16" else "fp16")(run, None)
+        run.precision["gradients"] = kept or run.precision["gradients"]
+
+
+def distributed_adam(run: Launch, value: Any) -> None:
+    run.optimizer = "adamw"
+    run.zero = max(run.zero, 1)
+
+
+FSDP_SHARDING = {"full": 3, "hybrid": 3, "grad": 2}
+
 CONTEXTS = {"p2p": "ring", "all_gather": "all_gather", "allgather": "all_gather", "a2a": "ulysses"}
 
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
@@ -136,11 +200,11 @@ MEGATRON: dict[str, Word] = {
     "global-batch-size": Word("set B = N", size("global_batch")),
     "seq-length": Word("set S = N", size("sequence")),
     "cp-comm-type": Word("context cp { method }", one_of("context", CONTEXTS)),
-    "use-distributed-optimizer": Word("zero 1 over dp, cp", constant("zero", 1), False),
-    "data-parallel-sharding-strategy": Word("zero 0 to 3", one_of("zero", SHARDING)),
-    "use-torch-fsdp2": Word("zero 3 over dp, cp", constant("zero", 3), False),
-    "use-megatron-fsdp": Word("zero 3 over dp, cp", constant("zero", 3), False),
-    "use-custom-fsdp": Word("zero 3 over dp, cp", constant("zero", 3), False),
+    "use-distributed-optimizer": Word("zero 1 over dp, cp", shards_at_least(1), False),
+    "data-parallel-sharding-strategy": Word("zero 0 to 3", one_of("strategy", SHARDING)),
+    "use-torch-fsdp2": Word("zero 3 over dp, cp", shards_at_least(3), False),
+    "use-megatron-fsdp": Word("zero 3 over dp, cp", fully_sharded, False),
+    "use-custom-fsdp": Word("zero 3 over dp, cp", fully_sharded, False),
     "recompute-activations": Word("recompute attention", constant("recompute", "attention"), False),
     "recompute-granularity": Word("recompute full, or attention", granularity),
     "bf16": Word("precision { weights = bf16, gradients = fp32, ... }", half("bf16"), False),
@@ -172,6 +236,20 @@ MEGATRON: dict[str, Word] = {
     "nproc-per-node": Word("GPUs of a node", size("gpus_per_node")),
     "nnodes": Word("nodes", size("nodes")),
     "world-size": Word("GPUs", size("gpus")),
+    "fp8-format": Word("precision { products = fp8 }", products_in("fp8")),
+    "fp8-hybrid": Word("precision { products = fp8 }", constant("products", "fp8"), False),
+    "fp4-format": Word("precision { products = fp4 }", products_in("fp4")),
+    "fp8-param-gather": Word("precision { gather = fp8 }", gathered_in_fp8, False),
+    "virtual-pipeline-model-parallel-size": Word(
+        "pipeline { virtual_stages = N }", size("virtual_stages")
+    ),
+    "torch-fsdp2-no-reshard-after-forward": Word(
+        "zero 3 { reshard = false }", constant("reshard", False), False
+    ),
+    "model-parallel-size": Word("mesh tp = N, before there were pipelines", size("tp")),
+    "batch-size": Word("microbatch N, before there were global batches", size("micro_batch")),
+    "activations-checkpoint-method": Word("recompute full", constant("recompute", "full")),
+    "checkpoint-activations": Word("recompute full", constant("recompute", "full"), False),
 }
 """Flags of Megatron-LM and Megatron-Core, and of torchrun before them."""
 
@@ -198,8 +276,8 @@ FIELDS: dict[str, Word] = {
     "seq_length": MEGATRON["seq-length"],
     "encoder_seq_length": MEGATRON["seq-length"],
     "cp_comm_type": MEGATRON["cp-comm-type"],
-    "use_distributed_optimizer": Word("zero 1 over dp, cp", when("zero", 1)),
-    "use_megatron_fsdp": Word("zero 3 over dp, cp", when("zero", 3)),
+    "use_distributed_optimizer": Word("zero 1 over dp, cp", shards_at_least(1)),
+    "use_megatron_fsdp": Word("zero 3 over dp, cp", fully_sharded),
     "data_parallel_sharding_strategy": MEGATRON["data-parallel-sharding-strategy"],
     "recompute_granularity": MEGATRON["recompute-granularity"],
     "activations_checkpoint_granularity": MEGATRON["recompute-granularity"],
@@ -216,8 +294,27 @@ FIELDS: dict[str, Word] = {
     "gpus_per_node": Word("GPUs of a node", size("gpus_per_node")),
     "num_gpus": Word("GPUs", size("gpus")),
     "devices": Word("GPUs of a node", size("gpus_per_node")),
+    "fp8": Word("precision { products = fp8 }", products_in("fp8")),
+    "fp4": Word("precision { products = fp4 }", products_in("fp4")),
+    "fp8_param_gather": Word("precision { gather = fp8 }", gathered_in_fp8),
+    "ub_tp_comm_overlap": Word("overlap { tp }", truth("overlap_tensor")),
+    "overlap_grad_sync": Word("gradients { overlap }", truth("overlap_gradients")),
+    "overlap_param_sync": Word("overlap { zero }", truth("overlap_parameters")),
+    "grad_sync_dtype": Word("precision { gradients }", gradient_dtype),
+    "bucket_cap_mb": Word("gradients { bucket_bytes = N MiB }", bucket_mebibytes),
+    "precision": Word("precision { weights, ... }", trainer_precision),
+    "fsdp": Word("zero 3 over dp, cp", fully_sharded),
+    "fsdp_sharding_strategy": Word("zero 2 or 3", one_of("strategy", FSDP_SHARDING)),
 }
 """Fields of recipes of NeMo and Megatron-Bridge."""
+
+NEMO_OPTIMIZERS: dict[str, Word] = {
+    "distributed_fused_adam": Word("zero 1 over dp, cp; optimizer adamw", distributed_adam),
+    "mcore_distributed_optim": Word("zero 1 over dp, cp; optimizer adamw", distributed_adam),
+    "fused_adam": Word("optimizer adamw", constant("optimizer", "adamw")),
+    "adamw": Word("optimizer adamw", constant("optimizer", "adamw")),
+}
+"""Names of optimizers in recipes of NeMo."""
 
 MLPERF: dict[str, Word] = {
     "TENSOR_MODEL_PARALLEL": FIELDS["tensor_model_parallel_size"],
@@ -231,6 +328,14 @@ MLPERF: dict[str, Word] = {
     "EXPERT_PARALLEL": FIELDS["expert_model_parallel_size"],
     "SEQ_PARALLEL": FIELDS["sequence_parallel"],
     "SEQUENCE_PARALLEL": FIELDS["sequence_parallel"],
+    "SP": FIELDS["sequence_parallel"],
+    "ASYM_PP_EMBED": FIELDS["account_for_embedding_in_pipeline_split"],
+    "ASYM_PP_LOSS": FIELDS["account_for_loss_in_pipeline_split"],
+    "FP8": FIELDS["fp8"],
+    "FP4": FIELDS["fp4"],
+    "FP8_PARAM_GATHER": FIELDS["fp8_param_gather"],
+    "TP_PP_DP_MAPPING": Word("rank_order", when("rank_order", "tp-pp-dp")),
+    "BUCKET_SIZE": FIELDS["bucket_size"],
     "MICRO_BATCH_SIZE": FIELDS["micro_batch_size"],
     "MBS": FIELDS["micro_batch_size"],
     "GLOBAL_BATCH_SIZE": FIELDS["global_batch_size"],
@@ -296,6 +401,13 @@ def titan_replicas(run: Launch, value: Any) -> None:
     run.dp = int(value) * (run.shards or 1) if run.shards else run.dp
 
 
+def titan_converters(run: Launch, value: Any) -> None:
+    """What rewrites the model: `float8` and `mx` have products in fp8."""
+    names = [str(name) for name in value] if isinstance(value, list) else []
+    if any("float8" in name or "mx" in name for name in names):
+        run.products = "fp8"
+
+
 TORCHTITAN: dict[str, Word] = {
     "parallelism.data_parallel_shard_degree": Word("mesh dp or fsdp; zero 3", titan_shards),
     "parallelism.data_parallel_replicate_degree": Word(
@@ -326,16 +438,19 @@ TORCHTITAN: dict[str, Word] = {
     "training.global_batch_size": Word("set B = N", size("global_batch")),
     "training.seq_len": Word("set S = N", size("sequence")),
     "training.mixed_precision_param": Word(
-        "precision { activations, gather }", titan_dtype("activations", "gather")
+        "precision { weights, activations }", titan_dtype("weights", "activations")
     ),
     "training.mixed_precision_reduce": Word("precision { reduce }", titan_dtype("reduce")),
     "training.enable_cpu_offload": Word(
         "offload { optimizer, parameters }", when("offload_optimizer", True)
     ),
     "activation_checkpoint.mode": Word("recompute full, or attention", titan_checkpoint),
+    "model.converters": Word("precision { products = fp8 }", titan_converters),
     "optimizer.name": Word("optimizer", one_of("optimizer", {"adamw": "adamw", "adam": "adam"})),
 }
 """Settings of torchtitan's TOML files."""
+
+HOSTS = {"cpu": True, "nvme": True, "none": False}
 
 DEEPSPEED: dict[str, Word] = {
     "train_batch_size": Word("set B = N", size("global_batch")),
@@ -347,18 +462,32 @@ DEEPSPEED: dict[str, Word] = {
         "gradients { bucket_bytes = N elements }", size("bucket_elements")
     ),
     "zero_optimization.offload_optimizer.device": Word(
-        "offload { optimizer = true }", one_of("offload_optimizer", {"cpu": True, "none": False})
+        "offload { optimizer = true }", one_of("offload_optimizer", HOSTS)
     ),
     "zero_optimization.offload_param.device": Word(
-        "offload { parameters = true }", one_of("offload_parameters", {"cpu": True, "none": False})
+        "offload { parameters = true }", one_of("offload_parameters", HOSTS)
+    ),
+    "zero_optimization.cpu_offload": Word(
+        "offload { optimizer = true }", truth("offload_optimizer")
+    ),
+    "zero_optimization.cpu_offload_params": Word(
+        "offload { parameters = true }", truth("offload_parameters")
     ),
     "bf16.enabled": Word("precision { weights = bf16, ... }", half("bf16")),
     "bfloat16.enabled": Word("precision { weights = bf16, ... }", half("bf16")),
     "fp16.enabled": Word("precision { weights = fp16, ... }", half("fp16")),
     "optimizer.type": Word(
-        "optimizer",
+        "optimizer (Lamb keeps the state of Adam)",
         one_of(
-            "optimizer", {"adam": "adamw", "adamw": "adamw", "fusedadam": "adamw", "sgd": "sgd"}
+            "optimizer",
+            {
+                "adam": "adamw",
+                "adamw": "adamw",
+                "fusedadam": "adamw",
+                "lamb": "adamw",
+                "fusedlamb": "adamw",
+                "sgd": "sgd",
+            },
         ),
     ),
     "tensor_parallel.autotp_size": Word("mesh tp = N", size("tp")),
