@@ -113,7 +113,8 @@ class _Lowering:
         if self.batch is not None:
             drop_unread(program)
             check_packed(program, self.batch)
-            check_states(program, self.batch)
+            if not self.batch.is_imagined:
+                check_states(program, self.batch)
         return _at(program, body.span)
 
     def add(self, op: Operation, span: Span, scope: Scope) -> None:

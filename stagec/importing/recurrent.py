@@ -31,7 +31,6 @@ class Mamba2:
 
     def write(self, w: Writer) -> str:
         s = self.stream
-        w.carries_state = True
         H = w.dim("HS", self.heads, "heads of the scan")
         E = w.dim("ES", self.width, "their width")
         w.widths.append(H)
@@ -59,7 +58,10 @@ class Mamba2:
         for name, dims in (("x", inner), ("b", gn), ("c", gn)):
             m.weight(f"{name}_conv", f"{K} {dims}", f"{stem}conv1d.weight", join=name != "x")
             source = f"x @ {name}_proj{plus[name]}"
-            convolved[name] = f"causal_conv({source}, {name}_conv, over = {s.sequence})"
+            seen = m.cache(f"{name}_seen", s.batch, K, *dims.split())
+            convolved[name] = (
+                f"causal_conv({source}, {name}_conv, over = {s.sequence}, state = {seen})"
+            )
         if self.filter_bias:
             for name, dims in (("x", inner), ("b", gn), ("c", gn)):
                 bias = f"{name}_conv_bias"
@@ -78,7 +80,9 @@ class Mamba2:
         m.line(f"b = silu({convolved['b']})")
         m.line(f"c = silu({convolved['c']})")
         m.line(f"dt = softplus(x @ dt_proj{plus['dt']} + dt_bias)")
-        m.line(f"y = ssd_scan(u, dt, -exp(a_log), b, c, chunk = {self.chunk}) + u * skip")
+        state = m.cache("state", s.batch, H, E, N)
+        scan = f"ssd_scan(u, dt, -exp(a_log), b, c, chunk = {self.chunk}, state = {state})"
+        m.line(f"y = {scan} + u * skip")
         gated = f"y * silu(x @ z_proj{plus['z']})"
         out = f"rms_norm({gated}, norm)" if self.norm else f"({gated})"
         m.line(f"return {out} @ out_proj{plus['out']}")
@@ -124,7 +128,8 @@ class Mamba1:
             m.weight("z_bias", I, f"{stem}in_proj.bias", join=True)
             plus = {"x": " + x_bias", "z": " + z_bias", "out": " + out_bias"}
         m.weight("conv", f"{K} {I}", f"{stem}conv1d.weight")
-        u = f"causal_conv(x @ x_proj{plus['x']}, conv, over = {s.sequence})"
+        seen = m.cache("seen", s.batch, K, I)
+        u = f"causal_conv(x @ x_proj{plus['x']}, conv, over = {s.sequence}, state = {seen})"
         if self.filter_bias:
             m.weight("conv_bias", I, f"{stem}conv1d.bias", join=True)
             u += " + conv_bias"
@@ -217,8 +222,10 @@ class GatedDeltaNet:
         m.weight("a_log", V, f"{self.stem}A_log", join=True)
         m.weight("norm", G, f"{self.stem}norm.weight", join=True)
         m.weight("out_proj", f"{V} {G} {s.dim}", f"{self.stem}out_proj.weight", join=True)
-        for name in "qkv":
-            conv = f"causal_conv(x @ {name}_proj, {name}_conv, over = {s.sequence})"
+        for name, dims in (("q", (K, E)), ("k", (K, E)), ("v", (V, G))):
+            seen = m.cache(f"{name}_seen", s.batch, C, *dims)
+            source = f"x @ {name}_proj, {name}_conv"
+            conv = f"causal_conv({source}, over = {s.sequence}, state = {seen})"
             m.line(f"{name} = silu({conv})")
         m.line("decay = -exp(a_log) * softplus(x @ a_proj + dt_bias)")
         m.line("y = gated_delta_rule(q, k, v, decay, sigmoid(x @ b_proj))")

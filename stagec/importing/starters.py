@@ -22,7 +22,7 @@ def starter_plans(w: Writer) -> list[str]:
         found.append(tensor_parallel(w, ways))
     if w.experts:
         found.append(expert_parallel(w))
-    if w.decodes and any(m.caches for m in w.modules.values()):
+    if w.decodes and not w.carries_state and any(m.caches for m in w.modules.values()):
         found.append(served(w, ways))
     return [text for text in found if text]
 

@@ -163,7 +163,7 @@ class Writer:
         self.decodes = False
         """Whether it is a decoder alone, which makes one token after the other,"""
         self.carries_state = False
-        """and has mixers whose state is no cache of positions."""
+        """and has mixers whose state a text cannot declare: recurrences that are ops of its own."""
 
     def dim(self, name: str, value: int, about: str, text: str = "") -> str:
         """A dim of that meaning: its name, numbered if another has the one that is asked for."""

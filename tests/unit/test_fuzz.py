@@ -229,6 +229,7 @@ clauses = st.one_of(
     build(syntax.Microbatch, expressions),
     build(syntax.Zero, levels | references, st.none() | some(names), st.none() | settings_),
     build(syntax.Unit, some(paths)),
+    build(syntax.Use, references | some(build(syntax.Replacement, names, names))),
     build(syntax.Recompute, some(paths), st.none() | some(paths)),
     build(syntax.Precision, settings_),
     build(syntax.Optimizer, names, st.none() | settings_),
@@ -347,4 +348,6 @@ def test_every_syntax_class_is_built_by_the_trees_above():
         "Load",
         "LossChunks",
         "Freeze",
+        "Replacement",
+        "Use",
     }

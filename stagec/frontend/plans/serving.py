@@ -163,6 +163,8 @@ class Batch:
     is_packed: bool
     sizes: Mapping[str, NamedSize] = field(default_factory=dict)
     """Of the dims that the batch gives their sizes."""
+    is_imagined: bool = False
+    """No plan serves it: it stands for any, to see which caches a model has."""
 
     def in_numbers(self, size: Size) -> Size:
         """A size in which the dims that the batch defines are numbers."""
@@ -331,4 +333,4 @@ def batch_of_one(roles: Roles, span: Span) -> Batch:
     """One sequence of one position: under it a model has all of its caches, whatever its plan."""
     one, none = (Quantity(size, size.evaluate({})) for size in (ONE, symbolic.ZERO))
     serve = Serve(sequences=(Sequences(one, one, none, span),), span=span)
-    return Batch(serve, roles, one, False)
+    return Batch(serve, roles, one, False, is_imagined=True)
