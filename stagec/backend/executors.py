@@ -4,15 +4,18 @@
 `stagec.executors`; or `package.module:function`, called without arguments.
 """
 
+import asyncio
 import importlib
 import multiprocessing
 import os
 import re
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
+    CancelledError,
     Executor,
     Future,
     ProcessPoolExecutor,
@@ -30,8 +33,11 @@ GROUP = "stagec.executors"
 _IN_FLIGHT = 128
 """Tasks handed over at once: enough for any pool here, few enough to bound memory."""
 
-_CONNECT_S = 10
+_CONNECT_S = 5
 """A scheduler that does not answer within so many seconds is not there."""
+
+_LOOK_S = 2
+"""How often it is looked whether anybody still works."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -77,15 +83,55 @@ def _dask(argument: str) -> Executor:
         )
     distributed = _extra("distributed", "dask")
     try:
+        if argument:
+            asyncio.run(_ask(distributed, argument))
         client = distributed.Client(argument or None, set_as_default=False, timeout=_CONNECT_S)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # Whatever reading the answer of another server comes to.
         raise TraceError(
             "E0608",
-            f"no Dask scheduler answers at `{argument}`",
-            note=str(error) or type(error).__name__,
-            help="start `dask scheduler` there, or choose another executor",
+            f"no Dask scheduler answers at `{argument}`" if argument else "Dask does not start",
+            note=f"{type(error).__name__}: {error}".removesuffix(": "),
+            help="start `dask scheduler` there, or choose another executor" if argument else "",
         ) from None
-    return client.get_executor()
+    return _DaskExecutor(client)
+
+
+class _DaskExecutor(Executor):
+    """A Dask client as an executor that notices when nobody is left to do its work: Dask would wait for new workers."""
+
+    def __init__(self, client: Any) -> None:
+        self._client, self._executor = client, client.get_executor()
+        self._deserted_since = 0.0
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "Future[R]":
+        return self._executor.submit(fn, *args, **kwargs)
+
+    def check(self) -> None:
+        """Raise `BrokenExecutor` if there were no workers for a while, or there is no scheduler."""
+        if self._client.status != "running":
+            raise BrokenExecutor("the scheduler is gone")
+        if self._client.nthreads():
+            self._deserted_since = 0.0
+        elif not self._deserted_since:
+            self._deserted_since = time.monotonic()
+        elif time.monotonic() - self._deserted_since > _CONNECT_S:
+            raise BrokenExecutor(f"there was no worker for {_CONNECT_S} s")
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._executor.shutdown(wait=wait and not cancel_futures)
+        self._client.close(timeout=_CONNECT_S)
+
+
+async def _ask(distributed: Any, address: str) -> None:
+    """Exchange greetings with a scheduler. A `Client` that cannot tries again, and again when it is cleared away."""
+    talk = await distributed.comm.connect(address, timeout=_CONNECT_S)
+    try:
+        await talk.write({"op": "identity", "reply": True})
+        answer = await asyncio.wait_for(talk.read(), _CONNECT_S)
+    finally:
+        talk.abort()
+    if not isinstance(answer, dict) or answer.get("type") != "Scheduler":
+        raise ValueError("what answers there is no scheduler")
 
 
 def _mpi(argument: str) -> Executor:
@@ -122,7 +168,7 @@ def open_executor(spec: str | Executor) -> Iterator[Executor]:
         executor.shutdown(wait=False, cancel_futures=True)
         raise TraceError(
             "E0608",
-            f"a worker of `{spec}` died",
+            f"`{spec}` lost its workers",
             note=str(error),
             help="it may have been killed for want of memory: choose fewer workers, or `threads`",
         ) from None
@@ -174,14 +220,25 @@ def _count(argument: str, name: str) -> int:
 
 
 def _extra(module: str, extra: str) -> Any:
+    package = module.partition(".")[0]
     try:
         return importlib.import_module(module)
-    except ImportError:
-        raise TraceError(
-            "E0608",
-            f"this executor needs the package {module.partition('.')[0]}",
-            help=f"pip install 'stagec[{extra}]'",
-        ) from None
+    except ModuleNotFoundError as error:
+        if error.name == package:
+            raise TraceError(
+                "E0608",
+                f"this executor needs the package {package}",
+                help=f"pip install 'stagec[{extra}]'",
+            ) from None
+        reason = str(error)
+    except Exception as error:  # mpi4py is there, and no MPI library: a `RuntimeError`.
+        reason = str(error) or type(error).__name__
+    raise TraceError(
+        "E0608",
+        f"the package {package} is there, and cannot be loaded",
+        note=reason.strip().splitlines()[0],
+        help="install an MPI library: `pip install mpich`" if extra == "mpi" else "",
+    )
 
 
 def run_tasks(executor: Executor, work: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
@@ -196,6 +253,24 @@ def run_tasks(executor: Executor, work: Callable[[T], R], tasks: Iterable[T]) ->
                 running.add(executor.submit(work, task))
             if not running:
                 return
-            done, running = wait(running, return_when=FIRST_COMPLETED)
+            while True:
+                done, running = wait(running, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
+                if done:
+                    break
+                if isinstance(executor, _DaskExecutor):
+                    executor.check()
             for future in done:
-                yield future.result()
+                yield _result(future)
+
+
+def _result(future: "Future[R]") -> R:
+    """What a task returned or raised. `BrokenExecutor` where it is not the task that failed."""
+    try:
+        return future.result()
+    except CancelledError as error:
+        raise BrokenExecutor(str(error) or "the work was taken back") from None
+    except Exception as error:
+        # A library of executors has exceptions of its own for workers that die: `distributed.scheduler.KilledWorker`.
+        if type(error).__module__.partition(".")[0] in ("distributed", "mpi4py"):
+            raise BrokenExecutor(str(error)) from None
+        raise

@@ -3,7 +3,7 @@
 import json
 import sys
 import types
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -155,6 +155,69 @@ def test_dask_cluster_writes_the_same_bytes(tmp_path, traces) -> None:
     assert {p.name: p.read_bytes() for p in (tmp_path / "b").iterdir()} == local(
         traces, tmp_path / "a"
     )
+
+
+class _Client:
+    """Of a scheduler whose workers do not come back."""
+
+    def __init__(self, status: str, workers: int) -> None:
+        self.status, self.workers, self.closed = status, workers, False
+
+    def get_executor(self) -> Executor:
+        return _Idle()
+
+    def nthreads(self) -> dict[str, int]:
+        return {f"worker{i}": 1 for i in range(self.workers)}
+
+    def close(self, timeout: float) -> None:
+        self.closed = True
+
+
+class _Idle(Executor):
+    def submit(self, fn, /, *args, **kwargs) -> Future:
+        return Future()
+
+    def shutdown(self, wait: bool = True) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Dask's takes no `cancel_futures`."""
+
+
+class _Cancelling(_Idle):
+    def submit(self, fn, /, *args, **kwargs) -> Future:
+        future = Future()
+        future.cancel()
+        future.set_running_or_notify_cancel()
+        return future
+
+
+@pytest.mark.parametrize(("status", "words"), [("running", "no worker"), ("closed", "scheduler")])
+def test_work_that_nobody_does_ends(tmp_path, traces, monkeypatch, status, words) -> None:
+    client = _Client(status, 0)
+    monkeypatch.setattr(executors, "_LOOK_S", 0.01)
+    monkeypatch.setattr(executors, "_CONNECT_S", 0.05)
+    monkeypatch.setitem(executors._BUILT_IN, "dask", lambda _: executors._DaskExecutor(client))
+    with pytest.raises(TraceError) as error:
+        write_traces(traces, str(tmp_path / "b"), WriteOptions(executor="dask"))
+    assert error.value.code == "E0608"
+    assert words in error.value.note
+    assert client.closed
+    assert not any(tmp_path.iterdir())
+
+
+def test_work_that_is_taken_back_is_an_error(tmp_path, traces, monkeypatch) -> None:
+    monkeypatch.setitem(executors._BUILT_IN, "dask", lambda _: _Cancelling())
+    monkeypatch.setattr(_Cancelling, "shutdown", Executor.shutdown)
+    with pytest.raises(TraceError) as error:
+        write_traces(traces, str(tmp_path / "b"), WriteOptions(executor="dask"))
+    assert error.value.code == "E0608"
+    assert not any(tmp_path.iterdir())
+
+
+def test_addresses_where_no_scheduler_is(tmp_path, traces) -> None:
+    pytest.importorskip("distributed")
+    for address, words in (("//host:1", "is no address"), ("tcp://127.0.0.1:1", "no Dask")):
+        with pytest.raises(TraceError) as error:
+            write_traces(traces, str(tmp_path / "b"), WriteOptions(executor=f"dask:{address}"))
+        assert (error.value.code, words in error.value.message) == ("E0608", True)
 
 
 def test_executor_object_is_used_and_left_running(tmp_path, traces) -> None:
