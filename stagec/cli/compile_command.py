@@ -25,7 +25,7 @@ from stagec.cli.output import WRITING_FLAGS, add_writing_flags, refuse_idle_flag
 from stagec.cli.progress import pass_progress
 from stagec.cli.report_command import report_name
 from stagec.cli.tables import amount, show
-from stagec.cli.timeline import show_timeline, write_timeline
+from stagec.cli.timeline import show_schedule, show_timeline, write_timeline
 from stagec.cli.usage import (
     CommandParser,
     add_trust_flags,
@@ -57,7 +57,7 @@ examples:
   stagec examples/llama3_8b.stg                               what a step costs
   stagec examples/llama3_70b.stg --plan dp8_tp8 -o traces/    a trace per rank
   stagec examples/llama3_70b.stg --set S=131072 --set tp=4 --ranks 0 -o traces/
-  stagec examples/mixtral_8x7b.stg --timeline                 the order of each pipeline rank
+  stagec examples/mixtral_8x7b.stg --timeline                 a step against time
   stagec examples/gpt2.stg --stop-after build-backward        the IR after a pass
   stagec gpt2.mlir -o traces/                                 on from there, when it was written to a file
 """
@@ -82,6 +82,8 @@ def run(arguments: Sequence[str]) -> int:
         explain_memory(compiled, options)
     if options.timeline is not None:
         explain_timeline(compiled, options)
+    if options.schedule:
+        show_schedule(compiled)
     if options.report is not None:
         page = report_page([compiled]).encode()
         write_whole(options.report, page)
@@ -109,10 +111,10 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         message = "`--for` writes files of this machine, and the traces go elsewhere"
         raise usage_error("--for", message, "E0711", "name a directory of this machine")
     if options.stop_after is not None:
-        names = ("out", "bundle", "memory", "timeline", "report")
+        names = ("out", "bundle", "memory", "timeline", "schedule", "report")
         wanting = [("-o" if n == "out" else f"--{n}", getattr(options, n)) for n in names]
         for flag, value in wanting:
-            if value is not None:
+            if value is not None and value is not False:
                 message = f"`{flag}` wants traces, and `--stop-after` ends before there are any"
                 raise usage_error(flag, message, "E0711", "leave out one of the two")
     return options
@@ -148,7 +150,10 @@ def make_parser() -> CommandParser:
         const="",
         metavar="FILE.json",
         type=timeline_name,
-        help="draw the order of each pipeline rank; or write a step for ui.perfetto.dev",
+        help="draw a step against time, a row for each pipeline rank; or write it for ui.perfetto.dev",
+    )
+    parser.add_argument(
+        "--schedule", action="store_true", help="list the tasks of each pipeline rank in order"
     )
     parser.add_argument(
         "--report",

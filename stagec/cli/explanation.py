@@ -152,7 +152,7 @@ def parts_text(job: Job, shown: Shown, answer: Answer, options: argparse.Namespa
     table.add_column("line", no_wrap=True)
     table.add_column("op", no_wrap=True)
     table.add_column("made by", no_wrap=True)
-    table.add_column("closed form")
+    table.add_column("closed form", overflow="fold")
     folder = os.path.dirname(options.model)
     for part in parts[: options.parts]:
         table.add_row(
@@ -228,7 +228,7 @@ def overview(job: Job) -> str:
     table.add_column("what", no_wrap=True)
     table.add_column("value", justify="right", no_wrap=True)
     table.add_column("class", no_wrap=True)
-    table.add_column("closed form")
+    table.add_column("closed form", overflow="fold")
     for what in (*OVERVIEW, *(f"comm.{axes}" for axes in used_axes(job))):
         answer = ask(job, what)
         worst = answer.worst

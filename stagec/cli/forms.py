@@ -6,13 +6,11 @@ import re
 from collections.abc import Iterable
 from fractions import Fraction
 
-from stagec.cli.tables import amount
+from stagec.cli.tables import amount, width
 from stagec.explaining import algebra
 from stagec.explaining.job import Job
 from stagec.explaining.quantities import Number
 from stagec.symbolic import Size
-
-WIDTH = 110
 
 
 def simplified(job: Job, form: Size) -> algebra.Expression:
@@ -34,7 +32,7 @@ def wrapped(text: str) -> str:
     lines: list[str] = []
     line = "  "
     for term in re.split(r"(?= [+-] )", text):
-        if len(line) + len(term) > WIDTH and line.strip():
+        if len(line) + len(term) > width() and line.strip():
             lines.append(line)
             line = "   "
         line += term

@@ -44,7 +44,11 @@ def static_table(classes: Sequence[ClassPlan]) -> Table:
     kinds = [k for k in STATIC if k != Kind.CACHE or any(c.static.num_bytes[k] for c in classes)]
     table = plain_table("memory of one rank")
     table.add_column("class")
-    for title in (*(SHORT.get(kind, TITLES[kind]) for kind in kinds), "saved/microbatch", "peak"):
+    for title in (
+        *(SHORT.get(kind, TITLES[kind]) for kind in kinds),
+        "saved per microbatch",
+        "peak",
+    ):
         table.add_column(title, justify="right", no_wrap=True)
     shared: dict[tuple[int, ...], list[str]] = {}
     for each in classes:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from stagec.cli.device_flags import planned
 from stagec.cli.inputs import compile_input
-from stagec.cli.tables import seconds
+from stagec.cli.tables import folded, seconds
 from stagec.driver import Stops
 from stagec.estimate import StepSummary, step_summary
 
@@ -22,7 +22,8 @@ def step_page(options: argparse.Namespace) -> str:
         adapt=lambda plan: planned(plan, options),
         plug_ins=options.plug_ins,
     )
-    return "\n".join(lines(step_summary(compiled))) + "\n"
+    found = [part for line in lines(step_summary(compiled)) for part in folded(line) or [""]]
+    return "\n".join(found) + "\n"
 
 
 def lines(found: StepSummary) -> Iterator[str]:
@@ -43,8 +44,10 @@ def lines(found: StepSummary) -> Iterator[str]:
         f"{found.rules:.0%} on rules, {found.roofline:.0%} on the roofline"
     )
     yield ""
-    yield f"MFU {found.mfu:.2%}: matrix FLOPs of the model, scores counted as the model counts a mask,"
-    yield "    nothing that is computed again, over the peak of bf16 products of all devices"
+    yield (
+        f"MFU {found.mfu:.2%}: matrix FLOPs of the model, attention scores as its mask has them and "
+        "nothing that is computed again, over the peak of bf16 products of all devices"
+    )
     yield f"HFU {found.hfu:.2%}: with what recomputation computes again"
     if found.tokens_per_s is not None and found.tokens_per_s_per_device is not None:
         yield (

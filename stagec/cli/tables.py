@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Hashable, Sequence
 from itertools import groupby
 from typing import Protocol, TypeVar
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from stagec.reports.headline import Headline
 from stagec.summary import ClassSummary, Summary
 
-WIDTH = 120
+WIDTH = 80
 """Columns where the output is no terminal."""
 
 Key = TypeVar("Key", bound=Hashable)
@@ -53,21 +57,79 @@ def amount(number: int) -> str:
 
 def show(summary: Summary, head: Headline) -> None:
     """Print it to standard output: what a step takes first."""
-    lines = "".join(f"{line}\n" for line in head.lines())
+    lines = "".join(f"{part}\n" for line in head.lines() for part in folded(line, " " * 8))
     parts = [heading(summary) + lines, text_of(compute_table(summary.classes))]
     if any(c.traffic for c in summary.classes):
         parts.append(text_of(traffic_table(summary.classes)))
     sys.stdout.write("\n".join(parts))
 
 
-def text_of(table: Table) -> str:
-    """The table as it is on this terminal, without spaces at the ends of lines."""
-    console = Console(
-        file=sys.stdout, width=None if sys.stdout.isatty() else WIDTH, highlight=False
+def width() -> int:
+    """Columns of this terminal, or of what is read elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
+
+
+def folded(line: str, indent: str = "") -> list[str]:
+    """A line of prose on as many as it needs here; further ones begin with `indent`."""
+    return textwrap.wrap(
+        line,
+        max(width(), 40),
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+        drop_whitespace=True,
     )
+
+
+def text_of(table: Table) -> str:
+    """The table as it is on this terminal, without spaces at the ends of lines.
+
+    Where it is too wide, titles of columns take several lines first, then what may wrap does; numbers are never cut.
+    """
+    wanted = width()
+    if sum(map(widest, table.columns)) + GAP * (len(table.columns) - 1) > wanted:
+        for column in table.columns:
+            if isinstance(column.header, str) and column.no_wrap:
+                column.header = "\n".join(titles_in(column.header, room(column)))
+    least = sum(map(narrowest, table.columns)) + GAP * (len(table.columns) - 1)
+    console = Console(file=sys.stdout, width=max(wanted, least), highlight=False)
     with console.capture() as captured:
         console.print(table)
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+
+GAP = 3
+"""Columns between those of a plain table."""
+FOLDED = 16
+"""Columns that words of a table have at least where they are taken apart."""
+
+
+def plain_cells(column: Column) -> list[str]:
+    return [each.plain if isinstance(each, Text) else str(each) for each in column.cells]
+
+
+def room(column: Column) -> int:
+    """The widest cell."""
+    return max(
+        (cell_len(line) for each in plain_cells(column) for line in each.split("\n")), default=0
+    )
+
+
+def widest(column: Column) -> int:
+    return max(room(column), *map(cell_len, str(column.header).split("\n")))
+
+
+def narrowest(column: Column) -> int:
+    """Without a cut: the longest word where lines may wrap."""
+    if column.no_wrap:
+        return widest(column)
+    words = [word for each in (*plain_cells(column), str(column.header)) for word in each.split()]
+    longest = max(map(cell_len, words), default=0)
+    return min(longest, FOLDED) if column.overflow == "fold" else longest
+
+
+def titles_in(title: str, columns: int) -> list[str]:
+    return textwrap.wrap(title, max(columns, 1), break_long_words=False) or [""]
 
 
 def heading(summary: Summary) -> str:

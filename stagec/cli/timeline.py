@@ -1,23 +1,25 @@
-"""`--timeline`: the order of each pipeline rank as a paper draws it, or a step as a file for ui.perfetto.dev."""
+"""`--timeline`: a step against time, as a paper draws it, or as a file for ui.perfetto.dev. `--schedule`: its order."""
 
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
+from rich.console import Console
+from rich.text import Text
 
 from stagec.backend.files import write_whole
 from stagec.backend.program import RankClass
-from stagec.cli.tables import WIDTH, amount, seconds
+from stagec.cli.tables import amount, folded, seconds, width
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled
 from stagec.estimate import Estimate, estimate
-from stagec.estimate.drawing import Drawn, draw
+from stagec.estimate.drawing import Drawn, runs
 from stagec.estimate.perfetto import perfetto_trace
 from stagec.estimate.tasks import tasks_of
+from stagec.pictures.colours import colour
 from stagec.pipeline_schedule import pipeline_schedule, schedule_op
 from stagec.schedules import Kind, Report, Schedule, Timing, picture, simulate, text, validate
 from stagec.schedules.table import group_text
@@ -47,39 +49,67 @@ def write_timeline(compiled: Compiled, path: str, quiet: bool) -> None:
 
 
 def show_timeline(compiled: Compiled) -> None:
-    """Print the order of each rank, and that order against time."""
+    """Draw a row for each pipeline rank, its tasks in time, stages in colours; in units where nothing says how long they take."""
     schedule = None
     if schedule_op(compiled.module) is not None:
         schedule = pipeline_schedule(compiled.module)
-        lines = schedule_lines(validate(schedule))
-    else:
-        lines = plain_lines(compiled)
+    lines: list[Text] = []
     try:
         found = estimate(compiled.trace_set, compiled.plan)
     except CompileError as error:
         lines += unit_lines(schedule) if schedule is not None else []
-        lines += ["", *(f"no times: {each.message}" for each in error.diagnostics)]
+        lines += [*wrapped(f"no times: {each.message}" for each in error.diagnostics)]
     else:
-        lines += ["", *timed_lines(compiled, found, schedule)]
-    sys.stdout.write("".join(f"{line}\n" for line in ["", *lines]))
+        lines += timed_lines(compiled, found, schedule)
+    heading = wrapped([heading_of(validate(schedule))]) if schedule is not None else []
+    print_lines([Text(""), *heading, *lines])
+
+
+def show_schedule(compiled: Compiled) -> None:
+    """List the order of each rank's tasks."""
+    if schedule_op(compiled.module) is None:
+        lines = plain_lines(compiled)
+    else:
+        lines = schedule_lines(validate(pipeline_schedule(compiled.module)))
+    print_lines([Text(""), *wrapped(lines)])
+
+
+def print_lines(lines: Iterable[Text]) -> None:
+    """With colours where the output is a terminal that has them."""
+    console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+    for line in lines:
+        console.print(line)
+
+
+def wrapped(lines: Iterable[str]) -> list[Text]:
+    """Further lines are indented below what follows the first colon, `rank 0: `."""
+    found: list[Text] = []
+    for line in lines:
+        indent = " " * (line.index(": ") + 2 if line.startswith(("rank ", EVERY_RANK)) else 2)
+        found += [Text(part) for part in folded(line, indent)]
+    return found
 
 
 def schedule_lines(report: Report) -> list[str]:
     """What the schedule is, and the order of each rank."""
+    lines = map(shortened, text(report.schedule).splitlines())
+    return [heading_of(report), *lines]
+
+
+def heading_of(report: Report) -> str:
     schedule = report.schedule
     counts = (
         counted(schedule.num_ranks, "rank"),
         counted(schedule.num_stages, "stage"),
         counted(schedule.num_microbatches, "microbatch", "microbatches"),
     )
-    lines = [
-        f"schedule {schedule.name}: {', '.join(counts)}",
-        *map(shortened, text(schedule).splitlines()),
-    ]
+    line = f"schedule {schedule.name}: {', '.join(counts)}"
     if schedule.has_backward:
-        peaks = " ".join(map(str, report.in_flight.rank_peak.tolist()))
-        lines.append(f"in flight on each rank at most: {peaks}")
-    return lines
+        peaks = report.in_flight.rank_peak.tolist()
+        same = len(set(peaks)) == 1
+        line += f"; in flight at most {peaks[0] if same else ' '.join(map(str, peaks))}"
+        line += " on each" if same else ""
+    return line
 
 
 def counted(number: int, one: str, many: str = "") -> str:
@@ -104,15 +134,15 @@ def plain_lines(compiled: Compiled) -> list[str]:
     return [shortened(" ".join([f"{EVERY_RANK}:", *words]))]
 
 
-def unit_lines(schedule: Schedule) -> list[str]:
+def unit_lines(schedule: Schedule) -> list[Text]:
     """The order against time, in units of the zero-bubble papers."""
     timing = simulate(schedule.compute_only())
     bubble = f"bubble {timing.bubble_fraction:.1%}"
-    lines = ["", f"if F, I and W take 1 and B takes 2: {timing.makespan:g} in all, {bubble}"]
+    lines = wrapped([f"if F, I and W take 1 and B takes 2: {timing.makespan:g} in all, {bubble}"])
     with contextlib.suppress(ValueError):
         small = picture(schedule, widest=MOST_COLUMNS).splitlines()
         if max(map(len, small)) <= width():
-            return [*lines, *small]
+            return [*lines, *map(Text, small)]
     rows = [
         (f"rank {rank}", actions_drawn(schedule.compute_only(), timing, rank))
         for rank in range(schedule.num_ranks)
@@ -125,12 +155,13 @@ def actions_drawn(schedule: Schedule, timing: Timing, rank: int) -> list[Drawn]:
     bars: list[Drawn] = []
     for group in schedule.groups(rank):
         start, end = timing.start[begin], timing.end[begin]
-        bars.append(Drawn(start, end, group_text(group, schedule), group[0].kind.symbol))
+        label = group_text(group, schedule)
+        bars.append(Drawn(start, end, label, group[0].kind.symbol, group[0].stage))
         begin += len(group)
     return bars
 
 
-def timed_lines(compiled: Compiled, found: Estimate, schedule: Schedule | None) -> list[str]:
+def timed_lines(compiled: Compiled, found: Estimate, schedule: Schedule | None) -> list[Text]:
     """Each rank's tasks, as long as they are estimated to take."""
     rows: list[tuple[str, list[Drawn]]] = []
     with_stage = schedule is not None and schedule.stages_per_rank > 1
@@ -138,11 +169,13 @@ def timed_lines(compiled: Compiled, found: Estimate, schedule: Schedule | None) 
     for number, rank_class in enumerate(compiled.trace_set.classes):
         halves = schedule is not None and has_halves(schedule, coordinate(compiled, rank_class))
         tasks = tasks_of(rank_class, *found.timeline.of_class(number), halves)
-        bars = [Drawn(t.start_us, t.end_us, t.label(with_stage), t.letter) for t in tasks]
+        bars = [Drawn(t.start_us, t.end_us, t.label(with_stage), t.letter, t.stage) for t in tasks]
         rows.append((labels[number], bars))
     column = seconds(found.step_time_us / 1e6 / columns_for(rows))
-    heading = f"{step_text(found)}; a column is {column}, `.` is idle"
-    return [heading, *drawn(rows, found.step_time_us)]
+    heading = wrapped(
+        [step_text(found), f"a column is {column}, `.` is idle; `--schedule` lists the order"]
+    )
+    return [*heading, *drawn(rows, found.step_time_us)]
 
 
 def coordinate(compiled: Compiled, rank_class: RankClass) -> int:
@@ -169,18 +202,29 @@ def has_halves(schedule: Schedule, rank: int) -> bool:
     return bool(np.isin(schedule.row(rank).kind, (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)).any())
 
 
-def drawn(rows: Sequence[tuple[str, Sequence[Drawn]]], span: float) -> list[str]:
+def drawn(rows: Sequence[tuple[str, Sequence[Drawn]]], span: float) -> list[Text]:
     label = max(len(name) for name, _ in rows) + 2
-    return [f"{name}: ".ljust(label) + draw(bars, span, columns_for(rows)) for name, bars in rows]
+    return [
+        Text.assemble(
+            f"{name}: ".ljust(label),
+            *((run.text, style(run.bar)) for run in runs(bars, span, columns_for(rows))),
+        )
+        for name, bars in rows
+    ]
+
+
+def style(bar: Drawn | None) -> str:
+    """A stage is a colour; forward passes are dark letters on it, backward passes light ones."""
+    if bar is None:
+        return "dim"
+    if bar.stage < 0:
+        return "reverse"
+    return f"{'black' if bar.letter == 'F' else 'bold white'} on {colour(bar.stage)}"
 
 
 def columns_for(rows: Sequence[tuple[str, object]]) -> int:
     """What a line has room for."""
     return max(20, width() - max(len(name) for name, _ in rows) - 2)
-
-
-def width() -> int:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
 
 
 def step_text(found: Estimate) -> str:

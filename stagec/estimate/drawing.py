@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 IDLE = "."
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A bar. `letter` stands for its label where that does not fit."""
+    """A bar. `letter` stands for its label where that does not fit; `stage` says which bars share a colour, -1 is of none."""
 
     start: float
     end: float
     label: str
     letter: str
+    stage: int = -1
 
 
-def draw(bars: Sequence[Drawn], span: float, width: int) -> str:
+@dataclass(frozen=True)
+class Run:
+    """Characters that follow each other and are of one bar, or of none."""
+
+    text: str
+    bar: Drawn | None
+
+
+def runs(bars: Sequence[Drawn], span: float, width: int) -> Iterator[Run]:
     """`F0--F1--....B0------`: bars on `width` columns that last from 0 to `span`. One too short to be seen is left out."""
-    cells = [IDLE] * width
+    cells: list[tuple[str, Drawn | None]] = [(IDLE, None)] * width
     for bar in bars:
         first, last = (round(time / span * width) if span else 0 for time in (bar.start, bar.end))
         text = bar.label if len(bar.label) <= last - first else bar.letter[: last - first]
-        cells[first:last] = text.ljust(last - first, "-")
-    return "".join(cells)
+        cells[first:last] = [(letter, bar) for letter in text.ljust(last - first, "-")]
+    for _, group in groupby(cells, key=lambda cell: id(cell[1])):
+        found = list(group)
+        yield Run("".join(letter for letter, _ in found), found[0][1])

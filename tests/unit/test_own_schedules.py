@@ -28,7 +28,7 @@ def model(folder: Path, schedule: str, plan: str = PLAN) -> str:
 
 def test_function_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "mine.py").write_text(FILES["mine.py"])
-    assert main([model(tmp_path, "mine.py:one_ahead"), "--timeline", "--allow-code"]) == 0
+    assert main([model(tmp_path, "mine.py:one_ahead"), "--schedule", "--allow-code"]) == 0
     printed = capsys.readouterr().out
     assert "rank 0: F0 F1 F2 B0 F3 B1 B2 B3\nrank 1: F0 F1 B0 F2 B1 F3 B2 B3\n" in printed
 
@@ -36,7 +36,7 @@ def test_function_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_table_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "mine.csv").write_text(FILES["mine.csv"])
     traces = tmp_path / "traces"
-    assert main([model(tmp_path, "mine.csv"), "--timeline", "-o", str(traces)]) == 0
+    assert main([model(tmp_path, "mine.csv"), "--schedule", "-o", str(traces)]) == 0
     printed = capsys.readouterr().out
     assert "rank 0: F0 F1 B0 F2 B1 F3 B2 B3\nrank 1: F0 B0 F1 B1 F2 B2 F3 B3\n" in printed
     inputs = json.loads((traces / "manifest.json").read_text())["about"]["inputs"]
@@ -152,5 +152,5 @@ def test_a_schedule_is_beside_the_file_that_names_it(
         "  repeat L { x = Block(x) }\n  loss = mean(x, over = [B, S, D])\n}\n"
     )
     monkeypatch.chdir(tmp_path)
-    assert main(["whole.stg", "--plan", "p", "--timeline"]) == 0
+    assert main(["whole.stg", "--plan", "p", "--schedule"]) == 0
     assert "schedule shared/mine.csv: 2 ranks" in capsys.readouterr().out
