@@ -2,10 +2,11 @@
 
 Before `shard-parameters{level=3 axes="dp" gather="bf16" storage="fp32"}`:
 
-    stg.program "M" (%x : !stg.tensor<[B, D], bf16>) {
+    stg.program "M" (%x : !stg.tensor<[B, D], bf16>, %dy : !stg.tensor<[B, F], bf16>) {
       %w = stg.weight "w" : !stg.tensor<[D, F], bf16>
       stg.accumulate over "mb" {
         %y = stg.contract %x, %w over [D] : (!stg.tensor<[B, D], bf16>, !stg.tensor<[D, F], bf16>) -> !stg.tensor<[B, F], bf16>
+        %dx = stg.contract %dy, %w over [F] {phase = "bwd"} : (!stg.tensor<[B, F], bf16>, !stg.tensor<[D, F], bf16>) -> !stg.tensor<[B, D], bf16>
         stg.yield
       }
       stg.output
@@ -13,12 +14,13 @@ Before `shard-parameters{level=3 axes="dp" gather="bf16" storage="fp32"}`:
 
 After:
 
-    stg.program "M" (%x : !stg.tensor<[B, D], bf16>) {
+    stg.program "M" (%x : !stg.tensor<[B, D], bf16>, %dy : !stg.tensor<[B, F], bf16>) {
       %w = stg.weight "w" : !dist.shard<!stg.tensor<[D, F], fp32> over [dp]>
       stg.accumulate over "mb" {
         %g = dist.unshard (%w) over [dp] in "bf16" {lag = 1 : i64, phase = "fwd", made_by = "shard-parameters"}
           : (!dist.shard<!stg.tensor<[D, F], fp32> over [dp]>) -> !stg.tensor<[D, F], bf16>
         %y = stg.contract %x, %g over [D] : (!stg.tensor<[B, D], bf16>, !stg.tensor<[D, F], bf16>) -> !stg.tensor<[B, F], bf16>
+        %dx = stg.contract %dy, %g over [F] {phase = "bwd"} : (!stg.tensor<[B, F], bf16>, !stg.tensor<[D, F], bf16>) -> !stg.tensor<[B, D], bf16>
         stg.yield
       }
       stg.output
