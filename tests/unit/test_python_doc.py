@@ -69,10 +69,15 @@ def test_a_text_compiles_and_an_error_shows_the_diagnostic() -> None:
     assert " --> <text>:4:15" in str(caught.value)
 
 
+def words(text: str) -> str:
+    """Without where lines are broken."""
+    return " ".join(text.split())
+
+
 def test_values_are_those_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     """The first screen of the README."""
     job = stagec.compile(ROOT / "examples" / "gpt.stg")
-    shown = (ROOT / "README.md").read_text()
+    shown = words((ROOT / "README.md").read_text())
     for line in job.headline.lines():
-        assert line in shown
+        assert words(line) in shown
     assert f"{job.num_parameters:,}" in shown
