@@ -1,9 +1,10 @@
-"""What each name of a text stands for: where it is defined, and where else it is meant."""
+"""What each name of a text and of what it imports stands for: where it is defined, and where else it is meant."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from itertools import chain
 
 from stagec.diagnostics import Span
 from stagec.frontend import syntax
@@ -14,7 +15,7 @@ AXIS = "axis"
 
 @dataclass(frozen=True)
 class Symbol:
-    """A name and what it belongs to: a module, whose values and weights are its own, `axis`, or the whole file (empty)."""
+    """A name and what it belongs to: a module, whose values and weights are its own, `axis`, or the whole program (empty)."""
 
     owner: str
     name: str
@@ -33,15 +34,15 @@ class Place:
 
 @dataclass
 class Index:
-    """All names of a text that stand for something in it."""
+    """All names of a program's files that stand for something in it."""
 
     places: list[Place] = field(default_factory=list)
 
-    def at(self, line: int, column: int) -> Place | None:
+    def at(self, file: str, line: int, column: int) -> Place | None:
         """The name at a place; lines and columns count from 1, and the end of a name is one more."""
         for place in self.places:
             span = place.span
-            if span.line == line and span.column <= column <= span.end_column:
+            if span.file == file and span.line == line and span.column <= column <= span.end_column:
                 return place
         return None
 
@@ -52,16 +53,17 @@ class Index:
         return next((place for place in self.of(symbol) if place.is_definition), None)
 
 
-def index_of(program: syntax.Program) -> Index:
+def index_of(*files: syntax.Program) -> Index:
+    """Of the files of one program, which see each other's definitions: what is imported comes first, as in `Source.files`."""
     defined: dict[Symbol, str] = {}
     found: list[tuple[Symbol, Span, bool]] = []
-    for owner, name, kind in definitions(program):
+    for owner, name, kind in chain.from_iterable(map(definitions, files)):
         symbol = Symbol(owner, name.text)
         first = symbol not in defined
         defined.setdefault(symbol, kind)
         found.append((symbol, name.span, first))
     known = {span: True for _, span, _ in found}
-    for owner, name in names_of(program):
+    for owner, name in chain.from_iterable(map(names_of, files)):
         if name.span in known:
             continue
         candidates = (Symbol(owner, name.text), Symbol("", name.text))

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
+from pygls.uris import from_fs_path, to_fs_path
 
 from stagec.diagnostics import CompileError, Diagnostic, Span
 from stagec.editing.answers import complete, describe, diagnose
 from stagec.editing.names import Index, Place, index_of
 from stagec.formatting import format_text
+from stagec.frontend import parse_text
+from stagec.frontend.files import read_text
 from stagec.frontend.parser import parse
 from stagec.frontend.words import RESERVED
 
@@ -21,6 +27,10 @@ PROTOCOL = "3.17"
 """The version of the protocol, which is what clients show."""
 At = types.HoverParams | types.DefinitionParams | types.ReferenceParams | types.RenameParams
 """Questions about a place."""
+IMPORT = re.compile(r'^import\s+"', re.MULTILINE)
+MOST_FILES = 1000
+"""That are looked through for those that import a file."""
+LEVELS_UP = 4
 KINDS = {
     "function": types.CompletionItemKind.Function,
     "module": types.CompletionItemKind.Class,
@@ -55,18 +65,48 @@ def make_server() -> LanguageServer:
         document = server.workspace.get_text_document(uri)
         found = diagnose(document.source, document.path)
         with suppress(CompileError):  # the names of the last text that parsed still help
-            texts.indices[uri] = index_of(parse(document.source, document.path))
+            texts.indices[uri] = program_at(document.path)
         shown = [protocol(each, document.lines) for each in found if is_here(each, document.path)]
         server.text_document_publish_diagnostics(
             types.PublishDiagnosticsParams(uri, shown, document.version)
         )
+
+    def program_at(path: str) -> Index:
+        """The names of a file and of what it imports, as editors have them open."""
+        opened = {each.path: each.source for each in server.workspace.text_documents.values()}
+        text = opened[path] if path in opened else read_text(path)
+        try:
+            files = dict(parse_text(text, path).files)
+        except CompileError:  # of what is imported; of the text itself it is raised again
+            files = {path: parse(text, path)}
+        for each in files.keys() & opened.keys() - {path}:
+            with suppress(CompileError):
+                files[each] = parse(opened[each], each)
+        return index_of(*files.values())
+
+    def meant(found: tuple[Index, Place]) -> list[Place]:
+        """Where the thing at a place is named: in the programs of all files that import the one that defines it."""
+        index, place = found
+        first = index.definition(place.symbol)
+        places = {each.span: each for each in index.of(place.symbol)}
+        if first is None:
+            return list(places.values())
+        workspace = [path for uri in server.workspace.folders if (path := to_fs_path(uri))]
+        open_ = (each.path for each in server.workspace.text_documents.values())
+        for path in sorted({*open_, *importing(first.span.file, workspace)}):
+            with suppress(CompileError):
+                other = program_at(path)
+                if other.definition(place.symbol) == first:
+                    places |= {each.span: each for each in other.of(place.symbol)}
+        return sorted(places.values(), key=lambda each: each.span)
 
     def name_at(params: At) -> tuple[Index, Place] | None:
         uri = params.text_document.uri
         index = texts.indices.get(uri)
         lines = server.workspace.get_text_document(uri).lines
         column = from_utf16(lines, params.position)
-        place = index.at(params.position.line + 1, column) if index else None
+        path = server.workspace.get_text_document(uri).path
+        place = index.at(path, params.position.line + 1, column) if index else None
         return (index, place) if index and place else None
 
     @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
@@ -90,7 +130,7 @@ def make_server() -> LanguageServer:
     def definition(params: types.DefinitionParams) -> types.Location | None:
         found = name_at(params)
         place = found[0].definition(found[1].symbol) if found else None
-        return location(params.text_document.uri, place) if place else None
+        return location(place) if place else None
 
     @server.feature(types.TEXT_DOCUMENT_REFERENCES)
     def references(params: types.ReferenceParams) -> list[types.Location]:
@@ -98,13 +138,18 @@ def make_server() -> LanguageServer:
         if found is None:
             return []
         wanted = params.context.include_declaration
-        places = found[0].of(found[1].symbol)
-        return [
-            location(params.text_document.uri, p) for p in places if wanted or not p.is_definition
-        ]
+        return [location(each) for each in meant(found) if wanted or not each.is_definition]
 
-    def location(uri: str, place: Place) -> types.Location:
+    def location(place: Place) -> types.Location:
+        uri = uri_of(place.span.file)
         return types.Location(uri, span_range(place.span, lines_of(uri)))
+
+    def uri_of(path: str) -> str:
+        """As the editor spells it, where it has the file open."""
+        for uri, document in server.workspace.text_documents.items():
+            if document.path == path:
+                return uri
+        return from_fs_path(os.path.abspath(path)) or path
 
     def lines_of(uri: str) -> list[str]:
         return list(server.workspace.get_text_document(uri).lines)
@@ -115,11 +160,11 @@ def make_server() -> LanguageServer:
         name = params.new_name
         if found is None or not re.fullmatch(r"[A-Za-z_]\w*", name) or name in RESERVED:
             return None
-        lines = lines_of(params.text_document.uri)
-        edits = [
-            types.TextEdit(span_range(p.span, lines), name) for p in found[0].of(found[1].symbol)
-        ]
-        return types.WorkspaceEdit({params.text_document.uri: edits})
+        edits: dict[str, list[types.TextEdit]] = {}
+        for each in meant(found):
+            place = location(each)
+            edits.setdefault(place.uri, []).append(types.TextEdit(place.range, name))
+        return types.WorkspaceEdit(edits)
 
     @server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(["{", " "]))
     def completion(params: types.CompletionParams) -> list[types.CompletionItem]:
@@ -143,6 +188,23 @@ def make_server() -> LanguageServer:
         return [types.TextEdit(types.Range(types.Position(0, 0), end), text)]
 
     return server
+
+
+def importing(file: str, workspace: Iterable[str]) -> Iterator[str]:
+    """The files that may import one: those that import something, of its folder and those above it, which may, and of the workspace."""
+    above = list(Path(file).parents)[:LEVELS_UP]
+    near = (path for folder in above for path in folder.glob("*.stg"))
+    below = (
+        Path(folder, name)
+        for root in workspace
+        for folder, _, names in os.walk(root)
+        for name in names
+        if name.endswith(".stg")
+    )
+    for path in islice(chain(near, below), MOST_FILES):
+        with suppress(CompileError, OSError):
+            if IMPORT.search(read_text(str(path))):
+                yield str(path)
 
 
 def is_here(each: Diagnostic, path: str) -> bool:

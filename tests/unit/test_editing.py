@@ -101,6 +101,82 @@ def test_an_editor_is_answered() -> None:
     asyncio.run(asyncio.wait_for(conversation(), 240))
 
 
+LIBRARY = """dim D = 64
+dim F = 4 * D
+
+module Mlp(x[B, D]) -> [B, D] {
+  weight up[D, F], down[F, D]
+  return x + gelu(x @ up) @ down
+}
+"""
+USER = """import "library.stg"
+dim B = 32
+dim L = 2
+
+model NAME(x[B, D]) {
+  repeat L { x = Mlp(x) }
+  loss = mean(x, over = [B, D])
+}
+
+plan NAME_tp {
+  mesh tp = 2
+  shard F over tp
+}
+"""
+
+
+async def names_across_files(folder: Path) -> None:
+    """Definition, references and rename of what one file defines, another that is open imports, and a third that is not."""
+    texts = {"library.stg": LIBRARY}
+    texts |= {f"{name}.stg": USER.replace("NAME", name) for name in ("one", "two")}
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    client = LanguageClient("test", "1")
+
+    @client.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+    def publish(params: types.PublishDiagnosticsParams) -> None:
+        pass
+
+    await client.start_io(sys.executable, "-c", START, str(ROOT))
+    await client.initialize_async(
+        types.InitializeParams(types.ClientCapabilities(), process_id=None, root_uri=None)
+    )
+    client.initialized(types.InitializedParams())
+    uris = {name: (folder / name).as_uri() for name in texts}
+    for name in ("one.stg", "library.stg"):
+        item = types.TextDocumentItem(uris[name], "stg", 1, texts[name])
+        client.text_document_did_open(types.DidOpenTextDocumentParams(item))
+    one = types.TextDocumentIdentifier(uris["one.stg"])
+    at = position(texts["one.stg"], "Mlp(x)")
+    found = await client.text_document_definition_async(types.DefinitionParams(one, at))
+    assert (found.uri, found.range.start) == (uris["library.stg"], position(LIBRARY, "Mlp"))
+    edit = await client.text_document_rename_async(
+        types.RenameParams(text_document=one, position=at, new_name="Ffn")
+    )
+    assert {uri: len(edits) for uri, edits in edit.changes.items()} == dict.fromkeys(
+        uris.values(), 1
+    )
+    library = types.TextDocumentIdentifier(uris["library.stg"])
+    for name in ("B", "D", "F", "up", "tp"):
+        where, text = (one, texts["one.stg"]) if name in ("B", "tp") else (library, LIBRARY)
+        place = position(text, f"{name}[" if name == "up" else f"{name} =")
+        uses = await client.text_document_references_async(
+            types.ReferenceParams(types.ReferenceContext(True), where, place)
+        )
+        counts = {uri: sum(use.uri == uri for use in uses) for uri in uris.values()}
+        seen = [len(re.findall(rf"\b{name}\b", text)) for text in texts.values()]
+        if name in ("B", "tp"):  # of `one` alone: `two` has a B and a tp of its own
+            seen[2] = 0
+        assert list(counts.values()) == seen, name
+    await client.shutdown_async(None)
+    client.exit(None)
+    await client.stop()
+
+
+def test_names_of_imported_files(tmp_path: Path) -> None:
+    asyncio.run(asyncio.wait_for(names_across_files(tmp_path), 240))
+
+
 def test_every_name_of_an_example_is_what_the_text_says() -> None:
     """Places read as their names, definitions come first, and a rename leaves a program that parses to the same places."""
     for path in EXAMPLES[:6]:
