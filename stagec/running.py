@@ -32,8 +32,14 @@ class Stops:
     unroll: bool = True
     """Whether trace programs are made of what the last pass leaves."""
     verify: bool = True
-    """Whether IR is held against its rules after each pass: half of a compilation's time. A search, which compiles hundreds of
-    plans on the way, verifies those that it proposes."""
+    """Whether IR is held against its rules: after passes that are not ours, after the last one, and after each where somebody looks at
+    what it leaves. Doing so after all of ours is half of a compilation's time. A search, which compiles hundreds of plans on the way,
+    verifies those that it proposes."""
+
+    def verifies(self, after: ModulePass, is_last: bool) -> bool:
+        """Whether IR is held against its rules after a pass."""
+        looked_at = self.after is not None or self.on_pass is not None
+        return self.verify and (is_last or looked_at or not is_ours(after))
 
 
 def write_down(module: ModuleOp, plan: dist.PlanOp, passes: Sequence[ModulePass]) -> None:
@@ -148,7 +154,7 @@ def run_passes(
     stops: Stops,
     watched: dict[str, bool] | None = None,
 ) -> bool:
-    """Run the passes with the verifier around each; whether it stopped at the one asked for.
+    """Run the passes; whether it stopped at the one asked for.
 
     `watched` has the names of passes, and is told whether any of that name changed the IR.
     """
@@ -160,7 +166,7 @@ def run_passes(
         if watched is not None and is_watched:
             watched[each.name] |= str(module) != before
         take_off(module, each.name)
-        if stops.verify:
+        if stops.verifies(each, each is passes[-1]):
             verify(module, each, verifier)
         if told(stops, each.name, module):
             return True
@@ -176,13 +182,16 @@ def take_off(module: ModuleOp, name: str) -> None:
                 op.passes = ArrayAttr(rest)
 
 
+def is_ours(each: ModulePass) -> bool:
+    return type(each).__module__.startswith("stagec.")
+
+
 def verify(module: ModuleOp, after: ModulePass, verifier: Verifier) -> None:
     """IR that does not verify is a pass' mistake: ours is no user's."""
     try:
         verifier.verify(module)
     except CompileError as error:
-        ours = type(after).__module__.startswith("stagec.")
-        assert not ours, f"the IR after `{after.name}` does not verify: {error}"
+        assert not is_ours(after), f"the IR after `{after.name}` does not verify: {error}"
         notes = [f"after the pass `{after.name}`"]
         raise CompileError([replace(d, notes=notes) for d in error.diagnostics]) from error
 
