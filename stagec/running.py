@@ -36,9 +36,12 @@ class Stops:
     what it leaves. Doing so after all of ours is half of a compilation's time. A search, which compiles hundreds of plans on the way,
     verifies those that it proposes."""
 
+    shows_each: bool = False
+    """Whether somebody is shown what each pass leaves."""
+
     def verifies(self, after: ModulePass, is_last: bool) -> bool:
         """Whether IR is held against its rules after a pass."""
-        looked_at = self.after is not None or self.on_pass is not None
+        looked_at = self.after is not None or self.shows_each
         return self.verify and (is_last or looked_at or not is_ours(after))
 
 

@@ -306,7 +306,7 @@ def compile_with(options: argparse.Namespace, plug_ins: Registry) -> Compiled:
             options.model,
             options.plan,
             overrides(options.set),
-            stops=Stops(options.stop_after, on_pass),
+            stops=Stops(options.stop_after, on_pass, shows_each=print_each),
             plug_ins=plug_ins,
             adapt=lambda plan: planned(plan, options),
         )
