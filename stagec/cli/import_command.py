@@ -6,21 +6,24 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from stagec.backend.files import write_whole
 from stagec.cli.usage import CommandParser, some_text, usage_error, whole_number
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import CompileError, Diagnostic, did_you_mean
 from stagec.frontend import parse_file, syntax
 from stagec.importing import import_configuration
 from stagec.importing.launch import import_plan
 from stagec.importing.launch.read import KINDS, kind_of
 from stagec.importing.model import read_configuration
+from stagec.importing.shipped import configurations, shipped
 
 EPILOG = """\
 examples:
   stagec import config.json -o model.stg           a configuration of Hugging Face, or a folder with one
+  stagec import Qwen/Qwen3-0.6B -o model.stg       one that ships, by its name on the hub; `stagec examples` lists them
   stagec import train.sh -o plan.stg               flags of Megatron-LM; the script is read, never run
   stagec import "--tensor-model-parallel-size 8 --bf16" --gpus 64
   stagec import llama3_405b.toml --gpus 512        settings of torchtitan
@@ -34,6 +37,9 @@ def run(arguments: Sequence[str]) -> int:
     path = Path(options.source)
     if options.source.lstrip().startswith("--"):
         return write_plan(options.source, "command line", "megatron", options)
+    if not path.exists() and (found := shipped(options.source)):
+        full, data = found
+        return write_model(data, full, options)
     text = source_text(path)
     try:
         kind = options.kind or kind_of(path, text)
@@ -49,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
             message,
             f"if it is a launcher's, say `--kind {'|'.join(KINDS)}`",
         )
-    return write_model(path, options)
+    return write_model(read_configuration(path), shown_name(path), options)
 
 
 def separated(arguments: Sequence[str]) -> list[str]:
@@ -67,7 +73,7 @@ def make_parser() -> CommandParser:
         "Write what others have as text of ours: a configuration as a model, a launcher's flags as a plan.",
         EPILOG,
     )
-    parser.add_argument("source", metavar="SOURCE")
+    parser.add_argument("source", metavar="SOURCE", help="a file, a folder, a name, or flags")
     parser.add_argument(
         "-o", dest="out", metavar="FILE.stg", type=some_text("-o"), help="the file to write"
     )
@@ -93,14 +99,16 @@ def source_text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
-        raise refuse(str(path), "E0701", f"cannot read `{path}`: {reason}") from None
+        names = [name for full in configurations() for name in (full, full.partition("/")[2])]
+        help_ = did_you_mean(str(path), names) if not path.suffix or not path.exists() else ""
+        raise refuse(str(path), "E0701", f"cannot read `{path}`: {reason}", help_) from None
 
 
-def write_model(path: Path, options: argparse.Namespace) -> int:
+def write_model(data: Mapping[str, Any], name: str, options: argparse.Namespace) -> int:
     for flag, value in (("--gpus", options.gpus), ("--model", options.model)):
         if value is not None:
             raise usage_error(flag, f"`{flag}` is about plans, and this is a model", "E0711")
-    imported = import_configuration(read_configuration(path), options.source, shown_name(path))
+    imported = import_configuration(data, options.source, name)
     return deliver(imported.text, f"`{imported.model.name}`", options)
 
 

@@ -113,6 +113,7 @@ class Stack:
         rows = [rolled(names[start:end]) for start, end in stretches]
         counts = [r.count for row in rows for r in row if isinstance(r, Times)]
         letter = "L" + self.stream.dim[1:]
+        rolls_all = all(isinstance(r, Times) for row in rows for r in row) and not self.after
         for (start, end), row in zip(stretches, rows, strict=True):
             for name, layers in calls(row):
                 m.call(name)
@@ -120,6 +121,12 @@ class Stack:
             for each in row:
                 m.lines += self.lines(w, each, x, letter if len(counts) == 1 else f"{letter}1")
             m.lines += self.after.get(end - 1, ())
+        if rolls_all:
+            w.stack = [
+                line.split()[1]
+                for line in m.lines
+                if line.startswith("repeat ") and line.split()[1] in w.dims
+            ]
         return list(dict.fromkeys(names))
 
     def lines(self, w: Writer, row: str | Times, x: str, count: str = "") -> list[str]:
@@ -191,7 +198,8 @@ class Decoder:
         m.line(f"x = {x}")
         deepening = {i: [f"x = Deepen(x, {name})"] for i, name in enumerate(seen[1:])}
         Stack(self.blocks, s, after=deepening).write(w, m)
-        m.line(f"loss = cross_entropy({self.logits(w, m, 'x')}, targets)")
+        m.line(f"logits = {self.logits(w, m, 'x')}")
+        m.line("loss = cross_entropy(logits, targets)")
         return m
 
     def see(self, w: Writer, m: Module) -> list[str]:
@@ -279,8 +287,7 @@ class Decoder:
             logits = f"{logits} * {number(self.logit_factor)}"
         if self.logit_softcap:
             cap = number(self.logit_softcap)
-            m.line(f"logits = tanh(({logits}) / {cap}) * {cap}")
-            return "logits"
+            return f"tanh(({logits}) / {cap}) * {cap}"
         return logits
 
 

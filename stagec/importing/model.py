@@ -65,8 +65,17 @@ def import_configuration(data: Mapping[str, Any], file: str, source: str = "") -
         raise failure(file, f"`{model_type}`: {error.message}", "E0802", error.help) from None
     writer.even_batch()
     header = header_text(writer, model, source or Path(file).stem, config)
-    text = format_text(writer.text(header, model, starter_plans(writer)), file)
+    plans = starter_plans(writer, model, model_types(data, model_type))
+    text = format_text(writer.text(header, model, plans), file)
     return Imported(text, writer, model)
+
+
+def model_types(data: Mapping[str, Any], model_type: str) -> list[str]:
+    """Of the model and of its language model, if it has parts."""
+    inner = data.get("text_config")
+    known = classes().get(model_type, {}).get("parts", {}).get("text_config", "")
+    given = inner.get("model_type", known) if isinstance(inner, Mapping) else known
+    return [model_type, *([str(given)] if given else [])]
 
 
 def header_text(w: Writer, model: Module, source: str, config: Config) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import gcd, lcm
 
-from stagec.importing.text import Writer
+from stagec.importing.text import Module, Writer
+from stagec.importing.theirs import plans_of, tensor_clauses
 
 PRECISION = (
     "precision { weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32 }",
@@ -14,26 +15,30 @@ PRECISION = (
 RANKS = 64
 
 
-def starter_plans(w: Writer) -> list[str]:
+def starter_plans(w: Writer, model: Module, model_types: Sequence[str]) -> list[str]:
     """Plans that hold for the sizes of that model; the first is what is compiled without `--plan`."""
     found = [sharded(w)]
     ways = tensor_ways(w)
     if ways > 1:
         found.append(tensor_parallel(w, ways))
     if w.experts:
-        found.append(expert_parallel(w))
+        found.append(expert_parallel(w, bool(plans_of(model_types, "ep"))))
+    if plan := plans_of(model_types, "tp"):
+        found.append(their_tensor_parallel(w, model, plan))
+    if plans_of(model_types, "pp"):
+        found.append(their_pipeline(w))
     if w.decodes and not w.carries_state and any(m.caches for m in w.modules.values()):
         found.append(served(w, ways))
     return [text for text in found if text]
 
 
-def plan(name: str, about: str, clauses: Sequence[str]) -> str:
+def plan_text(name: str, about: str, clauses: Sequence[str]) -> str:
     return f"# {about}\nplan {name} {{\n" + "".join(f"  {c}\n" for c in clauses) + "}\n"
 
 
 def sharded(w: Writer) -> str:
     units = ", ".join(w.layers)
-    return plan(
+    return plan_text(
         f"fsdp{RANKS}",
         "Weights, gradients and optimizer state sharded over all ranks, gathered block by block.",
         (
@@ -56,7 +61,7 @@ def tensor_ways(w: Writer) -> int:
 
 
 def tensor_parallel(w: Writer, ways: int) -> str:
-    return plan(
+    return plan_text(
         f"dp8_tp{ways}",
         "Tensor parallelism within a node, the sequence split between the blocks.",
         (
@@ -96,14 +101,46 @@ def served(w: Writer, ways: int) -> str:
     clauses = [f"mesh tp = {ways}"]
     if ways > 1:
         clauses.append(f"shard {', '.join(tensor_dims(w, ways))} over tp")
-    return plan(
+    return plan_text(
         f"serve_tp{ways}",
         about,
         (*clauses, "precision { weights = bf16 }", f"serve {{ {what}, block = 16 }}"),
     )
 
 
-def expert_parallel(w: Writer) -> str:
+def their_tensor_parallel(w: Writer, model: Module, plan: Mapping[str, str]) -> str:
+    """Tensor parallelism as transformers has it: sums are reduced, and the sequence is whole."""
+    ways, clauses, remarks = tensor_clauses(w, model, plan)
+    if ways == 1:
+        return ""
+    about = "Tensor parallelism as the class in transformers plans it (`tp_plan`)."
+    return plan_text(
+        f"transformers_tp{ways}",
+        " ".join([about, *remarks]),
+        (*clauses, *microbatch(w), *PRECISION),
+    )
+
+
+def their_pipeline(w: Writer) -> str:
+    """Stages of whole layers, embedding before and norm and head after them."""
+    if len(w.stack) != 1:
+        return ""
+    (layers,) = w.stack
+    stages = max(n for n in (1, 2, 4, 8) if w.dims[layers].value % n == 0)
+    if stages == 1 or not microbatch(w):
+        return ""
+    return plan_text(
+        f"transformers_pp{stages}",
+        "A pipeline of the parts that the class in transformers names (`pp_plan`): embedding, layers, norm and head.",
+        (
+            f"mesh pp = {stages}",
+            f"pipeline {layers} over pp {{ schedule = 1f1b, microbatch = 1 }}",
+            *PRECISION,
+        ),
+    )
+
+
+def expert_parallel(w: Writer, theirs: bool) -> str:
     """Experts over as many ranks as divide them."""
     batch = w.dims["B"].value
     ranks = max(
@@ -113,9 +150,10 @@ def expert_parallel(w: Writer) -> str:
     )
     if ranks == 1:
         return ""
-    return plan(
+    return plan_text(
         f"ep{ranks}",
-        "Experts over all ranks, to which tokens travel.",
+        "Experts over all ranks, to which tokens travel"
+        + (": transformers' own plan for them (`ep_plan`)." if theirs else "."),
         (
             f"mesh dp = {ranks}, ep = dp",
             "shard B over dp",

@@ -361,7 +361,7 @@ def read(folder: Path, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("-q", "--quiet", action="store_true", help="only what is not exact")

@@ -1,7 +1,8 @@
 """`python -m tests.fidelity.configs_pack DIR`: shorten oracles of configurations to what the judge reads, for the tests.
 
 One line of JSON for each: its name, its configuration without what no importer reads, and what transformers makes of it. Of
-configurations that differ in nothing that counts (quantised ones of the same model), the first stays.
+configurations that differ in nothing that counts (quantised ones of the same model), the first stays. Those of published models that
+are imported ship: `stagec/importing/configurations.json`.
 """
 
 from __future__ import annotations
@@ -9,13 +10,18 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stagec import importing
+from stagec.diagnostics import CompileError
+from stagec.importing import import_configuration
 from tests.fidelity.configs import read
 
 PACKED = Path(__file__).parent / "configs.jsonl.gz"
+SHIPPED = Path(importing.__file__).parent / "configurations.json"
+COPIES = ("-FP8", "-NVFP4", "-FP8-Static-PerTensor", "-preset", "-form")
 KEPT = ("status", "parameters", "published", "tied", "inputs", "flops_total_sparse")
 DROPPED = (
     "quantization",
@@ -98,8 +104,29 @@ def packed(folder: Path) -> list[str]:
     return list(lines.values())
 
 
+def shipped_names(folder: Path) -> Iterator[str]:
+    """Published models that are imported: no class defaults, no quantised copies."""
+    for path in sorted((folder / "configs").glob("*.json")):
+        name = path.stem
+        is_copy = name.startswith(("default--", "mlc--")) or name.endswith(COPIES)
+        config, oracle = read(folder, name)
+        if is_copy or oracle.get("status") == "config only":
+            continue
+        try:
+            import_configuration(config, name)
+        except CompileError:
+            continue
+        yield name
+
+
 def main(arguments: Sequence[str]) -> int:
-    text = "\n".join(packed(Path(arguments[0]))) + "\n"
+    folder = Path(arguments[0])
+    lines = [
+        f" {json.dumps(name.replace('--', '/'))}: {json.dumps(shorter(read(folder, name)[0]))}"
+        for name in shipped_names(folder)
+    ]
+    SHIPPED.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+    text = "\n".join(packed(folder)) + "\n"
     PACKED.write_bytes(gzip.compress(text.encode(), mtime=0))
     return 0
 

@@ -313,13 +313,12 @@ def read_torchtitan(text: str, reading: Reading) -> None:
     run = reading.run
     run.sequence_parallel = True
     run.zero = 3
-    # Shards of weights are fp32, which their owner updates; what is gathered and computed with is bf16.
+    # Shards are fp32; they are gathered, and computed with, in bf16 (`MixedPrecisionPolicy`).
     run.precision = {
-        "weights": "bf16",
+        "weights": "fp32",
         "activations": "bf16",
         "gradients": "fp32",
         "optimizer": "fp32",
-        "master": "fp32",
         "reduce": "fp32",
     }
     run.optimizer = "adamw"
@@ -341,8 +340,6 @@ def read_torchtitan(text: str, reading: Reading) -> None:
     run.accumulation = 1
     if run.pp == 1:
         run.virtual_stages = 1
-    if run.precision["weights"] == "fp32":
-        run.precision["master"] = "none"
 
 
 def read_deepspeed(text: str, reading: Reading) -> None:

@@ -437,9 +437,7 @@ TORCHTITAN: dict[str, Word] = {
     "training.batch_size": Word("microbatch N", size("micro_batch")),
     "training.global_batch_size": Word("set B = N", size("global_batch")),
     "training.seq_len": Word("set S = N", size("sequence")),
-    "training.mixed_precision_param": Word(
-        "precision { weights, activations }", titan_dtype("weights", "activations")
-    ),
+    "training.mixed_precision_param": Word("precision { activations }", titan_dtype("activations")),
     "training.mixed_precision_reduce": Word("precision { reduce }", titan_dtype("reduce")),
     "training.enable_cpu_offload": Word(
         "offload { optimizer, parameters }", when("offload_optimizer", True)
