@@ -80,6 +80,7 @@ from stagec.pipeline_schedule import pipeline_schedule
 from stagec.rewriting import programs
 from stagec.schedules import Schedule
 from stagec.schedules.table import Kind
+from stagec.symbolic.conditions import unread
 
 NAME = "build-programs"
 
@@ -115,7 +116,7 @@ class Builder:
         (program,) = programs(self.module)
         for ranks in self.coordinates():
             tasks = self.tasks_of("", program, counted(program, ranks.values))
-            order = plain_order(self.values[TIME_AXIS], tasks.rows.data)
+            order = plain_order(unread(self.values)[TIME_AXIS], tasks.rows.data)
             listed = (StageOfRank(tasks.sym_name.data, 0),)
             name = self.program("all", listed, order)
             self.ranks.append(sched.RanksOp(ranks.name, tuple(ranks.where.items()), name))
@@ -173,7 +174,9 @@ class Builder:
             if any(other == kind for other, _ in self.tasks):
                 name += "".join(f"_{count}" for count in counts.values())
             firsts = {dist.first_layer(each): 0 for each in counts}
-            rows = rows_of_tasks(program, Dataflow({**self.values, **counts, **firsts}))
+            # How often bodies run decides nothing but these rows, which a sweep makes for each plan anew.
+            numbers = {**unread(self.values), **counts, **firsts}
+            rows = rows_of_tasks(program, Dataflow(numbers))
             self.tasks[key] = sched.TasksOp(name, kind, counts, rows)
         return self.tasks[key]
 

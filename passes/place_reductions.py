@@ -76,6 +76,7 @@ from stagec.analysis.segments import RowFinder, Segment, path_of, segments_of, s
 from stagec.dialects import sched, stg
 from stagec.dialects.tasks import TASK_NUMBER, TASKS, Rows
 from stagec.rewriting import programs
+from stagec.symbolic.conditions import unread
 
 NAME = "place-reductions"
 
@@ -103,7 +104,7 @@ def when_ready(
     movable = {n: each.first for n, each in segments.items() if is_moved(each.first)}
     if not movable:
         return tasks
-    flow, found = Dataflow(values), dict(tasks)
+    flow, found = Dataflow(unread(values)), dict(tasks)
     finder = RowFinder(flow, tasks)
     end = max(
         ((TASK_NUMBER[task], len(tasks[task]) - 1) for task in ("B", "I", "W") if task in tasks),

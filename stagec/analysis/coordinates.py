@@ -16,6 +16,7 @@ from stagec import symbolic
 from stagec.dialects.attributes import sizes_in
 from stagec.dialects.types import StackType
 from stagec.symbolic import ZERO, Size
+from stagec.symbolic.conditions import with_known
 
 SUFFIX = ".index"
 
@@ -83,7 +84,7 @@ def coordinate_classes(
     axes = [axis for axis in mesh if axis in concerned]
     groups: dict[tuple[object, ...], list[tuple[int, ...]]] = {}
     for place in product(*(range(mesh[axis]) for axis in axes)):
-        here = {**values, **names_at(axes, place)}
+        here = with_known(values, names_at(axes, place))
         numbers = tuple(s.evaluate(here) for s in sorted(sizes, key=str))
         numbers += others.numbers(here) if others else ()
         groups.setdefault(numbers, []).append(place)

@@ -13,6 +13,7 @@ from stagec.analysis.dataflow import Dataflow, Source, behind_views, is_node
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.tasks import TASK_NUMBER, Rows
+from stagec.symbolic.conditions import with_known
 
 TASK_OF_PHASE = {
     "fwd": "F",
@@ -89,7 +90,7 @@ def stage_values(module: ModuleOp, tasks: sched.TasksOp) -> dict[str, int]:
     counts = tasks.counts
     places = {f"{axis}{SUFFIX}": 0 for axis in mesh_of(module)}
     firsts = {dist.first_layer(name): 0 for name in counts}
-    return {**size_values(module), **places, **counts, **firsts}
+    return with_known(size_values(module), {**places, **counts, **firsts})
 
 
 @dataclass

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from stagec.symbolic.algebra import ONE, Size, as_size, constant, symbol
@@ -133,9 +134,12 @@ def setting(name: str, value: int) -> Size:
 class Observed(dict[str, Value]):
     """Numbers of names. Reading one is noted."""
 
+    known: Mapping[str, int] = MappingProxyType({})
+    """Those that follow from what was noted before, such as a stage's number of layers: reading them is not noted."""
+
     def __getitem__(self, name: str) -> Value:
         value = super().__getitem__(name)
-        if value is not None:
+        if value is not None and name not in self.known:
             read(symbol(name), value)
         return value
 
@@ -163,7 +167,7 @@ class Observed(dict[str, Value]):
     def exact(self, size: Size) -> Fraction:
         """The number of a size: that is what is read, not its names."""
         value = size.evaluate(self.unread)  # pyright: ignore[reportArgumentType]
-        read(size, value)
+        read(size.substitute(self.known), value)
         return value
 
 
@@ -171,6 +175,15 @@ def observed(values: dict[str, Value]) -> dict[str, Value]:
     """The same numbers; their readers are noted if someone records."""
     recorder = _RECORDER.get()
     return values if recorder is None or recorder.is_closed else Observed(values)
+
+
+def with_known(values: Mapping[str, int], known: Mapping[str, int]) -> dict[str, int]:
+    """The same numbers, and others that follow from what was noted. A plain copy would read them all."""
+    if not isinstance(values, Observed):
+        return {**values, **known}
+    found = Observed({**values.unread, **known})
+    found.known = {**values.known, **known}
+    return found
 
 
 def unread(values: Mapping[str, Value]) -> Mapping[str, Value]:

@@ -19,6 +19,7 @@ from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import NamesAttr, sizes_in
 from stagec.dialects.types import ValueType
 from stagec.rewriting import programs
+from stagec.symbolic.conditions import unread
 
 
 def wrong(op: Operation, message: str, help_: str = "") -> CompileError:
@@ -44,15 +45,16 @@ def check_module(module: ModuleOp) -> None:
             check_rows(
                 op,
                 segments[op.kind.data],
-                Dataflow({**dict.fromkeys(names, 1), **values(module, op)}),
+                Dataflow(numbers_at(module, op, names)),
             )
         elif isinstance(op, sched.RankProgramOp):
             check_stages(op, ops, stages)
     check_classes(module, [op for op in ops if isinstance(op, sched.RanksOp)])
 
 
-def values(module: ModuleOp, tasks: sched.TasksOp) -> dict[str, int]:
-    return {**size_values(module), **tasks.counts}
+def numbers_at(module: ModuleOp, tasks: sched.TasksOp, names: Collection[str]) -> dict[str, int]:
+    """Of sizes, and of the tasks' layers; 1 for what else has a number on some rank."""
+    return {**dict.fromkeys(names, 1), **unread(size_values(module)), **tasks.counts}
 
 
 def numbers_of(module: ModuleOp, tasks: Sequence[sched.TasksOp]) -> set[str]:

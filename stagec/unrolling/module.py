@@ -14,6 +14,7 @@ from stagec.analysis.sizes import size_values
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.tasks import StageOfRank, Where
 from stagec.rewriting import programs
+from stagec.symbolic.conditions import unread
 from stagec.unrolling.checks import check_module, wrong
 from stagec.unrolling.rank import RankRun, StageRun
 from stagec.unrolling.stage import Layout
@@ -47,7 +48,8 @@ class Reader:
     _layouts: dict[object, Layout] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.values = size_values(self.module)
+        # What is unrolled is read off tables that these sizes made: nothing more is decided by them.
+        self.values = unread(size_values(self.module))
         self.kinds = {stg.text(each, "kind"): each for each in programs(self.module)}
         ops = list(self.module.body.ops)
         named = (sched.TasksOp, sched.RankProgramOp)

@@ -128,7 +128,7 @@ class Layout:
 
     def layers(self, values: Mapping[str, int]) -> dict[str, list[int]]:
         """The layer of each row of each task, on a stage that may begin elsewhere in the model."""
-        firsts = tuple(n for name, n in sorted(values.items()) if is_first_layer(name))
+        firsts = tuple(values[name] for name in sorted(values) if is_first_layer(name))
         if firsts not in self._layers:
             layer = Dataflow(values).layer
             self._layers[firsts] = {

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fidelity.cluster_plans import planned, planned_alike, structure_of
+from tests.fidelity import cluster_plans
+from tests.fidelity.cluster_plans import compiled, planned, planned_alike, structure_of
 from tests.fidelity.cluster_runs import Run, layers_of_stages
 from tests.fidelity.clusters import main
 
@@ -43,10 +44,17 @@ ONE_B = Run(
         ),
     ],
 )
-def test_structures_are_compilations(first: Run, changes: list[dict[str, int]]) -> None:
+def test_structures_are_compilations(
+    first: Run, changes: list[dict[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One compilation for all of them."""
     runs = [first, *(replace(first, **change) for change in changes)]
     assert len({structure_of(run) for run in runs}) == 1
-    assert planned_alike(runs) == [planned(run) for run in runs]
+    alone = [planned(run) for run in runs]
+    made: list[Run] = []
+    monkeypatch.setattr(cluster_plans, "compiled", lambda run: made.append(run) or compiled(run))
+    assert planned_alike(runs) == alone
+    assert made == [first]
 
 
 def test_a_run_that_does_not_compile_is_told() -> None:
