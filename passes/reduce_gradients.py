@@ -67,7 +67,7 @@ class ReduceGradients(ModulePass):
     join: bool = False
     """Whether the gradients of a unit travel as one buffer."""
     units: tuple[str, ...] = ()
-    """Modules whose parameters are a unit; none: a layer is one, the rest another."""
+    """Modules whose parameters are a unit, all others one more; none: a layer is one, the rest another."""
     one_unit: bool = False
     """Everything is one unit."""
     every_microbatch: bool = False
@@ -160,7 +160,8 @@ class Reducer:
 
         if self.options.one_unit:
             return self.reduce_as_one(partial, paths, insert)
-        for together in self.in_order(partial, paths):
+        root = self.root_with_layers(partial, paths)
+        for together in self.in_order([g for g in partial if g not in root], paths):
             first = together[0].type
             if isinstance(first, StackType):
                 repeat = self.over_layers(first.count, together, paths, before)
@@ -168,7 +169,16 @@ class Reducer:
                 reduced |= dict(zip(together, repeat.results, strict=True))
             else:
                 reduced |= self.reductions(together, paths, insert)
-        return reduced
+        return reduced | self.reduce_as_one(root, paths, insert)
+
+    def root_with_layers(
+        self, gradients: Sequence[SSAValue], paths: Mapping[SSAValue, str]
+    ) -> list[SSAValue]:
+        """Those of the root unit, if it has what layers have beside named units: it is reduced last, as one buffer."""
+        if not self.options.join or not self.options.units:
+            return []
+        root = [g for g in gradients if unit_of(paths[g], self.options.units) == ROOT]
+        return root if any(isinstance(g.type, StackType) for g in root) else []
 
     def in_order(
         self, gradients: Sequence[SSAValue], paths: Mapping[SSAValue, str]

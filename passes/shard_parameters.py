@@ -84,7 +84,7 @@ class ShardParameters(ModulePass):
     storage: str = "fp32"
     """Dtype in which a rank stores its shard (level 3)."""
     units: tuple[str, ...] = ()
-    """Modules whose parameters are a unit; none: a layer is one, the rest another."""
+    """Modules whose parameters are a unit, all others one more; none: a layer is one, the rest another."""
     one_unit: bool = False
     """Everything is one unit."""
     reshard: bool = True
@@ -125,7 +125,9 @@ class Sharder:
             self.gather_whole(weights, readers)
             return
         self.gather_alone(weights, readers)
-        paths: dict[SSAValue, str] = {w.weight: w.path.data for w in weights}
+        paths: dict[SSAValue, str] = {
+            w.weight: w.path.data for w in weights if not is_of_root(w, self.options.units)
+        }
         if self.options.reshard:
             self.complete_units(loop.body.block, paths, {})
         kept: dict[SSAValue, SSAValue] = {}
@@ -146,11 +148,10 @@ class Sharder:
         """Whether what a forward pass gathered of it is kept for the backward pass."""
         if not self.options.reshard or self.options.once_per_step:
             return True
-        if self.options.one_unit or isinstance(weight.weight.type, StackType):
-            return False
         groups = self.units_alone(weights)
-        unit = unit_of(weight.path.data, self.options.units)
-        return unit in (ROOT, self.last_unit(groups, readers))
+        if self.options.one_unit or not any(weight in members for members in groups.values()):
+            return False
+        return not self.goes_again(unit_of(weight.path.data, self.options.units), groups, readers)
 
     def store(self, weight: stg.WeightOp) -> None:
         set_type(
@@ -205,25 +206,27 @@ class Sharder:
     def gather_alone(self, weights: Sequence[stg.WeightOp], readers: Readers) -> None:
         """Units of weights outside of the layers."""
         groups = self.units_alone(weights)
-        last = self.last_unit(groups, readers)
         for key, members in groups.items():
-            again = self.options.reshard and key not in (ROOT, last)
+            again = self.options.reshard and self.goes_again(key, groups, readers)
             self.gather_for(members, readers, again, at_start=key == ROOT)
 
     def units_alone(self, weights: Sequence[stg.WeightOp]) -> dict[str, list[stg.WeightOp]]:
-        """The weights outside of the layers, by unit."""
+        """The weights outside of the layers, by unit; what layers have beside named units is of the root."""
         groups: dict[str, list[stg.WeightOp]] = {}
         for weight in weights:
-            if not isinstance(weight.weight.type, StackType):
-                groups.setdefault(unit_of(weight.path.data, self.options.units), []).append(weight)
+            unit = unit_of(weight.path.data, self.options.units)
+            if is_of_root(weight, self.options.units) or not is_stacked(weight):
+                groups.setdefault(unit, []).append(weight)
         return groups
 
-    def last_unit(
-        self, groups: Mapping[str, Sequence[stg.WeightOp]], readers: Readers
-    ) -> str | None:
-        """The one that begins last in the forward pass."""
+    def goes_again(
+        self, unit: str, groups: Mapping[str, Sequence[stg.WeightOp]], readers: Readers
+    ) -> bool:
+        """Whether a unit beside the layers is freed after its forward pass: not the one that begins last, nor a root without layers."""
+        if unit == ROOT:
+            return any(map(is_stacked, groups[unit]))
         named = [key for key in groups if key != ROOT]
-        return max(named, key=lambda k: self.first_position(groups[k], readers), default=None)
+        return unit != max(named, key=lambda k: self.first_position(groups[k], readers))
 
     def first_position(self, members: Sequence[stg.WeightOp], readers: Readers) -> int:
         uses = [use.operation for w in members for use in readers[w]]
@@ -372,6 +375,16 @@ class Sharder:
             ahead = IntegerAttr(self.options.prefetch, i64)
             op.attributes["lag" if phase == FORWARD else "prefetch"] = ahead
         return made
+
+
+def is_stacked(weight: stg.WeightOp) -> bool:
+    """Whether each layer has one of its own."""
+    return isinstance(weight.weight.type, StackType)
+
+
+def is_of_root(weight: stg.WeightOp, units: Sequence[str]) -> bool:
+    """Whether it belongs to the rest, where units are named. Where none is, a layer is one."""
+    return bool(units) and unit_of(weight.path.data, units) == ROOT
 
 
 def mark_end(body: Block, unit: str) -> None:

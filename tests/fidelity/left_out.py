@@ -102,6 +102,27 @@ def cache_bytes_read(case: Case, measured: Memory) -> int | None:
     return elements * DTYPE_BYTES[case.compute_dtype]
 
 
+def has_alternating_experts(case: Case) -> bool:
+    """Selective recomputation that keeps every second product of what are three for each expert."""
+    return case.is_training and case.model["arch"] == "moe" and case.parallel.get("ac") == "sac_mm2"
+
+
+def with_all_experts_again(case: Case, measured: RankRecord) -> RankRecord:
+    """As if the products of all experts were computed again, if half of the forward pass's are."""
+    dim, width = case.model["dim"], case.model["moe_ffn"]
+    shapes = ((dim, width), (width, dim))
+    made = [c for c in measured.computes if c.phase == "fwd" and c.weight in shapes]
+    again = [c for c in measured.computes if c.phase == "recompute" and c.weight in shapes]
+    # Five products come before those of experts in a block: queries, keys, values, output, router.
+    own = 3 * case.model["experts"] // case.degree("ep")
+    odd, rest = divmod(len(made) * sum(place % 2 == 0 for place in range(own)), own)
+    too_many = Counter(c.flops for c in again) - Counter(c.flops for c in made)
+    if rest or too_many or len(again) != odd:
+        return measured
+    others = [c for c in measured.computes if c.phase != "recompute" or c.weight not in shapes]
+    return replace(measured, computes=(*others, *(replace(c, phase="recompute") for c in made)))
+
+
 def has_own_targets(case: Case) -> bool:
     """Pipelines whose stages free a microbatch before they begin the last."""
     return "microbatches" in case.parallel and case.parallel.get("schedule") not in FORWARD_FIRST
@@ -154,6 +175,7 @@ ENTRIES = (
     Entry("random-states", lambda case: random_state_bytes(case) > 0),
     Entry("shapes-of-whole-tensors", has_shadows),
     Entry("grouped-experts", lambda case: case.model["arch"] == "moe"),
+    Entry("alternating-experts", has_alternating_experts),
     Entry("steady-state", lambda case: False),
 )
 
@@ -199,6 +221,8 @@ def set_aside(
     case: Case, rank: int, measured: RankRecord, traced: RankRecord
 ) -> tuple[RankRecord, RankRecord, PartialGradients | None]:
     """Both records without what the entries `row-bias-gradients` and `repeated-reductions` cover."""
+    if has_alternating_experts(case):
+        measured = with_all_experts_again(case, measured)
     if case.opts.get("clip"):
         norms = 4 * len(parameters_of(case, rank))
         measured = without(measured, lambda c: c.phase == "clip" and c.bytes_in == norms)

@@ -150,7 +150,8 @@ def experts_module() -> str:
         "module Experts(x[B, S, D]) -> [B, S, D]",
         [
             "weight router[X, D]",
-            "scores = softmax(x @ router, over = X)",
+            "routes = x @ router",
+            "scores = softmax(routes, over = X)",
             "gates, chosen = topk(scores, over = X, to = A, normalise = true)",
             "routed = dispatch(x, chosen, experts = X, tokens = C, dropless = true)",
             f"returned = {GROUPED}(routed)",

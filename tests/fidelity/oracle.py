@@ -163,7 +163,10 @@ def read_rank(rank: int, entry: Mapping[str, Any]) -> RankRecord:
     for matmul in entry["matmuls"]:
         each, rest = divmod(matmul["flops"], matmul["count"])
         assert not rest, matmul
-        computes += [Compute(matmul["phase"], op_kind(matmul["op"]), each)] * matmul["count"]
+        shapes = matmul["shapes"]
+        weight = tuple(shapes[-1]) if shapes else ()
+        made = Compute(matmul["phase"], op_kind(matmul["op"]), each, weight)
+        computes += [made] * matmul["count"]
     memory = entry["memory"]
     record = RankRecord(
         tuple(computes),

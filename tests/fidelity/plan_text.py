@@ -176,10 +176,8 @@ def recompute_lines(case: Case) -> list[str]:
             return ["recompute full in Block"]
         case "sac_attn":
             return [f"recompute {', '.join(values_of_block(case))} in Block"]
-        case "sac_mm2" if case.model["arch"] == "moe":
-            raise NotInTheLanguage("products of every second expert: they are one product here")
         case "sac_mm2":
-            # Of the matmuls, in order, the first is kept, the second is not, and so on.
+            # Of the matmuls, in order, the first is kept, the second is not, and so on; those of experts all are made again.
             kept = products_of_block(case)[::2]
             again = [name for name in values_of_block(case) if name not in kept]
             return [f"recompute {', '.join(again)} in Block"]
@@ -194,6 +192,8 @@ def products_of_block(case: Case) -> list[str]:
         projected = ["y"]
     else:
         projected = ["q", "k", "v"] if is_gpt else ["q_raw", "k_raw", "v"]
+    if case.model["arch"] == "moe":
+        return [*projected, "attended", "routes"]
     return [*projected, "attended", *([] if is_gpt else ["gate"]), "up", "fed"]
 
 
@@ -207,7 +207,7 @@ def values_of_block(case: Case) -> list[str]:
     others = [name for name in parts if name not in made]
     routing = []
     if case.model["arch"] == "moe":
-        routing = ["scores", "gates", "chosen", "routed", "returned"]
+        routing = ["scores", "gates", "chosen", "routed", "gate", "up", "fed", "returned"]
     steps = []
     if not is_gpt and norm_name(case) == "RmsNorm":
         steps = ["scale"] if case.compute_dtype == "fp32" else ["y", "scale"]

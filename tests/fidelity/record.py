@@ -20,6 +20,8 @@ class Compute:
     phase: str
     kind: str
     flops: int
+    weight: tuple[int, ...] = field(default=(), compare=False)
+    """The shape of a product's second operand, as it was measured."""
 
 
 @dataclass(frozen=True)
