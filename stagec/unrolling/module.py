@@ -41,7 +41,7 @@ class Reader:
     """Reads a module; stages that are alike are unrolled once."""
 
     module: ModuleOp
-    values: dict[str, int] = field(init=False)
+    values: Mapping[str, int] = field(init=False)
     kinds: dict[str, stg.ProgramOp] = field(init=False)
     symbols: dict[str, Operation] = field(init=False)
     stages: dist.StagesOp | None = field(init=False)
