@@ -161,32 +161,39 @@ class Reducer:
         if self.options.one_unit:
             return self.reduce_as_one(partial, paths, insert)
         root = self.root_with_layers(partial, paths)
-        for together in self.in_order([g for g in partial if g not in root], paths):
+        for together in self.in_order(partial, paths, root):
             first = together[0].type
-            if isinstance(first, StackType):
+            if together == root:
+                reduced |= self.reduce_as_one(root, paths, insert)
+            elif isinstance(first, StackType):
                 repeat = self.over_layers(first.count, together, paths, before)
                 insert(repeat)
                 reduced |= dict(zip(together, repeat.results, strict=True))
             else:
                 reduced |= self.reductions(together, paths, insert)
-        return reduced | self.reduce_as_one(root, paths, insert)
+        return reduced
 
     def root_with_layers(
         self, gradients: Sequence[SSAValue], paths: Mapping[SSAValue, str]
     ) -> list[SSAValue]:
-        """Those of the root unit, if it has what layers have beside named units: it is reduced last, as one buffer."""
+        """Those of the root unit, if it has what layers have beside named units: it is one buffer."""
         if not self.options.join or not self.options.units:
             return []
         root = [g for g in gradients if unit_of(paths[g], self.options.units) == ROOT]
         return root if any(isinstance(g.type, StackType) for g in root) else []
 
     def in_order(
-        self, gradients: Sequence[SSAValue], paths: Mapping[SSAValue, str]
+        self,
+        gradients: Sequence[SSAValue],
+        paths: Mapping[SSAValue, str],
+        root: Sequence[SSAValue] = (),
     ) -> list[list[SSAValue]]:
-        """Gradients in the order in which they are reduced: those of one loop over layers, or of one unit, together."""
+        """Gradients in the order in which they are reduced: those of one loop over layers, or of one unit, together, and those of `root`."""
         groups: dict[tuple[object, object], list[SSAValue]] = {}
         for gradient in gradients:
-            if isinstance(gradient.type, StackType):
+            if gradient in root:
+                key = (None, ROOT)
+            elif isinstance(gradient.type, StackType):
                 key = (gradient.type.count, loop_of(gradient))
             elif self.options.join:
                 key = (None, unit_of(paths[gradient], self.options.units))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from xdsl.ir import Block, Operation, SSAValue
 
 from stagec.analysis.attention_core import attention_core
+from stagec.analysis.units import is_call
 from stagec.dialects import dist, stg
 
 FULL, ATTENTION = "full", "attention"
@@ -126,11 +127,6 @@ def call_of(op: Operation, modules: Iterable[str]) -> str:
             if len(tail) == len(words) and all(map(is_call, tail, words)):
                 return ".".join(calls[:end])
     return ""
-
-
-def is_call(call: str, module: str) -> bool:
-    base, _, number = call.rpartition("_")
-    return call == module or (base == module and number.isdigit())
 
 
 def goes_with(op: Operation, dropped: set[SSAValue]) -> bool:

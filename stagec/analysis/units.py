@@ -14,12 +14,21 @@ ROOT = ""
 
 
 def unit_of(path: str, units: Sequence[str]) -> str:
-    """The unit of a weight: the named module innermost on its path, or the root."""
+    """The unit of a weight: the innermost call on its path of a named module (`Experts`, `Block.Experts`), or the root."""
     parts = path.split(".")[:-1]
+    patterns = [unit.split(".") for unit in units]
     for end in range(len(parts), 0, -1):
-        if parts[end - 1] in units:
-            return ".".join(parts[:end])
+        for pattern in patterns:
+            calls = parts[max(0, end - len(pattern)) : end]
+            if len(calls) == len(pattern) and all(map(is_call, calls, pattern)):
+                return ".".join(parts[:end])
     return ROOT
+
+
+def is_call(call: str, module: str) -> bool:
+    """Whether a part of a path is a call of a module: `Block`, or `Block_2`, the second in a body."""
+    base, _, number = call.rpartition("_")
+    return call == module or (base == module and number.isdigit())
 
 
 def is_within(scope: str, unit: str) -> bool:

@@ -83,6 +83,18 @@ def test_two_repeats_of_equal_length_are_reduced_apart():
     assert reduced == [1616, 256, 256, 256, 256, 1600]
 
 
+def test_a_module_is_a_unit_in_all_its_calls():
+    """Also by its path. What the layers have beside is of the root, which is reduced last."""
+    inner = TEXT.replace(
+        "return x + relu(x @ up) @ down", "return x + Mlp(x * own) + Mlp(x)"
+    ).replace("weight up[D, C], down[C, D]", "weight own[D]")
+    inner += "module Mlp(x[B, S, D]) -> [B, S, D] { weight up[D, C], down[C, D] return relu(x @ up) @ down }"
+    for unit in ("Mlp", "Block.Mlp"):
+        text = inner.replace("unit Embedding, Block, Head", f"unit Embedding, {unit}, Head")
+        reduced = [size for kind, size in issued(text) if kind == "reduce_scatter"]
+        assert reduced == [1616, *[256] * 6, 3 * 16, 1600]
+
+
 def test_a_unit_is_gathered_whole_for_backward():
     """Measured: FSDP2 gathers a block again with its biases, which no gradient reads."""
     biased = TEXT.replace("down[C, D]", "down[C, D], b[D]").replace("@ down", "@ down + b")
