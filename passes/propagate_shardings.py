@@ -79,7 +79,7 @@ class PropagateShardings(ModulePass):
             settle_carried(program)
             place_ops(program, rules, contexts, errors)
             place_values(program, rules, errors)
-            place_weights(program)
+            place_weights(program, rules)
         errors.report()
         verify_placed(op)
 
@@ -160,15 +160,16 @@ def retype_stacks(repeat: stg.RepeatOp) -> None:
         set_type(result, stack)
 
 
-def place_weights(program: stg.ProgramOp) -> None:
-    """Store each weight and each cache as its first reader needs it."""
+def place_weights(program: stg.ProgramOp, rules: Sequence[Rule]) -> None:
+    """Store each weight and each cache as its first reader needs it; one that nothing reads, by the rules."""
     places: Places = {}
     for op in program.body.block.ops:
         if isinstance(op, stg.WeightOp | stg.CacheOp):
             (stored,) = op.results
             need = first_need(stored, places)
-            if need is not None:
-                retype(stored, need)
+            if need is None:
+                need = tensor_of(stored.type).with_splits(own_splits(stored, rules))
+            retype(stored, need)
 
 
 def first_need(value: SSAValue, places: Places) -> TensorType | None:

@@ -67,6 +67,7 @@ CODES: dict[str, str] = {
     "E0417": "a device file that cannot be read",
     "E0418": "measurements that cannot be read",
     "E0419": "a network that cannot be read, or does not fit",
+    "E0420": "sequences that begin beside sequences that go on",
     "E0501": "a device with too little memory",
     "E0701": "a file that cannot be read",
     "E0702": "a `--set` that sets nothing",

@@ -13,7 +13,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
 from stagec.analysis.placement import Rule, split_dims
-from stagec.diagnostics import Span, location_of
+from stagec.diagnostics import CompileError, Diagnostic, Span, location_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import FLOATS, StackType, TensorType, tensor_of
 from stagec.frontend.checker.program import CheckedModel
@@ -23,6 +23,7 @@ from stagec.frontend.checker.steps import (
     CacheStep,
     CallStep,
     NameStep,
+    OnceStep,
     OpStep,
     ReadStep,
     RepeatStep,
@@ -159,6 +160,8 @@ class _Lowering:
                 values[step.result] = self.declared(step, scope)
         elif isinstance(step, AppendStep):
             values[step.result] = self.append(step, values, scope)
+        elif isinstance(step, OnceStep):
+            values[step.result] = self.once(step, values, scope)
         elif isinstance(step, CallStep):
             callee = self.checked.bodies[step.module]
             arguments = [values[operand] for operand in step.operands]
@@ -246,6 +249,21 @@ class _Lowering:
         self.add(op, step.span, scope)
         return op.results[0]
 
+    def once(self, step: OnceStep, values: Values, scope: Scope) -> SSAValue:
+        """What is computed where all sequences begin; where none does, the cache, which no iteration writes again."""
+        if self.batch is None:
+            return values[step.new]
+        begins = {not sequences.is_continued for sequences in self.batch.serve.sequences}
+        if len(begins) > 1:
+            message = "some sequences begin, and some go on: what is computed once is for those that begin alone"
+            help_ = "serve them by plans of their own: `serve { prefill 4 x 1 }`, and `serve { decode 128 at 20 }`"
+            raise CompileError([Diagnostic("E0420", message, step.span, help=help_)])
+        if begins == {False}:
+            return values[step.cache]
+        op = stg.FillOp(values[step.cache], values[step.new])
+        self.add(op, step.span, scope)
+        return op.result
+
     def declared(self, step: WeightStep | CacheStep, scope: Scope) -> SSAValue:
         """A weight or a cache of the program; inside repeats, one of its stack."""
         stacked: TensorType | StackType = step.result.type
@@ -253,9 +271,7 @@ class _Lowering:
             assert self.batch is not None
             positions = self.batch.roles.positions
             stacked = stacked.with_names({name: stg.stored(name) for name in positions})
-            if not any(
-                stg.is_stored(name) for name in stacked.names
-            ):  # state: one of each sequence
+            if step.result.is_state:
                 first, *others = stacked.dims
                 stacked = TensorType.of([first, stg.SEQUENCES, *others], stacked.dtype)
         for count in reversed(self.counts):

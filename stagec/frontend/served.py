@@ -13,7 +13,7 @@ from stagec.dialects.types import TensorType, tensor_of
 from stagec.frontend.plans.serving import Batch
 from stagec.rewriting import set_type
 
-WRITERS = (stg.AppendOp, stg.ResumedScanOp, stg.ResumedConvOp)
+WRITERS = (stg.AppendOp, stg.FillOp, stg.ResumedScanOp, stg.ResumedConvOp)
 """Ops that write what requests keep, whether or not anything reads their results."""
 
 Attention = stg.AttentionOp | stg.LatentAttentionOp
@@ -118,16 +118,22 @@ def put_after(op: Operation, other: Operation) -> None:
 
 
 def drop_unread(program: stg.ProgramOp) -> None:
-    """Take away what leads to a loss alone, and inputs that nothing reads."""
+    """Take away what leads to a loss alone, or to what is in a cache already, and inputs that nothing reads."""
     block = program.body.block
-    for op in reversed(list(block.ops)):
-        is_pure = isinstance(op, stg.TensorOp | stg.ConstantOp) and not isinstance(op, WRITERS)
-        if is_pure and not any(list(result.uses) for result in op.results):
+    for op in reversed(list(program.walk())):
+        if is_pure(op) and not any(list(result.uses) for result in op.results):
             op.detach()
             op.erase()
     for argument in reversed(block.args):
         if not list(argument.uses):
             block.erase_arg(argument)
+
+
+def is_pure(op: Operation) -> bool:
+    """Whether an op does nothing but make its results."""
+    if isinstance(op, stg.RepeatOp):
+        return not any(isinstance(inner, WRITERS) for inner in op.walk())
+    return isinstance(op, stg.TensorOp | stg.ConstantOp) and not isinstance(op, WRITERS)
 
 
 def check_queries(

@@ -292,3 +292,75 @@ def test_absorbed_products_are_counted_by_token(seed: int):
         assert sum(a.num_ops for a in matrix if isinstance(a, Compute)) == 2 * 3 * products
         caches.append(done.memory[0].static.num_bytes[Kind.CACHE])
     assert caches[0] == caches[1]
+
+
+ENCODED = """
+dim B = 8
+dim S = 32
+dim C = 48
+dim T = S
+dim D = 64
+dim H = 4
+dim E = 16
+
+module Self(x[B, S, D]) -> [B, S, D] {
+  weight q[D, H, E], k[D, H, E], v[D, H, E], o[H, E, D]
+  cache keys[B, T, H, E], values[B, T, H, E]
+  return attention(x @ q, append(keys, x @ k), append(values, x @ v), causal = true) @ o
+}
+
+module Cross(x[B, S, D], source[B, C, D]) -> [B, S, D] {
+  weight q[D, H, E], k[D, H, E], v[D, H, E], o[H, E, D]
+  CACHE
+  return attention(x @ q, KEYS, VALUES) @ o
+}
+
+model Net(x[B, S, D], source[B, C, D]) {
+
+  repeat 2 { source = source + gelu(source) }
+  repeat 3 { x = x + Self(x) + Cross(x, source) }
+  return x
+}
+"""
+
+
+@pytest.mark.parametrize("context", [0, 10])
+def test_an_encoder_runs_once(context: int):
+    """Where sequences go on, nothing of their sources is computed; what is attended to is the same."""
+    model = ENCODED.replace("  weight up[D, D -> D]\n", "").replace(
+        "KEYS", "once(seen, source @ k)"
+    )
+    model = model.replace("VALUES", "once(read, source @ v)")
+    model = model.replace("CACHE", "cache seen[B, C, H, E], read[B, C, H, E]")
+    at = f" at {context}" if context else ""
+    plan = f"plan p {{ mesh tp = 2 shard H over tp precision {{ weights = bf16, activations = bf16 }} serve {{ prefill 6 x 4{at}, logits = all }} }}"
+    done = compile_text(model + plan)
+    nodes = [n for each in done.trace_set.classes for n in unrolled(each.program)]
+    d, h, e, c, b, s = 64, 2, 16, 48, 6, 4
+    position = b * s * d * h * e
+    pairs = sum(context + i + 1 for i in range(s))
+    products = 6 * position + b * (pairs + s * c) * h * e * 2
+    if not context:
+        products += 2 * b * c * d * h * e
+    matrix = [n.action for n in nodes if n.op in ("contract", "attention")]
+    assert sum(a.num_ops for a in matrix if isinstance(a, Compute)) == 3 * 2 * products
+    assert len([n for n in nodes if n.op == "unary"]) == (0 if context else 2)
+    assert len([n for n in nodes if n.op == "fill"]) == (0 if context else 6)
+    kept = 3 * 2 * b * (c + context + s) * h * e * 2
+    assert done.memory[0].static.num_bytes[Kind.CACHE] == kept
+
+
+def test_training_knows_nothing_of_once():
+    written = ENCODED.replace("  weight up[D, D -> D]\n", "")
+    with_caches = written.replace("KEYS", "once(seen, source @ k)").replace(
+        "VALUES", "once(read, source @ v)"
+    )
+    with_caches = with_caches.replace("CACHE", "cache seen[B, C, H, E], read[B, C, H, E]")
+    without = written.replace("KEYS", "source @ k").replace("VALUES", "source @ v")
+    without = without.replace("CACHE", "")
+    shown = []
+    for model in (with_caches, without):
+        done = compile_text(model + "plan p { mesh dp = 2 shard B over dp }")
+        nodes = [n for each in done.trace_set.classes for n in unrolled(each.program)]
+        shown.append([(n.op, n.phase, n.action) for n in nodes])
+    assert shown[0] == shown[1]

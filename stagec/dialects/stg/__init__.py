@@ -40,6 +40,7 @@ from stagec.dialects.stg.base import (
 from stagec.dialects.stg.caching import (
     AppendOp,
     CacheOp,
+    FillOp,
     LastPositionsOp,
     is_stored,
     stored,
@@ -153,6 +154,7 @@ OPS = [
     WeightOp,
     CacheOp,
     AppendOp,
+    FillOp,
     LastPositionsOp,
     ResumedScanOp,
     ResumedConvOp,
@@ -240,6 +242,7 @@ Stg = Dialect("stg", OPS, [TensorType, StackType, SizeAttr, NamesAttr, RequestsA
 __all__ = [
     "AppendOp",
     "CacheOp",
+    "FillOp",
     "LastPositionsOp",
     "LatentAttentionOp",
     "Requests",

@@ -132,6 +132,51 @@ class AppendOp(TensorOp):
 
 
 @irdl_op_definition
+class FillOp(TensorOp):
+    """Write what is computed once for a sequence into a cache, in place: keys and values that a decoder attends to of an encoder.
+
+    Later iterations read the cache, and compute nothing of it.
+    """
+
+    name = "stg.fill"
+    LIKE: ClassVar[int | None] = 0
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "once",
+            ("cache", "x"),
+            "what is computed when a sequence begins, and read from a cache after that; without `serve` it is `x`",
+        ),
+    )
+    # Its first operand is no tensor of the text, so the frontend checks and builds a call of it by itself.
+
+    cache = operand_def(TensorType)
+    x = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    assembly_format = "$cache `,` $x attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, cache: SSAValue, x: SSAValue) -> None:
+        made = tensor_type(x).with_dtype(tensor_type(cache).dtype)
+        super().__init__(operands=[cache, x], result_types=[made])
+
+    def flops(self) -> Size:
+        return ZERO
+
+    def moved_bytes(self) -> Bytes:
+        written = elements(self.x) * dtype_bytes(tensor_type(self.cache).dtype)
+        return Bytes(num_bytes(self.x), written)
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        (task,) = super().lowered(mesh)
+        task.attributes["in_place"] = UnitAttr()
+        return [task]
+
+    def verify_(self) -> None:
+        super().verify_()
+        expect_dims(self, tensor_type(self.x), tensor_type(self.cache), tensor_type(self.x).names)
+
+
+@irdl_op_definition
 class LastPositionsOp(TensorOp):
     """The last new position of each sequence: `[B, S, D]` -> `[B, sequences, D]`."""
 

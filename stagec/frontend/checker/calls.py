@@ -10,7 +10,7 @@ from stagec.dialects import stg
 from stagec.dialects.types import DTYPE_BITS, FLOATS, TensorType
 from stagec.frontend import syntax
 from stagec.frontend.checker.expressions import ExpressionChecker
-from stagec.frontend.checker.steps import AppendStep, CallStep, StateStep, Value
+from stagec.frontend.checker.steps import AppendStep, CallStep, OnceStep, StateStep, Value
 from stagec.frontend.checker.types import Signature, Typed, shown
 from stagec.frontend.numbers import SIZE_FUNCTIONS, Quantity, quantity, whole
 from stagec.frontend.numbers import shown as shown_number
@@ -33,6 +33,8 @@ class CallChecker(ExpressionChecker):
             results = self.call_signature(call, self.context.signatures[name])
         elif name in definitions.functions and definitions.functions[name].op is stg.AppendOp:
             results = self.append(call, definitions.functions[name].signature)
+        elif name in definitions.functions and definitions.functions[name].op is stg.FillOp:
+            results = self.once(call, definitions.functions[name].signature)
         elif name in definitions.functions:
             results = self.call_function(call, definitions.functions[name], want)
         else:
@@ -112,6 +114,26 @@ class CallChecker(ExpressionChecker):
         result = Value(cache.type.with_dtype(new.type.dtype), call.span)
         window = self.window_of(call)
         self.steps.append(AppendStep(cache, new, result, added[0], positions[0], window, call.span))
+        return [result]
+
+    def once(self, call: syntax.Call, signature: stg.Signature) -> list[Value] | None:
+        """`once(k, x)`: what a cache holds of a sequence from its first iteration on."""
+        options = self.options(call, signature)
+        given = [argument for argument in call.arguments if argument.name is None]
+        if self.wrong_count(call, signature.operands, len(given)) or options is None:
+            return None
+        cache, new = self.cache_of(given[0].value), self.expression(given[1].value)
+        if cache is None or new is None:
+            return None
+        cache.used = True
+        if set(new.type.names) != set(cache.type.names):
+            message = f"this is {shown(new.type)}, and the cache is {shown(cache.type)}"
+            where = [(cache.span, shown(cache.type)), *self.origins((given[1].value, new))]
+            self.error("E0205", message, given[1].value.span, secondary=where)
+            return None
+        new = self.ordered(new, cache.type.names, given[1].value.span)
+        result = Value(cache.type.with_dtype(new.type.dtype), call.span)
+        self.steps.append(OnceStep(cache, new, result, call.span))
         return [result]
 
     def cache_of(self, expr: syntax.Value) -> Value | None:
@@ -318,6 +340,7 @@ class CallChecker(ExpressionChecker):
     ) -> bool:
         """Whether a cache has the shape of an op's state, or else a finding."""
         cache.used = True
+        cache.is_state = True
         _, wanted = function.op.state_of(checked)
         if cache.type.names == wanted:
             return True

@@ -29,6 +29,8 @@ class Value:
     used: bool = False
     is_cache: bool = False
     """State of a request: read by the ops that are made for it alone."""
+    is_state: bool = False
+    """A cache of which each sequence has one, however long it is."""
 
 
 @dataclass
@@ -92,6 +94,16 @@ class StateStep(OpStep):
 
 
 @dataclass
+class OnceStep:
+    """`once(k, source @ wk)`: computed when a sequence begins, and read from a cache after that."""
+
+    cache: Value
+    new: Value
+    result: Value
+    span: Span
+
+
+@dataclass
 class CallStep:
     """A call of a module. `instance` is its name in the paths of weights: `Attention_2`."""
 
@@ -136,7 +148,7 @@ class RepeatStep:
     span: Span
 
 
-Step = OpStep | WeightStep | CacheStep | AppendStep | CallStep | NameStep | RepeatStep
+Step = OpStep | WeightStep | CacheStep | AppendStep | OnceStep | CallStep | NameStep | RepeatStep
 
 
 @dataclass

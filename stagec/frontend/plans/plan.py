@@ -303,6 +303,10 @@ class Sequences:
     """Positions that are in the cache before."""
     span: Span
 
+    @property
+    def is_continued(self) -> bool:
+        return self.context.value > 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Serve(Clause):
