@@ -61,12 +61,14 @@ from xdsl.passes import ModulePass
 
 from stagec.analysis.coordinates import Coordinates, Others, coordinate_classes
 from stagec.analysis.dataflow import Dataflow
+from stagec.analysis.gathers import pass_of, separated
 from stagec.analysis.loads import Loads, num_layers
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.tasks import (
     COMPUTE_TASKS,
+    GATHER_TASKS,
     NOWHERE,
     TASK_NUMBER,
     TASKS,
@@ -143,9 +145,9 @@ class Builder:
                     StageOfRank(tasks[stage].sym_name.data, stage, tied[stage]) for stage in own
                 )
                 rows = [tasks[stage].rows.data for stage in own]
-                program = self.program(
-                    f"{axis}{rank}", listed, rank_order(schedule, rank, own, rows)
-                )
+                gathered = [gathers_before(kinds[stages.stages.data[s].kind]) for s in own]
+                order = rank_order(schedule, rank, own, rows, gathered)
+                program = self.program(f"{axis}{rank}", listed, order)
                 name = " ".join([f"{axis}{rank}", *([ranks.name] if ranks.where else [])])
                 where = ((axis, (rank,)), *ranks.where.items())
                 self.ranks.append(sched.RanksOp(name, where, program))
@@ -192,6 +194,13 @@ def counted(program: stg.ProgramOp, coordinates: Mapping[str, int]) -> dict[str,
     return {name: at for name, at in coordinates.items() if name in names}
 
 
+def gathers_before(program: stg.ProgramOp) -> bool:
+    """Whether parameters that are freed later are gathered before the first microbatch."""
+    tops = program.body.block.ops
+    before = [op for op in tops if not isinstance(op, stg.AccumulateOp)]
+    return any(stg.IF_FREED in inner.attributes for op in before for inner in op.walk())
+
+
 def by_kind(all_programs: Sequence[stg.ProgramOp]) -> dict[str, stg.ProgramOp]:
     return {stg.text(program, "kind"): program for program in all_programs}
 
@@ -230,33 +239,41 @@ def rows_of_tasks(program: stg.ProgramOp, flow: Dataflow) -> dict[str, Rows]:
     for loop in loops[:1]:
         inside = list(loop.body.block.ops)
         for task in (*COMPUTE_TASKS, *TRANSFER_TASKS):
-            found[task] = rows_of(inside, task, flow)
+            found[task] = rows_of(inside, (task,), flow)
+        for gathers in GATHER_TASKS:
+            task = pass_of(gathers, [task for task, rows in found.items() if len(rows)])
+            if task is not None:
+                mixed = rows_of(inside, (task, gathers), flow)
+                own = found[task].segment
+                moved = set(mixed.segment.tolist()) - set(own.tolist())
+                found[task], found[gathers] = separated(mixed, moved, task)
     outside = [op for op in ops if op not in loops[:1]]
-    found["pre"] = rows_of(outside, "pre", flow)
+    found["pre"] = rows_of(outside, ("pre",), flow)
+    found["reduce"] = rows_of(outside, ("reduce",), flow)
     reductions = [op for op in outside if stg.phase_of(op) == "grad_reduce"]
     others = [op for op in outside if stg.phase_of(op) != "grad_reduce"]
-    found["step"] = rows_of([*reductions, *others], "step", flow)
+    found["step"] = rows_of([*reductions, *others], ("step",), flow)
     return {task: rows for task, rows in found.items() if len(rows)}
 
 
-def rows_of(ops: Iterable[Operation], task: str, flow: Dataflow) -> Rows:
-    segment, path = unrolled(ops, task, flow)
+def rows_of(ops: Iterable[Operation], tasks: Collection[str], flow: Dataflow) -> Rows:
+    segment, path = unrolled(ops, tasks, flow)
     return Rows.of(segment, path)
 
 
-def unrolled(ops: Iterable[Operation], task: str, flow: Dataflow) -> tuple[Ints, Ints]:
-    """The segments of a task in ops `[n]`, and the iterations of repeats `[n, depth]`, -1 beyond."""
+def unrolled(ops: Iterable[Operation], tasks: Collection[str], flow: Dataflow) -> tuple[Ints, Ints]:
+    """The segments of tasks in ops `[n]`, and the iterations of repeats `[n, depth]`, -1 beyond."""
     segments, paths = [np.zeros(0, np.int64)], [np.zeros((0, 0), np.int64)]
     last = -1
     for op in ops:
         if isinstance(op, sched.NODES):
             own = op.segment
-            if own is not None and own.task == task and own.number != last:
+            if own is not None and own.task in tasks and own.number != last:
                 last = own.number
                 segments.append(np.array([last]))
                 paths.append(np.zeros((1, 0), np.int64))
         elif isinstance(op, stg.RepeatOp):
-            segment, path = unrolled(op.body.block.ops, task, flow)
+            segment, path = unrolled(op.body.block.ops, tasks, flow)
             count = flow.count(op) if len(segment) else 0
             iteration = np.repeat(np.arange(count), len(segment))
             segments.append(np.tile(segment, count))
@@ -300,29 +317,30 @@ def plain_order(microbatches: int, rows: Collection[str]) -> Order:
 def once_around(
     task: Ints, stage: Ints, microbatch: Ints, shift: Ints, rows: Sequence[Collection[str]]
 ) -> Order:
-    """Tasks of microbatches, between those that run once per step on each stage."""
-    pre = [i for i, own in enumerate(rows) if "pre" in own]
-    step = [i for i, own in enumerate(rows) if "step" in own]
-    tasks = [np.full(len(pre), TASK_NUMBER["pre"]), task, np.full(len(step), TASK_NUMBER["step"])]
-    stages = [np.array(pre, np.int64), stage, np.array(step, np.int64)]
+    """Tasks of microbatches, between those that run once per step on each stage. `task` has the reductions of stages that a schedule places."""
+    reduced = stage[task == TASK_NUMBER["reduce"]]
 
-    def around(column: Ints, fill: int) -> Ints:
-        return np.concatenate(
-            [np.full(len(pre), fill), column, np.full(len(step), fill)], dtype=np.int64
-        )
+    def once(name: str, besides: Ints) -> Ints:
+        own = [i for i, each in enumerate(rows) if name in each and i not in besides]
+        number, nowhere = TASK_NUMBER[name], NOWHERE
+        return np.array([(number, i, nowhere, 0) for i in own], np.int64).reshape(-1, 4)
 
-    return Order(
-        np.concatenate(tasks, dtype=np.int64),
-        np.concatenate(stages, dtype=np.int64),
-        around(microbatch, NOWHERE),
-        around(shift, 0),
-    )
+    none = np.zeros(0, np.int64)
+    placed = np.stack([task, stage, microbatch, shift], axis=1)
+    parts = [once("pre", none), placed, once("reduce", reduced), once("step", none)]
+    return Order(*np.concatenate(parts).T)
 
 
 def rank_order(
-    schedule: Schedule, rank: int, stages: Sequence[int], rows: Sequence[Collection[str]]
+    schedule: Schedule,
+    rank: int,
+    stages: Sequence[int],
+    rows: Sequence[Collection[str]],
+    gathered: Sequence[bool],
 ) -> Order:
     """A rank's tasks, from its schedule, and those of each stage that run once; `rows` has the tasks of which stages have rows.
+
+    `gathered` says of which stages all parameters are gathered before the first microbatch.
 
     Where some backward passes are two halves, all are.
     """
@@ -333,7 +351,10 @@ def rank_order(
     places[list(stages)] = np.arange(len(stages))
     task = numbers[row.kind]
     shift = np.where(peers >= 0, (peers - rank) % schedule.num_ranks, 0)
-    columns = [task, places[row.stage], np.asarray(row.microbatch), shift]
+    columns = with_reductions(
+        [task, places[row.stage], np.asarray(row.microbatch), shift], schedule, rank, places
+    )
+    task = columns[0]
     if np.isin(schedule.table.kind, HALVES).any():
         times = np.where(task == TASK_NUMBER["B"], 2, 1)
         columns = [np.repeat(column, times) for column in columns]
@@ -342,8 +363,52 @@ def rank_order(
         columns[0][second] = TASK_NUMBER["W"]
     has = np.array([[task in own for task in TASKS] for own in rows])
     kept = has[columns[1], columns[0]]
-    task, stage, microbatch, shift = (column[kept] for column in columns)
-    return once_around(task, stage, microbatch, shift, rows)
+    columns = with_gathers([column[kept] for column in columns], rows, gathered)
+    return once_around(*columns, rows)
+
+
+def with_gathers(
+    columns: Sequence[Ints], rows: Sequence[Collection[str]], gathered: Sequence[bool]
+) -> list[Ints]:
+    """A rank's tasks, with gathers before each pass whose stage has freed its parameters; `gathered` says which have them from the start.
+
+    A forward pass frees what it has used; a backward pass keeps it: FSDP2's `reshard_after_forward`, and `set_reshard_after_backward(False)`,
+    which PyTorch's stages say until they have run them all (`torch/distributed/pipelining/stage.py`).
+    """
+    passes: dict[tuple[int, int], tuple[int, bool]] = {}
+    for place, own in enumerate(rows):
+        for gathers in GATHER_TASKS:
+            task = pass_of(gathers, own)
+            if task is not None and not set(GATHER_TASKS).isdisjoint(own):
+                number = TASK_NUMBER[gathers] if gathers in own else NOWHERE
+                passes[TASK_NUMBER[task], place] = number, gathers == "GATHER_B"
+    if not passes:
+        return list(columns)
+    there = list(gathered)
+    inserted: list[tuple[int, tuple[int, int, int, int]]] = []
+    table = np.stack(columns, axis=1)
+    for at, (task, place, microbatch, _) in enumerate(table.tolist()):
+        if (task, place) in passes:
+            gathers, keeps = passes[task, place]
+            if not there[place] and gathers >= 0:
+                inserted.append((at, (gathers, place, microbatch, 0)))
+            there[place] = keeps
+    before = [at for at, _ in inserted]
+    lines = np.array([line for _, line in inserted], np.int64).reshape(-1, 4)
+    return list(np.insert(table, before, lines, axis=0).T)
+
+
+def with_reductions(
+    columns: Sequence[Ints], schedule: Schedule, rank: int, places: Ints
+) -> list[Ints]:
+    """A rank's tasks, with the reductions of stages where the schedule places them."""
+    _, stage, position = schedule.reductions[schedule.reductions[:, 0] == rank].T
+    nowhere, zeros = np.full(len(stage), NOWHERE), np.zeros_like(stage)
+    reduced = [np.full(len(stage), TASK_NUMBER["reduce"]), places[stage], nowhere, zeros]
+    order = np.argsort(
+        np.concatenate([2 * np.arange(len(columns[0])) + 1, 2 * position]), kind="stable"
+    )
+    return [np.concatenate(pair)[order] for pair in zip(columns, reduced, strict=True)]
 
 
 def tied_ranks(

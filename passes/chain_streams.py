@@ -62,7 +62,7 @@ needed first. So a number `n` of `waits` says: the computation issued before the
 one; -1: no computation.
 
 - A gather of parameters reads nothing. One in the forward pass begins when the gather `lag` before it is due, any other where it stands.
-- A reduction of a gradient that is `late` waits for the end of the backward pass.
+- A reduction of a gradient that is `late`, or that a schedule places, waits for the end of the backward pass.
 - One that is issued as soon as it is ready stands behind the row that completes the gradient. Where rows communicate too, it waits for
   all of that row, and so does what stands behind it. Else ranks that are a little faster than others, and have one slot for all
   communication, would issue the two the other way round, and wait for each other.
@@ -172,7 +172,7 @@ def is_moved(body: Body) -> bool:
 
 
 def is_late(body: Body) -> bool:
-    return is_moved(body) and "late" in body.ops[0].attributes
+    return is_moved(body) and bool({"late", stg.OF_STAGE} & body.ops[0].attributes.keys())
 
 
 def is_ready(body: Body) -> bool:

@@ -32,6 +32,8 @@ After:
 
 A schedule moves whole tasks: the forward pass of a microbatch (`F`), its backward pass (`B`; `I` for its inputs and `W` for its
 weights where a zero-bubble schedule has them apart, Qi et al. 2023, arXiv:2401.10241), transfers, and what runs once per step.
+The first stage of a pipeline needs no gradient of its input; with `first_whole` it does nothing as `I` and everything as `W`, as PyTorch's
+stages do (`backward_one_chunk` and `backward_weight_one_chunk` in `torch/distributed/pipelining/stage.py`).
 Within a task order may still change, but only between segments. So a segment ends where something may be moved: before and behind a
 repeat, a reduction of gradients, a gather that is prefetched, and where the backward pass begins to read the parameters of a unit,
 whose successor is gathered then (FSDP2's pre-backward hook, `torch/distributed/fsdp/_fully_shard/_fsdp_state.py`).
@@ -50,9 +52,9 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from stagec.analysis.dataflow import behind_views, is_node
-from stagec.analysis.segments import TASK_OF_PHASE, transfer_task, whole
-from stagec.dialects import sched, stg
-from stagec.dialects.tasks import ONCE, TRANSFER_TASKS
+from stagec.analysis.segments import TASK_OF_PHASE, is_of_stage, transfer_task, whole
+from stagec.dialects import dist, sched, stg
+from stagec.dialects.tasks import GATHER_TASKS, ONCE, TRANSFER_TASKS
 from stagec.pipeline_schedule import pipeline_schedule, schedule_op
 from stagec.rewriting import programs
 from stagec.schedules.table import Kind
@@ -64,10 +66,20 @@ NAME = "cut-segments"
 class CutSegments(ModulePass):
     name = NAME
 
+    first_whole: bool = False
+    """Where backward passes are split, do that of the first stage whole, as `W`."""
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         halves = has_halves(op)
+        whole = kind_of_first_stage(op) if self.first_whole else None
         for program in programs(op):
-            Cutter(halves).cut(program)
+            Cutter(halves, stg.text(program, "kind") == whole).cut(program)
+
+
+def kind_of_first_stage(module: ModuleOp) -> str | None:
+    """The kind of the program that the first stage runs, in a pipeline of several."""
+    stages = next((op.stages.data for op in module.body.ops if isinstance(op, dist.StagesOp)), ())
+    return stages[0].kind if len(stages) > 1 else None
 
 
 def has_halves(module: ModuleOp) -> bool:
@@ -86,18 +98,18 @@ class Cutter:
     """Numbers the segments of one program."""
 
     halves: bool
+    is_whole: bool = False
+    """Whether the whole backward pass is in the half for weights."""
     count: int = field(default=0)
 
     def cut(self, program: stg.ProgramOp) -> None:
         loop = next((op for op in program.body.block.ops if isinstance(op, stg.AccumulateOp)), None)
         if loop is not None:
             compute = ("F", "I", "W") if self.halves else ("F", "B")
-            for task in (*compute, *TRANSFER_TASKS):
+            for task in (*GATHER_TASKS, *compute, *TRANSFER_TASKS):
                 self.cut_ops(loop.body.block.ops, task)
-        before, reductions, after = around_loop(program)
-        self.cut_ops(before, "pre")
-        self.cut_ops(reductions, "step")
-        self.cut_ops(after, "step")
+        for task, ops in around_loop(program):
+            self.cut_ops(ops, task)
 
     def cut_ops(self, ops: Iterable[Operation], task: str) -> None:
         runs = list(self.straight_runs(ops, task))
@@ -127,6 +139,10 @@ class Cutter:
                     run = []
                 else:
                     run.append(op)
+            elif run and is_node(op) and stg.IF_FREED in op.attributes:
+                # What is before a gather is issued before it.
+                yield run
+                run = []
             elif isinstance(op, stg.RepeatOp):
                 if not self.has_task(op, task) and any(map(is_node, op.body.walk())):
                     continue
@@ -152,21 +168,28 @@ class Cutter:
         if isinstance(op, sched.StageSendOp | sched.StageRecvOp):
             return transfer_task(op)
         task = TASK_OF_PHASE[stg.phase_of(op)]
+        if stg.IF_FREED in op.attributes:
+            return f"GATHER_{task}"
         if task == "B" and self.halves:
-            return "W" if stg.phase_of(op) in ("wgrad", "grad_reduce") else "I"
+            is_last = self.is_whole or stg.phase_of(op) in ("wgrad", "grad_reduce")
+            return "W" if is_last else "I"
         return task
 
 
-def around_loop(
-    program: stg.ProgramOp,
-) -> tuple[Sequence[Operation], Sequence[Operation], Sequence[Operation]]:
-    """What runs once per step: before all microbatches; after them, reductions of gradients first."""
+def around_loop(program: stg.ProgramOp) -> list[tuple[str, Sequence[Operation]]]:
+    """What runs once per step, by task: before all microbatches; after them, reductions of gradients first."""
     ops = list(program.body.block.ops)
     loops = [number for number, op in enumerate(ops) if isinstance(op, stg.AccumulateOp)]
     start = loops[0] if loops else 0
     after = ops[start + len(loops[:1]) :]
     reductions = [op for op in after if stg.phase_of(op) == "grad_reduce"]
-    return ops[:start], reductions, [op for op in after if stg.phase_of(op) != "grad_reduce"]
+    of_stages = [op for op in reductions if is_of_stage(op)]
+    return [
+        ("pre", ops[:start]),
+        ("reduce", of_stages),
+        ("step", [op for op in reductions if op not in of_stages]),
+        ("step", [op for op in after if op not in reductions]),
+    ]
 
 
 def begins_run(op: Operation, last: Operation) -> bool:

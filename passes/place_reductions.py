@@ -155,8 +155,12 @@ def first_of_bucket(rows: Rows, place: Place) -> Place:
 
 
 def is_moved(op: Operation) -> bool:
-    """Whether an op is a reduction that is issued by itself. Ranks of several stages reduce a tied weight: each when all its transfers are done."""
-    return stg.phase_of(op) == "grad_reduce" and "tied" not in op.attributes
+    """Whether an op is a reduction that is issued by itself, and not where a schedule says.
+
+    Ranks of several stages reduce a tied weight: each when all its transfers are done.
+    """
+    stays = {"tied", stg.OF_STAGE} & op.attributes.keys()
+    return stg.phase_of(op) == "grad_reduce" and not stays
 
 
 def is_late(op: Operation) -> bool:

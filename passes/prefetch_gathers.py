@@ -55,11 +55,16 @@ gather of layer 1 is issued before layer 0 begins, and so on: one unit ahead, as
 before them begins: FSDP2 issues it in the hook of the unit before (`_pre_backward`, `_prefetch_unshard` in
 `torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py`). Units are counted through all iterations of a repeat, and beside the layers in
 the order in which they stand.
+
+Where a rank of a pipeline has one stage, what is gathered once per step is `issued` in the first forward pass, behind what the stage
+receives: the root unit's as the pass begins (`with_pass`), others as their unit does (`with_unit`). So do FSDP2's hooks, which PyTorch's
+`Schedule1F1B` and `ScheduleGPipe` leave alone; its runtime of several stages per rank gathers a stage whole beforehand
+(`UNSHARD` in `torch/distributed/pipelining/schedules.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,9 +72,18 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from stagec.analysis.segments import Segment, path_of, segments_of, whole
+from stagec.analysis.dataflow import Dataflow
+from stagec.analysis.gathers import pass_of, separated, together
+from stagec.analysis.segments import (
+    RowFinder,
+    Segment,
+    path_of,
+    segments_of,
+    stage_values,
+    whole,
+)
 from stagec.dialects import sched, stg
-from stagec.dialects.tasks import Rows
+from stagec.dialects.tasks import GATHER_TASKS, TASK_NUMBER, Rows
 from stagec.rewriting import programs
 
 NAME = "prefetch-gathers"
@@ -83,15 +97,73 @@ class PrefetchGathers(ModulePass):
         segments = {stg.text(each, "kind"): segments_of(each) for each in programs(op)}
         for tasks in op.body.ops:
             if isinstance(tasks, sched.TasksOp):
-                tasks.with_rows(issued_ahead(tasks.rows.data, segments[tasks.kind.data]))
+                values = stage_values(op, tasks)
+                tasks.with_rows(issued_ahead(tasks.rows.data, segments[tasks.kind.data], values))
 
 
-def issued_ahead(tasks: Mapping[str, Rows], segments: Mapping[int, Segment]) -> Mapping[str, Rows]:
-    """The rows of each task, with gathers as many units ahead as they say."""
+def issued_ahead(
+    tasks: Mapping[str, Rows], segments: Mapping[int, Segment], values: Mapping[str, int]
+) -> Mapping[str, Rows]:
+    """The rows of each task, with gathers as many units ahead as they say; those of the step where the first forward pass needs them."""
     ahead = {number: n for number, each in segments.items() if (n := whole(each.first, "prefetch"))}
-    if not ahead:
+    if ahead:
+        apart = {number for number, each in segments.items() if each.task in GATHER_TASKS}
+        tasks = {task: moved(rows, segments, ahead) for task, rows in together(tasks).items()}
+        tasks = apart_again(tasks, apart) if apart else tasks
+    issued = {
+        number: said
+        for number, each in segments.items()
+        if (said := stg.text(each.first, stg.ISSUED))
+    }
+    return in_first_pass(tasks, segments, issued, Dataflow(values)) if issued else tasks
+
+
+def apart_again(tasks: Mapping[str, Rows], gathers: Collection[int]) -> Mapping[str, Rows]:
+    """The rows of each task, with those gathers by themselves that do not run with each pass."""
+    found: dict[str, Rows] = {}
+    for task, rows in tasks.items():
+        own = next((name for name in GATHER_TASKS if task == pass_of(name, tasks)), None)
+        if own is None:
+            found[task] = rows
+            continue
+        found[task], moved_rows = separated(rows, gathers, task)
+        if len(moved_rows):
+            found[own] = moved_rows
+    return found
+
+
+def in_first_pass(
+    tasks: Mapping[str, Rows],
+    segments: Mapping[int, Segment],
+    issued: Mapping[int, str],
+    flow: Dataflow,
+) -> Mapping[str, Rows]:
+    """Rows of `pre` behind the row of the forward pass before that in which they are needed; behind what is received if that is the first."""
+    if "pre" not in tasks or "F" not in tasks:
         return tasks
-    return {task: moved(rows, segments, ahead) for task, rows in tasks.items()}
+    rows, forward = tasks["pre"], tasks["F"]
+    needed: dict[tuple[int, int], int] = {}
+    finder = RowFinder(flow, {"pre": rows})
+    for row, number in enumerate(forward.segment.tolist()):
+        path = path_of(forward, row)
+        for value in segments[number].inputs():
+            source = flow.source(value, path)
+            place = finder.row_of(source) if source is not None else None
+            if place is not None:
+                needed.setdefault(place, row)
+    behind_task, behind_row = rows.behind_task.copy(), rows.behind_row.copy()
+    for at, number in enumerate(rows.segment.tolist()):
+        if number not in issued:
+            continue
+        first = 0
+        if issued[number] == stg.WITH_UNIT:
+            first = needed.get((TASK_NUMBER["pre"], at), 0)
+        if first:
+            behind_task[at], behind_row[at] = TASK_NUMBER["F"], first - 1
+        elif "RECV_F" in tasks:
+            behind_task[at], behind_row[at] = TASK_NUMBER["RECV_F"], len(tasks["RECV_F"]) - 1
+    placed = Rows(rows.segment, rows.path, rows.joins, behind_task, behind_row)
+    return {**tasks, "pre": placed}
 
 
 BEFORE, OWN, REPEATED, BESIDE = -1, 0, 1, 2

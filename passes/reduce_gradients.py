@@ -44,7 +44,7 @@ from xdsl.rewriter import Rewriter
 
 from stagec.analysis.dependence import Dependence
 from stagec.analysis.ready import ReadyOrder, loop_of
-from stagec.analysis.units import ROOT, takes_gradient, unit_of
+from stagec.analysis.units import ROOT, first_use, takes_gradient, unit_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, ValueType, tensor_of, with_dtype
 from stagec.rewriting import inherit, programs, set_type
@@ -77,6 +77,8 @@ class ReduceGradients(ModulePass):
     """Storage is split by elements of a parameter, not by its rows."""
     overlap: bool = True
     """Reduce during the backward pass, as gradients become ready; else after it."""
+    of_stage: bool = False
+    """Reduce unit by unit where the schedule of a pipeline says: when a stage has done its last backward pass."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in programs(op):
@@ -201,13 +203,27 @@ class Reducer:
                 key = (None, gradient)
             groups.setdefault(key, []).append(gradient)
         if self.options.join and not self.options.overlap:
-            # All is ready; units go in the order of the forward pass (PyTorch's pipeline stages).
-            return sorted(groups.values(), key=lambda group: isinstance(group[0].type, StackType))
+            # All is ready; the root unit goes first, then the others in the order of the forward pass (`perform_reduce_grad` in
+            # `torch/distributed/pipelining/stage.py`).
+            first = {g: self.first_use(paths[g]) for group in groups.values() for g in group}
+            return sorted(groups.values(), key=lambda group: min(first[g] for g in group))
         # Others go as soon as all of a unit is ready. The root unit, and units that need no gradient of what goes into them, have no hook
         # that says so: FSDP2 reduces them in its final callback, the root first (`_root_post_backward_final_callback`).
         late = [(None, ROOT), *((None, unit) for unit in self.units_of_data(groups))]
         last = [groups.pop(key) for key in late if key in groups]
         return [*sorted(groups.values(), key=self.makers.of_group), *last]
+
+    def first_use(self, path: str) -> int:
+        """Where the forward pass begins to use the unit of a weight that is beside the layers, or the layers of one; before all else for the root unit."""
+        weight = next(
+            op.weight
+            for op in self.program.body.block.ops
+            if isinstance(op, stg.WeightOp) and op.path.data == path
+        )
+        has_layers = isinstance(weight.type, StackType) and not self.options.units
+        if not has_layers and unit_of(path, self.options.units) == ROOT:
+            return -1
+        return first_use(weight)
 
     def units_of_data(self, groups: Iterable[tuple[object, object]]) -> list[str]:
         """The units beside the layers into which nothing goes that weights are behind: embeddings."""
@@ -256,7 +272,8 @@ class Reducer:
             )
             serve(step, path)
             # With the buffer that they go into, which is made when all gradients are there.
-            step.attributes["late"] = UnitAttr()
+            if not self.options.of_stage:
+                step.attributes["late"] = UnitAttr()
             insert(step)
             return step.result
         body = Block(arg_types=[gradient.type.element])
@@ -368,7 +385,9 @@ class Reducer:
 
     def mark(self, op: Operation, origin: Operation) -> None:
         op.attributes["phase"] = StringAttr("grad_reduce")
-        if not self.options.overlap:
+        if self.options.of_stage:
+            op.attributes[stg.OF_STAGE] = UnitAttr()
+        elif not self.options.overlap:
             op.attributes["late"] = UnitAttr()
         inherit(op, origin, NAME)
 

@@ -35,6 +35,11 @@ What waits for a backward pass is kept from step to step where there is none, as
 `FSDPParamGroup.reshard` leaves them, and `unshard` finds them gathered). The rest is gathered before each use.
 `prefetch` units are gathered ahead of the backward pass, and forward a gather may begin that many units early (`lag`).
 
+The stages of a pipeline (`once_per_step`) keep what they gathered until they have done all their passes: the root unit and the last one always, the others
+unless `reshard` is true. Then a forward pass frees them and a backward pass does not, so a pass gathers them only if a forward pass came before it
+(`if_freed`; `backward_maybe_with_nosync` in `torch/distributed/pipelining/stage.py`). One stage of a rank gathers a unit where it first needs it
+(`at_first_use`), several are gathered whole beforehand.
+
 Levels 1 and 2 (Megatron-LM's distributed optimizer): the optimizer updates the rank's shard, and the parameters are gathered
 after it. That gradients are reduce-scattered is `reduce-gradients`.
 """
@@ -42,17 +47,18 @@ after it. That gradients are reduce-scattered is `reduce-gradients`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, UnitAttr, i64
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue, Use
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i64
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue, Use
 from xdsl.passes import ModulePass
 
-from stagec.analysis.units import ROOT, gradient_makers, is_within, unit_of
+from stagec.analysis.units import ROOT, first_use, gradient_makers, is_within, unit_of
 from stagec.dialects import dist, stg
 from stagec.dialects.storage import shard_of
 from stagec.dialects.types import StackType, ValueType
+from stagec.pipeline_schedule import read_sizes
 from stagec.rewriting import programs, set_operand, set_type
 from stagec.stored_weights import (
     NAME,
@@ -90,7 +96,9 @@ class ShardParameters(ModulePass):
     reshard: bool = True
     """Free gathered parameters after the forward pass, and gather them again."""
     once_per_step: bool = False
-    """Gather before the first microbatch and keep, as pipelines do."""
+    """Gather what is not freed before the first microbatch and keep it, as the stages of pipelines do; gather the rest where it was freed."""
+    at_first_use: bool = False
+    """Issue what is gathered once per step where the first forward pass begins to use it. Else all is gathered before the microbatches."""
     flat: bool = False
     """Split each parameter as one row of elements, not by its rows."""
     prefetch: int = 1
@@ -100,6 +108,9 @@ class ShardParameters(ModulePass):
         for program in programs(op):
             if self.level == 3:
                 Sharder(self, program).run()
+                if self.once_per_step and self.reshard:
+                    # Which passes of a stage gather follows from their order.
+                    read_sizes(op)
             else:
                 gather_after_step(program, self.axes, self.gather, self.flat)
 
@@ -108,6 +119,8 @@ class ShardParameters(ModulePass):
 class Sharder:
     options: ShardParameters
     program: stg.ProgramOp
+    notes: dict[str, Attribute] = field(default_factory=dict)
+    """What is to be said of each gather."""
 
     def run(self) -> None:
         block = self.program.body.block
@@ -121,8 +134,12 @@ class Sharder:
             weights = [w for w in weights if not self.waits_for_backward(w, weights, readers)]
         for weight in weights:
             self.store(weight)
-        if self.options.one_unit or self.options.once_per_step:
-            self.gather_whole(weights, readers)
+        if self.options.once_per_step:
+            weights = self.gather_per_step(weights, readers)
+            self.notes = {stg.IF_FREED: UnitAttr()}
+        if self.options.one_unit:
+            if weights:
+                self.gather_for(weights, readers, self.options.reshard, at_start=True)
             return
         self.gather_alone(weights, readers)
         paths: dict[SSAValue, str] = {
@@ -146,7 +163,7 @@ class Sharder:
         self, weight: stg.WeightOp, weights: Sequence[stg.WeightOp], readers: Readers
     ) -> bool:
         """Whether what a forward pass gathered of it is kept for the backward pass."""
-        if not self.options.reshard or self.options.once_per_step:
+        if not self.options.reshard:
             return True
         groups = self.units_alone(weights)
         if self.options.one_unit or not any(weight in members for members in groups.values()):
@@ -166,32 +183,58 @@ class Sharder:
 
     # Gathering
 
-    def gather_whole(self, weights: Sequence[stg.WeightOp], readers: Readers) -> None:
-        """All parameters as one unit; or unit by unit, before the first microbatch."""
+    def gather_per_step(
+        self, weights: Sequence[stg.WeightOp], readers: Readers
+    ) -> list[stg.WeightOp]:
+        """Gather units that are not freed once per step; what else is to be gathered where it was freed.
+
+        Without `at_first_use` all units are there when the first microbatch begins, also those that are freed later.
+        """
         groups: dict[str, list[stg.WeightOp]] = {}
         for weight in weights:
-            key = ROOT if self.options.one_unit else self.unit_of_weight(weight)
-            groups.setdefault(key, []).append(weight)
-        for members in groups.values():
-            if self.options.once_per_step:
-                self.gather_before_loop(members, readers)
+            groups.setdefault(self.unit_of_weight(weight), []).append(weight)
+        # The root unit, then the others in the order of the forward pass.
+        first = {
+            key: -1 if key == ROOT else min(first_use(w.weight) for w in members)
+            for key, members in groups.items()
+        }
+        alone = self.units_alone(weights)
+        freed: list[stg.WeightOp] = []
+        for key in sorted(groups, key=lambda key: first[key]):
+            members = groups[key]
+            is_freed = self.options.reshard and (
+                self.options.one_unit or key not in alone or self.goes_again(key, alone, readers)
+            )
+            if is_freed:
+                freed += members
+            if self.options.at_first_use:
+                place = stg.WITH_PASS if key == ROOT else stg.WITH_UNIT
+                self.notes = {stg.ISSUED: StringAttr(place)}
             else:
-                self.gather_for(members, readers, self.options.reshard, at_start=True)
+                self.notes = {stg.IF_FREED: UnitAttr()} if is_freed else {}
+            if not is_freed:
+                self.use_gathered(members, readers, self.gather_before_loop(key, members))
+            elif not self.options.at_first_use:
+                self.gather_before_loop(key, members)
+        return [weight for weight in weights if weight in freed]
 
     def unit_of_weight(self, weight: stg.WeightOp) -> str:
+        """A unit, with the number of the layers that each have one."""
+        if self.options.one_unit or is_of_root(weight, self.options.units):
+            return ROOT
         unit, stored = unit_of(weight.path.data, self.options.units), weight.weight.type
         return f"{unit}[{stored.count}]" if isinstance(stored, StackType) else unit
 
-    def gather_before_loop(self, members: Sequence[stg.WeightOp], readers: Readers) -> None:
-        """Gather a unit once per step. Stacks are gathered layer by layer."""
-        stacks = [w.weight for w in members if isinstance(w.weight.type, StackType)]
-        single = [w.weight for w in members if w.weight not in stacks]
-        if single:
-            self.use_gathered(members, readers, self.gather(single, FORWARD, self.loop))
-        if stacks:
-            repeat = self.over_layers(stacks)
-            insert(repeat, self.loop)
-            self.use_gathered(members, readers, dict(zip(stacks, repeat.results, strict=True)))
+    def gather_before_loop(
+        self, unit: str, members: Sequence[stg.WeightOp]
+    ) -> dict[SSAValue, SSAValue]:
+        """Gather a unit once per step; those of layers layer by layer."""
+        values = [weight.weight for weight in members]
+        if unit == ROOT or not is_stacked(members[0]):
+            return self.gather(values, FORWARD, self.loop)
+        repeat = self.over_layers(values)
+        insert(repeat, self.loop)
+        return dict(zip(values, repeat.results, strict=True))
 
     def over_layers(self, stacks: Sequence[SSAValue]) -> stg.RepeatOp:
         count = stacks[0].type.count  # pyright: ignore[reportAttributeAccessIssue]
@@ -222,11 +265,17 @@ class Sharder:
     def goes_again(
         self, unit: str, groups: Mapping[str, Sequence[stg.WeightOp]], readers: Readers
     ) -> bool:
-        """Whether a unit beside the layers is freed after its forward pass: not the one that begins last, nor a root without layers."""
+        """Whether a unit beside the layers is freed after its forward pass: not one that begins last, behind the layers, nor a root without layers."""
         if unit == ROOT:
             return any(map(is_stacked, groups[unit]))
-        named = [key for key in groups if key != ROOT]
-        return unit != max(named, key=lambda k: self.first_position(groups[k], readers))
+        begins = {key: self.first_position(groups[key], readers) for key in groups if key != ROOT}
+        last = max(begins, key=lambda key: begins[key])
+        return unit != last or begins[last] < self.last_layers(readers)
+
+    def last_layers(self, readers: Readers) -> int:
+        """Where the last layers of the forward pass with units of their own stand."""
+        layers = [w for w in readers if is_stacked(w) and not is_of_root(w, self.options.units)]
+        return max((self.first_position([weight], readers) for weight in layers), default=-2)
 
     def first_position(self, members: Sequence[stg.WeightOp], readers: Readers) -> int:
         uses = [use.operation for w in members for use in readers[w]]
@@ -374,6 +423,7 @@ class Sharder:
         for op in made:
             ahead = IntegerAttr(self.options.prefetch, i64)
             op.attributes["lag" if phase == FORWARD else "prefetch"] = ahead
+            op.attributes |= self.notes
         return made
 
 

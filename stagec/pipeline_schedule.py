@@ -61,6 +61,15 @@ def pipeline_schedule(module: ModuleOp) -> Schedule:
     return explained(op, lambda: proved(own_schedule(op, name, p, v, m)))
 
 
+def read_sizes(module: ModuleOp) -> None:
+    """Note that the order of tasks decides what a stage runs, so that a plan with another schedule, or other sizes of it, is another program."""
+    op = schedule_op(module)
+    if op is not None:
+        values = size_values(module)
+        for size in (op.ranks.data, op.microbatches.data):
+            conditions.read(size, size.evaluate(conditions.unread(values)))
+
+
 def proved(schedule: Schedule) -> Schedule:
     validate(schedule)
     return schedule

@@ -159,6 +159,7 @@ def reduce_gradients(plan: Plan, facts: ModelFacts) -> ModulePass:
         one_unit=plan.units == (),
         flat=zero is not None and zero.shards_flat,
         overlap=plan.gradients.overlap,
+        of_stage=plan.reduces_with_stages,
         every_microbatch=plan.reduces_each_microbatch
         # FSDP2 reduces a gradient as it was computed, unless it is a sum over microbatches.
         or (level == 3 and not microbatch_size(plan)),
@@ -211,7 +212,8 @@ def storage_passes(plan: Plan) -> list[ModulePass]:
                 one_unit=plan.units == (),
                 reshard=zero.reshard,
                 flat=zero.shards_flat,
-                once_per_step=plan.pipeline is not None and not zero.reshard,
+                once_per_step=plan.pipeline is not None,
+                at_first_use=plan.pipeline is not None and virtual_stages(plan.pipeline) == 1,
                 prefetch=zero.prefetch,
             )
         )
@@ -255,7 +257,10 @@ def final_passes(plan: Plan) -> list[ModulePass]:
     serial = tuple(kind for kind in kinds if not getattr(overlap, kind))
     return [
         make("lower-to-tasks", serial=serial),
-        make("cut-segments"),
+        make(
+            "cut-segments",
+            first_whole=plan.pipeline is not None and plan.pipeline.first_backward == "whole",
+        ),
         make("build-programs"),
         make("prefetch-gathers"),
         make("fill-buckets"),

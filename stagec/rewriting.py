@@ -17,7 +17,7 @@ from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import stg
 from stagec.dialects.types import StackType
 
-INHERITED = ("scope", "phase", "late")
+INHERITED = ("scope", "phase", "late", stg.OF_STAGE)
 """Attributes that a new op takes over from the op that it replaces or serves."""
 
 

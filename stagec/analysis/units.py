@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from xdsl.ir import Operation, OpResult, SSAValue
@@ -29,6 +30,20 @@ def is_call(call: str, module: str) -> bool:
     """Whether a part of a path is a call of a module: `Block`, or `Block_2`, the second in a body."""
     base, _, number = call.rpartition("_")
     return call == module or (base == module and number.isdigit())
+
+
+def first_use(weight: SSAValue) -> int:
+    """Where in the loop over microbatches the forward pass first reads a weight, or the layers of one; behind everything if it does not."""
+    found = sys.maxsize
+    for use in weight.uses:
+        op = use.operation
+        while (parent := op.parent_op()) is not None and not isinstance(parent, stg.AccumulateOp):
+            op = parent
+        if parent is not None and stg.phase_of(use.operation) == "fwd":
+            block = op.parent_block()
+            assert block is not None
+            found = min(found, block.get_operation_index(op))
+    return found
 
 
 def is_within(scope: str, unit: str) -> bool:

@@ -47,6 +47,7 @@ NOTES: dict[str, tuple[Callable[[Attribute], bool], str]] = {
     stg.PART_OF: (is_text, "a text"),
     stg.NAMES: (lambda value: isinstance(value, ArrayAttr), "a list"),
     stg.PLACEMENT: (lambda value: isinstance(value, PlacementAttr), "a placement"),
+    stg.ISSUED: (one_of(stg.WITH_PASS, stg.WITH_UNIT), f"{stg.WITH_PASS} or {stg.WITH_UNIT}"),
     "lag": (is_count, "a whole number"),
     "prefetch": (is_count, "a whole number"),
     "bucket_bytes": (is_count, "a whole number"),
@@ -61,6 +62,8 @@ NOTES: dict[str, tuple[Callable[[Attribute], bool], str]] = {
             "in_place",
             stg.STEPS,
             stg.FOLLOWS_UNIT,
+            stg.OF_STAGE,
+            stg.IF_FREED,
             stg.MAKES_GRADIENTS,
         )
     },

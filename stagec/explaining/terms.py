@@ -24,7 +24,7 @@ from stagec.backend.lowering.templates import Templates
 from stagec.backend.program import Node, Transfer
 from stagec.dialects import sched, stg
 from stagec.dialects.stg import MATRIX_OPS
-from stagec.dialects.tasks import ONCE
+from stagec.dialects.tasks import ONCE, TRANSFER_TASKS
 from stagec.dialects.types import TIME_AXIS, tensor_of
 from stagec.explaining.names import Names
 from stagec.symbolic import ONE, ZERO, Size
@@ -271,7 +271,7 @@ class TermMaker:
                 said = self.transfer(op, tensor_of(op.value.type).num_bytes)
         return Term(
             op=sched.node_name(op),
-            phase="p2p" if task not in ONCE and "_" in task else stg.phase_of(op),
+            phase="p2p" if task in TRANSFER_TASKS else stg.phase_of(op),
             scope=stg.scope_of(op),
             location=(
                 f"{location.filename.data}:{location.line.data}"

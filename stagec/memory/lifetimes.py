@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stagec.dialects.tasks import ONCE
 from stagec.memory.gradients import GradientBuffers
 from stagec.memory.kinds import Kind
 from stagec.memory.values import ValueTable
@@ -18,8 +19,6 @@ from stagec.unrolling.rank import Arrangement
 
 Ints = np.ndarray
 
-ONCE = ("pre", "step")
-"""Tasks that run once per step."""
 FORWARD = ("F", "RECV_F")
 BACKWARD = ("B", "I", "W")
 RECEIVED = ("RECV_F", "RECV_B")
@@ -149,6 +148,7 @@ def chunk_lives(places: Places, chunk: int, table: ValueTable) -> ChunkLives:
     death[:, once] = np.maximum(
         death, highest(latest[None, of_value], table.read_value[of_value], len(table))
     )[:, once]
+    follow_gathers(table, birth, death, reads, once)
     sum_death = highest(latest[None, table.of_sum], table.read_value[table.of_sum], len(table))[0]
     saved = read_by(table, BACKWARD) & made_in(table, FORWARD)
     deferred = read_by(table, ("W",)) & made_in(table, ("I", "RECV_B"))
@@ -158,6 +158,27 @@ def chunk_lives(places: Places, chunk: int, table: ValueTable) -> ChunkLives:
     return ChunkLives(
         table, microbatches, birth, death, sum_death, saved, deferred, once, first_read
     )
+
+
+def follow_gathers(table: ValueTable, birth: Ints, death: Ints, reads: Ints, once: Ints) -> None:
+    """Let what was gathered live until its last reader before its unit is gathered again, in whichever pass and of whichever microbatch."""
+    unit_read = np.where(table.of_sum, -1, table.unit[table.read_value])
+    by_unit = np.argsort(unit_read, kind="stable")
+    for unit in np.unique(table.unit[table.unit >= 0]).tolist():
+        # Of what one collective gathers, the first value has the buffer of all.
+        values = np.flatnonzero((table.unit == unit) & (table.num_bytes > 0))
+        m, v = np.nonzero(birth[:, values] >= 0)
+        own = ~once[values[v]] | (m == 0)
+        m, v = m[own], values[v[own]]
+        in_order = np.argsort(birth[m, v], kind="stable")
+        m, v = m[in_order], v[in_order]
+        last = birth[m, v].copy()
+        start, stop = np.searchsorted(unit_read[by_unit], [unit, unit + 1]).tolist()
+        positions = reads[:, by_unit[start:stop]]
+        positions = positions[positions >= 0]
+        which = np.searchsorted(birth[m, v], positions, side="right") - 1
+        np.maximum.at(last, which[which >= 0], positions[which >= 0])
+        death[m, v] = last
 
 
 def indices(tasks: Sequence[str], chosen: Sequence[str]) -> list[int]:

@@ -57,6 +57,8 @@ class ValueTable:
     """The closed forms of these, 0 for what has the memory of another value."""
     kind: Ints
     """`Kind`, as far as the value alone tells."""
+    unit: Ints
+    """Of what a pipeline's stage gathers, frees and gathers again: a number of the unit; -1."""
     about: Ints
     abouts: tuple[About, ...]
     results: list[SSAValue]
@@ -331,6 +333,7 @@ class TableMaker:
             num_bytes=sizes,
             forms=tuple(self.forms),
             kind=np.array(self.kinds, np.int64),
+            unit=self.units(),
             about=np.array(self.about, np.int64),
             abouts=tuple(self.abouts),
             results=self.results,
@@ -357,6 +360,16 @@ class TableMaker:
             received={key: i for i, key in enumerate(ends) if key is not None},
             sent=self.handed_on(),
         )
+
+    def units(self) -> Ints:
+        """Of each value, the unit that its gather gathers, if others gather it too."""
+        known: dict[object, int] = {}
+        numbers = {
+            (task, row): known.setdefault(unit, len(known))
+            for task, units in self.layout.gathered_units.items()
+            for unit, row in units.items()
+        }
+        return np.array([numbers.get((p.task, p.row), -1) for p in self.places], np.int64)
 
     def summed(self) -> dict[int, str]:
         """The values that the loop over microbatches adds up, and the dtype of the sum."""

@@ -12,7 +12,7 @@ the other in four columns, so that questions about a schedule are questions to n
 computation and communication overlap each other (DualPipe's F&B, printed `0F3&3B1`).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 from itertools import pairwise
@@ -107,6 +107,10 @@ class Schedule:
     num_stages: int
     table: Columns
     starts: Ints
+    reductions: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+    """`[n, 3]`: a rank, a stage of it, and how many of the rank's actions come before the stage's gradients are reduced.
+
+    A stage without a line is reduced when its rank has done everything."""
 
     @classmethod
     def of_rows(cls, name: str, p: int, v: int, m: int, rows: list[Columns]) -> "Schedule":
@@ -117,7 +121,10 @@ class Schedule:
         return cls(name, p, v, m, num_stages, table, starts)
 
     def with_actions(self, table: Columns, starts: Ints) -> "Schedule":
-        return replace(self, table=table, starts=starts)
+        return replace(self, table=table, starts=starts, reductions=np.zeros((0, 3), np.int64))
+
+    def with_reductions(self, reductions: Ints) -> "Schedule":
+        return replace(self, reductions=reductions)
 
     def __len__(self) -> int:
         return self.table.size

@@ -108,14 +108,42 @@ def as_sent(schedule: Schedule) -> Schedule:
     )
     receives = sends._replace(kind=RECV_OF[kind[index]], stage=reader.astype(np.int32))
     when = moment[index] + 2
-    return in_order(
-        schedule,
-        [
-            (schedule.table, rank, moment + joined),
-            (sends, rank[index], when),
-            (receives, schedule.owner[reader, microbatch[index]], when),
-        ],
-    )
+    parts = [
+        (schedule.table, rank, moment + joined),
+        (sends, rank[index], when),
+        (receives, schedule.owner[reader, microbatch[index]], when),
+    ]
+    return in_order(schedule, parts).with_reductions(reductions(schedule, rounds, parts))
+
+
+def reductions(schedule: Schedule, rounds: Ints, parts: list[tuple[Columns, Ints, Ints]]) -> Ints:
+    """When the gradients of each stage are reduced: in the round after its last backward pass; for stages that end together one after the other.
+
+    PyTorch's `_add_reduce_grad` and `_PipelineScheduleRuntime`. `parts` are all actions, with their ranks and keys.
+    """
+    keys = [
+        np.sort(np.concatenate([k[r == own] for _, r, k in parts]))
+        for own in range(schedule.num_ranks)
+    ]
+    found: list[tuple[int, int, int]] = []
+    for rank in range(schedule.num_ranks):
+        begin = int(schedule.starts[rank])
+        row = schedule.row(rank)
+        ends: dict[int, int] = {}
+        for at in np.flatnonzero(ends_gradient(row.kind)).tolist():
+            ends.pop(int(row.stage[at]), None)
+            ends[int(row.stage[at])] = int(rounds[begin + at])
+        taken: dict[int, int] = {}
+        for stage, last in ends.items():
+            taken[last] = taken.get(last, 0) + 1
+            key = ((last + taken[last]) * schedule.num_ranks + rank) * 3
+            found.append((rank, stage, int(np.searchsorted(keys[rank], key))))
+    return np.array(found, np.int64).reshape(-1, 3)
+
+
+def ends_gradient(kind: Ints) -> Bools:
+    """Whether an action adds to the gradients of weights."""
+    return (kind == Kind.BACKWARD) | (kind == Kind.BACKWARD_WEIGHT)
 
 
 def slots_before(schedule: Schedule, resident: int = RESIDENT_STAGES) -> Ints:
@@ -136,13 +164,13 @@ def slots_before(schedule: Schedule, resident: int = RESIDENT_STAGES) -> Ints:
         _, local = np.unique(stage[row], return_inverse=True)
         kept = resident_stages(local, cell, resident)
         changes = np.count_nonzero(np.diff(kept, axis=1, prepend=False), axis=0)
-        ends_gradient = (kind[row] == Kind.BACKWARD) | (kind[row] == Kind.BACKWARD_WEIGHT)
-        reductions = np.zeros(end - begin, np.int64)
+        adds = ends_gradient(kind[row])
+        reduced = np.zeros(end - begin, np.int64)
         for number in range(len(kept)):
-            of_stage = np.flatnonzero(ends_gradient & (local == number))
+            of_stage = np.flatnonzero(adds & (local == number))
             if len(of_stage):
-                reductions[cell == cell[of_stage[-1]] + 1] += 1
-        slots[row] = changes[cell] + reductions
+                reduced[cell == cell[of_stage[-1]] + 1] += 1
+        slots[row] = changes[cell] + reduced
     return slots
 
 

@@ -92,6 +92,8 @@ def with_pipeline(plan: Plan, title: str, **other: object) -> Change:
     }
     if pipeline.scatter_gather:
         settings["scatter_gather"] = "true"
+    if pipeline.first_backward != "split":
+        settings["first_backward"] = pipeline.first_backward
     settings |= other
     if "/" in str(settings["schedule"]) or "." in str(settings["schedule"]):
         settings["schedule"] = f'"{settings["schedule"]}"'

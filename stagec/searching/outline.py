@@ -16,6 +16,7 @@ import numpy as np
 
 from stagec.backend.program import Compute, Mesh
 from stagec.dialects.sched import COMPUTE_STREAM
+from stagec.dialects.tasks import ONCE
 from stagec.estimate.kernels import KernelPrices
 from stagec.explaining.bubble import published
 from stagec.explaining.job import Job
@@ -46,9 +47,9 @@ class Sums:
 
 
 def part_of(term: Term) -> str:
-    if term.task in ("pre", "step"):
+    if term.task in ONCE:
         return "once"
-    return "F" if term.task in ("F", "SEND_F", "RECV_F") else "B"
+    return "F" if term.task in ("F", "GATHER_F", "SEND_F", "RECV_F") else "B"
 
 
 def outline(structure: Structure, sizes: Columns) -> dict[str, Floats]:

@@ -9,7 +9,17 @@ from functools import cached_property
 import numpy as np
 
 from stagec.dialects import sched, stg
-from stagec.dialects.tasks import NOWHERE, ONCE, TASKS, TRANSFER_TASKS, Order, PerRowAttr
+from stagec.dialects.tasks import (
+    GATHER_TASKS,
+    NOWHERE,
+    ONCE,
+    TASK_NUMBER,
+    TASKS,
+    TRANSFER_TASKS,
+    Order,
+    PerRowAttr,
+    spell_task,
+)
 from stagec.unrolling.checks import wrong
 from stagec.unrolling.stage import TAKEN, Body, Layout, Place, Row
 
@@ -195,22 +205,39 @@ def arrange(run: RankRun) -> Arrangement:
         total += lengths[at]
     width = max((p.source_task.shape[1] for p in packed.values()), default=0)
     last = {(task, stage): microbatch for task, stage, microbatch in names}
+    first_run = {(task, stage): microbatch for task, stage, microbatch in reversed(names)}
     body = np.zeros(total, np.int64)
     behind = np.full(total, NOWHERE, np.int64)
     source_row = np.full((total, width), NOWHERE, np.int64)
     source_node = np.zeros((total, width), np.int64)
+    gathered: dict[int, tuple[str, int, int]] = {}
     for key, name in zip(keys, names, strict=True):
+        if name[0] in stages[name[1]].layout.gathered_units:
+            gathered[name[1]] = name
         made, start = packed[key], bases[name]
         here = slice(start, start + len(made.body))
         body[here] = made.body
+        outer = first_run if name[0] == "pre" else last
         sources = np.array(
-            [bases.get(run_of(name, *task, last), NOWHERE) for task in made.tasks] + [NOWHERE],
+            [bases.get(run_of(name, *task, outer), NOWHERE) for task in made.tasks] + [NOWHERE],
             np.int64,
         )
         own = made.source_task.shape[1]
-        base = sources[made.source_task]
+        base, row_of_task = sources[made.source_task], made.source_row
+        for number, (task, stage) in enumerate(made.tasks):
+            if task in GATHER_TASKS and sources[number] < 0:
+                # What did not run: the last gathers of the same units.
+                other = gathered.get(stage)
+                reads = made.source_task == number
+                twins = stages[stage].layout.twins(task, other[0]) if other else reads[:0]
+                if other is None or (twins[made.source_row[reads]] < 0).any():
+                    at = spell_task([TASK_NUMBER[name[0]], name[1], name[2], 0], [0] * 4)
+                    message = f"`{at}` reads parameters that no task before it gathers"
+                    raise wrong(run.program, message)
+                row_of_task = np.where(reads, twins[row_of_task * reads], row_of_task)
+                base = np.where(reads & (row_of_task >= 0), bases[other], base)
         known = (made.source_task >= 0) & (base >= 0)
-        source_row[here, :own] = np.where(known, base + made.source_row, NOWHERE)
+        source_row[here, :own] = np.where(known, base + row_of_task, NOWHERE)
         source_node[here, :own] = made.source_node
         anchor = sources[made.behind[:, 0]]
         behind[here] = np.where(anchor >= 0, anchor + made.behind[:, 1], NOWHERE)
@@ -307,10 +334,10 @@ def pack(rows: Sequence[Row], stage: int, first_body: int) -> Packed:
 
 
 def run_of(
-    reader: tuple[str, int, int], task: str, stage: int, last: Mapping[tuple[str, int], int]
+    reader: tuple[str, int, int], task: str, stage: int, outer: Mapping[tuple[str, int], int]
 ) -> tuple[str, int, int]:
-    """Which run of a task a row means: of its own microbatch; of the last one from outside the loop."""
+    """Which run of a task a row means: of its own microbatch; from outside the loop that of the microbatch in `outer`, the first or the last."""
     if task in ONCE:
         return task, stage, NOWHERE
     microbatch = reader[2]
-    return task, stage, last.get((task, stage), NOWHERE) if microbatch < 0 else microbatch
+    return task, stage, outer.get((task, stage), NOWHERE) if microbatch < 0 else microbatch

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
+import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
 from stagec.analysis.dataflow import Dataflow, Path, Source, behind_views
@@ -16,7 +18,7 @@ from stagec.analysis.loads import Loads
 from stagec.analysis.segments import Segment, path_of, segments_of, whole
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.stages import is_first_layer
-from stagec.dialects.tasks import TASKS, Rows
+from stagec.dialects.tasks import NOWHERE, TASKS, Rows
 from stagec.symbolic import Size
 
 TAKEN = "taken "
@@ -139,6 +141,30 @@ class Layout:
                 for name, task in self.tasks.items()
             }
         return self._layers[firsts]
+
+    def twins(self, task: str, other: str) -> np.ndarray:
+        """For each row of a task that gathers a unit, the row of another that gathers the same; -1 for none."""
+        rows = self.gathered_units[other]
+        found = np.full(len(self.tasks[task].rows), NOWHERE, np.int64)
+        for unit, row in self.gathered_units[task].items():
+            found[row] = rows.get(unit, NOWHERE)
+        return found
+
+    @cached_property
+    def gathered_units(self) -> Mapping[str, Mapping[object, int]]:
+        """Of each task, the rows that gather units which are freed and gathered again, by the weights and layers of the unit."""
+        found: dict[str, dict[object, int]] = {}
+        for name, task in self.tasks.items():
+            for number, row in enumerate(task.rows):
+                op = self.bodies[row.body].ops[0]
+                if stg.IF_FREED in op.attributes:
+                    unit = frozenset(
+                        (weight.path.data, layer)
+                        for operand in op.operands
+                        for weight, layer in self.dataflow.weights(operand, row.path)
+                    )
+                    found.setdefault(name, {})[unit] = number
+        return found
 
     # Rows
 

@@ -141,6 +141,8 @@ def pipeline(rng: Random) -> list[str]:
         settings.append(f"first = {rng.choice((-1, 1))}, last = {rng.choice((-1, 1))}")
     if rng.random() < 0.2:
         settings.append("scatter_gather = true")
+    if rng.random() < 0.2:
+        settings.append("first_backward = whole")
     return [f"pipeline L over pp {{ {', '.join(settings)} }}"]
 
 

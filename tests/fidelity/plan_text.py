@@ -25,6 +25,9 @@ SCHEDULES = {
     "DualPipeV": "dualpipe_v",
 }
 
+SPLIT = ("InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
+"""Schedules that split backward passes. PyTorch's first stage does its own whole."""
+
 DEFAULT_BUCKET_MB = 25
 MIB = 1 << 20
 
@@ -124,6 +127,8 @@ def pipeline_lines(case: Case) -> list[str]:
         raise NotInTheLanguage(f"the schedule {schedule}")
     microbatch = case.model["batch"] // int(case.parallel["microbatches"])
     settings = [f'schedule = "{SCHEDULES[schedule]}"', f"microbatch = {microbatch}"]
+    if schedule in SPLIT:
+        settings.append("first_backward = whole")
     if "vstages" in case.parallel:
         settings.append(f"virtual_stages = {case.parallel['vstages']}")
     num_stages = case.degree("pp") * case.degree("vstages")

@@ -38,8 +38,11 @@ def with_parameter_slots(cells: list[list[Action]], resident: int) -> list[Cell]
     return reduced
 
 
-def round_by_round(schedule: Schedule) -> list[list[Action]]:
-    """Each rank takes one cell a round, rank 0 first; a send puts its receive on the other rank."""
+def round_by_round(schedule: Schedule) -> tuple[list[list[Action]], list[tuple[int, int, int]]]:
+    """Each rank takes one cell a round, rank 0 first; a send puts its receive on the other rank.
+
+    The actions of each rank; and rank, stage and how many actions came before, of each reduction.
+    """
     last = schedule.num_stages - 1
     compute = schedule.compute_only()
     todo = [
@@ -47,6 +50,7 @@ def round_by_round(schedule: Schedule) -> list[list[Action]]:
         for rank in range(schedule.num_ranks)
     ]
     out: list[list[Action]] = [[] for _ in todo]
+    reduced: list[tuple[int, int, int]] = []
 
     def reads(action: Action, rank: int) -> bool:
         kind, stage, mb = action
@@ -66,6 +70,9 @@ def round_by_round(schedule: Schedule) -> list[list[Action]]:
                 continue
             cell = cells[0]
             if isinstance(cell, str):
+                word, _, stage = cell.partition(" ")
+                if word == "reduce":
+                    reduced.append((rank, int(stage), len(out[rank])))
                 cells.pop(0)
                 progress = True
                 continue
@@ -86,7 +93,7 @@ def round_by_round(schedule: Schedule) -> list[list[Action]]:
                     out[rank].append(Action(send, stage, mb))
                     out[there].append(Action(receive, to, mb))
         assert progress
-    return out
+    return out, reduced
 
 
 MANY_STAGES = ("interleaved_1f1b", "interleaved_zero_bubble", "looped_bfs", "zb_v", "dualpipe_v",
@@ -95,19 +102,20 @@ MANY_STAGES = ("interleaved_1f1b", "interleaved_zero_bubble", "looped_bfs", "zb_
 
 @settings(max_examples=60, deadline=None)
 @given(accepted(MANY_STAGES))
-def test_transfers_stand_where_the_rounds_put_them(schedule: Schedule) -> None:
+def test_transfers_and_reductions_stand_where_the_rounds_put_them(schedule: Schedule) -> None:
     small = schedule.num_stages * schedule.num_microbatches <= 200
     if small:
-        expected = round_by_round(schedule)
+        expected, reduced = round_by_round(schedule)
         for rank in range(schedule.num_ranks):
             assert schedule.actions(rank) == expected[rank]
+        assert sorted(map(tuple, schedule.reductions.tolist())) == sorted(reduced)
 
 
 @pytest.mark.parametrize(("p", "v", "m"), [(2, 5, 6), (3, 4, 5), (4, 4, 8)])
 def test_parameter_slots_matter(p: int, v: int, m: int) -> None:
     """With more than three stages on a rank, stages are gathered and freed again and again."""
     schedule = build("interleaved_1f1b", p, v, m)
-    assert [schedule.actions(r) for r in range(p)] == round_by_round(schedule)
+    assert [schedule.actions(r) for r in range(p)] == round_by_round(schedule)[0]
 
 
 def test_receives_and_sends_around_compute() -> None:

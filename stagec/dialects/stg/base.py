@@ -37,9 +37,20 @@ STEPS = "steps"
 """Attribute of a repeat whose iterations are steps of one op, not layers of a model."""
 
 PART_OF = "part_of"
+"""Attribute of an op that, with others, took the place of one of this kind: `softmax`."""
+
 FOLLOWS_UNIT = "follows_unit"
 """Marks the first op after the backward pass of an FSDP unit that is in another."""
-"""Attribute of an op that, with others, took the place of one of this kind: `softmax`."""
+
+OF_STAGE = "of_stage"
+"""Marks a reduction of gradients that is issued where the schedule of a pipeline reduces those of its stage."""
+
+IF_FREED = "if_freed"
+"""Marks a gather of a unit that a pipeline's stage frees and gathers again, not in each of its passes."""
+
+ISSUED = "issued"
+"""Attribute of a gather that is issued, once per step, in the first forward pass of its stage: as that begins, or as its unit does."""
+WITH_PASS, WITH_UNIT = "with_pass", "with_unit"
 
 NAMES = "names"
 """Attribute of ops that make a value: what the plan calls it, where it names values to recompute."""
@@ -323,11 +334,16 @@ def union_names(*types: TensorType) -> list[str]:
 
 __all__ = [
     "FOLLOWS_UNIT",
+    "IF_FREED",
+    "ISSUED",
     "NAMES",
+    "OF_STAGE",
     "PART_OF",
     "PHASES",
     "PLACEMENT",
     "STEPS",
+    "WITH_PASS",
+    "WITH_UNIT",
     "Indices",
     "StackType",
     "TensorOp",

@@ -17,6 +17,6 @@ from stagec.unrolling.stage import Layout
 def layout_with(program: stg.ProgramOp, values: Mapping[str, int]) -> Layout:
     """The rows of a stage, with other numbers of layers and other bytes in its buckets."""
     segments = segments_of(program)
-    rows = issued_ahead(rows_of_tasks(program, Dataflow(values)), segments)
+    rows = issued_ahead(rows_of_tasks(program, Dataflow(values)), segments, values)
     rows = when_ready(in_buckets(rows, segments, values), segments, values)
     return Layout(program, rows, values)

@@ -1,9 +1,9 @@
 """When two ranks, or a rank under two numbers of microbatches, have the same moments in memory.
 
 What is alive at a node depends on the task that runs, on how far its microbatch is, and on how many others are how far: on which
-of its stages a microbatch did how many of its tasks. Two orders of tasks in which the same situations occur need the same memory
-with the same programs. Where every situation of one occurs in another with as many microbatches or more at each point, it needs
-no more.
+of its stages a microbatch did how many of its tasks; and on what each stage has of its parameters, where it frees them and gathers them
+again. Two orders of tasks in which the same situations occur need the same memory with the same programs. Where every situation of one
+occurs in another with as many microbatches or more at each point, it needs no more.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from stagec.dialects.tasks import TASKS, Order
+from stagec.dialects.tasks import COMPUTE_TASKS, GATHER_TASKS, TASKS, Order
 
 Progress = tuple[int, ...]
 """Tasks of a microbatch that are done, for each stage of the rank."""
 
-Running = tuple[str, int, Progress, tuple[int, ...], bool]
-"""Task, chunk, the microbatch's progress, how far the sums of gradients are, whether there is one microbatch."""
+Running = tuple[str, int, Progress, tuple[int, ...], bool, tuple[str, ...]]
+"""Task, chunk, the microbatch's progress, how far the sums of gradients are, whether there is one microbatch, the last pass of each chunk that gathers
+parameters again."""
 
 Others = frozenset[tuple[Progress, int]]
 """How many other microbatches are how far, of those that have begun and not ended."""
@@ -59,11 +60,24 @@ class Slot(NamedTuple):
     microbatch: int
 
 
+def progresses(slot: Slot) -> bool:
+    """Whether a task is a step of its microbatch's way."""
+    return slot.microbatch >= 0 and slot.task not in GATHER_TASKS
+
+
+def sum_state(done: int, last: int, ends: bool = False) -> int:
+    """How far a sum of gradients is, of which `done` of `last` terms are made, and one more if it `ends` now."""
+    if done + ends >= last:
+        return ALL
+    return SOME if done else NONE_YET
+
+
 def signature(tasks_in_order: Order, num_chunks: int) -> Signature:
     """Of a rank's order of tasks."""
     columns = tasks_in_order.table[:, :3].tolist()
     order = [Slot(TASKS[task], chunk, microbatch) for task, chunk, microbatch in columns]
-    tasks = Counter((slot.chunk, slot.microbatch) for slot in order if slot.microbatch >= 0)
+    gathers = {slot.chunk for slot in order if slot.task in GATHER_TASKS}
+    tasks = Counter((slot.chunk, slot.microbatch) for slot in order if progresses(slot))
     whole: dict[int, list[int]] = defaultdict(lambda: [0] * num_chunks)
     for (chunk, microbatch), number in tasks.items():
         whole[microbatch][chunk] = number
@@ -73,8 +87,13 @@ def signature(tasks_in_order: Order, num_chunks: int) -> Signature:
     begun: Counter[Progress] = Counter()
     found: set[tuple[Running, Others]] = set()
     alone = len(whole) == 1
+    passed = [""] * num_chunks
     for slot in order:
-        if slot.microbatch < 0:
+        if not progresses(slot):
+            if slot.task in GATHER_TASKS or slot.task == "reduce":
+                sums = tuple(sum_state(done[c], last[c]) for c in range(num_chunks))
+                running = (slot.task, slot.chunk, tuple(at.get(slot.microbatch, ())), sums)
+                found.add(((*running, alone, tuple(passed)), frozenset(begun.items())))
             continue
         progress = at[slot.microbatch]
         before = tuple(progress)
@@ -84,14 +103,13 @@ def signature(tasks_in_order: Order, num_chunks: int) -> Signature:
             begun.pop(before, None)
         ends = slot.task in ("B", "W")
         sums = tuple(
-            ALL
-            if number + (ends and chunk == slot.chunk) >= last[chunk]
-            else SOME
-            if number
-            else NONE_YET
-            for chunk, number in ((c, done[c]) for c in range(num_chunks))
+            sum_state(done[chunk], last[chunk], ends and chunk == slot.chunk)
+            for chunk in range(num_chunks)
         )
-        found.add(((slot.task, slot.chunk, before, sums, alone), frozenset(begun.items())))
+        running = (slot.task, slot.chunk, before, sums, alone, tuple(passed))
+        found.add((running, frozenset(begun.items())))
+        if slot.chunk in gathers and slot.task in COMPUTE_TASKS:
+            passed[slot.chunk] = slot.task
         progress[slot.chunk] += 1
         done[slot.chunk] += ends
         if progress != whole[slot.microbatch]:

@@ -23,7 +23,7 @@ from stagec.memory.gradients import gradient_buffers
 from stagec.memory.kinds import Kind
 from stagec.memory.plan import ALWAYS, kinds_on_host
 from stagec.memory.values import ValueTable, value_table
-from stagec.passes.build_programs import plain_order, rank_order
+from stagec.passes.build_programs import gathers_before, plain_order, rank_order
 from stagec.rewriting import programs
 from stagec.schedules import Schedule, build
 from stagec.symbolic import Size, total
@@ -205,7 +205,9 @@ class Structure:
         for rank in range(values[axis]):
             own = schedule.stages_of(rank)
             chunks = [every[stage] for stage in own]
-            order = rank_order(schedule, rank, own, [chunk.layout.tasks for chunk in chunks])
+            tasks = [chunk.layout.tasks for chunk in chunks]
+            gathered = [gathers_before(chunk.program) for chunk in chunks]
+            order = rank_order(schedule, rank, own, tasks, gathered)
             kinds = tuple((id(c.program), c.values[dist.local_count(0)]) for c in chunks)
             found = self.signature((values[axis], values[TIME_AXIS], rank), order, len(chunks))
             if OF_PEAK in wanted:

@@ -88,6 +88,8 @@ class Pipeline(Clause):
     last: int = setting("whole", 0, least=-(2**31))
     layers: tuple[int, ...] | None = setting("wholes", None)
     scatter_gather: bool = setting("bool", False)
+    first_backward: str = setting("choice", "split", "split", "whole")
+    """Of schedules that split backward passes: what the first stage does, which needs no gradient of its input."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -401,6 +403,16 @@ class Plan:
             return self.gradients.reduce == "microbatch"
         level = self.zero.level if self.zero is not None else 0
         return level == 2 or (level == 3 and self.pipeline is None)
+
+    @property
+    def reduces_with_stages(self) -> bool:
+        """Whether the gradients of a pipeline's stage are reduced when it has done its last backward pass, unit by unit.
+
+        Under ZeRO 3 without overlap: so PyTorch's runtime has it (`perform_reduce_grad` of `torch/distributed/pipelining/stage.py`).
+        """
+        is_whole = self.zero is not None and self.zero.level == 3
+        once = not self.gradients.overlap and not self.reduces_each_microbatch
+        return self.pipeline is not None and is_whole and once
 
     @property
     def num_ranks(self) -> int:

@@ -7,6 +7,7 @@ import pytest
 
 from stagec.driver import compile_text
 from stagec.memory import ClassPlan, Kind
+from stagec.memory.plan import moment
 
 ATTENTION = """
 dim B = 4
@@ -59,6 +60,27 @@ def test_a_unit_is_freed_when_its_last_parameter_was_read() -> None:
     (loss,) = rows_of(plan, "target_grad")
     assert lives.birth[root] == 0
     assert lives.death[root] > lives.birth[loss]
+
+
+def test_a_stage_keeps_what_a_backward_pass_gathered() -> None:
+    """1F1B of four microbatches on the first of two stages: F0 F1 B0 F2 B1 F3 B2 B3. A pass gathers the layer if a forward pass came before."""
+    pipeline = "pipeline L over pp { layers = [1, 2], microbatch = 1 }"
+    plan = planned(
+        f"mesh dp = 2, pp = 2\nset B = 8\nshard B over dp\n{pipeline}\nzero 3 over dp\nunit Block"
+    )
+    lives = plan.lives
+    layer = (2 * 32 * 32 + 32 * 16) * 4
+    is_layer = (lives.kind == Kind.GATHERED) & (lives.num_bytes == layer)
+    birth, death = np.sort(lives.birth[is_layer]), np.sort(lives.death[is_layer])
+    tasks = [moment(plan.arrangement, node) for node in birth.tolist()]
+    assert [(t.task, t.microbatch) for t in tasks] == [
+        ("GATHER_F", 0), ("GATHER_F", 1), ("GATHER_B", 0), ("GATHER_B", 1), ("GATHER_B", 2),
+    ]  # fmt: skip
+    assert (death[:-1] < birth[1:]).all()
+    ends = [moment(plan.arrangement, node) for node in death.tolist()]
+    assert [(t.task, t.microbatch) for t in ends] == [
+        ("F", 0), ("F", 1), ("F", 2), ("F", 3), ("B", 3),
+    ]  # fmt: skip
 
 
 def test_layers_are_fetched_ahead_from_where_the_unit_before_begins() -> None:

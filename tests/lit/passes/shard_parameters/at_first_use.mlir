@@ -1,0 +1,26 @@
+// Of what is gathered once per step each gather says where it is issued: the root unit's with the first forward pass.
+// RUN: stagec-opt %s -p 'shard-parameters{level=3 axes="dp" once_per_step=true at_first_use=true reshard=false}' | filecheck %s
+
+stg.program "M" (%x : !stg.tensor<[B, D], fp32>) {
+  %ws = stg.weight "ws" : !stg.stack<"2" x !stg.tensor<[D], fp32>>
+  %w = stg.weight "w" : !stg.tensor<[D], fp32>
+  // CHECK:     dist.unshard(%w) {{.*}}issued = "with_pass"
+  // CHECK:     stg.repeat "2"
+  // CHECK:       dist.unshard({{.*}}issued = "with_unit"
+  // CHECK:     stg.accumulate
+  // CHECK-NOT: dist.unshard
+  stg.accumulate over "mb" {
+    %y = stg.repeat "2" carry(%h = %x : !stg.tensor<[B, D], fp32>) slice(%v = %ws : !stg.stack<"2" x !stg.tensor<[D], fp32>>) -> (!stg.tensor<[B, D], fp32>) {
+      %z = stg.mul %h, %v : (!stg.tensor<[B, D], fp32>, !stg.tensor<[D], fp32>) -> !stg.tensor<[B, D], fp32>
+      stg.yield %z : !stg.tensor<[B, D], fp32>
+    }
+    %u = stg.mul %y, %w : (!stg.tensor<[B, D], fp32>, !stg.tensor<[D], fp32>) -> !stg.tensor<[B, D], fp32>
+    %du = stg.mul %u, %w {phase = "bwd"} : (!stg.tensor<[B, D], fp32>, !stg.tensor<[D], fp32>) -> !stg.tensor<[B, D], fp32>
+    %dy = stg.repeat "2" reverse carry(%h = %du : !stg.tensor<[B, D], fp32>) slice(%v = %ws : !stg.stack<"2" x !stg.tensor<[D], fp32>>) -> (!stg.tensor<[B, D], fp32>) attributes {phase = "bwd"} {
+      %z = stg.mul %h, %v {phase = "bwd"} : (!stg.tensor<[B, D], fp32>, !stg.tensor<[D], fp32>) -> !stg.tensor<[B, D], fp32>
+      stg.yield %z : !stg.tensor<[B, D], fp32>
+    }
+    stg.yield
+  }
+  stg.output
+}
