@@ -104,10 +104,16 @@ class Stack:
 
     after: Mapping[int, Sequence[str]] = field(default_factory=dict)
     """Lines that stand after a layer, by its number."""
+    ways: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """What a block makes and takes besides what goes through the layers."""
 
     def write(self, w: Writer, m: Module, x: str = "x") -> list[str]:
         """Write the repeats; the names of the blocks."""
         names = [w.part(block) for block in self.blocks]
+        self.ways = {
+            name: (getattr(block, "gives", ""), getattr(block, "takes", ""))
+            for name, block in zip(names, self.blocks, strict=True)
+        }
         cuts = [0, *(layer + 1 for layer in sorted(self.after) if layer + 1 < len(names))]
         stretches = list(zip(cuts, [*cuts[1:], len(names)], strict=True))
         rows = [rolled(names[start:end]) for start, end in stretches]
@@ -131,7 +137,8 @@ class Stack:
 
     def lines(self, w: Writer, row: str | Times, x: str, count: str = "") -> list[str]:
         if isinstance(row, str):
-            return [f"{x} = {row}({x})"]
+            gives, takes = self.ways[row]
+            return [f"{x}{gives} = {row}({x}{takes})"]
         if count:
             about = self.what if len(row.parts) == 1 else f"times that {self.what} repeat"
             size = self.count_dim(w, count, row, about)
@@ -184,6 +191,8 @@ class Decoder:
     tower: Any = None
     """The `Tower` of a model that sees, and its `Projector`."""
     projector: Any = None
+    before: Any = None
+    """Writes what stands before the layers, if anything does."""
     deepening: Sequence[Callable[[Writer, Module], str]] = ()
     """Projectors of what the tower kept: each adds to the tokens of images, after the first layers one by one."""
 
@@ -196,6 +205,8 @@ class Decoder:
         if seen:
             x = f"concat({seen[0]}, {x}, over = [M, U], to = S)"
         m.line(f"x = {x}")
+        if self.before:
+            self.before.write(w, m)
         deepening = {i: [f"x = Deepen(x, {name})"] for i, name in enumerate(seen[1:])}
         Stack(self.blocks, s, after=deepening).write(w, m)
         m.line(f"logits = {self.logits(w, m, 'x')}")

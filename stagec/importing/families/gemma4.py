@@ -4,21 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from stagec.importing.attention import Attention
 from stagec.importing.config import Config, Unsupported
-from stagec.importing.decoder import Decoder
+from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import activation, biases
 from stagec.importing.families.dense import SANDWICH, decoder, stream
 from stagec.importing.families.multimodal import pooled, seeing, vit_blocks
 from stagec.importing.feedforward import Mlp
-from stagec.importing.parts import RMS, Norm, Stream
+from stagec.importing.parts import RMS, Norm, Stream, activated
 from stagec.importing.routing import Experts, Router
 from stagec.importing.text import Module, Writer
 from stagec.importing.tower import Projector, Tower, linear
 
 BARE = Norm("rms", affine=False)
+
+
+@dataclass(frozen=True)
+class OwnInputs:
+    """Inputs of their own for each layer: a narrow embedding of the tokens, and of what the layers start from."""
+
+    width: int
+    vocabulary: int
+    act: str
+    table: str = "model.embed_tokens_per_layer.weight"
+    projection: str = "model.per_layer_model_projection.weight"
+    norm: str = "model.per_layer_projection_norm.weight"
+
+    def write(self, w: Writer, m: Module) -> None:
+        """In the model: what each layer is given for them."""
+        DL = w.dim("DL", self.width, "width of a layer's own inputs")
+        m.weight("own_norm", DL, self.norm)
+        m.parameters = m.parameters.replace("targets", "ids[B, S]: i32, targets")
+        m.line("start = x")
+
+    def add(self, w: Writer, m: Module, stem: str) -> None:
+        """In a layer: its inputs through a gate, onto `h`."""
+        DL = w.dim("DL", self.width, "width of a layer's own inputs")
+        VL = w.dim("VL", self.vocabulary, "vocabulary of a layer's own inputs", "V")
+        m.weight("own_table", f"{VL} {DL}", self.table)
+        m.weight("own_proj", f"D {DL}", self.projection, join=True)
+        m.weight("own_gate", f"D {DL}", f"{stem}per_layer_input_gate.weight")
+        m.weight("own_out", f"{DL} D", f"{stem}per_layer_projection.weight", join=True)
+        norm = RMS.of(m, "y", "norm5", "D", f"{stem}post_per_layer_input_norm")
+        m.line(f"own = embedding(ids, own_table) * sqrt({DL})")
+        m.line("own = (own + rms_norm(start @ own_proj, own_norm)) * rsqrt(2)")
+        m.line(f"y = ({activated(self.act, 'h @ own_gate')} * own) @ own_out")
+        m.line(f"h = h + {norm}")
 
 
 @dataclass(frozen=True)
@@ -31,18 +64,41 @@ class Gemma4Block:
     stream: Stream
     name: str = "Block"
     stem: str = "model.layers.{i}."
+    own: OwnInputs | None = None
+
+    @property
+    def kept(self) -> str:
+        """The names that keys and values have, where later layers use them."""
+        return ", local_keys, local_values" if self.mixer.window else ", keys, values"
+
+    @property
+    def gives(self) -> str:
+        return self.kept if self.mixer.returns_keys else ""
+
+    @property
+    def takes(self) -> str:
+        own = ", ids, start, own_norm" if self.own else ""
+        return own + (self.kept if self.mixer.shared_keys else "")
 
     def write(self, w: Writer) -> str:
         s, stem = self.stream, self.stem
         mixer, ffn = w.part(self.mixer), w.part(self.ffn)
-        m = w.module(self.name, f"x{s.shape}", s.shape)
+        given = f"x{s.shape}"
+        if self.own:
+            DL = w.dim("DL", self.own.width, "width of a layer's own inputs")
+            given += f", ids[{s.rows}]: i32, start{s.shape}, own_norm[{DL}]"
+        attention = w.modules[mixer]
+        given += attention.parameters.removeprefix(f"x{s.shape}")
+        m = w.module(self.name, given, attention.results)
         m.calls += [mixer, ffn]
 
         def norm(x: str, label: str, tensor: str) -> str:
             return RMS.of(m, x, label, s.dim, stem + tensor)
 
         first = norm("x", "norm1", SANDWICH[0])
-        m.line(f"a = {mixer}({first})")
+        keys = ", k, v" if self.mixer.shared_keys else ""
+        made = ", k, v" if self.mixer.returns_keys else ""
+        m.line(f"a{made} = {mixer}({first}{keys})")
         m.line(f"h = x + {norm('a', 'norm2', SANDWICH[1])}")
         y = f"{ffn}({norm('h', 'norm3', SANDWICH[2])})"
         if self.experts:
@@ -54,7 +110,9 @@ class Gemma4Block:
             m.line(f"y = {near} + {far}")
             y = "y"
         m.line(f"h = h + {norm(y, 'norm4', SANDWICH[3])}")
-        m.line("return h")
+        if self.own:
+            self.own.add(w, m, stem)
+        m.line(f"return h{made}")
         return m.name
 
 
@@ -95,13 +153,6 @@ def gemma4_text(c: Config) -> Decoder:
     heads = c.number("num_attention_heads")
     equal = c.flag("attention_k_eq_v")
     shared = c.count("num_kv_shared_layers")
-    if shared:
-        raise Unsupported(
-            "layers that share keys and values (`num_kv_shared_layers`) are not imported"
-        )
-    if c.count("hidden_size_per_layer_input"):
-        what = "inputs of their own for each layer (`hidden_size_per_layer_input`)"
-        raise Unsupported(f"{what} are not imported")
     on: dict[str, Any] = {
         "qk_norm": RMS,
         "v_norm": BARE,
@@ -147,23 +198,53 @@ def gemma4_text(c: Config) -> Decoder:
     for kind in kinds:
         if kind not in known:
             raise Unsupported(f"layers of the kind `{kind}` are not known in this class")
-    blocks: Sequence[Any] = [
+    own = None
+    if c.count("hidden_size_per_layer_input"):
+        vocabulary = c.number("vocab_size_per_layer_input", c.number("vocab_size"))
+        own = OwnInputs(c.number("hidden_size_per_layer_input"), vocabulary, act)
+    wide = mlp
+    if c.flag("use_double_wide_mlp"):
+        wide = replace(mlp, hidden=2 * mlp.hidden, name="WideGeGLU")
+    blocks = [
         Gemma4Block(
-            known[kind],
-            mlp,
+            attention,
+            wide if attention.shared_keys else mlp,
             moe,
             s,
-            name="Block" if kind == "full_attention" else "LocalBlock",
+            name=block_name(attention),
+            own=own,
         )
-        for kind in kinds
+        for attention in sharing(kinds, known, shared)
     ]
     return decoder(
         c,
         "Gemma4",
-        list(blocks),
+        cast(list[Block], blocks),
         embed_factor=s.width**0.5,
         logit_softcap=float(c.get("final_logit_softcapping", 0)),
+        before=own,
     )
+
+
+def sharing(kinds: Sequence[str], known: dict[str, Attention], shared: int) -> list[Attention]:
+    """The attention of each layer: the last ones use keys and values of the last of their kind before them."""
+    first = len(kinds) - shared
+    sources = {kinds[:first][::-1].index(kind): kind for kind in {*kinds[first:]}} if shared else {}
+    sources = {first - 1 - back: kind for back, kind in sources.items()}
+    found = []
+    for i, kind in enumerate(kinds):
+        attention = known[kind]
+        if i >= first:
+            attention = replace(attention, shared_keys=True, name=f"Later{attention.name}")
+        elif i in sources:
+            attention = replace(attention, returns_keys=True, name=f"Last{attention.name}")
+        found.append(attention)
+    return found
+
+
+def block_name(attention: Attention) -> str:
+    """`LocalBlock`, `LaterBlock`, ...: as its attention is called."""
+    return attention.name.replace("Attention", "Block")
 
 
 def gemma4(c: Config) -> Decoder:
