@@ -127,7 +127,7 @@ class Stack:
             for each in row:
                 m.lines += self.lines(w, each, x, letter if len(counts) == 1 else f"{letter}1")
             m.lines += self.after.get(end - 1, ())
-        if rolls_all:
+        if rolls_all and (self.stream.sequence, self.stream.dim) == ("S", "D"):
             w.stack = [
                 line.split()[1]
                 for line in m.lines

@@ -3,6 +3,7 @@
 from stagec.importing.families.classic import CLASSIC
 from stagec.importing.families.common import Family
 from stagec.importing.families.deepseek import DEEPSEEK
+from stagec.importing.families.deepseek_v4 import DEEPSEEK_V4
 from stagec.importing.families.dense import DENSE
 from stagec.importing.families.encoders import ENCODERS
 from stagec.importing.families.experts import EXPERTS
@@ -18,6 +19,7 @@ FAMILIES: dict[str, Family] = {
     **CLASSIC,
     **EXPERTS,
     **DEEPSEEK,
+    **DEEPSEEK_V4,
     **MULTIMODAL,
     **HYBRID,
     **ENCODERS,
