@@ -131,6 +131,54 @@ class Projector:
     num_tokens: int
 
 
+@dataclass
+class IdleTower:
+    """A tower whose sizes do not fit together: the class has its weights, reads text, and fails at an image."""
+
+    tower: Tower
+    projector: Projector
+    reason: str
+
+    def write(self, w: Writer, m: Module) -> None:
+        """Its weights, which stand in the model and are not used."""
+        drawn = Writer()
+        drawn.dims |= {name: w.dims[name] for name in ("B", "S", "D")}
+        drawn.dim("M", self.projector.num_tokens, "tokens of an image")
+        top = self.tower.write(drawn)
+        project = drawn.module("Projector", "")
+        self.projector.write_body(drawn, project)
+        about = (
+            f"{self.reason}. Without images the class runs; these weights are kept, and not used."
+        )
+        whole = self.module(w, drawn, "IdleVision", [top, project])
+        whole.about = about
+        m.line(f"x = {m.call(whole.name)}(x)")
+        for name, places in drawn.layers.items():
+            block = drawn.modules[name]
+            parts = [block, *(drawn.modules[callee] for callee in block.calls)]
+            idle = self.module(w, drawn, f"Idle{name}", parts)
+            layers = [layer for place in places for layer in place]
+            w.layers[m.call(idle.name)] = [layers]
+            count = w.dim(f"L{self.tower.dim[1:]}", len(layers), "layers of the vision tower")
+            m.line(f"repeat {count} {{ x = {idle.name}(x) }}")
+
+    def module(self, w: Writer, drawn: Writer, name: str, parts: Sequence[Module]) -> Module:
+        """A module with the weights of others, which hands on what it is given."""
+        made = w.module(name, "x[B, S, D]", "[B, S, D]")
+        for number, part in enumerate(parts):
+            stem = part.name.removeprefix("Vision").lower()
+            for weight in part.all_weights:
+                own = f"{stem}_{weight.name}" if number and stem else weight.name
+                dims = [self.dim(w, drawn, dim) for dim in weight.dims]
+                made.weight(own, " ".join(dims), *weight.tensors, join=True)
+        made.line("return x")
+        return made
+
+    def dim(self, w: Writer, drawn: Writer, name: str) -> str:
+        known = drawn.dims[name]
+        return w.dim(name, known.value, known.about)
+
+
 def linear(m: Module, x: str, name: str, dims: str, tensor: str, bias: bool, out: str = "") -> str:
     """`x @ w + b`, with its weights."""
     m.weight(name, dims, f"{tensor}.weight")

@@ -16,7 +16,7 @@ from stagec.importing.families.multimodal import patches_of, qwen_patches, seein
 from stagec.importing.parts import LAYER, NO_NORM, RMS, Norm, activated
 from stagec.importing.routing import Router
 from stagec.importing.text import Module, Writer
-from stagec.importing.tower import Projector, Tower, linear, merge_patches
+from stagec.importing.tower import IdleTower, Projector, Tower, linear, merge_patches
 
 BARE = Norm("rms", affine=False)
 
@@ -113,14 +113,15 @@ def llama4(c: Config) -> Decoder:
     adapter = "vision_model.vision_adapter.mlp."
     inner, out = v.number("intermediate_size"), v.number("projector_output_dim")
     between, seen = v.number("projector_input_dim"), v.number("vision_output_dim")
+    fits = together * width == inner and out == seen
 
     def project(w: Writer, m: Module) -> str:
         m.line("x, _token = split(x, over = PO, to = [P, O])")
-        DM = merge_patches(w, m, "x", together, "M", width)
-        if together * width != inner:
-            DI = w.dim("DI", inner, "input of the adapter")
-            m.line(f"m = {padded(w, 'shape', DM, DI)}")
-            DM = DI
+        DM = (
+            merge_patches(w, m, "x", together, "M", width)
+            if fits
+            else w.dim("DI", inner, "input of the adapter")
+        )
         DJ = w.dim("DJ", between, "width within the adapter")
         DO = w.dim("DO", out, "width of what it makes")
         hidden = linear(m, "m", "adapter1", f"{DM} {DJ}", f"{adapter}fc1", False)
@@ -128,25 +129,14 @@ def llama4(c: Config) -> Decoder:
             m, activated("gelu", hidden), "adapter2", f"{DJ} {DO}", f"{adapter}fc2", False
         )
         m.line(f"y = {activated('gelu', made)}")
-        if seen != out:
-            DS = w.dim("DS", seen, "input of the projector")
-            m.line(f"y = {padded(w, 'fit', DO, DS)}")
-            DO = DS
-        return linear(m, "y", "linear", f"{DO} D", "multi_modal_projector.linear_1", False)
+        DS = DO if fits else w.dim("DS", seen, "input of the projector")
+        return linear(m, "y", "linear", f"{DS} D", "multi_modal_projector.linear_1", False)
 
-    return replace(text, tower=tower, projector=Projector(project, num // together))
-
-
-def padded(w: Writer, name: str, before: str, after: str) -> str:
-    """A call of an op that gives vectors another width: the sizes of some configurations do not fit together."""
-    x = "m" if name == "shape" else "y"
-    w.op(
-        name,
-        "# Vectors at the width that what follows takes in this configuration.\n"
-        f"op {name}({x}[B, M, {before}]) -> [B, M, {after}] {{\n"
-        f"  flops = 0\n  bytes = 2 * B * M * ({before} + {after})\n}}\n",
-    )
-    return f"{name}({x})"
+    projector = Projector(project, num // together)
+    if not fits:
+        reason = f"The tower makes vectors of {together * width} and of {out}, and what follows reads {inner} and {seen}"
+        return replace(text, before=IdleTower(tower, projector, reason))
+    return replace(text, tower=tower, projector=projector)
 
 
 # MiniMax-M3
