@@ -41,6 +41,7 @@ from stagec.frontend.served import (
     check_states,
     count_pairs,
     drop_unread,
+    pad_experts,
     served_results,
 )
 from stagec.symbolic import Size
@@ -114,6 +115,8 @@ class _Lowering:
         if self.batch is not None:
             drop_unread(program)
             check_packed(program, self.batch)
+            if self.batch.serve.experts == "padded":
+                pad_experts(program)
             if not self.batch.is_imagined:
                 check_states(program, self.batch)
         return _at(program, body.span)

@@ -167,6 +167,13 @@ def count_pairs(op: Attention, batch: Batch) -> None:
         op.properties["requests"] = RequestsAttr(batch.kinds_of_row(window, cached))
 
 
+def pad_experts(program: stg.ProgramOp) -> None:
+    """Let dispatches have as many places as dims say, rounded up, rather than as many as there are tokens."""
+    for op in program.walk():
+        if isinstance(op, stg.DispatchOp):
+            op.dropless = None
+
+
 def check_states(program: stg.ProgramOp, batch: Batch) -> None:
     """E0416 where an op sees earlier tokens, and nothing keeps what it needs of them from iteration to iteration."""
     found: list[Diagnostic] = []

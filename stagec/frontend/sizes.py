@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 
 from stagec import symbolic
 from stagec.diagnostics import Diagnostic, Findings, Span, closest, quoted
 from stagec.dialects.types import TIME_AXIS
 from stagec.frontend import syntax
-from stagec.frontend.numbers import LARGEST, condition, facts, names_in, whole
+from stagec.frontend.numbers import LARGEST, Quantity, Sizes, condition, facts, names_in, whole
 from stagec.frontend.plans.merge import Merged
 from stagec.frontend.printing import text_of
 from stagec.symbolic import Size, conditions
@@ -79,9 +79,13 @@ def resolve_sizes(
     overrides: Mapping[str, str],
     findings: Findings,
     served: Mapping[str, NamedSize] | None = None,
+    padded: Mapping[str, bool] | None = None,
 ) -> SizeTable:
-    """Size every dim and axis. `overrides` are those of `--set`; what is `served` says the sizes of some dims."""
-    return _Resolver(dims, merged, overrides, findings, served or {}).resolve()
+    """Size every dim and axis. `overrides` are those of `--set`; what is `served` says the sizes of some dims.
+
+    `padded` has the dims of experts' tokens where something is served, and whether they are rounded up.
+    """
+    return _Resolver(dims, merged, overrides, findings, served or {}, padded or {}).resolve()
 
 
 class _Resolver:
@@ -92,9 +96,10 @@ class _Resolver:
         overrides: Mapping[str, str],
         findings: Findings,
         served: Mapping[str, NamedSize],
+        padded: Mapping[str, bool],
     ) -> None:
         self.dims, self.merged, self.findings = dims, merged, findings
-        self.overrides, self.served = overrides, served
+        self.overrides, self.served, self.padded = overrides, served, padded
         self.axes = self.mesh_axes()
         self.table = SizeTable(dim_names=(*dims, *(name for name in served if name not in dims)))
         self.fixed: dict[str, int] = {}
@@ -266,12 +271,32 @@ class _Resolver:
         what = f"the size of `{name}`"
         is_plan = name in self.axes or name in self.merged.sizes
         visible = self.table.values if is_plan else _Without(self.table.values, self.axes)
-        found = whole(self.exprs[name], visible, self.findings, what)
+        found = self.whole(name, visible, what)
         self.table.values[name] = None
         if found is not None:
             self.table.values[name] = int(found.value)
             span = definition.name.span
             table[name] = NamedSize(found.size, int(found.value), span)
+
+    def whole(self, name: str, visible: Sizes, what: str) -> Quantity | None:
+        """The size of a dim or axis; that of experts' tokens may be rounded up."""
+        expr = self.exprs[name]
+        if name not in self.padded:
+            return whole(expr, visible, self.findings, what)
+        if self.padded[name]:
+            return whole(rounded_up(expr), visible, self.findings, what)
+        own = Findings()
+        found = whole(expr, visible, own, what)
+        help_ = "serve numbers of tokens that divide, or let experts have the next whole number of them: `serve { ..., experts = padded }`"
+        for each in own.found:
+            self.findings.add(replace(each, help=help_) if not each.help else each)
+        return found
+
+
+def rounded_up(expr: syntax.Expr) -> syntax.Expr:
+    one = syntax.Number("1", span=expr.span)
+    arguments = tuple(syntax.Argument(None, each, span=expr.span) for each in (expr, one))
+    return syntax.Call(syntax.Name("ceildiv", span=expr.span), arguments, span=expr.span)
 
 
 def missing_axis_sizes(merged: Merged, table: SizeTable, findings: Findings) -> None:

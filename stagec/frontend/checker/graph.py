@@ -18,6 +18,27 @@ MOST_OPS = 50_000
 """Ops after all calls are written out. Layers belong in a `repeat`."""
 
 
+def expert_tokens(definitions: Definitions) -> set[str]:
+    """The dims that dispatches of the model call the tokens of an expert."""
+    found: set[str] = set()
+    waiting: list[object] = [m.body for m in (*definitions.modules.values(), *definitions.models)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, syntax.Call):
+            found |= {
+                each.value.name.text
+                for each in node.arguments
+                if each.name is not None
+                and (node.function.text, each.name.text) == ("dispatch", "tokens")
+                and isinstance(each.value, syntax.Reference)
+            }
+        if isinstance(node, syntax.Node):
+            waiting += [getattr(node, name) for name in node.__dataclass_fields__]
+        elif isinstance(node, tuple):
+            waiting += node
+    return found
+
+
 def calls_of(item: syntax.Module | syntax.Model, known: Container[str]) -> list[syntax.Name]:
     """What of the known a body calls, as written."""
     found: list[syntax.Name] = []

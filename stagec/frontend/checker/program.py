@@ -11,7 +11,7 @@ from stagec.frontend import syntax
 from stagec.frontend.checker.bodies import check_body
 from stagec.frontend.checker.context import Context
 from stagec.frontend.checker.definitions import Definitions, collect, plans_of
-from stagec.frontend.checker.graph import call_order, check_extent, needed
+from stagec.frontend.checker.graph import call_order, check_extent, expert_tokens, needed
 from stagec.frontend.checker.replacing import with_replacements
 from stagec.frontend.checker.sharding import PlanChecker
 from stagec.frontend.checker.steps import Body
@@ -80,7 +80,8 @@ def check(
     merged = merge(chosen, definitions.plans, findings)
     batch = _batch(source, definitions, merged, overrides or {}, findings)
     served = batch.sizes if batch is not None else {}
-    table = resolve_sizes(definitions.dims, merged, overrides or {}, findings, served)
+    padded = _padded(definitions, batch, findings)
+    table = resolve_sizes(definitions.dims, merged, overrides or {}, findings, served, padded)
     missing_axis_sizes(merged, table, findings)
     check_requirements(definitions.requires, table, findings)
     resolved = resolve_plan(merged, table, findings)
@@ -104,6 +105,21 @@ def check(
         batch=batch,
         roles=roles,
     )
+
+
+def _padded(
+    definitions: Definitions, batch: Batch | None, findings: Findings
+) -> dict[str, bool] | None:
+    """The dims of experts' tokens where something is served, and whether they are rounded up."""
+    if batch is None:
+        return None
+    tokens = expert_tokens(definitions)
+    is_padded = batch.serve.experts == "padded"
+    if is_padded and not tokens:
+        message = "the model has no experts whose tokens could be padded"
+        span = batch.serve.given.get("experts", batch.serve.span)
+        findings.add(Diagnostic("E0401", message, span, help="leave it out"))
+    return dict.fromkeys(tokens, is_padded)
 
 
 OF_TRAINING = (syntax.Optimizer, syntax.Gradients, syntax.Recompute, syntax.LossChunks)

@@ -319,6 +319,8 @@ class Serve(Clause):
     """Of which new positions: of each sequence's last, or of all."""
     block: int = setting("whole", 1, least=1)
     """Positions that a cache is allotted at a time, for each sequence."""
+    experts: str = setting("choice", "exact", "exact", "padded")
+    """Whether each expert has the tokens that are sent to it, or as many as the next whole number."""
 
 
 @dataclass(frozen=True, kw_only=True)

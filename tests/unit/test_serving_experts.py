@@ -1,0 +1,74 @@
+"""Experts of an iteration: the tokens that are sent to them, or the next whole number of them."""
+
+from __future__ import annotations
+
+import random
+from math import ceil
+
+import pytest
+
+from stagec.backend.program import Compute
+from stagec.diagnostics import CompileError
+from stagec.driver import compile_text
+from tests.unit.test_serving import unrolled
+
+D, F, X, A = 32, 48, 8, 2
+
+MODEL = f"""
+dim B = 8
+dim S = 8
+dim P = S
+dim D = {D}
+dim F = {F}
+dim X = {X}
+dim A = {A}
+dim T = B * S * A / X
+
+module Experts(x[B, S, D]) -> [B, S, D] {{
+  weight router[D, X], up[X, D, F], down[X, F, D]
+  gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
+  r = dispatch(x, chosen, experts = X, tokens = T)
+  h[X, T, F] = r @ up
+  y[X, T, D] = silu(h) @ down
+  return combine(y, gates, chosen)
+}}
+
+model Net(x[B, S, D]) {{
+  cache past[B, P, D]
+  x = Experts(x)
+  return x, append(past, x)
+}}
+"""
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_experts_have_whole_tokens(seed: int):
+    rng = random.Random(seed)
+    tp = rng.choice([1, 2, 4])
+    groups = [(rng.randint(1, 9), rng.randint(1, 9)) for _ in range(rng.choice([1, 2]))]
+    kinds = ", ".join(f"prefill {n} x {s} at {10 + s}" for n, s in groups)
+    plan = "plan p {{ mesh tp = {tp} shard X over tp precision {{ weights = bf16 }} serve {{ {kinds}, logits = all{how} }} }}"
+    tokens = sum(n * s for n, s in groups)
+    divides = tokens * A % X == 0
+    how = ", experts = padded"
+    done = compile_text(MODEL + plan.format(tp=tp, kinds=kinds, how=how))
+    each = ceil(tokens * A / X)
+    nodes = [n for c in done.trace_set.classes for n in unrolled(c.program)]
+    products = [
+        n.action.num_ops for n in nodes if n.op == "contract" and isinstance(n.action, Compute)
+    ]
+    router = 2 * tokens * D * X // tp
+    assert sum(products) == router + 2 * 2 * (X // tp) * each * D * F
+    if divides:
+        exact = compile_text(MODEL + plan.format(tp=tp, kinds=kinds, how=""))
+        same = [n for c in exact.trace_set.classes for n in unrolled(c.program)]
+        assert [(n.op, n.action) for n in same] == [(n.op, n.action) for n in nodes]
+    else:
+        with pytest.raises(CompileError, match="experts = padded"):
+            compile_text(MODEL + plan.format(tp=tp, kinds=kinds, how=""))
+
+
+def test_a_model_without_experts_pads_none():
+    text = "dim B = 2 dim S = 4 dim P = S dim D = 8 model N(x[B, S, D]) { cache c[B, P, D] return append(c, x) }"
+    with pytest.raises(CompileError, match="no experts"):
+        compile_text(text + " plan p { serve { decode 2 at 9, experts = padded } }")
