@@ -24,7 +24,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.passes import ModulePass
 
-from stagec.dialects import dist
+from stagec.dialects import dist, stg
 
 BUCKETED = (dist.AllReduceGradientOp, dist.ReduceShardOp, dist.AllReduceShardOp)
 
@@ -42,5 +42,5 @@ class BucketGradients(ModulePass):
         first = self.first_bucket_bytes or self.bucket_bytes
         for candidate in op.walk():
             if isinstance(candidate, BUCKETED):
-                candidate.attributes["bucket_bytes"] = IntegerAttr(self.bucket_bytes, i64)
-                candidate.attributes["first_bucket_bytes"] = IntegerAttr(first, i64)
+                stg.marks(candidate)["bucket_bytes"] = IntegerAttr(self.bucket_bytes, i64)
+                stg.marks(candidate)["first_bucket_bytes"] = IntegerAttr(first, i64)

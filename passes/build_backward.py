@@ -199,7 +199,7 @@ class Level(stg.Gradients):
         op.gradient(dys, self)
 
     def add(self, op: Operation, origin: Operation, phase: str) -> Operation:
-        op.attributes["phase"] = StringAttr(phase)
+        stg.marks(op)["phase"] = StringAttr(phase)
         inherit(op, origin, NAME)
         block = self.end.parent_block()
         assert block is not None

@@ -198,7 +198,7 @@ def gathers_before(program: stg.ProgramOp) -> bool:
     """Whether parameters that are freed later are gathered before the first microbatch."""
     tops = program.body.block.ops
     before = [op for op in tops if not isinstance(op, stg.AccumulateOp)]
-    return any(stg.IF_FREED in inner.attributes for op in before for inner in op.walk())
+    return any(stg.IF_FREED in inner.properties for op in before for inner in op.walk())
 
 
 def by_kind(all_programs: Sequence[stg.ProgramOp]) -> dict[str, stg.ProgramOp]:

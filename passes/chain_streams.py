@@ -168,11 +168,11 @@ def communicates(body: Body) -> bool:
 
 def is_moved(body: Body) -> bool:
     """Whether a body is a reduction that is issued by itself."""
-    return stg.phase_of(body.ops[0]) == "grad_reduce" and "tied" not in body.ops[0].attributes
+    return stg.phase_of(body.ops[0]) == "grad_reduce" and "tied" not in stg.marks(body.ops[0])
 
 
 def is_late(body: Body) -> bool:
-    return is_moved(body) and bool({"late", stg.OF_STAGE} & body.ops[0].attributes.keys())
+    return is_moved(body) and bool({"late", stg.OF_STAGE} & body.ops[0].properties.keys())
 
 
 def is_ready(body: Body) -> bool:

@@ -278,11 +278,11 @@ class Chunking:
             waiting += [x.op for x in op.operands if isinstance(x, OpResult)]
         for op in sorted(late, key=position.__getitem__):
             op.detach()
-            op.attributes["phase"] = StringAttr("fwd")
+            stg.marks(op)["phase"] = StringAttr("fwd")
             self.block.insert_op_before(op, self.loss)
 
     def add(self, op: Operation) -> Operation:
-        op.attributes["phase"] = StringAttr("fwd")
+        stg.marks(op)["phase"] = StringAttr("fwd")
         inherit(op, self.loss, NAME)
         self.block.insert_op_before(op, self.loss)
         return op
@@ -322,7 +322,7 @@ class Chunking:
         ]
         count = symbolic.symbol(CHUNK_AXIS)
         loop = stg.RepeatOp(count, zeros, stacks, Region(body), types)
-        loop.attributes |= {stg.STEPS: UnitAttr(), stg.MAKES_GRADIENTS: UnitAttr()}
+        stg.marks(loop).update({stg.STEPS: UnitAttr(), stg.MAKES_GRADIENTS: UnitAttr()})
         self.add(loop)
         made: list[SSAValue] = list(loop.results[: len(sums)])
         for part, stack in zip(parts, loop.results[len(sums) :], strict=True):
@@ -337,9 +337,9 @@ class Chunking:
 
     def put(self, op: Operation, body: Block, in_place: bool = False) -> Operation:
         """Add an op to a chunk's work."""
-        op.attributes |= {"phase": StringAttr("fwd"), "made_by": StringAttr(NAME)}
+        stg.marks(op).update({"phase": StringAttr("fwd"), "made_by": StringAttr(NAME)})
         if in_place:
-            op.attributes["in_place"] = UnitAttr()
+            stg.marks(op)["in_place"] = UnitAttr()
         inherit(op, self.loss, NAME)
         body.add_op(op)
         return op

@@ -139,7 +139,7 @@ class Cutter:
                     run = []
                 else:
                     run.append(op)
-            elif run and is_node(op) and stg.IF_FREED in op.attributes:
+            elif run and is_node(op) and stg.IF_FREED in op.properties:
                 # What is before a gather is issued before it.
                 yield run
                 run = []
@@ -168,7 +168,7 @@ class Cutter:
         if isinstance(op, sched.StageSendOp | sched.StageRecvOp):
             return transfer_task(op)
         task = TASK_OF_PHASE[stg.phase_of(op)]
-        if stg.IF_FREED in op.attributes:
+        if stg.IF_FREED in op.properties:
             return f"GATHER_{task}"
         if task == "B" and self.halves:
             is_last = self.is_whole or stg.phase_of(op) in ("wgrad", "grad_reduce")
@@ -194,19 +194,19 @@ def around_loop(program: stg.ProgramOp) -> list[tuple[str, Sequence[Operation]]]
 
 def begins_run(op: Operation, last: Operation) -> bool:
     """Whether an op is not issued with the one before it: it reduces a gradient, or follows an FSDP unit whose gradients may go first."""
-    return stg.FOLLOWS_UNIT in op.attributes or (is_node(op) and moves(op) != moves(last))
+    return stg.FOLLOWS_UNIT in stg.marks(op) or (is_node(op) and moves(op) != moves(last))
 
 
 def moves(op: Operation) -> tuple[bool, bool]:
     """Whether an op reduces a gradient by itself, and whether it does so late."""
-    alone = stg.phase_of(op) == "grad_reduce" and "tied" not in op.attributes
-    return alone, alone and "late" in op.attributes
+    alone = stg.phase_of(op) == "grad_reduce" and "tied" not in stg.marks(op)
+    return alone, alone and "late" in stg.marks(op)
 
 
 def stands_alone(op: Operation) -> bool:
     """Whether an op is issued apart from its neighbours."""
     keys = ("prefetch", "lag", "bucket_bytes", "apart", "tied")
-    return any(key in op.attributes or key in op.properties for key in keys)
+    return any(key in op.properties for key in keys)
 
 
 def parts_before(run: Run, following: stg.RepeatOp) -> list[Run]:
@@ -225,6 +225,6 @@ def reads_gathered(op: Operation) -> bool:
     """Whether an operand is a parameter that was gathered for its unit."""
     for value in op.operands:
         owner = behind_views(value)
-        if isinstance(owner, sched.CollectiveOp) and {"lag", "prefetch"} & owner.attributes.keys():
+        if isinstance(owner, sched.CollectiveOp) and {"lag", "prefetch"} & stg.marks(owner).keys():
             return True
     return False

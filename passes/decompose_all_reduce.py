@@ -113,8 +113,8 @@ class DecomposeGradient(RewritePattern):
             return
         scatter = dist.ReduceShardOp(op.values, [self.axis], op.dtype.data)
         gather = dist.UnshardOp(scatter.outputs, [self.axis], op.dtype.data)
-        for key in BUCKETS & op.attributes.keys():
-            scatter.attributes[key] = gather.attributes[key] = op.attributes[key]
+        for key in BUCKETS & stg.marks(op).keys():
+            stg.marks(scatter)[key] = stg.marks(gather)[key] = stg.marks(op)[key]
         casts = [
             None if term.dtype == op.dtype.data else stg.CastOp(value, term.dtype)
             for value, term in zip(gather.outputs, terms, strict=True)

@@ -61,7 +61,7 @@ class DecomposeOne(RewritePattern):
     """Takes apart an op whose statistics are split, if it says how."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, stg.TensorOp) or stg.PART_OF in op.attributes:
+        if not isinstance(op, stg.TensorOp) or stg.PART_OF in op.properties:
             return
         axes = split_statistics(op)
         steps = InsertedSteps(op, axes, rewriter)
@@ -89,7 +89,7 @@ class InsertedSteps(stg.Decomposition):
     rewriter: PatternRewriter
 
     def do(self, step: Operation) -> SSAValue:
-        step.attributes[stg.PART_OF] = StringAttr(self.op.name.partition(".")[2])
+        stg.marks(step)[stg.PART_OF] = StringAttr(self.op.name.partition(".")[2])
         stg.add_names(step, stg.names_of(self.op))
         self.rewriter.insert(step, InsertPoint.before(self.op))
         return step.results[0]

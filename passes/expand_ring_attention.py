@@ -126,7 +126,7 @@ class Place:
 
     def add(self, op: Made) -> Made:
         if self.apart:
-            op.attributes["apart"] = UnitAttr()
+            stg.marks(op)["apart"] = UnitAttr()
         if self.body is None:
             insert_before(self.origin, [op], NAME)
         else:
@@ -153,7 +153,7 @@ class Place:
         block.add_op(stg.YieldOp(results))
         types: list[Attribute] = [v.type for v in carried]
         op = stg.RepeatOp(count, carried, stacks, Region(block), types)
-        op.attributes[stg.STEPS] = UnitAttr()
+        stg.marks(op)[stg.STEPS] = UnitAttr()
         return self.add(op).results
 
 
@@ -278,7 +278,7 @@ class Ring(ABC):
         first = 1 if isinstance(block, stg.AttentionOp) else 2
         block.operands[first], block.operands[first + 1] = keys
         block.properties["pairs"] = SizeAttr(pairs)
-        block.attributes.pop("made_by", None)
+        stg.marks(block).pop("made_by", None)
         return place.add(block).results
 
 

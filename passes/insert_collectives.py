@@ -56,7 +56,7 @@ class MakeReshard(RewritePattern):
         if of_experts(op):
             for step in steps:
                 if isinstance(step, dist.AllToAllOp):
-                    step.attributes["purpose"] = StringAttr("ep")
+                    stg.marks(step)["purpose"] = StringAttr("ep")
         rewriter.replace(op, steps, [steps[-1].result if steps else op.operand])
 
 

@@ -58,7 +58,7 @@ class InsertOptimizer(ModulePass):
             step = stg.OptimizerStepOp(
                 self.algorithm, self.states, self.master or None, output.weights, output.gradients
             )
-            step.attributes["phase"] = StringAttr("optim")
+            stg.marks(step)["phase"] = StringAttr("optim")
             insert_before(output, [step], NAME)
             finished = stg.OutputOp(output.values)
             inherit(finished, output)

@@ -61,10 +61,10 @@ def localize_block(block: Block) -> None:
     for op in list(block.ops):
         if isinstance(op, stg.PlaceOp):
             localize_place(op)
-        elif isinstance(op, stg.TensorOp) and stg.PLACEMENT in op.attributes:
+        elif isinstance(op, stg.TensorOp) and stg.PLACEMENT in op.properties:
             splits = stg.placement_of(op)
             bring_operands(op, splits, brought)
-            del op.attributes[stg.PLACEMENT]
+            del stg.marks(op)[stg.PLACEMENT]
             bring_results(op, splits)
         for region in op.regions:
             localize_block(region.block)
@@ -122,6 +122,6 @@ def bring_results(op: stg.TensorOp, splits: Splits) -> None:
 def verify_local(module: ModuleOp) -> None:
     """Check the promise: no placement is left, operands and results agree."""
     for op in module.walk():
-        assert stg.PLACEMENT not in op.attributes, op
+        assert stg.PLACEMENT not in op.properties, op
         if isinstance(op, stg.TensorOp):
             op.verify_()

@@ -89,15 +89,15 @@ class LowerOne(RewritePattern):
             return
         lowered = op.lowered(self.mesh)
         is_serial = communication_kind(op, self.contexts) in self.serial
-        kept = {key: op.attributes[key] for key in KEPT if key in op.attributes}
+        kept = {key: stg.marks(op)[key] for key in KEPT if key in stg.marks(op)}
         for made in lowered:
             if (
                 is_serial
                 and isinstance(made, sched.NODES)
                 and not isinstance(made, sched.ComputeOp)
             ):
-                made.attributes["serial"] = UnitAttr()
-            made.attributes |= kept
+                stg.marks(made)["serial"] = UnitAttr()
+            stg.marks(made).take(kept)
             # Of what an op becomes, the first.
             kept.pop(stg.FOLLOWS_UNIT, None)
         results = [r for made in lowered for r in made.results]

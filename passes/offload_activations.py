@@ -169,7 +169,7 @@ class Offloading:
         block = self.level.forward
         readers = [op for op in self.uses(value) if not isinstance(op, stg.YieldOp)]
         op = dist.StoreOp([value])
-        op.attributes["phase"] = StringAttr("fwd")
+        stg.marks(op)["phase"] = StringAttr("fwd")
         if readers:
             last = max(readers, key=block.get_operation_index)
         else:
@@ -201,8 +201,8 @@ class Offloading:
         first = min(readers, key=block.get_operation_index)
         op = dist.LoadOp([host])
         late = all(stg.phase_of(reader) == "wgrad" for reader in readers)
-        op.attributes["phase"] = StringAttr("wgrad" if late else "bwd")
-        op.attributes["prefetch"] = IntegerAttr(self.options.prefetch, i64)
+        stg.marks(op)["phase"] = StringAttr("wgrad" if late else "bwd")
+        stg.marks(op)["prefetch"] = IntegerAttr(self.options.prefetch, i64)
         inherit(op, first, NAME)
         block.insert_op_before(op, first)
         self.first = first
@@ -216,7 +216,7 @@ class Offloading:
         assert isinstance(op, Operation)
         source = op.operands[0]
         view = op.clone({source: self.viewed(source, origin, loaded)})
-        view.attributes["phase"] = StringAttr("bwd")
+        stg.marks(view)["phase"] = StringAttr("bwd")
         view.location = op.location
         self.level.backward.insert_op_before(view, self.first)
         return view.results[0]

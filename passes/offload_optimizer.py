@@ -106,9 +106,9 @@ class Streaming:
             block.insert_op_before(op, self.step)
 
     def own(self, op: Operation) -> None:
-        op.attributes["phase"] = StringAttr("optim")
+        stg.marks(op)["phase"] = StringAttr("optim")
         inherit(op, self.step, NAME)
-        op.attributes["made_by"] = StringAttr(NAME)
+        stg.marks(op)["made_by"] = StringAttr(NAME)
 
     def kept(self, weight: SSAValue) -> list[SSAValue]:
         """The state of a weight on the host: moments, then the master copy if there is one."""
@@ -175,9 +175,9 @@ class Streaming:
         ops: list[Operation] = [update]
         if load is not None:
             if is_layer:
-                load.attributes["prefetch"] = IntegerAttr(self.options.prefetch, i64)
+                stg.marks(load)["prefetch"] = IntegerAttr(self.options.prefetch, i64)
             else:
-                load.attributes["apart"] = UnitAttr()
+                stg.marks(load)["apart"] = UnitAttr()
             ops = [load, update, dist.StoreOp(list(update.updated))]
         for op in ops:
             self.own(op)

@@ -96,12 +96,12 @@ class Loading:
         holders = [ancestor_in(block, op) for op in every]
         first = min(holders, key=block.get_operation_index)
         op = dist.LoadOp(list(readers))
-        op.attributes["phase"] = StringAttr(stg.phase_of(first))
+        stg.marks(op)["phase"] = StringAttr(stg.phase_of(first))
         if is_layer:
             ahead = self.prefetch + max(issued_ahead(reader) for reader in every)
-            op.attributes["prefetch"] = IntegerAttr(ahead, i64)
+            stg.marks(op)["prefetch"] = IntegerAttr(ahead, i64)
         else:
-            op.attributes["apart"] = UnitAttr()
+            stg.marks(op)["apart"] = UnitAttr()
         inherit(op, first, NAME)
         block.insert_op_before(op, first)
         for value, loaded in zip(readers, op.outputs, strict=True):
@@ -121,7 +121,7 @@ def layer_of(op: Operation) -> Block:
     block = op.parent_block()
     assert block is not None
     parent = block.parent_op()
-    if parent is not None and stg.STEPS in parent.attributes:
+    if parent is not None and stg.STEPS in parent.properties:
         return layer_of(parent)
     return block
 
@@ -129,5 +129,5 @@ def layer_of(op: Operation) -> Block:
 def issued_ahead(op: Operation) -> int:
     """How many layers before its place a gather may begin."""
     keys: Sequence[str] = ("prefetch", "lag")
-    found = [op.attributes.get(key) for key in keys]
+    found = [stg.marks(op).get(key) for key in keys]
     return max((each.value.data for each in found if isinstance(each, IntegerAttr)), default=0)

@@ -159,9 +159,9 @@ def is_moved(op: Operation) -> bool:
 
     Ranks of several stages reduce a tied weight: each when all its transfers are done.
     """
-    stays = {"tied", stg.OF_STAGE} & op.attributes.keys()
+    stays = {"tied", stg.OF_STAGE} & op.properties.keys()
     return stg.phase_of(op) == "grad_reduce" and not stays
 
 
 def is_late(op: Operation) -> bool:
-    return "late" in op.attributes
+    return "late" in stg.marks(op)

@@ -94,7 +94,7 @@ def place_ops(
             if isinstance(op, stg.AttentionOp):
                 check_attention(op, splits, rules, contexts, errors)
             errors.check_op(op, splits)
-            op.attributes[stg.PLACEMENT] = stg.PlacementAttr.of(splits)
+            stg.marks(op)[stg.PLACEMENT] = stg.PlacementAttr.of(splits)
 
 
 def settle_carried(program: stg.ProgramOp) -> None:
@@ -223,7 +223,7 @@ def verify_placed(module: ModuleOp) -> None:
     """Check the promise: every op on tensors has a placement."""
     for op in module.walk():
         if isinstance(op, stg.TensorOp) and not isinstance(op, stg.PlaceOp):
-            assert stg.PLACEMENT in op.attributes, op
+            assert stg.PLACEMENT in op.properties, op
 
 
 __all__ = ["PropagateShardings", "Splits"]

@@ -204,7 +204,7 @@ class Rebuilding:
         again = op.clone(inputs)
         self.made |= dict(zip(op.results, again.results, strict=True))
         for each in again.walk():
-            each.attributes |= {"phase": StringAttr("recompute"), "made_by": StringAttr(NAME)}
+            stg.marks(each).update({"phase": StringAttr("recompute"), "made_by": StringAttr(NAME)})
         block = before.parent_block()
         assert block is not None
         block.insert_op_before(again, before)

@@ -273,7 +273,7 @@ class Reducer:
             serve(step, path)
             # With the buffer that they go into, which is made when all gradients are there.
             if not self.options.of_stage:
-                step.attributes["late"] = UnitAttr()
+                stg.marks(step)["late"] = UnitAttr()
             insert(step)
             return step.result
         body = Block(arg_types=[gradient.type.element])
@@ -376,7 +376,7 @@ class Reducer:
         if scattered:
             step = dist.ReduceShardOp(values, scattered, dtype, rows, self.stored or None)
             if self.options.join:
-                step.attributes["copied"] = UnitAttr()
+                stg.marks(step)["copied"] = UnitAttr()
             yield step
             if reduced:
                 yield dist.AllReduceShardOp(step.outputs, reduced, dtype)
@@ -384,11 +384,11 @@ class Reducer:
             yield dist.AllReduceGradientOp(values, reduced, dtype)
 
     def mark(self, op: Operation, origin: Operation) -> None:
-        op.attributes["phase"] = StringAttr("grad_reduce")
+        stg.marks(op)["phase"] = StringAttr("grad_reduce")
         if self.options.of_stage:
-            op.attributes[stg.OF_STAGE] = UnitAttr()
+            stg.marks(op)[stg.OF_STAGE] = UnitAttr()
         elif not self.options.overlap:
-            op.attributes["late"] = UnitAttr()
+            stg.marks(op)["late"] = UnitAttr()
         inherit(op, origin, NAME)
 
 
@@ -398,7 +398,7 @@ def marking_first(insert: Callable[[Operation], None]) -> Callable[[Operation], 
 
     def inserted(op: Operation) -> None:
         if pending:
-            op.attributes[stg.FOLLOWS_UNIT] = pending.pop()
+            stg.marks(op)[stg.FOLLOWS_UNIT] = pending.pop()
         insert(op)
 
     return inserted
@@ -407,7 +407,7 @@ def marking_first(insert: Callable[[Operation], None]) -> Callable[[Operation], 
 def serve(op: Operation, path: str) -> None:
     """Name the weight or the unit whose gradient an op reduces."""
     if path:
-        op.attributes["scope"] = StringAttr(path)
+        stg.marks(op)["scope"] = StringAttr(path)
 
 
 def own_part(gradient: SSAValue) -> SSAValue:

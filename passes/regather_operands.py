@@ -114,7 +114,7 @@ def regather(gather: dist.AllGatherOp, shard: SSAValue, reads: list[Read]) -> No
     phases = {stg.phase_of(reader) for _, reader, _ in reads}
     phase = next((p for p in ("recompute", "wgrad") if phases == {p}), "bwd")
     again = gather.clone({gather.operand: shard})
-    again.attributes |= {"phase": StringAttr(phase), "made_by": StringAttr(NAME)}
+    stg.marks(again).update({"phase": StringAttr(phase), "made_by": StringAttr(NAME)})
     first = reads[0][0]
     block = first.parent_block()
     assert block is not None

@@ -422,8 +422,8 @@ class Sharder:
         made = unshard(values, self.options.gather, phase)
         for op in made:
             ahead = IntegerAttr(self.options.prefetch, i64)
-            op.attributes["lag" if phase == FORWARD else "prefetch"] = ahead
-            op.attributes |= self.notes
+            stg.marks(op)["lag" if phase == FORWARD else "prefetch"] = ahead
+            stg.marks(op).update(self.notes)
         return made
 
 
@@ -442,7 +442,7 @@ def mark_end(body: Block, unit: str) -> None:
     ops = list(body.ops)
     inside = [i for i, op in enumerate(ops) if is_within(stg.scope_of(op), unit)]
     if unit != ROOT and inside and not isinstance(following := ops[inside[-1] + 1], stg.YieldOp):
-        following.attributes[stg.FOLLOWS_UNIT] = UnitAttr()
+        stg.marks(following)[stg.FOLLOWS_UNIT] = UnitAttr()
 
 
 def keep_gathered(

@@ -231,7 +231,7 @@ class Steps:
             inherit(each, self.routed, NAME)
             stg.add_names(each, (*stg.names_of(self.routed), *stg.names_of(op)))
             if isinstance(each, stg.FanOutOp | stg.FanInOp):
-                each.attributes[stg.PART_OF] = StringAttr(kind)
+                stg.marks(each)[stg.PART_OF] = StringAttr(kind)
         result.name_hint = op.results[0].name_hint
         block = op.parent_block()
         assert block is not None

@@ -278,6 +278,8 @@ def retype(value: SSAValue, names: Mapping[str, str]) -> None:
 
 def rename_dims(op: Operation, names: Mapping[str, str]) -> None:
     for key, attribute in list(op.properties.items()):
+        if key in stg.marks(op):
+            continue
         if isinstance(attribute, NamesAttr):
             op.properties[key] = NamesAttr(tuple(names.get(n, n) for n in attribute.data))
         elif isinstance(attribute, StringAttr):

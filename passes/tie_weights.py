@@ -165,7 +165,7 @@ def copied(program: stg.ProgramOp, kind: str) -> stg.ProgramOp:
     clone = program.clone()
     for old, new in zip(program.walk(), clone.walk(), strict=True):
         new.location = old.location
-    clone.attributes["kind"] = StringAttr(kind)
+    stg.marks(clone)["kind"] = StringAttr(kind)
     block = program.parent_block()
     assert block is not None
     block.insert_op_after(clone, program)
@@ -198,8 +198,8 @@ def tie(program: stg.ProgramOp, role: Role, axis: str) -> None:
 
 
 def insert(op: Operation, path: str, before: Operation) -> Operation:
-    op.attributes["scope"] = StringAttr(path)
-    op.attributes["phase"] = StringAttr("grad_reduce")
+    stg.marks(op)["scope"] = StringAttr(path)
+    stg.marks(op)["phase"] = StringAttr("grad_reduce")
     inherit(op, before, NAME)
     block = before.parent_block()
     assert block is not None

@@ -17,7 +17,7 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 from stagec.diagnostics import CompileError, Diagnostic, Span, location_of, span_of
-from stagec.dialects.notes import verify_notes
+from stagec.dialects.marks import verify_attributes
 
 MOST_ERRORS = 20
 """Ops with mistakes that are named; the rest follow from these more often than not."""
@@ -70,7 +70,7 @@ def verify_ir(module: ModuleOp, sources: Mapping[str, str] | None = None) -> Non
     try:
         module.verify()
         for op in module.walk():
-            verify_notes(op)
+            verify_attributes(op)
         verify_order(module)
     except VerifyException as error:
         found = list(_mistakes(module)) or [
@@ -114,7 +114,7 @@ class Verifier:
             return False
         if op.regions or op.next_op is None:
             op.verify(verify_nested_ops=False)
-            verify_notes(op)
+            verify_attributes(op)
             return all(block.first_op is not None for r in op.regions for block in r.blocks)
         looks = (
             op.parent,
@@ -125,7 +125,7 @@ class Verifier:
         )
         if self._seen.get(op) != looks:
             op.verify(verify_nested_ops=False)
-            verify_notes(op)
+            verify_attributes(op)
             self._seen[op] = looks
         return True
 
@@ -136,7 +136,7 @@ def _mistakes(module: ModuleOp) -> Iterator[Diagnostic]:
     for op in module.walk():
         try:
             op.verify(verify_nested_ops=False)
-            verify_notes(op)
+            verify_attributes(op)
         except VerifyException as error:
             message = _sentence(str(error).removeprefix(f"{op.name}: "))
             yield Diagnostic("E0709", f"`{op.name}`: {message}", place_of(op))

@@ -25,11 +25,11 @@ def inherit(new: Operation, origin: Operation | Origin, pass_name: str = "") -> 
     """Give `new` the location, scope and phase of `origin`, where it has none of its own."""
     if isinstance(new.location, UnknownLoc):
         new.location = origin.location
-    for key in INHERITED:
-        if key in origin.attributes and key not in new.attributes:
-            new.attributes[key] = origin.attributes[key]
-    if pass_name and "made_by" not in new.attributes:
-        new.attributes["made_by"] = StringAttr(pass_name)
+    old = origin.marks if isinstance(origin, Origin) else stg.marks(origin)
+    own = stg.marks(new)
+    own.take({key: old[key] for key in INHERITED if key in old and key not in own})
+    if pass_name and stg.MADE_BY not in own:
+        own[stg.MADE_BY] = StringAttr(pass_name)
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Origin:
     """What is inherited, of an op that may be gone by then."""
 
     location: LocationAttr
-    attributes: Mapping[str, Attribute]
+    marks: Mapping[str, Attribute]
 
 
 def rewrite(
@@ -62,7 +62,7 @@ class _Inheriting(RewritePattern):
     """Mistakes. xDSL would wrap them in an exception of its own."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        origin = Origin(op.location, dict(op.attributes))
+        origin = Origin(op.location, dict(stg.marks(op)))
         rewriter.operation_insertion_handler.insert(
             0, lambda new: inherit(new, origin, self.pass_name)
         )

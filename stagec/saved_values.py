@@ -146,7 +146,7 @@ def rebuilt(op: stg.RepeatOp, stacks: Sequence[SSAValue], kept: Sequence[int]) -
     reverse = op.reverse is not None
     types = [op.results[i].type for i in kept]
     new = stg.RepeatOp(op.count.data, op.carried, stacks, body, types, reverse=reverse)
-    new.attributes |= op.attributes
+    stg.marks(new).take(stg.marks(op))
     new.location = op.location
     block = op.parent_block()
     assert block is not None
@@ -182,7 +182,7 @@ def mirror_of(repeat: stg.RepeatOp, level: Level) -> stg.RepeatOp | None:
 
     The steps of an op that was taken apart (ring attention) are no level: they are done together.
     """
-    if stg.STEPS in repeat.attributes:
+    if stg.STEPS in repeat.properties:
         return None
     for result in repeat.stack_results:
         view = level.seen(result)

@@ -42,7 +42,7 @@ class StageProgram:
 
     def build(self, name: str) -> None:
         self.clone = self.program.clone(self.values)
-        self.clone.attributes["kind"] = StringAttr(name)
+        stg.marks(self.clone)["kind"] = StringAttr(name)
         for old, new in zip(self.program.walk(), self.clone.walk(), strict=True):
             self.ops[old] = new
             new.location = old.location
@@ -231,9 +231,9 @@ class StageProgram:
         return self.yield_op
 
     def insert(self, op: Operation, before: Operation, direction: str) -> None:
-        op.attributes["phase"] = StringAttr("fwd" if direction == "forward" else "bwd")
+        stg.marks(op)["phase"] = StringAttr("fwd" if direction == "forward" else "bwd")
         inherit(op, before, NAME)
-        op.attributes.pop("scope", None)
+        stg.marks(op).pop("scope", None)
         self.loop.body.block.insert_op_before(op, before)
 
     # What stays
@@ -260,7 +260,7 @@ class StageProgram:
         types = [total.type for _, total, _ in kept]
         grown = stg.AccumulateOp(loop.axis.data, loop.detach_region(loop.body), types)
         inherit(grown, loop)
-        grown.attributes |= loop.attributes
+        stg.marks(grown).take(stg.marks(loop))
         self.ops[self.cuts.loop] = grown
         block = self.clone.body.block
         block.insert_op_before(grown, loop)
@@ -287,7 +287,7 @@ class StageProgram:
             if len(terms) == 2:
                 made = stg.AddOp(*terms)
                 self.insert(located(made, terms[0]), self.yield_op, "backward")
-                made.attributes["phase"] = StringAttr("wgrad")
+                stg.marks(made)["phase"] = StringAttr("wgrad")
                 return made.result
             return terms[0] if terms else None
         if isinstance(owner, dist.ReshardOp) and owner is holder and not self.has(holder):

@@ -27,7 +27,7 @@ def unshard(values: Sequence[SSAValue], dtype: str, phase: str) -> list[dist.Uns
     made = []
     for axes, members in by_axes.items():
         op = dist.UnshardOp(members, axes, dtype)
-        op.attributes["phase"] = StringAttr(phase)
+        stg.marks(op)["phase"] = StringAttr(phase)
         made.append(op)
     return made
 
@@ -70,7 +70,7 @@ def repeat_over(count: Size, stacks: Sequence[SSAValue], make: Gather, phase: st
         assert isinstance(value.type, ValueType)
         types.append(StackType.of(count, value.type))
     repeat = stg.RepeatOp(count, [], stacks, Region(body), types)
-    repeat.attributes["phase"] = StringAttr(phase)
+    stg.marks(repeat)["phase"] = StringAttr(phase)
     for op in body.ops:
         inherit(op, repeat, NAME)
     return repeat
@@ -84,7 +84,7 @@ def stored_rows(weight: stg.WeightOp, flat: bool) -> int:
 def insert(op: Operation, before: Operation, origin: Operation | None = None) -> None:
     for each in op.walk():
         inherit(each, origin or before, NAME)
-        each.attributes.pop("scope", None)
+        stg.marks(each).pop("scope", None)
     block = before.parent_block()
     assert block is not None
     block.insert_op_before(op, before)
@@ -101,7 +101,7 @@ def gather_after_step(program: stg.ProgramOp, axes: Sequence[str], dtype: str, f
         assert isinstance(weight.owner, stg.WeightOp)
         own, rows = storage_axes(weight, axes), stored_rows(weight.owner, flat)
         take = dist.TakeShardOp([weight], own, tensor_of(weight.type).dtype, [rows])
-        take.attributes["phase"] = StringAttr("optim")
+        stg.marks(take)["phase"] = StringAttr("optim")
         insert(take, step)
         shards.append(take.outputs[0])
     updated = stg.OptimizerStepOp(
@@ -111,7 +111,7 @@ def gather_after_step(program: stg.ProgramOp, axes: Sequence[str], dtype: str, f
         shards,
         step.gradients,
     )
-    updated.attributes |= step.attributes
+    stg.marks(updated).take(stg.marks(step))
     updated.location = step.location
     Rewriter.replace_op(step, updated)
     after = updated.next_op

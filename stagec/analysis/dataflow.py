@@ -242,7 +242,7 @@ class Dataflow:
         """The number of the layer at a path, counted through nested repeats; -1 outside of any."""
         layer = -1
         for repeat, iteration in zip(repeats, path, strict=True):
-            if stg.STEPS in repeat.attributes:
+            if stg.STEPS in repeat.properties:
                 continue
             element = self.loop(repeat).mirrored(iteration) + self.first_layer(repeat)
             layer = element if layer < 0 else layer * self.count(repeat) + element

@@ -147,7 +147,7 @@ def num_layers(module: ModuleOp) -> int:
     repeats = (
         op
         for op in module.walk()
-        if isinstance(op, stg.RepeatOp) and stg.STEPS not in op.attributes
+        if isinstance(op, stg.RepeatOp) and stg.STEPS not in op.properties
     )
     return max((op.count.data.integer(values) for op in repeats), default=0)
 

@@ -86,7 +86,7 @@ class Choice:
 def can_be_repeated(op: Operation) -> bool:
     """Layers are not run again as a whole: what a repeat carries out is kept. Steps of one op are."""
     if isinstance(op, stg.RepeatOp):
-        return stg.STEPS in op.attributes and stg.MAKES_GRADIENTS not in op.attributes
+        return stg.STEPS in op.properties and stg.MAKES_GRADIENTS not in op.properties
     return not isinstance(op, NEVER_REPEATED)
 
 

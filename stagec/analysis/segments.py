@@ -33,12 +33,12 @@ def transfer_task(op: sched.StageSendOp | sched.StageRecvOp) -> str:
 
 def is_of_stage(op: Operation) -> bool:
     """Whether an op, or one in it, reduces gradients when its stage has done its last backward pass."""
-    return any(stg.OF_STAGE in inner.attributes for inner in op.walk())
+    return any(stg.OF_STAGE in inner.properties for inner in op.walk())
 
 
 def whole(op: Operation, key: str, default: int = 0) -> int:
     """A whole number that a pass left on an op."""
-    value = op.attributes.get(key) or op.properties.get(key)
+    value = op.properties.get(key) or op.attributes.get(key)
     return value.value.data if isinstance(value, IntegerAttr) else default
 
 

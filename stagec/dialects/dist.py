@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block, Dialect, Operation, SSAValue
 from xdsl.irdl import (
-    IRDLOperation,
     irdl_op_definition,
     operand_def,
     opt_prop_def,
@@ -38,6 +37,7 @@ from stagec.dialects.interfaces import (
     spread,
     views,
 )
+from stagec.dialects.marks import PURPOSES, MarkedOp, word_mark
 from stagec.dialects.mesh import MeshAttr, MeshOp, RuleOp
 from stagec.dialects.plan import PassesOp, PlanOp
 from stagec.dialects.stages import (
@@ -76,7 +76,7 @@ from stagec.dialects.types import ShardType, TensorType
 from stagec.symbolic import ZERO, Size
 
 
-class Movement(IRDLOperation):
+class Movement(MarkedOp):
     """Shared by ops that bring one tensor from one placement to another."""
 
     operand = operand_def(TensorType)
@@ -140,6 +140,8 @@ class Collective(Movement, TaskInterface):
     """Shared by the collectives: they run over the group of ranks that differ along `axes` only."""
 
     axes = prop_def(NamesAttr)
+    purpose = word_mark("purpose", PURPOSES)
+    """What it is for, in the words of a plan's `overlap`; `tp` where nothing is said."""
 
     @property
     def buffer_bytes(self) -> tuple[Size, Size]:

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import (
-    IRDLOperation,
     irdl_op_definition,
     prop_def,
     result_def,
@@ -28,6 +27,7 @@ from xdsl.utils.exceptions import VerifyException
 from stagec import symbolic
 from stagec.dialects import sched
 from stagec.dialects.interfaces import TaskInterface, kind_of, num_bytes
+from stagec.dialects.marks import MarkedOp, count_mark, flag_mark
 from stagec.dialects.types import ValueType
 
 
@@ -35,6 +35,11 @@ class HostOp(TaskInterface):
     """Shared by copies to and from the host. Values of one op travel one after the other."""
 
     values = var_operand_def()
+    lag = count_mark("lag")
+    prefetch = count_mark("prefetch")
+    """How many units ahead it may begin, and is issued: see `sched.collective`."""
+    apart = flag_mark("apart")
+    """It is issued apart from its neighbours."""
     outputs = var_result_def()
 
     assembly_format = "`(` $values `)` attr-dict `:` functional-type($values, $outputs)"
@@ -73,7 +78,7 @@ class LoadOp(HostOp):
 
 
 @irdl_op_definition
-class StateOp(IRDLOperation):
+class StateOp(MarkedOp):
     """What the optimizer keeps of a weight on the host: the `number`-th tensor, moments before the master copy."""
 
     name = "dist.state"

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
-    IRDLOperation,
     irdl_op_definition,
     opt_prop_def,
     prop_def,
@@ -17,6 +16,7 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import SizeAttr
+from stagec.dialects.marks import MarkedOp, count_mark, flag_mark
 from stagec.dialects.tasks import SegmentAttr
 from stagec.symbolic import Size
 
@@ -24,7 +24,7 @@ DIRECTIONS = ("store", "load")
 
 
 @irdl_op_definition
-class HostCopyOp(IRDLOperation):
+class HostCopyOp(MarkedOp):
     """`store` values in the memory of the host, or `load` them from there: a stream for each direction."""
 
     name = "sched.host_copy"
@@ -34,6 +34,12 @@ class HostCopyOp(IRDLOperation):
     num_bytes = prop_def(SizeAttr, prop_name="bytes")
     stream = prop_def(StringAttr)
     segment = opt_prop_def(SegmentAttr)
+    lag = count_mark("lag")
+    prefetch = count_mark("prefetch")
+    """How many units ahead it may begin, and is issued: see `sched.collective`."""
+    apart = flag_mark("apart")
+    """It is issued apart from its neighbours."""
+    serial = flag_mark("serial")
     outputs = var_result_def()
 
     assembly_format = (

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import IRDLOperation
 
 from stagec import symbolic
 from stagec.dialects import sched
+from stagec.dialects.marks import MarkedOp
 from stagec.dialects.types import ValueType
 from stagec.symbolic import ZERO, Size, conditions
 
@@ -47,7 +47,7 @@ def all_bytes(values: Iterable[SSAValue]) -> Size:
     return symbolic.total(num_bytes(v) for v in values)
 
 
-class TaskInterface(IRDLOperation, ABC):
+class TaskInterface(MarkedOp, ABC):
     """An op that `lower-to-tasks` replaces."""
 
     @abstractmethod

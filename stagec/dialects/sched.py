@@ -27,6 +27,7 @@ from xdsl.utils.exceptions import VerifyException
 from stagec.dialects.attributes import NamesAttr, RequestsAttr, SizeAttr
 from stagec.dialects.crossing import verify_crossing, verify_number
 from stagec.dialects.host_copy import HostCopyOp
+from stagec.dialects.marks import ISSUED_WITH, MarkedOp, count_mark, flag_mark, text_mark, word_mark
 from stagec.dialects.rank_programs import RankProgramOp, RanksOp, TasksOp
 from stagec.dialects.tasks import (
     TASKS,
@@ -53,7 +54,7 @@ def comm_stream(axes: Sequence[str]) -> str:
 
 
 @irdl_op_definition
-class ComputeOp(IRDLOperation):
+class ComputeOp(MarkedOp):
     """Work on the device: FLOPs, and bytes read from and written to its memory. `requests`: sequences of a row, where attention is about several kinds."""
 
     name = "sched.compute"
@@ -66,6 +67,8 @@ class ComputeOp(IRDLOperation):
     stream = prop_def(StringAttr)
     requests = opt_prop_def(RequestsAttr)
     segment = opt_prop_def(SegmentAttr)
+    in_place = flag_mark("in_place")
+    """The result takes the place of an operand."""
     outputs = var_result_def()
 
     assembly_format = (
@@ -97,7 +100,7 @@ class ComputeOp(IRDLOperation):
 
 
 @irdl_op_definition
-class CollectiveOp(IRDLOperation):
+class CollectiveOp(MarkedOp):
     """A collective over the ranks that differ along `axes` only.
 
     `bytes_in` and `bytes_out` are those of one device's buffers before and after. With `bucket_bytes`, neighbours of its
@@ -116,6 +119,20 @@ class CollectiveOp(IRDLOperation):
     segment = opt_prop_def(SegmentAttr)
     bucket_bytes = opt_prop_def(IntegerAttr)
     first_bucket_bytes = opt_prop_def(IntegerAttr)
+    lag = count_mark("lag")
+    """A gather of parameters in the forward pass: it may begin when the one so many before it is due."""
+    prefetch = count_mark("prefetch")
+    """A gather of parameters in the backward pass: so many units ahead it is issued."""
+    if_freed = flag_mark("if_freed")
+    """A gather of a unit that a pipeline's stage frees and gathers again, not in each of its passes."""
+    issued = word_mark("issued", ISSUED_WITH)
+    """A gather that is issued once per step, in the first forward pass of its stage: as that begins, or as its unit does."""
+    tied = text_mark("tied")
+    """The path of the weight whose ranks alone it is among: see `sched.program`."""
+    apart = flag_mark("apart")
+    """It is issued apart from its neighbours."""
+    serial = flag_mark("serial")
+    """Computation waits for it, and it for computation."""
     outputs = var_result_def()
 
     assembly_format = (
@@ -158,7 +175,7 @@ class CollectiveOp(IRDLOperation):
             raise VerifyException("sched.collective: a collective runs over some axis")
 
 
-class TransferOp(IRDLOperation):
+class TransferOp(MarkedOp):
     """Shared by sends and receives: one buffer, to or from the rank `shift` further along `axes`.
 
     Both ends have the same channel, so that a receive takes what was sent for it.
@@ -171,6 +188,9 @@ class TransferOp(IRDLOperation):
     num_bytes = prop_def(SizeAttr, prop_name="bytes")
     stream = prop_def(StringAttr)
     segment = opt_prop_def(SegmentAttr)
+    apart = flag_mark("apart")
+    serial = flag_mark("serial")
+    """See `sched.collective`."""
 
     def verify_(self) -> None:
         if not self.axes.data:
@@ -250,13 +270,14 @@ class RecvOp(TransferOp):
         )
 
 
-class StageTransferOp(IRDLOperation):
+class StageTransferOp(MarkedOp):
     """Shared by the two ends of what crosses a stage boundary."""
 
     direction = prop_def(StringAttr)
     number = prop_def(IntegerAttr.constr(i64))
     stream = prop_def(StringAttr)
     segment = opt_prop_def(SegmentAttr)
+    serial = flag_mark("serial")
 
     def verify_(self) -> None:
         verify_crossing(self.name, self.direction.data, self.number.value.data)
@@ -307,7 +328,7 @@ def transfer_properties(direction: str, number: int, stream: str) -> dict[str, A
 
 
 @irdl_op_definition
-class ViewOp(IRDLOperation):
+class ViewOp(MarkedOp):
     """The operand's memory under another type. No node."""
 
     name = "sched.view"
@@ -329,7 +350,7 @@ class ViewOp(IRDLOperation):
 
 
 @irdl_op_definition
-class TakenOp(IRDLOperation):
+class TakenOp(MarkedOp):
     """The gradient of a tied weight that the `number`-th other stage of the rank which has it gives. No node."""
 
     name = "sched.taken"

@@ -36,6 +36,7 @@ from xdsl.utils.exceptions import VerifyException
 from stagec.dialects import sched
 from stagec.dialects.crossing import verify_crossing, verify_number
 from stagec.dialects.interfaces import TaskInterface, elements, num_bytes
+from stagec.dialects.marks import MarkedOp
 from stagec.dialects.types import TensorType, ValueType, tensor_of
 
 
@@ -97,7 +98,7 @@ class StageRecvOp(TaskInterface):
 
 
 @irdl_op_definition
-class GiveGradientOp(IRDLOperation):
+class GiveGradientOp(MarkedOp):
     """Hand a stage's gradient of a tied weight to another stage of the same rank, which adds it to its own.
 
     Moves nothing: both are in the memory of the rank. The other end is a `dist.take_gradient`.

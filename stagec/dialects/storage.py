@@ -29,6 +29,7 @@ from stagec import symbolic
 from stagec.dialects import sched
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.interfaces import TaskInterface, elements, num_bytes, spread
+from stagec.dialects.marks import ISSUED_WITH, count_mark, flag_mark, marks, word_mark
 from stagec.dialects.types import (
     ShardType,
     StackType,
@@ -85,6 +86,9 @@ class StorageOp(TaskInterface, ABC):
     values = var_operand_def()
     axes = prop_def(NamesAttr)
     dtype = prop_def(StringAttr)
+    bucket_bytes = count_mark("bucket_bytes")
+    first_bucket_bytes = count_mark("first_bucket_bytes")
+    """How much is to travel together, and the first time: see `sched.collective`."""
     outputs = var_result_def()
 
     def verify_(self) -> None:
@@ -133,7 +137,7 @@ class StorageOp(TaskInterface, ABC):
         part = symbolic.total(elements(v) for v in smaller) * self.element_bytes
         whole = part * symbolic.product(map(symbolic.symbol, axes))
         sizes = {"all_gather": (part, whole), "reduce_scatter": (whole, part)}
-        copies = [self.copy_in()] if "copied" in self.attributes else []
+        copies = [self.copy_in()] if "copied" in marks(self) else []
         made = sched.CollectiveOp(
             kind,
             copies[0].outputs if copies else self.values,
@@ -155,7 +159,7 @@ class StorageOp(TaskInterface, ABC):
 
 def bucket_of(op: Operation) -> tuple[int, int] | None:
     """Bucket sizes that `bucket-gradients` asked for."""
-    sizes = [op.attributes.get(key) for key in ("bucket_bytes", "first_bucket_bytes")]
+    sizes = [marks(op).get(key) for key in ("bucket_bytes", "first_bucket_bytes")]
     numbers = [s.value.data for s in sizes if isinstance(s, IntegerAttr)]
     return (numbers[0], numbers[1]) if len(numbers) == 2 else None
 
@@ -179,6 +183,13 @@ class UnshardOp(StorageOp):
 
     name = "dist.unshard"
     COLLECTIVE: ClassVar[str] = "all_gather"
+
+    lag = count_mark("lag")
+    prefetch = count_mark("prefetch")
+    """How many units ahead it may begin, and is issued: see `sched.collective`."""
+    if_freed = flag_mark("if_freed")
+    issued = word_mark("issued", ISSUED_WITH)
+    """When a unit that stays gathered for a stage's passes is gathered: see `sched.collective`."""
 
     traits = traits_def(Pure())
     assembly_format = _FORMAT
@@ -207,6 +218,9 @@ class ReduceShardOp(StorageOp):
 
     name = "dist.reduce_shard"
     COLLECTIVE: ClassVar[str] = "reduce_scatter"
+
+    copied = flag_mark("copied")
+    """Its gradients are copied into one buffer first."""
 
     traits = traits_def(Pure())
     assembly_format = _FORMAT
@@ -321,7 +335,7 @@ class AllReduceTiedOp(StorageOp):
         made = super().lowered(mesh)
         for op in made:
             if isinstance(op, sched.CollectiveOp):
-                op.attributes["tied"] = self.weight
+                marks(op)["tied"] = self.weight
         return made
 
 

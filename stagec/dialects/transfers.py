@@ -27,6 +27,7 @@ from stagec import symbolic
 from stagec.dialects import sched
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.interfaces import TaskInterface, num_bytes, spread, views
+from stagec.dialects.marks import PURPOSES, flag_mark, word_mark
 from stagec.dialects.types import StackType, TensorType, ValueType, tensor_of
 from stagec.symbolic import ZERO, Size
 
@@ -58,6 +59,10 @@ class RotateOp(TaskInterface):
     """
 
     name = "dist.rotate"
+
+    apart = flag_mark("apart")
+    """It is issued apart from its neighbours."""
+    purpose = word_mark("purpose", PURPOSES)
 
     values = var_operand_def(TensorType)
     axes = prop_def(NamesAttr)
@@ -99,6 +104,10 @@ class GatherBlocksOp(TaskInterface):
     """
 
     name = "dist.gather_blocks"
+
+    apart = flag_mark("apart")
+    """It is issued apart from its neighbours."""
+    purpose = word_mark("purpose", PURPOSES)
 
     values = var_operand_def(TensorType)
     axes = prop_def(NamesAttr)
@@ -143,6 +152,10 @@ class SendOp(TaskInterface):
     """
 
     name = "dist.send"
+
+    apart = flag_mark("apart")
+    """It is issued apart from its neighbours."""
+    purpose = word_mark("purpose", PURPOSES)
 
     values = var_operand_def(TensorType)
     to = prop_def(IntegerAttr.constr(i64))
@@ -207,6 +220,10 @@ class RecvOp(TaskInterface):
     """
 
     name = "dist.recv"
+
+    apart = flag_mark("apart")
+    """It is issued apart from its neighbours."""
+    purpose = word_mark("purpose", PURPOSES)
 
     source = prop_def(IntegerAttr.constr(i64), prop_name="from")
     axes = prop_def(NamesAttr)

@@ -125,7 +125,7 @@ class _Lowering:
         """Append an op where we are, with its place in the text and the call it comes from."""
         op.location = location_of(span)
         if scope.instances:
-            op.attributes["scope"] = StringAttr(scope.text)
+            stg.marks(op)["scope"] = StringAttr(scope.text)
         self.blocks[-1].add_op(op)
 
     def body(self, body: Body, arguments: Sequence[SSAValue], scope: Scope) -> list[SSAValue]:
@@ -288,7 +288,7 @@ class _Lowering:
             op = stg.CacheOp(path, stacked)
         op.location = location_of(step.span)
         if scope.instances:
-            op.attributes["scope"] = StringAttr(scope.text)
+            stg.marks(op)["scope"] = StringAttr(scope.text)
         value: SSAValue = op.results[0]
         value.name_hint = step.name
         self.stored.append(op)

@@ -110,8 +110,8 @@ def rebuilt(chain: Sequence[Operation], source: SSAValue, new_dim: str) -> SSAVa
 def put_after(op: Operation, other: Operation) -> None:
     """Insert an op right behind another, with its place in the text."""
     op.location = other.location
-    if "scope" in other.attributes:
-        op.attributes["scope"] = other.attributes["scope"]
+    if "scope" in stg.marks(other):
+        stg.marks(op)["scope"] = stg.marks(other)["scope"]
     block = other.parent_block()
     assert block is not None
     block.insert_op_after(op, other)

@@ -182,7 +182,7 @@ class TableMaker:
 
     def is_append(self, op: Operation) -> bool:
         """Whether an op writes into what stays from step to step."""
-        if "in_place" not in op.attributes:
+        if "in_place" not in op.properties:
             return False
         written = source_of(op.operands[0])
         while isinstance(written.owner, sched.ViewOp):
@@ -280,7 +280,7 @@ class TableMaker:
             if updated >= 0:
                 self.same[self.index[op.results[updated], path]] = (operand, of_sum)
             return
-        if "in_place" in op.attributes:
+        if "in_place" in op.properties:
             if number == 0:
                 self.same[self.index[op.results[0], path]] = (operand, of_sum)
             return

@@ -173,7 +173,7 @@ def stands_in(rank: Arrangement, each: RankBody, op: Operation, stream: str) -> 
     if stream_of(op) == stream:
         return True
     if stream == COMPUTE_STREAM:
-        return "serial" in op.attributes
+        return "serial" in op.properties
     if each.body.is_bucket or not isinstance(op, sched.CollectiveOp):
         return False
     return stg.text(op, "tied") in rank.run.stages[each.stage].owners

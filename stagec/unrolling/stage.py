@@ -157,7 +157,7 @@ class Layout:
         for name, task in self.tasks.items():
             for number, row in enumerate(task.rows):
                 op = self.bodies[row.body].ops[0]
-                if stg.IF_FREED in op.attributes:
+                if stg.IF_FREED in op.properties:
                     unit = frozenset(
                         (weight.path.data, layer)
                         for operand in op.operands

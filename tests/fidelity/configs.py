@@ -270,10 +270,9 @@ def is_recurrence(op: Operation) -> bool:
     """A declared op whose module has a convolution along the sequence, as those of state spaces and delta nets do."""
     block = op.parent
     assert block is not None
-    scope = op.attributes.get("scope")
+    scope = stg.scope_of(op)
     return isinstance(op, stg.UserOp) and any(
-        isinstance(other, stg.CausalConvOp) and other.attributes.get("scope") == scope
-        for other in block.ops
+        isinstance(other, stg.CausalConvOp) and stg.scope_of(other) == scope for other in block.ops
     )
 
 

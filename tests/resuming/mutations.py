@@ -1,4 +1,6 @@
-"""Mistakes in the last IR, at random: each ends in a compilation or in a diagnostic, none in an exception.
+"""Mistakes in printed IR, at random: each ends in a compilation or in a diagnostic, none in an exception.
+
+A mark that no op knows, or that is put on an op for which it means nothing, is a diagnostic; a note for others changes nothing.
 
 python -m tests.resuming.mutations [SEED [NUMBER]]
 """
@@ -12,7 +14,9 @@ from collections.abc import Iterator
 
 from stagec.backend.encode import encode_traces
 from stagec.diagnostics import CompileError
+from stagec.dialects.marks import marks_of_class
 from stagec.driver import compile_ir, compile_text
+from stagec.plugins import STAGEC_UNIVERSE
 from tests.resuming.cuts import texts_after_passes
 from tests.resuming.texts import random_text
 
@@ -38,9 +42,55 @@ def exceptions(text: str, seed: int, number: int) -> Iterator[str]:
             yield f"line {line}, {old} -> {new}: {type(error).__name__}: {error}"
 
 
+ALL_MARKS = {
+    name
+    for dialect in STAGEC_UNIVERSE.all_dialects.values()
+    for op in dialect().operations
+    for name in marks_of_class(op)
+}
+MARK = re.compile(r"(?<=[{ ])(\w+)(?= = [^{}]*\}|(, \w+)*\})")
+"""The name of what stands in braces behind an op."""
+LINE = re.compile(r"^ *(%.*= )?(sched|stg|dist)\.(?!yield|output)\w+.*( : ).*[^{]$", re.MULTILINE)
+
+
+def silent(texts: dict[str, str], seed: int, number: int) -> Iterator[str]:
+    """The marks that can be misspelled, or be put where they mean nothing, without a word; notes for others that are no notes."""
+    chance = random.Random(seed)
+    spots = [
+        (name, spot)
+        for name, text in texts.items()
+        for spot in MARK.finditer(text)
+        if text.rfind("\n", 0, spot.start()) < text.rfind("{", 0, spot.start())
+        and spot.group(1) in ALL_MARKS
+    ]
+    for name, spot in chance.sample(spots, min(number, len(spots))):
+        text, word = texts[name], spot.group(1)
+        line = 1 + text.count("\n", 0, spot.start())
+        misspelled = text[: spot.end()] + "q" + text[spot.end() :]
+        if not is_refused(misspelled):
+            yield f"{name}, line {line}: `{word}q` means nothing, and nobody says so"
+    name = chance.choice(sorted(texts)[:-1])
+    lines = [each for each in LINE.finditer(texts[name]) if "{" not in each.group(0)]
+    chosen = chance.choice(lines)
+    for note, wanted in (("{own.note}", False), ("{kind = 3}", True)):
+        at = chosen.start(3)
+        if is_refused(texts[name][:at] + f" {note}" + texts[name][at:]) != wanted:
+            yield f"{name}: `{note}` behind {chosen.group(0).strip()}"
+
+
+def is_refused(text: str) -> bool:
+    try:
+        compile_ir(text, "changed.mlir")
+    except CompileError:
+        return True
+    return False
+
+
 def main(seed: int, number: int) -> int:
-    found = list(exceptions(random_text(seed), seed, number))
-    print(*found, f"{len(found)} exceptions", sep="\n")
+    text = random_text(seed)
+    texts, _ = texts_after_passes(lambda stops: compile_text(text, "net.stg", stops=stops))
+    found = [*exceptions(text, seed, number), *silent(texts, seed, number)]
+    print(*found, f"{len(found)} mistakes", sep="\n")
     return int(bool(found))
 
 

@@ -278,7 +278,7 @@ def test_ops_know_their_place_and_scope():
     span = span_of(norm.location)
     assert span is not None
     assert (span.file, span.line, span.column) == ("m.stg", 17, 14)
-    assert norm.attributes["scope"].data == "Block"  # pyright: ignore
+    assert stg.scope_of(norm) == "Block"
     for op in module.walk():
         if op is not module:
             assert span_of(op.location) is not None, op

@@ -13,6 +13,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.arg_spec import parse_spec
 
+from stagec.dialects import stg
 from stagec.ir_text import parse_ir, print_ir, verify_ir
 from stagec.passes import ALL_PASSES, load_pass
 from stagec.plugins import registry
@@ -54,7 +55,7 @@ def bare(module: ModuleOp) -> str:
     """The text without names of values and what ops inherit."""
     for op in module.walk():
         for name in INHERITED:
-            op.attributes.pop(name, None)
+            stg.marks(op).pop(name, None)
         for result in op.results:
             result.name_hint = None
         for region in op.regions:

@@ -70,7 +70,7 @@ def check_same(model: str, sp: bool, clauses: str) -> None:
     assert str(table.of_gradients(module)) == expected
     for op in ops_of(module, "recompute"):
         assert any(result.uses for result in op.results), f"nobody reads {op}"
-        assert op.attributes["made_by"].data in ("recompute-activations", "regather-operands")
+        assert stg.made_by(op) in ("recompute-activations", "regather-operands")
     for op in module.walk():
         if isinstance(op, stg.RepeatOp) and stg.phase_of(op) == "fwd":
             assert all(result.uses for result in op.stack_results), "a stack that nobody reads"
@@ -345,7 +345,7 @@ def test_the_result_of_a_call_has_the_name_it_is_given() -> None:
 def test_calls_of_modules(scope: str, modules: tuple[str, ...], call: str) -> None:
     op = stg.ConstantOp("1", "fp32")
     if scope:
-        op.attributes["scope"] = StringAttr(scope)
+        stg.marks(op)["scope"] = StringAttr(scope)
     assert call_of(op, modules) == call
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from stagec.driver import Compiled, Stops, compile_ir, compile_text
 from tests.resuming.cuts import differences, outcome, texts_after_passes
-from tests.resuming.mutations import exceptions
+from tests.resuming.mutations import exceptions, silent
 from tests.resuming.texts import random_text
 
 
@@ -51,3 +51,11 @@ def streams(job: Compiled) -> set[str]:
 def test_a_mistake_in_the_last_ir_is_a_diagnostic() -> None:
     """Whatever is changed in it: other traces, or a diagnostic. `python -m tests.resuming.mutations` does more of them."""
     assert not list(exceptions(random_text(0), seed=1, number=12))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_mark_is_lost_without_a_word(seed: int) -> None:
+    """Misspelled, or where it means nothing: a diagnostic. What is noted for others changes nothing."""
+    text = random_text(seed)
+    texts, _ = texts_after_passes(lambda stops: compile_text(text, "net.stg", stops=stops))
+    assert not list(silent(texts, seed, number=6))

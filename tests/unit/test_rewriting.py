@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from xdsl.dialects.builtin import (
     FileLineColLoc,
     IntAttr,
@@ -27,12 +28,10 @@ def program() -> tuple[ModuleOp, stg.UnaryOp]:
     block = Block(arg_types=[x])
     op = stg.UnaryOp("exp", block.args[0])
     op.location = HERE
-    op.attributes |= {
-        "scope": StringAttr("Block"),
-        "phase": StringAttr("bwd"),
-        "late": UnitAttr(),
-        "other": UnitAttr(),
-    }
+    stg.marks(op).update(
+        {"scope": StringAttr("Block"), "phase": StringAttr("bwd"), "late": UnitAttr()}
+    )
+    stg.marks(op)["in_place"] = UnitAttr()
     block.add_ops([op, stg.OutputOp([op.result])])
     return ModuleOp([stg.ProgramOp("M", Region(block))]), op
 
@@ -54,7 +53,7 @@ def test_a_pattern_hands_on_location_scope_and_phase():
     inner, outer, _ = programs(module)[0].body.block.ops
     for op in (inner, outer):
         assert op.location == HERE
-        assert op.attributes == {
+        assert dict(stg.marks(op)) == {
             "scope": StringAttr("Block"),
             "phase": StringAttr("bwd"),
             "late": UnitAttr(),
@@ -66,13 +65,13 @@ def test_what_a_new_op_says_itself_stays():
     _, op = program()
     new = stg.UnaryOp("tanh", op.x)
     new.location = THERE
-    new.attributes |= {"phase": StringAttr("fwd"), "made_by": StringAttr("another")}
+    stg.marks(new).update({"phase": StringAttr("fwd"), "made_by": StringAttr("another")})
     inherit(new, op, "negate")
     assert new.location == THERE
-    assert new.attributes["phase"] == StringAttr("fwd")
-    assert new.attributes["made_by"] == StringAttr("another")
-    assert new.attributes["scope"] == StringAttr("Block")
-    assert "other" not in new.attributes
+    assert stg.marks(new)["phase"] == StringAttr("fwd")
+    assert stg.marks(new)["made_by"] == StringAttr("another")
+    assert stg.marks(new)["scope"] == StringAttr("Block")
+    assert "in_place" not in stg.marks(new)
 
 
 def test_ops_around_another_serve_it():
@@ -83,10 +82,7 @@ def test_ops_around_another_serve_it():
     names = [o.function.data for o in module.walk() if isinstance(o, stg.UnaryOp)]
     assert names == ["sin", "exp", "cos"]
     assert before.location == after.location == HERE
-    assert (before.attributes["made_by"], after.attributes["made_by"]) == (
-        StringAttr("a"),
-        StringAttr("b"),
-    )
+    assert (stg.made_by(before), stg.made_by(after)) == ("a", "b")
 
 
 def test_a_pattern_that_does_not_match_changes_nothing():
@@ -113,3 +109,12 @@ def test_a_value_keeps_its_identity_with_another_type():
     assert table[op.result] == "seen"
     assert op.result.type == split
     assert next(iter(op.result.uses)).operation.operands[0].type == split
+
+
+def test_a_mark_is_of_the_ops_that_it_means_something_for():
+    _, op = program()
+    with pytest.raises(KeyError):
+        stg.marks(op)["tied"] = StringAttr("embed")
+    stg.marks(op).take({"tied": StringAttr("embed"), "phase": StringAttr("wgrad")})
+    assert "tied" not in stg.marks(op)
+    assert stg.phase_of(op) == "wgrad"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from stagec.analysis.sizes import size_values
 from stagec.dialects import stg
@@ -68,7 +68,7 @@ class Run:
             self.steps += [self.values[x] for x in op.operands]
         else:
             assert not op.regions, op
-            key = (op.name, str(op.properties), tuple(self.flat(x) for x in op.operands))
+            key = (op.name, str(computed(op)), tuple(self.flat(x) for x in op.operands))
             for result in op.results:
                 self.values[result] = self.table.number((*key, result.index))
 
@@ -96,3 +96,8 @@ class Run:
             for stack, value in zip(stacks, yielded[len(carried) :], strict=True):
                 stack[element] = value
         self.values |= dict(zip(op.results, [*carried, *stacks], strict=True))
+
+
+def computed(op: Operation) -> dict[str, Attribute]:
+    """The properties of an op that say what it computes."""
+    return {name: each for name, each in op.properties.items() if name not in stg.marks(op)}

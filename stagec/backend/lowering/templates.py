@@ -117,7 +117,7 @@ class Templates:
                 else ""
             ),
             made_by=stg.made_by(op),
-            serial="serial" in op.attributes,
+            serial="serial" in op.properties,
         )
 
     def bucket(self, ops: tuple[Operation, ...]) -> Collective:

@@ -20,6 +20,7 @@ from xdsl.utils.exceptions import VerifyException
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects.attributes import PlacementAttr
 from stagec.dialects.interfaces import CostInterface, views
+from stagec.dialects.marks import MADE_BY, PHASES, flag_mark, list_mark, marks, placement_mark, text
 from stagec.dialects.stg.interface import (
     Call,
     Cotangents,
@@ -31,10 +32,10 @@ from stagec.dialects.stg.interface import (
 from stagec.dialects.types import StackType, TensorType
 
 PLACEMENT = "placement"
-"""Attribute of an op between sharding propagation and localisation: how it is spread."""
+"""Mark of an op between sharding propagation and localisation: how it is spread."""
 
 STEPS = "steps"
-"""Attribute of a repeat whose iterations are steps of one op, not layers of a model."""
+"""Mark of a repeat whose iterations are steps of one op, not layers of a model."""
 
 PART_OF = "part_of"
 """Attribute of an op that, with others, took the place of one of this kind: `softmax`."""
@@ -53,10 +54,7 @@ ISSUED = "issued"
 WITH_PASS, WITH_UNIT = "with_pass", "with_unit"
 
 NAMES = "names"
-"""Attribute of ops that make a value: what the plan calls it, where it names values to recompute."""
-
-PHASES = ("fwd", "recompute", "bwd", "wgrad", "grad_reduce", "optim")
-"""Parts of a training step. `bwd` makes the gradients of inputs, `wgrad` those of weights."""
+"""Mark of ops that make a value: what the plan calls it, where it names values to recompute."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +88,13 @@ class TensorOp(CostInterface, ABC):
     | `IS_VIEW` | whose memory its results are | its own |
     | `lowered` | the tasks that it becomes | one of its costs, none of a view |
     """
+
+    placement = placement_mark("placement")
+    """How it is spread, between sharding propagation and localisation."""
+    called = list_mark("names")
+    """What the plan calls the value that it makes, where it names values to recompute."""
+    in_place = flag_mark("in_place")
+    """The result takes the place of the first operand."""
 
     SIGNATURES: ClassVar[tuple[Signature, ...]] = ()
     """The functions of the language that make the op."""
@@ -164,7 +169,7 @@ class TensorOp(CostInterface, ABC):
         if self.LIKE is not None:
             source, result = tensor_type(self.operands[self.LIKE]), tensor_type(self.results[0])
             expect_dims(self, source, result, source.names)
-        if PLACEMENT in self.attributes:
+        if PLACEMENT in self.properties:
             return
         splits = operand_splits(self)
         for result, local in zip(self.results, local_results(self, splits), strict=True):
@@ -271,15 +276,9 @@ def local_results(
 
 
 def placement_of(op: Operation) -> dict[str, tuple[str, ...]]:
-    attribute = op.attributes[PLACEMENT]
+    attribute = marks(op)[PLACEMENT]
     assert isinstance(attribute, PlacementAttr)
     return attribute.splits
-
-
-def text(op: Operation, key: str, default: str = "") -> str:
-    """A discardable string attribute, such as `scope` or `phase`."""
-    attribute = op.attributes.get(key)
-    return attribute.data if isinstance(attribute, StringAttr) else default
 
 
 def phase_of(op: Operation) -> str:
@@ -294,7 +293,7 @@ def scope_of(op: Operation) -> str:
 
 def made_by(op: Operation) -> str:
     """The pass that made the op; `lower` for one that the frontend made of the model's text."""
-    return text(op, "made_by", "lower")
+    return text(op, MADE_BY, "lower")
 
 
 def part_of(op: Operation) -> str:
@@ -304,7 +303,7 @@ def part_of(op: Operation) -> str:
 
 def names_of(op: Operation) -> tuple[str, ...]:
     """What a plan calls the value that the op makes, or helps to make."""
-    attribute = op.attributes.get(NAMES)
+    attribute = marks(op).get(NAMES)
     if not isinstance(attribute, ArrayAttr):
         return ()
     return tuple(name.data for name in attribute if isinstance(name, StringAttr))
@@ -314,7 +313,7 @@ def add_names(op: Operation, names: Iterable[str]) -> None:
     """Let an op know further names of the value that it makes."""
     known = tuple(dict.fromkeys((*names_of(op), *names)))
     if known:
-        op.attributes[NAMES] = ArrayAttr([StringAttr(name) for name in known])
+        marks(op)[NAMES] = ArrayAttr([StringAttr(name) for name in known])
 
 
 def wider(left: str, right: str) -> str:
@@ -336,6 +335,7 @@ __all__ = [
     "FOLLOWS_UNIT",
     "IF_FREED",
     "ISSUED",
+    "MADE_BY",
     "NAMES",
     "OF_STAGE",
     "PART_OF",
@@ -350,6 +350,7 @@ __all__ = [
     "TensorType",
     "add_names",
     "local_results",
+    "marks",
     "names_of",
     "operand_splits",
     "part_of",

@@ -15,7 +15,6 @@ from typing import ClassVar
 from xdsl.dialects.builtin import StringAttr, UnitAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import (
-    IRDLOperation,
     irdl_op_definition,
     operand_def,
     prop_def,
@@ -24,6 +23,7 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.interfaces import Bytes, elements, num_bytes
+from stagec.dialects.marks import MarkedOp, marks
 from stagec.dialects.stg.base import Indices, TensorOp, expect_dims, tensor_type
 from stagec.dialects.stg.interface import Option, Signature
 from stagec.dialects.types import TensorType, ValueType, dtype_bytes
@@ -44,7 +44,7 @@ def is_stored(dim: str) -> bool:
 
 
 @irdl_op_definition
-class CacheOp(IRDLOperation):
+class CacheOp(MarkedOp):
     """State that stays from iteration to iteration. One used in a repeat is a stack, one tensor per iteration, and sliced by it."""
 
     name = "stg.cache"
@@ -107,7 +107,7 @@ class AppendOp(TensorOp):
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
         (task,) = super().lowered(mesh)
-        task.attributes["in_place"] = UnitAttr()
+        marks(task)["in_place"] = UnitAttr()
         return [task]
 
     def indices(self) -> Indices:
@@ -168,7 +168,7 @@ class FillOp(TensorOp):
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
         (task,) = super().lowered(mesh)
-        task.attributes["in_place"] = UnitAttr()
+        marks(task)["in_place"] = UnitAttr()
         return [task]
 
     def verify_(self) -> None:

@@ -27,7 +27,7 @@ from stagec.dialects.interfaces import TaskInterface, views
 from stagec.dialects.types import CHUNK_AXIS, StackType, TensorType
 
 MAKES_GRADIENTS = "makes_gradients"
-"""Attribute of a repeat of the forward pass that computes gradients too: recomputation leaves it alone."""
+"""Mark of a repeat of the forward pass that computes gradients too: recomputation leaves it alone."""
 
 
 def chunked(tensor: TensorType, dim: str) -> TensorType:

@@ -46,7 +46,7 @@ from stagec.symbolic import Size
 def need_whole(op: TensorOp, tensor: TensorType, *names: str) -> None:
     """Each device has these dims whole, once ops agree with their operands."""
     for name in names:
-        if PLACEMENT not in op.attributes and tensor.dim(name).split:
+        if PLACEMENT not in op.properties and tensor.dim(name).split:
             raise VerifyException(
                 f"{op.name}: each device needs all of `{name}` in <{tensor.body}>"
             )
@@ -167,7 +167,7 @@ class PatchEmbeddingOp(TensorOp):
                 f"{self.name}: the patches are `{self.patches.data}`, "
                 f"not `{result.names[-2]}` of <{result.body}>"
             )
-        if PLACEMENT not in self.attributes:
+        if PLACEMENT not in self.properties:
             operand_splits(self)
             # Which patches a device makes is its own choice: they are a dim of no operand.
             summed = image.dim(kernel.names[0]).split

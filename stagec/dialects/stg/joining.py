@@ -282,5 +282,5 @@ def joined_names(types: Sequence[TensorType], over: Sequence[str], to: str) -> l
 
 
 def verify_whole(op: TensorOp, tensor: TensorType, dim: str) -> None:
-    if PLACEMENT not in op.attributes and tensor.dim(dim).split:
+    if PLACEMENT not in op.properties and tensor.dim(dim).split:
         raise VerifyException(f"{op.name}: each device needs all of `{dim}` in <{tensor.body}>")

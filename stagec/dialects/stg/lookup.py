@@ -163,7 +163,7 @@ def check_bags(
         raise VerifyException(
             f"{op.name}: rows by numbers <{ids.body}> are [{', '.join(names)}], not <{made.body}>"
         )
-    if to is None or PLACEMENT in op.attributes:
+    if to is None or PLACEMENT in op.properties:
         return
     if ids.dim(over).split or made.dim(to).split:
         raise VerifyException(f"{op.name}: each device needs all of `{over}` and `{to}`")

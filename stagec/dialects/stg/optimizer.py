@@ -8,6 +8,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
+    ParsePropInAttrDict,
     irdl_op_definition,
     opt_prop_def,
     prop_def,
@@ -48,7 +49,7 @@ class OptimizerStepOp(CostInterface):
     kept = var_operand_def()
     updated = var_result_def()
 
-    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
     assembly_format = (
         "$algorithm `states` $states (`master` $master^)? "
         "`(` $weights `)` `from` `(` $gradients `)` (`with` `(` $kept^ `)`)? attr-dict "

@@ -301,7 +301,7 @@ class RoutedOp(TensorOp):
                 f"{self.name}: weights <{tensor_type(weights).body}> are not those of experts "
                 f"<{chosen.body}>"
             )
-        if PLACEMENT not in self.attributes:
+        if PLACEMENT not in self.properties:
             verify_splits(self.name, many, bins, chosen)
 
 
@@ -413,7 +413,7 @@ class DispatchOp(RoutedOp, SendsTokens):
             raise VerifyException(
                 f"stg.dispatch: copies of <{x.body}> are not <{routed.body}>: a dispatch moves"
             )
-        own = counts.with_splits({}) if PLACEMENT in self.attributes else counts
+        own = counts.with_splits({}) if PLACEMENT in self.properties else counts
         if own != TensorType.of([Dim(self.over.data)], "i64"):
             raise VerifyException(f"stg.dispatch: counts are <[{self.over.data}], i64>")
 
@@ -555,7 +555,7 @@ class CombineWeightGradOp(RoutedOp):
         self.verify_routing(self.dy, self.routed, self.experts, self.dweights)
         dy, dweights = tensor_type(self.dy), tensor_type(self.dweights)
         partial = {*dy.partial, *dy.dims[-1].split}
-        if PLACEMENT not in self.attributes and set(dweights.partial) != partial:
+        if PLACEMENT not in self.properties and set(dweights.partial) != partial:
             raise VerifyException(
                 f"stg.combine_weight_grad: the products are partial over "
                 f"[{', '.join(sorted(partial))}], not <{dweights.body}>"

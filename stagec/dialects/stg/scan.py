@@ -64,7 +64,7 @@ def verify_scan(op: SsdScanOp | SsdScanGradOp) -> None:
         raise VerifyException(
             f"{op.name}: `b` is <{b.body}>, not over [{', '.join(x.names[:-2])}], groups and state"
         )
-    if PLACEMENT not in op.attributes and x.dims[-3].split:
+    if PLACEMENT not in op.properties and x.dims[-3].split:
         raise VerifyException(f"{op.name}: each device needs all of `{x.names[-3]}` in <{x.body}>")
 
 

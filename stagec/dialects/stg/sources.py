@@ -9,6 +9,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import CostInterface
+from stagec.dialects.marks import MarkedOp
 from stagec.dialects.types import TensorType, ValueType, rows_of_matrix, tensor_of
 from stagec.symbolic import ZERO, Size
 
@@ -29,7 +30,7 @@ class DimOp(IRDLOperation):
 
 
 @irdl_op_definition
-class WeightOp(IRDLOperation):
+class WeightOp(MarkedOp):
     """A parameter. One used in a repeat is a stack, one tensor per iteration, and sliced by it.
 
     `rows` is how many of its dims, the first, are dim 0 of the tensor that a framework stores: 2 for a linear layer
@@ -71,7 +72,7 @@ class WeightOp(IRDLOperation):
 
 
 @irdl_op_definition
-class ConstantOp(IRDLOperation):
+class ConstantOp(MarkedOp):
     """A number that the program's text contains, as a tensor without dims. Costs nothing."""
 
     name = "stg.constant"

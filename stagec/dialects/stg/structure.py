@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import StringAttr, UnitAttr
 from xdsl.ir import Attribute, BlockArgument, OpResult, Region, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
-    IRDLOperation,
+    ParsePropInAttrDict,
     irdl_op_definition,
     opt_prop_def,
     prop_def,
@@ -24,17 +24,20 @@ from xdsl.traits import IsTerminator, NoTerminator, SingleBlockImplicitTerminato
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import SizeAttr, parse_size
+from stagec.dialects.marks import MarkedOp, flag_mark, marks, put_marks, text_mark
 from stagec.dialects.types import ShardType, StackType, TensorType, ValueType, tensor_of
 from stagec.symbolic import Size
 
 
 @irdl_op_definition
-class ProgramOp(IRDLOperation):
+class ProgramOp(MarkedOp):
     """A model, later a training step: inputs, weights, computation, one `stg.output`."""
 
     name = "stg.program"
 
     model = prop_def(StringAttr)
+    kind = text_mark("kind")
+    """Of which stages it is; of all where nothing is said."""
     body = region_def("single_block")
 
     traits = traits_def(NoTerminator())
@@ -48,20 +51,20 @@ class ProgramOp(IRDLOperation):
         arguments = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_argument)
         attributes = parser.parse_optional_attr_dict_with_keyword()
         op = cls(model, parser.parse_region(arguments))
-        op.attributes |= attributes.data if attributes else {}
+        put_marks(op, attributes.data if attributes else {})
         return op
 
     def print(self, printer: Printer) -> None:
         printer.print_string(' "' + self.model.data + '" ')
         with printer.in_parens():
             printer.print_list(self.body.block.args, printer.print_block_argument)
-        printer.print_op_attributes(self.attributes, print_keyword=True)
+        printer.print_op_attributes(dict(marks(self)), print_keyword=True)
         printer.print_string(" ")
         printer.print_region(self.body, print_entry_block_args=False)
 
 
 @irdl_op_definition
-class YieldOp(IRDLOperation):
+class YieldOp(MarkedOp):
     """Ends the body of a repeat (carried values first, then stacked ones) or of an accumulate."""
 
     name = "stg.yield"
@@ -83,7 +86,7 @@ class YieldOp(IRDLOperation):
 
 
 @irdl_op_definition
-class RepeatOp(IRDLOperation):
+class RepeatOp(MarkedOp):
     """Run the body `count` times.
 
     `carry` values go from one iteration to the next and come out of the last. A `slice` argument is
@@ -103,10 +106,14 @@ class RepeatOp(IRDLOperation):
     stacks = var_operand_def()
     count = prop_def(SizeAttr)
     reverse = opt_prop_def(UnitAttr)
+    steps = flag_mark("steps")
+    """Its iterations are steps of one op, not layers of a model."""
+    makes_gradients = flag_mark("makes_gradients")
+    """It is of the forward pass and computes gradients too: recomputation leaves it alone."""
     body = region_def("single_block")
     outputs = var_result_def()
 
-    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
     traits = traits_def(SingleBlockImplicitTerminator(YieldOp))
 
     def __init__(
@@ -211,7 +218,7 @@ class RepeatOp(IRDLOperation):
         op = cls(count, [v for _, v, _ in carried], [v for _, v, _ in slices], body, result_types)
         if reverse:
             op.properties["reverse"] = UnitAttr()
-        op.attributes |= attributes.data if attributes else {}
+        put_marks(op, attributes.data if attributes else {})
         return op
 
     def print(self, printer: Printer) -> None:
@@ -237,13 +244,13 @@ class RepeatOp(IRDLOperation):
             printer.print_string(" -> ")
             with printer.in_parens():
                 printer.print_list(self.result_types, printer.print_attribute)
-        printer.print_op_attributes(self.attributes, print_keyword=True)
+        printer.print_op_attributes(dict(marks(self)), print_keyword=True)
         printer.print_string(" ")
         printer.print_region(self.body, print_entry_block_args=False)
 
 
 @irdl_op_definition
-class AccumulateOp(IRDLOperation):
+class AccumulateOp(MarkedOp):
     """Run the body once per microbatch; each result is the sum of what the microbatches yield.
 
     `axis` is the time axis that splits the batch: inside, sizes are those of one microbatch. A result
@@ -288,7 +295,7 @@ class AccumulateOp(IRDLOperation):
             )
         attributes = parser.parse_optional_attr_dict_with_keyword()
         op = cls(axis, parser.parse_region(), result_types)
-        op.attributes |= attributes.data if attributes else {}
+        put_marks(op, attributes.data if attributes else {})
         return op
 
     def print(self, printer: Printer) -> None:
@@ -297,7 +304,7 @@ class AccumulateOp(IRDLOperation):
             printer.print_string(" -> ")
             with printer.in_parens():
                 printer.print_list(self.result_types, printer.print_attribute)
-        printer.print_op_attributes(self.attributes, print_keyword=True)
+        printer.print_op_attributes(dict(marks(self)), print_keyword=True)
         printer.print_string(" ")
         printer.print_region(self.body, print_entry_block_args=False)
 
@@ -312,7 +319,7 @@ def adds_up(term: Attribute, total: Attribute) -> bool:
 
 
 @irdl_op_definition
-class OutputOp(IRDLOperation):
+class OutputOp(MarkedOp):
     """What a program computes: the loss of a training step, or any values of a forward pass.
 
     After `build-backward` it also names the gradient of each weight.
@@ -324,7 +331,7 @@ class OutputOp(IRDLOperation):
     weights = var_operand_def()
     gradients = var_operand_def()
 
-    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
     traits = traits_def(IsTerminator())
     assembly_format = (
         "($values^ `:` type($values))? "
@@ -357,7 +364,7 @@ def with_results(op: RepeatOp, result_types: Sequence[Attribute]) -> RepeatOp:
     grown = RepeatOp(
         op.count.data, op.carried, op.stacks, body, result_types, reverse=op.reverse is not None
     )
-    grown.attributes |= op.attributes
+    marks(grown).take(marks(op))
     grown.location = op.location
     block = op.parent_block()
     assert block is not None
@@ -386,7 +393,7 @@ def with_slices(op: RepeatOp, stacks: Sequence[SSAValue]) -> RepeatOp:
         op.result_types,
         reverse=op.reverse is not None,
     )
-    grown.attributes |= op.attributes
+    marks(grown).take(marks(op))
     grown.location = op.location
     Rewriter.replace_op(op, grown)
     return grown

@@ -92,7 +92,7 @@ class UserOp(TensorOp):
 
     def verify_(self) -> None:
         self.verify_operands()
-        if PLACEMENT in self.attributes:
+        if PLACEMENT in self.properties:
             return
         # How a dim that no operand has is split is the results' own choice: a device makes its share.
         splits = operand_splits(self)
