@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 Words = dict[str, object]
 
+SPLIT = ("InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
+"""Schedules with backward passes in two halves."""
 ONE_STAGE = ("GPipe", "1F1B")
 TWO_STAGES = ("Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV", "LoopedBFS")
 SPREADS = (
@@ -28,6 +30,7 @@ SPREADS = (
     ("pp", "fsdp"),
     ("pp", "tp"),
     ("pp", "fsdp", "tp"),
+    ("pp", "hsdp"),
     ("cp",),
     ("cp", "tp"),
     (),
@@ -59,6 +62,9 @@ def draw(rng: random.Random, name: str) -> Words:
     if "cp" in spread:
         words |= draw_context_parallelism(rng, spread)
     words |= draw_data_parallelism(rng, spread, tp)
+    if words.get("schedule") in SPLIT and "reshard" in words:
+        # What a stage reduces after split backward passes is lost where it was freed in between.
+        words["reshard"] = False
     if spread and "pp" not in spread and rng.random() < 0.3:
         times = rng.choice([2, 3])
         words["grad_accum"] = times
@@ -67,8 +73,10 @@ def draw(rng: random.Random, name: str) -> Words:
             words["sync_every_mb"] = True
     if "ep" in spread:
         batch *= 2
-    if "pp" not in spread and rng.random() < 0.3:
-        words["ac"] = rng.choice(["full", "full", "sac_attn", "sac_mm2"])
+    if rng.random() < 0.3:
+        words["ac"] = (
+            "full" if "pp" in spread else rng.choice(["full", "full", "sac_attn", "sac_mm2"])
+        )
     elif not {"pp", "cp"} & set(spread) and rng.random() < 0.15:
         words["attn"] = "eager"
     words["batch"] = batch
@@ -153,10 +161,10 @@ def draw_data_parallelism(rng: random.Random, spread: tuple[str, ...], tp: int) 
         words["dp"] = rng.choice([n for n in (2, 3, 4) if n <= budget])
     if "fsdp" in spread:
         words["dp_mode"] = "fsdp"
-    if "pp" in spread and "fsdp" in spread:
-        return words | {"reshard": False}
     if "fsdp" in spread or "hsdp" in spread:
-        if rng.random() < 0.3:
+        if "pp" in spread:
+            words["reshard"] = rng.random() < 0.4
+        elif rng.random() < 0.3:
             words["reshard"] = False
         if (group := rng.choice(["block", "block", "titan", "root"])) != "block":
             words["fsdp_group"] = group

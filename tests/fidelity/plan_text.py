@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.fidelity.attention_text import NotInTheLanguage, attention_dims, repeats_heads
+from tests.fidelity.draw import SPLIT
 from tests.fidelity.model_text import (
     GROUPED,
     WIDE_LOGITS,
@@ -24,9 +25,6 @@ SCHEDULES = {
     "ZBVZeroBubble": "zb_v",
     "DualPipeV": "dualpipe_v",
 }
-
-SPLIT = ("InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
-"""Schedules that split backward passes. PyTorch's first stage does its own whole."""
 
 DEFAULT_BUCKET_MB = 25
 MIB = 1 << 20
@@ -128,6 +126,7 @@ def pipeline_lines(case: Case) -> list[str]:
     microbatch = case.model["batch"] // int(case.parallel["microbatches"])
     settings = [f'schedule = "{SCHEDULES[schedule]}"', f"microbatch = {microbatch}"]
     if schedule in SPLIT:
+        # PyTorch's first stage does its own whole.
         settings.append("first_backward = whole")
     if "vstages" in case.parallel:
         settings.append(f"virtual_stages = {case.parallel['vstages']}")

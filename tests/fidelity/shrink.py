@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tests.fidelity.draw import Words
+from tests.fidelity.draw import SPLIT, Words
 
 OPTIONAL = [
     "ac",
@@ -46,7 +46,7 @@ def shrunk(words: Words, differs: Callable[[Words], bool], attempts: int = 24) -
 def simpler(words: Words) -> Iterator[Words]:
     """Cases with one choice less, or one size smaller."""
     for key in OPTIONAL:
-        if key in words:
+        if key in words and not (key == "reshard" and words.get("schedule") in SPLIT):
             less = {k: v for k, v in words.items() if k != key}
             if key == "grad_accum":
                 less.pop("sync_every_mb", None)
