@@ -46,6 +46,15 @@ def shipped(name: str) -> str:
     return path if examples() and os.path.isfile(path) else ""
 
 
+def model_named(text: str) -> str:
+    """`llama3_8b:tp8` is a model that ships, unless there is something of that name here; other texts are what they are."""
+    name, mark, plan = text.partition(":")
+    if "." in name or os.sep in name or os.path.exists(text):
+        return text
+    path = shipped(name)
+    return f"{path}{mark}{plan}" if path else text
+
+
 def _refuse_misspelt(name: str) -> None:
     """`stagec chek DIR` is about no model named `chek`."""
     from stagec.cli.usage import usage_error

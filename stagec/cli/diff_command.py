@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stagec.cli.commands import model_named
 from stagec.cli.usage import CommandParser, add_format_flag, add_trust_flags, usage_error
 
 DIFFERENT = 3
@@ -93,6 +94,7 @@ def side(text: str) -> Side:
     """What an argument names. E0701 for nothing, E0707 for what cannot be compared."""
     if os.path.isdir(text):
         return Side(text, text, is_traces=True)
+    text = model_named(text)
     match = None if os.path.exists(text) else WITH_PLAN.fullmatch(text)
     path, plan = (match["model"], match["plan"]) if match else (text, None)
     if path.endswith((".et", ".et.gz")):

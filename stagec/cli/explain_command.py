@@ -6,6 +6,7 @@ import argparse
 import re
 from collections.abc import Sequence
 
+from stagec.cli.commands import model_named
 from stagec.cli.device_flags import add_device_flags
 from stagec.cli.usage import (
     CommandParser,
@@ -126,6 +127,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     group.add_argument("--for", dest="solve_for", metavar="NAME", help="of this size or axis")
     options = parser.read(arguments, mixed=True)
     options.model, options.what, options.node = names(options.names)
+    options.model = model_named(options.model)
     if (
         options.sweep is None
         and options.solve is None

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from stagec.backend.files import write_whole
+from stagec.cli.commands import model_named
 from stagec.cli.tables import plain_table, text_of
 from stagec.cli.usage import CommandParser, overrides, usage_error
 from stagec.diagnostics import render
@@ -68,8 +69,8 @@ def report_name(text: str, flag: str = "--report") -> str:
 
 def compiled(text: str, sizes: dict[str, str]) -> Compiled:
     """`model.stg:plan`, compiled."""
-    path, mark, plan = text.rpartition(".stg:")
-    name, chosen = (f"{path}.stg", plan) if mark else (text, None)
+    path, mark, plan = model_named(text).rpartition(".stg:")
+    name, chosen = (f"{path}.stg", plan) if mark else (model_named(text), None)
     found = compile_model(name, chosen, sizes)
     warnings = [*found.checked.warnings, *found.warnings]
     if warnings:
@@ -80,7 +81,7 @@ def compiled(text: str, sizes: dict[str, str]) -> Compiled:
 def side_by_side(jobs: Sequence[Compiled]) -> Table:
     """A column for each plan."""
     table = plain_table("one step")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for job in jobs:
         table.add_column(title(job), justify="right")
     for row in comparison(jobs, [headline(job) for job in jobs]):

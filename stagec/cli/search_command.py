@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from stagec.cli.commands import model_named
 from stagec.cli.usage import CommandParser, one_of, overrides, some_text, usage_error, whole_number
 from stagec.diagnostics import CompileError, did_you_mean, quoted
 
@@ -111,6 +112,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     options = parser.read(arguments)
     options.sizes = overrides(options.set)
+    options.model = model_named(options.model)
     if options.like is not None:
         for flag in ("devices", "space", "fix", "forbid", "batch", "cache"):
             if getattr(options, flag):
