@@ -193,8 +193,9 @@ def around_loop(program: stg.ProgramOp) -> list[tuple[str, Sequence[Operation]]]
 
 
 def begins_run(op: Operation, last: Operation) -> bool:
-    """Whether an op is not issued with the one before it: it reduces a gradient, or follows an FSDP unit whose gradients may go first."""
-    return stg.FOLLOWS_UNIT in stg.marks(op) or (is_node(op) and moves(op) != moves(last))
+    """Whether an op is not issued with the one before it: it reduces a gradient, or an FSDP unit begins or ends, where others may go first."""
+    marks = {stg.BEGINS_UNIT, stg.FOLLOWS_UNIT}
+    return bool(marks & stg.marks(op).keys()) or (is_node(op) and moves(op) != moves(last))
 
 
 def moves(op: Operation) -> tuple[bool, bool]:

@@ -70,6 +70,7 @@ KEPT = (
     "lag",
     "apart",
     "in_place",
+    stg.BEGINS_UNIT,
     stg.FOLLOWS_UNIT,
 )
 """What passes said of an op that still holds."""
@@ -99,6 +100,7 @@ class LowerOne(RewritePattern):
                 stg.marks(made)["serial"] = UnitAttr()
             stg.marks(made).take(kept)
             # Of what an op becomes, the first.
+            kept.pop(stg.BEGINS_UNIT, None)
             kept.pop(stg.FOLLOWS_UNIT, None)
         results = [r for made in lowered for r in made.results]
         rewriter.replace(op, lowered, results[len(results) - len(op.results) :])

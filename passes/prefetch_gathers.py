@@ -53,7 +53,8 @@ After:
 Rows are segments: `1@0` is segment 1 in iteration 0, and what is in brackets stands three times, in an iteration later each time. The
 gather of layer 1 is issued before layer 0 begins, and so on: one unit ahead, as the gather says. What the first layers need is gathered when the run
 before them begins: FSDP2 issues it in the hook of the unit before (`_pre_backward`, `_prefetch_unshard` in
-`torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py`). Units are counted through all iterations of a repeat, and beside the layers in
+`torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py`). Where a unit's gradients begin later than what is made again of it, that is marked
+(`begins_unit`), and the gather waits for it. Units are counted through all iterations of a repeat, and beside the layers in
 the order in which they stand.
 
 Where a rank of a pipeline has one stage, what is gathered once per step is `issued` in the first forward pass, behind what the stage
@@ -64,7 +65,8 @@ receives: the root unit's as the pass begins (`with_pass`), others as their unit
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from bisect import bisect_right
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -178,6 +180,8 @@ def moved(rows: Rows, segments: Mapping[int, Segment], ahead: Mapping[int, int])
     at = np.stack(
         [np.arange(len(rows)), np.zeros(len(rows), np.int64), np.zeros_like(rows.segment)]
     )
+    begin = {n for n, each in segments.items() if stg.BEGINS_UNIT in stg.marks(each.first)}
+    begins = np.flatnonzero(np.isin(rows.segment, list(begin)))
     units: dict[object, list[int]] = {}
     beside: list[int] = []
     for row in gathers:
@@ -188,7 +192,10 @@ def moved(rows: Rows, segments: Mapping[int, Segment], ahead: Mapping[int, int])
         if path:
             units.setdefault((repeats[-1], path[:-1]), []).append(row)
         elif len(beside) > ahead[number]:
-            at[:, row] = beside[-1 - ahead[number]], BESIDE, len(beside)
+            target = beside[-1 - ahead[number]]
+            hook = hook_of(target, gathers, begins)
+            stands = (target, BESIDE) if hook is None else (hook, BEFORE)
+            at[:, row] = *stands, len(beside)
     for (repeat, outer), own in units.items():  # pyright: ignore
         before = run_before(rows, segments, ahead, repeat, outer, own[0])
         for place, row in enumerate(own):
@@ -197,8 +204,22 @@ def moved(rows: Rows, segments: Mapping[int, Segment], ahead: Mapping[int, int])
                 at[:, row] = before, BEFORE, place
             else:
                 target = own[max(0, unit)]
-                at[:, row] = target, OWN if target == row else REPEATED, place
+                hook = hook_of(target, own, begins)
+                if target == row:
+                    at[:, row] = target, OWN, place
+                elif hook is None:
+                    at[:, row] = target, REPEATED, place
+                else:
+                    at[:, row] = hook, BEFORE, place
     return rows.reordered(np.lexsort(at[::-1]))
+
+
+def hook_of(gather: int, gathers: Sequence[int], begins: np.ndarray) -> int | None:
+    """The row where the backward pass of a gathered unit begins, if that is not where it is gathered; before those gathered after it."""
+    at, following = int(np.searchsorted(begins, gather)), bisect_right(gathers, gather)
+    if at == len(begins) or (following < len(gathers) and begins[at] > gathers[following]):
+        return None
+    return int(begins[at])
 
 
 def run_before(

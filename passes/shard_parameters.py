@@ -71,7 +71,7 @@ from stagec.stored_weights import (
 )
 from stagec.symbolic import Size
 
-FORWARD, BACKWARD = "fwd", "bwd"
+FORWARD, BACKWARD, RECOMPUTED = "fwd", "bwd", "recompute"
 
 Readers = Mapping[stg.WeightOp, Sequence[Use]]
 """The uses of each weight in the loop over microbatches."""
@@ -365,6 +365,7 @@ class Sharder:
                 if stack in paths
             }
             for unit in sorted(units):
+                mark_begin(repeat.body.block, unit)
                 mark_end(repeat.body.block, unit)
         for position, stack in enumerate(repeat.stacks):
             if stack in kept:
@@ -435,6 +436,23 @@ def is_stacked(weight: stg.WeightOp) -> bool:
 def is_of_root(weight: stg.WeightOp, units: Sequence[str]) -> bool:
     """Whether it belongs to the rest, where units are named. Where none is, a layer is one."""
     return bool(units) and unit_of(weight.path.data, units) == ROOT
+
+
+def mark_begin(body: Block, unit: str) -> None:
+    """Where a unit is made again as part of more (a checkpoint around a block of which experts are a unit), mark its first gradient.
+
+    FSDP2's hook runs there (`FSDPState._pre_backward`); around a checkpoint it runs before anything is made again.
+    """
+    ops = list(body.ops)
+    inside = [is_within(stg.scope_of(op), unit) for op in ops]
+    again = [stg.phase_of(op) == RECOMPUTED for op in ops]
+    first = inside.index(True) if unit != ROOT and any(inside) else -1
+    if first < 1 or not again[first] or not again[first - 1]:
+        return
+    for op, own, made_again in zip(ops, inside, again, strict=True):
+        if own and not made_again:
+            stg.marks(op)[stg.BEGINS_UNIT] = UnitAttr()
+            return
 
 
 def mark_end(body: Block, unit: str) -> None:

@@ -14,6 +14,7 @@ from stagec.dialects.stg.attention import (
     RopeOp,
 )
 from stagec.dialects.stg.base import (
+    BEGINS_UNIT,
     FOLLOWS_UNIT,
     IF_FREED,
     ISSUED,
@@ -278,6 +279,7 @@ __all__ = [
     "OPS",
     "chunked",
     "stack_of_chunks",
+    "BEGINS_UNIT",
     "FOLLOWS_UNIT",
     "IF_FREED",
     "ISSUED",

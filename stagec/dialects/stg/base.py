@@ -53,6 +53,9 @@ ISSUED = "issued"
 """Attribute of a gather that is issued, once per step, in the first forward pass of its stage: as that begins, or as its unit does."""
 WITH_PASS, WITH_UNIT = "with_pass", "with_unit"
 
+BEGINS_UNIT = "begins_unit"
+"""Marks where the backward pass of an FSDP unit begins, if its forward pass was made again before with more than the unit."""
+
 NAMES = "names"
 """Mark of ops that make a value: what the plan calls it, where it names values to recompute."""
 
@@ -332,6 +335,7 @@ def union_names(*types: TensorType) -> list[str]:
 
 
 __all__ = [
+    "BEGINS_UNIT",
     "FOLLOWS_UNIT",
     "IF_FREED",
     "ISSUED",
