@@ -174,7 +174,8 @@ class Builder:
         if key not in self.tasks:
             name = kind or "model"
             if any(other == kind for other, _ in self.tasks):
-                name += "".join(f"_{count}" for count in counts.values())
+                # Kinds are `middle` and `middle_2`: `middle_of_2` is a `middle` of two layers.
+                name += "_of" + "".join(f"_{count}" for count in counts.values())
             firsts = {dist.first_layer(each): 0 for each in counts}
             # How often bodies run decides nothing but these rows, which a sweep makes for each plan anew.
             numbers = {**unread(self.values), **counts, **firsts}

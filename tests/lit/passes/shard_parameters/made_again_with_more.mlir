@@ -7,15 +7,14 @@ stg.program "M" (%x : !t) {
   %w = stg.weight "Block.w" : !s
   %e = stg.weight "Block.Experts.w" : !s
   stg.accumulate over "mb" {
-    // CHECK:     stg.repeat "L" reverse
-    // CHECK-NOT: begins_unit
-    // CHECK:     phase = "recompute"
-    // CHECK:     phase = "recompute"
-    // CHECK-NOT: begins_unit
-    // CHECK:     stg.add %{{.*}} {phase = "bwd", scope = "Block"}
-    // CHECK-NOT: begins_unit
-    // CHECK:     stg.mul %{{.*}} {phase = "bwd", scope = "Block.Experts", begins_unit}
-    // CHECK-NOT: begins_unit
+    // CHECK:      stg.repeat "L" reverse
+    // CHECK-NEXT: dist.unshard
+    // CHECK-NEXT: {phase = "recompute", scope = "Block"}
+    // CHECK-NEXT: dist.unshard
+    // CHECK-NEXT: {phase = "recompute", scope = "Block.Experts"}
+    // CHECK-NEXT: {phase = "bwd", scope = "Block"}
+    // CHECK-NEXT: {phase = "bwd", scope = "Block.Experts", begins_unit}
+    // CHECK-NEXT: {phase = "bwd", scope = "Block", follows_unit}
     %dx = stg.repeat "L" reverse carry(%dh = %x : !t) slice(%v = %w : !s, %u = %e : !s) -> (!t) attributes {phase = "bwd"} {
       %a = stg.mul %dh, %v {phase = "recompute", scope = "Block"} : (!t, !t) -> !t
       %b = stg.mul %a, %u {phase = "recompute", scope = "Block.Experts"} : (!t, !t) -> !t
