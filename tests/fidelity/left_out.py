@@ -74,7 +74,8 @@ def has_wide_shards(case: Case) -> bool:
 
 def has_other_weights(case: Case) -> bool:
     """DDP over tensor parallelism, whose weights are not told from activations."""
-    return "tp" in case.parallel and case.degree("dp") > 1 and "dp_mode" not in case.parallel
+    is_ddp = case.degree("dp") > 1 and case.parallel.get("dp_mode", "ddp") == "ddp"
+    return is_ddp and case.degree("tp") > 1 and case.is_training
 
 
 def weight_bytes_read(case: Case, parameter_bytes: int) -> int:
@@ -271,7 +272,8 @@ def comparable_memory(case: Case, rank: int, measured: Memory, holds_loss: bool)
         gradients -= absent_rows_bytes(case)
     if has_wide_shards(case):
         narrow = DTYPE_BYTES[case.compute_dtype] * parameters // case.element_bytes
-        parameters, optimizer = narrow, optimizer + parameters
+        # Where nothing is trained stagec has no master shards.
+        parameters, optimizer = narrow, optimizer + (parameters if case.is_training else 0)
         peak = peak + narrow if peak is not None else None
     if case.is_training and saved is not None and holds_loss:
         microbatches = int(case.parallel.get("microbatches", accumulated(case)))

@@ -1,11 +1,12 @@
 """Compare stagec's schedules with what PyTorch ran, action for action.
 
-    python -m tests.fidelity.pipelines DIR
+    python -m tests.fidelity.pipelines PLACE
 
-DIR holds one JSON file per schedule and size, as `shared/oracles/pipelines` describes them. For each
+PLACE is a folder with a JSON file per schedule and size, as `shared/oracles/pipelines` describes them, or an archive with
+a line per file; in the repository `tests/fidelity/cases/pipelines.jsonl.gz`. For each
 file: the order of every rank's compute and transfers (`runtime`), the stages of every rank, the
 microbatches in flight, and that our validator accepts the schedule; of a size that PyTorch rejects,
-that we reject it for the same reason. If DIR/../published.json exists, the bubbles and in-flight
+that we reject it for the same reason. If there is a `published.json` beside PLACE, the bubbles and in-flight
 counts that papers publish are compared too. Exit status 1 if anything differs.
 """
 
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from stagec.schedules import Schedule, ScheduleError, build, validate
+from tests.fidelity.archive import lines_of
 from tests.fidelity.published_pipelines import compare_published
 
 OURS = {
@@ -95,10 +97,18 @@ def reason_of(message: str) -> str:
     return next((reason for said, reason in REASONS.items() if re.search(said, message)), "")
 
 
-def compare(path: Path) -> Line:
-    """Compare one file."""
-    oracle = json.loads(path.read_text())
-    case = path.stem
+def runs_in(place: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What was measured, by name."""
+    if place.is_dir():
+        for path in sorted(place.glob("*.json")):
+            yield path.stem, json.loads(path.read_text())
+    else:
+        for run in lines_of(place):
+            yield run["name"], run
+
+
+def compare(case: str, oracle: dict[str, Any]) -> Line:
+    """Compare one run."""
     name = OURS.get(oracle["schedule"])
     if name is None:
         return Line(case, "not ours", note=f"no schedule for {oracle['schedule']}")
@@ -123,10 +133,10 @@ def compare(path: Path) -> Line:
     return Line(case, "DIFFERS" if found else "agrees", len(schedule), "; ".join(found[:2]))
 
 
-def compare_all(directory: Path) -> list[Line]:
-    """Compare every file of a directory, and the papers' formulas beside it."""
-    lines = [compare(path) for path in sorted(directory.glob("*.json"))]
-    published = directory.parent / "published.json"
+def compare_all(place: Path) -> list[Line]:
+    """Compare every run, and the papers' formulas beside them."""
+    lines = [compare(case, oracle) for case, oracle in runs_in(place)]
+    published = place.parent / "published.json"
     if published.exists():
         formulas = json.loads(published.read_text())["pipeline"]
         for case, count, note in compare_published(formulas):
@@ -135,7 +145,7 @@ def compare_all(directory: Path) -> list[Line]:
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
+    if len(arguments) != 1 or not Path(arguments[0]).exists():
         print(__doc__)
         return 2
     lines = compare_all(Path(arguments[0]))
