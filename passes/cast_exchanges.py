@@ -21,7 +21,8 @@ After:
     %y = stg.combine %b by %i : (!stg.tensor<[X, C/ep, D], bf16>, !stg.tensor<[B/ep, A], i32>) -> !stg.tensor<[B/ep, D], bf16>
 
 Tokens are cast before they are copied, as DeepEP does, and cast back where they arrive. DeepSeek-V3 dispatches in fp8 and combines
-in bf16, forward and backward (arXiv:2412.19437, section 3.3.3): what goes back along a combine is dispatched too. Scales are not counted.
+in bf16, forward and backward (arXiv:2412.19437, section 3.3.3): what goes back along a combine is dispatched too. Scales
+are counted if the dtype has some (`fp8_1x128`).
 """
 
 from __future__ import annotations
@@ -130,7 +131,18 @@ def cast_back(exchange: dist.AllToAllOp, sent: stg.TensorType, rewriter: Pattern
     """What arrives is cast to the dtype that its readers know."""
     target = exchange.target
     readers = list(exchange.result.uses)
+    for use in list(readers):
+        reader = use.operation
+        if isinstance(reader, stg.QuantizeOp) and reader.result.type == target.with_dtype(
+            sent.dtype
+        ):
+            # It arrives as a product reads it.
+            readers.remove(use)
+            reader.result.replace_all_uses_with(exchange.result)
+            rewriter.erase(reader)
     set_type(exchange.result, target.with_dtype(sent.dtype))
+    if not readers:
+        return
     cast = stg.CastOp(exchange.result, target.dtype)
     cast.result.name_hint = exchange.result.name_hint
     rewriter.insert(cast, InsertPoint.after(exchange))

@@ -42,11 +42,13 @@ class InsertOptimizer(ModulePass):
     name = NAME
 
     algorithm: str
-    """`sgd`, `sgd_momentum`, `adam` or `adamw`."""
+    """`sgd`, `sgd_momentum`, `adam`, `adamw`, `lion` or `adafactor`."""
     states: str = "fp32"
     """Dtype of the moments."""
     master: str = ""
     """Dtype of the master weights, empty for none."""
+    average: str = ""
+    """Dtype of a moving average of the weights, empty for none."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in programs(op):
@@ -56,7 +58,12 @@ class InsertOptimizer(ModulePass):
                 # A stage without weights has nothing to update.
                 continue
             step = stg.OptimizerStepOp(
-                self.algorithm, self.states, self.master or None, output.weights, output.gradients
+                self.algorithm,
+                self.states,
+                self.master or None,
+                output.weights,
+                output.gradients,
+                average=self.average or None,
             )
             stg.marks(step)["phase"] = StringAttr("optim")
             insert_before(output, [step], NAME)

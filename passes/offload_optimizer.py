@@ -50,7 +50,7 @@ from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.passes import ModulePass
 
 from stagec.dialects import dist, stg
-from stagec.dialects.types import StackType, ValueType, dtype_bytes, with_dtype
+from stagec.dialects.types import StackType, ValueType, bytes_of, with_dtype
 from stagec.rewriting import inherit, programs
 
 NAME = "offload-optimizer"
@@ -118,6 +118,8 @@ class Streaming:
         dtypes = [step.states.data] * stg.NUM_STATES[step.algorithm.data]
         if step.master is not None and not is_master(weight, step.master.data):
             dtypes.append(step.master.data)
+        if step.average is not None:
+            dtypes.append(step.average.data)
         found: list[SSAValue] = []
         for number, dtype in enumerate(dtypes):
             op = dist.StateOp(path_of(weight), number, with_dtype(weight.type, dtype))
@@ -170,7 +172,14 @@ class Streaming:
             weights = loaded[: len(weights)]
         master = step.master.data if step.master is not None else None
         update = stg.OptimizerStepOp(
-            step.algorithm.data, step.states.data, master, weights, gradients, loaded
+            step.algorithm.data,
+            step.states.data,
+            master,
+            weights,
+            gradients,
+            loaded,
+            step.average.data if step.average is not None else None,
+            step.scale,
         )
         ops: list[Operation] = [update]
         if load is not None:
@@ -205,4 +214,4 @@ def is_master(weight: SSAValue, dtype: str) -> bool:
     """Whether what is stored is in the dtype of the master copy, and so is that copy."""
     assert isinstance(weight.type, ValueType)
     leaf = weight.type.leaf if isinstance(weight.type, StackType) else weight.type
-    return leaf.num_bytes == leaf.num_elements * dtype_bytes(dtype)
+    return leaf.num_bytes == bytes_of(leaf.num_elements, dtype)

@@ -10,7 +10,7 @@ from stagec.analysis.histograms import read_histograms
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.facts import ModelFacts
 from stagec.frontend.files import outside
-from stagec.frontend.plans.plan import Pipeline, Plan
+from stagec.frontend.plans.plan import PRODUCTS, Pipeline, Plan
 from stagec.passes import load_pass
 from stagec.pipeline_schedule import unwanted_code
 from stagec.schedules.catalogue import CATALOGUE
@@ -29,8 +29,7 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
         size = microbatch_size(plan)
         conditions.read(conditions.setting("microbatch", size), size)
         passes.append(make("split-exchanges", batch=facts.batch_dim, microbatch=size))
-    if facts.is_training:
-        passes.append(make("build-backward"))
+    passes += backward_passes(plan) if facts.is_training else []
     passes.append(
         make(
             "split-microbatches",
@@ -48,7 +47,9 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
                 algorithm=plan.optimizer.algorithm,
                 states=precision.optimizer,
                 master=precision.master or "",
+                average=plan.optimizer.average or "",
             ),
+            *clip_passes(plan),
         ]
     if plan.collectives.reduce == "lazy":
         passes.append(make("defer-reductions"))
@@ -62,6 +63,23 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
         passes += saved_value_passes(plan)
     passes += [make("exchange-counts"), *load_passes(plan)]
     return passes + storage_passes(plan) + context_passes(plan) + offload_passes(plan, facts)
+
+
+def backward_passes(plan: Plan) -> list[ModulePass]:
+    """The gradients, and products of quantized operands before and among them."""
+    precision, backward = plan.precision, make("build-backward")
+    form = precision.products or ""
+    if form not in PRODUCTS:
+        return [backward]
+    quantize = make(
+        "quantize-products",
+        inputs=form,
+        weights=PRODUCTS[form],
+        wide=precision.unquantized,
+        wide_weight_gradient=precision.weight_gradients == "bf16",
+        stored=precision.product_weights or "",
+    )
+    return [quantize, backward, make("gather-quantized")]
 
 
 def context_passes(plan: Plan) -> list[ModulePass]:
@@ -166,6 +184,17 @@ def reduce_gradients(plan: Plan, facts: ModelFacts) -> ModulePass:
     )
 
 
+def clip_passes(plan: Plan) -> list[ModulePass]:
+    """What is to be known of all gradients before they are used."""
+    optimizer = plan.optimizer
+    norm, finite = optimizer.clip is not None, optimizer.loss_scale == "dynamic"
+    if not norm and not finite:
+        return []
+    is_sharded = plan.zero is not None and plan.zero.level == 3
+    axis = plan.pipeline.axis if plan.pipeline is not None else ""
+    return [make("clip-gradients", norm=norm, finite=finite, axis=axis, apart=is_sharded)]
+
+
 def saved_value_passes(plan: Plan) -> list[ModulePass]:
     """What is computed or gathered again instead of saved."""
     passes: list[ModulePass] = []
@@ -174,6 +203,9 @@ def saved_value_passes(plan: Plan) -> list[ModulePass]:
         passes.append(
             make("recompute-activations", what=recompute.what, modules=recompute.modules or ())
         )
+    precision = plan.precision
+    if precision.saved_values:
+        passes.append(make("quantize-saved", what=precision.saved_values, form=precision.saved))
     if plan.collectives.keep == "shard":
         passes.append(make("regather-operands"))
     return passes

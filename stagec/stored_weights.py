@@ -110,6 +110,8 @@ def gather_after_step(program: stg.ProgramOp, axes: Sequence[str], dtype: str, f
         step.master.data if step.master is not None else None,
         shards,
         step.gradients,
+        average=step.average.data if step.average is not None else None,
+        scale=step.scale,
     )
     stg.marks(updated).take(stg.marks(step))
     updated.location = step.location

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from xdsl.ir import Block, Operation, SSAValue
 
 from stagec.dialects import stg
-from stagec.dialects.types import StackType, TensorType, tensor_of
+from stagec.dialects.types import FLOATS, StackType, TensorType, tensor_of
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Dependence:
                 behind |= self.facts[operand]
             for result in op.results:
                 facts = behind | Facts(axes=own_axes(result))
-                if isinstance(result.type, TensorType) and not is_float(result.type.dtype):
+                if isinstance(result.type, TensorType) and result.type.dtype not in FLOATS:
                     facts = Facts(False, facts.data, facts.axes)
                 self.facts[result] = facts
 
@@ -100,7 +100,3 @@ def own_axes(value: SSAValue) -> frozenset[str]:
         return frozenset()
     tensor = tensor_of(value.type)
     return frozenset((*tensor.split_axes, *tensor.partial))
-
-
-def is_float(dtype: str) -> bool:
-    return dtype.startswith(("fp", "bf"))

@@ -160,7 +160,7 @@ def is_weight(value: SSAValue) -> bool:
             value = made.operand
         elif isinstance(made, sched.CollectiveOp) and len(made.values) == len(made.outputs):
             value = made.values[value.index]
-        elif isinstance(made, sched.ComputeOp) and made.op.data == "cast":
+        elif isinstance(made, sched.ComputeOp) and made.op.data in ("cast", "quantize"):
             value = made.inputs[0]
         else:
             return False

@@ -34,7 +34,7 @@ from stagec.dialects.types import (
     ShardType,
     StackType,
     TensorType,
-    dtype_bytes,
+    bytes_of,
     tensor_of,
     with_dtype,
 )
@@ -123,10 +123,6 @@ class StorageOp(TaskInterface, ABC):
             over = ", ".join(self.axes.data)
             raise VerifyException(f"{self.name}: {value_type} is not partial over [{over}]")
 
-    @property
-    def element_bytes(self) -> int:
-        return dtype_bytes(self.dtype.data)
-
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
         """One collective of the bytes that travel: padded shards, in `dtype`."""
         axes, kind = spread(self.axes.data, mesh), self.COLLECTIVE
@@ -134,7 +130,7 @@ class StorageOp(TaskInterface, ABC):
             pairs = zip(self.values, self.outputs, strict=True)
             return [sched.ViewOp(value, output.type) for value, output in pairs]
         smaller = self.values if kind == "all_gather" else self.outputs
-        part = symbolic.total(elements(v) for v in smaller) * self.element_bytes
+        part = bytes_of(symbolic.total(elements(v) for v in smaller), self.dtype.data)
         whole = part * symbolic.product(map(symbolic.symbol, axes))
         sizes = {"all_gather": (part, whole), "reduce_scatter": (whole, part)}
         copies = [self.copy_in()] if "copied" in marks(self) else []
@@ -153,7 +149,7 @@ class StorageOp(TaskInterface, ABC):
         """The kernel that fills the buffer that is sent, in its dtype (`foreach_reduce_scatter_copy_in` in FSDP2)."""
         types = [with_dtype(value.type, self.dtype.data) for value in self.values]
         read = symbolic.total(num_bytes(value) for value in self.values)
-        written = symbolic.total(elements(value) for value in self.values) * self.element_bytes
+        written = bytes_of(symbolic.total(map(elements, self.values)), self.dtype.data)
         return sched.ComputeOp(sched.COPY_IN, self.values, types, ZERO, read, written)
 
 

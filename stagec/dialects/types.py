@@ -31,6 +31,10 @@ DTYPE_BITS = {
     "bf16": 16,
     "fp16": 16,
     "fp8": 8,
+    "fp8_1x128": 8,
+    "fp8_1x256": 8,
+    "fp8_128x128": 8,
+    "mxfp8": 8,
     "i64": 64,
     "i32": 32,
     "i16": 16,
@@ -40,7 +44,20 @@ DTYPE_BITS = {
 }
 """Bits of one element. `bool` is a byte, as a mask is kept by PyTorch."""
 
-FLOATS = ("fp8", "bf16", "fp16", "fp32", "fp64")
+SCALES: dict[str, tuple[int, int]] = {
+    "fp8_1x128": (128, 4),
+    "fp8_1x256": (256, 4),
+    "fp8_128x128": (128 * 128, 4),
+    "mxfp8": (32, 1),
+}
+"""How many elements share a scale, and its bytes: fp32 for parts of rows and for tiles (DeepSeek-V3, arXiv:2412.19437, section 3.3.2) and of 8-bit
+states (Dettmers et al., arXiv:2110.02861; blocks of 256 as in bitsandbytes 0.44 and torchao), E8M0 for the OCP's microscaling formats (MX v1.0,
+section 5.1). `fp8` has one scale for a tensor, which counts for nothing."""
+
+QUANTIZED = ("fp8", *SCALES)
+"""Formats that no sum is in."""
+
+FLOATS = (*QUANTIZED, "bf16", "fp16", "fp32", "fp64")
 """Floating-point dtypes, narrow to wide: an op on two of them computes in the wider."""
 
 
@@ -55,7 +72,17 @@ TIME_AXES = (TIME_AXIS, CHUNK_AXIS)
 
 
 def dtype_bytes(dtype: str) -> int:
+    """Of one element, without its share of a scale."""
     return DTYPE_BITS[dtype] // 8
+
+
+def bytes_of(num_elements: Size, dtype: str) -> Size:
+    """Bytes of so many elements, with their scales."""
+    found = num_elements * dtype_bytes(dtype)
+    if dtype not in SCALES:
+        return found
+    sharing, scale_bytes = SCALES[dtype]
+    return found + symbolic.ceildiv(num_elements, sharing) * scale_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +171,7 @@ class TensorType(Data[Tensor], TypeAttribute):
     @property
     def num_bytes(self) -> Size:
         """Bytes on one device."""
-        return self.num_elements * dtype_bytes(self.data.dtype)
+        return bytes_of(self.num_elements, self.data.dtype)
 
     @property
     def unsplit(self) -> TensorType:
@@ -261,7 +288,7 @@ class ShardType(Data[Shard], TypeAttribute):
 
     @property
     def num_bytes(self) -> Size:
-        return self.num_elements * dtype_bytes(self.tensor.dtype)
+        return bytes_of(self.num_elements, self.tensor.dtype)
 
     def with_dtype(self, dtype: str) -> ShardType:
         return ShardType.of(self.tensor.with_dtype(dtype), self.axes, self.rows)

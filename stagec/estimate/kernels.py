@@ -17,6 +17,7 @@ from stagec.analysis.kernels import ATTENTION_GRAD, LATENT_ATTENTION
 from stagec.backend.program import Compute, Kernel
 from stagec.devices.model import DeviceModel, Floats
 from stagec.devices.rules import KINDS, LATENT, ROTARY, Sizes
+from stagec.dialects.types import QUANTIZED
 
 
 class Basis(IntEnum):
@@ -39,6 +40,8 @@ BACKWARD_ATTENTION_FLOPS = 2.5
 """Five products for two (Dao et al. 2022, appendix B)."""
 NARROW = {"fp8": ("fp8",), "fp4": ("nvfp4", "fp4")}
 """Tables of a dtype of linear layers."""
+UNITS = {"fp16": "bf16", **dict.fromkeys(QUANTIZED, "fp8")}
+"""The table of a dtype."""
 
 
 @dataclass
@@ -82,7 +85,7 @@ class KernelPrices:
         if self.merges:
             sizes |= {"m": own.get("all_m", own["m"]), "n": own.get("all_n", own["n"])}
         share = own["m"] * own["n"] / (sizes["m"] * sizes["n"])
-        dtype = {"fp16": "bf16"}.get(kernel.dtype, kernel.dtype)
+        dtype = UNITS.get(kernel.dtype, kernel.dtype)
         narrow = NARROW.get(self.linear or "", ()) if kernel.is_linear and in_layer else ()
         for each in (*narrow, dtype):
             found = self.matrix(each, sizes)

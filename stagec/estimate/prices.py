@@ -27,7 +27,19 @@ from stagec.estimate.network import Network, rate
 from stagec.frontend.plans.plan import Plan
 
 ELEMENTWISE = frozenset(
-    ("add", "sub", "mul", "div", "unary", "unary_grad", "cast", "rope", "dropout", "causal_mask")
+    (
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "unary",
+        "unary_grad",
+        "cast",
+        "quantize",
+        "rope",
+        "dropout",
+        "causal_mask",
+    )
 ) | frozenset(("broadcast", "split", "concat"))
 """Ops that make each element of elements at the same place."""
 REDUCING = (
@@ -68,9 +80,12 @@ class Prices:
         model = plan.device.model
         kernels = None
         if model is not None:
-            kernels = KernelPrices(
-                with_settings(plan), plan.precision.products, plan.device.kernels != "eager"
-            )
+            programs = (each.program for each in traces.classes)
+            nodes = (node for p in programs for s in p.segments for node in s.nodes)
+            # Where operands are quantized by nodes of their own, they say what a product is of.
+            says = any(node.op == "quantize" for node in nodes)
+            linear = None if says else plan.precision.products
+            kernels = KernelPrices(with_settings(plan), linear, plan.device.kernels != "eager")
         return Prices(plan, Network.of(plan, traces.mesh), kernels)
 
     def segment(self, rank_class: RankClass, index: int) -> SegmentPrices:

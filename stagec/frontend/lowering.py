@@ -215,7 +215,9 @@ class _Lowering:
     def note_names(self, value: SSAValue, name: str, scope: Scope) -> None:
         """Let the ops behind a value know what the plan calls it, as far back as other named values."""
         plan = self.checked.plan
-        asked = dict.fromkeys((*plan.recompute.what, *plan.offload.activations))
+        asked = dict.fromkeys(
+            (*plan.recompute.what, *plan.offload.activations, *plan.precision.saved_values)
+        )
         words = [word for word in asked if scope.means(word.split("."), name)]
         waiting = [value] if words else []
         while waiting:

@@ -13,7 +13,7 @@ from xdsl.ir import BlockArgument, OpResult, SSAValue
 
 from stagec.dialects import stg
 from stagec.dialects.stages import is_first_layer
-from stagec.dialects.types import TIME_AXIS, StackType, ValueType, dtype_bytes, tensor_of
+from stagec.dialects.types import TIME_AXIS, StackType, ValueType, bytes_of, tensor_of
 from stagec.frontend.plans.plan import Plan
 from stagec.memory.gradients import gradient_buffers
 from stagec.memory.kinds import Kind
@@ -109,7 +109,7 @@ def weight_bytes(
     """Each weight of a program, and the bytes of each kind that belong to it."""
     updated = updates(program)
     precision = plan.precision
-    states = stg.NUM_STATES[plan.optimizer.algorithm] * dtype_bytes(precision.optimizer)
+    optimizer = plan.optimizer
     for op in program.body.block.ops:
         if isinstance(op, stg.CacheOp):
             yield op, Kind.CACHE, size_of(op.cache) * parts_in_time(op.cache)
@@ -119,9 +119,11 @@ def weight_bytes(
         if op not in updated:
             continue
         weight, gradient = updated[op]
-        yield op, Kind.OPTIMIZER, elements_of(weight) * states
+        yield op, Kind.OPTIMIZER, stg.state_bytes(optimizer.algorithm, precision.optimizer, weight)
+        if optimizer.average is not None:
+            yield op, Kind.OPTIMIZER, bytes_of(elements_of(weight), optimizer.average)
         if precision.master is not None and not is_wide(weight, precision.master):
-            yield op, Kind.MASTER, elements_of(weight) * dtype_bytes(precision.master)
+            yield op, Kind.MASTER, bytes_of(elements_of(weight), precision.master)
         whole = summed(gradient) if gradient_buffers(plan).are_kept else gradient
         yield op, Kind.GRADIENTS, size_of(whole)
 
@@ -136,7 +138,7 @@ def is_wide(weight: SSAValue, master: str) -> bool:
     """Whether what is stored is in the dtype of the master copy, and so is that copy."""
     assert isinstance(weight.type, ValueType)
     leaf = weight.type.leaf if isinstance(weight.type, StackType) else weight.type
-    return leaf.num_bytes == leaf.num_elements * dtype_bytes(master)
+    return leaf.num_bytes == bytes_of(leaf.num_elements, master)
 
 
 def size_of(value: SSAValue) -> Size:

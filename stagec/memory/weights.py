@@ -14,7 +14,7 @@ def updates(program: stg.ProgramOp) -> dict[stg.WeightOp, tuple[SSAValue, SSAVal
         if isinstance(op, sched.ComputeOp) and op.op.data == "optimizer_step":
             both = op.inputs[: len(op.inputs) - len(op.outputs)]
             half = len(both) // 2
-            for one, other in zip(both[:half], both[half:], strict=True):
+            for one, other in zip(both[:half], both[half : 2 * half], strict=True):
                 weight, gradient = of_all_layers(one), of_all_layers(other)
                 owner = weight.owner
                 while isinstance(owner, sched.ViewOp):

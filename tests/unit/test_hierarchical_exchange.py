@@ -133,10 +133,11 @@ def test_volumes_of_deepseek_v3():
     # Stages 1 and 14 under DualPipe: 4 layers each, with 16 microbatches.
     runs = (4 + 4) * 16
     there_and_back = {
-        (phase, axes, copies * width * size): runs
+        (phase, axes, copies * size): runs
         for phase in ("fwd", "bwd")
         for axes, copies in ((("en",), nodes), (("el",), devices))
-        for size in (1, 2)
+        # fp8 has a scale of 4 bytes for 128 elements.
+        for size in (width + width // 128 * 4, 2 * width)
     }
     counts = {("fwd", (axis,), 8 * 8): runs for axis in ("en", "el")}
     assert found == there_and_back | counts
@@ -144,7 +145,7 @@ def test_volumes_of_deepseek_v3():
 
 def test_direct_exchanges_of_deepseek_v3_are_twice_as_large():
     """Without the forwarding each of 8 copies crosses the network, as one exchange over all 64 GPUs."""
-    plan = "plan direct extends h800_2048 {\n  collectives { exchange = direct }\n}\n"
+    plan = "plan direct extends h800_2048 {\n  collectives { exchange = direct }\n  recompute none\n}\n"
     source = DEEPSEEK.read_text() + plan
     compiled = compile_text(source, "deepseek.stg", "direct")
     assert sent(compiled, ("en", "el")) == 2 * sent(deepseek(), ("en",))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from xdsl.ir import Operation
 
 from stagec.dialects import stg
-from stagec.dialects.types import FLOATS, tensor_of
+from stagec.dialects.types import FLOATS, SCALES, tensor_of
 from stagec.driver import Stops, compile_text
+from stagec.memory import Kind
+from stagec.summary import summarize
 from tests.unit.examples import EXAMPLES, plans_of
 
 SETTINGS = ("weights", "activations", "gradients", "optimizer")
@@ -40,3 +43,63 @@ def ops_under(path: Path, plan: str, dtypes: Mapping[str, str]) -> list[Operatio
     name = str(path.with_name("drawn.stg"))
     module = compile_text(text, name, "drawn", stops=Stops(after="propagate-shardings")).module
     return list(module.walk())
+
+
+FP8 = "products = fp8_1x128, product_weights = fp8_128x128"
+LAYERS = """
+dim B = 8
+dim S = 256
+dim D = 512
+dim F = 2048
+dim L = 4
+
+module Mlp(x[B, S, D]) -> [B, S, D] {
+  weight up[D, F], down[F, D]
+  return gelu(x @ up) @ down
+}
+
+model M(x[B, S, D]) {
+  repeat L { x = x + Mlp(rms_norm(x)) }
+  loss = mean(x, over = [B, S, D])
+}
+
+plan drawn {
+  mesh dp = 2, tp = 4
+  shard B over dp
+  shard F, S over tp
+  collectives { keep = gathered }
+  precision { weights = bf16, activations = bf16, gradients = fp32 PRODUCTS }
+}
+"""
+
+
+def test_quantized_products() -> None:
+    """Transformer Engine's and DeepSeek's products: as many FLOPs, what is gathered and saved for them in 8 bits with 4 bytes for 128 elements, what is
+    reduced in bf16; weights of them stored in 8 bits with 4 bytes for a tile."""
+    wide = compile_text(LAYERS.replace("PRODUCTS", ""))
+    small = compile_text(LAYERS.replace("PRODUCTS", f", {FP8}"))
+    (before,), (after,) = (summarize(c.trace_set, c.module).classes for c in (wide, small))
+    assert before.matrix_flops == after.matrix_flops
+    kinds = {
+        each.name: {(t.axes, t.kind): t.result_bytes for t in each.traffic}
+        for each in (replace(before, name="before"), replace(after, name="after"))
+    }
+    rows, width = 4 * 256, 512
+    # The input of `up`, forward and the gradient of `down`'s output, backward, in each of 4 layers.
+    assert kinds["before"][("tp",), "all_gather"] == 2 * 4 * rows * width * 2
+    assert kinds["after"][("tp",), "all_gather"] == 2 * 4 * rows * (width + width // 128 * 4)
+    assert kinds["before"][("tp",), "reduce_scatter"] == kinds["after"][("tp",), "reduce_scatter"]
+    own = 2 * 512 * 2048 // 4  # of a layer, on one of 4 ranks
+    assert before.parameters.num_bytes == 4 * own * 2
+    assert after.parameters.num_bytes == 4 * (own + own // 128**2 * 4)
+
+
+@pytest.mark.parametrize("dtype", sorted(SCALES))
+def test_scales_of_states(dtype: str) -> None:
+    """Moments and gathers in formats with scales: one for so many elements."""
+    settings = f"optimizer = {dtype}"
+    job = compile_text(LAYERS.replace("PRODUCTS", f", {settings}"))
+    states = job.memory[0].static.num_bytes[Kind.OPTIMIZER]
+    sharing, scale = SCALES[dtype]
+    own = 512 * 2048 // 4 * 4
+    assert states == 2 * 2 * (own + own // sharing * scale)

@@ -17,6 +17,7 @@ from stagec.dialects.mesh import MeshAxes
 from stagec.dialects.stg import Stg
 from stagec.dialects.types import (
     DTYPE_BITS,
+    SCALES,
     TIME_AXIS,
     Dim,
     ShardType,
@@ -86,7 +87,9 @@ def test_local_elements_times_splits_are_global_elements(tensor: TensorType):
         ways *= SIZES[axis]
     local, whole = (t.num_elements.evaluate(SIZES) for t in (tensor, tensor.unsplit))
     assert local * ways == whole
-    assert tensor.num_bytes.evaluate(SIZES) * 8 == local * DTYPE_BITS[tensor.dtype]
+    sharing, scale_bytes = SCALES.get(tensor.dtype, (1, 0))
+    scales = -(-local // sharing) * scale_bytes
+    assert tensor.num_bytes.evaluate(SIZES) == local * DTYPE_BITS[tensor.dtype] / 8 + scales
 
 
 @given(tensors())

@@ -61,6 +61,7 @@ from stagec.dialects.stg.chunks import (
     stack_of_chunks,
 )
 from stagec.dialects.stg.contraction import (
+    WIDE_WEIGHT_GRADIENT,
     ContractOp,
     EmbeddingGradOp,
     EmbeddingOp,
@@ -125,7 +126,13 @@ from stagec.dialects.stg.normalization import (
     SoftmaxGradOp,
     SoftmaxOp,
 )
-from stagec.dialects.stg.optimizer import NUM_STATES, OptimizerStepOp
+from stagec.dialects.stg.optimizer import (
+    NUM_STATES,
+    GradientStatisticOp,
+    OptimizerStepOp,
+    state_bytes,
+)
+from stagec.dialects.stg.quantizing import QuantizeOp
 from stagec.dialects.stg.recurrent import SEQUENCES, ResumedConvOp, ResumedScanOp
 from stagec.dialects.stg.routing import (
     CollectsTokens,
@@ -181,6 +188,7 @@ OPS = [
     UnaryOp,
     UnaryGradOp,
     CastOp,
+    QuantizeOp,
     RenameOp,
     TransposeOp,
     ConcatOp,
@@ -232,6 +240,7 @@ OPS = [
     CombineOp,
     CombineWeightGradOp,
     *FORWARDING_OPS,
+    GradientStatisticOp,
     OptimizerStepOp,
     UserOp,
     UserGradOp,
@@ -275,6 +284,7 @@ __all__ = [
     "FanOutOp",
     "NAMES",
     "NUM_STATES",
+    "state_bytes",
     "MAKES_GRADIENTS",
     "OPS",
     "chunked",
@@ -287,6 +297,7 @@ __all__ = [
     "OF_STAGE",
     "WITH_PASS",
     "WITH_UNIT",
+    "WIDE_WEIGHT_GRADIENT",
     "PART_OF",
     "PHASES",
     "PLACEMENT",

@@ -29,7 +29,7 @@ from stagec.dialects.stg.interface import (
     Requests,
     Signature,
 )
-from stagec.dialects.types import StackType, TensorType
+from stagec.dialects.types import FLOATS, StackType, TensorType
 
 PLACEMENT = "placement"
 """Mark of an op between sharding propagation and localisation: how it is spread."""
@@ -322,7 +322,7 @@ def add_names(op: Operation, names: Iterable[str]) -> None:
 def wider(left: str, right: str) -> str:
     """The dtype that an op on both computes in."""
     from_order = {d: i for i, d in enumerate(("bool", "i8", "u8", "i16", "i32", "i64"))}
-    from_order |= {d: 10 + i for i, d in enumerate(("fp8", "bf16", "fp16", "fp32", "fp64"))}
+    from_order |= {d: 10 + i for i, d in enumerate(FLOATS)}
     return left if from_order[left] >= from_order[right] else right
 
 

@@ -13,6 +13,7 @@ from xdsl.utils.exceptions import VerifyException
 from stagec import symbolic
 from stagec.dialects.attributes import Dim, NamesAttr
 from stagec.dialects.interfaces import Bytes, elements, num_bytes
+from stagec.dialects.marks import flag_mark
 from stagec.dialects.stg.base import Indices, TensorOp, expect_dims, tensor_type, wider
 from stagec.dialects.stg.interface import (
     Call,
@@ -23,16 +24,28 @@ from stagec.dialects.stg.interface import (
     Signature,
     only,
 )
-from stagec.dialects.types import TensorType
+from stagec.dialects.stg.quantizing import QuantizeOp
+from stagec.dialects.types import QUANTIZED, TensorType
 from stagec.symbolic import ZERO, Size
 
 
-def contract_to(dy: SSAValue, other: SSAValue, operand: SSAValue) -> ContractOp:
-    """dy @ other, over what the operand lacks: the gradient of a product has the same indices."""
+def contract_to(
+    dy: SSAValue, other: SSAValue, operand: SSAValue, dtype: str | None = None
+) -> ContractOp:
+    """dy @ other, over what the operand lacks: the gradient of a product has the same indices. It is in the operand's dtype, or another."""
     wanted = tensor_type(operand)
     names = {*tensor_type(dy).names, *tensor_type(other).names}
     over = [n for n in tensor_type(dy).names if n in names - set(wanted.names)]
-    return ContractOp(dy, other, over, wanted.names, wanted.dtype)
+    return ContractOp(dy, other, over, wanted.names, dtype or wanted.dtype)
+
+
+def unquantized(operand: SSAValue) -> SSAValue:
+    """What an operand was quantized from: its gradient is that of the operand."""
+    return operand.owner.x if isinstance(operand.owner, QuantizeOp) else operand
+
+
+WIDE_WEIGHT_GRADIENT = "wide_weight_gradient"
+"""The name of the mark."""
 
 
 @irdl_op_definition
@@ -51,6 +64,8 @@ class ContractOp(TensorOp):
     right = operand_def(TensorType)
     over = prop_def(NamesAttr)
     result = result_def(TensorType)
+    wide_weight_gradient = flag_mark(WIDE_WEIGHT_GRADIENT)
+    """The gradient of the weight is a product of what was quantized (Transformer Engine's `fp8_wgrad = False`)."""
 
     assembly_format = (
         "$left `,` $right `over` $over attr-dict `:` functional-type(operands, results)"
@@ -96,8 +111,44 @@ class ContractOp(TensorOp):
 
     def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
         dy = only(dys)
+        if tensor_type(self.left).dtype in QUANTIZED and tensor_type(self.right).dtype in QUANTIZED:
+            self.quantized_gradient(dy, gradients)
+            return
         gradients.emit(self.left, lambda: contract_to(dy, gradients.use(self.right), self.left))
         gradients.emit(self.right, lambda: contract_to(dy, gradients.use(self.left), self.right))
+
+    def quantized_gradient(self, dy: SSAValue, gradients: Gradients) -> None:
+        """Of a product of activations, on the left, by a weight: both gradients are products of quantized operands too, unless `wide_weight_gradient` has
+        that of the weight made of what was quantized.
+
+        A weight is quantized again rather than kept for each microbatch.
+        """
+        dtype = tensor_type(dy).dtype
+        inputs = gradients.reduced(dy, (), self.left)
+        wants_inputs = gradients.wants(self.left)
+        is_wide = self.wide_weight_gradient is not None
+        made_for = self.left if wants_inputs else self.right
+        small = inputs
+        if wants_inputs or not is_wide:
+            form = tensor_type(self.left).dtype
+            small = gradients.insert(QuantizeOp(inputs, form), made_for).results[0]
+        if wants_inputs:
+            weight = self.quantized_again(self.right, gradients)
+            made = gradients.insert(contract_to(small, weight, self.left, dtype), self.left)
+            gradients.contribute(unquantized(self.left), made.results[0])
+        if gradients.wants(self.right):
+            read = self.left
+            if is_wide and isinstance(read.owner, QuantizeOp):
+                read, small = read.owner.x, inputs
+            other = gradients.use(read)
+            made = gradients.insert(contract_to(small, other, self.right, dtype), self.right)
+            gradients.contribute(unquantized(self.right), made.results[0])
+
+    def quantized_again(self, weight: SSAValue, gradients: Gradients) -> SSAValue:
+        if not isinstance(weight.owner, QuantizeOp):
+            return gradients.use(weight)
+        wide, form = gradients.use(weight.owner.x), tensor_type(weight).dtype
+        return gradients.insert(QuantizeOp(wide, form), self.left).results[0]
 
 
 @irdl_op_definition

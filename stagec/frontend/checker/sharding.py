@@ -181,6 +181,22 @@ class PlanChecker:
         offload = plan.offload
         span = offload.given.get("activations")
         self.check_words(offload.activations, ("all", "inputs"), "offload", span)
+        self.check_precision()
+
+    def check_precision(self) -> None:
+        """Values that are kept in fewer bits, and modules and weights whose products are not of them."""
+        precision = self.plan.precision
+        span = precision.given.get("saved_values")
+        self.check_words(precision.saved_values, (), "keep in fewer bits", span)
+        weights = list(weights_of(self.model, self.bodies, Scope(self.model.name)))
+        for name in precision.unquantized:
+            if not any(is_named(name.split("."), scope, step.name) for scope, step in weights):
+                paths = {(*scope.instances, step.name) for scope, step in weights}
+                close = closest(name, {*self.definitions.modules, *endings(paths)})
+                help_ = f"did you mean `{close}`?" if close else ""
+                message = f"there is no weight `{name}`, and no module of weights"
+                span = precision.given.get("unquantized")
+                self.findings.add(Diagnostic("E0401", message, span, help=help_))
 
     def check_words(
         self, words: Sequence[str], regions: Iterable[str], purpose: str, span: Span | None

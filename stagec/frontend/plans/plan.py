@@ -13,7 +13,7 @@ from typing import Any
 from stagec.devices import DeviceModel, load
 from stagec.diagnostics import Span
 from stagec.dialects.stg import NUM_STATES
-from stagec.dialects.types import FLOATS
+from stagec.dialects.types import FLOATS, QUANTIZED
 from stagec.frontend.numbers import Quantity
 from stagec.frontend.plans.presets import PRESETS
 from stagec.schedules.catalogue import names as schedule_names
@@ -118,8 +118,8 @@ class Recompute(Clause):
     modules: tuple[str, ...] | None = None
 
 
-NARROW = ("fp8",)
-"""What no gradient is in."""
+PRODUCTS = {"fp8": "fp8", "fp8_1x128": "fp8_128x128", "mxfp8": "mxfp8"}
+"""What products may be of, and the format of a weight then: DeepSeek-V3 scales tiles of them (arXiv:2412.19437, section 3.3.2)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,8 +141,18 @@ class Precision(Clause):
     """Of what caches hold."""
     computed: str = "fp32"
     """Of weights in the program: as they are stored, or as they are gathered where each layer gathers them (ZeRO 3)."""
-    products: str | None = setting("choice", None, "bf16", "fp8", "fp4")
-    """What linear layers of blocks multiply in, where kernels quantize what they read: it decides times. None: what they read."""
+    products: str | None = setting("choice", None, "bf16", *PRODUCTS, "fp4")
+    """What linear layers of blocks multiply in, of quantized operands. None: what they read."""
+    weight_gradients: str | None = setting("choice", None, "bf16")
+    """What their weights' gradients are products of, if not of the same."""
+    product_weights: str | None = setting("choice", None, "fp8", "fp8_128x128", "mxfp8")
+    """How weights are stored that quantized products alone read. None: as others."""
+    saved: str = setting("choice", "fp8_1x128", *PRODUCTS)
+    """What saved values are kept in that `saved_values` names."""
+    saved_values: tuple[str, ...] = setting("words", ())
+    """Ops, values and modules whose saved values are kept in fewer bits."""
+    unquantized: tuple[str, ...] = setting("words", ())
+    """Modules and weights whose products are of what they read."""
 
     @staticmethod
     def defaults(given: Mapping[str, str]) -> dict[str, str | None]:
@@ -156,7 +166,7 @@ class Precision(Clause):
         optimizer = given.get("optimizer", "fp32")
         activations = given.get("activations", weights)
         narrower = FLOATS.index(weights) < FLOATS.index(optimizer)
-        is_quantized = weights in NARROW
+        is_quantized = weights in QUANTIZED
         gradients = given.get("gradients", activations if is_quantized else weights)
         return {
             "weights": weights,
@@ -176,6 +186,14 @@ class Optimizer(Clause):
 
     name: str = "adamw"
     momentum: float = setting("number", 0)
+    clip: float | None = setting("number", None)
+    """The norm to which gradients are clipped."""
+    loss_scale: str | None = setting("choice", None, "dynamic", "static")
+    """Under a dynamic one ranks find out whether all gradients are finite."""
+    average: str | None = setting("choice", None, *FLOATS)
+    """The dtype of a moving average of the weights."""
+    bits: int = setting("whole", 32, least=8)
+    """Of a state's element: 8, with a scale for 256, or as `precision` says."""
 
     @property
     def algorithm(self) -> str:

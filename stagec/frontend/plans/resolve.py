@@ -14,6 +14,7 @@ from typing import Any
 from stagec import symbolic
 from stagec.devices import file
 from stagec.diagnostics import CompileError, Diagnostic, Findings, Span, did_you_mean, quoted
+from stagec.dialects.stg import NUM_STATES
 from stagec.dialects.types import dtype_bytes
 from stagec.frontend import syntax
 from stagec.frontend.numbers import as_read, whole
@@ -49,7 +50,10 @@ class _Resolver:
         microbatch = merged.get(syntax.Microbatch)
         num_sequences = self.microbatch(microbatch)
         unit, freeze = merged.get(syntax.Unit), merged.get(syntax.Freeze)
+        optimizer = self.optimizer()
         zero, pipeline, precision = self.zero(), self.pipeline(num_sequences), self.precision()
+        if optimizer.bits == 8:
+            precision = self.of_eight_bits(precision, optimizer)
         use = merged.get(syntax.Use)
         return resolved.Plan(
             name=merged.plan.name.text if merged.plan else "",
@@ -70,7 +74,7 @@ class _Resolver:
             replaced_span=use.span if use else None,
             recompute=self.recompute(),
             precision=precision,
-            optimizer=self.optimizer(),
+            optimizer=optimizer,
             collectives=self.only_settings(syntax.Collectives, resolved.Collectives),
             contexts=tuple(self.contexts()),
             gradients=self.gradients(zero, pipeline, precision),
@@ -433,7 +437,34 @@ class _Resolver:
             help_ = "momentum is a setting of `sgd`"
             message = f"`{name}` has no setting `momentum`"
             self.findings.add(Diagnostic("E0402", message, read["given"]["momentum"], help=help_))
-        return resolved.Optimizer(name=name, span=clause.span, **read)
+        found = resolved.Optimizer(name=name, span=clause.span, **read)
+        if found.bits not in (8, 32):
+            message = f"states of an optimizer have 8 or 32 bits, not {found.bits}"
+            help_ = "`precision { optimizer = bf16 }` has other widths"
+            self.findings.add(Diagnostic("E0403", message, found.given["bits"], help=help_))
+        if found.bits == 8 and not NUM_STATES[found.algorithm]:
+            message = f"`{name}` has no states as large as weights to keep in 8 bits"
+            self.findings.add(Diagnostic("E0402", message, found.given["bits"]))
+        offload = self.merged.get(syntax.Offload)
+        if name == "adafactor" and offload is not None and self.offload().optimizer:
+            message = "the sums that `adafactor` keeps are small, and stay on the device"
+            where = [(clause.span, "keeps no moments")]
+            help_ = "leave `optimizer` out of `offload`"
+            self.findings.add(
+                Diagnostic("E0401", message, offload.span, secondary=where, help=help_)
+            )
+        return found
+
+    def of_eight_bits(
+        self, precision: resolved.Precision, optimizer: resolved.Optimizer
+    ) -> resolved.Precision:
+        """States in blocks of 256 elements that share a scale (arXiv:2110.02861)."""
+        if "optimizer" in precision.given:
+            message = "the optimizer's states have one dtype"
+            where = [(precision.given["optimizer"], "another is said here")]
+            span = optimizer.given["bits"]
+            self.findings.add(Diagnostic("E0401", message, span, secondary=where))
+        return replace(precision, optimizer="fp8_1x256")
 
     def contexts(self) -> Iterable[resolved.Context]:
         for clause in self.merged.all(syntax.Context):

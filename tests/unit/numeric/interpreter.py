@@ -182,6 +182,10 @@ class Runner:
         self.gradients(op.weights, op.gradients)
         return []
 
+    def stg_gradient_statistic(self, op: stg.GradientStatisticOp) -> list[Value]:
+        """The step reads what it scales: here gradients are told from it as they are."""
+        return [np.zeros(self.machine.shape)]
+
     def stg_optimizer_step(self, op: stg.OptimizerStepOp) -> list[Value]:
         self.gradients(list(map(stored, op.weights)), list(map(stored, op.gradients)))
         return [self.values[value] for value in op.kept]

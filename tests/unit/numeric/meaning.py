@@ -192,6 +192,10 @@ class Meaning(SequenceMeaning):
     def stg_unary_grad(self, op: stg.UnaryGradOp) -> Array:
         return self.values[op.dy] * DERIVATIVE[op.function.data](self.values[op.saved])
 
+    def stg_quantize(self, op: stg.QuantizeOp) -> Array:
+        """Formats do not round here: what is left is who reads what, and where."""
+        return self.values[op.x]
+
     def stg_cast(self, op: stg.CastOp) -> Array:
         return self.values[op.x]
 

@@ -45,6 +45,14 @@ PLANS = {
     "chunked_context": f"{CONTEXT}\ncontext cp {{ method = all_gather, balance = none }}\nloss_chunks 2",
     "autocast": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nprecision {{ weights = fp32, activations = bf16 }}",
     "autocast_zero3": f"{MESH}\n{TENSOR}\nzero 3 over dp\nunit Block\nprecision {{ weights = fp32, activations = bf16 }}",
+    "fp8": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nprecision {{ products = fp8_1x128 }}",
+    "fp8_stored": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 1 over dp\n"
+    "precision { products = fp8_1x128, product_weights = fp8_128x128 }",
+    "fp8_wide": f"{MESH}\n{TENSOR}\nzero 3 over dp\nrecompute full\n"
+    "precision { products = mxfp8, weight_gradients = bf16, unquantized = [SwiGLU, wo] }",
+    "fp8_saved": f"{MESH}\n{SEQUENCE}\nrecompute mul, silu\nprecision {{ saved_values = [rope, contract] }}",
+    "fp8_again": f"{MESH}\n{SEQUENCE}\ncollectives {{ keep = shard }}\nprecision {{ products = mxfp8 }}",
+    "clipped": f"{MESH}\n{SEQUENCE}\nzero 1 over dp",
     "zero2_once": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 2 over dp\ngradients {{ reduce = step }}",
     "zero3_once": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 3 over dp\ngradients {{ reduce = step }}",
     "deepspeed": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 2 over dp {{ like = deepspeed }}",
@@ -53,6 +61,12 @@ PLANS = {
 }
 
 ONE_MODEL = {
+    "fp8_wide": "llama",
+    "fp8_saved": "llama",
+    "fp8_again": "llama",
+    "autocast_zero3": "llama",
+    "deepspeed": "llama",
+    "megatron": "llama",
     "gathered_logits": "llama",
     "keys": "gpt",
     "chunked": "llama",
@@ -70,6 +84,8 @@ ONE_MODEL = {
 def test_spread_as_on_one_device(name: str, plan: str):
     if ONE_MODEL.get(plan, name) == name:
         optimizer = "adamw" if "optimizer = true" in PLANS[plan] else "sgd"
+        if plan == "clipped":
+            optimizer += " { clip = 1, loss_scale = dynamic }"
         MODELS[name].check(f"{PLANS[plan]}\noptimizer {optimizer}")
 
 

@@ -1,0 +1,135 @@
+"""Find out what the optimizer's step has to know of all gradients together: their norm, and whether they are finite.
+
+Before `clip-gradients{norm=true axis="pp"}`:
+
+    dist.mesh <pp = 2, dp = 4>
+    stg.program "M" () {
+      %w = stg.weight "w" : !stg.tensor<[D], bf16>
+      %g = "test.op"() : () -> !dist.shard<!stg.tensor<[D], fp32> over [dp]>
+      stg.optimizer_step "adamw" states "fp32" (%w) from (%g) {phase = "optim"}
+        : !stg.tensor<[D], bf16> from !dist.shard<!stg.tensor<[D], fp32> over [dp]>
+      stg.output
+    }
+
+After:
+
+    dist.mesh <pp = 2, dp = 4>
+    stg.program "M" () {
+      %w = stg.weight "w" : !stg.tensor<[D], bf16>
+      %g = "test.op"() : () -> !dist.shard<!stg.tensor<[D], fp32> over [dp]>
+      %s = stg.gradient_statistic "norm" (%g) {phase = "optim", made_by = "clip-gradients"}
+        : (!dist.shard<!stg.tensor<[D], fp32> over [dp]>) -> !stg.tensor<[], fp32, partial [pp, dp]>
+      %n = dist.all_reduce "sum" %s over [pp, dp] {phase = "optim", made_by = "clip-gradients"}
+        : !stg.tensor<[], fp32, partial [pp, dp]> -> !stg.tensor<[], fp32>
+      stg.optimizer_step "adamw" states "fp32" (%w) from (%g) scaled by %n : !stg.tensor<[], fp32> {phase = "optim"}
+        : !stg.tensor<[D], bf16> from !dist.shard<!stg.tensor<[D], fp32> over [dp]>
+      stg.output
+    }
+
+The axes are those along which any gradient of any stage is split, and that of the stages: one all-reduce over all of them, as Megatron-LM's
+`get_grad_norm_fp32` makes over the model-parallel ranks, or all ranks under its distributed optimizer; or one for each axis (`apart`), innermost first, as
+`clip_grad_norm_` of PyTorch does for a DTensor. Under a scaled loss (`finite`) ranks tell each other first whether anything overflowed: the maximum of
+a flag. The step reads gradients scaled by what comes out, in the same kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.ir import Operation, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from stagec.analysis.sizes import mesh_of
+from stagec.dialects import dist, stg
+from stagec.dialects.types import ShardType, StackType, tensor_of
+from stagec.rewriting import insert_before, programs
+
+NAME = "clip-gradients"
+
+
+@dataclass(frozen=True)
+class ClipGradients(ModulePass):
+    name = NAME
+
+    norm: bool = False
+    """Whether gradients are clipped by their norm."""
+    finite: bool = False
+    """Whether a step is left out if some gradient is not finite."""
+    axis: str = ""
+    """That of the stages of a pipeline."""
+    apart: bool = False
+    """One all-reduce for each axis, not one for all."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        axes = self.axes(op)
+        for program in programs(op):
+            Clipping(self, program, axes).run()
+
+    def axes(self, module: ModuleOp) -> list[str]:
+        """Those along which ranks hold different gradients, as the mesh has them."""
+        found = {self.axis} if self.axis else set[str]()
+        for program in programs(module):
+            for step in program.body.block.ops:
+                if isinstance(step, stg.OptimizerStepOp):
+                    for gradient in step.gradients:
+                        found |= {*split_over(gradient)}
+        return [axis for axis in mesh_of(module) if axis in found]
+
+
+@dataclass
+class Clipping:
+    options: ClipGradients
+    program: stg.ProgramOp
+    axes: Sequence[str]
+
+    def run(self) -> None:
+        block = self.program.body.block
+        step = next((op for op in block.ops if isinstance(op, stg.OptimizerStepOp)), None)
+        end = step or block.last_op
+        assert end is not None
+        kinds = [k for k in ("finite", "norm") if getattr(self.options, k)]
+        for kind in kinds:
+            # A stage without weights takes part.
+            found = stg.GradientStatisticOp(kind, step.gradients if step else (), self.axes)
+            stg.marks(found)["phase"] = StringAttr("optim")
+            insert_before(end, [found], NAME)
+            total = self.reduced(found.result, "max" if kind == "finite" else "sum", end)
+            if step is not None and kind == kinds[-1]:
+                scaled(step, total)
+
+    def reduced(self, value: SSAValue, kind: str, end: Operation) -> SSAValue:
+        groups = [[axis] for axis in reversed(self.axes)] if self.options.apart else [self.axes]
+        for axes in groups:
+            if axes:
+                op = dist.AllReduceOp(value, axes, kind)
+                stg.marks(op)["phase"] = StringAttr("optim")
+                insert_before(end, [op], NAME)
+                value = op.result
+        return value
+
+
+def scaled(step: stg.OptimizerStepOp, scale: SSAValue) -> None:
+    """Let a step read its gradients scaled."""
+    new = stg.OptimizerStepOp(
+        step.algorithm.data,
+        step.states.data,
+        step.master.data if step.master is not None else None,
+        step.weights,
+        step.gradients,
+        step.kept,
+        step.average.data if step.average is not None else None,
+        scale,
+    )
+    stg.marks(new).take(stg.marks(step))
+    new.location = step.location
+    Rewriter.replace_op(step, new)
+
+
+def split_over(gradient: SSAValue) -> tuple[str, ...]:
+    leaf = gradient.type.leaf if isinstance(gradient.type, StackType) else gradient.type
+    stored = leaf.axes if isinstance(leaf, ShardType) else ()
+    return (*tensor_of(gradient.type).split_axes, *stored)

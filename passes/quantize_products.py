@@ -1,0 +1,185 @@
+"""Let linear layers multiply quantized operands, as in training in fp8.
+
+Before `quantize-products{inputs="fp8_1x128" weights="fp8_128x128"}`:
+
+    stg.program "M" (%x : !stg.tensor<[B, S/tp, D], bf16>) {
+      %w = stg.weight "up" : !stg.stack<"L" x !stg.tensor<[D, F/tp], bf16>>
+      %y = stg.repeat "L" carry(%h = %x : !stg.tensor<[B, S/tp, D], bf16>)
+          slice(%u = %w : !stg.stack<"L" x !stg.tensor<[D, F/tp], bf16>>) -> (!stg.tensor<[B, S/tp, D], bf16>) {
+        %g = dist.reshard %h : !stg.tensor<[B, S/tp, D], bf16> -> !stg.tensor<[B, S, D], bf16>
+        %p = stg.contract %g, %u over [D]
+          : (!stg.tensor<[B, S, D], bf16>, !stg.tensor<[D, F/tp], bf16>) -> !stg.tensor<[B, S, F/tp], bf16>
+        "test.op"(%p) : (!stg.tensor<[B, S, F/tp], bf16>) -> ()
+        stg.yield %h : !stg.tensor<[B, S/tp, D], bf16>
+      }
+      stg.output %y : !stg.tensor<[B, S/tp, D], bf16>
+    }
+
+After:
+
+    stg.program "M" (%x : !stg.tensor<[B, S/tp, D], bf16>) {
+      %w = stg.weight "up" : !stg.stack<"L" x !stg.tensor<[D, F/tp], bf16>>
+      %y = stg.repeat "L" carry(%h = %x : !stg.tensor<[B, S/tp, D], bf16>)
+          slice(%u = %w : !stg.stack<"L" x !stg.tensor<[D, F/tp], bf16>>) -> (!stg.tensor<[B, S/tp, D], bf16>) {
+        %g = dist.reshard %h : !stg.tensor<[B, S/tp, D], bf16> -> !stg.tensor<[B, S, D], bf16>
+        %q = stg.quantize %g {made_by = "quantize-products"} : (!stg.tensor<[B, S, D], bf16>) -> !stg.tensor<[B, S, D], fp8_1x128>
+        %v = stg.quantize %u {made_by = "quantize-products"} : (!stg.tensor<[D, F/tp], bf16>) -> !stg.tensor<[D, F/tp], fp8_128x128>
+        %p = stg.contract %q, %v over [D] {made_by = "quantize-products"}
+          : (!stg.tensor<[B, S, D], fp8_1x128>, !stg.tensor<[D, F/tp], fp8_128x128>) -> !stg.tensor<[B, S, F/tp], bf16>
+        "test.op"(%p) : (!stg.tensor<[B, S, F/tp], bf16>) -> ()
+        stg.yield %h : !stg.tensor<[B, S/tp, D], bf16>
+      }
+      stg.output %y : !stg.tensor<[B, S/tp, D], bf16>
+    }
+
+A linear layer is a product by a weight in a repeat, as Transformer Engine's modules stand in layers; the head, embeddings and attention stay wide
+(DeepSeek-V3, arXiv:2412.19437, section 3.3.1), and so do modules and weights that are named (`wide`). `build-backward` then quantizes what comes
+back, multiplies that by quantized operands too, and saves them instead of wide ones. What several products read is quantized once. `stored` is how weights
+are stored that these products alone read; empty: as they are, and they are quantized where they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp, UnitAttr
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue, Use
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from stagec.analysis.recompute_choice import call_of, kinds_of
+from stagec.dialects import dist, stg
+from stagec.dialects.types import StackType, TensorType, tensor_of
+from stagec.rewriting import inherit, programs, set_type
+
+NAME = "quantize-products"
+
+
+@dataclass(frozen=True)
+class QuantizeProducts(ModulePass):
+    name = NAME
+
+    inputs: str
+    """The format of activations, and of what comes back."""
+    weights: str
+    """The format of weights."""
+    wide: tuple[str, ...] = ()
+    """Modules and weights whose products stay as they are."""
+    wide_weight_gradient: bool = False
+    """Weights' gradients are products of what was quantized."""
+    stored: str = ""
+    """How weights are stored that only these products read; empty: as they are."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for program in programs(op):
+            quantizer = Quantizer(self)
+            for contract in [each for each in program.walk() if isinstance(each, stg.ContractOp)]:
+                quantizer.visit(contract)
+            if self.stored:
+                store_quantized(program, self.stored)
+
+
+@dataclass
+class Quantizer:
+    options: QuantizeProducts
+    made: dict[tuple[Block, SSAValue], SSAValue] = field(default_factory=dict)
+    """What is quantized in a block already."""
+
+    def visit(self, op: stg.ContractOp) -> None:
+        weights = [position for position in (0, 1) if weight_behind(op.operands[position])]
+        if len(weights) != 1 or not is_in_layer(op):
+            return
+        (position,) = weights
+        weight, read = op.operands[position], op.operands[1 - position]
+        path = weight_behind(weight)
+        if tensor_of(read.type).partial or self.is_wide(op, path):
+            return
+        quantized = stg.ContractOp(
+            self.quantized(read, self.options.inputs, op),
+            self.quantized(weight, self.options.weights, op),
+            op.over.data,
+            tensor_of(op.result.type).names,
+            tensor_of(op.result.type).dtype,
+        )
+        stg.marks(quantized).take(stg.marks(op))
+        if self.options.wide_weight_gradient:
+            stg.marks(quantized)[stg.WIDE_WEIGHT_GRADIENT] = UnitAttr()
+        inherit(quantized, op, NAME)
+        quantized.result.name_hint = op.result.name_hint
+        Rewriter.replace_op(op, quantized)
+
+    def is_wide(self, op: Operation, path: str) -> bool:
+        steps = path.split(".")
+        names = {".".join(steps[i:]) for i in range(len(steps))}
+        return bool(call_of(op, self.options.wide)) or not names.isdisjoint(self.options.wide)
+
+    def quantized(self, value: SSAValue, form: str, before: Operation) -> SSAValue:
+        block = before.parent_block()
+        assert block is not None
+        key = (block, value)
+        if key not in self.made:
+            op = stg.QuantizeOp(value, form)
+            inherit(op, before, NAME)
+            if isinstance(value.owner, stg.TensorOp):
+                # It goes with what it is made of: computed again where that is.
+                stg.add_names(op, [*stg.names_of(value.owner), *sorted(kinds_of(value.owner))])
+            block.insert_op_before(op, before)
+            self.made[key] = op.result
+        return self.made[key]
+
+
+def is_in_layer(op: Operation) -> bool:
+    parent = op.parent_op()
+    return isinstance(parent, stg.RepeatOp) and stg.STEPS not in stg.marks(parent)
+
+
+def weight_behind(value: SSAValue) -> str:
+    """The path of the weight that a value is, in the dtype or the place that its readers want; nothing if it is none."""
+    while True:
+        if isinstance(value, BlockArgument):
+            repeat = value.block.parent_op()
+            if not isinstance(repeat, stg.RepeatOp) or value.index < len(repeat.carried):
+                return ""
+            value = repeat.stacks[value.index - len(repeat.carried)]
+        elif isinstance(owner := value.owner, stg.WeightOp):
+            return owner.path.data
+        elif isinstance(owner, stg.CastOp | stg.RenameOp | stg.TransposeOp | dist.ReshardOp):
+            value = owner.operands[0]
+        else:
+            return ""
+
+
+def store_quantized(program: stg.ProgramOp, form: str) -> None:
+    """Store what only quantized products read as these read it."""
+    for weight in [op for op in program.body.block.ops if isinstance(op, stg.WeightOp)]:
+        uses = list(uses_of(weight.weight))
+        readers = [use.operation for use in uses]
+        if not readers or not all(isinstance(each, stg.QuantizeOp) for each in readers):
+            continue
+        for value in values_of(weight.weight):
+            assert isinstance(value.type, TensorType | StackType)
+            stored = tensor_of(value.type).with_dtype(form)
+            set_type(
+                value,
+                value.type.with_tensor(stored) if isinstance(value.type, StackType) else stored,
+            )
+        for reader in dict.fromkeys(readers):
+            assert isinstance(reader, stg.QuantizeOp)
+            reader.result.replace_all_uses_with(reader.x)
+            Rewriter.erase_op(reader)
+
+
+def values_of(value: SSAValue) -> Iterator[SSAValue]:
+    """A stack and its slices, in repeats of repeats too."""
+    yield value
+    for use in value.uses:
+        if isinstance(use.operation, stg.RepeatOp):
+            yield from values_of(use.operation.body.block.args[use.index])
+
+
+def uses_of(value: SSAValue) -> Iterator[Use]:
+    """Who reads a value, or slices of it."""
+    for each in values_of(value):
+        yield from (use for use in each.uses if not isinstance(use.operation, stg.RepeatOp))

@@ -1,0 +1,47 @@
+"""Operands of products in fewer bits."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, result_def
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.interfaces import elements
+from stagec.dialects.stg.base import TensorOp, tensor_type
+from stagec.dialects.stg.interface import Cotangents, Gradients, only
+from stagec.dialects.types import QUANTIZED, TensorType
+from stagec.symbolic import Size
+
+
+@irdl_op_definition
+class QuantizeOp(TensorOp):
+    """The numbers of `x` in few bits, with scales: what a product reads (`precision { products = fp8_1x128 }`).
+
+    Two operations an element: the largest of a block, and the scaled number. The gradient passes straight through: that of a quantized operand is
+    that of `x`, in the dtype of the cotangent (Transformer Engine; DeepSeek-V3, arXiv:2412.19437, section 3.3).
+    """
+
+    name = "stg.quantize"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = ()
+    LIKE: ClassVar[int | None] = 0
+
+    x = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    assembly_format = "$x attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, x: SSAValue, dtype: str) -> None:
+        super().__init__(operands=[x], result_types=[tensor_type(x).with_dtype(dtype)])
+
+    def verify_(self) -> None:
+        super().verify_()
+        if tensor_type(self.result).dtype not in QUANTIZED:
+            raise VerifyException(f"stg.quantize: {self.result.type} is in no format with scales")
+
+    def flops(self) -> Size:
+        return 2 * elements(self.x)
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        gradients.contribute(self.x, only(dys))
