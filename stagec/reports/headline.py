@@ -134,8 +134,8 @@ def reduction_of(compiled: Compiled) -> str:
     like = f", like {KNOWN[zero.like].title}" if zero.like is not None else ""
     what = f"{zero.level} over {', '.join(zero.axes)}{like}"
     if plan.reduces_each_microbatch:
-        return f"{what}: gradients are reduced after each of {number:,} microbatches, and parts of them add up"
-    return f"{what}: whole gradients of {number:,} microbatches add up, and are reduced once"
+        return f"{what}: gradients reduced after each of {number:,} microbatches"
+    return f"{what}: gradients reduced once after {number:,} microbatches"
 
 
 def stream_spans(rank_class: RankClass, starts: np.ndarray, ends: np.ndarray) -> dict[str, Spans]:
