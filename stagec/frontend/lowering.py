@@ -162,9 +162,9 @@ class _Lowering:
             if isinstance(step, WeightStep) or self.batch is not None:
                 values[step.result] = self.declared(step, scope)
         elif isinstance(step, AppendStep):
-            values[step.result] = self.append(step, values, scope)
+            values[step.result] = self.read_state(self.append(step, values, scope), step, scope)
         elif isinstance(step, OnceStep):
-            values[step.result] = self.once(step, values, scope)
+            values[step.result] = self.read_state(self.once(step, values, scope), step, scope)
         elif isinstance(step, CallStep):
             callee = self.checked.bodies[step.module]
             arguments = [values[operand] for operand in step.operands]
@@ -253,6 +253,15 @@ class _Lowering:
             op = stg.AppendOp(values[step.cache], new, step.new_dim, step.position_dim)
         self.add(op, step.span, scope)
         return op.results[0]
+
+    def read_state(self, value: SSAValue, step: AppendStep | OnceStep, scope: Scope) -> SSAValue:
+        """What a cache holds that is kept in a wider dtype than activations have, in theirs; attention reads a narrower one as it is."""
+        wanted = step.result.type.dtype
+        if FLOATS.index(tensor_of(value.type).dtype) <= FLOATS.index(wanted):
+            return value
+        op = stg.CastOp(value, wanted)
+        self.add(op, step.span, scope)
+        return op.result
 
     def once(self, step: OnceStep, values: Values, scope: Scope) -> SSAValue:
         """What is computed where all sequences begin; where none does, the cache, which no iteration writes again."""
