@@ -156,11 +156,10 @@ def compare_memory(measured: Memory, traced: Memory) -> list[Finding]:
         for what, (theirs, ours) in pairs.items()
     ]
     if measured.live_peak is not None and traced.live_peak is not None:
-        findings.append(compare_peak(measured.live_peak, measured.live_slack, traced.live_peak))
+        findings.append(compare_peak(measured.live_peak, traced.live_peak))
     return findings
 
 
-def compare_peak(measured: int, slack: int, planned: int) -> Finding:
-    nearest = min(max(planned, measured), measured + slack)
-    part = planned / nearest - 1
-    return Finding("live peak", str(nearest), f"{planned} ({part:+.2%})", abs(part) <= TOLERANCE)
+def compare_peak(measured: int, planned: int) -> Finding:
+    part = planned / measured - 1
+    return Finding("live peak", str(measured), f"{planned} ({part:+.2%})", abs(part) <= TOLERANCE)

@@ -16,7 +16,7 @@ from tests.fidelity.oracle import DTYPE_BYTES, Case
 from tests.fidelity.parameters import missing_of, parameters_of, stays_gathered
 from tests.fidelity.peaks import (
     has_shadows,
-    peak_without,
+    has_whole_table_gradients,
     random_state_bytes,
     table_bytes,
     table_copy_bytes,
@@ -60,11 +60,6 @@ def has_kept_units(case: Case) -> bool:
 
 def has_row_biases(case: Case) -> bool:
     return is_sequence_parallel(case) and bool(ROW_BIASES[case.model["arch"]])
-
-
-def has_whole_table_gradients(case: Case) -> bool:
-    memories = [rank.memory for rank in case.ranks.values()]
-    return bool(row_split_tables(case)) and any(m and m.gradients > m.parameters for m in memories)
 
 
 def has_wide_shards(case: Case) -> bool:
@@ -256,11 +251,7 @@ def comparable_memory(case: Case, rank: int, measured: Memory, holds_loss: bool)
     parameters, gradients, optimizer = measured.parameters, measured.gradients, measured.optimizer
     saved, peak = measured.saved, measured.live_peak
     whole_tables = gradients > parameters
-    slack = 0
     if peak is not None:
-        if whole_tables:
-            peak = peak_without(measured, absent_rows_bytes(case))
-            slack = (measured.live_peak or 0) - peak
         # A cache was there before anything was followed.
         peak += (cache_bytes_read(case, measured) or 0) - table_bytes(case)
     missing = missing_of(case, rank) * case.element_bytes
@@ -295,5 +286,4 @@ def comparable_memory(case: Case, rank: int, measured: Memory, holds_loss: bool)
         optimizer=optimizer,
         saved=saved,
         live_peak=peak,
-        live_slack=slack,
     )

@@ -177,8 +177,6 @@ def read_rank(rank: int, entry: Mapping[str, Any]) -> RankRecord:
             memory["optim_state_bytes_total"],
             memory.get("saved_activation_bytes", {}).get("total_unique_storage_bytes_over_step"),
             live_peak=memory.get("live", {}).get("peak"),
-            live_peaks=memory.get("live", {}).get("phase_peaks", {}),
-            left_after_backward=memory.get("live", {}).get("marks", {}).get("after_backward", 0),
             attended=attended_elements(entry["matmuls"]),
         ),
     )

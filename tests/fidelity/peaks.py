@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from stagec.memory import ClassPlan
+from stagec.memory import ClassPlan, Kind
+from tests.fidelity.model_text import row_split_tables
 from tests.fidelity.oracle import DTYPE_BYTES, Case
-from tests.fidelity.record import Memory
 
 TOLERANCE = 0.02
 TABLE_BYTES = 4
@@ -18,7 +18,7 @@ TABLE_BYTES = 4
 
 def planned_peak(case: Case, plan: ClassPlan) -> int:
     """With what PyTorch adds to the measured peak at the loss, when it does."""
-    lives, timeline = plan.lives, plan.timeline()
+    lives, timeline = plan.lives, with_whole_tables(case, plan)
     peak = int(timeline.max())
     if has_shadows(case):
         for node, held in zip(loss_nodes(plan), (held_bytes(case), 0), strict=True):
@@ -28,19 +28,23 @@ def planned_peak(case: Case, plan: ClassPlan) -> int:
     return peak
 
 
-def peak_without(measured: Memory, absent: int) -> int:
-    """The least that the peak may be without these bytes of the last gradients that the backward pass makes, and that live on.
+def with_whole_tables(case: Case, plan: ClassPlan) -> np.ndarray:
+    """The planned timeline, with the other ranks' rows of the gradients that PyTorch makes of tables, from when they are made."""
+    timeline, lives = plan.timeline().copy(), plan.lives
+    if not has_whole_table_gradients(case):
+        return timeline
+    tp = case.degree("tp")
+    split = {rows // tp * width * case.element_bytes for rows, width in row_split_tables(case)}
+    for row in np.flatnonzero(lives.kind == Kind.GRADIENTS):
+        size = int(lives.num_bytes[row])
+        if plan.about(row).op == "embedding_grad" and size in split:
+            timeline[lives.birth[row] :] += (tp - 1) * size
+    return timeline
 
-    The backward pass may have its peak at its end if that is no more above what it leaves than those gradients.
-    """
-    peaks = dict(measured.live_peaks)
-    for phase in ("optim", "clip"):
-        if phase in peaks:
-            peaks[phase] -= absent
-    if "bwd" in peaks and peaks["bwd"] - measured.left_after_backward <= absent:
-        peaks["bwd"] -= absent
-    assert measured.live_peak is not None
-    return max(peaks.values(), default=measured.live_peak)
+
+def has_whole_table_gradients(case: Case) -> bool:
+    memories = [rank.memory for rank in case.ranks.values()]
+    return bool(row_split_tables(case)) and any(m and m.gradients > m.parameters for m in memories)
 
 
 def has_shadows(case: Case) -> bool:

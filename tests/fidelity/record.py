@@ -7,7 +7,6 @@ PyTorch's phases say when something was issued, a trace's also what it is for.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 MATMUL, ATTENTION, ATTENTION_GRAD = "matmul", "attention", "attention backward"
@@ -63,12 +62,6 @@ class Memory:
     """Whether the rank computes the loss."""
     live_peak: int | None = None
     """The most that is alive at once; none where it does not compare."""
-    live_slack: int = 0
-    """By how much the peak may be more, where a measured run does not say whether something is in it."""
-    live_peaks: Mapping[str, int] = field(default_factory=dict)
-    """That of each phase, as it was measured."""
-    left_after_backward: int = 0
-    """What is alive when the backward pass is over, as it was measured."""
     attended: int = 0
     """Elements of the keys and values that attention reads, as it was measured."""
     cache: int | None = None
