@@ -1,74 +1,71 @@
-"""`stagec examples`: the models that ship, with their parameters and plans."""
+"""`stagec examples`: the models that ship, with their plans and what these come to."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from math import prod
-from pathlib import Path
+from collections.abc import Sequence
 
-from stagec.analysis.sizes import size_values
+from stagec.cli import zoo
 from stagec.cli.tables import plain_table, text_of
-from stagec.cli.usage import CommandParser, add_format_flag
-from stagec.dialects import stg
-from stagec.dialects.types import ValueType
-from stagec.frontend import check, parse_file, syntax
-from stagec.frontend.lowering import lower
-from stagec.rewriting import programs
-from stagec.trust import examples
+from stagec.cli.usage import CommandParser
+from stagec.diagnostics import CompileError, Diagnostic, did_you_mean
+from stagec.importing.shipped import configurations
 
 EPILOG = """\
 `stagec NAME` compiles one wherever one stands, and `stagec NAME --plan PLAN` under a plan of its own; --set changes sizes.
+`stagec import NAME` writes a configuration that ships as a model.
 """
 
 
 def run(arguments: Sequence[str]) -> int:
     parser = CommandParser(
-        "stagec examples", "List the models that ship, with their plans.", EPILOG
+        "stagec examples",
+        "List the models that ship: plans, parameters, FLOPs, ranks, memory, step times, and what is published.",
+        EPILOG,
     )
-    add_format_flag(parser)
+    parser.add_argument("names", metavar="NAME", nargs="*", help="these models alone")
+    parser.add_argument(
+        "--format", choices=("text", "json", "markdown"), default="text", help="what to print"
+    )
+    parser.add_argument(
+        "--measure", action="store_true", help="find the figures anew: compiles every plan"
+    )
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     options = parser.read(arguments)
-    found = list(zoo())
-    if options.format == "json":
-        sys.stdout.write(json.dumps(found, indent=2) + "\n")
-        return 0
-    table = plain_table("models that ship")
-    table.add_column("name", no_wrap=True)
-    table.add_column("parameters", justify="right", no_wrap=True)
-    table.add_column("plans: ranks")
-    for each in found:
-        plans = ", ".join(f"{name}: {ranks:,}" for name, ranks in each["plans"].items())
-        table.add_row(each["name"], f"{each['parameters']:,}", plans)
-    sys.stdout.write(text_of(table))
+    known = zoo.names()
+    for name in options.names:
+        if name not in known:
+            message = f"no model that ships is called `{name}`"
+            help_ = did_you_mean(name, known)
+            raise CompileError([Diagnostic("E0701", message, origin=name, help=help_)])
+    figures = zoo.measured(options.names) if options.measure else zoo.stored()
+    if options.format == "markdown":
+        sys.stdout.write(zoo.page())
+    elif options.format == "json":
+        shown = {name: figures[name] for name in options.names or figures}
+        sys.stdout.write(json.dumps(shown, indent=1) + "\n")
+    else:
+        sys.stdout.write(listing(figures, options.names))
     return 0
 
 
-def zoo() -> Iterator[dict]:
-    """Of each model: name, what it is, parameters, and how many ranks each of its plans has."""
-    for path in sorted(Path(examples()).glob("*.stg")):
-        source = parse_file(path)
-        items = source.files[str(path)].items
-        plans = [item.name.text for item in items if isinstance(item, syntax.Plan)]
-        yield {
-            "name": path.stem,
-            "title": source.texts[str(path)].partition("\n")[0].lstrip("# "),
-            "parameters": parameters(path),
-            "plans": {plan: ranks(path, plan) for plan in plans},
-        }
-
-
-def parameters(path: Path) -> int:
-    """Of the model under its own sizes, each weight once."""
-    module = lower(check(parse_file(path)))
-    values = size_values(module)
-    (program,) = programs(module)
-    kinds = [op.weight.type for op in program.walk() if isinstance(op, stg.WeightOp)]
-    return sum(kind.num_elements.integer(values) for kind in kinds if isinstance(kind, ValueType))
-
-
-def ranks(path: Path, plan: str) -> int:
-    checked = check(parse_file(path), plan)
-    single = [a.name for a in checked.plan.axes if a.name not in checked.plan.products]
-    return prod((checked.sizes.values[name] or 1) for name in single)
+def listing(figures: dict, names: Sequence[str]) -> str:
+    """A table of all plans, and the names of configurations."""
+    table = plain_table("models that ship")
+    table.add_column("name", no_wrap=True)
+    table.add_column("parameters", justify="right", no_wrap=True)
+    for title in zoo.COLUMNS[:5]:
+        justify = "left" if title == "plan" else "right"
+        table.add_column(title, justify=justify, no_wrap=True)
+    for name in names or figures:
+        model = figures[name]
+        head = (name, f"{model['parameters']:,}")
+        for row in zoo.rows(name, model):
+            table.add_row(*head, *row[:5])
+            head = ("", "")
+    text = text_of(table)
+    if not names:
+        known = ", ".join(configurations())
+        text += f"\nconfigurations that `stagec import NAME` makes models of\n{known}\n"
+    return text

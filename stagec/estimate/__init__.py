@@ -80,6 +80,15 @@ def estimate(traces: TraceSet, plan: Plan) -> Estimate:
     require_numbers(plan, traces.classes)
     prices = Prices.of(traces, plan)
     timeline = slowed(traces, prices)
+    model, again = product_flops(traces)
+    peak = (plan.device.flops_per_s or 0) * traces.mesh.num_ranks
+    could = peak * timeline.makespan_us / 1e6
+    mfu, hfu = (model / could, (model + again) / could) if could else (0.0, 0.0)
+    return Estimate(timeline, mfu, hfu, traces, prices)
+
+
+def product_flops(traces: TraceSet) -> tuple[int, int]:
+    """FLOPs of matrix operations of all ranks: those that the model asks for, and those that are computed again."""
     model = again = 0
     for each in traces.classes:
         ranks = num_ranks(traces.mesh, each)
@@ -90,10 +99,7 @@ def estimate(traces: TraceSet, plan: Plan) -> Estimate:
                     again += flops
                 else:
                     model += flops
-    peak = (plan.device.flops_per_s or 0) * traces.mesh.num_ranks
-    could = peak * timeline.makespan_us / 1e6
-    mfu, hfu = (model / could, (model + again) / could) if could else (0.0, 0.0)
-    return Estimate(timeline, mfu, hfu, traces, prices)
+    return model, again
 
 
 def step_time(compiled: Compiled) -> float:

@@ -37,7 +37,7 @@ def plan_text(name: str, about: str, clauses: Sequence[str]) -> str:
 
 
 def sharded(w: Writer) -> str:
-    units = ", ".join(w.layers)
+    units = ", ".join(block for block in w.layers if block not in w.idle)
     return plan_text(
         f"fsdp{RANKS}",
         "Weights, gradients and optimizer state sharded over all ranks, gathered block by block.",

@@ -162,6 +162,8 @@ class Writer:
         """Dims that are how many images or recordings there are."""
         self.decodes = False
         """Whether it is a decoder alone, which makes one token after the other,"""
+        self.idle: set[str] = set()
+        """Blocks whose weights nothing uses."""
         self.stack: list[str] = []
         """Dims that are how often layers repeat, if all are in repeats of their own."""
         self.carries_state = False

@@ -157,6 +157,7 @@ class IdleTower:
             block = drawn.modules[name]
             parts = [block, *(drawn.modules[callee] for callee in block.calls)]
             idle = self.module(w, drawn, f"Idle{name}", parts)
+            w.idle.add(idle.name)
             layers = [layer for place in places for layer in place]
             w.layers[m.call(idle.name)] = [layers]
             count = w.dim(f"L{self.tower.dim[1:]}", len(layers), "layers of the vision tower")
