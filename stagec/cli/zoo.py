@@ -139,7 +139,8 @@ PAGE = """\
 # The models that ship
 
 `stagec examples --format markdown` writes this page; `stagec NAME --plan PLAN` compiles any of it, wherever one stands. FLOPs are those of matrix
-operations in a step, without what is computed again, for each token, or each sample where there are none. Memory is that of the rank that needs most.
+operations in a step, without what is recomputed, for each token, or each sample where there are none; routers count, and so do the scores that the
+backward pass of fused attention makes again, which Megatron-LM's count leaves out. Memory is that of the rank that needs most.
 A step is an estimate for the device that the plan names ([how](decisions/step-time.md)). Published figures stand beside ours as their authors
 state them, who may have counted, or computed, otherwise.
 
