@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -41,6 +42,44 @@ def shown_value(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
+class Folded(argparse.RawDescriptionHelpFormatter):
+    """Lines as they are written, and folded where the terminal is narrower."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(part for line in text.splitlines() for part in fold(line, width))
+
+
+def fold(line: str, width: int) -> list[str]:
+    """A line of help: a command with what it does keeps its column, or has that below; a long command goes on behind a backslash."""
+    if len(line) <= width:
+        return [line]
+    match = COLUMNS.fullmatch(line.rstrip())
+    if match is None:
+        return textwrap.wrap(line, width)
+    head, gap, tail = match.groups()
+    indent = len(head) - len(head.lstrip())
+    if gap:
+        column = len(head) + len(gap)
+        if width - column >= LEAST_COLUMN:
+            return textwrap.wrap(
+                tail, width, initial_indent=head + gap, subsequent_indent=" " * column
+            )
+        below = " " * (indent + 6)
+        told = textwrap.wrap(tail, width, initial_indent=below, subsequent_indent=below)
+        return [*fold(head, width), *told]
+    if head.lstrip().startswith("stagec "):
+        parts = textwrap.wrap(
+            head, width - 2, subsequent_indent=" " * (indent + 4), break_on_hyphens=False
+        )
+        return [f"{part} \\" for part in parts[:-1]] + parts[-1:]
+    return textwrap.wrap(head, width, subsequent_indent=" " * indent, break_on_hyphens=False)
+
+
+COLUMNS = re.compile(r"( *\S+(?: \S+)*)(?:( {2,})(.*))?")
+LEAST_COLUMN = 30
+"""Columns that the second column of a help text needs beside the first."""
+
+
 class CommandParser(argparse.ArgumentParser):
     """A command's flags. Whatever is wrong with a line is a `CompileError`."""
 
@@ -50,7 +89,7 @@ class CommandParser(argparse.ArgumentParser):
             description=summary,
             epilog=epilog,
             allow_abbrev=False,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=Folded,
         )
         self.given: dict[str, object] = {}
         """What flags were given on the line that is read."""

@@ -34,7 +34,8 @@ def plan_in_words(plan: Plan) -> Iterator[str]:
             f"`{pipeline.schedule}` with {pipeline.microbatch} sequences in a microbatch."
         )
     elif plan.microbatch:
-        yield f"A step is cut into microbatches of {plan.microbatch} sequences; their gradients are added up."
+        what = "1 sequence" if plan.microbatch == 1 else f"{plan.microbatch} sequences"
+        yield f"A step is cut into microbatches of {what}; their gradients are added up."
     if plan.zero is not None and plan.zero.level:
         yield f"{LEVELS[plan.zero.level].capitalize()} over {quoted(plan.zero.axes)} (ZeRO-{plan.zero.level})."
     for context in plan.contexts:

@@ -3,7 +3,11 @@
 import subprocess
 import sys
 
+import pytest
+
 from stagec import __version__
+from stagec.cli import main
+from stagec.cli.commands import COMMANDS
 
 
 def test_the_package_runs() -> None:
@@ -36,3 +40,15 @@ def test_streams_that_nobody_reads() -> None:
     status, errors = run("ops", ">/dev/full")
     assert status == 1
     assert errors == "stagec: cannot write to standard output: no space left on device\n"
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_fits_a_terminal(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([*([command] if command else []), "--help"])
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: stagec {command}".rstrip())
+    assert [line for line in shown.splitlines() if len(line) > 80] == []
