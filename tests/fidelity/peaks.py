@@ -35,7 +35,7 @@ def with_whole_tables(case: Case, plan: ClassPlan) -> np.ndarray:
         return timeline
     tp = case.degree("tp")
     split = {rows // tp * width * case.element_bytes for rows, width in row_split_tables(case)}
-    for row in np.flatnonzero(lives.kind == Kind.GRADIENTS):
+    for row in np.flatnonzero(lives.kind == Kind.GRADIENTS).tolist():
         size = int(lives.num_bytes[row])
         if plan.about(row).op == "embedding_grad" and size in split:
             timeline[lives.birth[row] :] += (tp - 1) * size

@@ -43,8 +43,9 @@ def run_random(options: Namespace) -> int:
                 wrong = subjects(outcome)
                 small = shrunk(words, lambda w, wrong=wrong: differs(options.capture, w, wrong))
                 print(f"  smallest that differs: {text_of(small)}\n", flush=True)
-    if options.keep:
-        print(f"{write_archive(options.keep, recorded)} cases in {options.keep}")
+        if options.keep:
+            # After each group: what was run is there even if somebody stops the rest.
+            write_archive(options.keep, recorded)
     print(summary_text(outcomes))
     if missed:
         print(f"{missed} not run by PyTorch")
