@@ -106,7 +106,7 @@ def check_names(module: ModuleOp, plan: Plan) -> None:
             for name in value if isinstance(value, tuple) else (value,):
                 if isinstance(name, str) and name and name not in known:
                     message = (
-                        f"the pass `{call.name}` is given the {what} `{name}`, and there is none"
+                        f"the pass `{call.name}` is given the {what} `{name}`, which does not exist"
                     )
                     help_ = did_you_mean(name, known) or f"there are {quoted(known)}"
                     found.append(Diagnostic("E0705", message, call.span, help=help_))

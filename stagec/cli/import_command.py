@@ -70,7 +70,7 @@ def separated(arguments: Sequence[str]) -> list[str]:
 def make_parser() -> CommandParser:
     parser = CommandParser(
         "stagec import",
-        "Write what others have as text of ours: a configuration as a model, a launcher's flags as a plan.",
+        "Translate a configuration into a model, or a launcher's flags into a plan.",
         EPILOG,
     )
     parser.add_argument("source", metavar="SOURCE", help="a file, a folder, a name, or flags")

@@ -40,12 +40,8 @@ def test_the_tutorial(
     assert commands == 8
 
 
-def test_pages_are_listed_and_links_lead_somewhere() -> None:
-    pages = sorted(ROOT.glob("docs/*.md"))
-    listed = (ROOT / "mkdocs.yml").read_text()
-    for page in pages:
-        assert f"- {page.name}\n" in listed, page.name
-    for page in [ROOT / "README.md", *pages, *ROOT.glob("docs/decisions/*.md")]:
+def test_links_lead_somewhere() -> None:
+    for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]:
         for link in LINK.findall(page.read_text()):
             path, _, anchor = link.partition("#")
             target = page.parent / path if path else page
