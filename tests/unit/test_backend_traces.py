@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stagec.backend.class_table import pack, unpack
-from stagec.backend.encode import encode_traces
+from stagec.backend.encode import encode_unproved as encode_traces
 from stagec.backend.encoded import EncodedTraces, TraceOptions
 from stagec.backend.et_file import TraceReader
 from stagec.backend.groups import comm_groups

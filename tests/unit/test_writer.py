@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from stagec.backend.encode import encode_traces
+from stagec.backend.encode import encode_unproved as encode_traces
 from stagec.backend.encoded import EncodedTraces, TraceOptions
 from stagec.backend.errors import TraceError
 from stagec.backend.et_file import TraceReader, read_trace

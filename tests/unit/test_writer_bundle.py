@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stagec.backend.bundle import Bundle, from_bytes, read_bundle, to_bytes, write_bundle
-from stagec.backend.encode import encode_traces
+from stagec.backend.encode import encode_unproved as encode_traces
 from stagec.backend.encoded import TraceOptions
 from stagec.backend.errors import TraceError
 from stagec.backend.writer import WriteOptions, iterate_traces, write_traces

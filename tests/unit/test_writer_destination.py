@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stagec.backend.encode import encode_traces
+from stagec.backend.encode import encode_unproved as encode_traces
 from stagec.backend.encoded import EncodedTraces, TraceOptions
 from stagec.backend.errors import TraceError
 from stagec.backend.files import LocalFiles, write_whole
@@ -300,7 +300,7 @@ def test_killed_process_shows_nothing_and_is_resumed(tmp_path, end) -> None:
     code = (
         "import signal, sys, time\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # shells start jobs without it
-        "from stagec.backend.encode import encode_traces\n"
+        "from stagec.backend.encode import encode_unproved\n"
         "from stagec.backend.files import LocalFiles, write_whole\n"
         "from stagec.backend.writer import WriteOptions, write_traces\n"
         "from tests.unit.backend_samples import pipelined_job\n"
@@ -309,7 +309,7 @@ def test_killed_process_shows_nothing_and_is_resumed(tmp_path, end) -> None:
         "    time.sleep(0.004)\n"
         "    write(files, name, data)\n"
         "LocalFiles.write = slowly\n"
-        "write_traces(encode_traces(pipelined_job(dp=512)), sys.argv[1],"
+        "write_traces(encode_unproved(pipelined_job(dp=512)), sys.argv[1],"
         " WriteOptions(executor='threads:2'))\n"
     )
     out = tmp_path / "traces"

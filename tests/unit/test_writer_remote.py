@@ -11,7 +11,7 @@ import fsspec
 import pytest
 
 from stagec.backend import executors
-from stagec.backend.encode import encode_traces
+from stagec.backend.encode import encode_unproved as encode_traces
 from stagec.backend.encoded import EncodedTraces, TraceOptions
 from stagec.backend.errors import TraceError
 from stagec.backend.remote import RemoteFiles

@@ -1,0 +1,554 @@
+"""Proof, before anything is written, that no rank of a set can wait for ever, whatever the run times.
+
+The machine is that of `stagec check` (docs/decisions/one-order-of-communication.md): one slot for a rank's communication, which
+the ready node of lowest number takes, and a collective keeps until its last member has come. Nothing here replays a rank or
+looks at each of them. Three things are shown:
+
+1. *Numbers are an order.* What a node waits for has a lower number, and nodes of a stream follow one another.
+2. *The slot keeps to it.* When a collective is ready, what each collective of a lower number waits for is done, or is a
+   collective of a still lower number. A send or a copy of which that is not certain is issued behind the collective. As
+   nodes of a stream follow one another, a number for each stream says what is done: that of its last node.
+3. *Ranks that each do one thing after the other, in that order, all get to their ends.* Ranks that differ only along
+   axes that no class and no transfer between classes tells apart do the same, so there is one *cell* for all of them. Only
+   what cells have to do with each other is looked at. Where they do not get through (an order is more than they need), what
+   waits for what is looked at node by node.
+
+By 1 and 2 every wait that times can bring about goes from a higher number to a lower one on its rank, or across ranks to what a
+message or a collective needs; by 3 such waits form no circle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from stagec.backend.errors import TraceError
+from stagec.backend.groups import GroupKind, kind_of
+from stagec.backend.program import (
+    Collective,
+    Compute,
+    Node,
+    RankClass,
+    TraceProgram,
+    TraceSet,
+    Transfer,
+)
+
+Ints = np.ndarray
+Cell = tuple[int, ...]
+"""Coordinates along the axes that tell ranks apart."""
+
+_COMPUTE, _COLLECTIVE, _SEND, _RECV, _COPY = range(5)
+_FEW_ROUNDS = 40
+_MOST_ROUNDS = 100
+"""Of finding out what is done. Nodes of a stream follow one another, so that what matters is a few streams away."""
+
+
+def check_progress(traces: TraceSet) -> None:
+    """E0613 if it is not certain that all ranks get to the end."""
+    ranks: dict[tuple[int, int], _OneRank] = {}
+    for each in traces.classes:
+        key = _key(each)
+        if key not in ranks:
+            ranks[key] = _OneRank(each)
+            ranks[key].check()
+    _AllRanks(traces, ranks).check()
+
+
+def _key(rank_class: RankClass) -> tuple[int, int]:
+    """What programs have in common that differ in the numbers of their nodes alone."""
+    return id(rank_class.program.slots), id(rank_class.program.segment)
+
+
+def _doubt(rank_class: RankClass, number: int, why: str) -> TraceError:
+    program = rank_class.program
+    first = program.first_number
+    instance = int(np.flatnonzero(first <= number)[np.argmax(first[first <= number])])
+    node = program.segments[int(program.segment[instance])].nodes[number - int(first[instance])]
+    return TraceError(
+        "E0613",
+        f"ranks of `{rank_class.name}` might wait for each other for ever",
+        note=f"`{node.op}` of `{node.scope or 'the step'}` (number {number}) {why}",
+        help="an order of the plan's own, or a pass, asks for what cannot be: nothing is written",
+    )
+
+
+class _OneRank:
+    """1 and 2, for one program."""
+
+    def __init__(self, rank_class: RankClass) -> None:
+        self.of = rank_class
+        program = rank_class.program
+        first, number = program.first_node, program.first_number
+        total = int(first[-1])
+        self.total = total
+        kind = np.full(total, _COMPUTE, np.int8)
+        stream, queue = np.zeros(total, np.int64), np.zeros(total, np.int64)
+        streams: dict[object, int] = {}
+        queues: dict[str, int] = {}
+        owners: list[Ints] = []
+        deps: list[Ints] = []
+        ids = np.zeros(total, np.int64)
+        for segment in np.unique(program.segment).tolist():
+            at = np.flatnonzero(program.segment == segment)
+            for j, node in enumerate(program.segments[segment].nodes):
+                place = first[at] + j
+                ids[place] = number[at] + j
+                kind[place] = _kind(node)
+                stream[place] = streams.setdefault(_stream(node), len(streams))
+                queue[place] = queues.setdefault(node.stream, len(queues))
+                for dep in dict.fromkeys((*node.data_deps, *node.ctrl_deps)):
+                    awaited = first[at] + dep.node if dep.slot < 0 else program.slots[at, dep.slot]
+                    there = awaited >= 0
+                    owners.append(place[there])
+                    deps.append(awaited[there])
+        position = np.empty(total, np.int64)
+        position[ids] = np.arange(total)
+        # From here on a node is its number.
+        self.kind, self.stream, self.queue = kind[position], stream[position], queue[position]
+        self.streams = [np.flatnonzero(self.stream == number) for number in range(len(streams))]
+        owner = np.concatenate(owners) if owners else np.zeros(0, np.int64)
+        dep = np.concatenate(deps) if deps else np.zeros(0, np.int64)
+        self.owner, self.dep = ids[owner], ids[dep]
+
+    def check(self) -> None:
+        """Find `place`: of each node the place in an order that it and all that wait for it can keep to, whatever the times."""
+        self.turn = np.arange(self.total)
+        self.added = self.owner[:0], self.dep[:0]
+        late = np.flatnonzero(self.dep >= self.owner)
+        if len(late):
+            raise _doubt(self.of, int(self.owner[late[0]]), "waits for a higher number")
+        collectives = np.flatnonzero(self.kind == _COLLECTIVE)
+        if not len(collectives):
+            self.place = self._placed()
+            return
+        asked, done = self._asked(), self._done()
+        # Collectives are issued in order, so that an earlier one is no reason to come later.
+        for number in set(self.stream[collectives].tolist()):
+            asked[number] = -1
+        self._check_collectives(collectives, done[:, collectives], asked)
+        self._issue_others(collectives, done[:, collectives], asked)
+        self._check_issued(collectives)
+        self.place = self._placed()
+
+    def _asked(self) -> Ints:
+        """`[stream, node]`: the last node of a stream that a node waits for itself; -1 for none."""
+        asked = np.full((len(self.streams), self.total), -1, np.int64)
+        np.maximum.at(asked, (self.stream[self.dep], self.owner), self.dep)
+        return asked
+
+    def _done(self) -> Ints:
+        """`[stream, node]`: the last node of a stream that is done when a node is ready. Each stream's nodes follow one another."""
+        done = self._asked()
+        queues = [np.flatnonzero(self.queue == q) for q in np.unique(self.queue).tolist()]
+        apart: list[int] = []
+        for _ in range(_FEW_ROUNDS):
+            self._look_back(done)
+            apart = [node for on in queues for node in self._apart(on, done)]
+            if not apart:
+                break
+        if apart:
+            raise _doubt(self.of, apart[0], "does not follow the one before it on its stream")
+        for _ in range(_MOST_ROUNDS):
+            before = done.copy()
+            self._look_back(done)
+            for on in self.streams:
+                done[:, on] = np.maximum.accumulate(done[:, on], axis=1)
+            if (done == before).all():
+                break
+        return done
+
+    def _apart(self, queue: Ints, done: Ints) -> list[int]:
+        """Nodes of a queue that may be ready before the one ahead of them is done."""
+        is_apart = done[self.stream[queue[:-1]], queue[1:]] < queue[:-1]
+        return queue[1:][is_apart].tolist()
+
+    def _look_back(self, done: Ints) -> None:
+        """What is done when that is ready which a node waits for, is done when the node is."""
+        for each in done:
+            np.maximum.at(each, self.owner, each[self.dep])
+
+    def _check_collectives(self, collectives: Ints, done: Ints, asked: Ints) -> None:
+        """That no collective is ready before an earlier one is: what that asks for, it asks for too."""
+        known = np.concatenate([np.full((len(done), 1), -1), _so_far(done)[:, :-1]], axis=1)
+        own = np.where(asked[:, collectives] > known, asked[:, collectives], -1)
+        before = np.concatenate([np.full((len(own), 1), -1), _so_far(own)[:, :-1]], axis=1)
+        early = np.flatnonzero((done < before).any(axis=0))
+        if len(early):
+            node = int(collectives[early[0]])
+            raise _doubt(self.of, node, "may be ready before an earlier collective is")
+
+    def _issue_others(self, collectives: Ints, done: Ints, asked: Ints) -> None:
+        """Sends and copies are issued behind collectives of higher numbers that may be ready before they are."""
+        others = np.flatnonzero((self.kind == _SEND) | (self.kind == _COPY))
+        known = _so_far(done)
+        behind = np.searchsorted(collectives, others)
+        # The first collective that is certain not to be ready before. What is behind another send or copy comes after that.
+        certain = behind
+        for number, each in enumerate(known):
+            if self.kind[self.streams[number][0]] in (_SEND, _COPY):
+                continue
+            certain = np.maximum(certain, np.searchsorted(each, asked[number, others]))
+        late = certain > behind
+        self.turn[others[late]] = collectives[certain[late] - 1]
+        self.added = (
+            np.concatenate([collectives[1:], others[late]]),
+            np.concatenate([collectives[:-1], collectives[certain[late] - 1]]),
+        )
+
+    def _check_issued(self, collectives: Ints) -> None:
+        """What waits for them is issued behind them. No collective that they are behind may be among that."""
+        turn = self.turn
+        before = turn
+        for _ in range(_MOST_ROUNDS):
+            before = turn.copy()
+            np.maximum.at(turn, self.owner, turn[self.dep])
+            for on in self.streams:
+                turn[on] = np.maximum.accumulate(turn[on])
+            if (turn == before).all():
+                break
+        late = np.flatnonzero(turn[collectives] > collectives)
+        if len(late) or (turn != before).any():
+            node = int(collectives[late[0]]) if len(late) else 0
+            raise _doubt(self.of, node, "may be in the way of what it waits for")
+
+    def _placed(self) -> Ints:
+        """Receives wait for nobody: what waits for them does, so that each stands right before the first of that."""
+        place = 4 * self.turn + 2 * (self.turn > np.arange(self.total))
+        is_recv = self.kind == _RECV
+        late = np.where(is_recv, np.iinfo(np.int64).max, place - 1)
+        awaited = is_recv[self.dep]
+        dep, owner = self.dep[awaited], self.owner[awaited]
+        for _ in range(_MOST_ROUNDS):
+            before = late.copy()
+            np.minimum.at(late, dep, late[owner])
+            if (late == before).all():
+                break
+        return np.where(is_recv, late, place)
+
+
+def _so_far(table: Ints) -> Ints:
+    return np.maximum.accumulate(table, axis=1)
+
+
+def _stream(node: Node) -> object:
+    """Nodes of a queue that are of one kind."""
+    return node.stream, _kind(node)
+
+
+def _kind(node: Node) -> int:
+    match node.action:
+        case Compute():
+            return _COMPUTE
+        case Collective():
+            return _COLLECTIVE
+        case Transfer(kind="send"):
+            return _SEND
+        case Transfer():
+            return _RECV
+        case _:
+            return _COPY
+
+
+_Found = tuple[Ints, Ints, Ints, Ints]
+"""Of nodes: place in the order, number, action, tag."""
+
+
+@dataclass(frozen=True)
+class _Events:
+    """Of a class, in the order of numbers: sends, receives and collectives that other cells take part in."""
+
+    actions: tuple[Transfer | Collective, ...]
+    action: list[int]
+    tag: list[int]
+    number: list[int]
+
+
+class _AllRanks:
+    """3, for all cells."""
+
+    def __init__(self, traces: TraceSet, ranks: Mapping[tuple[int, int], _OneRank]) -> None:
+        self.traces, self.mesh, self.ranks = traces, traces.mesh, ranks
+        self.axes = self._telling_apart()
+        self.sizes = [self.mesh.size(axis) for axis in self.axes]
+
+    def _telling_apart(self) -> tuple[str, ...]:
+        """The axes along which ranks are of different classes, and those of transfers along these."""
+        axes = {axis for each in self.traces.classes for axis in each.where}
+        along = {
+            frozenset(node.action.axes)
+            for each in self.traces.classes
+            for node in _nodes(each.program)
+            if isinstance(node.action, Transfer)
+        }
+        while more := {axis for some in along if some & axes for axis in some} - axes:
+            axes |= more
+        return tuple(axis for axis in self.mesh.axes if axis in axes and self.mesh.size(axis) > 1)
+
+    def check(self) -> None:
+        events = {id(each): self._events(each) for each in self.traces.classes}
+        if not any(each.action for each in events.values()):
+            return
+        cells: dict[Cell, RankClass] = {}
+        for each in self.traces.classes:
+            for cell in self._cells(each.where):
+                cells[cell] = each
+        codes, num_members = self._meanings(cells, events)
+        if not self._get_through(cells, events, codes, num_members):
+            self._check_graph(cells, events, codes, num_members)
+
+    def _cells(self, where: Mapping[str, tuple[int, ...]]) -> Iterator[Cell]:
+        sizes = zip(self.axes, self.sizes, strict=True)
+        return product(*(where.get(axis, range(size)) for axis, size in sizes))
+
+    def _is_inside(self, action: Transfer | Collective) -> bool:
+        """Whether all who take part are in one cell."""
+        return not any(axis in self.axes for axis in action.axes)
+
+    def _events(self, rank_class: RankClass) -> _Events:
+        program = rank_class.program
+        number, place = program.first_number, self.ranks[_key(rank_class)].place
+        found: list[_Found] = []
+        inside: list[_Found] = []
+        actions: dict[Transfer | Collective, int] = {}
+        for segment in np.unique(program.segment).tolist():
+            at = np.flatnonzero(program.segment == segment)
+            for j, node in enumerate(program.segments[segment].nodes):
+                action = node.action
+                if not isinstance(action, Transfer | Collective):
+                    continue
+                is_inside = self._is_inside(action)
+                if is_inside and isinstance(action, Collective):
+                    continue
+                code = np.full(len(at), actions.setdefault(action, len(actions)), np.int64)
+                here = number[at] + j
+                (inside if is_inside else found).append((place[here], here, code, program.tag[at]))
+        if inside:
+            self._check_inside(rank_class, tuple(actions), inside)
+        if not found:
+            return _Events((), [], [], [])
+        at, here, code, tag = (np.concatenate(column) for column in zip(*found, strict=True))
+        order = np.lexsort((here, at))
+        return _Events(
+            tuple(actions), code[order].tolist(), tag[order].tolist(), here[order].tolist()
+        )
+
+    def _check_inside(
+        self,
+        rank_class: RankClass,
+        actions: tuple[Transfer | Collective, ...],
+        found: list[_Found],
+    ) -> None:
+        """That ranks of one cell send each message before they wait for it: all are equally far."""
+        place, at, code, tag = (np.concatenate(column) for column in zip(*found, strict=True))
+        ways: dict[object, int] = {}
+        way, sends = np.zeros(len(actions), np.int64), np.zeros(len(actions), bool)
+        for number, action in enumerate(actions):
+            if isinstance(action, Transfer) and self._is_inside(action):
+                sends[number] = action.kind == "send"
+                way[number] = ways.setdefault(self._way(action), len(ways))
+        order = np.lexsort((at, place, tag, way[code]))
+        place, at, code, tag = place[order], at[order], code[order], tag[order]
+        is_send = sends[code]
+        sent, got = np.flatnonzero(is_send), np.flatnonzero(~is_send)
+        same = len(sent) == len(got) and bool(
+            (way[code[sent]] == way[code[got]]).all() and (tag[sent] == tag[got]).all()
+        )
+        if not same:
+            raise _doubt(rank_class, int(at[0]), "has no other end")
+        late = np.flatnonzero(place[sent] > place[got])
+        if len(late):
+            raise _doubt(rank_class, int(at[got[late[0]]]), "is waited for before it is sent")
+
+    def _way(self, action: Transfer) -> tuple[object, ...]:
+        """What a message and its other end have in common, but for where they are."""
+        axes = tuple(axis for axis in action.axes if self.mesh.size(axis) > 1)
+        length = math.prod(self.mesh.size(axis) for axis in axes)
+        shift = action.shift if action.kind == "send" else -action.shift
+        return axes, shift % length, action.channel, action.num_bytes
+
+    def _meanings(
+        self, cells: Mapping[Cell, RankClass], events: Mapping[int, _Events]
+    ) -> tuple[dict[Cell, list[tuple[int, int]]], dict[int, int]]:
+        """What each action of a cell is: a send, a receive or a meeting (0, 1, 2), and which; how many meet in each group."""
+        ways: dict[object, int] = {}
+        groups: dict[object, int] = {}
+        num_members: dict[int, int] = {}
+        codes: dict[Cell, list[tuple[int, int]]] = {}
+        for cell, each in cells.items():
+            own: list[tuple[int, int]] = []
+            for action in events[id(each)].actions:
+                if self._is_inside(action):
+                    own.append((0, 0))
+                elif isinstance(action, Transfer):
+                    sends = action.kind == "send"
+                    source = cell if sends else self._moved(cell, action)
+                    key = source, self._way(action)
+                    own.append((0 if sends else 1, ways.setdefault(key, len(ways))))
+                else:
+                    kind = kind_of(action, self.mesh)
+                    fixed = tuple(
+                        c for axis, c in zip(self.axes, cell, strict=True) if axis not in kind.axes
+                    )
+                    group = groups.setdefault((kind, fixed), len(groups))
+                    num_members[group] = self._num_members(kind)
+                    own.append((2, group))
+            codes[cell] = own
+        return codes, num_members
+
+    def _get_through(
+        self,
+        cells: Mapping[Cell, RankClass],
+        events: Mapping[int, _Events],
+        codes: Mapping[Cell, list[tuple[int, int]]],
+        num_members: Mapping[int, int],
+    ) -> bool:
+        """Let each cell go on as far as it can, until all are through; whether they get there."""
+        span = 1 + max((max(each.tag) for each in events.values() if each.tag), default=0)
+        sent: dict[int, int] = defaultdict(int)
+        got: dict[int, int] = defaultdict(int)
+        came: dict[tuple[int, int], int] = defaultdict(int)
+        turn: dict[tuple[Cell, int], int] = defaultdict(int)
+        waiting: dict[object, list[Cell]] = defaultdict(list)
+        at = dict.fromkeys(cells, 0)
+        pending = list(cells)
+        while pending:
+            cell = pending.pop()
+            own = events[id(cells[cell])]
+            code, action, tag, step = codes[cell], own.action, own.tag, at[cell]
+            while step < len(action):
+                kind, number = code[action[step]]
+                if kind == 0:
+                    message = number * span + tag[step]
+                    sent[message] += 1
+                    pending += waiting.pop(message, ())
+                elif kind == 1:
+                    message = number * span + tag[step]
+                    if got[message] == sent[message]:
+                        waiting[message].append(cell)
+                        break
+                    got[message] += 1
+                else:
+                    meeting = number, turn[cell, number]
+                    if meeting[1] >= 0:
+                        came[meeting] += 1
+                        if came[meeting] < num_members[number]:
+                            waiting[meeting].append(cell)
+                            turn[cell, number] = ~meeting[1]
+                            break
+                        pending += waiting.pop(meeting, ())
+                        turn[cell, number] += 1
+                    else:
+                        turn[cell, number] = ~meeting[1] + 1
+                step += 1
+            at[cell] = step
+        return all(at[cell] == len(events[id(each)].action) for cell, each in cells.items())
+
+    def _check_graph(
+        self,
+        cells: Mapping[Cell, RankClass],
+        events: Mapping[int, _Events],
+        codes: Mapping[Cell, list[tuple[int, int]]],
+        num_members: Mapping[int, int],
+    ) -> None:
+        """The same without an order of a rank's own: what waits for what, of one rank of each cell, forms no circle."""
+        first: dict[Cell, int] = {}
+        total = 0
+        for cell, each in cells.items():
+            first[cell] = total
+            total += self.ranks[_key(each)].total
+        num_nodes = total
+        ends: tuple[dict[tuple[int, int], list[int]], ...] = (defaultdict(list), defaultdict(list))
+        meetings: dict[tuple[int, int], int] = {}
+        met: list[tuple[int, int]] = []
+        owners: list[Ints] = []
+        deps: list[Ints] = []
+        for cell, each in cells.items():
+            rank, own, start = self.ranks[_key(each)], events[id(each)], first[cell]
+            stands_for = np.arange(rank.total) + start
+            turn: dict[int, int] = defaultdict(int)
+            for action, tag, number in zip(own.action, own.tag, own.number, strict=True):
+                kind, which = codes[cell][action]
+                if kind < 2:
+                    ends[kind][which, tag].append(start + number)
+                    continue
+                meeting = meetings.setdefault((which, turn[which]), total)
+                total += meeting == total
+                turn[which] += 1
+                stands_for[number] = meeting
+                met.append((start + number, meeting))
+            for owner, dep in ((rank.owner, rank.dep), rank.added):
+                owners.append(stands_for[owner])
+                deps.append(dep + start)
+        sends, receives = ends
+        pairs = [
+            pair
+            for key, got in receives.items()
+            for pair in zip(sorted(got), _ended(sorted(sends[key]), got), strict=False)
+        ]
+        came = np.bincount([meeting for _, meeting in met], minlength=total)
+        missed = [m for (which, _), m in meetings.items() if came[m] < num_members[which]]
+        pairs += [(meeting, meeting) for meeting in missed]
+        for extra in (pairs, met):
+            both = np.array(extra, np.int64).reshape(-1, 2)
+            owners.append(both[:, 0])
+            deps.append(both[:, 1])
+        stuck = in_a_circle(np.concatenate(owners), np.concatenate(deps), total)
+        stuck = stuck[stuck < num_nodes]
+        if len(stuck):
+            cell = max((c for c in cells if first[c] <= stuck[0]), key=lambda c: first[c])
+            why = "waits for what other ranks do after it"
+            raise _doubt(cells[cell], int(stuck[0]) - first[cell], why)
+
+    def _moved(self, cell: Cell, action: Transfer) -> Cell:
+        """The cell of the rank at the other end."""
+        axes = [axis for axis in action.axes if axis in self.axes]
+        places = [self.axes.index(axis) for axis in axes]
+        joint = 0
+        for place in places:
+            joint = joint * self.sizes[place] + cell[place]
+        joint = (joint + action.shift) % math.prod(self.sizes[place] for place in places)
+        other = list(cell)
+        for place in reversed(places):
+            joint, other[place] = divmod(joint, self.sizes[place])
+        return tuple(other)
+
+    def _num_members(self, kind: GroupKind) -> int:
+        """How many cells meet in a group of a kind."""
+        among = dict(kind.among)
+        return math.prod(
+            len(among.get(axis, range(size)))
+            for axis, size in zip(self.axes, self.sizes, strict=True)
+            if axis in kind.axes
+        )
+
+
+def _ended(sends: list[int], receives: list[int]) -> list[int]:
+    """The sends of receives; one that has none waits for itself."""
+    return [*sends, *sorted(receives)[len(sends) :]]
+
+
+def in_a_circle(owner: Ints, dep: Ints, total: int) -> Ints:
+    """Nodes in or behind a circle of what waits for what, ascending: what is left when those that wait for nothing are taken away."""
+    order = np.argsort(dep, kind="stable")
+    reader = owner[order]
+    begin = np.concatenate([[0], np.cumsum(np.bincount(dep, minlength=total))])
+    left = np.bincount(owner, minlength=total)
+    free = np.flatnonzero(left == 0)
+    while len(free):
+        count = begin[free + 1] - begin[free]
+        at = np.repeat(begin[free] - np.concatenate([[0], np.cumsum(count)[:-1]]), count)
+        behind = reader[at + np.arange(len(at))]
+        np.subtract.at(left, behind, 1)
+        free = np.unique(behind[left[behind] == 0])
+    return np.flatnonzero(left)
+
+
+def _nodes(program: TraceProgram) -> Iterator[Node]:
+    for number in np.unique(program.segment).tolist():
+        yield from program.segments[number].nodes
