@@ -37,6 +37,8 @@ class Attention:
     qk_norm_over: str = "head"
     """`head`: a weight for the width of a head; `all`: for all heads together; `heads`: a head has one of its own."""
     qk_norm_names: tuple[str, str] = ("q_norm", "k_norm")
+    qk_norm_parts: bool = False
+    """Whether a checkpoint has the weights of each head by themselves."""
     norm_after_rope: bool = False
     v_norm: Norm = NO_NORM
     sub_norm: Norm = NO_NORM
@@ -242,7 +244,10 @@ class Attention:
         if self.qk_norm_over == "heads":
             # Each head is normalised by itself, with a weight of its own.
             function = "rms_norm" if self.qk_norm.kind == "rms" else "layer_norm"
-            m.weight(weight, dims, f"{self.stem}{name}.weight")
+            heads = self.heads if name == self.qk_norm_names[0] else self.kv_heads
+            parts = [f"{self.stem}{name}.norms.{j}.weight" for j in range(heads)]
+            tensors = parts if self.qk_norm_parts else [f"{self.stem}{name}.weight"]
+            m.weight(weight, dims, *tensors)
             return f"{function}({x}, over = {width}) * {weight}"
         return self.qk_norm.of(m, x, weight, dims, self.stem + name)
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from stagec.importing.attention import Attention
 from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Block, Decoder
-from stagec.importing.families.common import activation, biases, divided, llama_mlp, rotated
+from stagec.importing.families.common import (
+    ALIBI,
+    activation,
+    biases,
+    divided,
+    plain_attention,
+    plain_mlp,
+    rotated,
+)
 from stagec.importing.families.dense import decoder, same, stream
-from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import LAYER, Norm
 
 
@@ -15,32 +21,19 @@ def gpt2(c: Config, name: str = "Gpt2", kv_heads: int = 0) -> Decoder:
     if c.flag("add_cross_attention"):
         raise Unsupported("cross-attention in a decoder alone is not imported")
     s = stream(c)
-    heads = c.number("num_attention_heads")
     stem = "transformer.h.{i}."
-    attention = Attention(
+    attention = plain_attention(
+        c,
         s,
-        heads,
-        kv_heads or heads,
-        divided(s.width, heads, "heads"),
-        stem=stem + "attn.",
-        q="c_attn",
-        k="c_attn",
-        v="c_attn",
+        stem + "attn.",
+        "c_attn",
         o="c_proj",
-        rotary=0,
         scale=0.0 if c.get("scale_attn_weights", True) else 1.0,
+        **({"kv_heads": kv_heads} if kv_heads else {}),
         **biases(True),
     )
-    mlp = Mlp(
-        s,
-        c.number("n_inner", 4 * s.width),
-        activation(c, "activation_function"),
-        gated=False,
-        bias=True,
-        stem=stem + "mlp.",
-        up="c_fc",
-        down="c_proj",
-    )
+    act = activation(c, "activation_function")
+    mlp = plain_mlp(s, c.number("n_inner", 4 * s.width), act, stem + "mlp.", "c_fc c_proj")
     if c.flag("scale_attn_by_inverse_layer_idx"):
         raise Unsupported("scores scaled by the number of their layer are not in the language")
     block = Block(attention, mlp, LAYER, norms=("ln_1", "ln_2"), stem=stem, stream=s)
@@ -65,31 +58,18 @@ def gpt_bigcode(c: Config) -> Decoder:
 def gpt_neox(c: Config) -> Decoder:
     s = stream(c)
     stem = "gpt_neox.layers.{i}."
-    bias = c.flag("attention_bias", True)
-    heads = c.number("num_attention_heads")
-    width = divided(s.width, heads, "heads")
-    attention = Attention(
-        s,
-        heads,
-        heads,
-        width,
-        stem=stem + "attention.",
-        q="query_key_value",
-        k="query_key_value",
-        v="query_key_value",
-        o="dense",
-        rotary=rotated(c, width, 0.25),
-        **biases(bias),
-    )
-    mlp = llama_mlp(
+    width = divided(s.width, c.number("num_attention_heads"), "heads")
+    attention = plain_attention(
         c,
         s,
-        gated=False,
-        bias=True,
-        stem=stem + "mlp.",
-        up="dense_h_to_4h",
-        down="dense_4h_to_h",
+        stem + "attention.",
+        "query_key_value",
+        o="dense",
+        rotary=rotated(c, width, 0.25),
+        **biases(c.flag("attention_bias", True)),
     )
+    hidden, act = c.number("intermediate_size"), activation(c)
+    mlp = plain_mlp(s, hidden, act, stem + "mlp.", "dense_h_to_4h dense_4h_to_h")
     form = "parallel" if c.flag("use_parallel_residual") else "pre"
     block = Block(attention, mlp, LAYER, form=form, stem=stem, stream=s)
     return decoder(
@@ -107,32 +87,11 @@ def bloom(c: Config) -> Decoder:
     s = stream(c)
     if c.flag("apply_residual_connection_post_layernorm"):
         raise Unsupported("residuals taken after a norm are not imported")
-    heads = c.number("num_attention_heads")
     stem = "transformer.h.{i}."
-    attention = Attention(
-        s,
-        heads,
-        heads,
-        divided(s.width, heads, "heads"),
-        about="Scores are biased by the distance of query and key (ALiBi), within the fused kernel.",
-        stem=stem + "self_attention.",
-        q="query_key_value",
-        k="query_key_value",
-        v="query_key_value",
-        o="dense",
-        rotary=0,
-        **biases(True),
+    attention = plain_attention(
+        c, s, stem + "self_attention.", "query_key_value", about=ALIBI, o="dense", **biases(True)
     )
-    mlp = Mlp(
-        s,
-        4 * s.width,
-        "gelu",
-        gated=False,
-        bias=True,
-        stem=stem + "mlp.",
-        up="dense_h_to_4h",
-        down="dense_4h_to_h",
-    )
+    mlp = plain_mlp(s, 4 * s.width, "gelu", stem + "mlp.", "dense_h_to_4h dense_4h_to_h")
     return decoder(
         c,
         "Bloom",
@@ -162,34 +121,21 @@ def falcon(c: Config) -> Decoder:
     stem = "transformer.h.{i}."
     about = "Transformers keeps keys and values of all query heads." if new else ""
     if alibi:
-        about = (
-            "Scores are biased by the distance of query and key (ALiBi), within the fused kernel."
-        )
-    attention = Attention(
+        about = ALIBI
+    attention = plain_attention(
+        c,
         s,
-        heads,
-        kv_heads,
-        divided(s.width, heads, "heads"),
+        stem + "self_attention.",
+        "query_key_value",
+        kv_heads=kv_heads,
         about=about,
-        stem=stem + "self_attention.",
-        q="query_key_value",
-        k="query_key_value",
-        v="query_key_value",
         o="dense",
         rotary=0 if alibi else -1,
         repeated=new,
         **biases(bias),
     )
-    mlp = Mlp(
-        s,
-        c.number("ffn_hidden_size", 4 * s.width),
-        activation(c, "activation"),
-        gated=False,
-        bias=bias,
-        stem=stem + "mlp.",
-        up="dense_h_to_4h",
-        down="dense_4h_to_h",
-    )
+    hidden, act = c.number("ffn_hidden_size", 4 * s.width), activation(c, "activation")
+    mlp = plain_mlp(s, hidden, act, stem + "mlp.", "dense_h_to_4h dense_4h_to_h", bias)
     norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
     if new and c.get("num_ln_in_parallel_attn", 2) == 2:
         norms = ("ln_attn", "ln_mlp")
@@ -211,30 +157,12 @@ def falcon(c: Config) -> Decoder:
 
 def opt(c: Config) -> Decoder:
     s = stream(c)
-    heads = c.number("num_attention_heads")
     stem = "model.decoder.layers.{i}."
     bias = c.flag("enable_bias", True)
     norm = LAYER if c.flag("layer_norm_elementwise_affine", True) else Norm("layer", affine=False)
-    attention = Attention(
-        s,
-        heads,
-        heads,
-        divided(s.width, heads, "heads"),
-        stem=stem + "self_attn.",
-        o="out_proj",
-        rotary=0,
-        **biases(bias),
-    )
-    mlp = Mlp(
-        s,
-        c.number("ffn_dim"),
-        activation(c, "activation_function"),
-        gated=False,
-        bias=bias,
-        stem=stem,
-        up="fc1",
-        down="fc2",
-    )
+    attention = plain_attention(c, s, stem + "self_attn.", o="out_proj", **biases(bias))
+    act = activation(c, "activation_function")
+    mlp = plain_mlp(s, c.number("ffn_dim"), act, stem, "fc1 fc2", bias)
     before = c.flag("do_layer_norm_before", True)
     block = Block(
         attention,

@@ -116,3 +116,25 @@ def llama_mlp(c: Config, s: Stream, **more: Any) -> Mlp:
     if "act" not in settings:
         settings["act"] = activation(c)
     return Mlp(s, **settings)
+
+
+ALIBI = "Scores are biased by the distance of query and key (ALiBi), within the fused kernel."
+
+
+def plain_attention(c: Config, s: Stream, stem: str, fused: str = "", **more: Any) -> Attention:
+    """Attention whose heads divide the model's width, as in GPT-2 and its kin; `fused` is the tensor of queries, keys and values."""
+    heads = c.number("num_attention_heads")
+    settings: dict[str, Any] = {
+        "kv_heads": heads,
+        "width": divided(s.width, heads, "heads"),
+        "rotary": 0,
+        **(dict.fromkeys("qkv", fused) if fused else {}),
+        **more,
+    }
+    return Attention(s, heads, stem=stem, **settings)
+
+
+def plain_mlp(s: Stream, hidden: int, act: str, stem: str, names: str, bias: bool = True) -> Mlp:
+    """Two matrices with an activation between them; `names` are theirs: `c_fc c_proj`."""
+    up, down = names.split()
+    return Mlp(s, hidden, act, gated=False, bias=bias, stem=stem, up=up, down=down)

@@ -9,6 +9,7 @@ from stagec.importing.attention import Attention
 from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import (
+    ALIBI,
     activation,
     biases,
     divided,
@@ -16,22 +17,24 @@ from stagec.importing.families.common import (
     layer_kinds,
     llama_attention,
     llama_mlp,
+    plain_attention,
+    plain_mlp,
     rotated,
     windows,
 )
 from stagec.importing.families.dense import POST_NORMS, by_window, decoder, same, stream
-from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import LAYER, NO_NORM, PLAIN_LAYER, RMS
 
 
 def stablelm(c: Config) -> Decoder:
     s = stream(c)
-    if c.flag("qk_layernorm"):
-        raise Unsupported("a norm for each head (`qk_layernorm`) is not imported")
     bias = c.flag("use_qkv_bias")
-    attention = llama_attention(
-        c, s, rotary=rotated(c, head_width(c), 0.25), **biases(bias, output=False)
-    )
+    on: dict[str, Any] = biases(bias, output=False)
+    if c.flag("qk_layernorm"):
+        names = ("q_layernorm", "k_layernorm")
+        on |= {"qk_norm": PLAIN_LAYER, "qk_norm_over": "heads", "qk_norm_names": names}
+        on |= {"qk_norm_parts": True}
+    attention = llama_attention(c, s, rotary=rotated(c, head_width(c), 0.25), **on)
     beside = c.flag("use_parallel_residual")
     norms = ("input_layernorm",) if beside else ("input_layernorm", "post_attention_layernorm")
     form = "parallel" if beside else "pre"
@@ -82,31 +85,19 @@ def cohere2(c: Config) -> Decoder:
 
 def gptj(c: Config, name: str = "GptJ", fused: bool = False) -> Decoder:
     s = stream(c)
-    heads = c.number("num_attention_heads")
-    width = divided(s.width, heads, "heads")
+    width = divided(s.width, c.number("num_attention_heads"), "heads")
     turned = c.count("rotary_dim")
-    names: dict[str, Any] = dict.fromkeys("qkv", "qkv_proj") if fused else {}
     stem = "transformer.h.{i}."
-    attention = Attention(
+    attention = plain_attention(
+        c,
         s,
-        heads,
-        heads,
-        width,
-        stem=stem + "attn.",
+        stem + "attn.",
+        "qkv_proj" if fused else "",
         o="out_proj",
         rotary=turned if turned and turned != width else -1,
-        **names,
     )
-    mlp = Mlp(
-        s,
-        c.number("n_inner", 4 * s.width),
-        activation(c, "activation_function"),
-        gated=False,
-        bias=True,
-        stem=stem + "mlp.",
-        up="fc_in",
-        down="fc_out",
-    )
+    act = activation(c, "activation_function")
+    mlp = plain_mlp(s, c.number("n_inner", 4 * s.width), act, stem + "mlp.", "fc_in fc_out")
     block = Block(attention, mlp, LAYER, form="parallel", norms=("ln_1",), stem=stem, stream=s)
     return decoder(
         c,
@@ -126,22 +117,9 @@ def codegen(c: Config) -> Decoder:
 
 def mpt(c: Config) -> Decoder:
     s = stream(c)
-    heads = c.number("num_attention_heads")
     stem = "transformer.blocks.{i}."
-    attention = Attention(
-        s,
-        heads,
-        heads,
-        divided(s.width, heads, "heads"),
-        about="Scores are biased by the distance of query and key (ALiBi), within the fused kernel.",
-        stem=stem + "attn.",
-        q="Wqkv",
-        k="Wqkv",
-        v="Wqkv",
-        o="out_proj",
-        rotary=0,
-    )
-    mlp = Mlp(s, 4 * s.width, "gelu", gated=False, stem=stem + "ffn.")
+    attention = plain_attention(c, s, stem + "attn.", "Wqkv", about=ALIBI, o="out_proj")
+    mlp = plain_mlp(s, 4 * s.width, "gelu", stem + "ffn.", "up_proj down_proj", bias=False)
     block = Block(attention, mlp, PLAIN_LAYER, norms=("norm_1", "norm_2"), stem=stem, stream=s)
     return decoder(
         c,
@@ -157,20 +135,17 @@ def mpt(c: Config) -> Decoder:
 
 def persimmon(c: Config) -> Decoder:
     s = stream(c)
-    heads = c.number("num_attention_heads")
-    width = divided(s.width, heads, "heads")
-    fused: dict[str, Any] = dict.fromkeys("qkv", "query_key_value")
-    attention = Attention(
+    width = divided(s.width, c.number("num_attention_heads"), "heads")
+    attention = plain_attention(
+        c,
         s,
-        heads,
-        heads,
-        width,
+        "model.layers.{i}.self_attn.",
+        "query_key_value",
         o="dense",
         rotary=rotated(c, width, 0.5),
         qk_norm=LAYER if c.flag("qk_layernorm") else NO_NORM,
         qk_norm_names=("q_layernorm", "k_layernorm"),
         **biases(True),
-        **fused,
     )
     mlp = llama_mlp(c, s, gated=False, bias=True, up="dense_h_to_4h", down="dense_4h_to_h")
     block = Block(attention, mlp, LAYER, stream=s)
@@ -243,29 +218,13 @@ def hunyuan_v1_dense(c: Config) -> Decoder:
 
 def gpt_neo(c: Config) -> Decoder:
     s = stream(c)
-    heads = c.number("num_attention_heads")
     stem = "transformer.h.{i}."
-    attention = Attention(
-        s,
-        heads,
-        heads,
-        divided(s.width, heads, "heads"),
-        stem=stem + "attn.attention.",
-        o="out_proj",
-        o_bias=True,
-        rotary=0,
-        scale=1.0,
+    attention = plain_attention(
+        c, s, stem + "attn.attention.", o="out_proj", o_bias=True, scale=1.0
     )
-    mlp = Mlp(
-        s,
-        c.number("intermediate_size", 4 * s.width),
-        activation(c, "activation_function"),
-        gated=False,
-        bias=True,
-        stem=stem + "mlp.",
-        up="c_fc",
-        down="c_proj",
-    )
+    act = activation(c, "activation_function")
+    hidden = c.number("intermediate_size", 4 * s.width)
+    mlp = plain_mlp(s, hidden, act, stem + "mlp.", "c_fc c_proj")
     layers = c.number("num_hidden_layers")
     kinds: list[str] = []
     for names, times in c.get("attention_types", [[["global", "local"], layers // 2]]):
