@@ -9,13 +9,12 @@ from xdsl.passes import ModulePass
 from stagec.analysis.histograms import read_histograms
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.facts import ModelFacts
-from stagec.frontend.files import outside
-from stagec.frontend.plans.plan import PRODUCTS, Pipeline, Plan
 from stagec.passes import load_pass
 from stagec.pipeline_schedule import unwanted_code
+from stagec.plans.clauses import PRODUCTS, Pipeline, Plan
 from stagec.schedules.catalogue import CATALOGUE
 from stagec.symbolic import conditions
-from stagec.trust import may_read, may_run
+from stagec.trust import may_read, may_run, outside
 
 
 def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:

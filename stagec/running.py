@@ -14,8 +14,8 @@ from xdsl.utils.arg_spec import parse_pipeline
 from stagec.analysis.sizes import dim_sizes, mesh_of
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted, span_of
 from stagec.dialects import dist, stg
-from stagec.frontend.plans.plan import Argument, Plan
 from stagec.ir_text import Verifier
+from stagec.plans.clauses import Argument, Plan
 
 PassLoader = Callable[[str, Mapping[str, Argument]], ModulePass]
 """Makes a pass from its name and its arguments."""

@@ -12,6 +12,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
+from stagec.diagnostics import Diagnostic, Span
+
 
 @dataclass(frozen=True)
 class Trust:
@@ -63,3 +65,13 @@ def examples() -> str:
     """The folder of the shipped examples, installed as well as in a clone; nothing where somebody left them out."""
     folder = (Path(__file__).parent / "examples").resolve()
     return str(folder) if folder.is_dir() else ""
+
+
+def outside(file: str, span: Span | None) -> Diagnostic:
+    """E0721: a text names a file that it may not have read."""
+    return Diagnostic(
+        "E0721",
+        f"`{file}` is outside of the model's folder",
+        span,
+        help=f"if you trust what the model does with it, add `--trust {os.path.dirname(file) or '.'}`",
+    )

@@ -25,9 +25,9 @@ from stagec.driver import compile_text
 from stagec.editing.answers import clause_words
 from stagec.estimate import estimate
 from stagec.frontend.parser import class_name
-from stagec.frontend.plans import plan as plans
 from stagec.passes import ALL_PASSES
 from stagec.pictures.page import resource
+from stagec.plans import clauses as plans
 from stagec.plugins import STAGEC_UNIVERSE, registry
 from stagec.reports.memory_charts import Scene, memory_page
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from stagec.cli.usage import CommandParser, some_text, usage_error
 from stagec.diagnostics import CompileError, quoted
 from stagec.estimate import on_device
-from stagec.frontend.plans.plan import Link, Plan
+from stagec.plans.clauses import Link, Plan
 from stagec.simulators.infragraph import on_network
 
 UNITS = {

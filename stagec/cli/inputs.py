@@ -12,7 +12,7 @@ from stagec.diagnostics import render
 from stagec.driver import Compiled, Stops, compile_ir, compile_program
 from stagec.frontend import check, lower, parse_file, warnings_of
 from stagec.frontend.files import read_text
-from stagec.frontend.plans.plan import Plan
+from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
 
 

@@ -19,7 +19,7 @@ from stagec.cli.usage import usage_error
 from stagec.diagnostics import CompileError
 from stagec.frontend import CheckedModel, Source, check, parse_text
 from stagec.frontend import syntax as written
-from stagec.frontend.plans.plan import Plan
+from stagec.plans.clauses import Plan
 from stagec.reports.plans_chart import plans_page
 from stagec.searching.changes import changes
 from stagec.searching.model import ModelDims, read_model

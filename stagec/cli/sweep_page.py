@@ -21,7 +21,7 @@ from stagec.explaining.sweeping.points import grid
 from stagec.explaining.sweeping.run import Table, sweep
 from stagec.frontend import parse_file
 from stagec.frontend.checker import sizes_of
-from stagec.frontend.plans.plan import Plan
+from stagec.plans.clauses import Plan
 from stagec.reports.plans_chart import plans_page
 
 Row = dict[str, int | float]

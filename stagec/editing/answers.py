@@ -14,8 +14,8 @@ from stagec.driver import Stops, compile_program
 from stagec.editing.names import Index, Place
 from stagec.frontend import check, parse_text, syntax
 from stagec.frontend.parser import class_name, grammar_text
-from stagec.frontend.plans import plan as plans
 from stagec.frontend.words import DEFINITIONS
+from stagec.plans import clauses as plans
 from stagec.plugins import registry
 from stagec.rewriting import programs
 

@@ -23,7 +23,7 @@ from stagec.estimate.interference import slowed
 from stagec.estimate.kernels import Basis
 from stagec.estimate.prices import Prices
 from stagec.estimate.timeline import Timeline
-from stagec.frontend.plans.plan import Device, Plan
+from stagec.plans.clauses import Device, Plan
 from stagec.rewriting import programs
 from stagec.summary import MATRIX_OPS, counted_nodes, num_ranks
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from stagec.backend.program import Collective, HostCopy, RankClass, Transfer
 from stagec.devices import names
 from stagec.diagnostics import CompileError, Diagnostic, quoted
-from stagec.frontend.plans.plan import Plan
+from stagec.plans.clauses import Plan
 
 
 def missing_numbers(plan: Plan, classes: Iterable[RankClass]) -> list[str]:

@@ -19,7 +19,7 @@ from stagec.backend.program import Collective, Mesh, Transfer
 from stagec.devices.model import Reached
 from stagec.devices.rules import collective_us
 from stagec.estimate.kernels import Basis, Price
-from stagec.frontend.plans.plan import Device, Link, Plan
+from stagec.plans.clauses import Device, Link, Plan
 
 Among = tuple[tuple[str, tuple[int, ...]], ...]
 

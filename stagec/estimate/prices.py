@@ -24,7 +24,7 @@ from stagec.backend.program import (
 from stagec.devices import DeviceModel
 from stagec.estimate.kernels import Basis, KernelPrices, Price
 from stagec.estimate.network import Network, rate
-from stagec.frontend.plans.plan import Plan
+from stagec.plans.clauses import Plan
 
 ELEMENTWISE = frozenset(
     (

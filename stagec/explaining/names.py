@@ -16,9 +16,9 @@ from stagec import symbolic
 from stagec.analysis.sizes import dim_sizes, mesh_of, size_values
 from stagec.dialects import dist
 from stagec.dialects.types import TIME_AXIS
-from stagec.frontend.plans.plan import Plan
 from stagec.pipeline_schedule import schedule_op
 from stagec.pipelines import microbatch_size
+from stagec.plans.clauses import Plan
 from stagec.symbolic import ONE, Size, constant, symbol
 
 MICROBATCH = "microbatch"

@@ -8,7 +8,7 @@ from stagec.frontend.check import check, warnings_of
 from stagec.frontend.checker import CheckedModel
 from stagec.frontend.files import Source, parse_file, parse_text
 from stagec.frontend.lowering import lower
-from stagec.frontend.plans.plan import Plan
+from stagec.plans.clauses import Plan
 
 __all__ = [
     "CheckedModel",

@@ -10,7 +10,7 @@ from stagec.diagnostics import CompileError, Diagnostic, Findings, Span
 from stagec.frontend import syntax
 from stagec.frontend.parser import DEEPEST, parse
 from stagec.reading import read_file
-from stagec.trust import may_read
+from stagec.trust import may_read, outside
 
 
 @dataclass
@@ -69,16 +69,6 @@ def read_text(file: str) -> str:
         message = f"cannot read `{file}`: {(error.strerror or str(error)).lower()}"
         raise CompileError([Diagnostic("E0701", message, origin=file)]) from None
     return decode(content, file)
-
-
-def outside(file: str, span: Span | None) -> Diagnostic:
-    """E0721: a text names a file that it may not have read."""
-    return Diagnostic(
-        "E0721",
-        f"`{file}` is outside of the model's folder",
-        span,
-        help=f"if you trust what the model does with it, add `--trust {os.path.dirname(file) or '.'}`",
-    )
 
 
 class _Reader:

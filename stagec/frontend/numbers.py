@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 
 from stagec import symbolic
@@ -12,6 +11,7 @@ from stagec.diagnostics import Diagnostic, Findings, did_you_mean, quoted
 from stagec.frontend import syntax
 from stagec.frontend.printing import text_of
 from stagec.symbolic import Size, SizeError, conditions
+from stagec.symbolic.quantity import Quantity
 
 SIZE_FUNCTIONS = ("ceildiv", "floordiv", "max", "min", "mod")
 """Functions of two sizes."""
@@ -29,14 +29,6 @@ _UNITS = {"": 1} | {
     for infix, base in (("", 1000), ("i", 1024))
     for power, letter in enumerate("KMGT", start=1)
 }
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """A number: the expression over named sizes, and what it comes to."""
-
-    size: Size
-    value: Fraction
 
 
 class _Wrong(Exception):

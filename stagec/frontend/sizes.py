@@ -11,10 +11,11 @@ from stagec import symbolic
 from stagec.diagnostics import Diagnostic, Findings, Span, closest, quoted
 from stagec.dialects.types import TIME_AXIS
 from stagec.frontend import syntax
-from stagec.frontend.numbers import LARGEST, Quantity, Sizes, condition, facts, names_in, whole
+from stagec.frontend.numbers import LARGEST, Sizes, condition, facts, names_in, whole
 from stagec.frontend.plans.merge import Merged
 from stagec.frontend.printing import text_of
 from stagec.symbolic import Size, conditions
+from stagec.symbolic.quantity import Quantity
 
 _NO_AXES = {"none": "no axis", TIME_AXIS: "the microbatches"}
 

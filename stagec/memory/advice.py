@@ -8,9 +8,9 @@ from typing import Any
 
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.facts import ModelFacts
-from stagec.frontend.plans.plan import Device, Plan, Recompute, Zero
 from stagec.memory.kinds import TITLES, Kind
 from stagec.memory.plan import ClassPlan
+from stagec.plans.clauses import Device, Plan, Recompute, Zero
 
 MOST_CAUSES = 5
 MOST_REMEDIES = 3

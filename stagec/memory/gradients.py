@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stagec.frontend.plans.plan import Plan
+from stagec.plans.clauses import Plan
 
 
 @dataclass(frozen=True)

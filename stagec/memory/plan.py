@@ -11,12 +11,12 @@ import numpy as np
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import sched
 from stagec.dialects.stages import is_first_layer
-from stagec.frontend.plans.plan import Plan
 from stagec.memory.gradients import gradient_buffers
 from stagec.memory.kinds import Kind
 from stagec.memory.lifetimes import Lifetimes, lifetimes
 from stagec.memory.static import StaticBytes, Stored, Weights, static_bytes
 from stagec.memory.values import About, ValueTable, value_table
+from stagec.plans.clauses import Plan
 from stagec.unrolling.rank import Arrangement, Arrangements, RankRun, StageRun
 
 ALWAYS = (Kind.PARAMETERS, Kind.MASTER, Kind.OPTIMIZER, Kind.CACHE)

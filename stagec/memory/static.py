@@ -14,12 +14,12 @@ from xdsl.ir import BlockArgument, OpResult, SSAValue
 from stagec.dialects import stg
 from stagec.dialects.stages import is_first_layer
 from stagec.dialects.types import TIME_AXIS, StackType, ValueType, bytes_of, tensor_of
-from stagec.frontend.plans.plan import Plan
 from stagec.memory.gradients import gradient_buffers
 from stagec.memory.kinds import Kind
 from stagec.memory.sums import before_reductions
 from stagec.memory.values import line_of
 from stagec.memory.weights import updates
+from stagec.plans.clauses import Plan
 from stagec.symbolic import ONE, Size, symbol
 from stagec.unrolling.rank import StageRun
 

@@ -13,9 +13,9 @@ from stagec.dialects.types import TIME_AXIS
 from stagec.driver import Compiled
 from stagec.estimate import batch_of, estimate
 from stagec.estimate.costs import missing_numbers
-from stagec.frontend.plans.presets import KNOWN
 from stagec.memory import TITLES, Kind
 from stagec.pictures.scales import MICROSECONDS, digits, in_unit
+from stagec.plans.presets import KNOWN
 from stagec.reports.spans import Spans, joined
 
 GIB = 1 << 30

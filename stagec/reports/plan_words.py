@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stagec.diagnostics import quoted
-from stagec.frontend.plans.plan import Plan
+from stagec.plans.clauses import Plan
 
 LEVELS = {
     1: "optimizer state is split",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from stagec.frontend import CheckedModel
-from stagec.frontend.plans.plan import Plan
 from stagec.pipelines import data_axes, microbatch_size
+from stagec.plans.clauses import Plan
 from stagec.searching.model import ModelDims
 from stagec.searching.search import NAME
 

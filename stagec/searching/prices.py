@@ -11,7 +11,7 @@ from stagec.estimate.network import Network
 from stagec.estimate.prices import Prices as NodePrices
 from stagec.estimate.prices import with_settings
 from stagec.explaining.terms import TermSource
-from stagec.frontend.plans.plan import Plan
+from stagec.plans.clauses import Plan
 
 
 def kernels_of(plan: Plan) -> KernelPrices | None:

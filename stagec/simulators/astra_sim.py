@@ -15,7 +15,7 @@ from stagec.backend.program import HostCopy, TraceSet
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.network import Network
-from stagec.frontend.plans.plan import Device, Plan
+from stagec.plans.clauses import Device, Plan
 
 GIB = 1 << 30
 ALGORITHMS = {

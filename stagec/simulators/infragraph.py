@@ -18,7 +18,7 @@ from typing import Any
 from stagec.backend.program import Mesh
 from stagec.diagnostics import CompileError, Diagnostic, quoted
 from stagec.estimate.network import Network
-from stagec.frontend.plans.plan import Device, Link, Plan
+from stagec.plans.clauses import Device, Link, Plan
 from stagec.reading import read_file
 
 UNITS = {"GBps": 1e9, "Gbps": 1e9 / 8, "ms": 1e3, "us": 1.0, "ns": 1e-3}

@@ -6,7 +6,7 @@ import pytest
 
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.frontend import Plan, check, lower, parse_text, warnings_of
-from stagec.frontend.plans import plan as plans
+from stagec.plans import clauses as plans
 
 MODEL = """
 dim B = 16

@@ -9,8 +9,8 @@ import pytest
 
 from stagec.dialects.stg import FUNCTIONS
 from stagec.frontend import check, lower, parse_text, syntax, warnings_of
-from stagec.frontend.plans import plan
 from stagec.frontend.words import RESERVED
+from stagec.plans import clauses as plan
 from tests.unit.doc_examples import DOCS, Example, examples
 
 PAGE = DOCS / "language.md"

@@ -17,7 +17,7 @@ from stagec.explaining.sweeping.points import Grid, Listed
 from stagec.frontend import CheckedModel, check
 from stagec.frontend.checker import sizes_of as named_sizes
 from stagec.frontend.files import Source
-from stagec.frontend.plans.plan import Plan
+from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
 from stagec.schedules.catalogue import CATALOGUE
 from stagec.symbolic.conditions import Conditions

@@ -12,10 +12,11 @@ from stagec.frontend import syntax
 from stagec.frontend.checker.expressions import ExpressionChecker
 from stagec.frontend.checker.steps import AppendStep, CallStep, OnceStep, StateStep, Value
 from stagec.frontend.checker.types import Signature, Typed, shown
-from stagec.frontend.numbers import SIZE_FUNCTIONS, Quantity, quantity, whole
+from stagec.frontend.numbers import SIZE_FUNCTIONS, quantity, whole
 from stagec.frontend.numbers import shown as shown_number
 from stagec.frontend.printing import text_of
 from stagec.symbolic import conditions
+from stagec.symbolic.quantity import Quantity
 
 
 class CallChecker(ExpressionChecker):

@@ -13,7 +13,7 @@ from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.steps import OpStep, Step, Value
 from stagec.frontend.checker.types import Signature, TypeReader
 from stagec.frontend.numbers import Sizes
-from stagec.frontend.plans.plan import Precision
+from stagec.plans.clauses import Precision
 from stagec.symbolic import Size
 
 Environment = dict[str, Value | None]

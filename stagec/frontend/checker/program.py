@@ -19,7 +19,6 @@ from stagec.frontend.checker.types import TypeReader
 from stagec.frontend.checker.user_ops import read_costs
 from stagec.frontend.files import Source, parse_file
 from stagec.frontend.plans.merge import Merged, merge
-from stagec.frontend.plans.plan import Plan
 from stagec.frontend.plans.resolve import resolve_plan
 from stagec.frontend.plans.serving import Batch, Roles, ServeReader, batch_of, roles_of, unserved
 from stagec.frontend.sizes import (
@@ -28,6 +27,7 @@ from stagec.frontend.sizes import (
     missing_axis_sizes,
     resolve_sizes,
 )
+from stagec.plans.clauses import Plan
 
 SUFFIX = ".stg"
 

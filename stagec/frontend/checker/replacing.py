@@ -10,7 +10,7 @@ from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.steps import Body
 from stagec.frontend.checker.types import shown
 from stagec.frontend.paths import Scope, weights_of
-from stagec.frontend.plans.plan import Plan
+from stagec.plans.clauses import Plan
 
 
 def with_replacements(

@@ -14,8 +14,8 @@ from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.steps import Body, NameStep, OpStep, RepeatStep, Value
 from stagec.frontend.checker.types import shown
 from stagec.frontend.paths import Scope, is_named, named_values, weights_of
-from stagec.frontend.plans.plan import Override, Plan
 from stagec.frontend.sizes import SizeTable
+from stagec.plans.clauses import Override, Plan
 from stagec.symbolic import conditions
 
 REGIONS = ("none", "full")

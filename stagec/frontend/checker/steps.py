@@ -14,8 +14,8 @@ from xdsl.ir import Operation, SSAValue
 from stagec.diagnostics import Span
 from stagec.dialects import stg
 from stagec.dialects.types import TensorType
-from stagec.frontend.numbers import Quantity
 from stagec.symbolic import Size
+from stagec.symbolic.quantity import Quantity
 
 
 @dataclass(eq=False)

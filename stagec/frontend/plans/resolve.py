@@ -18,11 +18,11 @@ from stagec.dialects.stg import NUM_STATES
 from stagec.dialects.types import dtype_bytes
 from stagec.frontend import syntax
 from stagec.frontend.numbers import as_read, whole
-from stagec.frontend.plans import plan as resolved
-from stagec.frontend.plans import presets
 from stagec.frontend.plans.merge import Merged
 from stagec.frontend.plans.settings import SettingsReader
 from stagec.frontend.sizes import SizeTable
+from stagec.plans import clauses as resolved
+from stagec.plans import presets
 from stagec.symbolic import conditions
 
 MOST_RANKS = 2**22

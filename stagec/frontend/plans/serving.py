@@ -19,12 +19,13 @@ from stagec.diagnostics import Diagnostic, Findings, Span
 from stagec.dialects import stg
 from stagec.frontend import syntax
 from stagec.frontend.checker.steps import AppendStep, Body, StateStep
-from stagec.frontend.numbers import Quantity, Sizes, whole
+from stagec.frontend.numbers import Sizes, whole
 from stagec.frontend.plans.merge import Merged
-from stagec.frontend.plans.plan import Plan, Rule, Sequences, Serve
 from stagec.frontend.plans.settings import SettingsReader
 from stagec.frontend.sizes import NamedSize, SizeTable
+from stagec.plans.clauses import Plan, Rule, Sequences, Serve
 from stagec.symbolic import ONE, Size
+from stagec.symbolic.quantity import Quantity
 
 HALF = ONE / 2
 

@@ -8,8 +8,8 @@ from typing import Any
 from stagec.diagnostics import Diagnostic, Findings, Span, did_you_mean, quoted
 from stagec.frontend import syntax
 from stagec.frontend.numbers import Sizes, as_read, byte_count, quantity, shown, whole
-from stagec.frontend.plans.plan import Argument, Clause, Kind
 from stagec.frontend.printing import text_of
+from stagec.plans.clauses import Argument, Clause, Kind
 from stagec.symbolic import conditions
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from stagec.diagnostics import Diagnostic
-from stagec.frontend.plans.plan import PassCall, Plan
+from stagec.plans.clauses import PassCall, Plan
 
 
 def unused_axes(plan: Plan, origins: Mapping[str, str]) -> list[Diagnostic]:

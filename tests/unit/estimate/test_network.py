@@ -6,7 +6,7 @@ import pytest
 
 from stagec.backend.program import Collective, Mesh, Transfer
 from stagec.estimate.network import Network
-from stagec.frontend.plans.plan import Device, Link
+from stagec.plans.clauses import Device, Link
 
 MESH = Mesh(("pp", "dp", "tp"), (2, 4, 4))
 FLAT = Device(link_bytes_per_s=1e6, link_latency_us=2)

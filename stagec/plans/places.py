@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from stagec.diagnostics import CompileError, Span
-from stagec.frontend.plans.plan import Plan
+from stagec.plans.clauses import Plan
 
 PIPELINE_SETTINGS = {"E0405": (), "E0407": ("layers", "first", "last"), "E0409": ("schedule",)}
 """What is wrong if a pipeline cannot be had; the clause itself where none of them is written."""

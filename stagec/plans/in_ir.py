@@ -31,7 +31,7 @@ from xdsl.ir import Attribute
 from stagec.diagnostics import CompileError, Diagnostic, Span, span_of
 from stagec.dialects import dist
 from stagec.facts import ModelFacts
-from stagec.frontend.plans.plan import Plan
+from stagec.plans.clauses import Plan
 
 PLACE = re.compile(r"(.*):(\d+):(\d+)-(\d+):(\d+)")
 

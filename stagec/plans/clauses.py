@@ -1,7 +1,7 @@
 """A plan as passes read it: every clause resolved to plain values, each with its place in the text.
 
 The settings of a clause are the fields of its class: `kind` in a field's metadata says what a user
-may write there (see `settings.py`), the default is what holds if nothing is written.
+may write there (see `stagec/frontend/plans/settings.py`), the default is what holds if nothing is written.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from stagec.devices import DeviceModel, load
 from stagec.diagnostics import Span
 from stagec.dialects.stg import NUM_STATES
 from stagec.dialects.types import FLOATS, QUANTIZED
-from stagec.frontend.numbers import Quantity
-from stagec.frontend.plans.presets import PRESETS
+from stagec.plans.presets import PRESETS
 from stagec.schedules.catalogue import names as schedule_names
+from stagec.symbolic.quantity import Quantity
 
 
 @dataclass(frozen=True)
