@@ -7,6 +7,7 @@ in frameworks that merge their weights (Megatron-LM's `linear_qkv` and gated `li
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from xdsl.ir import BlockArgument, OpResult, SSAValue
@@ -59,7 +60,71 @@ def product_form(op: sched.ComputeOp) -> KernelForm:
     linear = is_linear(op)
     if linear and sizes["batch"] == ONE:
         sizes |= merged_sizes(op, both)
+    elif linear:
+        sizes |= experts_sizes(op, sizes)
     return KernelForm(PRODUCT, left.dtype, tuple(sizes.items()), linear)
+
+
+def experts_sizes(op: sched.ComputeOp, sizes: Mapping[str, Size]) -> dict[str, Size]:
+    """Of a product of all experts of a device: `hidden` and `inner`, and how many products lead into them (two if they are gated).
+
+    Those that read what a dispatch sent lead in, the others out. Nothing where no dispatch feeds such products.
+    """
+    block = op.parent
+    assert block is not None
+    batch = [
+        name
+        for name in tensor_of(op.inputs[1].type).names
+        if name in tensor_of(op.inputs[0].type).names
+    ]
+    leading = [
+        each
+        for each in block.ops
+        if isinstance(each, sched.ComputeOp)
+        and each.op.data == "contract"
+        and stg.phase_of(each) == stg.phase_of(op)
+        and dispatched_by(each.inputs[0]) is not None
+        and set(batch) & set(tensor_of(each.inputs[0].type).names)
+    ]
+    if not leading:
+        return {}
+    wide, narrow = (sizes["k"], sizes["n"]) if op in leading else (sizes["n"], sizes["k"])
+    sent, places = filled(leading[0].inputs[0])
+    return {
+        "hidden": wide,
+        "inner": narrow,
+        "leading": symbolic.constant(len(leading)),
+        "sent": sent,
+        "places": places,
+    }
+
+
+def filled(value: SSAValue) -> tuple[Size, Size]:
+    """Of the places that experts have for tokens, how many are taken: on all devices together, copies of tokens and places."""
+    dispatch = dispatched_by(value)
+    assert dispatch is not None
+    routed, chosen = tensor_of(dispatch.outputs[0].type), tensor_of(dispatch.inputs[1].type)
+    sent = symbolic.product(symbolic.symbol(dim.name) for dim in chosen.dims)
+    return sent, symbolic.product(symbolic.symbol(dim.name) for dim in routed.dims[:2])
+
+
+def dispatched_by(value: SSAValue) -> sched.ComputeOp | None:
+    """The dispatch that sends a value to experts, perhaps over the network, in part, or in another dtype."""
+    while isinstance(value, OpResult):
+        made = value.op
+        if isinstance(made, sched.ViewOp):
+            value = made.operand
+        elif isinstance(made, sched.CollectiveOp) and len(made.values) == len(made.outputs):
+            value = made.values[value.index]
+        elif isinstance(made, sched.ComputeOp):
+            if made.op.data == "dispatch":
+                return made
+            if made.op.data not in ("cast", "slice"):
+                return None
+            value = made.inputs[0]
+        else:
+            return None
+    return None
 
 
 def is_linear(op: sched.ComputeOp) -> bool:

@@ -177,7 +177,11 @@ class StepSummary:
 def on_device(plan: Plan, device: str) -> Plan:
     """The plan on another device, by its name or its file: its numbers, and what the plan sets of how it is used."""
     old = plan.device
-    kept = {name: getattr(old, name) for name in ("kernels", "graphs") if name in old.given}
+    kept = {
+        name: getattr(old, name)
+        for name in ("kernels", "graphs", "all_reduce")
+        if name in old.given
+    }
     if "memory" in old.given:
         kept["memory"] = old.memory
     return replace(plan, device=replace(Device.of(device, **kept), span=old.span or plan.span))

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -38,6 +39,8 @@ class Price:
 
 BACKWARD_ATTENTION_FLOPS = 2.5
 """Five products for two (Dao et al. 2022, appendix B)."""
+TILE = 128
+"""Rows of a product that a multiprocessor works on at a time; experts with fewer tokens leave places empty."""
 NARROW = {"fp8": ("fp8",), "fp4": ("nvfp4", "fp4")}
 """Tables of a dtype of linear layers."""
 UNITS = {"fp16": "bf16", **dict.fromkeys(QUANTIZED, "fp8")}
@@ -87,6 +90,11 @@ class KernelPrices:
         share = own["m"] * own["n"] / (sizes["m"] * sizes["n"])
         dtype = UNITS.get(kernel.dtype, kernel.dtype)
         narrow = NARROW.get(self.linear or "", ()) if kernel.is_linear and in_layer else ()
+        if own["m"] < TILE and own["batch"] > 1 and "hidden" in own:
+            for each in (*narrow, dtype):
+                found = self.experts(each, own)
+                if found is not None:
+                    return found
         for each in (*narrow, dtype):
             found = self.matrix(each, sizes)
             if found is not None:
@@ -94,6 +102,16 @@ class KernelPrices:
                     found = self.without_scale(found, sizes)
                 return scaled(found, share)
         return scaled(self.roofline_product(narrow[0] if narrow else dtype, sizes), share)
+
+    def experts(self, dtype: str, own: Mapping[str, np.float64]) -> Price | None:
+        """A product of a device's experts with few tokens each: its part of the measured kernels of a whole layer, by FLOPs."""
+        gated = own["leading"] > 1
+        key = ("experts", dtype, "balanced", *(() if gated else ("plain",)))
+        taken = np.minimum(own["sent"] / own["places"], 1)
+        sizes = {"tokens": own["m"] * own["batch"] * taken, "experts": own["batch"]}
+        sizes |= {"hidden": own["hidden"], "inner": own["inner"]}
+        found = self.by_table(key, sizes | dict.fromkeys(("topk", "tp", "ep"), np.float64(1)))
+        return found and scaled(found, 1 / (3 if gated else 2))
 
     def without_scale(self, price: Price, sizes: Sizes) -> Price:
         """A measured fp8 layer finds the scale of its input in a kernel of its own; where scales are those of earlier steps, or static, none runs.

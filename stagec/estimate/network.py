@@ -24,6 +24,15 @@ from stagec.plans.clauses import Device, Link, Plan
 Among = tuple[tuple[str, tuple[int, ...]], ...]
 
 
+ENGINES = {
+    "nccl": (),
+    "vllm": ("vllm custom graph",),
+    "sglang": ("sglang custom graph",),
+    "trtllm": ("trtllm custom",),
+}
+"""Tables of all-reduces in a node, by whose they are."""
+
+
 @dataclass(frozen=True)
 class Route:
     """What a ring over a group of ranks runs on."""
@@ -78,8 +87,23 @@ class Network:
             larger = max(action.operand_bytes, action.result_bytes, 1)
             sizes = {"gpus": np.float64(route.size), "bytes": np.float64(larger)}
             us = collective_us(model, action.kind, sizes) * table.factor(sizes)
-            return Price(float(us), Basis.MEASURED if table.covers(sizes) else Basis.RULE)
+            found = Price(float(us), Basis.MEASURED if table.covers(sizes) else Basis.RULE)
+            return self.of_engine(found, action.kind, sizes)
         return Price(self.ring_collective_us(action), Basis.RULE)
+
+    def of_engine(self, price: Price, kind: str, sizes: dict[str, np.float64]) -> Price:
+        """An inference engine's own all-reduce, where it is faster: engines choose by size."""
+        model, engine = self.device.model, self.device.all_reduce
+        assert model is not None
+        names = ENGINES[engine]
+        if kind != "all_reduce" or not names:
+            return price
+        for name in names:
+            table = model.table("collective", kind, name)
+            if table is not None:
+                us = float(collective_us(model, kind, sizes) * table.factor(sizes))
+                return min(price, Price(us, price.basis), key=lambda each: each.us)
+        return price
 
     def ring_collective_us(self, action: Collective) -> float:
         """all-gather and reduce-scatter (n-1)/n of the whole, all-reduce twice that, all-to-all (n-1)/n."""

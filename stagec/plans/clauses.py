@@ -282,6 +282,8 @@ class Device(Clause):
     """Which ops of little arithmetic share a kernel: none; elementwise ones that follow each other; norms and reductions too."""
     graphs: bool = setting("bool", True)
     """Whether the host launches graphs of kernels, and so no computation waits for it."""
+    all_reduce: str = setting("choice", "nccl", "nccl", "vllm", "sglang", "trtllm")
+    """Whose all-reduce runs in a node: NCCL's, or an inference engine's own where that is faster."""
     price_per_hour: float | None = setting("number", None)
     """Of a device, for what tokens cost."""
 

@@ -46,6 +46,7 @@ class Row:
     group: str
     kind: str
     model: str
+    engine: str
     device: str
     products: str
     experts: str
@@ -99,6 +100,10 @@ def row_of(name: str, cells: Mapping[str, str]) -> Row:
         why_not = f"no device file for {cells['gpu']}"
     elif whole(cells["pp"]) > 1:
         why_not = "pipelines of engines"
+    elif whole(cells["attention_dp"]) > 1:
+        why_not = "attention of several replicas beside experts in common"
+    elif whole(cells["ep"]) > 1 and whole(cells["moe_tp"] or "1") > 1:
+        why_not = "experts that are split over ranks in two ways"
     return Row(
         name=name,
         source=" ".join((cells["source"], cells["engine"])),
@@ -117,6 +122,7 @@ def row_of(name: str, cells: Mapping[str, str]) -> Row:
         and (whole(cells["moe_tp"]) * whole(cells["ep"]) > 1 and cells["moe_quant"])
         else "dense",
         model=cells["model"],
+        engine=cells["engine"] if cells["engine"] in ("vllm", "sglang", "trtllm") else "nccl",
         device=DEVICES.get(cells["gpu"], ""),
         products=PRODUCTS.get(cells["gemm_quant"], "bf16"),
         experts=PRODUCTS.get(cells["moe_quant"], "bf16"),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from stagec.importing import import_configuration
+from stagec.importing.model import read_configuration
 
 if TYPE_CHECKING:
     from tests.fidelity.serving import Row
@@ -50,11 +54,31 @@ SIZES = {
 """Vocabulary, width, feed-forward width, heads, heads of keys, their width, layers, and whether queries and keys are normed: published configurations."""
 
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CONFIGS = Path(__file__).parents[3] / "shared" / "oracles" / "configs" / "configs"
+
+
 def text_of_model(row: Row, sequences: str) -> str:
-    if row.model not in SIZES:
-        raise ValueError(f"no text of {row.model}")
-    vocabulary, width, hidden, heads, kv_heads, head_width, layers, normed = SIZES[row.model]
-    text = DENSE.format(
+    """A model, and the plan `serve` of it."""
+    if row.model in SIZES:
+        return dense_text(row.model) + plan_of(row, sequences, "H, K, F, V")
+    if row.model.startswith("deepseek-ai/DeepSeek-"):
+        text = (EXAMPLES / "deepseek_v3.stg").read_text().partition("\n# Section 3.2")[0]
+        use = "Absorbed for Attention" if sequences.startswith("decode") else "none"
+        experts = "shard X over ep" if row.ep > 1 else "shard FX over tp"
+        return text + plan_of(row, sequences, "H, F, V", experts, f"use {use}")
+    path = CONFIGS / f"{row.model.replace('/', '--')}.json"
+    if not path.is_file():
+        raise ValueError(f"no configuration of {row.model}")
+    imported = import_configuration(read_configuration(path), path.name)
+    text = imported.text.partition("\nplan ")[0].rpartition("\n#")[0]
+    experts = "shard X over ep" if row.ep > 1 else "shard M over tp"
+    return text + plan_of(row, sequences, "H, K, V", experts)
+
+
+def dense_text(model: str) -> str:
+    vocabulary, width, hidden, heads, kv_heads, head_width, layers, normed = SIZES[model]
+    return DENSE.format(
         vocabulary=vocabulary,
         width=width,
         hidden=hidden,
@@ -66,15 +90,20 @@ def text_of_model(row: Row, sequences: str) -> str:
         query="rms_norm(x @ wq, nq)" if normed else "x @ wq",
         key="rms_norm(x @ wk, nk)" if normed else "x @ wk",
     )
-    return (
-        text
-        + f"""
+
+
+def plan_of(row: Row, sequences: str, heads: str, experts: str = "", use: str = "") -> str:
+    """Attention over `tp`, and, where experts are on ranks of their own, these over the same ranks."""
+    mesh = f"tp = {row.tp}"
+    padded = ", experts = padded" if experts else ""
+    return f"""
 plan serve {{
-  mesh tp = {row.tp}
-  shard H, K, F, V over tp
+  mesh {mesh}
+  shard {heads} over tp
+  {experts.replace("over ep", "over tp")}
+  {use}
   precision {{ weights = bf16, activations = bf16, cache = bf16, products = {row.products} }}
-  serve {{ {sequences} }}
-  device {row.device} {{ kernels = compiled }}
+  serve {{ {sequences}{padded} }}
+  device {row.device} {{ kernels = compiled, all_reduce = {row.engine} }}
 }}
 """
-    )
