@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from stagec.cli.commands import model_named
 from stagec.cli.device_flags import add_device_flags
+from stagec.cli.inputs import is_ir
 from stagec.cli.usage import (
     CommandParser,
     add_trust_flags,
@@ -140,7 +141,20 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     options.sizes = overrides(options.set)
     options.plug_ins = registry(options.load_pass)
     check_formats(options)
+    check_model(options)
     return options
+
+
+def check_model(options: argparse.Namespace) -> None:
+    """E0711 for other sizes of IR, which is of one plan: they are compiled from the text."""
+    asked = [flag for flag in ("sweep", "solve") if getattr(options, flag) is not None]
+    if asked and is_ir(options.model):
+        message = (
+            f"`--{asked[0]}` tries other sizes of a model, and `{options.model}` is IR, of one plan"
+        )
+        raise usage_error(
+            f"--{asked[0]}", message, "E0711", "name the model, and the plan: `--plan`"
+        )
 
 
 FORM_FORMATS = ("text", "latex", "python")
