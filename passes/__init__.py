@@ -49,6 +49,7 @@ ALL_PASSES = (
     "place-reductions",
     "chain-streams",
     "order-communication",
+    "plan-memory",
 )
 
 

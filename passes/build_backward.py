@@ -29,7 +29,8 @@ After:
 
 Reverse-mode differentiation of the rolled program: a repeat gets a second one, in reverse, that slices what
 the first one saved. What is saved is what gradient rules read, no more. Gradients of weights carry the phase
-`wgrad`, so that they can be scheduled apart (Qi et al. 2024).
+`wgrad`, so that they can be scheduled apart (Qi et al. 2024). Where the gradient of one op is several ops, `gradient_of` says so: what
+they read is freed together, as a node of autograd frees what it saved.
 
 On a program of one device a cotangent has its value's sharding. One that comes out partial is reduced,
 except over axes that nothing the value depends on is split over: there it stays partial on its way to the
@@ -38,11 +39,12 @@ weights, where it is reduced with their gradients.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
@@ -121,6 +123,10 @@ class Level(stg.Gradients):
     slices: list[SSAValue] = field(default_factory=list)
     """The stacks that the backward repeat slices, as forward values of the outer block."""
     current: Operation | None = None
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+    """Of the ops that are differentiated."""
+    made: list[Operation] = field(default_factory=list)
+    """The ops of the gradient that is being built."""
 
     # What gradients of ops may do (see `stg.Gradients`)
 
@@ -196,7 +202,19 @@ class Level(stg.Gradients):
             message = f"`{op.name}` has no gradient rule"
             help = "an op with a gradient is a `stg.TensorOp`"
             raise CompileError([Diagnostic("E0218", message, span_of(op.location), help=help)])
+        self.made.clear()
         op.gradient(dys, self)
+        self.mark_made()
+
+    def mark_made(self) -> None:
+        """Several ops that make the gradients of one free what they read of it together, as a node of autograd does."""
+        made = {result for op in self.made for result in op.results}
+        read = [[x for x in op.operands if x not in made] for op in self.made]
+        last = max((number for number, values in enumerate(read) if values), default=0)
+        if any(x not in read[last] for values in read[:last] for x in values):
+            number = IntegerAttr(next(self.numbers), i64)
+            for op in self.made:
+                stg.marks(op)[stg.GRADIENT_OF] = number
 
     def add(self, op: Operation, origin: Operation, phase: str) -> Operation:
         stg.marks(op)["phase"] = StringAttr(phase)
@@ -204,6 +222,7 @@ class Level(stg.Gradients):
         block = self.end.parent_block()
         assert block is not None
         block.insert_op_before(op, self.end)
+        self.made.append(op)
         return op
 
     def converted(self, cotangent: SSAValue, source: SSAValue) -> SSAValue:
@@ -308,6 +327,7 @@ class RepeatGradient:
         inner_end = stg.YieldOp([])
         body.add_op(inner_end)
         inner = Level(level.dependence, repeat.body.block, inner_end, level, repeat, body)
+        inner.numbers = level.numbers
         inner.current = repeat
         starts = [self.start(i) for i in active]
         for position in active:

@@ -69,8 +69,8 @@ KEPT = (
     "prefetch",
     "lag",
     "apart",
-    "in_place",
     stg.BEGINS_UNIT,
+    stg.GRADIENT_OF,
     stg.FOLLOWS_UNIT,
 )
 """What passes said of an op that still holds."""

@@ -87,7 +87,7 @@ class Compiled:
     def memory(self) -> list[ClassPlan]:
         """The memory of each rank class."""
         runs = self.runs or rank_runs(self.module)
-        return plan_memory(runs, self.plan, self.unroller.arrangements)
+        return plan_memory(runs, self.unroller.arrangements)
 
     @cached_property
     def warnings(self) -> list[Diagnostic]:

@@ -8,6 +8,7 @@ from xdsl.passes import ModulePass
 
 from stagec.analysis.histograms import read_histograms
 from stagec.diagnostics import CompileError, Diagnostic
+from stagec.dialects.memory import CONTIGUOUS, COPIED, PARTITIONED
 from stagec.facts import ModelFacts
 from stagec.passes import load_pass
 from stagec.pipeline_schedule import unwanted_code
@@ -298,7 +299,16 @@ def final_passes(plan: Plan) -> list[ModulePass]:
         make("place-reductions"),
         make("chain-streams"),
         make("order-communication"),
+        make("plan-memory", gradients=gradient_buffers(plan)),
     ]
+
+
+def gradient_buffers(plan: Plan) -> str:
+    """What becomes of the memory of gradients, by the stage of ZeRO, and by how often a step reduces them."""
+    level = plan.zero.level if plan.zero is not None else 0
+    if level == 3:
+        return COPIED
+    return PARTITIONED if level == 2 and plan.reduces_each_microbatch else CONTIGUOUS
 
 
 def make(name: str, **arguments: object) -> ModulePass:

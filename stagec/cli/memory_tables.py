@@ -9,11 +9,11 @@ import numpy as np
 from rich.table import Table
 
 from stagec.cli.tables import plain_table, text_of
+from stagec.dialects.memory import STORED
 from stagec.memory import TITLES, ClassPlan, Kind, Part
 from stagec.memory.advice import gib
 from stagec.memory.arena import assign_offsets
 from stagec.memory.samples import sample
-from stagec.memory.static import STATIC
 
 BARS = " ▁▂▃▄▅▆▇█"
 TIMELINE_WIDTH = 64
@@ -41,7 +41,7 @@ def show_memory(classes: Sequence[ClassPlan]) -> None:
 
 def static_table(classes: Sequence[ClassPlan]) -> Table:
     """What stays, by kind. Only where something is served there are caches to show."""
-    kinds = [k for k in STATIC if k != Kind.CACHE or any(c.static.num_bytes[k] for c in classes)]
+    kinds = [k for k in STORED if k != Kind.CACHE or any(c.static.num_bytes[k] for c in classes)]
     table = plain_table("memory of one rank")
     table.add_column("class")
     for title in (

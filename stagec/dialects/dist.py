@@ -38,6 +38,7 @@ from stagec.dialects.interfaces import (
     views,
 )
 from stagec.dialects.marks import PURPOSES, MarkedOp, word_mark
+from stagec.dialects.memory import ALONE, Effects, Overwrite
 from stagec.dialects.mesh import MeshAttr, MeshOp, RuleOp
 from stagec.dialects.plan import PassesOp, PlanOp
 from stagec.dialects.stages import (
@@ -153,7 +154,9 @@ class Collective(Movement, TaskInterface):
         if not axes:
             return views(self)
         types, dtype = [self.target], self.source.dtype
-        return [sched.CollectiveOp(kind, [self.operand], axes, types, dtype, *self.buffer_bytes)]
+        sizes, effects = self.buffer_bytes, self.effects()
+        made = sched.CollectiveOp(kind, [self.operand], axes, types, dtype, *sizes, effects=effects)
+        return [made]
 
 
 def gathered(source: TensorType, dim: str, axes: Sequence[str]) -> TensorType:
@@ -228,6 +231,9 @@ class AllReduceOp(Collective):
             properties={"kind": StringAttr(kind), "axes": NamesAttr(tuple(axes))},
             result_types=[operand.type.with_partial(partial)],
         )
+
+    def effects(self) -> Effects:
+        return Effects(overwrites=(Overwrite(0, 0, ALONE),))
 
     def verify_(self) -> None:
         super().verify_()

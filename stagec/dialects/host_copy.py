@@ -17,6 +17,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.marks import MarkedOp, count_mark, flag_mark
+from stagec.dialects.memory import PLAIN, MemoryAttr, verify_memory
 from stagec.dialects.tasks import SegmentAttr
 from stagec.symbolic import Size
 
@@ -40,11 +41,12 @@ class HostCopyOp(MarkedOp):
     apart = flag_mark("apart")
     """It is issued apart from its neighbours."""
     serial = flag_mark("serial")
+    memory = opt_prop_def(MemoryAttr)
     outputs = var_result_def()
 
     assembly_format = (
         "$direction `(` $values `)` `bytes` $bytes `on` $stream "
-        "(`in` $segment^)? attr-dict `:` functional-type($values, $outputs)"
+        "(`in` $segment^)? (`memory` $memory^)? attr-dict `:` functional-type($values, $outputs)"
     )
 
     def __init__(
@@ -69,3 +71,4 @@ class HostCopyOp(MarkedOp):
             raise VerifyException(f"sched.host_copy: `{self.direction.data}` is no direction")
         if len(self.values) != len(self.outputs):
             raise VerifyException("sched.host_copy: one result per value")
+        verify_memory(self, PLAIN, self.memory.data if self.memory is not None else None)

@@ -15,6 +15,7 @@ from xdsl.ir import Operation, SSAValue
 from stagec import symbolic
 from stagec.dialects import sched
 from stagec.dialects.marks import MarkedOp
+from stagec.dialects.memory import PLAIN, Effects
 from stagec.dialects.types import ValueType
 from stagec.symbolic import ZERO, Size, conditions
 
@@ -49,6 +50,10 @@ def all_bytes(values: Iterable[SSAValue]) -> Size:
 
 class TaskInterface(MarkedOp, ABC):
     """An op that `lower-to-tasks` replaces."""
+
+    def effects(self) -> Effects:
+        """What it does with memory, besides reading its operands and writing results into memory of their own."""
+        return PLAIN
 
     @abstractmethod
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
@@ -88,6 +93,7 @@ class CostInterface(TaskInterface):
                 self.flops(),
                 moved.read,
                 moved.written,
+                effects=self.effects(),
             )
         ]
 

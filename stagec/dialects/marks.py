@@ -105,6 +105,8 @@ class MarkedOp(IRDLOperation):
     """The module call that it comes from: `Block.Attention`."""
     made_by = text_mark("made_by")
     """The pass that made it, for readers."""
+    gradient_of = count_mark("gradient_of")
+    """It makes, with others, the gradients of one op of the forward pass: its number."""
     part_of = text_mark("part_of")
     """With others it took the place of an op of this kind: `softmax`."""
     begins_unit = flag_mark("begins_unit")

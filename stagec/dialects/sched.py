@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
-from xdsl.ir import Attribute, Dialect, SSAValue
+from xdsl.ir import Attribute, Dialect, Operation, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
@@ -28,6 +28,17 @@ from stagec.dialects.attributes import NamesAttr, RequestsAttr, SizeAttr
 from stagec.dialects.crossing import verify_crossing, verify_number
 from stagec.dialects.host_copy import HostCopyOp
 from stagec.dialects.marks import ISSUED_WITH, MarkedOp, count_mark, flag_mark, text_mark, word_mark
+from stagec.dialects.memory import (
+    PLAIN,
+    Effects,
+    EffectsAttr,
+    Kind,
+    MemoryAttr,
+    NodeMemory,
+    StoredAttr,
+    StoredOp,
+    verify_memory,
+)
 from stagec.dialects.rank_programs import RankProgramOp, RanksOp, TasksOp
 from stagec.dialects.tasks import (
     TASKS,
@@ -66,14 +77,15 @@ class ComputeOp(MarkedOp):
     writes = prop_def(SizeAttr)
     stream = prop_def(StringAttr)
     requests = opt_prop_def(RequestsAttr)
+    effects = opt_prop_def(EffectsAttr)
     segment = opt_prop_def(SegmentAttr)
-    in_place = flag_mark("in_place")
-    """The result takes the place of an operand."""
+    memory = opt_prop_def(MemoryAttr)
     outputs = var_result_def()
 
     assembly_format = (
         "$op `(` $inputs `)` `flops` $flops `reads` $reads `writes` $writes `on` $stream "
-        "(`requests` $requests^)? (`in` $segment^)? attr-dict `:` functional-type($inputs, $outputs)"
+        "(`requests` $requests^)? (`in` $segment^)? (`effects` $effects^)? (`memory` $memory^)? attr-dict "
+        "`:` functional-type($inputs, $outputs)"
     )
 
     def __init__(
@@ -85,6 +97,7 @@ class ComputeOp(MarkedOp):
         reads: Size,
         writes: Size,
         stream: str = COMPUTE_STREAM,
+        effects: Effects = PLAIN,
     ) -> None:
         super().__init__(
             operands=[list(inputs)],
@@ -95,8 +108,12 @@ class ComputeOp(MarkedOp):
                 "reads": SizeAttr(reads),
                 "writes": SizeAttr(writes),
                 "stream": StringAttr(stream),
+                "effects": written_effects(effects),
             },
         )
+
+    def verify_(self) -> None:
+        verify_memory(self, effects_of(self), planned(self))
 
 
 @irdl_op_definition
@@ -116,7 +133,9 @@ class CollectiveOp(MarkedOp):
     bytes_in = prop_def(SizeAttr)
     bytes_out = prop_def(SizeAttr)
     stream = prop_def(StringAttr)
+    effects = opt_prop_def(EffectsAttr)
     segment = opt_prop_def(SegmentAttr)
+    memory = opt_prop_def(MemoryAttr)
     bucket_bytes = opt_prop_def(IntegerAttr)
     first_bucket_bytes = opt_prop_def(IntegerAttr)
     lag = count_mark("lag")
@@ -137,7 +156,8 @@ class CollectiveOp(MarkedOp):
 
     assembly_format = (
         "$kind `(` $values `)` `over` $axes `in` $dtype `bytes` $bytes_in `to` $bytes_out "
-        "`on` $stream (`bucket` $bucket_bytes^ `first` $first_bucket_bytes)? (`in` $segment^)? attr-dict "
+        "`on` $stream (`bucket` $bucket_bytes^ `first` $first_bucket_bytes)? (`in` $segment^)? "
+        "(`effects` $effects^)? (`memory` $memory^)? attr-dict "
         "`:` functional-type($values, $outputs)"
     )
 
@@ -151,15 +171,17 @@ class CollectiveOp(MarkedOp):
         bytes_in: Size,
         bytes_out: Size,
         bucket: tuple[int, int] | None = None,
+        effects: Effects = PLAIN,
     ) -> None:
         """`bucket`: bytes of a bucket, and of the first one."""
-        properties: dict[str, Attribute] = {
+        properties: dict[str, Attribute | None] = {
             "kind": StringAttr(kind),
             "axes": NamesAttr(tuple(axes)),
             "dtype": StringAttr(dtype),
             "bytes_in": SizeAttr(bytes_in),
             "bytes_out": SizeAttr(bytes_out),
             "stream": StringAttr(comm_stream(axes)),
+            "effects": written_effects(effects),
         }
         if bucket is not None:
             properties["bucket_bytes"] = IntegerAttr(bucket[0], i64)
@@ -173,6 +195,7 @@ class CollectiveOp(MarkedOp):
             raise VerifyException(f"sched.collective: there is no collective `{self.kind.data}`")
         if not self.axes.data:
             raise VerifyException("sched.collective: a collective runs over some axis")
+        verify_memory(self, effects_of(self), planned(self))
 
 
 class TransferOp(MarkedOp):
@@ -188,11 +211,13 @@ class TransferOp(MarkedOp):
     num_bytes = prop_def(SizeAttr, prop_name="bytes")
     stream = prop_def(StringAttr)
     segment = opt_prop_def(SegmentAttr)
+    memory = opt_prop_def(MemoryAttr)
     apart = flag_mark("apart")
     serial = flag_mark("serial")
     """See `sched.collective`."""
 
     def verify_(self) -> None:
+        verify_memory(self, PLAIN, planned(self))
         if not self.axes.data:
             raise VerifyException(f"{self.name}: a transfer is along some axis")
         if self.dtype.data not in DTYPE_BITS:
@@ -222,7 +247,7 @@ class SendOp(TransferOp):
 
     assembly_format = (
         "`(` $values `)` `to` $shift `over` $axes `channel` $channel `in` $dtype `bytes` $bytes "
-        "`on` $stream (`in` $segment^)? attr-dict `:` type($values)"
+        "`on` $stream (`in` $segment^)? (`memory` $memory^)? attr-dict `:` type($values)"
     )
 
     def __init__(
@@ -251,7 +276,7 @@ class RecvOp(TransferOp):
 
     assembly_format = (
         "`from` $shift `over` $axes `channel` $channel `in` $dtype `bytes` $bytes "
-        "`on` $stream (`in` $segment^)? attr-dict `:` type($outputs)"
+        "`on` $stream (`in` $segment^)? (`memory` $memory^)? attr-dict `:` type($outputs)"
     )
 
     def __init__(
@@ -277,9 +302,11 @@ class StageTransferOp(MarkedOp):
     number = prop_def(IntegerAttr.constr(i64))
     stream = prop_def(StringAttr)
     segment = opt_prop_def(SegmentAttr)
+    memory = opt_prop_def(MemoryAttr)
     serial = flag_mark("serial")
 
     def verify_(self) -> None:
+        verify_memory(self, PLAIN, planned(self))
         verify_crossing(self.name, self.direction.data, self.number.value.data)
 
 
@@ -291,9 +318,7 @@ class StageSendOp(StageTransferOp):
 
     value = operand_def(TensorType)
 
-    assembly_format = (
-        "$direction $number $value `on` $stream (`in` $segment^)? attr-dict `:` type($value)"
-    )
+    assembly_format = "$direction $number $value `on` $stream (`in` $segment^)? (`memory` $memory^)? attr-dict `:` type($value)"
 
     def __init__(self, direction: str, number: int, value: SSAValue) -> None:
         super().__init__(
@@ -310,7 +335,7 @@ class StageRecvOp(StageTransferOp):
 
     value = result_def(TensorType)
 
-    assembly_format = "$direction $number `on` $stream (`in` $segment^)? attr-dict `:` type($value)"
+    assembly_format = "$direction $number `on` $stream (`in` $segment^)? (`memory` $memory^)? attr-dict `:` type($value)"
 
     def __init__(self, direction: str, number: int, value_type: TensorType) -> None:
         super().__init__(
@@ -404,6 +429,24 @@ NODES = (ComputeOp, CollectiveOp, SendOp, RecvOp, StageSendOp, StageRecvOp, Host
 """Ops that become nodes of a trace; each has a stream."""
 
 
+def written_effects(effects: Effects) -> EffectsAttr | None:
+    return None if effects == PLAIN else EffectsAttr(effects)
+
+
+def effects_of(op: Operation) -> Effects:
+    """What a node does with memory. What is copied to the host is there, what is loaded comes from there."""
+    if isinstance(op, HostCopyOp):
+        return Effects(makes=Kind.HOST if op.direction.data == "store" else Kind.FETCHED)
+    said = op.effects if isinstance(op, ComputeOp | CollectiveOp) else None
+    return said.data if said is not None else PLAIN
+
+
+def planned(op: Operation) -> NodeMemory | None:
+    """The plan of a node's memory, if there is one."""
+    said = op.properties.get("memory")
+    return said.data if isinstance(said, MemoryAttr) else None
+
+
 def node_name(op: IRDLOperation) -> str:
     """What the node is called in traces and tables: `contract`, `all_gather`, `send`."""
     if isinstance(op, ComputeOp):
@@ -417,8 +460,19 @@ def node_name(op: IRDLOperation) -> str:
 
 Sched = Dialect(
     "sched",
-    [*NODES, ViewOp, TakenOp, ScheduleOp, TasksOp, RankProgramOp, RanksOp],
-    [SegmentAttr, RowsAttr, OrderAttr, PerRowAttr, HeldAttr, RankStagesAttr, WhereAttr],
+    [*NODES, ViewOp, TakenOp, ScheduleOp, TasksOp, RankProgramOp, RanksOp, StoredOp],
+    [
+        EffectsAttr,
+        MemoryAttr,
+        StoredAttr,
+        SegmentAttr,
+        RowsAttr,
+        OrderAttr,
+        PerRowAttr,
+        HeldAttr,
+        RankStagesAttr,
+        WhereAttr,
+    ],
 )
 
 __all__ = [
@@ -428,7 +482,11 @@ __all__ = [
     "TASKS",
     "CollectiveOp",
     "ComputeOp",
+    "Effects",
     "HostCopyOp",
+    "Kind",
+    "MemoryAttr",
+    "NodeMemory",
     "RankProgramOp",
     "RanksOp",
     "RecvOp",
@@ -438,10 +496,13 @@ __all__ = [
     "SendOp",
     "StageRecvOp",
     "StageSendOp",
+    "StoredOp",
     "TakenOp",
     "TasksOp",
     "TransferOp",
     "ViewOp",
     "comm_stream",
+    "effects_of",
     "node_name",
+    "planned",
 ]

@@ -30,6 +30,7 @@ from stagec.dialects import sched
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.interfaces import TaskInterface, elements, num_bytes, spread
 from stagec.dialects.marks import ISSUED_WITH, count_mark, flag_mark, marks, word_mark
+from stagec.dialects.memory import ALWAYS, WHOLE, Effects, Kind, Overwrite
 from stagec.dialects.types import (
     ShardType,
     StackType,
@@ -39,6 +40,9 @@ from stagec.dialects.types import (
     with_dtype,
 )
 from stagec.symbolic import ZERO
+
+BUFFER = "gradients"
+"""The buffer in which gradients of a unit travel."""
 
 Stored = ShardType | StackType
 
@@ -123,6 +127,15 @@ class StorageOp(TaskInterface, ABC):
             over = ", ".join(self.axes.data)
             raise VerifyException(f"{self.name}: {value_type} is not partial over [{over}]")
 
+    def effects(self) -> Effects:
+        """Gradients are reduced in place."""
+        return self.in_place(ALWAYS)
+
+    def in_place(self, when: str) -> Effects:
+        numbers = range(len(self.values))
+        overwrites = tuple(Overwrite(number, number, when) for number in numbers)
+        return Effects(overwrites, makes=Kind.GRADIENTS)
+
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
         """One collective of the bytes that travel: padded shards, in `dtype`."""
         axes, kind = spread(self.axes.data, mesh), self.COLLECTIVE
@@ -142,6 +155,7 @@ class StorageOp(TaskInterface, ABC):
             self.dtype.data,
             *sizes.get(kind, (part, part)),
             bucket=bucket_of(self),
+            effects=self.effects(),
         )
         return [*copies, made]
 
@@ -150,7 +164,10 @@ class StorageOp(TaskInterface, ABC):
         types = [with_dtype(value.type, self.dtype.data) for value in self.values]
         read = symbolic.total(num_bytes(value) for value in self.values)
         written = bytes_of(symbolic.total(map(elements, self.values)), self.dtype.data)
-        return sched.ComputeOp(sched.COPY_IN, self.values, types, ZERO, read, written)
+        effects = Effects(one_buffer=True, makes=Kind.COMMUNICATION, replaces=BUFFER)
+        return sched.ComputeOp(
+            sched.COPY_IN, self.values, types, ZERO, read, written, effects=effects
+        )
 
 
 def bucket_of(op: Operation) -> tuple[int, int] | None:
@@ -197,6 +214,9 @@ class UnshardOp(StorageOp):
             properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
         )
 
+    def effects(self) -> Effects:
+        return Effects(one_buffer=True, makes=Kind.GATHERED)
+
     def verify_operand(self, value_type: Attribute) -> None:
         self.expect_shard(value_type, self.axes.data)
 
@@ -234,6 +254,9 @@ class ReduceShardOp(StorageOp):
             result_types=[shards_of(gradients, axes, rows, stored)],
             properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
         )
+
+    def effects(self) -> Effects:
+        return self.in_place(WHOLE)
 
     def verify_operand(self, value_type: Attribute) -> None:
         self.expect_partial(value_type)

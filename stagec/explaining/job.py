@@ -14,8 +14,7 @@ from stagec.explaining.names import Names
 from stagec.explaining.terms import ClassTerms, class_terms
 from stagec.facts import ModelFacts
 from stagec.frontend import lower
-from stagec.memory import ClassPlan, Kind, plan_memory
-from stagec.memory.static import weight_bytes
+from stagec.memory import ClassPlan, plan_memory
 from stagec.symbolic import ONE, Size
 from stagec.unrolling.module import rank_runs
 
@@ -54,17 +53,7 @@ class Job:
     def memory(self) -> list[ClassPlan]:
         """What each rank class keeps, and when."""
         runs = [each.run for each in self.classes]
-        return plan_memory(runs, self.compiled.plan, self.compiled.unroller.arrangements)
-
-    @cached_property
-    def _stored(self) -> dict[stg.ProgramOp, list[tuple[stg.WeightOp | stg.CacheOp, Kind, Size]]]:
-        return {}
-
-    def stored(self, program: stg.ProgramOp) -> list[tuple[stg.WeightOp | stg.CacheOp, Kind, Size]]:
-        """Each weight of a program, and the bytes of each kind that belong to it."""
-        if program not in self._stored:
-            self._stored[program] = list(weight_bytes(program, self.compiled.plan))
-        return self._stored[program]
+        return plan_memory(runs, self.compiled.unroller.arrangements)
 
     @cached_property
     def whole_parameters(self) -> Size:

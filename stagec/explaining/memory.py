@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from stagec.analysis.buffers import stored_of, weights_of
 from stagec.diagnostics import CompileError
 from stagec.dialects import stg
+from stagec.dialects.memory import STORED
 from stagec.dialects.types import StackType
 from stagec.explaining.job import Job
 from stagec.explaining.moments import Moments
 from stagec.explaining.papers import OF_MEMORY
 from stagec.explaining.quantities import Answer, Part, of_parts
 from stagec.memory import TITLES, ClassPlan, Kind
-from stagec.memory.static import STATIC
 from stagec.memory.values import line_of
 from stagec.unrolling.rank import StageRun
 
@@ -63,15 +64,17 @@ def static_parts(job: Job, stages: Sequence[StageRun], kinds: Sequence[Kind]) ->
     """What a rank stores from step to step. A weight that two of its stages share it stores once."""
     found: dict[tuple[Kind, int, str], Part] = {}
     for chunk in stages:
-        for weight, kind, size in job.stored(chunk.program):
+        weights = weights_of(chunk.program)
+        for row in stored_of(chunk.program):
+            weight, kind, size = weights[row.path], row.kind, row.num_bytes
             if kind in kinds:
                 stage = chunk.stage if isinstance(weight.results[0].type, StackType) else -1
                 found.setdefault(
-                    (kind, stage, weight.path.data),
+                    (kind, stage, row.path),
                     Part(
                         stg.scope_of(weight),
                         line_of(weight),
-                        f"{weight.path.data}: {TITLES[kind]}",
+                        f"{row.path}: {TITLES[kind]}",
                         stg.made_by(weight),
                         job.names.write(size, chunk.stage),
                         size.integer(chunk.values),
@@ -122,7 +125,7 @@ QUANTITIES: dict[str, tuple[str, Asked | tuple[Kind, ...]]] = {
     "optimizer": ("optimizer state that a rank stores", (Kind.OPTIMIZER,)),
     "gradients": ("gradients that a rank adds up", (Kind.GRADIENTS,)),
     "cache": ("what a rank keeps of requests, from iteration to iteration", (Kind.CACHE,)),
-    "static": ("what a rank stores from step to step", STATIC),
+    "static": ("what a rank stores from step to step", STORED),
     "activations": (
         "what one microbatch saves for its backward pass, on all virtual stages of a rank",
         activation_parts,

@@ -4,8 +4,9 @@
 of the schedule; `static` what stays from step to step. `with_tensors` writes the same into the programs of traces.
 """
 
+from stagec.dialects.memory import Kind
 from stagec.memory.advice import check_memory, doubt
-from stagec.memory.kinds import TITLES, Kind
+from stagec.memory.kinds import TITLES
 from stagec.memory.plan import ClassPlan, Moment, Part, plan_memory
 from stagec.memory.tracking import with_tensors
 

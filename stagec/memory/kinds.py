@@ -1,27 +1,8 @@
-"""What memory is used for."""
+"""What memory is used for, in words."""
 
-from enum import IntEnum
+from __future__ import annotations
 
-
-class Kind(IntEnum):
-    """In the order in which tables and charts show them."""
-
-    PARAMETERS = 0
-    MASTER = 1
-    OPTIMIZER = 2
-    GRADIENTS = 3
-    CACHE = 4
-    SAVED = 5
-    RECOMPUTED = 6
-    DEFERRED = 7
-    GATHERED = 8
-    FETCHED = 9
-    COMMUNICATION = 10
-    INPUTS = 11
-    TEMPORARIES = 12
-    HOST = 13
-    """In the memory of the host: no part of a device's."""
-
+from stagec.dialects.memory import Kind
 
 TITLES = {
     Kind.PARAMETERS: "parameters",

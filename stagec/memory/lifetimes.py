@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stagec.dialects.memory import Kind
 from stagec.dialects.tasks import ONCE
-from stagec.memory.gradients import GradientBuffers
-from stagec.memory.kinds import Kind
 from stagec.memory.values import ValueTable
 from stagec.unrolling.rank import Arrangement
 
@@ -78,9 +77,7 @@ class ChunkLives:
     """The first reader of what was received, else the birth."""
 
 
-def lifetimes(
-    arrangement: Arrangement, tables: Sequence[ValueTable], gradients: GradientBuffers
-) -> Lifetimes:
+def lifetimes(arrangement: Arrangement, tables: Sequence[ValueTable]) -> Lifetimes:
     """The buffers of a rank class."""
     places = Places(arrangement)
     chunks = [chunk_lives(places, number, table) for number, table in enumerate(tables)]
@@ -90,9 +87,9 @@ def lifetimes(
         part
         for number, lives in enumerate(chunks)
         for part in (
-            buffers(lives, number, gradients),
+            buffers(lives, number),
             waiting(lives, number),
-            sums(lives, number, gradients, last),
+            sums(lives, number, last),
         )
     ]
     columns = [np.concatenate([part[k] for part in parts]) for k in range(7)]
@@ -143,7 +140,7 @@ def chunk_lives(places: Places, chunk: int, table: ValueTable) -> ChunkLives:
     reads = np.where(reads >= 0, reads - table.read_after, -1)
     once = np.isin(table.task, indices(table.tasks, ONCE))
     latest = reads.max(axis=0) if len(microbatches) else reads
-    of_value = ~table.of_sum
+    of_value = ~table.of_sum & table.frees
     death = np.maximum(birth, highest(reads[:, of_value], table.read_value[of_value], len(table)))
     death[:, once] = np.maximum(
         death, highest(latest[None, of_value], table.read_value[of_value], len(table))
@@ -235,7 +232,7 @@ def hand_over(neighbours: Mapping[tuple[str, int], int], chunks: Sequence[ChunkL
                 giver.birth[:, source] = -1
 
 
-def buffers(lives: ChunkLives, chunk: int, gradients: GradientBuffers) -> tuple[Ints, ...]:
+def buffers(lives: ChunkLives, chunk: int) -> tuple[Ints, ...]:
     """The values themselves."""
     table = lives.table
     kind = table.kind.copy()
@@ -247,7 +244,7 @@ def buffers(lives: ChunkLives, chunk: int, gradients: GradientBuffers) -> tuple[
     if len(lives.microbatches) > 1:
         exists[1:, lives.once] = False
     death = lives.death.copy()
-    alone = is_the_sum(lives, gradients)
+    alone = is_the_sum(lives)
     death[:, alone] = np.maximum(death, lives.sum_death)[:, alone]
     m, value = np.nonzero(exists)
     return (
@@ -276,21 +273,21 @@ def waiting(lives: ChunkLives, chunk: int) -> tuple[Ints, ...]:
     )
 
 
-def is_the_sum(lives: ChunkLives, gradients: GradientBuffers) -> Ints:
-    """Of one microbatch alone there is no sum but its term, unless sums in another dtype stay."""
+def is_the_sum(lives: ChunkLives) -> Ints:
+    """Of one microbatch alone there is no sum but its term, unless the sum stays from step to step."""
     alone = len(lives.microbatches) == 1
     table = lives.table
-    return (table.accumulated > 0) & (gradients.are_copied | ~table.widened) & alone
+    return (table.accumulated > 0) & ~table.sum_stays & alone
 
 
-def sums(lives: ChunkLives, chunk: int, gradients: GradientBuffers, last: int) -> tuple[Ints, ...]:
+def sums(lives: ChunkLives, chunk: int, last: int) -> tuple[Ints, ...]:
     """The sums over microbatches."""
     table = lives.table
     made = (lives.birth >= 0).any(axis=0)
-    value = np.flatnonzero((table.accumulated > 0) & ~is_the_sum(lives, gradients) & made)
+    value = np.flatnonzero((table.accumulated > 0) & ~is_the_sum(lives) & made)
     birth = np.where(lives.birth >= 0, lives.birth, last).min(axis=0)[value]
     death = np.maximum(lives.sum_death, lives.birth.max(axis=0))[value]
-    stays = table.widened[value] & ~gradients.are_copied
+    stays = table.sum_stays[value]
     return (
         np.where(stays, 0, birth),
         np.where(stays, last, death),

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import sched
+from stagec.dialects.memory import Kind, Stored
 from stagec.dialects.stages import is_first_layer
-from stagec.memory.gradients import gradient_buffers
-from stagec.memory.kinds import Kind
 from stagec.memory.lifetimes import Lifetimes, lifetimes
-from stagec.memory.static import StaticBytes, Stored, Weights, static_bytes
+from stagec.memory.static import StaticBytes, StoredBytes, Weights, static_bytes
 from stagec.memory.values import About, ValueTable, value_table
-from stagec.plans.clauses import Plan
 from stagec.unrolling.rank import Arrangement, Arrangements, RankRun, StageRun
 
 ALWAYS = (Kind.PARAMETERS, Kind.MASTER, Kind.OPTIMIZER, Kind.CACHE)
@@ -85,7 +83,7 @@ class ClassPlan:
     host_kinds: tuple[Kind, ...]
     """What stays on the host from step to step."""
     tables: Sequence[ValueTable]
-    stored: Sequence[Stored]
+    stored: Sequence[StoredBytes]
     peak_bytes: int
     peak: Moment
 
@@ -154,21 +152,20 @@ class ClassPlan:
 
 
 def plan_memory(
-    runs: Sequence[RankRun], plan: Plan, arrangements: Arrangements | None = None
+    runs: Sequence[RankRun], arrangements: Arrangements | None = None
 ) -> list[ClassPlan]:
     """The memory of every rank class."""
     arranged = arrangements or Arrangements()
     made: dict[object, ValueTable] = {}
-    weights = Weights(plan)
-    return [plan_class(arranged.of(run), plan, made, weights) for run in runs]
+    weights = Weights()
+    return [plan_class(arranged.of(run), made, weights) for run in runs]
 
 
 def plan_class(
-    arrangement: Arrangement, plan: Plan, made: dict[object, ValueTable], weights: Weights
+    arrangement: Arrangement, made: dict[object, ValueTable], weights: Weights
 ) -> ClassPlan:
     """`made` has the tables of layouts that other classes share, `weights` what each program stores."""
     run = arrangement.run
-    gradients = gradient_buffers(plan)
     tables: list[ValueTable] = []
     for stage in run.stages:
         # Which layers a stage has makes no difference to sizes, unless each layer loads its experts in its own way.
@@ -179,17 +176,19 @@ def plan_class(
         )
         key = (stage.layout, numbers)
         if key not in made:
-            made[key] = value_table(stage, gradients)
+            made[key] = value_table(stage)
         tables.append(made[key])
-    everything = lifetimes(arrangement, tables, gradients)
+    everything = lifetimes(arrangement, tables)
     if everything.num_bytes.sum(dtype=float) > MOST_BYTES:
         message = f"the buffers of a rank ({run.name}) add up to more than can be counted"
         help_ = "look for a size of one digit too many"
-        raise CompileError([Diagnostic("E0216", message, plan.span, help=help_)])
+        raise CompileError(
+            [Diagnostic("E0216", message, span_of(run.program.location), help=help_)]
+        )
     lives = everything.select(everything.kind != Kind.HOST)
     host_lives = everything.select(everything.kind == Kind.HOST)
-    host_kinds = kinds_on_host(plan)
     static, stored = static_bytes(run.stages, weights)
+    host_kinds = kinds_on_host(stored)
     live = lives.live_bytes()
     node = int(np.argmax(live)) if len(live) else 0
     always = sum(static.num_bytes[kind] for kind in ALWAYS if kind not in host_kinds)
@@ -210,10 +209,10 @@ def plan_class(
     )
 
 
-def kinds_on_host(plan: Plan) -> tuple[Kind, ...]:
-    """What a plan offloads of what stays from step to step."""
-    states = (Kind.MASTER, Kind.OPTIMIZER) if plan.offload.optimizer else ()
-    return (*((Kind.PARAMETERS,) if plan.offload.parameters else ()), *states)
+def kinds_on_host(rows: Iterable[StoredBytes | Stored]) -> tuple[Kind, ...]:
+    """What is on the host of what stays from step to step."""
+    found = {row.kind for row in rows if row.on_host}
+    return tuple(kind for kind in Kind if kind in found)
 
 
 def saved_bytes(lives: Lifetimes, num_chunks: int) -> tuple[int, ...]:

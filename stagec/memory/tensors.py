@@ -15,8 +15,8 @@ import numpy as np
 from stagec.analysis.dataflow import Dataflow
 from stagec.backend.program import TraceProgram
 from stagec.dialects import stg
+from stagec.dialects.memory import Kind
 from stagec.dialects.types import StackType, ValueType
-from stagec.memory.kinds import Kind
 from stagec.memory.lifetimes import Places
 from stagec.memory.plan import ClassPlan
 from stagec.unrolling.rank import StageRun

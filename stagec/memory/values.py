@@ -6,25 +6,22 @@ row. Views are no values: who reads one reads what it views. What is reduced in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from stagec import symbolic
+from stagec.analysis.buffers import loops, ops_inside, size_of, summed_results
 from stagec.analysis.dataflow import Path, Source
-from stagec.analysis.placement import source_of
+from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import sched, stg
-from stagec.dialects.types import StackType, ValueType, dtype_bytes, tensor_of
-from stagec.memory.gradients import GradientBuffers
-from stagec.memory.kinds import Kind
-from stagec.memory.results import gradient_of_other_factor, is_copy_in, kind_of
-from stagec.memory.sums import loops, makers, ops_inside, summed_results
-from stagec.memory.views import is_multiplied
-from stagec.memory.weights import updates
+from stagec.dialects.memory import FIRST, OPERAND, REPETITION, STAYS, Buffer, Kind, NodeMemory
+from stagec.dialects.types import StackType, dtype_bytes, tensor_of
 from stagec.symbolic import ZERO, Size
 from stagec.unrolling.rank import StageRun
 from stagec.unrolling.stage import Place
@@ -65,14 +62,16 @@ class ValueTable:
     """The result, or the input, that each value is an instance of."""
     accumulated: Ints
     """Bytes of the sum over microbatches that the value is a term of; 0 for none."""
-    widened: Ints
-    """Whether that sum has another dtype than the value."""
+    sum_stays: Ints
+    """Whether that sum is a buffer that stays from step to step."""
     read_value: Ints
     read_task: Ints
     read_row: Ints
     read_node: Ints
     of_sum: Ints
     """Whether a reader reads the sum over microbatches, not the value."""
+    frees: Ints
+    """Whether the value may be freed with a reader: the last of these frees it."""
     read_after: Ints
     """1 where the value is freed just before the reader, else 0."""
     received: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -84,19 +83,32 @@ class ValueTable:
         return len(self.task)
 
 
-def value_table(stage: StageRun, gradients: GradientBuffers) -> ValueTable:
-    return TableMaker(stage, gradients).table()
+def value_table(stage: StageRun) -> ValueTable:
+    return TableMaker(stage).table()
+
+
+class Reader(NamedTuple):
+    """Who reads a value."""
+
+    value: int
+    place: Place
+    of_sum: bool
+    """Whether it reads the sum over microbatches."""
+    frees: bool = True
+    """Whether the value may be freed here."""
+    before: bool = False
+    """Whether it is freed just before."""
 
 
 class TableMaker:
-    def __init__(self, stage: StageRun, gradients: GradientBuffers) -> None:
+    """Unrolls what `plan-memory` wrote over the layers of a stage."""
+
+    def __init__(self, stage: StageRun) -> None:
         self.layout, self.program, self.numbers = stage.layout, stage.program, stage.values
-        program = stage.program
         self._number: dict[Size, int] = {}
-        self.gradients = gradients
         self.tasks = tuple(self.layout.tasks)
-        self.inside = ops_inside(program)
-        self.sums = summed_results(program)
+        self.inside = ops_inside(self.program)
+        self.sums = summed_results(self.program)
         self.index: dict[Key, int] = {}
         self.places: list[Place] = []
         self.results: list[SSAValue] = []
@@ -105,89 +117,43 @@ class TableMaker:
         self.kinds: list[Kind] = []
         self.about: list[int] = []
         self.abouts: dict[About, int] = {}
-        self.reads: list[tuple[int, Place, bool]] = []
-        self.replaced: list[tuple[int, Place]] = []
-        """Values that are freed just before a node."""
+        self.reads: list[Reader] = []
         self.same: dict[int, tuple[int, bool]] = {}
         """Values that have the memory of another, or of its sum over microbatches."""
-        self._made: dict[tuple[Operation, int], list[tuple[SSAValue, Size, Kind]]] = {}
+        self.plans: dict[Operation, NodeMemory] = {}
+        self._made: dict[tuple[Operation, int], list[tuple[SSAValue, Size, Buffer]]] = {}
+        self._about: dict[Operation, int] = {}
 
     def table(self) -> ValueTable:
         for source, place in self.layout.places.items():
-            made = [
-                self.add((result, source.path), place, size, kind, source.op)
-                for result, size, kind in self.made_by(source.op, place)
-            ]
-            if len(made) > 1 and self.kinds[made[0]] in (Kind.GATHERED, Kind.COMMUNICATION):
-                self.share(made)
+            for result, size, buffer in self.made_by(source.op, place):
+                self.add((result, source.path), place, size, buffer.kind, source.op)
+            self.join_results(source)
+        lasts = self.last_places()
         for source, place in self.layout.places.items():
-            self.read_operands(source.op, source.path, place)
-        self.keep_units()
-        self.keep_factors()
-        self.replace_copies()
+            self.read_operands(source, place, lasts)
+        self.replace_buffers()
         return self.columns()
 
-    def keep_factors(self) -> None:
-        """Both factors of a product are there until both of their gradients are made, as autograd frees what an op saved."""
-        for source, place in self.layout.places.items():
-            other = gradient_of_other_factor(source.op)
-            last = self.layout.places.get(Source(other, source.path)) if other is not None else None
-            if last is not None and last.task == place.task:
-                for key in self.origins(source.op.operands[1], source.path):
-                    if key in self.index:
-                        self.reads.append((self.index[key], last, False))
+    def plan_of(self, op: Operation) -> NodeMemory:
+        if op not in self.plans:
+            found = sched.planned(op)
+            if found is None:
+                message = f"`{op.name}`: nobody planned its memory"
+                help_ = "run `plan-memory` after what adds nodes"
+                place = span_of(op.location)
+                raise CompileError([Diagnostic("E0709", message, place, help=help_)])
+            self.plans[op] = found
+        return self.plans[op]
 
-    def replace_copies(self) -> None:
-        """A buffer of gradients is there until the next one is made: it is sent in the meantime (FSDP2's `ReduceScatterState`)."""
-        order = {task: i for i, task in enumerate(self.tasks)}
-        copies = sorted(
-            (
-                order[place.task],
-                place.row,
-                place.node,
-                self.index[source.op.results[0], source.path],
-            )
-            for source, place in self.layout.places.items()
-            if is_copy_in(source.op)
-        )
-        for (task, *_, made), (task_of_next, *_, following) in pairwise(copies):
-            if task == task_of_next:
-                self.replaced.append((made, self.places[following]))
-
-    def keep_units(self) -> None:
-        """A unit beside the layers that is gathered once is there until its gradients are made, as FSDP frees it."""
-        gathers: dict[SSAValue, list[int]] = {}
-        for source in self.layout.places:
-            if kind_of(source.op) == Kind.GATHERED and not source.path:
-                assert isinstance(source.op, sched.CollectiveOp)
-                for shard, whole in zip(source.op.values, source.op.results, strict=True):
-                    gathers.setdefault(shard, []).append(self.index[whole, source.path])
-        for weight, (_, gradient) in updates(self.program).items():
-            found = gathers.get(weight.weight, [])
-            if len(found) == 1:
-                for made in makers(gradient):
-                    if (made, ()) in self.index:
-                        self.reads.append((found[0], self.places[self.index[made, ()]], False))
-
-    def made_by(self, op: Operation, place: Place) -> list[tuple[SSAValue, Size, Kind]]:
+    def made_by(self, op: Operation, place: Place) -> list[tuple[SSAValue, Size, Buffer]]:
         layer = self.layer_of(place)
         if (op, layer) not in self._made:
-            kind = kind_of(op)
-            # What an update stores is where it was.
-            is_there = (kind == Kind.HOST and stg.phase_of(op) == "optim") or self.is_append(op)
             self._made[op, layer] = [
-                (r, ZERO if is_there else self.bytes_in_layer(r, layer), kind) for r in op.results
+                (r, ZERO if b.where == STAYS else self.bytes_in_layer(r, layer), b)
+                for r, b in zip(op.results, self.plan_of(op).buffers, strict=True)
             ]
         return self._made[op, layer]
-
-    def is_append(self, op: Operation) -> bool:
-        """Whether an op writes into what stays from step to step."""
-        if "in_place" not in op.properties:
-            return False
-        written = source_of(op.operands[0])
-        while isinstance(written.owner, sched.ViewOp):
-            written = source_of(written.owner.operand)
-        return isinstance(written.owner, stg.CacheOp)
 
     def layer_of(self, place: Place) -> int:
         """The layer, where that makes a difference to sizes."""
@@ -196,7 +162,7 @@ class TableMaker:
         return self.layout.tasks[place.task].rows[place.row].layer
 
     def bytes_in_layer(self, value: SSAValue, layer: int) -> Size:
-        return self.layout.loads.written(bytes_of(value), layer, self.numbers)
+        return self.layout.loads.written(size_of(value), layer, self.numbers)
 
     def number(self, size: Size) -> int:
         """The number of a size, rounded up."""
@@ -212,35 +178,73 @@ class TableMaker:
         self.sizes.append(self.number(size))
         self.forms.append(size)
         self.kinds.append(kind)
-        said = (
-            about(op)
-            if op is not None
-            else About("input", key[0].name_hint or "", "", "fwd", "lower")
-        )
-        self.about.append(self.abouts.setdefault(said, len(self.abouts)))
+        self.about.append(self.about_of(key[0], op))
         return len(self.places) - 1
 
-    def share(self, together: Sequence[int]) -> None:
-        """What one collective gathers or reduces is one buffer, there until the last part of it was read."""
-        first = together[0]
-        for other in together[1:]:
-            self.sizes[first] += self.sizes[other]
-            self.forms[first] += self.forms[other]
-            self.same[other] = (first, False)
+    def about_of(self, value: SSAValue, op: Operation | None) -> int:
+        if op is None:
+            said = About("input", value.name_hint or "", "", "fwd", "lower")
+            return self.abouts.setdefault(said, len(self.abouts))
+        if op not in self._about:
+            self._about[op] = self.abouts.setdefault(about(op), len(self.abouts))
+        return self._about[op]
+
+    def join_results(self, source: Source) -> None:
+        """What one collective gathers is one buffer, there until the last part of it was read."""
+        op, path = source.op, source.path
+        for result, buffer in zip(op.results, self.plan_of(op).buffers, strict=True):
+            if buffer.where == FIRST:
+                first, other = self.index[op.results[0], path], self.index[result, path]
+                self.sizes[first] += self.sizes[other]
+                self.forms[first] += self.forms[other]
+                self.same[other] = (first, False)
+
+    def last_places(self) -> dict[tuple[int, Path], list[Place]]:
+        """Where what is freed together is freed, by its number and the iteration."""
+        found: dict[tuple[int, Path], list[Place]] = {}
+        for source, place in self.layout.places.items():
+            for group in self.plan_of(source.op).lasts:
+                found.setdefault((group, source.path), []).append(place)
+        return found
+
+    def replace_buffers(self) -> None:
+        """What is put into a buffer of which there is one is there until the next is put there."""
+        order = {task: i for i, task in enumerate(self.tasks)}
+        put = sorted(
+            (
+                (name, order[place.task]),
+                (place.row, place.node),
+                self.index[source.op.results[0], source.path],
+            )
+            for source, place in self.layout.places.items()
+            if (name := self.plan_of(source.op).replaces)
+        )
+        for (where, _, made), (next_where, _, following) in pairwise(put):
+            if where == next_where:
+                self.reads.append(Reader(made, self.places[following], False, before=True))
 
     # Reads
 
-    def read_operands(self, op: Operation, path: Path, place: Place) -> None:
+    def read_operands(
+        self, source: Source, place: Place, lasts: Mapping[tuple[int, Path], list[Place]]
+    ) -> None:
+        op, path = source.op, source.path
+        plan = self.plan_of(op)
         for number, operand in enumerate(op.operands):
+            kept = [group for each, group in plan.keeps if each == number]
             for key in self.origins(operand, path):
                 value = self.value_of(key, operand, place)
                 if value is None:
                     continue
                 of_sum = key[0] in self.sums and op not in self.inside
-                if stg.phase_of(op) == "grad_reduce" and self.kinds[value] == Kind.TEMPORARIES:
-                    self.kinds[value] = Kind.GRADIENTS
-                self.reads.append((value, place, of_sum))
-                self.join(op, number, path, value, of_sum)
+                self.reads.append(Reader(value, place, of_sum, number in plan.frees))
+                for group in kept:
+                    for last in lasts.get((group, path), ()):
+                        self.reads.append(Reader(value, last, False))
+                self.join_operand(source, number, value, of_sum)
+        for result, buffer in zip(op.results, plan.buffers, strict=True):
+            for last in lasts.get((buffer.until, path), ()):
+                self.reads.append(Reader(self.index[result, path], last, False))
 
     def origins(self, operand: SSAValue, path: Path) -> Iterator[Key]:
         dataflow = self.layout.dataflow
@@ -268,42 +272,14 @@ class TableMaker:
         self.forms[value] = symbolic.call("max", self.forms[value], size)
         return value
 
-    def join(self, op: Operation, number: int, path: Path, operand: int, of_sum: bool) -> None:
-        """An all-reduce whose operand nobody else reads works in place; one of gradients, and an update, always does.
-
-        One head that is repeated is a view: repeats of it are as many strides of no bytes.
-        """
-        if self.repeats_one_head(op):
-            self.same[self.index[op.results[0], path]] = (operand, of_sum)
-        if isinstance(op, sched.ComputeOp) and op.op.data == "optimizer_step":
-            updated = number - (len(op.inputs) - len(op.outputs))
-            if updated >= 0:
-                self.same[self.index[op.results[updated], path]] = (operand, of_sum)
-            return
-        if "in_place" in op.properties:
-            if number == 0:
-                self.same[self.index[op.results[0], path]] = (operand, of_sum)
-            return
-        if not isinstance(op, sched.CollectiveOp) or len(op.results) != len(op.operands):
-            return
-        is_gradient = stg.phase_of(op) == "grad_reduce"
-        if op.kind.data == "all_reduce":
-            mine = op.operands[number]
-            in_place = is_gradient or (isinstance(mine, OpResult) and mine.has_one_use())
-        else:
-            in_place = is_gradient and self.gradients.are_kept and op.kind.data == "reduce_scatter"
-        if in_place:
-            self.same[self.index[op.results[number], path]] = (operand, of_sum)
-
-    def repeats_one_head(self, op: Operation) -> bool:
-        """Attention reads a head with strides; a product copies what has some (`matmul` of an expanded tensor in ATen)."""
-        if not isinstance(op, sched.ComputeOp) or op.op.data != "repeat_heads":
-            return False
-        if is_multiplied(op.results[0]):
-            return False
-        kept = tensor_of(op.results[0].type).names
-        heads = [d for d in tensor_of(op.operands[0].type).dims if d.name not in kept]
-        return all(self.number(d.size) == 1 for d in heads)
+    def join_operand(self, source: Source, number: int, operand: int, of_sum: bool) -> None:
+        """Results that are in the memory of an operand."""
+        op, path = source.op, source.path
+        for result, buffer in zip(op.results, self.plan_of(op).buffers, strict=True):
+            if buffer.operand != number or buffer.where not in (OPERAND, REPETITION):
+                continue
+            if buffer.count is None or self.number(buffer.count) == 1:
+                self.same[self.index[result, path]] = (operand, of_sum)
 
     def root(self, value: int, of_sum: bool) -> tuple[int, bool]:
         while value in self.same:
@@ -319,9 +295,8 @@ class TableMaker:
         for joined in self.same:
             sizes[joined] = 0
             self.forms[joined] = ZERO
-        reads = [(*self.root(value, of_sum), place, 0) for value, place, of_sum in self.reads]
-        reads += [(value, False, place, 1) for value, place in self.replaced]
-        summed = self.summed()
+        roots = [self.root(each.value, each.of_sum) for each in self.reads]
+        summed, stays = self.summed()
         sums = [summed.get(i) for i in range(len(self.results))]
         widths = [dtype_bytes(tensor_of(r.type).dtype) for r in self.results]
         ends = [self.received_or_sent(i) for i in range(len(self.results))]
@@ -344,19 +319,14 @@ class TableMaker:
                 ],
                 np.int64,
             ),
-            widened=np.array(
-                [
-                    dtype is not None and dtype != tensor_of(result.type).dtype
-                    for result, dtype in zip(self.results, sums, strict=True)
-                ],
-                bool,
-            ),
-            read_value=np.array([value for value, _, _, _ in reads], np.int64),
-            read_task=np.array([number[place.task] for _, _, place, _ in reads], np.int64),
-            read_row=np.array([place.row for _, _, place, _ in reads], np.int64),
-            read_node=np.array([place.node for _, _, place, _ in reads], np.int64),
-            of_sum=np.array([of_sum for _, of_sum, _, _ in reads], bool),
-            read_after=np.array([after for _, _, _, after in reads], np.int64),
+            sum_stays=np.array([i in stays for i in range(len(self.results))], bool),
+            read_value=np.array([value for value, _ in roots], np.int64),
+            read_task=np.array([number[each.place.task] for each in self.reads], np.int64),
+            read_row=np.array([each.place.row for each in self.reads], np.int64),
+            read_node=np.array([each.place.node for each in self.reads], np.int64),
+            of_sum=np.array([of_sum for _, of_sum in roots], bool),
+            frees=np.array([each.frees for each in self.reads], bool),
+            read_after=np.array([each.before for each in self.reads], np.int64),
             received={key: i for i, key in enumerate(ends) if key is not None},
             sent=self.handed_on(),
         )
@@ -371,16 +341,19 @@ class TableMaker:
         }
         return np.array([numbers.get((p.task, p.row), -1) for p in self.places], np.int64)
 
-    def summed(self) -> dict[int, str]:
-        """The values that the loop over microbatches adds up, and the dtype of the sum."""
+    def summed(self) -> tuple[dict[int, str], set[int]]:
+        """The values that the loop over microbatches adds up, with the dtype of the sum; and those of which that stays."""
         found: dict[int, str] = {}
+        stays: set[int] = set()
         for loop in loops(self.program):
-            for yielded, total in zip(loop.yield_op.values, loop.results, strict=True):
+            for yielded in loop.yield_op.values:
                 for key in self.origins(yielded, ()):
-                    if key in self.index:
+                    if key in self.index and isinstance(key[0], OpResult):
+                        term = self.plan_of(key[0].op).buffers[key[0].index]
                         value, _ = self.root(self.index[key], False)
-                        found[value] = tensor_of(total.type).dtype
-        return found
+                        found[value] = term.total
+                        stays |= {value} if term.stays else set()
+        return found, stays
 
     def received_or_sent(self, value: int) -> tuple[str, int] | None:
         owner = self.results[value].owner
@@ -397,11 +370,6 @@ class TableMaker:
                 if value is not None:
                     sent[op.direction.data, op.number.value.data] = self.root(value, False)[0]
         return sent
-
-
-def bytes_of(value: SSAValue) -> Size:
-    assert isinstance(value.type, ValueType)
-    return value.type.num_bytes
 
 
 def about(op: Operation) -> About:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stagec.diagnostics import CompileError
+from stagec.dialects.memory import STORED
 from stagec.driver import Compiled, Stops, compile_text
 from stagec.explaining.job import Job
 from stagec.explaining.names import MICROBATCH
@@ -22,7 +23,6 @@ from stagec.explaining.sweeping.conditions import named_sizes, verdict, with_def
 from stagec.explaining.sweeping.structures import Structure
 from stagec.explaining.sweeping.vectors import Columns
 from stagec.memory import Kind
-from stagec.memory.static import STATIC
 from stagec.symbolic.conditions import Conditions, recording
 from tests.fidelity.cluster_runs import Run, layers_of_stages, run_text, schedule_of
 
@@ -99,7 +99,7 @@ def evaluated(
     for chosen, own, classes in structure.peaks_of_classes(kept, microbatches):
         chunks, first = classes[0]
         worst = np.max([peaks for _, peaks in classes], axis=0)
-        static = own.number(structure.stored(chunks, STATIC))
+        static = own.number(structure.stored(chunks, STORED))
         parameters = own.number(structure.stored(chunks, (Kind.PARAMETERS,)))
         for at, row in enumerate(chosen.tolist()):
             run = runs[int(left[row])]

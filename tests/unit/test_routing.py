@@ -22,7 +22,7 @@ from stagec.diagnostics import CompileError
 from stagec.dialects import dist, stg
 from stagec.dialects.types import tensor_of
 from stagec.driver import Compiled, Stops, compile_text
-from stagec.memory.kinds import Kind
+from stagec.memory import Kind
 from tests.fidelity.totals import model_flops, nodes_of
 
 LAYERS, BATCH, SEQUENCE, WIDTH, EXPERTS, CHOSEN = 3, 16, 8, 32, 8, 2

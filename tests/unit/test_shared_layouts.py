@@ -168,5 +168,5 @@ def test_a_program_with_another_load_is_an_own_one(name: str) -> None:
     assert len({c.program.segments for c in made}) == len(made) > 2
     assert encode_traces(replace(traces, classes=tuple(made))) == encode_traces(traces)
     for number, plan in enumerate(job.memory):
-        (again,) = plan_memory([alone(job, number)], job.plan)
+        (again,) = plan_memory([alone(job, number)])
         assert again.peak_bytes == plan.peak_bytes

@@ -16,6 +16,7 @@ from stagec.dialects.stg.attention import (
 from stagec.dialects.stg.base import (
     BEGINS_UNIT,
     FOLLOWS_UNIT,
+    GRADIENT_OF,
     IF_FREED,
     ISSUED,
     MADE_BY,
@@ -291,6 +292,7 @@ __all__ = [
     "stack_of_chunks",
     "BEGINS_UNIT",
     "FOLLOWS_UNIT",
+    "GRADIENT_OF",
     "IF_FREED",
     "ISSUED",
     "MADE_BY",

@@ -21,6 +21,7 @@ from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects.attributes import PlacementAttr
 from stagec.dialects.interfaces import CostInterface, views
 from stagec.dialects.marks import MADE_BY, PHASES, flag_mark, list_mark, marks, placement_mark, text
+from stagec.dialects.memory import PLAIN, Effects, Overwrite
 from stagec.dialects.stg.interface import (
     Call,
     Cotangents,
@@ -56,6 +57,9 @@ WITH_PASS, WITH_UNIT = "with_pass", "with_unit"
 BEGINS_UNIT = "begins_unit"
 """Marks where the backward pass of an FSDP unit begins, if its forward pass was made again before with more than the unit."""
 
+GRADIENT_OF = "gradient_of"
+"""Attribute of ops that make the gradients of one op of the forward pass, where they are several: its number."""
+
 NAMES = "names"
 """Mark of ops that make a value: what the plan calls it, where it names values to recompute."""
 
@@ -88,6 +92,7 @@ class TensorOp(CostInterface, ABC):
     | `state_of`, `with_state` | what it keeps of requests, and how it goes on from there | it has no state |
     | `gradient` | its way back, and so what is kept for it | E0218 |
     | `decomposed` | its steps where its statistics are split | it has none |
+    | `effects` | what it overwrites, and what its results are for | results have memory of their own |
     | `IS_VIEW` | whose memory its results are | its own |
     | `lowered` | the tasks that it becomes | one of its costs, none of a view |
     """
@@ -151,6 +156,9 @@ class TensorOp(CostInterface, ABC):
     def decomposed(self, steps: Decomposition) -> Sequence[SSAValue] | None:
         """Values to take the place of the results, where the op's statistics are split; None if it copes with that."""
         return None
+
+    def effects(self) -> Effects:
+        return Effects((Overwrite(0, 0),)) if self.in_place is not None else PLAIN
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
         return views(self) if self.IS_VIEW else super().lowered(mesh)
@@ -337,6 +345,7 @@ def union_names(*types: TensorType) -> list[str]:
 __all__ = [
     "BEGINS_UNIT",
     "FOLLOWS_UNIT",
+    "GRADIENT_OF",
     "IF_FREED",
     "ISSUED",
     "MADE_BY",

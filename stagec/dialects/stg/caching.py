@@ -9,11 +9,10 @@ sequences of different lengths both are sums.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from xdsl.dialects.builtin import StringAttr, UnitAttr
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import SSAValue
 from xdsl.irdl import (
     irdl_op_definition,
     operand_def,
@@ -23,7 +22,8 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.interfaces import Bytes, elements, num_bytes
-from stagec.dialects.marks import MarkedOp, marks
+from stagec.dialects.marks import MarkedOp
+from stagec.dialects.memory import Effects, Overwrite
 from stagec.dialects.stg.base import Indices, TensorOp, expect_dims, tensor_type
 from stagec.dialects.stg.interface import Option, Signature
 from stagec.dialects.types import TensorType, ValueType, dtype_bytes
@@ -105,10 +105,8 @@ class AppendOp(TensorOp):
         written = elements(self.new) * dtype_bytes(tensor_type(self.cache).dtype)
         return Bytes(num_bytes(self.new), written)
 
-    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        (task,) = super().lowered(mesh)
-        marks(task)["in_place"] = UnitAttr()
-        return [task]
+    def effects(self) -> Effects:
+        return Effects((Overwrite(0, 0),))
 
     def indices(self) -> Indices:
         cache, new = tensor_type(self.cache).names, tensor_type(self.new).names
@@ -166,10 +164,8 @@ class FillOp(TensorOp):
         written = elements(self.x) * dtype_bytes(tensor_type(self.cache).dtype)
         return Bytes(num_bytes(self.x), written)
 
-    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        (task,) = super().lowered(mesh)
-        marks(task)["in_place"] = UnitAttr()
-        return [task]
+    def effects(self) -> Effects:
+        return Effects((Overwrite(0, 0),))
 
     def verify_(self) -> None:
         super().verify_()

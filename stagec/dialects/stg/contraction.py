@@ -14,6 +14,7 @@ from stagec import symbolic
 from stagec.dialects.attributes import Dim, NamesAttr
 from stagec.dialects.interfaces import Bytes, elements, num_bytes
 from stagec.dialects.marks import flag_mark
+from stagec.dialects.memory import Effects, Repetition
 from stagec.dialects.stg.base import Indices, TensorOp, expect_dims, tensor_type, wider
 from stagec.dialects.stg.interface import (
     Call,
@@ -26,7 +27,7 @@ from stagec.dialects.stg.interface import (
 )
 from stagec.dialects.stg.quantizing import QuantizeOp
 from stagec.dialects.types import QUANTIZED, TensorType
-from stagec.symbolic import ZERO, Size
+from stagec.symbolic import ONE, ZERO, Size
 
 
 def contract_to(
@@ -92,6 +93,10 @@ class ContractOp(TensorOp):
                 TensorType.of([dims[n] for n in order], dtype or wider(a.dtype, b.dtype), partial)
             ],
         )
+
+    def effects(self) -> Effects:
+        # `matmul` of an expanded tensor in ATen copies it.
+        return Effects(reads_dense=True)
 
     def verify_(self) -> None:
         a, b = tensor_type(self.left), tensor_type(self.right)
@@ -301,6 +306,10 @@ class RepeatHeadsOp(TensorOp):
 
     def flops(self) -> Size:
         return ZERO
+
+    def effects(self) -> Effects:
+        heads = tensor_type(self.x).dim(self.old.data).size if self.old != self.new else ONE
+        return Effects(repeats=Repetition(heads))
 
     def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
         gradients.emit(self.x, lambda: SumHeadsOp(only(dys), self.new.data, self.old.data))

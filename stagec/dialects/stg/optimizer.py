@@ -21,6 +21,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
 from stagec.dialects.interfaces import Bytes, CostInterface, all_bytes, elements, num_bytes
+from stagec.dialects.memory import Effects, Overwrite, Update
 from stagec.dialects.types import StackType, TensorType, bytes_of, tensor_of
 from stagec.symbolic import Size
 
@@ -115,6 +116,22 @@ class OptimizerStepOp(CostInterface):
         for weight, gradient in zip(self.weights, self.gradients, strict=True):
             if tensor_of(weight.type).names != tensor_of(gradient.type).names:
                 raise VerifyException(f"stg.optimizer_step: {gradient.type} for {weight.type}")
+
+    def effects(self) -> Effects:
+        master = self.master.data if self.master is not None else None
+        first = len(self.operands) - len(self.kept)
+        overwrites = (Overwrite(first + number, number) for number in range(len(self.kept)))
+        return Effects(
+            tuple(overwrites),
+            updates=Update(tuple(map(self.kept_bytes, self.weights)), master),
+        )
+
+    def kept_bytes(self, weight: SSAValue) -> Size:
+        """Bytes of states and of an average, which a rank keeps of a weight."""
+        states = state_bytes(self.algorithm.data, self.states.data, weight)
+        if self.average is None:
+            return states
+        return states + bytes_of(elements(weight), self.average.data)
 
     def flops(self) -> Size:
         per_parameter = UPDATE_FLOPS[self.algorithm.data]

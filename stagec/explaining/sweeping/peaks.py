@@ -14,8 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from stagec.explaining.sweeping.vectors import Columns
-from stagec.memory.gradients import GradientBuffers
-from stagec.memory.kinds import Kind
+from stagec.memory import Kind
 from stagec.memory.lifetimes import Lifetimes, lifetimes
 from stagec.memory.values import ValueTable
 from stagec.symbolic import Size, constant
@@ -128,10 +127,9 @@ def rank_lives(
     arrangement: Arrangement,
     tables: Sequence[ValueTable],
     layers: Sequence[Mapping[str, Size | int]],
-    gradients: GradientBuffers,
 ) -> RankLives:
     """Of a rank class. `layers` are those of each of its virtual stages."""
-    lives = lifetimes(arrangement, tables, gradients)
+    lives = lifetimes(arrangement, tables)
     return RankLives(lives, *numbered(lives, tables, layers))
 
 

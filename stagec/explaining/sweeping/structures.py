@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from stagec.analysis.buffers import stored_of, weights_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.tasks import Order, StageOfRank
 from stagec.dialects.types import TIME_AXIS, StackType
@@ -19,8 +20,7 @@ from stagec.explaining.sweeping.layouts import layout_with
 from stagec.explaining.sweeping.peaks import KindsAtPeak, LiveCounts, RankLives, rank_lives
 from stagec.explaining.sweeping.signatures import Signature, signature
 from stagec.explaining.sweeping.vectors import Columns
-from stagec.memory.gradients import gradient_buffers
-from stagec.memory.kinds import Kind
+from stagec.memory import Kind
 from stagec.memory.plan import ALWAYS, kinds_on_host
 from stagec.memory.values import ValueTable, value_table
 from stagec.passes.build_programs import gathers_before, plain_order, rank_order
@@ -76,6 +76,11 @@ class Structure:
                     found[result.type.count] = None
         return tuple(size for size in found if dist.local_count(0) not in size.names)
 
+    @cached_property
+    def kinds_on_host(self) -> tuple[Kind, ...]:
+        """What is on the host of what stays from step to step."""
+        return kinds_on_host(row for each in programs(self.module) for row in stored_of(each))
+
     # Sums
 
     def most(self, answer: Answer, sizes: Columns) -> np.ndarray:
@@ -97,7 +102,7 @@ class Structure:
         kinds = {
             what: KINDS[what.removeprefix(OF_PEAK)] for what in quantities if what not in PEAKS
         }
-        on_host = set(kinds_on_host(self.plan))
+        on_host = set(self.kinds_on_host)
         static = {
             "memory.peak": set(ALWAYS) - on_host,
             "memory.host": on_host,
@@ -168,22 +173,23 @@ class Structure:
 
     def always(self, chunks: Sequence[StageRun]) -> Size:
         """What stays on a rank's device from step to step, gradients apart."""
-        return self.stored(chunks, set(ALWAYS) - set(kinds_on_host(self.plan)))
+        return self.stored(chunks, set(ALWAYS) - set(self.kinds_on_host))
 
     def stored(self, chunks: Sequence[StageRun], kinds: Collection[Kind]) -> Size:
         """What a rank stores of these kinds."""
         seen: dict[tuple[Kind, int, str], Size] = {}
         for chunk in chunks:
-            for weight, kind, size in self.job.stored(chunk.program):
-                if kind in kinds:
-                    stacked = isinstance(weight.results[0].type, StackType)
-                    own = size.substitute(
+            weights = weights_of(chunk.program)
+            for row in stored_of(chunk.program):
+                if row.kind in kinds:
+                    stacked = isinstance(weights[row.path].results[0].type, StackType)
+                    own = row.num_bytes.substitute(
                         {
                             dist.local_count(0): chunk.values.get(dist.local_count(0), 0),
                             TIME_AXIS: chunk.values[TIME_AXIS],
                         }
                     )
-                    seen.setdefault((kind, chunk.stage if stacked else -1, weight.path.data), own)
+                    seen.setdefault((row.kind, chunk.stage if stacked else -1, row.path), own)
         return total(seen.values())
 
     def classes(
@@ -275,14 +281,13 @@ class Structure:
             listed = tuple(StageOfRank("", stage.stage) for stage in stages)
             program = sched.RankProgramOp("rank", listed, order)
             arrangement = arrange(RankRun("", {}, stages, program, axis))
-            gradients = gradient_buffers(self.plan)
             tables: list[ValueTable] = []
             for stage in stages:
                 if stage.layout not in self._tables:
-                    self._tables[stage.layout] = value_table(stage, gradients)
+                    self._tables[stage.layout] = value_table(stage)
                 tables.append(self._tables[stage.layout])
             layers = [layers_of(stage) for stage in stages]
-            lives = rank_lives(arrangement, tables, layers, gradients)
+            lives = rank_lives(arrangement, tables, layers)
             for what in wanted:
                 known[what] = (
                     lives.on_device.kinds_at_peak if what == OF_PEAK else PEAKS[what](lives).most

@@ -14,13 +14,13 @@ from stagec.backend.et_file import read_trace
 from stagec.backend.program import RankClass, TraceSet
 from stagec.backend.ranks import ranks_where
 from stagec.backend.writer import WriteOptions, write_traces
+from stagec.dialects.memory import STORED
 from stagec.driver import Compiled, compile_model
 from stagec.explaining.job import Job
 from stagec.explaining.memory import KINDS, QUANTITIES
 from stagec.explaining.nodes import node
 from stagec.explaining.quantities import Answer, total_over_ranks
 from stagec.explaining.questions import ask
-from stagec.memory.static import STATIC
 from stagec.summary import summarize
 from tests.fidelity.oracle import axes_of
 from tests.fidelity.trace import Traces, attributes
@@ -167,7 +167,7 @@ def check_memory(questions: Questions) -> None:
         assert answers["peak"].classes[number].value == each.peak_bytes
         assert answers["host"].classes[number].value == sum(each.host_bytes.values())
         assert answers["activations"].classes[number].value == sum(each.saved_bytes)
-        for kind in STATIC:
+        for kind in STORED:
             found = answers[kind.name.lower()].classes[number].value
             assert found == each.static.num_bytes[kind], kind
         by_kind = {kind: answer.classes[number].value for kind, answer in peaks.items()}

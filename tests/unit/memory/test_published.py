@@ -38,7 +38,7 @@ def first_stage(model: str, plan: str) -> ClassPlan:
     stop = Stops(unroll=False)  # the tasks of one class are enough
     job = compile_text(text, "korthikanti.stg", plan, numbers, stops=stop)
     assert job.facts is not None
-    (first,) = plan_memory(rank_runs(job.module)[:1], job.plan)
+    (first,) = plan_memory(rank_runs(job.module)[:1])
     return first
 
 

@@ -29,6 +29,7 @@ WITHOUT_MEANING = (
     "place-reductions",
     "chain-streams",
     "order-communication",
+    "plan-memory",
 )
 """After these, ops are costs."""
 

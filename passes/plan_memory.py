@@ -1,0 +1,416 @@
+"""Write down what lives where and until when: the memory of each node's results, who frees what, and what stays from step to step.
+
+Before `plan-memory`:
+
+    !t = !stg.tensor<[B, D], bf16>
+    !w = !stg.tensor<[D, F], bf16>
+    stg.dim "mb" = "2"
+    dist.mesh <dp = 2>
+    stg.program "M" (%x : !t) {
+      %w = stg.weight "w" : !w
+      %sum = stg.accumulate over "mb" -> (!w) {
+        %h = sched.compute "gelu" (%x) flops "B" reads "B" writes "B" on "compute" in F.0 : (!t) -> !t
+        %g = sched.compute "contract" (%h, %x) flops "B" reads "B" writes "B" on "compute" in B.1 {phase = "wgrad"} : (!t, !t) -> !w
+        stg.yield %g : !w
+      }
+      %r = sched.collective "all_reduce" (%sum) over [dp] in "bf16" bytes "2*D*F" to "2*D*F" on "comm.dp" in step.2
+        effects <overwrites 0 by 0 makes gradients> : (!w) -> !w
+      sched.compute "optimizer_step" (%w, %r) flops "D" reads "D" writes "D" on "compute" in step.3
+        effects <updates ["8*D*F"] master "fp32"> : (!w, !w) -> ()
+      stg.output
+    }
+
+After:
+
+    !t = !stg.tensor<[B, D], bf16>
+    !w = !stg.tensor<[D, F], bf16>
+    stg.dim "mb" = "2"
+    dist.mesh <dp = 2>
+    stg.program "M" (%x : !t) {
+      %w = stg.weight "w" : !w
+      %sum = stg.accumulate over "mb" -> (!w) {
+        %h = sched.compute "gelu" (%x) flops "B" reads "B" writes "B" on "compute" in F.0
+          memory <[temporaries]> : (!t) -> !t
+        %g = sched.compute "contract" (%h, %x) flops "B" reads "B" writes "B" on "compute" in B.1
+          memory <[gradients of "bf16"], frees 0 1> {phase = "wgrad"} : (!t, !t) -> !w
+        stg.yield %g : !w
+      }
+      %r = sched.collective "all_reduce" (%sum) over [dp] in "bf16" bytes "2*D*F" to "2*D*F" on "comm.dp" in step.2
+        effects <overwrites 0 by 0 makes gradients> memory <[gradients in 0], frees 0> : (!w) -> !w
+      sched.compute "optimizer_step" (%w, %r) flops "D" reads "D" writes "D" on "compute" in step.3
+        effects <updates ["8*D*F"] master "fp32"> memory <[], frees 1> : (!w, !w) -> ()
+      stg.output
+    }
+    sched.stored of "" gradients "contiguous" {
+      "w" parameters "2*D*F",
+      "w" optimizer "8*D*F",
+      "w" master "4*D*F",
+      "w" gradients "2*D*F"
+    }
+
+A buffer is the result of a node. It is there from that node on until the last of those that free it, in the order of tasks and rows; a sum over
+microbatches from its first term on. `frees` names the operands of which a node is the last reader in some iteration: readers that another
+always follows free nothing. `stagec.memory` unrolls this, for layers and microbatches, and decides nothing.
+
+What nodes do with memory they say themselves (`effects`); the rest depends on what is around them:
+
+- A result `in` the memory of an operand: where the op says so; an all-reduce, where nobody else reads what it reduces.
+- Gradients are what an update reads, back to what made them. Values that a forward task makes and a backward task reads are saved
+  activations: tasks say that.
+- What ops read that make the gradients of one op (`gradient_of`) is freed with the last of them, as a node of autograd does.
+- A unit beside the layers that is gathered once is there until its gradients are made, as FSDP frees it.
+
+`gradients` is what a framework does with theirs, and each name stands for one (`docs/decisions/memory-plan.md`):
+
+| | the sum over microbatches | its reduction | who |
+|---|---|---|---|
+| `contiguous` | whole, in a buffer that stays | in place | Megatron-LM, DDP (`gradient_as_bucket_view`) |
+| `partitioned` | whole until it is reduced, a part stays | into memory of its own | DeepSpeed's ZeRO 2 |
+| `copied` | of parts, each copied into the one buffer of reductions | into memory of its own | FSDP2 (`foreach_reduce`), ZeRO 3 |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.passes import ModulePass
+
+from stagec.analysis.buffers import (
+    gradient_values,
+    makers,
+    ops_inside,
+    stored_rows,
+    summed_results,
+    updates,
+)
+from stagec.analysis.dataflow import is_node
+from stagec.analysis.placement import source_of
+from stagec.dialects import sched, stg
+from stagec.dialects.memory import (
+    ALONE,
+    ALWAYS,
+    CONTIGUOUS,
+    COPIED,
+    FIRST,
+    GRADIENTS,
+    OPERAND,
+    OWN,
+    REPETITION,
+    STAYS,
+    Buffer,
+    Effects,
+    Kind,
+    MemoryAttr,
+    NodeMemory,
+    StoredOp,
+)
+from stagec.dialects.tasks import Rows
+from stagec.dialects.types import tensor_of
+from stagec.rewriting import programs
+
+NAME = "plan-memory"
+
+FOLLOWING = {"F": ("B", "I", "W"), "I": ("W",)}
+"""Tasks of a microbatch that come after another, whatever the schedule."""
+
+
+@dataclass(frozen=True)
+class PlanMemory(ModulePass):
+    name = NAME
+
+    gradients: str = CONTIGUOUS
+    """What becomes of the memory of gradients: `contiguous`, `partitioned` or `copied`."""
+
+    def __post_init__(self) -> None:
+        if self.gradients not in GRADIENTS:
+            raise ValueError(f"gradients are one of {', '.join(GRADIENTS)}")
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        ops = list(op.body.ops)
+        for old in ops:
+            if isinstance(old, StoredOp):
+                old.detach()
+                old.erase()
+        tables = [each for each in ops if isinstance(each, sched.TasksOp)]
+        for program in programs(op):
+            kind = stg.text(program, "kind")
+            rows = [each.rows.data for each in tables if each.kind.data == kind]
+            Planner(program, self.gradients, rows).run()
+            stored = tuple(stored_rows(program, self.gradients))
+            op.body.block.add_op(StoredOp(kind, self.gradients, stored))
+
+
+@dataclass
+class Draft:
+    """The plan of a node, while it is made."""
+
+    buffers: list[Buffer]
+    frees: list[int] = field(default_factory=list)
+    lasts: list[int] = field(default_factory=list)
+    keeps: list[tuple[int, int]] = field(default_factory=list)
+    replaces: str = ""
+
+    def attribute(self) -> MemoryAttr:
+        buffers, frees, lasts = tuple(self.buffers), tuple(self.frees), tuple(self.lasts)
+        return MemoryAttr(NodeMemory(buffers, frees, lasts, tuple(self.keeps), self.replaces))
+
+
+class Planner:
+    """Plans the memory of one program."""
+
+    def __init__(
+        self, program: stg.ProgramOp, gradients: str, rows: Sequence[Mapping[str, Rows]]
+    ) -> None:
+        self.program = program
+        self.policy = gradients
+        self.gradients = gradient_values(program)
+        self.sums = summed_results(program)
+        self.nodes: dict[Operation, Draft] = {}
+        self.last_readers = LastReaders(rows)
+        self.groups = 0
+
+    def run(self) -> None:
+        for op in self.program.walk():
+            if is_node(op):
+                self.nodes[op] = self.draft(op)
+        self.keep_what_gradients_read()
+        self.keep_units()
+        inside = ops_inside(self.program)
+        for op in self.nodes:
+            for number, operand in enumerate(op.operands):
+                for value, is_every in behind(operand):
+                    self.last_readers.add(value, Read(op, number, is_every, op in inside))
+        for op, number in self.last_readers.found():
+            if number not in self.nodes[op].frees:
+                self.nodes[op].frees.append(number)
+        known: dict[MemoryAttr, MemoryAttr] = {}
+        for op, draft in self.nodes.items():
+            draft.frees.sort()
+            attribute = draft.attribute()
+            op.properties["memory"] = known.setdefault(attribute, attribute)
+
+    def draft(self, op: Operation) -> Draft:
+        effects = sched.effects_of(op)
+        return Draft(
+            [self.buffer(op, effects, result) for result in op.results], replaces=effects.replaces
+        )
+
+    def buffer(self, op: Operation, effects: Effects, result: OpResult) -> Buffer:
+        kind, where, operand = self.kind(op, effects, result), OWN, 0
+        for each in effects.overwrites:
+            if each.result == result.index and self.is_overwritten(op, each.when, each.operand):
+                where, operand = OPERAND, each.operand
+                if isinstance(behind_views(op.operands[operand]).owner, stg.CacheOp):
+                    where, operand = STAYS, 0
+        count = None
+        if effects.repeats is not None and result.index == 0 and not is_read_dense(result):
+            where, count = REPETITION, effects.repeats.count
+        if effects.one_buffer and result.index and kind != Kind.PARAMETERS:
+            where = FIRST
+        if kind == Kind.HOST and task_of(op) == "step":
+            # What an update stores is where it was.
+            where = STAYS
+        total = self.sums.get(result, "")
+        # A sum in the dtype of its terms begins with the first of them.
+        stays = bool(total) and self.policy != COPIED and total != tensor_of(result.type).dtype
+        return Buffer(kind, where, operand, count, total, stays)
+
+    def kind(self, op: Operation, effects: Effects, result: OpResult) -> Kind:
+        if effects.makes == Kind.GATHERED and task_of(op) == "step":
+            # After the step it fills the parameters themselves.
+            return Kind.PARAMETERS
+        if effects.makes is not None:
+            return effects.makes
+        if result in self.gradients:
+            return Kind.GRADIENTS
+        return Kind.RECOMPUTED if stg.phase_of(op) == "recompute" else Kind.TEMPORARIES
+
+    def is_overwritten(self, op: Operation, when: str, operand: int) -> bool:
+        if when == ALONE:
+            value = op.operands[operand]
+            return isinstance(value, OpResult) and value.has_one_use()
+        return when == ALWAYS or self.policy == CONTIGUOUS
+
+    # What is freed together
+
+    def group(self) -> int:
+        self.groups += 1
+        return self.groups - 1
+
+    def keep_what_gradients_read(self) -> None:
+        """Both factors of a product are there until both of their gradients are made."""
+        together: dict[tuple[object, ...], list[Operation]] = {}
+        for op in self.nodes:
+            number = op.properties.get(stg.GRADIENT_OF)
+            if isinstance(number, IntegerAttr):
+                key = (number.value.data, op.parent_block(), task_of(op))
+                together.setdefault(key, []).append(op)
+        for ops in together.values():
+            made = {result for op in ops for result in op.results}
+            read = [
+                (op, n)
+                for op in ops
+                for n, x in enumerate(op.operands)
+                if x not in made and any(behind(x))
+            ]
+            last = read[-1][0] if read else ops[-1]
+            kept = [(op, n) for op, n in read if op.operands[n] not in last.operands]
+            if kept:
+                group = self.group()
+                self.nodes[last].lasts.append(group)
+                for op, n in kept:
+                    self.nodes[op].keeps.append((n, group))
+
+    def keep_units(self) -> None:
+        """A unit beside the layers that is gathered once is there until its gradients are made, as FSDP frees it."""
+        of_layers = {op for op in self.nodes if isinstance(op.parent_op(), stg.RepeatOp)}
+        gathers: dict[SSAValue, list[OpResult]] = {}
+        for op, draft in self.nodes.items():
+            is_gather = any(buffer.kind == Kind.GATHERED for buffer in draft.buffers)
+            if is_gather and op not in of_layers:
+                for shard, whole in zip(op.operands, op.results, strict=True):
+                    gathers.setdefault(shard, []).append(whole)
+        for weight, update in updates(self.program).items():
+            found = gathers.get(weight.weight, [])
+            last = [value.op for value in makers(update.gradient) if isinstance(value, OpResult)]
+            last = [op for op in last if op in self.nodes and op not in of_layers]
+            if len(found) == 1 and last:
+                group = self.group()
+                (whole,) = found
+                buffers = self.nodes[whole.op].buffers
+                buffers[whole.index] = replace(buffers[whole.index], until=group)
+                for op in last:
+                    self.nodes[op].lasts.append(group)
+
+
+def task_of(op: Operation) -> str:
+    segment = op.properties.get("segment")
+    return segment.task if isinstance(segment, sched.SegmentAttr) else ""
+
+
+def behind_views(value: SSAValue) -> SSAValue:
+    """The weight, cache, input or result whose memory a value is."""
+    value = source_of(value)
+    while isinstance(value.owner, sched.ViewOp):
+        value = source_of(value.owner.operand)
+    return value
+
+
+def is_read_dense(value: SSAValue) -> bool:
+    """Whether some reader of a value, or of a view of it, copies what has strides."""
+    readers = [use.operation for use in value.uses]
+    views = [op.result for op in readers if isinstance(op, sched.ViewOp)]
+    return any(sched.effects_of(op).reads_dense for op in readers) or any(map(is_read_dense, views))
+
+
+# Last readers
+
+
+def behind(value: SSAValue) -> Iterator[tuple[SSAValue, bool]]:
+    """The results of nodes, or inputs, that a reader may see in a value, and whether it sees the instance of every iteration."""
+    ahead, seen = [(value, True)], set[SSAValue]()
+    while ahead:
+        value, is_every = ahead.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        owner = value.owner
+        if isinstance(value, BlockArgument):
+            repeat = value.block.parent_op()
+            if not isinstance(repeat, stg.RepeatOp):
+                yield value, is_every
+            elif value.index < len(repeat.carried):
+                ahead.append((repeat.carried[value.index], False))
+                ahead.append((repeat.yield_op.values[value.index], False))
+            else:
+                ahead.append((repeat.stacks[value.index - len(repeat.carried)], is_every))
+            continue
+        assert isinstance(value, OpResult) and isinstance(owner, Operation)
+        if is_node(owner):
+            yield value, is_every
+        elif isinstance(owner, sched.ViewOp):
+            ahead.append((owner.operand, is_every))
+        elif isinstance(owner, stg.RepeatOp):
+            is_stack = value.index >= len(owner.carried)
+            ahead.append((owner.yield_op.values[value.index], is_every and is_stack))
+            if not is_stack:
+                ahead.append((owner.carried[value.index], False))
+        elif isinstance(owner, stg.AccumulateOp):
+            ahead.append((owner.yield_op.values[value.index], False))
+
+
+@dataclass(frozen=True)
+class Read:
+    """An operand of a node, as a reader of some value."""
+
+    op: Operation
+    number: int
+    is_every: bool
+    """Whether each instance of the value has such a reader."""
+    is_inside: bool
+    """Whether it is in the loop over microbatches: else it may read a sum."""
+
+
+class LastReaders:
+    """Of each value the readers that no other follows in every iteration."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Rows]]) -> None:
+        self.rows = rows
+        self.reads: dict[SSAValue, list[Read]] = {}
+        self.positions: dict[Operation, int] = {}
+        self._follows: dict[tuple[str, int, int], bool] = {}
+
+    def add(self, value: SSAValue, read: Read) -> None:
+        self.positions.setdefault(read.op, len(self.positions))
+        self.reads.setdefault(value, []).append(read)
+
+    def found(self) -> Iterator[tuple[Operation, int]]:
+        for reads in self.reads.values():
+            for read in reads:
+                if not any(self.comes_after(other, read) for other in reads):
+                    yield read.op, read.number
+
+    def comes_after(self, other: Read, read: Read) -> bool:
+        """Whether another reader of all that one reads is issued after it, in every iteration."""
+        if not (other.is_every and other.is_inside and read.is_inside) or other.op is read.op:
+            return False
+        mine, theirs = task_of(read.op), task_of(other.op)
+        if mine != theirs:
+            return theirs in FOLLOWING.get(mine, ())
+        if read.op.parent_block() is not other.op.parent_block() or not read.is_every:
+            return False
+        first, second = segment_of(read.op), segment_of(other.op)
+        if first == second:
+            return self.positions[other.op] > self.positions[read.op]
+        return self.follows(mine, first, second)
+
+    def follows(self, task: str, first: int, second: int) -> bool:
+        """Whether all rows of a segment come after those of another in the same iteration."""
+        key = (task, first, second)
+        if key not in self._follows:
+            self._follows[key] = bool(self.rows) and all(
+                are_ordered(each[task], first, second) for each in self.rows if task in each
+            )
+        return self._follows[key]
+
+
+def segment_of(op: Operation) -> int:
+    segment = op.properties.get("segment")
+    return segment.number if isinstance(segment, sched.SegmentAttr) else -1
+
+
+def are_ordered(rows: Rows, first: int, second: int) -> bool:
+    if (rows.behind_task >= 0).any():
+        return False
+    one, other = np.flatnonzero(rows.segment == first), np.flatnonzero(rows.segment == second)
+    if len(one) != len(other):
+        return False
+    one = one[np.lexsort(rows.path[one].T)] if rows.path.shape[1] else one
+    other = other[np.lexsort(rows.path[other].T)] if rows.path.shape[1] else other
+    same = np.array_equal(rows.path[one], rows.path[other])
+    return same and bool((one < other).all())

@@ -1,0 +1,273 @@
+"""Which values are whose memory: weights and the gradients that update them, sums over microbatches, what stays from step to step.
+
+Of a program of tasks, followed through views, loops and collectives; ops say by their effects what they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+
+from stagec import symbolic
+from stagec.analysis.dataflow import is_node
+from stagec.dialects import dist, sched, stg
+from stagec.dialects.memory import CONTIGUOUS, Kind, Stored, StoredOp
+from stagec.dialects.types import TIME_AXIS, StackType, ValueType, bytes_of, tensor_of
+from stagec.symbolic import ONE, Size, symbol
+
+
+@dataclass(frozen=True)
+class WeightUpdate:
+    """What an update says of a weight."""
+
+    part: SSAValue
+    """The part of the weight that is updated."""
+    gradient: SSAValue
+    states: Size
+    """Bytes of what a rank keeps of it, beside a master copy."""
+    master: str | None
+    """The dtype of that copy, if weights are narrower."""
+    states_on_host: bool
+
+
+def updates(program: stg.ProgramOp) -> dict[stg.WeightOp, WeightUpdate]:
+    """The update of each weight that learns."""
+    found: dict[stg.WeightOp, WeightUpdate] = {}
+    for op in program.walk():
+        effects = sched.effects_of(op)
+        effect = effects.updates
+        if effect is None:
+            continue
+        count = len(effect.states)
+        pairs = zip(op.operands[:count], op.operands[count : 2 * count], effect.states, strict=True)
+        for one, other, size in pairs:
+            weight, gradient = of_all_layers(one), of_all_layers(other)
+            states = size * symbolic.product(r.count.data for r in repeats_around(op))
+            owner = weight.owner
+            while isinstance(owner, sched.ViewOp):
+                owner = owner.operand.owner
+            if isinstance(owner, stg.WeightOp):
+                on_host = bool(effects.overwrites)
+                found[owner] = WeightUpdate(weight, gradient, states, effect.master, on_host)
+    return found
+
+
+def repeats_around(op: Operation) -> Iterator[stg.RepeatOp]:
+    """The repeats that an op is in."""
+    parent = op.parent_op()
+    while parent is not None:
+        if isinstance(parent, stg.RepeatOp):
+            yield parent
+        parent = parent.parent_op()
+
+
+def of_all_layers(value: SSAValue) -> SSAValue:
+    """The stack behind what an update in a repeat reads, also where it is loaded from the host."""
+    while True:
+        if isinstance(value, OpResult) and isinstance(value.op, sched.HostCopyOp):
+            value = value.op.values[value.index]
+            continue
+        repeat = value.owner.parent_op() if isinstance(value, BlockArgument) else None
+        if not isinstance(repeat, stg.RepeatOp) or not isinstance(value, BlockArgument):
+            return value
+        value = repeat.stacks[value.index - len(repeat.carried)]
+
+
+# The loop over microbatches
+
+
+def loops(program: stg.ProgramOp) -> list[stg.AccumulateOp]:
+    """The loop over microbatches, if there is one."""
+    return [op for op in program.body.block.ops if isinstance(op, stg.AccumulateOp)]
+
+
+def ops_inside(program: stg.ProgramOp) -> set[Operation]:
+    """The ops of the loop over microbatches."""
+    return {inner for loop in loops(program) for inner in loop.walk()}
+
+
+def summed_results(program: stg.ProgramOp) -> dict[SSAValue, str]:
+    """The results of which the loop over microbatches adds up some instance, and the dtype of the sum."""
+    return {
+        root: tensor_of(total.type).dtype
+        for loop in loops(program)
+        for value, total in zip(loop.yield_op.values, loop.results, strict=True)
+        for root in roots(value)
+    }
+
+
+# Backwards
+
+
+def makers(gradient: SSAValue) -> set[SSAValue]:
+    """The results of nodes behind a gradient outside of the layers, as the optimizer reads it: before reductions and sums."""
+    value = before_reductions(gradient)
+    if isinstance(value, OpResult) and isinstance(value.op, stg.AccumulateOp):
+        value = value.op.yield_op.values[value.index]
+    return roots(value)
+
+
+def reduced_from(value: SSAValue) -> SSAValue | None:
+    """What a collective, a copy into the buffer of one, or a view was made from."""
+    if not isinstance(value, OpResult):
+        return None
+    op = value.op
+    if isinstance(op, sched.CollectiveOp):
+        return op.values[value.index]
+    if isinstance(op, sched.ComputeOp) and sched.effects_of(op).one_buffer:
+        return op.inputs[value.index]
+    return op.operand if isinstance(op, sched.ViewOp) else None
+
+
+def before_reductions(value: SSAValue) -> SSAValue:
+    """What collectives, copies into their buffers and views were made from."""
+    while (source := reduced_from(value)) is not None:
+        value = source
+    return value
+
+
+def roots(value: SSAValue, through_reductions: bool = False) -> set[SSAValue]:
+    """The results of nodes that a value may be, in any iteration; also those that its reductions read, if asked for."""
+    found: set[SSAValue] = set()
+    seen: set[SSAValue] = set()
+    ahead = [value]
+    while ahead:
+        value = ahead.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        owner = value.owner
+        if isinstance(owner, Block):
+            ahead += behind_argument(value)
+        elif is_node(owner):
+            found.add(value)
+            source = reduced_from(value) if through_reductions else None
+            ahead += [source] if source is not None else []
+        elif isinstance(owner, sched.ViewOp):
+            ahead.append(owner.operand)
+        elif isinstance(owner, stg.RepeatOp):
+            assert isinstance(value, OpResult)
+            ahead.append(owner.yield_op.values[value.index])
+            if value.index < len(owner.carried):
+                ahead.append(owner.carried[value.index])
+        elif through_reductions and isinstance(owner, stg.AccumulateOp):
+            assert isinstance(value, OpResult)
+            ahead.append(owner.yield_op.values[value.index])
+    return found
+
+
+def behind_argument(value: SSAValue) -> list[SSAValue]:
+    assert isinstance(value, BlockArgument)
+    repeat = value.block.parent_op()
+    if not isinstance(repeat, stg.RepeatOp):
+        return []
+    if value.index < len(repeat.carried):
+        return [repeat.carried[value.index], repeat.yield_op.values[value.index]]
+    return [repeat.stacks[value.index - len(repeat.carried)]]
+
+
+def gradient_values(program: stg.ProgramOp) -> set[SSAValue]:
+    """The results of nodes that are gradients of weights: what updates read, or other stages are given, back to what made it."""
+    read = [each.gradient for each in updates(program).values()]
+    read += [op.gradient for op in program.walk() if isinstance(op, dist.GiveGradientOp)]
+    return {root for value in read for root in roots(value, through_reductions=True)}
+
+
+# What stays from step to step
+
+
+def stored_rows(program: stg.ProgramOp, gradients: str) -> Iterator[Stored]:
+    """Of each weight and cache of a program, on one rank. `gradients`: see `plan-memory`."""
+    updated = updates(program)
+    for op in program.body.block.ops:
+        if isinstance(op, stg.CacheOp):
+            size = size_of(op.cache) * parts_in_time(op.cache)
+            yield Stored(op.path.data, Kind.CACHE, size)
+        if not isinstance(op, stg.WeightOp):
+            continue
+        path = op.path.data
+        yield Stored(path, Kind.PARAMETERS, size_of(op.weight), is_loaded(op.weight))
+        update = updated.get(op)
+        if update is None:
+            continue
+        yield Stored(path, Kind.OPTIMIZER, update.states, update.states_on_host)
+        if update.master is not None and not is_wide(update.part, update.master):
+            master = bytes_of(elements_of(update.part), update.master)
+            yield Stored(path, Kind.MASTER, master, update.states_on_host)
+        is_whole = gradients == CONTIGUOUS
+        whole = before_sums(update.gradient) if is_whole else update.gradient
+        yield Stored(path, Kind.GRADIENTS, size_of(whole))
+
+
+def stored_of(program: stg.ProgramOp) -> tuple[Stored, ...]:
+    """What the plan of memory says that a rank stores for a program."""
+    module = program.parent_op()
+    assert module is not None
+    kind = stg.text(program, "kind")
+    for op in module.regions[0].block.ops:
+        if isinstance(op, StoredOp) and op.kind.data == kind:
+            return op.rows.data
+    return ()
+
+
+def weights_of(program: stg.ProgramOp) -> Mapping[str, stg.WeightOp | stg.CacheOp]:
+    """The weights and caches of a program by path."""
+    ops = program.body.block.ops
+    return {op.path.data: op for op in ops if isinstance(op, stg.WeightOp | stg.CacheOp)}
+
+
+def is_loaded(weight: SSAValue) -> bool:
+    """Whether a weight is on the host: what reads it loads it from there."""
+    ahead = [weight]
+    for value in ahead:
+        for use in value.uses:
+            reader = use.operation
+            if isinstance(reader, sched.HostCopyOp) and reader.direction.data == "load":
+                return True
+            if isinstance(reader, stg.RepeatOp) and use.index >= len(reader.carried):
+                ahead.append(reader.body.block.args[use.index])
+            elif isinstance(reader, sched.ViewOp):
+                ahead.append(reader.result)
+    return False
+
+
+def parts_in_time(cache: SSAValue) -> Size:
+    """The microbatches that a cache is of: each has its own sequences, and all of them stay."""
+    splits = tensor_of(cache.type).split_axes
+    return symbol(TIME_AXIS) if TIME_AXIS in splits else ONE
+
+
+def is_wide(weight: SSAValue, master: str) -> bool:
+    """Whether what is stored is in the dtype of the master copy, and so is that copy."""
+    assert isinstance(weight.type, ValueType)
+    leaf = weight.type.leaf if isinstance(weight.type, StackType) else weight.type
+    return leaf.num_bytes == bytes_of(leaf.num_elements, master)
+
+
+def size_of(value: SSAValue) -> Size:
+    assert isinstance(value.type, ValueType)
+    return value.type.num_bytes
+
+
+def elements_of(value: SSAValue) -> Size:
+    assert isinstance(value.type, ValueType)
+    return value.type.num_elements
+
+
+def before_sums(gradient: SSAValue) -> SSAValue:
+    """The sum over microbatches behind what the optimizer reads, before it is reduced over ranks."""
+    value = before_reductions(gradient)
+    while isinstance(value, OpResult) and isinstance(value.op, stg.RepeatOp):
+        value = before_reductions(sliced(value.op, value.index))
+    return value
+
+
+def sliced(repeat: stg.RepeatOp, index: int) -> SSAValue:
+    """The stack whose elements a repeat of reductions reduces; what the repeat makes itself, if it makes it."""
+    value = before_reductions(repeat.yield_op.values[index])
+    if isinstance(value, OpResult):
+        return value
+    assert isinstance(value, BlockArgument)
+    return repeat.stacks[value.index - len(repeat.carried)]

@@ -1,0 +1,409 @@
+"""What nodes do with memory, and what becomes of what they make.
+
+    sched.compute "optimizer_step" (%w, %g, %m) ... updates 1 states 2 "fp32" overwrites 0 by 2
+    sched.collective "all_gather" (%s) ... memory <[gathered], frees 0>
+
+*Effects* are an op's own: it says them of itself (`TaskInterface.effects`), and they hold wherever it stands. The *plan* is
+`plan-memory`'s: it depends on the program around the op, and on what a framework does with its buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Data
+from xdsl.irdl import IRDLOperation, irdl_attr_definition, irdl_op_definition, prop_def
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.attributes import parse_size
+from stagec.dialects.types import DTYPE_BITS
+from stagec.symbolic import Size
+
+
+class Kind(IntEnum):
+    """What memory is used for, in the order in which tables and charts show it."""
+
+    PARAMETERS = 0
+    MASTER = 1
+    OPTIMIZER = 2
+    GRADIENTS = 3
+    CACHE = 4
+    SAVED = 5
+    RECOMPUTED = 6
+    DEFERRED = 7
+    GATHERED = 8
+    FETCHED = 9
+    COMMUNICATION = 10
+    INPUTS = 11
+    TEMPORARIES = 12
+    HOST = 13
+    """In the memory of the host: no part of a device's."""
+
+
+STORED: tuple[Kind, ...] = (
+    Kind.PARAMETERS,
+    Kind.MASTER,
+    Kind.OPTIMIZER,
+    Kind.GRADIENTS,
+    Kind.CACHE,
+)
+"""What stays from step to step."""
+
+CONTIGUOUS, PARTITIONED, COPIED = "contiguous", "partitioned", "copied"
+GRADIENTS = (CONTIGUOUS, PARTITIONED, COPIED)
+"""What a framework does with the memory of gradients: see `passes/plan_memory.py`."""
+
+ALWAYS, ALONE, WHOLE = "always", "alone", "whole"
+WHEN = (ALWAYS, ALONE, WHOLE)
+
+
+@dataclass(frozen=True)
+class Overwrite:
+    """A result that takes the memory of an operand: `overwrites 0 by 1 alone`."""
+
+    operand: int
+    result: int
+    when: str = ALWAYS
+    """`always`; `alone`: where nobody else reads the operand; `whole`: where ranks keep gradients whole, of which it is a part."""
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """The first result repeats each of `count` elements of the first operand: of one, repetitions are strides of no bytes."""
+
+    count: Size
+
+
+@dataclass(frozen=True)
+class Update:
+    """The first operands are weights, as many more their gradients; state that it overwrites comes from the host."""
+
+    states: tuple[Size, ...]
+    """Bytes of what a rank keeps of each weight, beside a master copy."""
+    master: str | None = None
+    """The dtype of the copy that is updated, if weights are narrower."""
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What an op does with memory besides reading its operands and writing results into memory of their own."""
+
+    overwrites: tuple[Overwrite, ...] = ()
+    repeats: Repetition | None = None
+    reads_dense: bool = False
+    """It copies an operand that is a repetition of one element, before it reads it."""
+    one_buffer: bool = False
+    """Its results are one buffer, there until the last part of it was read."""
+    makes: Kind | None = None
+    """What its results are for. None: for what reads them."""
+    replaces: str = ""
+    """The name of a buffer of which there is one at a time: its results take the place of what was put there before."""
+    updates: Update | None = None
+
+    def __str__(self) -> str:
+        words: list[str] = []
+        if self.updates is not None:
+            each = self.updates
+            sizes = ", ".join(f'"{size}"' for size in each.states)
+            words.append(f"updates [{sizes}]")
+            words += ["master", f'"{each.master}"'] if each.master is not None else []
+        for each in self.overwrites:
+            when = "" if each.when == ALWAYS else f" {each.when}"
+            words.append(f"overwrites {each.operand} by {each.result}{when}")
+        if self.repeats is not None:
+            words.append(f'repeats "{self.repeats.count}"')
+        words += ["dense"] * self.reads_dense
+        words += ["one_buffer"] * self.one_buffer
+        words += ["makes", self.makes.name.lower()] if self.makes is not None else []
+        words += ["replaces", f'"{self.replaces}"'] if self.replaces else []
+        return " ".join(words)
+
+
+PLAIN = Effects()
+
+
+def whole(parser: AttrParser) -> int:
+    return parser.parse_integer(allow_boolean=False, allow_negative=False)
+
+
+def word(parser: AttrParser, known: tuple[str, ...], what: str) -> str:
+    position = parser.pos
+    found = parser.parse_identifier(f", {what},")
+    if found not in known:
+        parser.raise_error(f"`{found}` is not {what}: {', '.join(known)}", position)
+    return found
+
+
+def dtype(parser: AttrParser) -> str:
+    position = parser.pos
+    found = parser.parse_str_literal(" expected a dtype")
+    if found not in DTYPE_BITS:
+        parser.raise_error(f"there is no dtype `{found}`", position)
+    return found
+
+
+KINDS = {kind.name.lower(): kind for kind in Kind}
+
+
+def kind(parser: AttrParser) -> Kind:
+    return KINDS[word(parser, tuple(KINDS), "what memory is for")]
+
+
+@irdl_attr_definition
+class EffectsAttr(Data[Effects]):
+    """What an op does with memory: `<overwrites 0 by 0 makes gradients>`."""
+
+    name = "sched.effects"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Effects:
+        with parser.in_angle_brackets():
+            return parse_effects(parser)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f"<{self.data}>")
+
+
+def parse_effects(parser: AttrParser) -> Effects:
+    found: dict[str, object] = {}
+    overwrites: list[Overwrite] = []
+    if parser.parse_optional_keyword("updates"):
+        sizes = parser.parse_comma_separated_list(
+            parser.Delimiter.SQUARE, lambda: parse_size(parser)
+        )
+        master = dtype(parser) if parser.parse_optional_keyword("master") else None
+        found["updates"] = Update(tuple(sizes), master)
+    while parser.parse_optional_keyword("overwrites"):
+        operand = whole(parser)
+        parser.parse_keyword("by")
+        result = whole(parser)
+        when = next((each for each in WHEN if parser.parse_optional_keyword(each)), ALWAYS)
+        overwrites.append(Overwrite(operand, result, when))
+    if parser.parse_optional_keyword("repeats"):
+        found["repeats"] = Repetition(parse_size(parser))
+    found["reads_dense"] = parser.parse_optional_keyword("dense") is not None
+    found["one_buffer"] = parser.parse_optional_keyword("one_buffer") is not None
+    if parser.parse_optional_keyword("makes"):
+        found["makes"] = kind(parser)
+    if parser.parse_optional_keyword("replaces"):
+        found["replaces"] = parser.parse_str_literal(" expected the name of a buffer")
+    return Effects(tuple(overwrites), **found)  # pyright: ignore[reportArgumentType]
+
+
+OWN, OPERAND, REPETITION, FIRST, STAYS = "own", "in", "repeats", "with", "stored"
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A result, as the plan has it: `temporaries in 0 of "fp32" until 3`."""
+
+    kind: Kind
+    where: str = OWN
+    """`own` memory; `in` that of an operand; in that of the operand that it `repeats`, if that is one element; `with` the first result;
+    `stored`: where it stays from step to step."""
+    operand: int = 0
+    count: Size | None = None
+    """Of a repetition, how many elements it repeats."""
+    total: str = ""
+    """The dtype of the sum over microbatches that it is a term of."""
+    stays: bool = False
+    """Whether that sum is a buffer that stays from step to step."""
+    until: int = -1
+    """The number of those with whose last it is freed; -1: with its last reader."""
+
+    def __str__(self) -> str:
+        text = self.kind.name.lower()
+        if self.where == OPERAND:
+            text += f" in {self.operand}"
+        elif self.where == REPETITION:
+            text += f' repeats {self.operand} "{self.count}"'
+        elif self.where != OWN:
+            text += f" {self.where}"
+        if self.total:
+            text += f' of "{self.total}"' + " stays" * self.stays
+        return text + (f" until {self.until}" if self.until >= 0 else "")
+
+
+@dataclass(frozen=True)
+class NodeMemory:
+    """What becomes of a node's results and operands."""
+
+    buffers: tuple[Buffer, ...]
+    """Of each result."""
+    frees: tuple[int, ...] = ()
+    """The operands of which it is the last reader, in some iteration at least."""
+    lasts: tuple[int, ...] = ()
+    """What is freed with the last of these is freed here."""
+    keeps: tuple[tuple[int, int], ...] = ()
+    """Operands that are freed with the last of some, by their number."""
+    replaces: str = ""
+    """See `Effects`."""
+
+    def __str__(self) -> str:
+        parts = [f"[{', '.join(map(str, self.buffers))}]"]
+        parts += [f"frees {' '.join(map(str, self.frees))}"] if self.frees else []
+        parts += [f"keeps {operand} until {number}" for operand, number in self.keeps]
+        parts += [f"last {number}" for number in self.lasts]
+        parts += [f'replaces "{self.replaces}"'] if self.replaces else []
+        return ", ".join(parts)
+
+
+@irdl_attr_definition
+class MemoryAttr(Data[NodeMemory]):
+    """The plan of a node's memory: `<[saved, temporaries in 0], frees 0 1>`."""
+
+    name = "sched.memory"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> NodeMemory:
+        with parser.in_angle_brackets():
+            buffers = parser.parse_comma_separated_list(
+                parser.Delimiter.SQUARE, lambda: parse_buffer(parser)
+            )
+            frees: list[int] = []
+            lasts: list[int] = []
+            keeps: list[tuple[int, int]] = []
+            replaces = ""
+            while parser.parse_optional_punctuation(","):
+                what = word(parser, ("frees", "keeps", "last", "replaces"), "what becomes of it")
+                if what == "frees":
+                    while (
+                        number := parser.parse_optional_integer(allow_boolean=False)
+                    ) is not None:
+                        frees.append(number)
+                elif what == "keeps":
+                    operand = whole(parser)
+                    parser.parse_keyword("until")
+                    keeps.append((operand, whole(parser)))
+                elif what == "last":
+                    lasts.append(whole(parser))
+                else:
+                    replaces = parser.parse_str_literal(" expected the name of a buffer")
+            return NodeMemory(tuple(buffers), tuple(frees), tuple(lasts), tuple(keeps), replaces)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f"<{self.data}>")
+
+
+def parse_buffer(parser: AttrParser) -> Buffer:
+    made = kind(parser)
+    where, operand, count = OWN, 0, None
+    for each in (OPERAND, REPETITION, FIRST, STAYS):
+        if parser.parse_optional_keyword(each):
+            where = each
+            operand = whole(parser) if each in (OPERAND, REPETITION) else 0
+            count = parse_size(parser) if each == REPETITION else None
+            break
+    total = dtype(parser) if parser.parse_optional_keyword("of") else ""
+    stays = bool(total) and parser.parse_optional_keyword("stays") is not None
+    until = whole(parser) if parser.parse_optional_keyword("until") else -1
+    return Buffer(made, where, operand, count, total, stays, until)
+
+
+def verify_memory(op: IRDLOperation, effects: Effects, memory: NodeMemory | None) -> None:
+    """That what is said is about operands and results that there are."""
+
+    def need(count: int, numbers: list[int], what: str) -> None:
+        if any(not 0 <= number < count for number in numbers):
+            raise VerifyException(f"{op.name}: there is no {what} {max(numbers)}, of {count}")
+
+    operands, results = len(op.operands), len(op.results)
+    need(operands, [each.operand for each in effects.overwrites], "operand")
+    need(results, [each.result for each in effects.overwrites], "result")
+    if effects.repeats is not None and not (operands and results):
+        raise VerifyException(f"{op.name}: a repetition has an operand and a result")
+    if effects.updates is not None and operands < 2 * len(effects.updates.states):
+        raise VerifyException(f"{op.name}: an update has a weight and a gradient for each")
+    if memory is None:
+        return
+    if len(memory.buffers) != results:
+        raise VerifyException(
+            f"{op.name}: a plan of {len(memory.buffers)} buffers for {results} results"
+        )
+    need(
+        operands, [b.operand for b in memory.buffers if b.where in (OPERAND, REPETITION)], "operand"
+    )
+    need(operands, list(memory.frees), "operand")
+    need(operands, [operand for operand, _ in memory.keeps], "operand")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a rank keeps of a weight from step to step: `"Block.wq" optimizer "8*D*D/tp" on_host`."""
+
+    path: str
+    kind: Kind
+    num_bytes: Size
+    on_host: bool = False
+
+    def __str__(self) -> str:
+        return (
+            f'"{self.path}" {self.kind.name.lower()} "{self.num_bytes}"' + " on_host" * self.on_host
+        )
+
+
+@irdl_attr_definition
+class StoredAttr(Data[tuple[Stored, ...]]):
+    """What stays from step to step, a row for each weight and kind."""
+
+    name = "sched.stored_rows"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> tuple[Stored, ...]:
+        def row() -> Stored:
+            path = parser.parse_str_literal(" expected the path of a weight")
+            stays = word(parser, tuple(k.name.lower() for k in STORED), "what stays")
+            size = parse_size(parser)
+            return Stored(
+                path, KINDS[stays], size, parser.parse_optional_keyword("on_host") is not None
+            )
+
+        return tuple(parser.parse_comma_separated_list(parser.Delimiter.BRACES, row))
+
+    def print_parameter(self, printer: Printer) -> None:
+        print_lines(printer, self.data, str)
+
+
+def print_lines(printer: Printer, rows: tuple[Stored, ...], spell: Callable[[Stored], str]) -> None:
+    with printer.indented():
+        printer.print_string("{")
+        for number, row in enumerate(rows):
+            printer.print_string("," if number else "")
+            printer._print_new_line()
+            printer.print_string(spell(row))
+    if rows:
+        printer._print_new_line()
+    printer.print_string("}")
+
+
+@irdl_op_definition
+class StoredOp(IRDLOperation):
+    """What a rank of a kind of stage keeps from step to step: parameters, master weights, optimizer state, gradients, caches."""
+
+    name = "sched.stored"
+
+    kind = prop_def(StringAttr)
+    gradients = prop_def(StringAttr)
+    rows = prop_def(StoredAttr)
+
+    assembly_format = "`of` $kind `gradients` $gradients $rows attr-dict"
+
+    def __init__(self, of_kind: str, gradients: str, rows: tuple[Stored, ...]) -> None:
+        super().__init__(
+            properties={
+                "kind": StringAttr(of_kind),
+                "gradients": StringAttr(gradients),
+                "rows": StoredAttr(rows),
+            }
+        )
+
+    def verify_(self) -> None:
+        if self.gradients.data not in GRADIENTS:
+            raise VerifyException(
+                f"sched.stored: gradients are one of {', '.join(GRADIENTS)}, not `{self.gradients.data}`"
+            )

@@ -1,0 +1,9 @@
+// What stays from step to step, as closed forms, and what of it is on the host.
+// RUN: stagec-opt %s | stagec-opt - | filecheck %s
+// CHECK:      sched.stored of "middle" gradients "contiguous" {
+// CHECK-NEXT:   "Block.wq" parameters "2*D/tp",
+// CHECK-NEXT:   "Block.wq" optimizer "8*D/tp" on_host
+// CHECK-NEXT: }
+sched.stored of "middle" gradients "contiguous" {"Block.wq" parameters "2*D/tp", "Block.wq" optimizer "8*D/tp" on_host}
+// CHECK:      sched.stored of "" gradients "copied" {}
+sched.stored of "" gradients "copied" {}
