@@ -232,8 +232,7 @@ class Planner:
 
     def is_overwritten(self, op: Operation, when: str, operand: int) -> bool:
         if when == ALONE:
-            value = op.operands[operand]
-            return isinstance(value, OpResult) and value.has_one_use()
+            return is_alone(op.operands[operand])
         return when == ALWAYS or self.policy == CONTIGUOUS
 
     # What is freed together
@@ -286,6 +285,21 @@ class Planner:
                 buffers[whole.index] = replace(buffers[whole.index], until=group)
                 for op in last:
                     self.nodes[op].lasts.append(group)
+
+
+def is_alone(value: SSAValue) -> bool:
+    """Whether a value has one reader, and the stack that it is an element of too."""
+    if isinstance(value, OpResult):
+        return value.has_one_use()
+    repeat = value.owner.parent_op()
+    if not isinstance(repeat, stg.RepeatOp) or not isinstance(value, BlockArgument):
+        return False
+    is_slice = value.index >= len(repeat.carried)
+    return (
+        value.has_one_use()
+        and is_slice
+        and is_alone(repeat.stacks[value.index - len(repeat.carried)])
+    )
 
 
 def task_of(op: Operation) -> str:
