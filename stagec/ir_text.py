@@ -30,7 +30,12 @@ def parse_ir(
     parser = LocatingParser(context, text, file, line_offset)
     sources = {file: "\n" * line_offset + text}
     try:
-        return parser.parse_module(implicit_module)
+        module = parser.parse_module(implicit_module)
+        for op in module.body.ops:
+            if isinstance(op, ModuleOp):
+                message = "a module in a module: ops stand before or after the one that is meant"
+                raise CompileError([Diagnostic("E0708", message, place_of(op))], sources)
+        return module
     except ParseError as error:
         start = parser.place(error.span.start)
         end = parser.place(max(error.span.end, error.span.start + 1))

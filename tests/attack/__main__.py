@@ -13,12 +13,14 @@ from typing import Any
 
 from tests.attack.case import Failure, Kind, attempt, shrink
 from tests.attack.ir import IR
-from tests.attack.plans import PLANS
+from tests.attack.plans import PLANS, SWEEPS
 from tests.attack.processes import DISKS, KILLS, STREAMS
 from tests.attack.texts import TEXTS
 from tests.attack.traces import SEEDED, TRACES
 
-KINDS = {kind.name: kind for kind in (TEXTS, PLANS, IR, TRACES, SEEDED, DISKS, STREAMS, KILLS)}
+KINDS = {
+    kind.name: kind for kind in (TEXTS, PLANS, SWEEPS, IR, TRACES, SEEDED, DISKS, STREAMS, KILLS)
+}
 SLICE_SECONDS = 4
 MOST_SHOWN = 20
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from stagec.backend.encode import encode_traces
@@ -20,6 +21,8 @@ from stagec.driver import Compiled, compile_text
 from stagec.summary import Summary, summarize
 from tests.attack.case import Failure, Kind
 from tests.attack.models import MODELS, random_plan
+from tests.differential.random_plans import Drawn
+from tests.differential.sweeps import differences
 from tests.fidelity.trace import attributes
 
 HARMLESS = {"W0643", "W0638", "W0634"}
@@ -70,6 +73,14 @@ def run(case: Case) -> None:
         raise Failure(f"all ranks do {work} FLOPs, and one device does {alone(case.model)}")
     if sum(c.num_ranks * c.parameters.count for c in summary.classes) < summary.num_parameters:
         raise Failure("the ranks have fewer parameters than the model")
+    sent, received = (
+        sum(
+            c.num_ranks * t.operand_bytes for c in summary.classes for t in c.traffic if t.kind == k
+        )
+        for k in ("send", "recv")
+    )
+    if sent != received:
+        raise Failure(f"{sent} bytes are sent, {received} received")
     with tempfile.TemporaryDirectory() as directory:
         out = f"{directory}/set"
         write_traces(encoded, out, WriteOptions(executor="serial"))
@@ -102,9 +113,18 @@ def counted(summary: Summary, model: str, out: str) -> None:
         sent = [t for t in each.traffic if t.kind not in ("load", "store")]
         types = (NodeType.COMM_COLL_NODE, NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE)
         num = sum(t.count for t in sent)
-        written = sum(n.type in types for n in nodes)
-        if num != written:
-            raise Failure(f"{each.name}: {num} communications are said, {written} written")
+        written = [int(attributes(n)["comm_size"]) for n in nodes if n.type in types]
+        if num != len(written):
+            raise Failure(f"{each.name}: {num} communications are said, {len(written)} written")
+        # Nothing is written as one byte.
+        said = sum(t.operand_bytes for t in sent)
+        if not said <= sum(written) <= said + num:
+            raise Failure(f"{each.name}: {said} bytes are communicated, {sum(written)} written")
+        moved = sum(
+            int(attributes(n)["tensor_size"]) for n in nodes if n.type == NodeType.COMP_NODE
+        )
+        if not each.bytes_moved <= moved <= each.bytes_moved + free:
+            raise Failure(f"{each.name}: {each.bytes_moved} bytes are moved, {moved} written")
 
 
 def smaller(case: Case) -> Iterator[Case]:
@@ -115,6 +135,44 @@ def smaller(case: Case) -> Iterator[Case]:
             yield Case(case.model, "\n".join(rest) + "\n")
 
 
+@dataclass(frozen=True)
+class Swept:
+    """A plan, and the names that are varied."""
+
+    case: Case
+    varied: tuple[str, ...]
+
+
+def make_swept(draw: random.Random) -> Swept:
+    case = make(draw)
+    axes = re.findall(r"(\w+) = \d+", case.plan.splitlines()[2])
+    varied = [f"{draw.choice(axes)}={draw.choice(('1,2,4', '2..4', '1,3'))}"]
+    if draw.random() < 0.5:
+        varied.append(f"{draw.choice('BSLF')}={draw.choice(('24,48', '12,96'))}")
+    return Swept(case, tuple(varied))
+
+
+def run_swept(swept: Swept) -> None:
+    """What a sweep says of a plan is what the plan says that is compiled by itself."""
+    text = swept.case.text
+    found = differences(Drawn(text, swept.varied), random.Random(len(text)), most=2)
+    if found:
+        raise Failure("\n".join(found))
+
+
+def smaller_swept(swept: Swept) -> Iterator[Swept]:
+    yield from (replace(swept, varied=swept.varied[k : k + 1]) for k in range(len(swept.varied)))
+    yield from (replace(swept, case=case) for case in smaller(swept.case))
+
+
 PLANS = Kind(
     "plans", make, run, smaller, lambda case: f"model {case.model}\n{case.plan}", seconds=60
+)
+SWEEPS = Kind(
+    "sweeps",
+    make_swept,
+    run_swept,
+    smaller_swept,
+    lambda swept: f"{swept.varied} of model {swept.case.model}\n{swept.case.plan}",
+    seconds=60,
 )

@@ -12,6 +12,7 @@ from tests.attack.case import Failure, Kind, attempt, shrink
 CASES = {
     "texts": 12,
     "plans": 4,
+    "sweeps": 2,
     "ir": 6,
     "traces": 40,
     "faults": 20,
