@@ -228,7 +228,7 @@ def _extra(module: str, extra: str) -> Any:
             raise TraceError(
                 "E0608",
                 f"this executor needs the package {package}",
-                help=f"pip install 'stagec[{extra}]'",
+                help=f"`pip install '.[{extra}]'` in stagec's clone",
             ) from None
         reason = str(error)
     except Exception as error:  # mpi4py is there, and no MPI library: a `RuntimeError`.

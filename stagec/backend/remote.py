@@ -76,7 +76,7 @@ class RemoteFiles:
             raise TraceError(
                 "E0609",
                 f"`{self.url}` needs the package fsspec",
-                help="pip install 'stagec[remote]'",
+                help="`pip install '.[remote]'` in stagec's clone",
             ) from None
         try:
             return fsspec.url_to_fs(self.url, **dict(self.options))

@@ -62,9 +62,7 @@ def records(path: Path) -> list[Record]:
     try:
         parquet = importlib.import_module("pyarrow.parquet")
     except ImportError:
-        raise unreadable(
-            "aiconfigurator's files want pyarrow: `pip install stagec[calibrate]`"
-        ) from None
+        raise unreadable("aiconfigurator's files want pyarrow: `pip install pyarrow`") from None
     return parquet.read_table(path).to_pylist()
 
 

@@ -200,8 +200,8 @@ class Graph:
             service = importlib.import_module("infragraph.infragraph_service")
             self.nx = importlib.import_module("networkx")
         except ImportError:
-            help_ = "pip install 'stagec[infragraph]'"
-            raise unfit(path, "is read by the package infragraph", help_) from None
+            help_ = "`pip install '.[infragraph]'` in stagec's clone"
+            raise unfit(path, "cannot be read without the package infragraph", help_) from None
         text = read_file(path).decode(errors="replace")
         reader = service.InfraGraphService()
         try:

@@ -138,11 +138,17 @@ def test_missing_extra_is_named(traces, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(TraceError) as error:
         write_traces(traces, URL)
-    assert (error.value.code, error.value.help) == ("E0609", "pip install 'stagec[remote]'")
+    assert (error.value.code, error.value.help) == (
+        "E0609",
+        "`pip install '.[remote]'` in stagec's clone",
+    )
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(TraceError) as error:
         write_traces(traces, "unused", WriteOptions(executor="dask"))
-    assert (error.value.code, error.value.help) == ("E0608", "pip install 'stagec[dask]'")
+    assert (error.value.code, error.value.help) == (
+        "E0608",
+        "`pip install '.[dask]'` in stagec's clone",
+    )
 
 
 def test_dask_cluster_writes_the_same_bytes(tmp_path, traces) -> None:
