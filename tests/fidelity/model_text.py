@@ -18,6 +18,9 @@ from tests.fidelity.oracle import Case
 ROW_BIASES: dict[str, tuple[str, ...]] = {"llama": (), "moe": (), "gpt": ("bo", "b2")}
 """Biases of linears whose inputs tensor parallelism splits."""
 
+EXPERT_PRODUCT = "expert_product"
+"""The op that multiplies each token with the weights of an expert of its."""
+
 GROUPED = "GroupedExperts"
 """The module of the experts' own weights."""
 
@@ -58,7 +61,9 @@ def dims_text(case: Case) -> str:
     if m["arch"] == "gpt":
         sizes["P"] = m["seq"]
     if m["arch"] == "moe":
-        sizes |= {"X": m["experts"], "A": m["top_k"], "M": m["moe_ffn"], "C": "B * S * A / X"}
+        sizes |= {"X": m["experts"], "A": m["top_k"], "M": m["moe_ffn"]}
+        if not has_few_tokens(case):
+            sizes["C"] = "B * S * A / X"
     return "".join(f"dim {name} = {size}\n" for name, size in sizes.items())
 
 
@@ -80,7 +85,7 @@ def llama_modules(case: Case) -> list[str]:
                 "return attended",
             ],
         ),
-        experts_module() if case.model["arch"] == "moe" else swiglu_module(),
+        ffn_module(case),
         module(
             "module Block(x[B, S, D]) -> [B, S, D]",
             [
@@ -131,6 +136,50 @@ def swiglu_module() -> str:
             "return fed",
         ],
     )
+
+
+def ffn_module(case: Case) -> str:
+    if case.model["arch"] != "moe":
+        return swiglu_module()
+    return few_tokens_module() if has_few_tokens(case) else experts_module()
+
+
+def has_few_tokens(case: Case) -> bool:
+    """An iteration of inference in which the tokens of a rank are no whole number for each expert, and the rank has all experts."""
+    m = case.model
+    tokens = m["batch"] * case.new_positions * m["top_k"]
+    return case.is_served and case.degree("ep") == 1 and tokens % m["experts"] != 0
+
+
+def few_tokens_module() -> str:
+    """Which experts get tokens is in the data; products are of as many rows as there are choices."""
+    free = "{ flops = 0, bytes = 0 }"
+    product = "{ flops = 2 * B * S * A * D * M, bytes = 0 }"
+    ops = [
+        f"op routed_to(x[B, S, D], chosen[B, S, A]: i32) -> [B, S, A, D] {free}",
+        f"op {EXPERT_PRODUCT}(x[B, S, A, D], w[X, M, D]) -> [B, S, A, M] {product}",
+        f"op {EXPERT_PRODUCT}_back(x[B, S, A, M], w[X, D, M]) -> [B, S, A, D] {product}",
+        f"op combined(x[B, S, A, D], gates[B, S, A]) -> [B, S, D] {free}",
+    ]
+    grouped = module(
+        f"module {GROUPED}(routed[B, S, A, D]) -> [B, S, A, D]",
+        [
+            "weight w1[X | M, D], w3[X | M, D], w2[X | D, M]",
+            f"gate = {EXPERT_PRODUCT}(routed, w1)",
+            f"up = {EXPERT_PRODUCT}(routed, w3)",
+            "hidden = silu(gate) * up",
+            f"return {EXPERT_PRODUCT}_back(hidden, w2)",
+        ],
+    )
+    routing = module(
+        "module Experts(x[B, S, D]) -> [B, S, D]",
+        [
+            "weight router[X, D]",
+            "gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A, normalise = true)",
+            f"return combined({GROUPED}(routed_to(x, chosen)), gates)",
+        ],
+    )
+    return "".join(f"{op}\n" for op in ops) + grouped + routing
 
 
 def experts_module() -> str:

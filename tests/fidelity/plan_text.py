@@ -8,6 +8,7 @@ from tests.fidelity.model_text import (
     GROUPED,
     WIDE_LOGITS,
     global_batch,
+    has_few_tokens,
     model_name,
     norm_name,
 )
@@ -78,7 +79,7 @@ def shard_lines(case: Case) -> list[str]:
         lines.append(f"shard B over {', '.join(data_axes(case))}")
     if case.degree("ep") > 1:
         lines.append(f"shard X over {'ep' if 'ep' in case.mesh else 'dp'}")
-    if case.model["arch"] == "moe" and data_axes(case):
+    if case.model["arch"] == "moe" and data_axes(case) and not has_few_tokens(case):
         # What splits the tokens and not the experts splits the tokens of each expert.
         lines.append(f"shard C over {', '.join(data_axes(case))}")
     sequence_axes = ["cp"] if case.has_rings else []

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from stagec.backend.et_def_pb2 import CollectiveCommType, Node, NodeType
 from stagec.backend.et_file import read_trace
+from tests.fidelity.model_text import EXPERT_PRODUCT
 from tests.fidelity.oracle import axes_of
 from tests.fidelity.record import (
     ATTENTION,
@@ -20,7 +21,13 @@ from tests.fidelity.record import (
     RankRecord,
 )
 
-KINDS = {"contract": MATMUL, "attention": ATTENTION, "attention_grad": ATTENTION_GRAD}
+KINDS = {
+    "contract": MATMUL,
+    EXPERT_PRODUCT: MATMUL,
+    f"{EXPERT_PRODUCT}_back": MATMUL,
+    "attention": ATTENTION,
+    "attention_grad": ATTENTION_GRAD,
+}
 """Ops that PyTorch counts."""
 
 PHASES = {"wgrad": "bwd", "grad_reduce": "bwd"}
