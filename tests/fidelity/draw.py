@@ -73,7 +73,8 @@ def draw(rng: random.Random, name: str) -> Words:
             words["sync_every_mb"] = True
     if "ep" in spread:
         batch *= 2
-    if rng.random() < 0.3:
+    # PyTorch recomputes nothing in a backward pass of two halves.
+    if rng.random() < 0.3 and words.get("schedule") not in SPLIT:
         words["ac"] = (
             "full" if "pp" in spread else rng.choice(["full", "full", "sac_attn", "sac_mm2"])
         )
