@@ -112,6 +112,9 @@ class Schedule:
 
     A stage without a line is reduced when its rank has done everything."""
 
+    gathers: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+    """`[n, 3]`, in order: a rank, a stage of it, and how many of the rank's actions come before the stage's parameters are gathered."""
+
     @classmethod
     def of_rows(cls, name: str, p: int, v: int, m: int, rows: list[Columns]) -> "Schedule":
         """A schedule from the actions of each rank; the number of stages is what they use."""
@@ -121,10 +124,11 @@ class Schedule:
         return cls(name, p, v, m, num_stages, table, starts)
 
     def with_actions(self, table: Columns, starts: Ints) -> "Schedule":
-        return replace(self, table=table, starts=starts, reductions=np.zeros((0, 3), np.int64))
+        none = np.zeros((0, 3), np.int64)
+        return replace(self, table=table, starts=starts, reductions=none, gathers=none)
 
-    def with_reductions(self, reductions: Ints) -> "Schedule":
-        return replace(self, reductions=reductions)
+    def with_parameters(self, reductions: Ints, gathers: Ints) -> "Schedule":
+        return replace(self, reductions=reductions, gathers=gathers)
 
     def __len__(self) -> int:
         return self.table.size

@@ -17,6 +17,8 @@ spends rounds on the parameters of stages too (fully sharded ones are gathered a
 must this rule: `slots_before`.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from stagec.schedules.dependencies import producers
@@ -113,18 +115,44 @@ def as_sent(schedule: Schedule) -> Schedule:
         (sends, rank[index], when),
         (receives, schedule.owner[reader, microbatch[index]], when),
     ]
-    return in_order(schedule, parts).with_reductions(reductions(schedule, rounds, parts))
-
-
-def reductions(schedule: Schedule, rounds: Ints, parts: list[tuple[Columns, Ints, Ints]]) -> Ints:
-    """When the gradients of each stage are reduced: in the round after its last backward pass; for stages that end together one after the other.
-
-    PyTorch's `_add_reduce_grad` and `_PipelineScheduleRuntime`. `parts` are all actions, with their ranks and keys.
-    """
     keys = [
         np.sort(np.concatenate([k[r == own] for _, r, k in parts]))
         for own in range(schedule.num_ranks)
     ]
+    return in_order(schedule, parts).with_parameters(
+        reductions(schedule, rounds, keys), gathers(schedule, rounds, keys)
+    )
+
+
+def gathers(
+    schedule: Schedule, rounds: Ints, keys: list[Ints], resident: int = RESIDENT_STAGES
+) -> Ints:
+    """When the parameters of stages are gathered: those that come among the `resident` used next, in that order, in the rounds after what was freed for them.
+
+    `keys` are those of each rank's actions, sorted.
+    """
+    found: list[tuple[int, int, int]] = []
+    slots = parameter_slots(schedule, resident)
+    for rank, own in slots.items():
+        begin = int(schedule.starts[rank])
+        of_cell = rounds[begin + own.first_of_cell]
+        before = np.concatenate([[0], of_cell[:-1]])
+        for cell in np.flatnonzero(own.comes.any(axis=0)).tolist():
+            coming = np.flatnonzero(own.comes[:, cell])
+            coming = coming[np.argsort(own.next_use[coming, cell], kind="stable")]
+            start = int(before[cell] + own.reduced[cell] + own.goes[:, cell].sum())
+            for number, place in enumerate(coming.tolist(), start=1):
+                key = ((start + number) * schedule.num_ranks + rank) * 3
+                at = int(np.searchsorted(keys[rank], key))
+                found.append((rank, int(own.stages[place]), at))
+    return np.array(found, np.int64).reshape(-1, 3)
+
+
+def reductions(schedule: Schedule, rounds: Ints, keys: list[Ints]) -> Ints:
+    """When the gradients of each stage are reduced: in the round after its last backward pass; for stages that end together one after the other.
+
+    PyTorch's `_add_reduce_grad` and `_PipelineScheduleRuntime`. `keys` are those of each rank's actions, sorted.
+    """
     found: list[tuple[int, int, int]] = []
     for rank in range(schedule.num_ranks):
         begin = int(schedule.starts[rank])
@@ -153,29 +181,59 @@ def slots_before(schedule: Schedule, resident: int = RESIDENT_STAGES) -> Ints:
     are used next are kept (`_add_unshard_reshard`), and one after the last backward of a stage, for
     the reduction of its gradients (`_add_reduce_grad`).
     """
+    slots = np.zeros(len(schedule), np.int64)
+    for rank, own in parameter_slots(schedule, resident).items():
+        changes = own.comes.sum(axis=0) + own.goes.sum(axis=0)
+        row = slice(int(schedule.starts[rank]), int(schedule.starts[rank + 1]))
+        slots[row] = (changes + own.reduced)[own.cell]
+    return slots
+
+
+class Slots(NamedTuple):
+    """What a rank does with parameters before each of its cells."""
+
+    stages: Ints
+    cell: Ints
+    """Of each action."""
+    first_of_cell: Ints
+    next_use: Ints
+    """The cell in which each stage is used next, `[stage, cell]`."""
+    comes: Bools
+    """Which stages are gathered, `[stage, cell]`."""
+    goes: Bools
+    """Which are freed."""
+    reduced: Ints
+    """How many are reduced."""
+
+
+def parameter_slots(schedule: Schedule, resident: int) -> dict[int, Slots]:
+    """For each rank that does something."""
     kind, stage, _, joined = schedule.table
-    slots = np.zeros(len(kind), np.int64)
+    found: dict[int, Slots] = {}
     for rank in range(schedule.num_ranks):
         begin, end = int(schedule.starts[rank]), int(schedule.starts[rank + 1])
         if begin == end:
             continue
         row = slice(begin, end)
         cell = np.cumsum(~joined[row]) - 1
-        _, local = np.unique(stage[row], return_inverse=True)
-        kept = resident_stages(local, cell, resident)
-        changes = np.count_nonzero(np.diff(kept, axis=1, prepend=False), axis=0)
+        stages, local = np.unique(stage[row], return_inverse=True)
+        next_use, kept = resident_stages(local, cell, resident)
+        earlier = np.concatenate([np.zeros((len(kept), 1), bool), kept[:, :-1]], axis=1)
         adds = ends_gradient(kind[row])
-        reduced = np.zeros(end - begin, np.int64)
+        reduced = np.zeros(int(cell[-1]) + 2, np.int64)
         for number in range(len(kept)):
             of_stage = np.flatnonzero(adds & (local == number))
             if len(of_stage):
-                reduced[cell == cell[of_stage[-1]] + 1] += 1
-        slots[row] = changes[cell] + reduced
-    return slots
+                reduced[cell[of_stage[-1]] + 1] += 1
+        first = np.flatnonzero(~joined[row])
+        found[rank] = Slots(
+            stages, cell, first, next_use, kept & ~earlier, earlier & ~kept, reduced[:-1]
+        )
+    return found
 
 
-def resident_stages(local: Ints, cell: Ints, resident: int) -> Bools:
-    """Whether a stage is among the next `resident` different ones, at [stage, cell].
+def resident_stages(local: Ints, cell: Ints, resident: int) -> tuple[Ints, Bools]:
+    """In which cell each stage is used next, and whether it is among the next `resident` different ones, at [stage, cell].
 
     `local` is the stage of each action of a rank, `cell` the number of its cell: a pair has one.
     """
@@ -185,6 +243,6 @@ def resident_stages(local: Ints, cell: Ints, resident: int) -> Bools:
     next_use[local, cell] = cell
     next_use = np.minimum.accumulate(next_use[:, ::-1], axis=1)[:, ::-1]
     if len(next_use) <= resident:
-        return next_use < never
+        return next_use, next_use < never
     furthest = np.partition(next_use, resident - 1, axis=0)[resident - 1]
-    return (next_use <= furthest) & (next_use < never)
+    return next_use, (next_use <= furthest) & (next_use < never)
