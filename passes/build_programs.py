@@ -68,8 +68,8 @@ from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.tasks import (
     COMPUTE_TASKS,
-    GATHER_TASKS,
     NOWHERE,
+    PASS_GATHERS,
     TASK_NUMBER,
     TASKS,
     TRANSFER_TASKS,
@@ -199,7 +199,8 @@ def gathers_before(program: stg.ProgramOp) -> bool:
     """Whether parameters that are freed later are gathered before the first microbatch."""
     tops = program.body.block.ops
     before = [op for op in tops if not isinstance(op, stg.AccumulateOp)]
-    return any(stg.IF_FREED in inner.properties for op in before for inner in op.walk())
+    marks = [inner.properties for op in before for inner in op.walk()]
+    return any(stg.IF_FREED in each and stg.EVICTED not in each for each in marks)
 
 
 def by_kind(all_programs: Sequence[stg.ProgramOp]) -> dict[str, stg.ProgramOp]:
@@ -241,7 +242,7 @@ def rows_of_tasks(program: stg.ProgramOp, flow: Dataflow) -> dict[str, Rows]:
         inside = list(loop.body.block.ops)
         for task in (*COMPUTE_TASKS, *TRANSFER_TASKS):
             found[task] = rows_of(inside, (task,), flow)
-        for gathers in GATHER_TASKS:
+        for gathers in PASS_GATHERS:
             task = pass_of(gathers, [task for task, rows in found.items() if len(rows)])
             if task is not None:
                 mixed = rows_of(inside, (task, gathers), flow)
@@ -250,6 +251,7 @@ def rows_of_tasks(program: stg.ProgramOp, flow: Dataflow) -> dict[str, Rows]:
                 found[task], found[gathers] = separated(mixed, moved, task)
     outside = [op for op in ops if op not in loops[:1]]
     found["pre"] = rows_of(outside, ("pre",), flow)
+    found["GATHER"] = rows_of(outside, ("GATHER",), flow)
     found["reduce"] = rows_of(outside, ("reduce",), flow)
     reductions = [op for op in outside if stg.phase_of(op) == "grad_reduce"]
     others = [op for op in outside if stg.phase_of(op) != "grad_reduce"]
@@ -352,7 +354,7 @@ def rank_order(
     places[list(stages)] = np.arange(len(stages))
     task = numbers[row.kind]
     shift = np.where(peers >= 0, (peers - rank) % schedule.num_ranks, 0)
-    columns = with_reductions(
+    columns = with_parameters(
         [task, places[row.stage], np.asarray(row.microbatch), shift], schedule, rank, places
     )
     task = columns[0]
@@ -378,9 +380,9 @@ def with_gathers(
     """
     passes: dict[tuple[int, int], tuple[int, bool]] = {}
     for place, own in enumerate(rows):
-        for gathers in GATHER_TASKS:
+        for gathers in PASS_GATHERS:
             task = pass_of(gathers, own)
-            if task is not None and not set(GATHER_TASKS).isdisjoint(own):
+            if task is not None and not set(PASS_GATHERS).isdisjoint(own):
                 number = TASK_NUMBER[gathers] if gathers in own else NOWHERE
                 passes[TASK_NUMBER[task], place] = number, gathers == "GATHER_B"
     if not passes:
@@ -394,22 +396,28 @@ def with_gathers(
             if not there[place] and gathers >= 0:
                 inserted.append((at, (gathers, place, microbatch, 0)))
             there[place] = keeps
+        elif task == TASK_NUMBER["GATHER"]:
+            there[place] = True
     before = [at for at, _ in inserted]
     lines = np.array([line for _, line in inserted], np.int64).reshape(-1, 4)
     return list(np.insert(table, before, lines, axis=0).T)
 
 
-def with_reductions(
+def with_parameters(
     columns: Sequence[Ints], schedule: Schedule, rank: int, places: Ints
 ) -> list[Ints]:
-    """A rank's tasks, with the reductions of stages where the schedule places them."""
-    _, stage, position = schedule.reductions[schedule.reductions[:, 0] == rank].T
-    nowhere, zeros = np.full(len(stage), NOWHERE), np.zeros_like(stage)
-    reduced = [np.full(len(stage), TASK_NUMBER["reduce"]), places[stage], nowhere, zeros]
-    order = np.argsort(
-        np.concatenate([2 * np.arange(len(columns[0])) + 1, 2 * position]), kind="stable"
-    )
-    return [np.concatenate(pair)[order] for pair in zip(columns, reduced, strict=True)]
+    """A rank's tasks, with the reductions of stages, and the gathers of whole stages, where the schedule places them."""
+    table = np.stack(columns, axis=1)
+    at = 2 * np.arange(len(table)) + 1
+    for task, events in (("reduce", schedule.reductions), ("GATHER", schedule.gathers)):
+        _, stage, position = events[events[:, 0] == rank].T
+        # Of gathers, which of the stage's.
+        number = [np.count_nonzero(stage[:i] == own) for i, own in enumerate(stage.tolist())]
+        runs = np.array(number, np.int64) if task == "GATHER" else np.full(len(stage), NOWHERE)
+        name = np.full(len(stage), TASK_NUMBER[task])
+        lines = np.stack([name, places[stage], runs, np.zeros_like(stage)], axis=1)
+        table, at = np.concatenate([table, lines]), np.concatenate([at, 2 * position])
+    return list(table[np.argsort(at, kind="stable")].T)
 
 
 def tied_ranks(

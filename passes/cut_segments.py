@@ -54,12 +54,14 @@ from xdsl.passes import ModulePass
 from stagec.analysis.dataflow import behind_views, is_node
 from stagec.analysis.segments import TASK_OF_PHASE, is_of_stage, transfer_task, whole
 from stagec.dialects import dist, sched, stg
-from stagec.dialects.tasks import GATHER_TASKS, ONCE, TRANSFER_TASKS
+from stagec.dialects.tasks import ONCE, PASS_GATHERS, TRANSFER_TASKS
 from stagec.pipeline_schedule import pipeline_schedule, schedule_op
 from stagec.rewriting import programs
 from stagec.schedules.table import Kind
 
 NAME = "cut-segments"
+AROUND = (*ONCE, "GATHER")
+"""The tasks of what stands outside of the loop over microbatches."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class Cutter:
         loop = next((op for op in program.body.block.ops if isinstance(op, stg.AccumulateOp)), None)
         if loop is not None:
             compute = ("F", "I", "W") if self.halves else ("F", "B")
-            for task in (*GATHER_TASKS, *compute, *TRANSFER_TASKS):
+            for task in (*PASS_GATHERS, *compute, *TRANSFER_TASKS):
                 self.cut_ops(loop.body.block.ops, task)
         for task, ops in around_loop(program):
             self.cut_ops(ops, task)
@@ -156,12 +158,12 @@ class Cutter:
             yield run
 
     def has_task(self, repeat: stg.RepeatOp, task: str) -> bool:
-        if task in ONCE:
+        if task in AROUND:
             return True
         return any(is_node(op) and self.is_of(op, task) for op in repeat.body.walk())
 
     def is_of(self, op: Operation, task: str) -> bool:
-        return task in ONCE or self.task_of(op) == task
+        return task in AROUND or self.task_of(op) == task
 
     def task_of(self, op: Operation) -> str:
         """Of an op in the loop over microbatches."""
@@ -184,8 +186,12 @@ def around_loop(program: stg.ProgramOp) -> list[tuple[str, Sequence[Operation]]]
     after = ops[start + len(loops[:1]) :]
     reductions = [op for op in after if stg.phase_of(op) == "grad_reduce"]
     of_stages = [op for op in reductions if is_of_stage(op)]
+    evicted = [
+        op for op in ops[:start] if any(stg.EVICTED in each.properties for each in op.walk())
+    ]
     return [
-        ("pre", ops[:start]),
+        ("GATHER", evicted),
+        ("pre", [op for op in ops[:start] if op not in evicted]),
         ("reduce", of_stages),
         ("step", [op for op in reductions if op not in of_stages]),
         ("step", [op for op in after if op not in reductions]),

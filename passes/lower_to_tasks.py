@@ -65,6 +65,7 @@ KEPT = (
     stg.OF_STAGE,
     stg.ISSUED,
     stg.IF_FREED,
+    stg.EVICTED,
     "made_by",
     "prefetch",
     "lag",

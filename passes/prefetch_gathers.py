@@ -85,7 +85,7 @@ from stagec.analysis.segments import (
     whole,
 )
 from stagec.dialects import sched, stg
-from stagec.dialects.tasks import GATHER_TASKS, TASK_NUMBER, Rows
+from stagec.dialects.tasks import PASS_GATHERS, TASK_NUMBER, Rows
 from stagec.rewriting import programs
 
 NAME = "prefetch-gathers"
@@ -109,7 +109,7 @@ def issued_ahead(
     """The rows of each task, with gathers as many units ahead as they say; those of the step where the first forward pass needs them."""
     ahead = {number: n for number, each in segments.items() if (n := whole(each.first, "prefetch"))}
     if ahead:
-        apart = {number for number, each in segments.items() if each.task in GATHER_TASKS}
+        apart = {number for number, each in segments.items() if each.task in PASS_GATHERS}
         tasks = {task: moved(rows, segments, ahead) for task, rows in together(tasks).items()}
         tasks = apart_again(tasks, apart) if apart else tasks
     issued = {
@@ -124,7 +124,7 @@ def apart_again(tasks: Mapping[str, Rows], gathers: Collection[int]) -> Mapping[
     """The rows of each task, with those gathers by themselves that do not run with each pass."""
     found: dict[str, Rows] = {}
     for task, rows in tasks.items():
-        own = next((name for name in GATHER_TASKS if task == pass_of(name, tasks)), None)
+        own = next((name for name in PASS_GATHERS if task == pass_of(name, tasks)), None)
         if own is None:
             found[task] = rows
             continue

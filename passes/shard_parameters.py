@@ -38,7 +38,7 @@ What waits for a backward pass is kept from step to step where there is none, as
 The stages of a pipeline (`once_per_step`) keep what they gathered until they have done all their passes: the root unit and the last one always, the others
 unless `reshard` is true. Then a forward pass frees them and a backward pass does not, so a pass gathers them only if a forward pass came before it
 (`if_freed`; `backward_maybe_with_nosync` in `torch/distributed/pipelining/stage.py`). One stage of a rank gathers a unit where it first needs it
-(`at_first_use`), several are gathered whole beforehand.
+(`at_first_use`), several are gathered whole beforehand; of more than three each where the schedule has its turn (`evicted`).
 
 Levels 1 and 2 (Megatron-LM's distributed optimizer): the optimizer updates the rank's shard, and the parameters are gathered
 after it. That gradients are reduce-scattered is `reduce-gradients`.
@@ -99,6 +99,8 @@ class ShardParameters(ModulePass):
     """Gather what is not freed before the first microbatch and keep it, as the stages of pipelines do; gather the rest where it was freed."""
     at_first_use: bool = False
     """Issue what is gathered once per step where the first forward pass begins to use it. Else all is gathered before the microbatches."""
+    evicted: bool = False
+    """Several stages of a rank take turns: each is gathered whole where the schedule of the pipeline says."""
     flat: bool = False
     """Split each parameter as one row of elements, not by its rows."""
     prefetch: int = 1
@@ -108,7 +110,7 @@ class ShardParameters(ModulePass):
         for program in programs(op):
             if self.level == 3:
                 Sharder(self, program).run()
-                if self.once_per_step and self.reshard:
+                if self.once_per_step and (self.reshard or self.evicted):
                     # Which passes of a stage gather follows from their order.
                     read_sizes(op)
             else:
@@ -211,7 +213,8 @@ class Sharder:
                 place = stg.WITH_PASS if key == ROOT else stg.WITH_UNIT
                 self.notes = {stg.ISSUED: StringAttr(place)}
             else:
-                self.notes = {stg.IF_FREED: UnitAttr()} if is_freed else {}
+                self.notes = {stg.IF_FREED: UnitAttr()} if is_freed or self.options.evicted else {}
+                self.notes |= {stg.EVICTED: UnitAttr()} if self.options.evicted else {}
             if not is_freed:
                 self.use_gathered(members, readers, self.gather_before_loop(key, members))
             elif not self.options.at_first_use:

@@ -14,6 +14,7 @@ from stagec.passes import load_pass
 from stagec.pipeline_schedule import unwanted_code
 from stagec.plans.clauses import PRODUCTS, Pipeline, Plan
 from stagec.schedules.catalogue import CATALOGUE
+from stagec.schedules.transfers import RESIDENT_STAGES
 from stagec.symbolic import conditions
 from stagec.trust import may_read, may_run, outside
 
@@ -245,6 +246,8 @@ def storage_passes(plan: Plan) -> list[ModulePass]:
                 reshard=zero.reshard,
                 flat=zero.shards_flat,
                 once_per_step=plan.pipeline is not None,
+                evicted=plan.pipeline is not None
+                and virtual_stages(plan.pipeline) > RESIDENT_STAGES,
                 at_first_use=plan.pipeline is not None and virtual_stages(plan.pipeline) == 1,
                 prefetch=zero.prefetch,
             )

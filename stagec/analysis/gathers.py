@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from stagec.dialects.tasks import GATHER_TASKS, NOWHERE, TASK_NUMBER, Rows
+from stagec.dialects.tasks import NOWHERE, PASS_GATHERS, TASK_NUMBER, Rows
 
 PASSES = {"GATHER_F": ("F",), "GATHER_B": ("B", "I", "W")}
 
@@ -36,7 +36,7 @@ def separated(rows: Rows, gathers: Collection[int], task: str) -> tuple[Rows, Ro
 def together(tasks: Mapping[str, Rows]) -> dict[str, Rows]:
     """The rows of each task, gathers where they stand among those of their pass."""
     found = dict(tasks)
-    for gathers in GATHER_TASKS:
+    for gathers in PASS_GATHERS:
         task = pass_of(gathers, tasks)
         if gathers not in tasks or task is None:
             continue

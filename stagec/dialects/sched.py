@@ -144,6 +144,8 @@ class CollectiveOp(MarkedOp):
     """A gather of parameters in the backward pass: so many units ahead it is issued."""
     if_freed = flag_mark("if_freed")
     """A gather of a unit that a pipeline's stage frees and gathers again, not in each of its passes."""
+    evicted = flag_mark("evicted")
+    """A gather of a stage whose parameters are freed where others of its rank need the room, and gathered again before it goes on."""
     issued = word_mark("issued", ISSUED_WITH)
     """A gather that is issued once per step, in the first forward pass of its stage: as that begins, or as its unit does."""
     tied = text_mark("tied")

@@ -201,6 +201,7 @@ class UnshardOp(StorageOp):
     prefetch = count_mark("prefetch")
     """How many units ahead it may begin, and is issued: see `sched.collective`."""
     if_freed = flag_mark("if_freed")
+    evicted = flag_mark("evicted")
     issued = word_mark("issued", ISSUED_WITH)
     """When a unit that stays gathered for a stage's passes is gathered: see `sched.collective`."""
 

@@ -1,7 +1,7 @@
 """Attributes of what is scheduled: segments of tasks, their rows in issue order, the order of tasks on a rank.
 
 A *task* is what a schedule moves as a unit: the forward pass of one microbatch through one stage (`F`), its backward pass (`B`, or
-its halves `I` and `W`), the gathers that only some passes need (`GATHER_F`, `GATHER_B`), a transfer (`SEND_F`, ...), and what runs once
+its halves `I` and `W`), the gathers that only some passes need (`GATHER`, `GATHER_F`, `GATHER_B`), a transfer (`SEND_F`, ...), and what runs once
 per step: before (`pre`) and after (`step`) all microbatches, and when a stage has done its last backward pass (`reduce`). A *segment* is
 straight-line code of a task: ops that are issued together. A *row* is a segment in one iteration of the repeats around it.
 """
@@ -24,15 +24,16 @@ from stagec.dialects.repeats import TableError, growing, number_and_growth, read
 Ints = np.ndarray
 
 TASKS = (
-    *("pre", "RECV_F", "GATHER_F", "F", "SEND_F"),
+    *("pre", "GATHER", "RECV_F", "GATHER_F", "F", "SEND_F"),
     *("RECV_B", "GATHER_B", "B", "I", "SEND_B", "W", "reduce", "step"),
 )
 """Of one microbatch in the order in which its data goes through them."""
 TASK_NUMBER = {task: number for number, task in enumerate(TASKS)}
 TRANSFER_TASKS = ("RECV_F", "SEND_F", "RECV_B", "SEND_B")
 COMPUTE_TASKS = ("F", "B", "I", "W")
-GATHER_TASKS = ("GATHER_F", "GATHER_B")
-"""Gathers of parameters, ahead of a forward or a backward pass, that run only where a stage has freed what it gathered last.
+PASS_GATHERS = ("GATHER_F", "GATHER_B")
+GATHER_TASKS = ("GATHER", *PASS_GATHERS)
+"""Gathers of parameters, of a whole stage or ahead of a forward or a backward pass, that run only where a stage has freed what it gathered last.
 
 What reads a gather that does not run, reads the last one of the same unit that ran."""
 ONCE = ("pre", "reduce", "step")

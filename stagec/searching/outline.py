@@ -47,7 +47,7 @@ class Sums:
 
 
 def part_of(term: Term) -> str:
-    if term.task in ONCE:
+    if term.task in (*ONCE, "GATHER"):
         return "once"
     return "F" if term.task in ("F", "GATHER_F", "SEND_F", "RECV_F") else "B"
 

@@ -210,10 +210,14 @@ def arrange(run: RankRun) -> Arrangement:
     behind = np.full(total, NOWHERE, np.int64)
     source_row = np.full((total, width), NOWHERE, np.int64)
     source_node = np.zeros((total, width), np.int64)
-    gathered: dict[int, tuple[str, int, int]] = {}
+    gathered: dict[int, dict[str, tuple[str, int, int]]] = {
+        number: {} for number in range(len(stages))
+    }
     for key, name in zip(keys, names, strict=True):
         if name[0] in stages[name[1]].layout.gathered_units:
-            gathered[name[1]] = name
+            # The last run of each task that gathers, the latest at the end.
+            gathered[name[1]].pop(name[0], None)
+            gathered[name[1]][name[0]] = name
         made, start = packed[key], bases[name]
         here = slice(start, start + len(made.body))
         body[here] = made.body
@@ -225,17 +229,19 @@ def arrange(run: RankRun) -> Arrangement:
         own = made.source_task.shape[1]
         base, row_of_task = sources[made.source_task], made.source_row
         for number, (task, stage) in enumerate(made.tasks):
-            if task in GATHER_TASKS and sources[number] < 0:
+            if task == "GATHER" or (task in GATHER_TASKS and sources[number] < 0):
                 # What did not run: the last gathers of the same units.
-                other = gathered.get(stage)
                 reads = made.source_task == number
-                twins = stages[stage].layout.twins(task, other[0]) if other else reads[:0]
-                if other is None or (twins[made.source_row[reads]] < 0).any():
+                at_unit, base = made.source_row * reads, np.where(reads, NOWHERE, base)
+                for other, run_before in gathered[stage].items():
+                    twins = stages[stage].layout.twins(task, other)[at_unit]
+                    found = reads & (twins >= 0)
+                    row_of_task = np.where(found, twins, row_of_task)
+                    base = np.where(found, bases[run_before], base)
+                if (base[reads] < 0).any():
                     at = spell_task([TASK_NUMBER[name[0]], name[1], name[2], 0], [0] * 4)
                     message = f"`{at}` reads parameters that no task before it gathers"
                     raise wrong(run.program, message)
-                row_of_task = np.where(reads, twins[row_of_task * reads], row_of_task)
-                base = np.where(reads & (row_of_task >= 0), bases[other], base)
         known = (made.source_task >= 0) & (base >= 0)
         source_row[here, :own] = np.where(known, base + row_of_task, NOWHERE)
         source_node[here, :own] = made.source_node

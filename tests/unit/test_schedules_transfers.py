@@ -38,10 +38,14 @@ def with_parameter_slots(cells: list[list[Action]], resident: int) -> list[Cell]
     return reduced
 
 
-def round_by_round(schedule: Schedule) -> tuple[list[list[Action]], list[tuple[int, int, int]]]:
+Event = tuple[int, int, int]
+"""A rank, a stage, and how many of the rank's actions came before."""
+
+
+def round_by_round(schedule: Schedule) -> tuple[list[list[Action]], list[Event], list[Event]]:
     """Each rank takes one cell a round, rank 0 first; a send puts its receive on the other rank.
 
-    The actions of each rank; and rank, stage and how many actions came before, of each reduction.
+    The actions of each rank, the reductions and the gathers of stages.
     """
     last = schedule.num_stages - 1
     compute = schedule.compute_only()
@@ -50,7 +54,8 @@ def round_by_round(schedule: Schedule) -> tuple[list[list[Action]], list[tuple[i
         for rank in range(schedule.num_ranks)
     ]
     out: list[list[Action]] = [[] for _ in todo]
-    reduced: list[tuple[int, int, int]] = []
+    reduced: list[Event] = []
+    gathered: list[Event] = []
 
     def reads(action: Action, rank: int) -> bool:
         kind, stage, mb = action
@@ -71,8 +76,9 @@ def round_by_round(schedule: Schedule) -> tuple[list[list[Action]], list[tuple[i
             cell = cells[0]
             if isinstance(cell, str):
                 word, _, stage = cell.partition(" ")
-                if word == "reduce":
-                    reduced.append((rank, int(stage), len(out[rank])))
+                event = (rank, int(stage), len(out[rank]))
+                reduced += [event] if word == "reduce" else []
+                gathered += [event] if word == "gather" else []
                 cells.pop(0)
                 progress = True
                 continue
@@ -93,7 +99,7 @@ def round_by_round(schedule: Schedule) -> tuple[list[list[Action]], list[tuple[i
                     out[rank].append(Action(send, stage, mb))
                     out[there].append(Action(receive, to, mb))
         assert progress
-    return out, reduced
+    return out, reduced, gathered
 
 
 MANY_STAGES = ("interleaved_1f1b", "interleaved_zero_bubble", "looped_bfs", "zb_v", "dualpipe_v",
@@ -102,20 +108,24 @@ MANY_STAGES = ("interleaved_1f1b", "interleaved_zero_bubble", "looped_bfs", "zb_
 
 @settings(max_examples=60, deadline=None)
 @given(accepted(MANY_STAGES))
-def test_transfers_and_reductions_stand_where_the_rounds_put_them(schedule: Schedule) -> None:
+def test_transfers_and_parameters_stand_where_the_rounds_put_them(schedule: Schedule) -> None:
     small = schedule.num_stages * schedule.num_microbatches <= 200
     if small:
-        expected, reduced = round_by_round(schedule)
+        expected, reduced, gathered = round_by_round(schedule)
         for rank in range(schedule.num_ranks):
             assert schedule.actions(rank) == expected[rank]
         assert sorted(map(tuple, schedule.reductions.tolist())) == sorted(reduced)
+        assert sorted(map(tuple, schedule.gathers.tolist())) == sorted(gathered)
 
 
 @pytest.mark.parametrize(("p", "v", "m"), [(2, 5, 6), (3, 4, 5), (4, 4, 8)])
 def test_parameter_slots_matter(p: int, v: int, m: int) -> None:
     """With more than three stages on a rank, stages are gathered and freed again and again."""
     schedule = build("interleaved_1f1b", p, v, m)
-    assert [schedule.actions(r) for r in range(p)] == round_by_round(schedule)[0]
+    actions, _, gathered = round_by_round(schedule)
+    assert [schedule.actions(r) for r in range(p)] == actions
+    assert len(gathered) > p * v
+    assert sorted(map(tuple, schedule.gathers.tolist())) == sorted(gathered)
 
 
 def test_receives_and_sends_around_compute() -> None:

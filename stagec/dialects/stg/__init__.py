@@ -15,6 +15,7 @@ from stagec.dialects.stg.attention import (
 )
 from stagec.dialects.stg.base import (
     BEGINS_UNIT,
+    EVICTED,
     FOLLOWS_UNIT,
     GRADIENT_OF,
     IF_FREED,
@@ -291,6 +292,7 @@ __all__ = [
     "chunked",
     "stack_of_chunks",
     "BEGINS_UNIT",
+    "EVICTED",
     "FOLLOWS_UNIT",
     "GRADIENT_OF",
     "IF_FREED",

@@ -50,6 +50,9 @@ OF_STAGE = "of_stage"
 IF_FREED = "if_freed"
 """Marks a gather of a unit that a pipeline's stage frees and gathers again, not in each of its passes."""
 
+EVICTED = "evicted"
+"""Marks a gather of a stage whose parameters are freed where others of its rank need the room, and gathered again before it goes on."""
+
 ISSUED = "issued"
 """Attribute of a gather that is issued, once per step, in the first forward pass of its stage: as that begins, or as its unit does."""
 WITH_PASS, WITH_UNIT = "with_pass", "with_unit"
@@ -344,6 +347,7 @@ def union_names(*types: TensorType) -> list[str]:
 
 __all__ = [
     "BEGINS_UNIT",
+    "EVICTED",
     "FOLLOWS_UNIT",
     "GRADIENT_OF",
     "IF_FREED",
