@@ -56,6 +56,8 @@ def check_nodes(table: NodeTable, found: FileFindings, astra_sim: bool) -> None:
         if rows.size:
             _check_type(table, found, node_type, rows, astra_sim)
     _check_repeated(table, found)
+    if not astra_sim:
+        _check_groups(table, found)
     if astra_sim:
         _check_runnable(table, found)
         _check_collective_kinds(table, found)
@@ -70,10 +72,8 @@ def communication_is_known(table: NodeTable) -> bool:
             column = table.attributes[name]
             if not (column.is_integer(rows) & ~column.is_negative(rows)).all():
                 return False
-        if node_type == COLL:
-            kind = table.attributes["pg_name"].kind[rows]
-            if not np.isin(kind, (ABSENT, STRING)).all():
-                return False
+        if node_type == COLL and not _names_group(table, rows).all():
+            return False
     return True
 
 
@@ -204,6 +204,20 @@ def _check_runnable(table: NodeTable, found: FileFindings) -> None:
         np.flatnonzero((table.type < 0) | (table.type >= len(NODE_TYPES))),
         lambda row: f"its type is {table.type[row]}",
     )
+
+
+def _check_groups(table: NodeTable, found: FileFindings) -> None:
+    """The id of a group is a text or a number."""
+    rows = np.flatnonzero(table.type == COLL)
+    wrong = rows[~_names_group(table, rows)]
+    found.add_rows(table, "E0632", "`pg_name` is neither a text nor a number", wrong)
+
+
+def _names_group(table: NodeTable, rows: Array) -> Array:
+    """Whether each row says what group it is of, or of none: as a text or as a number."""
+    group = table.attributes["pg_name"]
+    is_number = group.is_integer(rows) & ~group.is_negative(rows)
+    return np.isin(group.kind[rows], (ABSENT, STRING)) | is_number
 
 
 def _check_collective_kinds(table: NodeTable, found: FileFindings) -> None:

@@ -178,6 +178,9 @@ def _group_codes(table: NodeTable, rows: Array) -> tuple[Array, dict[int, str]]:
         digit = table.buffer[column.start[rows[has]].astype(np.int64) + k].astype(np.int64) - 48
         digits[has[(digit < 0) | (digit > 9)]] = False
         code[has] = code[has] * 10 + digit
+    # A number is the id that it spells.
+    whole = column.is_integer(rows) & ~column.is_negative(rows)
+    code[whole] = number(table, "pg_name", rows[whole])
     names = {int(c): str(c) if c else WORLD for c in np.unique(code[digits])}
     texts: dict[str, int] = {}
     for k in np.flatnonzero(~digits).tolist():

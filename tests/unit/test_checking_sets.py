@@ -8,6 +8,7 @@ import pytest
 from stagec.checking import check_traces, deadlock, program, replay, symmetry
 from stagec.checking.findings import Findings, Place, ranges
 from stagec.checking.symmetry import color_ranks
+from tests.corpus import mutations
 from tests.corpus.good import GOOD, Rank, mesh
 from tests.corpus.traces import ALL_REDUCE, Node, Traces
 
@@ -272,3 +273,27 @@ def test_ranges() -> None:
     assert ranges([]) == ""
     assert ranges([3, 1, 2, 7, 9, 10]) == "1-3, 7, 9-10"
     assert ranges(range(0, 40, 2)) == "0, 2, 4, 6, 8, 10, ..."
+
+
+@pytest.mark.parametrize("number", [0, 3, 7])
+@pytest.mark.parametrize(("base", "node"), [("data_parallel", "reduce0"), ("mesh", "reduce")])
+def test_a_group_that_is_a_number_is_the_one_it_spells(
+    tmp_path: Path, base: str, node: str, number: int
+) -> None:
+    found: list[set[str]] = []
+    for value, kind in ((str(number), "string"), (number, "int32"), (number, "uint64")):
+        traces = GOOD[base]()
+        mutations.change(0, node, "pg_name", value, kind)(traces)
+        out = tmp_path / kind
+        out.mkdir()
+        traces.write(out)
+        found.append({f.code for f in check_traces(out, jobs=1, target="none").findings})
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_group_is_no_fraction(tmp_path: Path) -> None:
+    traces = GOOD["mesh"]()
+    mutations.change(0, "reduce", "pg_name", 1.0, "double")(traces)
+    traces.write(tmp_path)
+    codes = {f.code for f in check_traces(tmp_path, jobs=1, target="none").findings}
+    assert codes == {"E0632"}
