@@ -145,7 +145,7 @@ class Attention:
             m.parameters += f", k[{rows}, {K}, {E}], v[{rows}, {K}, {G}]"
         core = self.core(w, m, s, H, K, E, G)
         if self.sub_norm.kind != "none":
-            core = self.sub_norm.of(m, core, "sub_norm", f"{H} {G}", stem + "sub_norm")
+            core = self.sub_norm.of(m, core, "sub_norm", f"{H} {G}", stem + "attn_sub_norm")
         if extra:
             m.line(f"mixed = {core}")
             gate = f"x @ {extra}" + (f" + {gate_bias}" if gate_bias else "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from stagec.driver import compile_text
@@ -40,3 +42,51 @@ def test_plans_to_start_with_compile(name: str):
     assert names
     for plan in names:
         assert compile_text(imported.text, f"{name}.stg", plan=plan).plan.name == plan
+
+
+FURTHER = {
+    "arcee": 4_022_766_080,
+    "codegen": 6_050_882_784,
+    "cohere": 34_980_831_232,
+    "cohere2": 34_980_831_232,
+    "distilbert": 66_985_530,
+    "ernie4_5": 360_748_032,
+    "exaone4": 9_429_069_824,
+    "glm": 9_399_951_360,
+    "gpt_neo": 1_315_575_808,
+    "gptj": 6_050_882_784,
+    "granitemoeshared": 37_039_116_288,
+    "helium": 2_172_643_840,
+    "mpt": 1_311_213_568,
+    "mt5": 172_119_424,
+    "olmo": 6_888_095_744,
+    "olmo2": 6_888_624_128,
+    "persimmon": 9_397_175_296,
+    "roberta": 124_696_665,
+    "seed_oss": 28_921_040_896,
+    "stablelm": 2_795_443_200,
+    "starcoder2": 3_030_371_328,
+}
+"""Parameters of classes of transformers 5.23 that are not among those configurations, at their own sizes."""
+
+SMALLER = (
+    ("bitnet", {"num_hidden_layers": 4}, 934_604_288),
+    ("cohere", {"num_hidden_layers": 4, "use_qk_norm": True}, 5_385_592_832),
+    ("cwm", {"num_hidden_layers": 8}, 5_451_651_072),
+    ("flex_olmo", {"num_hidden_layers": 4}, 4_878_159_872),
+    ("glm4_moe_lite", {"num_hidden_layers": 4}, 2_625_002_496),
+    ("hunyuan_v1_dense", {"head_dim": 128}, 8_859_684_864),
+    ("ministral", {"head_dim": 128}, 7_241_732_096),
+    ("mistral4", {"num_hidden_layers": 4}, 14_173_643_776),
+    ("vaultgemma", {"num_hidden_layers": 4}, 901_271_808),
+)
+"""The same at other sizes."""
+
+
+@pytest.mark.parametrize(
+    ("model_type", "given", "parameters"),
+    [*((name, {}, parameters) for name, parameters in FURTHER.items()), *SMALLER],
+)
+def test_parameters_of_further_classes(model_type: str, given: dict, parameters: int):
+    text = import_configuration({"model_type": model_type, **given}, model_type).text
+    assert re.search(rf"^# Parameters: {parameters:,}(, and|$)", text, re.MULTILINE)

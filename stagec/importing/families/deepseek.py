@@ -12,9 +12,11 @@ from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import (
     biases,
     head_width,
+    layer_kinds,
     llama_attention,
     llama_mlp,
     rotated,
+    windows,
 )
 from stagec.importing.families.dense import decoder, stream
 from stagec.importing.families.experts import experts, sparse_or_dense
@@ -68,23 +70,23 @@ def latent_attention(c: Config, s: Stream, **more: Any) -> LatentAttention:
     )
 
 
-def dense_first(c: Config) -> list[bool]:
+def dense_first(c: Config, otherwise: int = 0) -> list[bool]:
     """Layers from `first_k_dense_replace` on have experts."""
     given = c.get("mlp_layer_types")
     layers = c.number("num_hidden_layers")
     if isinstance(given, list):
         return [kind == "sparse" for kind in given[:layers]]
-    first = c.count("first_k_dense_replace")
+    first = c.count("first_k_dense_replace", otherwise)
     return [i >= first for i in range(layers)]
 
 
-def deepseek(c: Config, name: str, router: Router) -> Decoder:
+def deepseek(c: Config, name: str, router: Router, first: int = 0) -> Decoder:
     s = stream(c)
     attention = latent_attention(c, s)
     moe = deepseek_experts(c, s, router)
     sparse = Block(attention, moe, RMS, stream=s)
     dense = Block(attention, llama_mlp(c, s, bias=c.flag("mlp_bias")), RMS, stream=s)
-    return decoder(c, name, sparse_or_dense(dense_first(c), sparse, dense))
+    return decoder(c, name, sparse_or_dense(dense_first(c, first), sparse, dense))
 
 
 def deepseek_v2(c: Config) -> Decoder:
@@ -93,6 +95,14 @@ def deepseek_v2(c: Config) -> Decoder:
 
 def deepseek_v3(c: Config) -> Decoder:
     return deepseek(c, "DeepSeekV3", deepseek_router(c))
+
+
+def mistral4(c: Config) -> Decoder:
+    return deepseek(c, "Mistral4", deepseek_router(c, "softmax", correction=False))
+
+
+def glm4_moe_lite(c: Config) -> Decoder:
+    return deepseek(c, "Glm4MoeLite", deepseek_router(c), first=1)
 
 
 def indexed(c: Config, name: str, full: Sequence[bool]) -> Decoder:
@@ -150,6 +160,26 @@ def glm4_moe(c: Config) -> Decoder:
     sparse = Block(attention, moe, RMS, stream=s)
     dense = Block(attention, llama_mlp(c, s), RMS, stream=s)
     return decoder(c, "Glm4Moe", sparse_or_dense(dense_first(c), sparse, dense))
+
+
+def dots1(c: Config) -> Decoder:
+    s = stream(c)
+    on: dict[str, Any] = {"qk_norm": RMS, **biases(c.flag("attention_bias"))}
+    attention = llama_attention(c, s, **on)
+    window = c.count("sliding_window")
+    first = c.count("max_window_layers")
+    kinds = layer_kinds(
+        c, lambda i: "sliding_attention" if window and i >= first else "full_attention"
+    )
+    moe = deepseek_experts(c, s, deepseek_router(c))
+    blocks = sparse_or_dense(
+        dense_first(c),
+        Block(attention, moe, RMS, stream=s),
+        Block(attention, llama_mlp(c, s), RMS, stream=s),
+    )
+    if any(windows(kinds, window)):
+        raise Unsupported("windows of this class (`layer_types`) are not imported")
+    return decoder(c, "Dots1", blocks)
 
 
 def mimo_v2_flash(c: Config) -> Decoder:
@@ -216,5 +246,8 @@ DEEPSEEK = {
     "deepseek_v32": deepseek_v32,
     "glm_moe_dsa": glm_moe_dsa,
     "glm4_moe": glm4_moe,
+    "mistral4": mistral4,
+    "glm4_moe_lite": glm4_moe_lite,
+    "dots1": dots1,
     "mimo_v2_flash": mimo_v2_flash,
 }

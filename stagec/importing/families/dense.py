@@ -96,6 +96,15 @@ def ministral(c: Config) -> Decoder:
     return decoder(c, "Ministral", by_window(windows(kinds, window), llama_attention(c, s), block))
 
 
+def cwm(c: Config) -> Decoder:
+    s = stream(c)
+    window = c.count("sliding_window")
+    kinds = layer_kinds(c, lambda i: "sliding_attention" if i % 4 else "full_attention")
+    block = Block(None, llama_mlp(c, s, bias=c.flag("mlp_bias")), RMS, stream=s)
+    attention = llama_attention(c, s, **biases(c.flag("attention_bias")))
+    return decoder(c, "Cwm", by_window(windows(kinds, window), attention, block))
+
+
 def qwen_windows(c: Config) -> list[int]:
     """Layers from `max_window_layers` on have a window, if `use_sliding_window`."""
     window = c.count("sliding_window") if c.flag("use_sliding_window") else 0
@@ -184,6 +193,20 @@ def gemma_windows(c: Config, name: str, kinds: list[str], **more: Any) -> Decode
         embed_factor=s.width**0.5,
         logit_softcap=float(c.get("final_logit_softcapping", 0)),
     )
+
+
+def vaultgemma(c: Config) -> Decoder:
+    kinds = layer_kinds(c, lambda i: "full_attention" if i % 2 else "sliding_attention")
+    made = gemma_windows(c, "VaultGemma", kinds)
+    norms = ("input_layernorm", "pre_feedforward_layernorm")
+    return replace(made, blocks=[replace(b, form="pre", norms=norms) for b in made.blocks])
+
+
+def bitnet(c: Config) -> Decoder:
+    s = stream(c)
+    attention = llama_attention(c, s, sub_norm=RMS, **biases(c.flag("attention_bias")))
+    mlp = llama_mlp(c, s, sub_norm="ffn_sub_norm")
+    return decoder(c, "BitNet", same(c, Block(attention, mlp, RMS, stream=s)))
 
 
 def glm(c: Config) -> Decoder:
@@ -298,6 +321,7 @@ DENSE = {
     "mistral": mistral,
     "ministral": ministral,
     "ministral3": mistral,
+    "cwm": cwm,
     "qwen2": qwen2,
     "qwen3": qwen3,
     "phi": phi,
@@ -305,6 +329,8 @@ DENSE = {
     "gemma": gemma,
     "gemma2": gemma2,
     "gemma3_text": gemma3_text,
+    "vaultgemma": vaultgemma,
+    "bitnet": bitnet,
     "glm": glm,
     "glm4": glm4,
     "granite": granite,

@@ -19,6 +19,7 @@ from stagec.importing.families.common import (
     windows,
 )
 from stagec.importing.families.dense import (
+    POST_NORMS,
     by_window,
     decoder,
     granite_factors,
@@ -146,6 +147,47 @@ def olmoe(c: Config) -> Decoder:
     return decoder(c, "Olmoe", same(c, Block(attention, moe, RMS, stream=s)))
 
 
+def flex_olmo(c: Config) -> Decoder:
+    s = stream(c)
+    attention = llama_attention(
+        c, s, qk_norm=RMS, qk_norm_over="all", **biases(c.flag("attention_bias"))
+    )
+    moe = experts(
+        c, s, Router(normalise=c.flag("norm_topk_prob")), hidden=c.number("intermediate_size")
+    )
+    block = Block(attention, moe, RMS, form="post_only", norms=POST_NORMS, stream=s)
+    return decoder(c, "FlexOlmo", same(c, block))
+
+
+def hunyuan_v1_moe(c: Config) -> Decoder:
+    s = stream(c)
+    on: dict[str, Any] = biases(c.flag("attention_bias"))
+    names = ("query_layernorm", "key_layernorm")
+    attention = llama_attention(c, s, qk_norm=RMS, qk_norm_names=names, norm_after_rope=True, **on)
+    chosen = c.get("moe_topk", 1)
+    if isinstance(chosen, list) and len(set(chosen)) == 1:
+        chosen = chosen[0]
+    if not isinstance(chosen, int) or isinstance(c.get("num_experts"), list):
+        raise Unsupported("experts that differ from layer to layer are not imported")
+    shared = llama_mlp(
+        c,
+        s,
+        name="Shared",
+        stem="model.layers.{i}.mlp.shared_mlp.",
+        letter="FS",
+        what="feed-forward width of the shared expert",
+    )
+    moe = experts(
+        c,
+        s,
+        Router(normalise=True, tensor="gate.wg.weight"),
+        per_token=chosen,
+        hidden=c.number("intermediate_size"),
+        shared=shared,
+    )
+    return decoder(c, "HunYuanMoe", same(c, Block(attention, moe, RMS, stream=s)))
+
+
 def granite_experts(c: Config, s: Stream, **more: Any) -> Experts:
     return experts(
         c,
@@ -256,6 +298,8 @@ EXPERTS = {
     "qwen2_moe": qwen2_moe,
     "qwen3_moe": qwen3_moe,
     "olmoe": olmoe,
+    "flex_olmo": flex_olmo,
+    "hunyuan_v1_moe": hunyuan_v1_moe,
     "granitemoe": granitemoe,
     "granitemoeshared": granitemoeshared,
     "phimoe": phimoe,
