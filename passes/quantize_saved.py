@@ -53,7 +53,7 @@ from xdsl.passes import ModulePass
 
 from stagec.analysis.recompute_choice import ancestor_in, call_of, kinds_of
 from stagec.diagnostics import CompileError, Diagnostic, Span, span_of
-from stagec.dialects import stg
+from stagec.dialects import dist, stg
 from stagec.dialects.types import FLOATS, QUANTIZED, TensorType
 from stagec.rewriting import inherit, programs
 from stagec.saved_values import Level, levels_of, remove_unread
@@ -115,6 +115,10 @@ class Quantizing:
         if kind.dtype not in FLOATS or kind.dtype in QUANTIZED:
             return False
         words = {*stg.names_of(op), *kinds_of(op)}
+        while isinstance(op, dist.Collective) and isinstance(op.operand.owner, Operation):
+            # What arrives is what was sent.
+            op = op.operand.owner
+            words |= {*stg.names_of(op)}
         words |= {word for word in self.options.what if call_of(op, (word,))}
         asked = words.intersection(self.options.what)
         self.met |= asked
