@@ -58,12 +58,11 @@ RELEASED = {
         {"D": "1280", "H": "16", "L": "32", "I": "14", "J": "14"},
         632_045_800,
     ),
-    # 27.2B, 116.83B, 72.7B, 400B, 1T, 3.8B, 8B, 1550M and 428M; biases of Kimi's routers are weights here.
+    # 27.2B, 116.83B, 72.7B, 400B, 3.8B, 8B, 1550M and 428M.
     "gemma-2-27b": ("gemma2_27b", {}, 27_227_128_320),
     "gpt-oss-120b": ("gpt_oss_120b", {}, 116_829_156_672),
     "Qwen2.5-72B": ("qwen2_5_72b", {}, 72_706_203_648),
     "Llama-4-Maverick": ("llama4_maverick", {}, 400_711_848_960),
-    "Kimi-K2": ("kimi_k2", {}, 1_026_408_232_448),
     "Phi-3-mini": ("phi3_mini", {}, 3_821_079_552),
     "Nemotron-H-8B": ("nemotron_h_8b", {}, 8_100_852_736),
     "whisper-large-v3": ("whisper_large_v3", {}, 1_543_490_560),
