@@ -16,6 +16,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
+from stagec.advice import check_memory, doubt
 from stagec.analysis.sizes import mesh_of
 from stagec.backend.lowering.programs import Unroller
 from stagec.backend.program import TraceSet
@@ -24,7 +25,7 @@ from stagec.dialects import dist, stg
 from stagec.facts import ModelFacts
 from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text
 from stagec.ir_text import parse_ir, place_of, verify_ir
-from stagec.memory import ClassPlan, check_memory, doubt, plan_memory, with_tensors
+from stagec.memory import ClassPlan, plan_memory, with_tensors
 from stagec.pipelines import default_pipeline, final_passes
 from stagec.plans.clauses import Plan
 from stagec.plans.in_ir import plan_op, read_plan

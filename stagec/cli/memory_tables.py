@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from rich.table import Table
 
+from stagec.advice import gib
 from stagec.cli.tables import plain_table, text_of
 from stagec.dialects.memory import STORED
 from stagec.memory import TITLES, ClassPlan, Kind, Part
-from stagec.memory.advice import gib
 from stagec.memory.arena import assign_offsets
 from stagec.memory.samples import sample
 

@@ -1,11 +1,10 @@
-"""Memory, planned from lifetimes: what each rank class keeps, since when, until when, and what for.
+"""What `plan-memory` wrote into the IR, unrolled: what each rank class keeps, since when, until when, and what for.
 
-`plan_memory` answers for every rank class of a compiled module. `values` tells what is made and read, `lifetimes` when, in the order
+`plan_memory` answers for every rank class of a compiled module, and decides nothing. `values` tells what is made and read, `lifetimes` when, in the order
 of the schedule; `static` what stays from step to step. `with_tensors` writes the same into the programs of traces.
 """
 
 from stagec.dialects.memory import Kind
-from stagec.memory.advice import check_memory, doubt
 from stagec.memory.kinds import TITLES
 from stagec.memory.plan import ClassPlan, Moment, Part, plan_memory
 from stagec.memory.tracking import with_tensors
@@ -16,8 +15,6 @@ __all__ = [
     "Kind",
     "Moment",
     "Part",
-    "check_memory",
-    "doubt",
     "plan_memory",
     "with_tensors",
 ]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = {"writing_a_pass": (3, 4), "adding_an_op": (3, 2)}
+PAGES = {"writing_a_pass": (3, 4), "adding_an_op": (4, 2)}
 """Commands and outputs of each page."""
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOOL = """#!{python}
