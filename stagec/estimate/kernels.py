@@ -178,6 +178,8 @@ class KernelPrices:
         if sizes["seq"] == 1:
             return self.decode(num_ops, num_bytes, sizes)
         measured = {**sizes, "window": np.float64(0)}
+        if sizes["keys"] > sizes["seq"]:
+            return self.resumed_attention(num_ops, num_bytes, kind, sizes)
         known = [name for name in ("64", "128", "192", "256") if int(name) >= width] or ["128"]
         found = None
         for name in (str(width), *known):
@@ -196,6 +198,18 @@ class KernelPrices:
             share /= self.device.backward_attention_rate
         basis = Basis.RULE if backward or abs(share - 1) > 0.01 else found.basis
         return Price(max(found.us * share, self.device.launch_us), basis)
+
+    def resumed_attention(
+        self, num_ops: float, num_bytes: float, kind: str, sizes: dict[str, np.float64]
+    ) -> Price:
+        """Of new positions after others: a causal prefill of as many pairs, or one token's reading of all keys if that takes longer."""
+        per_pair = 2 * (sizes["head_dim"] + sizes["value_dim"]) * sizes["batch"] * sizes["heads"]
+        length = np.sqrt(2 * num_ops / per_pair)
+        whole = {**sizes, "seq": np.maximum(length, 2), "keys": np.maximum(length, 2)}
+        computed = self.one_attention(num_ops, num_bytes, kind, whole)
+        read = self.decode(num_ops, num_bytes, {**sizes, "seq": np.float64(1)})
+        longer = max(computed, read, key=lambda price: price.us)
+        return Price(longer.us, max(longer.basis, Basis.RULE))
 
     def latent(self, num_ops: float, num_bytes: float, sizes: dict[str, np.float64]) -> Price:
         """By the table of one token against DeepSeek's latent cache: several tokens of a sequence are as many heads more, as in FlashMLA's tiles."""

@@ -44,3 +44,15 @@ def test_latent_attention_is_measured():
     assert 4 * short < long < 9 * short
     # four tokens of each sequence read its latents once, and compute four times as much
     assert attention_us(model, [Group(64, 4, 8000)]) < 4.2 * long
+
+
+@pytest.mark.parametrize("context", [100, 1500, 9000])
+def test_a_few_tokens_after_many_take_hardly_longer_than_one(context: int):
+    """A step that verifies drafted tokens reads the same keys, and computes so many times as much."""
+    model = text()
+    for name, size in SIZES.items():
+        model = model.replace(f"dim {name} = ", f"dim {name} = {size} # ")
+    one, four = (attention_us(model, [Group(64, new, context)]) for new in (1, 4))
+    assert one <= four < 4 * one
+    prompt, chunk = (attention_us(model, [Group(1, new, 2048 - new)]) for new in (2048, 512))
+    assert chunk < prompt < 6 * chunk
