@@ -86,10 +86,10 @@ def test_any_set_decodes_with_its_comm_group_file(tmp_path_factory, job) -> None
 def test_same_bytes_under_any_hash_seed(tmp_path) -> None:
     code = (
         "import sys\n"
-        "from stagec.backend.encode import encode_traces\n"
+        "from stagec.backend.encode import encode_unproved\n"
         "from stagec.backend.writer import write_traces\n"
         "from tests.unit.backend_samples import pipelined_job\n"
-        "write_traces(encode_traces(pipelined_job(cp=2)), sys.argv[1])\n"
+        "write_traces(encode_unproved(pipelined_job(cp=2)), sys.argv[1])\n"
     )
     for seed in ("0", "1", "77"):
         subprocess.run(
