@@ -24,7 +24,7 @@ from stagec.frontend.plans.merge import Merged
 from stagec.frontend.plans.settings import SettingsReader
 from stagec.frontend.sizes import NamedSize, SizeTable
 from stagec.plans.clauses import Plan, Rule, Sequences, Serve
-from stagec.symbolic import ONE, Size
+from stagec.symbolic import ONE, Size, conditions
 from stagec.symbolic.quantity import Quantity
 
 HALF = ONE / 2
@@ -272,7 +272,9 @@ def batch_of(
     ways = prod(table.values[a] or 1 for a in axes)
     is_packed = len(serve.sequences) > 1
     for each in serve.sequences:
-        if int(each.count.value) % ways:
+        share = each.count.size / symbolic.product(map(symbolic.symbol, axes))
+        reason = f"`{each.count.size}` sequences do not divide over the devices that have rows of their own"
+        if not conditions.whole(share, table.known, reason):
             message = f"{int(each.count.value)} sequences do not divide over {ways} devices"
             notes = [
                 f"`{roles.batch}` is split over {', '.join(f'{a} = {table.values[a]}' for a in axes)}"
@@ -283,7 +285,7 @@ def batch_of(
     rows = serve.sequences[0].count
     if is_packed:
         size = symbolic.product(map(symbolic.symbol, axes))
-        rows = Quantity(size, size.evaluate(table.known))
+        rows = Quantity(size, size.evaluate(conditions.unread(table.known)))
     batch = Batch(serve, roles, rows, is_packed)
     return replace(batch, sizes=served_sizes(batch, roles, merged, table, findings))
 
@@ -303,7 +305,8 @@ def served_sizes(
         found[stg.stored(name)] = batch.per_row(batch.stored(size))
     # `serve { decode B at 1500 }` says the size of `B` by itself.
     changed = {name: size for name, size in found.items() if size != symbolic.symbol(name)}
-    numbers = {n: symbolic.constant(v) for n, v in table.known.items() if n in changed}
+    known = conditions.unread(table.known)
+    numbers = {n: symbolic.constant(v) for n, v in known.items() if n in changed}
     span = batch.serve.span
     assert span is not None
     for name in changed:
@@ -319,9 +322,7 @@ def served_sizes(
                 Diagnostic("E0401", message, said.span, secondary=where, help="leave it out")
             )
     exact = {name: substituted(size, numbers) for name, size in changed.items()}
-    return {
-        name: NamedSize(size, int(size.evaluate(table.known)), span) for name, size in exact.items()
-    }
+    return {name: NamedSize(size, int(size.evaluate(known)), span) for name, size in exact.items()}
 
 
 def substituted(size: Size, numbers: Mapping[str, Size]) -> Size:

@@ -22,6 +22,7 @@ from stagec.symbolic import parse
 from stagec.symbolic.conditions import recording
 from tests.differential.random_plans import Drawn, draw
 from tests.differential.sweeps import QUANTITIES, differences, request, whole
+from tests.unit.test_serving import text as served_text
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -241,3 +242,26 @@ plan p {
     table = sweep(asked)
     assert [row["B"] for row in table.rows()] == [4]
     assert sum(table.reasons.values()) == 2
+
+
+def test_iterations_of_serving_are_one_structure() -> None:
+    """Sequences, contexts and devices are numbers of one compilation; what does not divide is no row."""
+    text = f"""{served_text(window=True)}
+dim N = 8
+dim C = 31
+plan p {{
+  mesh dp = 2, tp = 2
+  shard B over dp
+  shard H, K, F over tp
+  precision {{ weights = bf16, cache = fp8 }}
+  serve {{ decode N at C, prefill 2 x 16, block = 16 }}
+}}
+"""
+    varied = ("N=6,7,8,16", "C=1,31,100", "tp=2,4")
+    asked = request(parse_text(text, "served.stg"), "p", ("flops", "memory.peak", "comm"), *varied)
+    with recording({"N": "N", "C": "C"}) as found:
+        compile_program(checked_at(asked, {"N": 8, "C": 31, "tp": 2}))
+    assert not [c for c in found.found if not c.is_demand and {"N", "C"} & set(str(c).split())]
+    table = sweep(asked)
+    assert table.num_rows == 3 * 3 * 2
+    same_rows(asked, table, random.Random(0).sample(range(table.num_rows), 4))
