@@ -20,6 +20,8 @@ class Model:
     experts: int = 0
     topk: int = 0
     dense_layers: int = 0
+    adapters: int = 0
+    """Rank of adapters on the projections of attention; nothing else learns then (LoRA, arXiv:2106.09685)."""
 
 
 LLAMA3 = 128256
@@ -28,6 +30,7 @@ MODELS = {
     "llama3_70b": Model(80, 8192, 28672, 64, 8, LLAMA3),
     "llama3_405b": Model(126, 16384, 53248, 128, 8, LLAMA3),
     "llama2_70b": Model(80, 8192, 28672, 64, 8, 32000),
+    "llama2_70b_lora": Model(80, 8192, 28672, 64, 8, 32000, adapters=16),
     "gpt3": Model(96, 12288, 4 * 12288, 96, 96, 51200, gated=False),
     "qwen3_30b_a3b": Model(48, 2048, 768, 32, 4, 151936, head_width=128, experts=128, topk=8),
     "qwen3_235b_a22b": Model(94, 4096, 1536, 64, 4, 151936, head_width=128, experts=128, topk=8),
@@ -78,6 +81,21 @@ def attention(unfused: bool, rotary: bool) -> str:
 """
 
 
+def adapted() -> str:
+    """Attention with adapters on its projections, which alone learn: of queries, keys and values in common, and of what comes out."""
+    return """module Attention(x[B, S, D]) -> [B, S, D] {
+  weight wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D]
+  weight a[D, R], bq[R, H, E], bk[R, K, E], bv[R, K, E], ao[H, E, R], bo[R, D]
+  r = dropout(x, rate = 0.1) @ a
+  q[B, S, H, E] = rope(x @ wq + r @ bq * 2)
+  k[B, S, K, E] = rope(x @ wk + r @ bk * 2)
+  v[B, S, K, E] = x @ wv + r @ bv * 2
+  mixed = attention(q, k, v, causal = true)
+  return mixed @ wo + dropout(mixed, rate = 0.1) @ ao @ bo * 2
+}
+"""
+
+
 def feed_forward(model: Model) -> str:
     if model.experts:
         return """module FeedForward(x[B, S, D]) -> [B, S, D] {
@@ -125,7 +143,9 @@ def text(
     sizes = dims(model, batch, sequence)
     if unfused:
         sizes += "\ndim T = S"
-    shape = attention(unfused, model.gated)
+    if model.adapters:
+        sizes += f"\ndim R = {model.adapters}"
+    shape = adapted() if model.adapters else attention(unfused, model.gated)
     if model.heads == model.key_heads:
         shape = shape.replace("K, E", "H, E")
     ending = f"FeedForward({second})"
