@@ -72,6 +72,10 @@ class LocatingParser(Parser):
 
 def verify_ir(module: ModuleOp, sources: Mapping[str, str] | None = None) -> None:
     """E0709 for each op that does not verify."""
+    gone = [op for op in module.walk() if ErasedSSAValue in map(type, op.operands)]
+    if gone:
+        message = f"`{gone[0].name}` reads a value that a pass took away"
+        raise CompileError([Diagnostic("E0709", message, place_of(gone[0]))], sources)
     try:
         module.verify()
         for op in module.walk():

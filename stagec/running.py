@@ -14,8 +14,9 @@ from xdsl.utils.arg_spec import parse_pipeline
 from stagec.analysis.sizes import dim_sizes, mesh_of
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted, span_of
 from stagec.dialects import dist, stg
-from stagec.ir_text import Verifier
+from stagec.ir_text import Verifier, place_of
 from stagec.plans.clauses import Argument, Plan
+from stagec.symbolic import NoNumberError
 
 PassLoader = Callable[[str, Mapping[str, Argument]], ModulePass]
 """Makes a pass from its name and its arguments."""
@@ -165,7 +166,7 @@ def run_passes(
     for each in passes:
         is_watched = watched is not None and each.name in watched
         before = str(module) if is_watched else ""
-        each.apply(context, module)
+        apply_pass(each, context, module)
         if watched is not None and is_watched:
             watched[each.name] |= str(module) != before
         take_off(module, each.name)
@@ -174,6 +175,17 @@ def run_passes(
         if told(stops, each.name, module):
             return True
     return False
+
+
+def apply_pass(each: ModulePass, context: Context, module: ModuleOp) -> None:
+    """Run a pass. E0208 where the IR names a size that it has not."""
+    try:
+        each.apply(context, module)
+    except NoNumberError as error:
+        notes = [f"in the pass `{each.name}`"]
+        help_ = "each name of a size is a `stg.dim`, or an axis of `dist.mesh`"
+        found = Diagnostic("E0208", str(error), place_of(module), notes=notes, help=help_)
+        raise CompileError([found]) from error
 
 
 def take_off(module: ModuleOp, name: str) -> None:

@@ -32,6 +32,7 @@ from stagec.frontend.files import decode
 from stagec.ir_text import parse_ir, print_ir, verify_ir
 from stagec.plugins import Registry, registry
 from stagec.reading import read_file
+from stagec.running import apply_pass
 from stagec.trust import allow
 
 SEPARATORS = {"stg": b"# -----"}
@@ -194,7 +195,7 @@ class StagecOpt(xDSLOptMain):
         passes = self.pipeline.passes
         for number, each in enumerate(passes, 1):
             start = time.perf_counter()
-            each.apply(self.ctx, prog)
+            apply_pass(each, self.ctx, prog)
             if self.args.time_passes:
                 print(f"Pass {each.name} took {time.perf_counter() - start} seconds")
             self.verify(prog)

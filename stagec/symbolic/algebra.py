@@ -14,6 +14,12 @@ class SizeError(Exception):
     """A size that is no whole number, or divides by zero; the message says which."""
 
 
+class NoNumberError(SizeError, KeyError):
+    """A size names what has no number."""
+
+    __str__ = Exception.__str__
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """An opaque function of sizes. `function` is a key of `FUNCTIONS`."""
@@ -175,7 +181,7 @@ class Size:
         return total
 
     def evaluate(self, values: Mapping[str, int | Fraction]) -> Fraction:
-        """The exact number. Raises `KeyError` for a name that has no value."""
+        """The exact number. Raises `NoNumberError`, a `KeyError`, for a name that has no value."""
         if type(values) is not dict and (exact := getattr(values, "exact", None)):
             return exact(self)
         total = Fraction(0)
@@ -184,7 +190,10 @@ class Size:
             numerator, denominator = coefficient.numerator, coefficient.denominator
             for atom, exponent in monomial:
                 if isinstance(atom, str):
-                    value = values[atom]
+                    try:
+                        value = values[atom]
+                    except KeyError:
+                        raise NoNumberError(f"the size `{atom}` has no number") from None
                 else:
                     arguments = [a.evaluate(values) for a in atom.arguments]
                     if atom.function in DIVISIONS and not arguments[1]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
+from xdsl.passes import ModulePass
 
 from stagec.diagnostics import CompileError
 from stagec.dialects import stg
@@ -13,6 +15,8 @@ from stagec.dialects.types import TensorType
 from stagec.driver import Stops, compile_text
 from stagec.ir_text import Verifier, verify_ir
 from stagec.rewriting import set_type
+from stagec.running import apply_pass
+from stagec.symbolic import symbol
 
 TEXT = """
 dim B = 4
@@ -114,5 +118,19 @@ def test_the_use_of_an_erased_op_is_found() -> None:
     op = first(module, stg.ContractOp)
     op.detach()
     op.erase(safe_erase=False)
-    with pytest.raises(ValueError, match="Erased"):
+    with pytest.raises(CompileError, match="reads a value that a pass took away"):
         verifier.verify(module)
+
+
+class Asks(ModulePass):
+    name = "asks"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        symbol("Q").evaluate({})
+
+
+def test_a_size_without_a_number_is_said() -> None:
+    """Where a pass asks for it."""
+    module = compile_text(TEXT, stops=Stops(after="lower")).module
+    with pytest.raises(CompileError, match="the size `Q` has no number"):
+        apply_pass(Asks(), Context(), module)
