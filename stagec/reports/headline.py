@@ -19,6 +19,7 @@ from stagec.plans.presets import KNOWN
 from stagec.reports.spans import Spans, joined
 
 GIB = 1 << 30
+UNITS = ((GIB, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 MOST_PARTS = 4
 COMPUTE = "compute"
 
@@ -79,15 +80,17 @@ class Headline:
         return [f"time    {', '.join(parts)}"]
 
     def memory_line(self) -> str:
-        peak = f"{self.peak_bytes / GIB:.2f}"
-        verdict: dict[bool | None, str] = {None: f"{peak} GiB"}
+        unit, name = next(each for each in UNITS if self.peak_bytes >= each[0] / 10 or each[0] == 1)
+        peak = f"{self.peak_bytes / unit:.2f}"
+        verdict: dict[bool | None, str] = {None: f"{peak} {name}"}
         if self.capacity is not None:
+            peak = peak if unit == GIB else verdict[None]
             has = f"{peak} of {self.capacity / GIB:.4g} GiB"
             verdict |= {True: f"{has}, fits", False: f"{has}, DOES NOT FIT"}
         shown = list(self.kinds.items())[:MOST_PARTS]
         rest = sum(self.kinds.values()) - sum(size for _, size in shown)
-        parts = [f"{name} {size / GIB:.2f}" for name, size in shown]
-        parts += [f"other {rest / GIB:.2f}"] if rest >= GIB / 200 else []
+        parts = [f"{kind} {size / unit:.2f}" for kind, size in shown]
+        parts += [f"other {rest / unit:.2f}"] if rest >= unit / 200 else []
         return f"memory  {verdict[self.fits]}: {', '.join(parts)}"
 
 

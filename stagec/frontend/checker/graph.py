@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 
 from stagec.diagnostics import Diagnostic, Findings
@@ -18,40 +18,36 @@ MOST_OPS = 50_000
 """Ops after all calls are written out. Layers belong in a `repeat`."""
 
 
-def expert_tokens(definitions: Definitions) -> set[str]:
-    """The dims that dispatches of the model call the tokens of an expert."""
-    found: set[str] = set()
-    waiting: list[object] = [m.body for m in (*definitions.modules.values(), *definitions.models)]
+def calls_in(item: syntax.Module | syntax.Model) -> Iterator[syntax.Call]:
+    """Every call of a body, as written."""
+    waiting: list[object] = [item.body]
     while waiting:
         node = waiting.pop()
         if isinstance(node, syntax.Call):
-            found |= {
-                each.value.name.text
-                for each in node.arguments
-                if each.name is not None
-                and (node.function.text, each.name.text) == ("dispatch", "tokens")
-                and isinstance(each.value, syntax.Reference)
-            }
+            yield node
         if isinstance(node, syntax.Node):
             waiting += [getattr(node, name) for name in node.__dataclass_fields__]
         elif isinstance(node, tuple):
             waiting += node
-    return found
 
 
 def calls_of(item: syntax.Module | syntax.Model, known: Container[str]) -> list[syntax.Name]:
     """What of the known a body calls, as written."""
-    found: list[syntax.Name] = []
-    waiting: list[object] = [item.body]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, syntax.Call) and node.function.text in known:
-            found.append(node.function)
-        if isinstance(node, syntax.Node):
-            waiting += [getattr(node, name) for name in node.__dataclass_fields__]
-        elif isinstance(node, tuple):
-            waiting += node
-    return found
+    return [call.function for call in calls_in(item) if call.function.text in known]
+
+
+def expert_tokens(definitions: Definitions) -> set[str]:
+    """The dims that dispatches of the model call the tokens of an expert."""
+    return {
+        each.value.name.text
+        for item in (*definitions.modules.values(), *definitions.models)
+        for call in calls_in(item)
+        if call.function.text == "dispatch"
+        for each in call.arguments
+        if each.name is not None
+        and each.name.text == "tokens"
+        and isinstance(each.value, syntax.Reference)
+    }
 
 
 def needed(file: str, definitions: Definitions) -> tuple[list[str], list[str]]:
