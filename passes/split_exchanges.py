@@ -57,7 +57,7 @@ After:
 The way of DeepSeek-V3 (arXiv:2412.19437, section 3.2.2) and of its kernels, DeepEP: a token goes over the network once to each node
 that has experts of its own, to the device with the same place there, and from that over the node's links once to each device. What a
 device's experts made of a token is weighted and added up there, then in its node, then by who sent it. Experts are chosen of two of four
-groups here, which are nodes: two copies of each token. How many devices that are is `analysis/copies.py`: 54 / 17 on average, 51
+groups here, which are nodes: two copies of each token. How many devices that are is `analysis/token_copies.py`: 54 / 17 on average, 51
 copies of the 16 tokens that a device has at a time.
 """
 
@@ -75,8 +75,8 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec import symbolic
-from stagec.analysis.copies import num_copies, routing_of
 from stagec.analysis.sizes import dim_sizes, size_values
+from stagec.analysis.token_copies import num_copies, routing_of
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim

@@ -78,7 +78,7 @@ from stagec.analysis.cuts import (
     stage_ranges,
 )
 from stagec.analysis.sizes import size_values
-from stagec.analysis.travel import Travel
+from stagec.analysis.transfer_parts import TransferParts
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.pipeline_schedule import stage_placement
@@ -213,7 +213,11 @@ def split(
     inherit(listed, program)
     block.insert_op_before(listed, program)
     made: dict[str, StageProgram] = {}
-    travel = Travel.scattered(module, options.axis) if options.scatter_gather else Travel.whole()
+    travel = (
+        TransferParts.scattered(module, options.axis)
+        if options.scatter_gather
+        else TransferParts.whole()
+    )
     before = 0
     for stage, each in enumerate(ranges):
         name = names[each.part]

@@ -47,9 +47,9 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 
-from stagec.analysis.copies import chooser
 from stagec.analysis.loads import num_layers
 from stagec.analysis.sizes import size_values
+from stagec.analysis.token_copies import chooser
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import NamesAttr

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from xdsl.dialects.builtin import FileLineColLoc, IntAttr, LocationAttr, StringAttr, UnknownLoc
 
-from stagec.codes import CODES
+from stagec.diagnostic_codes import CODES
 
 MOST_COMPARED = 1000
 """Names among which one like a misspelt one is looked for."""
@@ -68,7 +68,7 @@ class Diagnostic:
     """Where the text came from if not from a file: `--set tp=3`."""
 
     def __post_init__(self) -> None:
-        assert self.code in CODES, f"{self.code} is not in stagec/codes.py"
+        assert self.code in CODES, f"{self.code} is not in stagec/diagnostic_codes.py"
 
     @property
     def is_error(self) -> bool:

@@ -10,7 +10,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from stagec.analysis.cuts import Cuts, Part, is_portable
-from stagec.analysis.travel import Travel
+from stagec.analysis.transfer_parts import TransferParts
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.rewriting import inherit, set_type
@@ -31,7 +31,7 @@ class StageProgram:
     """The repeat whose carried values come from the stage before; None for the first stage."""
     leave: int | None
     """The repeat whose carried values go to the stage after; None for the last."""
-    travel: Travel = field(default_factory=Travel.whole)
+    travel: TransferParts = field(default_factory=TransferParts.whole)
     clone: stg.ProgramOp = field(init=False)
     values: dict[SSAValue, SSAValue] = field(default_factory=dict)
     ops: dict[Operation, Operation] = field(default_factory=dict)

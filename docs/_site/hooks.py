@@ -20,7 +20,7 @@ from stagec.cli import main
 from stagec.cli.commands import COMMANDS
 from stagec.cli.ops_command import first_line, shown, signatures
 from stagec.cli.passes_command import spelling
-from stagec.codes import CODES
+from stagec.diagnostic_codes import CODES
 from stagec.driver import compile_text
 from stagec.editing.answers import clause_words
 from stagec.estimate import estimate

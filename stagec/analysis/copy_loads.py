@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import floor
 
 from stagec.analysis.apportioning import apportion
-from stagec.analysis.copies import Routing, likely_parts, num_copies
+from stagec.analysis.token_copies import Routing, likely_parts, num_copies
 
 SCALE = 2**40
 """Probabilities are rounded to this part of one before copies are dealt out by them."""

@@ -18,9 +18,9 @@ from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.apportioning import apportion
 from stagec.analysis.coordinates import joint_index
-from stagec.analysis.copies import Routing
 from stagec.analysis.copy_loads import CopyLoad, copy_load
 from stagec.analysis.sizes import size_values
+from stagec.analysis.token_copies import Routing
 from stagec.dialects import dist, stg
 from stagec.symbolic import Size, constant
 

@@ -7,7 +7,7 @@ which never quote the trace; what differs from place to place is in the details.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from stagec.checking.codes import CODES
+from stagec.checking.finding_codes import CODES
 
 MAX_PLACES = 12
 """Places shown of one finding; more are only counted."""

@@ -11,7 +11,7 @@ from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.driver import Compiled
 from stagec.explaining.names import Names
-from stagec.explaining.terms import ClassTerms, class_terms
+from stagec.explaining.rolled_operations import ClassOperations, class_operations
 from stagec.facts import ModelFacts
 from stagec.frontend import lower
 from stagec.memory import ClassPlan, plan_memory
@@ -38,8 +38,8 @@ class Job:
         return Names(self.compiled.module, self.compiled.plan, self.rounded)
 
     @cached_property
-    def classes(self) -> list[ClassTerms]:
-        return class_terms(self.names, self.sampled)
+    def classes(self) -> list[ClassOperations]:
+        return class_operations(self.names, self.sampled)
 
     @cached_property
     def traces(self) -> TraceSet:

@@ -10,10 +10,10 @@ from stagec.dialects import stg
 from stagec.dialects.types import ValueType, tensor_of
 from stagec.explaining.job import Job
 from stagec.explaining.quantities import Answer, ClassAnswer, Part, of_parts
-from stagec.explaining.terms import Amount, ClassTerms
+from stagec.explaining.rolled_operations import Amount, ClassOperations
 from stagec.frontend import lower
 from stagec.frontend.plans.serving import batch_of_one
-from stagec.memory.values import line_of
+from stagec.memory.value_table import line_of
 from stagec.symbolic import Size, product, total
 
 Unknown = Callable[[str, str, Sequence[str]], CompileError]
@@ -47,7 +47,7 @@ def is_chosen(cache: stg.CacheOp, words: Sequence[str]) -> bool:
     return set(words) <= set(cache.path.data.split("."))
 
 
-def of_class(job: Job, each: ClassTerms, words: Sequence[str]) -> ClassAnswer:
+def of_class(job: Job, each: ClassOperations, words: Sequence[str]) -> ClassAnswer:
     """On a rank: of what is cut over an axis its part."""
     parts = [
         Part(

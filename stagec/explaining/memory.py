@@ -13,11 +13,11 @@ from stagec.dialects import stg
 from stagec.dialects.memory import STORED
 from stagec.dialects.types import StackType
 from stagec.explaining.job import Job
-from stagec.explaining.moments import Moments
 from stagec.explaining.papers import OF_MEMORY
+from stagec.explaining.peak_formula import Moments
 from stagec.explaining.quantities import Answer, Part, of_parts
 from stagec.memory import TITLES, ClassPlan, Kind
-from stagec.memory.values import line_of
+from stagec.memory.value_table import line_of
 from stagec.unrolling.rank import StageRun
 
 Asked = Callable[[Job, ClassPlan], list[Part]]

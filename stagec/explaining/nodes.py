@@ -10,7 +10,7 @@ from stagec.backend.program import Collective, Compute, Node
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.explaining.job import Job
 from stagec.explaining.papers import sources
-from stagec.explaining.terms import Amount, ClassTerms, RolledOp, Term, TermMaker
+from stagec.explaining.rolled_operations import Amount, ClassOperations, RolledOp, Term, TermMaker
 from stagec.memory.plan import Moment, moment
 from stagec.symbolic import total
 from stagec.unrolling.rank import Arrangement
@@ -68,7 +68,7 @@ def node(job: Job, number: int, name: str | None) -> NodeAnswer:
 
 
 def terms_behind(
-    job: Job, each: ClassTerms, arrangement: Arrangement, row: int, at: int
+    job: Job, each: ClassOperations, arrangement: Arrangement, row: int, at: int
 ) -> list[Term]:
     """The ops that a node stands for: one, or the members of a bucket."""
     number, _ = arrangement.task_at(row)

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from stagec import symbolic
 from stagec.explaining.names import Names
-from stagec.explaining.terms import Amount, ClassTerms, Term
+from stagec.explaining.rolled_operations import Amount, ClassOperations, Term
 from stagec.symbolic import ONE, ZERO, Size, symbol
 
 SUM = "total"
@@ -181,6 +181,6 @@ MEASURES: dict[str, Callable[[Term], Amount]] = {
 """What can be counted of communication. Without one of these: what a trace says, the bytes that a rank puts in."""
 
 
-def chosen_terms(each: ClassTerms, words: Sequence[str]) -> list[Term]:
+def chosen_terms(each: ClassOperations, words: Sequence[str]) -> list[Term]:
     wanted = set(words)
     return [term for term in each.terms if wanted <= term.words]

@@ -23,8 +23,8 @@ from stagec.explaining.quantities import (
     of_parts,
     summed,
 )
-from stagec.explaining.terms import Amount, ClassTerms, Term
-from stagec.memory.values import line_of
+from stagec.explaining.rolled_operations import Amount, ClassOperations, Term
+from stagec.memory.value_table import line_of
 from stagec.symbolic import Size, product, symbol
 
 Asker = Callable[[Job, Sequence[str], str], Answer]
@@ -66,7 +66,7 @@ def of_terms(
     job: Job,
     title: str,
     unit: str,
-    choose: Callable[[ClassTerms], Sequence[Term]],
+    choose: Callable[[ClassOperations], Sequence[Term]],
     measure: Callable[[Term], Amount],
     notes: Sequence[str] = (),
 ) -> Answer:
@@ -134,7 +134,7 @@ def communication(job: Job, words: Sequence[str], what: str) -> Answer:
         if word not in known:
             raise unknown(what, word, known, f"there are {quoted([*mesh, *KINDS, *MEASURES])}")
 
-    def choose(each: ClassTerms) -> list[Term]:
+    def choose(each: ClassOperations) -> list[Term]:
         found = [term for term in chosen_terms(each, rest) if term.is_communication]
         return found if axes is None else [term for term in found if set(term.axes) == axes]
 
@@ -161,7 +161,7 @@ def host_copies(job: Job, words: Sequence[str], what: str) -> Answer:
     check_words(job, words, what, lambda term: term.is_copy)
     title = "bytes copied between host and device in one step"
 
-    def choose(each: ClassTerms) -> list[Term]:
+    def choose(each: ClassOperations) -> list[Term]:
         return [term for term in chosen_terms(each, words) if term.is_copy]
 
     return of_terms(job, title, "B", choose, lambda term: term.before)
@@ -188,7 +188,7 @@ def parameters(job: Job, words: Sequence[str], what: str) -> Answer:
     return Answer("parameters", "", classes, is_additive=False, whole=whole)
 
 
-def parameters_of(job: Job, each: ClassTerms, words: Sequence[str]) -> ClassAnswer:
+def parameters_of(job: Job, each: ClassOperations, words: Sequence[str]) -> ClassAnswer:
     """A weight that two stages of a rank share is there once."""
     parts: dict[tuple[int, str], Part] = {}
     for chunk in each.run.stages:

@@ -1,6 +1,6 @@
 """What `plan-memory` wrote into the IR, unrolled: what each rank class keeps, since when, until when, and what for.
 
-`plan_memory` answers for every rank class of a compiled module, and decides nothing. `values` tells what is made and read, `lifetimes` when, in the order
+`plan_memory` answers for every rank class of a compiled module, and decides nothing. `value_table` tells what is made and read, `lifetimes` when, in the order
 of the schedule; `static` what stays from step to step. `with_tensors` writes the same into the programs of traces.
 """
 

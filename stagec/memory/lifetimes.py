@@ -13,7 +13,7 @@ import numpy as np
 
 from stagec.dialects.memory import Kind
 from stagec.dialects.tasks import ONCE
-from stagec.memory.values import ValueTable
+from stagec.memory.value_table import ValueTable
 from stagec.unrolling.rank import Arrangement
 
 Ints = np.ndarray

@@ -14,7 +14,7 @@ from stagec.dialects.memory import Kind, Stored
 from stagec.dialects.stages import is_first_layer
 from stagec.memory.lifetimes import Lifetimes, lifetimes
 from stagec.memory.static import StaticBytes, StoredBytes, Weights, static_bytes
-from stagec.memory.values import About, ValueTable, value_table
+from stagec.memory.value_table import About, ValueTable, value_table
 from stagec.unrolling.rank import Arrangement, Arrangements, RankRun, StageRun
 
 ALWAYS = (Kind.PARAMETERS, Kind.MASTER, Kind.OPTIMIZER, Kind.CACHE)

@@ -13,7 +13,7 @@ from stagec.dialects import stg
 from stagec.dialects.memory import STORED, Kind
 from stagec.dialects.stages import is_first_layer
 from stagec.dialects.types import StackType
-from stagec.memory.values import line_of
+from stagec.memory.value_table import line_of
 from stagec.unrolling.rank import StageRun
 
 

@@ -20,9 +20,9 @@ from stagec.dialects.tasks import ONCE
 from stagec.estimate.kernels import KernelPrices
 from stagec.explaining.bubble import published
 from stagec.explaining.job import Job
+from stagec.explaining.rolled_operations import ClassOperations, Term
 from stagec.explaining.sweeping.structures import Structure
 from stagec.explaining.sweeping.vectors import Columns
-from stagec.explaining.terms import ClassTerms, Term
 from stagec.searching.prices import Prices, kernels_of
 
 Floats = np.ndarray
@@ -107,7 +107,7 @@ def of_class(job: Job, sums: Sums, microbatches: Floats, idle: Floats) -> dict[s
     }
 
 
-def sums_of(each: ClassTerms, prices: PriceColumns, sizes: Columns) -> Sums:
+def sums_of(each: ClassOperations, prices: PriceColumns, sizes: Columns) -> Sums:
     sums = Sums()
     for term in each.terms:
         times = sizes.number(term.count.form).astype(float)

@@ -10,7 +10,7 @@ from stagec.estimate.kernels import KernelPrices
 from stagec.estimate.network import Network
 from stagec.estimate.prices import Prices as NodePrices
 from stagec.estimate.prices import with_settings
-from stagec.explaining.terms import TermSource
+from stagec.explaining.rolled_operations import TermSource
 from stagec.plans.clauses import Plan
 
 

@@ -12,7 +12,7 @@ import pytest
 from xdsl.ir import Operation
 from xdsl.universe import XDSL_UNIVERSE
 
-from stagec.codes import CODES
+from stagec.diagnostic_codes import CODES
 from stagec.passes import ALL_PASSES, load_pass
 from stagec.plugins import STAGEC_UNIVERSE
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stagec.checking import Report, check_traces
-from stagec.checking.codes import CODES
+from stagec.checking.finding_codes import CODES
 from tests.corpus.faults import FAULTS, Fault
 from tests.corpus.file_faults import FILE_FAULTS, FileFault
 from tests.corpus.good import GOOD

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stagec.checking.codes import CODES as TRACE_CODES
-from stagec.codes import CODES
+from stagec.checking.finding_codes import CODES as TRACE_CODES
+from stagec.diagnostic_codes import CODES
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
 from stagec.frontend import check, lower, parse_text, warnings_of
@@ -27,7 +27,11 @@ def codes_in(folder: str, *suffixes: str) -> set[str]:
     """Codes that are quoted, or stand alone, in the files below a folder."""
     found: set[str] = set()
     for path in (ROOT / folder).rglob("*"):
-        if path.suffix in suffixes and path.name not in ("codes.py", Path(__file__).name):
+        if path.suffix in suffixes and path.name not in (
+            "diagnostic_codes.py",
+            "finding_codes.py",
+            Path(__file__).name,
+        ):
             found |= set(CODE.findall(path.read_text("utf-8", errors="replace")))
     return found
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.apportioning import apportion
-from stagec.analysis.copies import Routing, likely_parts, num_copies, parts_reached
 from stagec.analysis.copy_loads import copy_load
 from stagec.analysis.loads import Loads
 from stagec.analysis.sizes import size_values
+from stagec.analysis.token_copies import Routing, likely_parts, num_copies, parts_reached
 from stagec.backend.encode import encode_traces
 from stagec.backend.program import Collective
 from stagec.backend.writer import write_traces

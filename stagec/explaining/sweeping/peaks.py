@@ -16,7 +16,7 @@ import numpy as np
 from stagec.explaining.sweeping.vectors import Columns
 from stagec.memory import Kind
 from stagec.memory.lifetimes import Lifetimes, lifetimes
-from stagec.memory.values import ValueTable
+from stagec.memory.value_table import ValueTable
 from stagec.symbolic import Size, constant
 from stagec.unrolling.rank import Arrangement
 

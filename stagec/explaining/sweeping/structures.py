@@ -22,7 +22,7 @@ from stagec.explaining.sweeping.signatures import Signature, signature
 from stagec.explaining.sweeping.vectors import Columns
 from stagec.memory import Kind
 from stagec.memory.plan import ALWAYS, kinds_on_host
-from stagec.memory.values import ValueTable, value_table
+from stagec.memory.value_table import ValueTable, value_table
 from stagec.passes.build_programs import gathers_before, plain_order, rank_order
 from stagec.rewriting import programs
 from stagec.schedules import Schedule, build

@@ -11,7 +11,7 @@ import pytest
 
 from stagec.driver import Compiled, compile_ir, compile_text
 from stagec.memory.lifetimes import lifetimes
-from stagec.memory.values import value_table
+from stagec.memory.value_table import value_table
 from tests.differential.random_plans import draw
 from tests.resuming.cuts import texts_after_passes
 from tests.resuming.texts import random_text

@@ -122,7 +122,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class ClassTerms:
+class ClassOperations:
     """One rank class."""
 
     name: str
@@ -140,7 +140,7 @@ class RolledOp:
     repeats: tuple[stg.RepeatOp, ...]
 
 
-def class_terms(names: Names, sampled: bool = False) -> list[ClassTerms]:
+def class_operations(names: Names, sampled: bool = False) -> list[ClassOperations]:
     """The terms of every rank class; if `sampled`, of classes that stand for all of a sweep's.
 
     These are the first rank of a pipeline, one in the middle, and the last; all, if layers are listed.
@@ -152,7 +152,8 @@ def class_terms(names: Names, sampled: bool = False) -> list[ClassTerms]:
     if sampled and is_even and len(classes) > 3:
         classes = [classes[0], classes[1], classes[-1]]
     return [
-        ClassTerms(run.name, run.where, run, tuple(terms_of(run, names, rolled))) for run in classes
+        ClassOperations(run.name, run.where, run, tuple(terms_of(run, names, rolled)))
+        for run in classes
     ]
 
 

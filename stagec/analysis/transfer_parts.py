@@ -18,22 +18,22 @@ from stagec.symbolic import conditions
 
 
 @dataclass(frozen=True)
-class Travel:
+class TransferParts:
     """The axes over which values are scattered before they are sent; none: they travel as they are."""
 
     axes: Sequence[str]
     values: Mapping[str, int]
 
     @staticmethod
-    def whole() -> Travel:
-        return Travel((), {})
+    def whole() -> TransferParts:
+        return TransferParts((), {})
 
     @staticmethod
-    def scattered(module: ModuleOp, stages: str) -> Travel:
+    def scattered(module: ModuleOp, stages: str) -> TransferParts:
         """Over every axis with several ranks but that of the stages."""
         mesh = mesh_of(module)
         wide = [a for a in mesh if a != stages and conditions.is_split(a, mesh)]
-        return Travel(wide, size_values(module))
+        return TransferParts(wide, size_values(module))
 
     def type_of(self, tensor: TensorType) -> TensorType:
         """What one rank sends: each axis that is free splits the first dim that it divides evenly, if there is one."""

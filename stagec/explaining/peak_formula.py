@@ -20,7 +20,7 @@ from stagec.dialects import stg
 from stagec.explaining.job import Job
 from stagec.explaining.quantities import Part
 from stagec.memory import TITLES, ClassPlan, Kind
-from stagec.memory.values import ValueTable
+from stagec.memory.value_table import ValueTable
 from stagec.symbolic import Size, constant, symbol
 
 NEARLY_ALL = 2
