@@ -7,14 +7,13 @@ recognized by its first two bytes, as Chakra's own readers do, whatever the file
 import gzip
 import io
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Literal, Self, TypeVar
+from typing import Self, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from stagec.backend.encoded import SCHEMA_VERSION
 from stagec.backend.errors import TraceError
 from stagec.backend.et_def_pb2 import GlobalMetadata, Node
 
@@ -160,28 +159,3 @@ def encode_record(message: Message) -> bytes:
         length >>= 7
     prefix.append(length)
     return bytes(prefix) + body
-
-
-def write_trace(
-    path: str | Path,
-    nodes: Iterable[Node],
-    metadata: GlobalMetadata | None = None,
-    compress: Literal["none", "gzip"] = "none",
-) -> None:
-    """Write messages as they are, one by one: for tools and tests. stagec's own traces are not
-    written so, but from templates (`writer.py`)."""
-    metadata = metadata or GlobalMetadata(version=SCHEMA_VERSION)
-    with open(path, "wb") as file:
-        if compress == "gzip":
-            with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as zipped:
-                _write_records(zipped, metadata, nodes)
-        else:
-            _write_records(file, metadata, nodes)
-
-
-def _write_records(
-    file: IO[bytes] | gzip.GzipFile, metadata: GlobalMetadata, nodes: Iterable[Node]
-) -> None:
-    file.write(encode_record(metadata))
-    for node in nodes:
-        file.write(encode_record(node))

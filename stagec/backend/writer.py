@@ -60,10 +60,6 @@ class Progress:
     elapsed_s: float
 
     @property
-    def ranks_per_s(self) -> float:
-        return self.ranks_done / self.elapsed_s if self.elapsed_s > 0 else 0.0
-
-    @property
     def bytes_per_s(self) -> float:
         return self.bytes_written / self.elapsed_s if self.elapsed_s > 0 else 0.0
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stagec.calibrate.measured import Measured
 from stagec.devices.model import DeviceModel, Key
-from stagec.devices.rules import KINDS
 
-LARGE_US = 100.0
-"""A product that takes longer is large: launches and memory no longer decide."""
 RANGES = (("to 20 µs", 0.0, 20.0), ("to 200 µs", 20.0, 200.0), ("more", 200.0, np.inf))
 
 
@@ -69,7 +66,3 @@ def line(key: Key, trial: DeviceModel, held: Measured, second: Measured, plain: 
         f"{shown:<44}{found.rows:>7}{rule.median:>7.0%}{found.median:>10.1%}{found.p90:>7.0%}"
         f"{found.bias:>+8.1%}{'' if not floor.rows else f'{floor.median:.0%}':>7}   {ranges}"
     )
-
-
-def titles(tables: Mapping[Key, object]) -> str:
-    return ", ".join(sorted({KINDS[key[0]].title for key in tables}))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 Key = tuple[str, ...]
-Amounts = Mapping[str, int]
-"""How much of what: `{"count": 3, "bytes": 1024}`."""
 
 BYTES = frozenset(
     {"bytes", "bytes before", "bytes after", "bytes moved", "communication", "memory"}

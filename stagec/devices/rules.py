@@ -22,7 +22,6 @@ FULL_TILE = 128 * 128
 
 ELEMENT_BYTES = {"fp4": 0.5, "nvfp4": 0.5, "mxfp4": 0.5, "fp8": 1, "mxfp8": 1, "bf16": 2, "fp16": 2}
 """Of a dtype's operands; 4 of any other."""
-SOFTMAX_BYTES = 2
 
 
 def element_bytes(dtype: str) -> float:

@@ -148,11 +148,6 @@ class RankProgramOp(IRDLOperation):
         }
         super().__init__(properties=properties)
 
-    @property
-    def has_halves(self) -> bool:
-        """Whether the backward pass is two tasks."""
-        return bool(np.isin(self.order.data.task, HALVES).any())
-
     def verify_(self) -> None:
         order, stages = self.order.data, self.stages.data
         if len(order) and not 0 <= order.stage.min() <= order.stage.max() < len(stages):

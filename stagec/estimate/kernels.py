@@ -37,8 +37,6 @@ class Price:
     basis: Basis
 
 
-BACKWARD_ATTENTION_FLOPS = 2.5
-"""Five products for two (Dao et al. 2022, appendix B)."""
 TILE = 128
 """Rows of a product that a multiprocessor works on at a time; experts with fewer tokens leave places empty."""
 NARROW = {"fp8": ("fp8",), "fp4": ("nvfp4", "fp4")}

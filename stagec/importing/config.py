@@ -13,7 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from stagec.diagnostics import CompileError, Diagnostic, did_you_mean
+from stagec.diagnostics import CompileError, Diagnostic
 
 
 @cache
@@ -118,14 +118,3 @@ class Config:
     def layer_types(self) -> Sequence[str] | None:
         value = self.get("layer_types")
         return value if isinstance(value, list | tuple) else None
-
-
-def need_one_of(config: Config, key: str, allowed: Sequence[Any]) -> Any:
-    """The value of a key, which has to be one that is known."""
-    value = config.get(key)
-    if value not in allowed:
-        choices = ", ".join(f"`{a}`" for a in allowed)
-        raise Unsupported(
-            f"`{key}` is `{value}`, and known are {choices}", did_you_mean(str(value), allowed)
-        )
-    return value

@@ -20,11 +20,6 @@ def joined(starts: np.ndarray, ends: np.ndarray, gap: float = 0.0) -> Spans:
     return starts[begins], ends[lasts]
 
 
-def covered(spans: Spans) -> float:
-    """How long they are together."""
-    return float((spans[1] - spans[0]).sum())
-
-
 def without(spans: Spans, other: Spans) -> Spans:
     """What is left of some stretches where the others are not."""
     edges = np.concatenate([*spans, *other])

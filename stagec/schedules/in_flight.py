@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from stagec.schedules.table import Ints, Kind, Schedule
-from stagec.schedules.timing import Timing
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,19 +50,3 @@ def peaks(change: Ints, cell: Ints, num_cells: int) -> Ints:
         before = total[first] - change[first]
         peak[cell[first]] = np.maximum.reduceat(total, first) - before
     return peak
-
-
-def over_time(
-    schedule: Schedule, counts: InFlight, timing: Timing, rank: int, stage: int | None = None
-) -> tuple[np.ndarray, Ints]:
-    """Times at which a rank's count changes, and the count from then on; of one stage if given.
-
-    It rises when F starts and falls when B or W ends.
-    """
-    row = slice(int(schedule.starts[rank]), int(schedule.starts[rank + 1]))
-    change = counts.change[row]
-    here = change != 0
-    if stage is not None:
-        here &= schedule.table.stage[row] == stage
-    times = np.where(change > 0, timing.start[row], timing.end[row])[here]
-    return times, np.cumsum(change[here])

@@ -18,7 +18,7 @@ import numpy as np
 from stagec.schedules.deadlock import prove_no_deadlock
 from stagec.schedules.dependencies import positions
 from stagec.schedules.errors import InvalidSchedule
-from stagec.schedules.in_flight import InFlight, in_flight, over_time
+from stagec.schedules.in_flight import InFlight, in_flight
 from stagec.schedules.table import (
     FIRST_TRANSFER,
     SYMBOLS,
@@ -50,12 +50,6 @@ class Report:
     @property
     def bubble_fraction(self) -> float:
         return self.timing.bubble_fraction
-
-    def in_flight_over_time(
-        self, rank: int, stage: int | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """When the microbatches in flight on a rank (or one stage of it) change, and to what."""
-        return over_time(self.schedule, self.in_flight, self.timing, rank, stage)
 
 
 def validate(schedule: Schedule, costs: Costs | None = None) -> Report:

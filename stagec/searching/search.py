@@ -84,8 +84,6 @@ class Outcome:
     """Left out by a bound on their memory, without a compilation."""
     num_outlined: int = 0
     """Evaluated by closed forms."""
-    num_refused: int = 0
-    """That do not compile, or do not fit."""
     num_undecided: int = 0
     """Slower in outline than all that were proved, so their memory was never asked for."""
     reasons: Counter[str] = field(default_factory=Counter)
@@ -213,8 +211,6 @@ class Search:
         for name, column in found.columns.items():
             for number, value in zip(found.numbers, column, strict=True):
                 self.known[number][name] = value
-        refused = sum(found.reasons.values())
-        self.outcome.num_refused += refused
         self.outcome.reasons.update(found.reasons)
 
     # The best of them
@@ -248,7 +244,6 @@ class Search:
                 self.note(answer)
             found += [n for n in now if self.fits(n)]
             small = [n for n in now if not self.fits(n) and self.known[n].get(PEAK, 0) > 0]
-            self.outcome.num_refused += len(small)
             self.outcome.reasons["a rank needs more memory than its device has"] += len(small)
             at += len(now)
             self.told("memory, the fastest first", len(found), wanted)

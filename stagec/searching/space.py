@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -266,11 +266,6 @@ def stages(space: Space, own: Mapping[str, Value], layers: int) -> Iterator[dict
         if uneven and layers % number == 0:
             continue
         yield {"schedule": schedule, "virtual_stages": virtual, "uneven": uneven}
-
-
-def sizes_only(names: Sequence[str]) -> list[str]:
-    """Those of some names that are sizes of a plan, not choices."""
-    return [name for name in names if name in SIZES]
 
 
 SIZES = ("tp", "cp", "pp", "dp", "ep", "replicas", "microbatch")

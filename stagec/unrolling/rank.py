@@ -116,10 +116,6 @@ class Arrangement:
     first: Ints
     """The first node of each position; one more has the total."""
 
-    @property
-    def layouts(self) -> list[Layout]:
-        return [stage.layout for stage in self.run.stages]
-
     def node_at(self, node: int) -> tuple[int, int]:
         """The row of a node, and its place in that row."""
         position = int(np.searchsorted(self.first, node, side="right")) - 1

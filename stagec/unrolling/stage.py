@@ -123,11 +123,6 @@ class Layout:
             self._add_task(task, own, rows)
         self._resolve()
 
-    @property
-    def split_backward(self) -> bool:
-        """Whether the backward pass is two tasks."""
-        return "I" in self.tasks or "W" in self.tasks
-
     def layers(self, values: Mapping[str, int]) -> dict[str, list[int]]:
         """The layer of each row of each task, on a stage that may begin elsewhere in the model."""
         firsts = tuple(values[name] for name in sorted(values) if is_first_layer(name))

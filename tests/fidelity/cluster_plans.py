@@ -20,10 +20,12 @@ from stagec.driver import Compiled, Stops, compile_text
 from stagec.explaining.job import Job
 from stagec.explaining.names import MICROBATCH
 from stagec.explaining.sweeping.conditions import named_sizes, verdict, with_definitions
+from stagec.explaining.sweeping.peaks import LiveCounts
 from stagec.explaining.sweeping.structures import Structure
 from stagec.explaining.sweeping.vectors import Columns
 from stagec.memory import Kind
 from stagec.symbolic.conditions import Conditions, recording
+from stagec.unrolling.rank import StageRun
 from tests.fidelity.cluster_runs import Run, layers_of_stages, run_text, schedule_of
 
 KEPT = """\
@@ -96,7 +98,7 @@ def evaluated(
     kept = Columns({name: column[left] for name, column in sizes.names.items()}, len(left))
     kept = with_definitions(kept, asked.definitions)
     microbatches = kept.number(job.names.num_microbatches)
-    for chosen, own, classes in structure.peaks_of_classes(kept, microbatches):
+    for chosen, own, classes in peaks_of_classes(structure, kept, microbatches):
         chunks, first = classes[0]
         worst = np.max([peaks for _, peaks in classes], axis=0)
         static = own.number(structure.stored(chunks, STORED))
@@ -105,6 +107,23 @@ def evaluated(
             run = runs[int(left[row])]
             all_static = int(static[at]) + kept_bytes(run, int(parameters[at]))
             yield run, Planned(all_static, int(first[at]), int(worst[at]))
+
+
+def peaks_of_classes(
+    structure: Structure, sizes: Columns, microbatches: np.ndarray
+) -> Iterator[tuple[np.ndarray, Columns, list[tuple[Sequence[StageRun], np.ndarray]]]]:
+    """Plans in which the same things happen: which they are, their sizes, and of each class what it runs and its peaks.
+
+    The first class is that of the first rank of a pipeline. Classes that need no more than another are left out.
+    """
+    for rows, own, values, key in structure.groups(sizes, microbatches):
+        classes: list[tuple[Sequence[StageRun], np.ndarray]] = []
+        for chunks, live in structure.classes(values, key, ["memory.peak"]):
+            counts = live["memory.peak"]
+            assert isinstance(counts, LiveCounts)
+            always = own.number(structure.always(chunks))
+            classes.append((chunks, counts.highest(own) + always))
+        yield rows, own, classes
 
 
 def sizes_of(run: Run) -> dict[str, int]:

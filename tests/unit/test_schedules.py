@@ -9,6 +9,7 @@ from stagec.schedules import (
     CATALOGUE,
     Costs,
     Kind,
+    Report,
     Schedule,
     ScheduleError,
     build,
@@ -74,6 +75,21 @@ def in_flight_formula(name: str, p: int, v: int, m: int, rank: int) -> int | Non
     return None
 
 
+def over_time(report: Report, rank: int, stage: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Times at which a rank's count changes, and the count from then on; of one stage if given.
+
+    It rises when F starts and falls when B or W ends.
+    """
+    schedule, timing = report.schedule, report.timing
+    row = slice(int(schedule.starts[rank]), int(schedule.starts[rank + 1]))
+    change = report.in_flight.change[row]
+    here = change != 0
+    if stage is not None:
+        here &= schedule.table.stage[row] == stage
+    times = np.where(change > 0, timing.start[row], timing.end[row])[here]
+    return times, np.cumsum(change[here])
+
+
 @settings(max_examples=75, deadline=None)
 @given(accepted())
 def test_in_flight_counts_obey_the_formula(schedule: Schedule) -> None:
@@ -83,12 +99,12 @@ def test_in_flight_counts_obey_the_formula(schedule: Schedule) -> None:
         formula = in_flight_formula(schedule.name, p, v, m, rank)
         if formula is not None:
             assert report.in_flight.rank_peak[rank] == formula
-        times, counts = report.in_flight_over_time(rank)
+        times, counts = over_time(report, rank)
         assert counts.max(initial=0) == report.in_flight.rank_peak[rank]
         assert not len(counts) or counts[-1] == 0
         assert np.all(np.diff(times) >= 0)
         for stage in schedule.stages_of(rank):
-            _, of_stage = report.in_flight_over_time(rank, stage)
+            _, of_stage = over_time(report, rank, stage)
             assert of_stage.max(initial=0) == report.in_flight.stage_peak[rank, stage]
 
 

@@ -127,21 +127,6 @@ class Structure:
                 found[what][rows] = np.maximum(found[what][rows], total)
         return found
 
-    def peaks_of_classes(
-        self, sizes: Columns, microbatches: np.ndarray
-    ) -> Iterator[tuple[np.ndarray, Columns, list[tuple[Sequence[StageRun], np.ndarray]]]]:
-        """Plans in which the same things happen: which they are, their sizes, and of each class what it runs and its peaks.
-
-        The first class is that of the first rank of a pipeline. Classes that need no more than another are left out.
-        """
-        for rows, own, values, key in self.groups(sizes, microbatches):
-            classes: list[tuple[Sequence[StageRun], np.ndarray]] = []
-            for chunks, live in self.classes(values, key, ["memory.peak"]):
-                counts = live["memory.peak"]
-                assert isinstance(counts, LiveCounts)
-                classes.append((chunks, counts.highest(own) + own.number(self.always(chunks))))
-            yield rows, own, classes
-
     def groups(
         self, sizes: Columns, microbatches: np.ndarray
     ) -> Iterator[tuple[np.ndarray, Columns, Mapping[str, int], tuple[int, ...]]]:

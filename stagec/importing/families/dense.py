@@ -49,13 +49,6 @@ def same(c: Config, block: Block) -> list[Block]:
     return [block] * c.number("num_hidden_layers")
 
 
-def windowed(attention: Attention, window: int) -> Attention:
-    """The same with a window, under a name that says so."""
-    if not window:
-        return attention
-    return replace(attention, window=window, name=f"Local{attention.name}")
-
-
 def by_window(
     kinds: list[int], attention: Attention, block: Block, local: dict[str, Any] | None = None
 ) -> list[Block]:

@@ -77,7 +77,6 @@ class Launch:
     bucket_elements: int | None = None
     offload_optimizer: bool = False
     offload_parameters: bool = False
-    unfused_loss: bool = False
     rank_order: str = ""
 
     def set(self, name: str, value: Any) -> None:

@@ -14,7 +14,7 @@ from stagec.cli import main
 from stagec.driver import compile_text
 from stagec.estimate import estimate
 from stagec.reports.headline import headline
-from stagec.reports.spans import at_most, covered, joined, without
+from stagec.reports.spans import Spans, at_most, joined, without
 from stagec.reports.step_report import report_page
 from stagec.reports.traffic import factor, traffic
 from stagec.summary import counted_nodes, num_ranks
@@ -72,6 +72,10 @@ def test_spans_are_sets_of_moments(
     few = at_most(first, count)
     assert len(few[0]) <= count
     assert covered(without(first, few)) == 0
+
+
+def covered(spans: Spans) -> float:
+    return float((spans[1] - spans[0]).sum())
 
 
 def test_headline() -> None:
