@@ -106,8 +106,9 @@ class Places:
         self.bases = arrangement.bases
 
     def microbatches(self, chunk: int) -> Ints:
-        found = {m for (_, c, m) in self.bases if c == chunk and m >= 0}
-        return np.array(sorted(found) or [0], np.int64)
+        own = [rows[:-1] >= 0 for (_, c), rows in self.bases.rows.items() if c == chunk]
+        found = np.flatnonzero(np.any(own, axis=0)) if own else np.zeros(0, np.int64)
+        return found if len(found) else np.zeros(1, np.int64)
 
     def nodes(
         self,
@@ -119,13 +120,9 @@ class Places:
         node: Ints,
     ) -> Ints:
         """`[m, ...]`: -1 where the task does not run."""
-        base = np.array(
-            [
-                [self.bases.get((t, chunk, -1 if t in ONCE else int(m)), -1) for t in tasks]
-                for m in microbatches
-            ],
-            np.int64,
-        ).reshape(len(microbatches), len(tasks))
+        base = np.empty((len(microbatches), len(tasks)), np.int64)
+        for column, name in enumerate(tasks):
+            base[:, column] = self.bases.of_microbatches((name, chunk), microbatches)
         start = base[:, task]
         rows = np.where(start >= 0, start + row, 0)
         return np.where(start >= 0, self.first[self.place[rows]] + node, -1)

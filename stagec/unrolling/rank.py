@@ -91,6 +91,45 @@ class Packed:
     """Task and stage."""
 
 
+@dataclass(frozen=True)
+class Bases:
+    """The first row of each task of an order."""
+
+    rows: Mapping[tuple[str, int], Ints]
+    """By task and stage: of each microbatch, -1 where it does not run; at the end what runs once."""
+    first_run: Mapping[tuple[str, int], int]
+    """By task and stage: the microbatch that it runs first."""
+    last_run: Mapping[tuple[str, int], int]
+
+    @staticmethod
+    def of(order: Order, start: Ints) -> Bases:
+        """Of the tasks of an order that begin at these rows."""
+        count = int(order.microbatch.max(initial=-1)) + 2
+        rows: dict[tuple[str, int], Ints] = {}
+        first_run: dict[tuple[str, int], int] = {}
+        last_run: dict[tuple[str, int], int] = {}
+        for task, stage in np.unique(order.table[:, :2], axis=0).tolist():
+            at = np.flatnonzero((order.task == task) & (order.stage == stage))
+            own = rows[TASKS[task], stage] = np.full(count, NOWHERE, np.int64)
+            own[order.microbatch[at]] = start[at]
+            first_run[TASKS[task], stage] = int(order.microbatch[at[0]])
+            last_run[TASKS[task], stage] = int(order.microbatch[at[-1]])
+        return Bases(rows, first_run, last_run)
+
+    def of_microbatches(self, task: tuple[str, int], microbatches: Ints) -> Ints:
+        """Of a task and stage: the first row in each microbatch, -1 where it does not run. What runs once is of microbatch -1."""
+        own = self.rows.get(task)
+        once = np.full(len(microbatches), NOWHERE) if task[0] in ONCE else microbatches
+        return np.full(len(microbatches), NOWHERE, np.int64) if own is None else own[once]
+
+    def of_runs(
+        self, task: tuple[str, int], microbatches: Ints, outer: Mapping[tuple[str, int], int]
+    ) -> Ints:
+        """Which run of a task readers in these microbatches mean: of their own; from outside the loop that of the microbatch in `outer`."""
+        inside = np.where(microbatches < 0, outer.get(task, NOWHERE), microbatches)
+        return self.of_microbatches(task, inside)
+
+
 @dataclass
 class Arrangement:
     """All rows of a rank, task by task, and where each is in issue order."""
@@ -98,8 +137,7 @@ class Arrangement:
     run: RankRun
     neighbours: Mapping[tuple[str, int], int]
     """For a stage that receives nothing in a direction: the stage of the rank that it continues."""
-    bases: Mapping[tuple[str, int, int], int]
-    """The first row of each task, by task, stage and microbatch."""
+    bases: Bases
     bodies: Sequence[RankBody]
     body: Ints
     """Of each row, an index into `bodies`."""
@@ -173,76 +211,52 @@ class Arrangements:
 def arrange(run: RankRun) -> Arrangement:
     """Give the rows of all tasks their places."""
     stages, order = run.stages, run.order
+    layouts = [each.layout for each in stages]
     bodies: list[RankBody] = []
     first_of: dict[int, int] = {}
-    for number, each in enumerate(stages):
+    for number, layout in enumerate(layouts):
         # Stages that differ in the numbers of their layers share these.
-        if id(each.layout) not in first_of:
-            first_of[id(each.layout)] = len(bodies)
-            bodies += [RankBody(body, number) for body in each.layout.bodies]
-    offsets = [first_of[id(each.layout)] for each in stages]
+        if id(layout) not in first_of:
+            first_of[id(layout)] = len(bodies)
+            bodies += [RankBody(body, number) for body in layout.bodies]
     neighbours = local_neighbours(run)
-    packed: dict[tuple[int, int, int], Packed] = {}
-    bases: dict[tuple[str, int, int], int] = {}
-    keys = list(map(tuple, order.table[:, [1, 0, 3]].tolist()))
-    lengths = np.zeros(len(keys), np.int64)
-    total = 0
-    names = run.task_names
-    for at, key in enumerate(keys):
-        stage, number, shift = key
-        if key not in packed:
-            rows = stages[stage].layout.tasks[TASKS[number]].rows
-            rows = [handed_over(row, stage, neighbours, stages) for row in rows]
-            packed[key] = pack(rows, stage, offsets[stage])
-            if TASKS[number] in TRANSFER_TASKS:
-                direct(packed[key], bodies, stage, shift)
-        bases[names[at]] = total
-        lengths[at] = len(packed[key].body)
-        total += lengths[at]
-    width = max((p.source_task.shape[1] for p in packed.values()), default=0)
-    last = {(task, stage): microbatch for task, stage, microbatch in names}
-    first_run = {(task, stage): microbatch for task, stage, microbatch in reversed(names)}
+    kinds, kind = alike(order)
+    packed: list[Packed] = []
+    for number, stage, shift in kinds:
+        rows = layouts[stage].tasks[TASKS[number]].rows
+        rows = [handed_over(row, stage, neighbours, stages) for row in rows]
+        packed.append(pack(rows, stage, first_of[id(layouts[stage])]))
+        if TASKS[number] in TRANSFER_TASKS:
+            direct(packed[-1], bodies, stage, shift)
+    lengths = np.array([len(each.body) for each in packed] or [0], np.int64)[kind]
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    bases = Bases.of(order, ends - lengths)
+    width = max((p.source_task.shape[1] for p in packed), default=0)
     body = np.zeros(total, np.int64)
     behind = np.full(total, NOWHERE, np.int64)
     source_row = np.full((total, width), NOWHERE, np.int64)
     source_node = np.zeros((total, width), np.int64)
-    gathered: dict[int, dict[str, tuple[str, int, int]]] = {
-        number: {} for number in range(len(stages))
-    }
-    for key, name in zip(keys, names, strict=True):
-        if name[0] in stages[name[1]].layout.gathered_units:
-            # The last run of each task that gathers, the latest at the end.
-            gathered[name[1]].pop(name[0], None)
-            gathered[name[1]][name[0]] = name
-        made, start = packed[key], bases[name]
-        here = slice(start, start + len(made.body))
+    for which, (number, _, _) in enumerate(kinds):
+        made = packed[which]
+        tasks = np.flatnonzero(kind == which)
+        here = (ends - lengths)[tasks][:, None] + np.arange(len(made.body))
         body[here] = made.body
-        outer = first_run if name[0] == "pre" else last
-        sources = np.array(
-            [bases.get(run_of(name, *task, outer), NOWHERE) for task in made.tasks] + [NOWHERE],
-            np.int64,
-        )
+        outer = bases.first_run if TASKS[number] == "pre" else bases.last_run
+        sources = np.full((len(tasks), len(made.tasks) + 1), NOWHERE, np.int64)
+        for column, task in enumerate(made.tasks):
+            sources[:, column] = bases.of_runs(task, order.microbatch[tasks], outer)
         own = made.source_task.shape[1]
-        base, row_of_task = sources[made.source_task], made.source_row
-        for number, (task, stage) in enumerate(made.tasks):
-            if task == "GATHER" or (task in GATHER_TASKS and sources[number] < 0):
-                # What did not run: the last gathers of the same units.
-                reads = made.source_task == number
-                at_unit, base = made.source_row * reads, np.where(reads, NOWHERE, base)
-                for other, run_before in gathered[stage].items():
-                    twins = stages[stage].layout.twins(task, other)[at_unit]
-                    found = reads & (twins >= 0)
-                    row_of_task = np.where(found, twins, row_of_task)
-                    base = np.where(found, bases[run_before], base)
-                if (base[reads] < 0).any():
-                    at = spell_task([TASK_NUMBER[name[0]], name[1], name[2], 0], [0] * 4)
-                    message = f"`{at}` reads parameters that no task before it gathers"
-                    raise wrong(run.program, message)
+        base = sources[:, made.source_task]
         known = (made.source_task >= 0) & (base >= 0)
-        source_row[here, :own] = np.where(known, base + row_of_task, NOWHERE)
+        source_row[here, :own] = np.where(known, base + made.source_row, NOWHERE)
         source_node[here, :own] = made.source_node
-        anchor = sources[made.behind[:, 0]]
+        anchor = sources[:, made.behind[:, 0]]
         behind[here] = np.where(anchor >= 0, anchor + made.behind[:, 1], NOWHERE)
+    if any(task in GATHER_TASKS for made in packed for task, _ in made.tasks):
+        read_last_gathers(
+            run, layouts, [packed[which] for which in kind.tolist()], bases, source_row
+        )
     issued = issue_order(behind)
     place = np.empty(total, np.int64)
     place[issued] = np.arange(total)
@@ -251,6 +265,55 @@ def arrange(run: RankRun) -> Arrangement:
     return Arrangement(
         run, neighbours, bases, bodies, body, source_row, source_node, lengths, issued, place, first
     )
+
+
+def alike(order: Order) -> tuple[list[tuple[int, int, int]], Ints]:
+    """The tasks of an order without their microbatches, as task, stage and shift, each once where it comes first; which of them each is."""
+    columns = order.table[:, [0, 1, 3]]
+    found, first, which = np.unique(columns, axis=0, return_index=True, return_inverse=True)
+    in_order = np.argsort(first, kind="stable")
+    number = np.empty_like(in_order)
+    number[in_order] = np.arange(len(in_order))
+    task, stage, shift = found[in_order].T.tolist() if len(found) else ([], [], [])
+    return list(zip(task, stage, shift, strict=True)), number[which.reshape(-1)]
+
+
+def read_last_gathers(
+    run: RankRun,
+    layouts: Sequence[Layout],
+    packed: Sequence[Packed],
+    bases: Bases,
+    source_row: Ints,
+) -> None:
+    """Let what reads a gather that does not run, read the last one of the same units that ran."""
+    gathered: list[dict[str, int]] = [{} for _ in layouts]
+    start = 0
+    for name, made in zip(run.task_names, packed, strict=True):
+        task, stage, microbatch = name
+        if task in layouts[stage].gathered_units:
+            # The last run of each task that gathers, the latest at the end.
+            gathered[stage].pop(task, None)
+            gathered[stage][task] = start
+        here = slice(start, start + len(made.body))
+        start = here.stop
+        for number, (read, of) in enumerate(made.tasks):
+            if read not in GATHER_TASKS:
+                continue
+            outer = bases.first_run if task == "pre" else bases.last_run
+            base = int(bases.of_runs((read, of), np.array([microbatch]), outer)[0])
+            if read != "GATHER" and base >= 0:
+                continue
+            reads = made.source_task == number
+            at_unit, own = made.source_row * reads, np.full(made.source_row.shape, NOWHERE)
+            for other, run_before in gathered[of].items():
+                twins = layouts[of].twins(read, other)[at_unit]
+                own = np.where(reads & (twins >= 0), run_before + twins, own)
+            if (own[reads] < 0).any():
+                at = spell_task([TASK_NUMBER[task], stage, microbatch, 0], [0] * 4)
+                message = f"`{at}` reads parameters that no task before it gathers"
+                raise wrong(run.program, message)
+            rows = source_row[here, : made.source_task.shape[1]]
+            rows[reads] = own[reads]
 
 
 def issue_order(behind: Ints) -> Ints:
@@ -333,13 +396,3 @@ def pack(rows: Sequence[Row], stage: int, first_body: int) -> Packed:
                 source_node[i, k] = place.node
     body = np.array([r.body + first_body for r in rows], np.int64)
     return Packed(body, behind, source_task, source_row, source_node, tuple(names))
-
-
-def run_of(
-    reader: tuple[str, int, int], task: str, stage: int, outer: Mapping[tuple[str, int], int]
-) -> tuple[str, int, int]:
-    """Which run of a task a row means: of its own microbatch; from outside the loop that of the microbatch in `outer`, the first or the last."""
-    if task in ONCE:
-        return task, stage, NOWHERE
-    microbatch = reader[2]
-    return task, stage, outer.get((task, stage), NOWHERE) if microbatch < 0 else microbatch
