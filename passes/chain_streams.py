@@ -151,7 +151,7 @@ def gathers_alone(body: Body) -> bool:
     """Whether a body is a gather."""
     op = body.ops[0]
     return (
-        body.num_nodes == 1 and isinstance(op, sched.NODES) and sched.node_name(op) == "all_gather"
+        body.num_nodes == 1 and isinstance(op, sched.CollectiveOp) and op.kind.data == "all_gather"
     )
 
 

@@ -18,7 +18,7 @@ After:
       %w = stg.weight "w" : !stg.tensor<[D, F/tp], bf16>
       %s = sched.collective "all_reduce" (%x) over [tp] in "bf16" bytes "2*B*D" to "2*B*D" on "comm.tp" effects <overwrites 0 by 0 alone>
         : (!stg.tensor<[B, D], bf16, partial [tp]>) -> !stg.tensor<[B, D], bf16>
-      %y = sched.compute "contract" (%s, %w) flops "2*B*D*F/tp" reads "2*B*D + 2*D*F/tp" writes "2*B*F/tp" on "compute" effects <dense>
+      %y = sched.compute "contract" (%s, %w) flops "2*B*D*F/tp" reads "2*B*D + 2*D*F/tp" writes "2*B*F/tp" on "compute" as product effects <dense>
         : (!stg.tensor<[B, D], bf16>, !stg.tensor<[D, F/tp], bf16>) -> !stg.tensor<[B, F/tp], bf16>
       stg.output
     }

@@ -23,7 +23,6 @@ from stagec.backend.program import (
     Transfer,
 )
 from stagec.dialects import stg
-from stagec.dialects.stg import MATRIX_OPS
 from stagec.dialects.types import ShardType, StackType, TensorType, tensor_of
 from stagec.symbolic import ONE, Size
 from stagec.unrolling.module import rank_runs
@@ -112,7 +111,7 @@ def class_summary(mesh: Mesh, rank_class: RankClass, parameters: Parameters) -> 
         num_nodes += count
         action = node.action
         if isinstance(action, Compute):
-            if node.op in MATRIX_OPS:
+            if action.work.on_matrix_units:
                 matrix += count * action.num_ops
             else:
                 other += count * action.num_ops

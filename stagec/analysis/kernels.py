@@ -7,7 +7,7 @@ in frameworks that merge their weights (Megatron-LM's `linear_qkv` and gated `li
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from xdsl.ir import BlockArgument, OpResult, SSAValue
@@ -15,17 +15,15 @@ from xdsl.ir import BlockArgument, OpResult, SSAValue
 from stagec import symbolic
 from stagec.dialects import sched, stg
 from stagec.dialects.types import TensorType, tensor_of
+from stagec.dialects.work import Work
 from stagec.symbolic import ONE, Size
-
-PRODUCT, ATTENTION, ATTENTION_GRAD = "product", "attention", "attention_grad"
-LATENT_ATTENTION = "latent_attention"
 
 
 @dataclass(frozen=True, slots=True)
 class KernelForm:
     """A kind of kernel and its sizes, still as expressions."""
 
-    kind: str
+    kind: Work
     dtype: str
     sizes: tuple[tuple[str, Size], ...]
     is_linear: bool = False
@@ -36,14 +34,8 @@ class KernelForm:
 
 def kernel_form(op: sched.ComputeOp) -> KernelForm | None:
     """None for what moves memory more than it computes."""
-    name = op.op.data
-    if name == "contract":
-        return product_form(op)
-    if name in (ATTENTION, ATTENTION_GRAD):
-        return attention_form(op)
-    if name == LATENT_ATTENTION:
-        return latent_form(op)
-    return None
+    make = FORMS.get(sched.work_of(op))
+    return None if make is None else make(op)
 
 
 def product_form(op: sched.ComputeOp) -> KernelForm:
@@ -62,7 +54,7 @@ def product_form(op: sched.ComputeOp) -> KernelForm:
         sizes |= merged_sizes(op, both)
     elif linear:
         sizes |= experts_sizes(op, sizes)
-    return KernelForm(PRODUCT, left.dtype, tuple(sizes.items()), linear)
+    return KernelForm(Work.PRODUCT, left.dtype, tuple(sizes.items()), linear)
 
 
 def experts_sizes(op: sched.ComputeOp, sizes: Mapping[str, Size]) -> dict[str, Size]:
@@ -81,7 +73,7 @@ def experts_sizes(op: sched.ComputeOp, sizes: Mapping[str, Size]) -> dict[str, S
         each
         for each in block.ops
         if isinstance(each, sched.ComputeOp)
-        and each.op.data == "contract"
+        and sched.work_of(each) == Work.PRODUCT
         and stg.phase_of(each) == stg.phase_of(op)
         and dispatched_by(each.inputs[0]) is not None
         and set(batch) & set(tensor_of(each.inputs[0].type).names)
@@ -117,9 +109,10 @@ def dispatched_by(value: SSAValue) -> sched.ComputeOp | None:
         elif isinstance(made, sched.CollectiveOp) and len(made.values) == len(made.outputs):
             value = made.values[value.index]
         elif isinstance(made, sched.ComputeOp):
-            if made.op.data == "dispatch":
+            work = sched.work_of(made)
+            if work == Work.DISPATCH:
                 return made
-            if made.op.data not in ("cast", "slice"):
+            if work not in (Work.CAST, Work.SLICE):
                 return None
             value = made.inputs[0]
         else:
@@ -156,7 +149,7 @@ def is_beside(
     user: sched.ComputeOp, op: sched.ComputeOp, position: int, contracted: set[str]
 ) -> bool:
     """Whether another product could be one with this: of the same input, over the same dims, by a matrix of its own."""
-    if user.op.data != "contract" or user.parent != op.parent:
+    if sched.work_of(user) != Work.PRODUCT or user.parent != op.parent:
         return False
     if stg.phase_of(user) != stg.phase_of(op):
         return False
@@ -168,7 +161,8 @@ def is_beside(
 
 def attention_form(op: sched.ComputeOp) -> KernelForm:
     """Queries are [..., queries, heads, width], keys [..., keys, kv heads, width]; of a gradient its first operand is that of the output."""
-    grad = op.op.data == ATTENTION_GRAD
+    work = sched.work_of(op)
+    grad = work == Work.ATTENTION_GRAD
     q, k, v = (tensor_of(value.type) for value in op.inputs[grad : 3 + grad])
     sizes = {
         "batch": symbolic.product(d.size for d in q.dims[:-3]),
@@ -179,7 +173,7 @@ def attention_form(op: sched.ComputeOp) -> KernelForm:
         "head_dim": q.dims[-1].size,
         "value_dim": v.dims[-1].size,
     }
-    return KernelForm(op.op.data, q.dtype, tuple(sizes.items()), requests=requests_of(op))
+    return KernelForm(work, q.dtype, tuple(sizes.items()), requests=requests_of(op))
 
 
 def latent_form(op: sched.ComputeOp) -> KernelForm:
@@ -193,11 +187,22 @@ def latent_form(op: sched.ComputeOp) -> KernelForm:
         "latent": near.dims[-1].size,
         "rotary": far.dims[-1].size,
     }
-    return KernelForm(LATENT_ATTENTION, near.dtype, tuple(sizes.items()), requests=requests_of(op))
+    return KernelForm(
+        Work.LATENT_ATTENTION, near.dtype, tuple(sizes.items()), requests=requests_of(op)
+    )
 
 
 def requests_of(op: sched.ComputeOp) -> tuple[tuple[Size, Size, Size], ...]:
     return op.requests.data if op.requests is not None else ()
+
+
+FORMS: Mapping[Work, Callable[[sched.ComputeOp], KernelForm]] = {
+    Work.PRODUCT: product_form,
+    Work.ATTENTION: attention_form,
+    Work.ATTENTION_GRAD: attention_form,
+    Work.LATENT_ATTENTION: latent_form,
+}
+"""Of the kinds of work whose time depends on more than FLOPs and bytes."""
 
 
 def dims_product(tensor: TensorType, names: set[str]) -> Size:
@@ -225,7 +230,7 @@ def is_weight(value: SSAValue) -> bool:
             value = made.operand
         elif isinstance(made, sched.CollectiveOp) and len(made.values) == len(made.outputs):
             value = made.values[value.index]
-        elif isinstance(made, sched.ComputeOp) and made.op.data in ("cast", "quantize"):
+        elif isinstance(made, sched.ComputeOp) and sched.work_of(made).keeps_values:
             value = made.inputs[0]
         else:
             return False

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stagec.dialects.work import Work
+
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
@@ -41,7 +43,7 @@ class Mesh:
 class Kernel:
     """A product or attention, by its sizes: see `stagec.analysis.kernels`."""
 
-    kind: str
+    kind: Work
     dtype: str
     sizes: tuple[tuple[str, int], ...]
     is_linear: bool = False
@@ -60,6 +62,7 @@ class Compute:
     """Of the bytes, those that are written."""
     kernel: Kernel | None = None
     """None for what moves memory more than it computes."""
+    work: Work = Work.OTHER
 
 
 @dataclass(frozen=True, slots=True)

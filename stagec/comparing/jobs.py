@@ -13,7 +13,6 @@ from stagec.comparing.comparison import Comparison, Section, compare
 from stagec.driver import Compiled
 from stagec.memory import TITLES, ClassPlan, Kind
 from stagec.summary import (
-    MATRIX_OPS,
     ClassSummary,
     Summary,
     counted_nodes,
@@ -83,7 +82,7 @@ def node_costs(node: Node) -> dict[str, int]:
     action = node.action
     match action:
         case Compute():
-            matrix = node.op in MATRIX_OPS
+            matrix = action.work.on_matrix_units
             return {
                 "matrix_FLOPs" if matrix else "other_FLOPs": action.num_ops,
                 "bytes_moved": action.num_bytes,

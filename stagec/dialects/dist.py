@@ -9,6 +9,7 @@ Bytes in the docstrings are what each device sends on a ring of n devices (Thaku
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block, Dialect, Operation, SSAValue
@@ -74,6 +75,7 @@ from stagec.dialects.transfers import (
     WaitOp,
 )
 from stagec.dialects.types import ShardType, TensorType
+from stagec.dialects.work import Work
 from stagec.symbolic import ZERO, Size
 
 
@@ -343,6 +345,7 @@ class SliceOp(Movement, CostInterface):
     """Each device keeps its own shard of `dim`; nothing moves. Transpose of gathering zeros: `dist.all_gather`."""
 
     name = "dist.slice"
+    WORK: ClassVar[Work] = Work.SLICE
 
     dim = prop_def(StringAttr)
     axes = prop_def(NamesAttr)

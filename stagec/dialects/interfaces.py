@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from xdsl.ir import Operation, SSAValue
 
@@ -17,6 +18,7 @@ from stagec.dialects import sched
 from stagec.dialects.marks import MarkedOp
 from stagec.dialects.memory import PLAIN, Effects
 from stagec.dialects.types import ValueType
+from stagec.dialects.work import Work
 from stagec.symbolic import ZERO, Size, conditions
 
 
@@ -70,6 +72,9 @@ class CostInterface(TaskInterface):
     function counts as one operation per element, whatever the hardware makes of it: what matters of such an op is its bytes.
     """
 
+    WORK: ClassVar[Work] = Work.OTHER
+    """The kind of work that it is."""
+
     @property
     def node_name(self) -> str:
         """What its node is called in traces and tables."""
@@ -94,6 +99,7 @@ class CostInterface(TaskInterface):
                 moved.read,
                 moved.written,
                 effects=self.effects(),
+                work=self.WORK,
             )
         ]
 

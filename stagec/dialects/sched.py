@@ -50,7 +50,8 @@ from stagec.dialects.tasks import (
     SegmentAttr,
     WhereAttr,
 )
-from stagec.dialects.types import DTYPE_BITS, TensorType, ValueType
+from stagec.dialects.types import DTYPE_BITS, TensorType, ValueType, tensor_of
+from stagec.dialects.work import Work, WorkAttr
 from stagec.symbolic import Size
 
 COMPUTE_STREAM = "compute"
@@ -76,6 +77,8 @@ class ComputeOp(MarkedOp):
     reads = prop_def(SizeAttr)
     writes = prop_def(SizeAttr)
     stream = prop_def(StringAttr)
+    work = opt_prop_def(WorkAttr)
+    """The kind of work, which says how a device does it; nothing: it moves memory."""
     requests = opt_prop_def(RequestsAttr)
     effects = opt_prop_def(EffectsAttr)
     segment = opt_prop_def(SegmentAttr)
@@ -84,7 +87,7 @@ class ComputeOp(MarkedOp):
 
     assembly_format = (
         "$op `(` $inputs `)` `flops` $flops `reads` $reads `writes` $writes `on` $stream "
-        "(`requests` $requests^)? (`in` $segment^)? (`effects` $effects^)? (`memory` $memory^)? attr-dict "
+        "(`as` $work^)? (`requests` $requests^)? (`in` $segment^)? (`effects` $effects^)? (`memory` $memory^)? attr-dict "
         "`:` functional-type($inputs, $outputs)"
     )
 
@@ -98,6 +101,7 @@ class ComputeOp(MarkedOp):
         writes: Size,
         stream: str = COMPUTE_STREAM,
         effects: Effects = PLAIN,
+        work: Work = Work.OTHER,
     ) -> None:
         super().__init__(
             operands=[list(inputs)],
@@ -108,12 +112,38 @@ class ComputeOp(MarkedOp):
                 "reads": SizeAttr(reads),
                 "writes": SizeAttr(writes),
                 "stream": StringAttr(stream),
+                "work": None if work == Work.OTHER else WorkAttr(work),
                 "effects": written_effects(effects),
             },
         )
 
     def verify_(self) -> None:
         verify_memory(self, effects_of(self), planned(self))
+        verify_work(self, work_of(self))
+
+
+def verify_work(op: ComputeOp, work: Work) -> None:
+    """That an op whose time depends on its shapes has operands and results of such shapes."""
+    ranks = OPERAND_RANKS.get(work, ())
+    known = [tensor_of(each.type) for each in op.inputs if isinstance(each.type, ValueType)]
+    fits = len(known) >= len(ranks) and all(
+        len(own.dims) >= least for own, least in zip(known, ranks, strict=False)
+    )
+    if ranks and not (fits and op.outputs and isinstance(op.outputs[0].type, ValueType)):
+        shapes = ", ".join(str(least) for least in ranks)
+        raise VerifyException(
+            f"sched.compute: `{work}` has a result, and {len(ranks)} tensors of at least {shapes} dims as its first operands"
+        )
+
+
+OPERAND_RANKS = {
+    Work.PRODUCT: (0, 0),
+    Work.ATTENTION: (3, 3, 3),
+    Work.ATTENTION_GRAD: (3, 3, 3, 3),
+    Work.LATENT_ATTENTION: (3, 3, 2),
+    Work.DISPATCH: (1, 1),
+}
+"""Of the kinds of work that are read off shapes: the dims that each of the first operands has, at least."""
 
 
 @irdl_op_definition
@@ -449,6 +479,12 @@ def planned(op: Operation) -> NodeMemory | None:
     return said.data if isinstance(said, MemoryAttr) else None
 
 
+def work_of(op: Operation) -> Work:
+    """The kind of work that a node is; of communication and copies none in particular."""
+    said = op.work if isinstance(op, ComputeOp) else None
+    return Work.OTHER if said is None else said.data
+
+
 def node_name(op: IRDLOperation) -> str:
     """What the node is called in traces and tables: `contract`, `all_gather`, `send`."""
     if isinstance(op, ComputeOp):
@@ -464,6 +500,7 @@ Sched = Dialect(
     "sched",
     [*NODES, ViewOp, TakenOp, ScheduleOp, TasksOp, RankProgramOp, RanksOp, StoredOp],
     [
+        WorkAttr,
         EffectsAttr,
         MemoryAttr,
         StoredAttr,
@@ -503,8 +540,10 @@ __all__ = [
     "TasksOp",
     "TransferOp",
     "ViewOp",
+    "Work",
     "comm_stream",
     "effects_of",
     "node_name",
     "planned",
+    "work_of",
 ]

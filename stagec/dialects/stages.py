@@ -158,7 +158,10 @@ class TakeGradientOp(TaskInterface):
         total = [self.total.type]
         return [
             taken,
-            sched.ComputeOp("add", values, total, elements(self.gradient), 2 * size, size),
+            sched.ComputeOp(
+                *("add", values, total, elements(self.gradient), 2 * size, size),
+                work=sched.Work.ELEMENTWISE,
+            ),
         ]
 
 

@@ -209,7 +209,7 @@ class WaitOp(TaskInterface):
             raise VerifyException("dist.wait: there is nothing to wait for")
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        return [sched.ComputeOp("wait", self.values, [], ZERO, ZERO, ZERO)]
+        return [sched.ComputeOp("wait", self.values, [], ZERO, ZERO, ZERO, work=sched.Work.WAIT)]
 
 
 @irdl_op_definition

@@ -25,7 +25,7 @@ from stagec.estimate.prices import Prices
 from stagec.estimate.timeline import Timeline
 from stagec.plans.clauses import Device, Plan
 from stagec.rewriting import programs
-from stagec.summary import MATRIX_OPS, counted_nodes, num_ranks
+from stagec.summary import counted_nodes, num_ranks
 
 __all__ = [
     "Basis",
@@ -93,7 +93,7 @@ def product_flops(traces: TraceSet) -> tuple[int, int]:
     for each in traces.classes:
         ranks = num_ranks(traces.mesh, each)
         for node, count in counted_nodes(each):
-            if isinstance(node.action, Compute) and node.op in MATRIX_OPS:
+            if isinstance(node.action, Compute) and node.action.work.on_matrix_units:
                 flops = ranks * count * node.action.num_ops
                 if node.phase == "recompute":
                     again += flops

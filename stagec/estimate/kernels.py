@@ -14,11 +14,11 @@ from enum import IntEnum
 
 import numpy as np
 
-from stagec.analysis.kernels import ATTENTION_GRAD, LATENT_ATTENTION
 from stagec.backend.program import Compute, Kernel
 from stagec.devices.model import DeviceModel, Floats
 from stagec.devices.rules import KINDS, LATENT, ROTARY, Sizes
 from stagec.dialects.types import QUANTIZED
+from stagec.dialects.work import Work
 
 
 class Basis(IntEnum):
@@ -66,7 +66,7 @@ class KernelPrices:
         kernel = compute.kernel
         if kernel is None:
             return self.moved(compute.num_bytes, compute.num_ops)
-        if kernel.kind == "product":
+        if kernel.kind == Work.PRODUCT:
             return self.product(kernel, in_layer)
         return self.attention(compute, kernel)
 
@@ -166,12 +166,12 @@ class KernelPrices:
         return Price(us, basis)
 
     def one_attention(
-        self, num_ops: float, num_bytes: float, kind: str, sizes: dict[str, np.float64]
+        self, num_ops: float, num_bytes: float, kind: Work, sizes: dict[str, np.float64]
     ) -> Price:
         """By the table of causal prefill at the same FLOPs; where the sequence of keys is another one, or all pairs count, scaled by FLOPs."""
-        if kind == LATENT_ATTENTION:
+        if kind == Work.LATENT_ATTENTION:
             return self.latent(num_ops, num_bytes, sizes)
-        backward = kind == ATTENTION_GRAD
+        backward = kind == Work.ATTENTION_GRAD
         width = int(sizes["head_dim"])
         if sizes["seq"] == 1:
             return self.decode(num_ops, num_bytes, sizes)
@@ -198,7 +198,7 @@ class KernelPrices:
         return Price(max(found.us * share, self.device.launch_us), basis)
 
     def resumed_attention(
-        self, num_ops: float, num_bytes: float, kind: str, sizes: dict[str, np.float64]
+        self, num_ops: float, num_bytes: float, kind: Work, sizes: dict[str, np.float64]
     ) -> Price:
         """Of new positions after others: a causal prefill of as many pairs, or one token's reading of all keys if that takes longer."""
         per_pair = 2 * (sizes["head_dim"] + sizes["value_dim"]) * sizes["batch"] * sizes["heads"]

@@ -22,37 +22,11 @@ from stagec.backend.program import (
     TraceSet,
 )
 from stagec.devices import DeviceModel
+from stagec.dialects.work import Work
 from stagec.estimate.kernels import Basis, KernelPrices, Price
 from stagec.estimate.network import Network, rate
 from stagec.plans.clauses import Plan
 
-ELEMENTWISE = frozenset(
-    (
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "unary",
-        "unary_grad",
-        "cast",
-        "quantize",
-        "rope",
-        "dropout",
-        "causal_mask",
-    )
-) | frozenset(("broadcast", "split", "concat"))
-"""Ops that make each element of elements at the same place."""
-REDUCING = (
-    frozenset(("rms_norm", "rms_norm_grad", "layer_norm", "layer_norm_grad"))
-    | frozenset(("softmax", "softmax_grad", "reduce", "max_grad", "sum_heads"))
-    | frozenset(("max_logit", "target_logit", "sum_exp", "loss_of_statistics"))
-    | frozenset(("cross_entropy", "cross_entropy_grad", "target_grad"))
-    | frozenset(("log_softmax_loss", "log_softmax_loss_grad"))
-)
-"""Ops that also sum over a dim."""
-NORM_WEIGHT_GRADS = frozenset(("rms_norm_weight_grad", "layer_norm_weight_grad"))
-"""Made by the kernel of the gradient of the norm's input, which reads the same."""
-FREE = frozenset(("wait",))
 OVERLAP_CHUNKS = 4
 """Parts in which a product and the collective of its operand or result run past each other (Transformer Engine, userbuffers: `num_splits = 4`)."""
 
@@ -83,7 +57,7 @@ class Prices:
             programs = (each.program for each in traces.classes)
             nodes = (node for p in programs for s in p.segments for node in s.nodes)
             # Where operands are quantized by nodes of their own, they say what a product is of.
-            says = any(node.op == "quantize" for node in nodes)
+            says = any(work_of(node) == Work.QUANTIZE for node in nodes)
             linear = None if says else plan.precision.products
             kernels = KernelPrices(with_settings(plan), linear, plan.device.kernels != "eager")
         return Prices(plan, Network.of(plan, traces.mesh), kernels)
@@ -117,7 +91,7 @@ class Prices:
         if isinstance(action, Compute):
             if self.kernels is None:
                 return Price(self.roofline_us(action), Basis.ROOFLINE)
-            if node.op in FREE:
+            if action.work == Work.WAIT:
                 return Price(0.0, Basis.RULE)
             return self.kernels.price(action, in_layer)
         if isinstance(action, Collective):
@@ -142,7 +116,7 @@ class Prices:
         """Let neighbours that share a kernel pay for what comes in and goes out, in proportion, and for one launch."""
         assert self.kernels is not None
         segment = program.segments[index]
-        joining = ELEMENTWISE | REDUCING if self.plan.device.kernels == "compiled" else ELEMENTWISE
+        reductions = self.plan.device.kernels == "compiled"
         escaping = self.escaping(program)
         group_of: dict[int, int] = {}
         moved: dict[int, float] = {}
@@ -150,9 +124,10 @@ class Prices:
             action = node.action
             if not isinstance(action, Compute):
                 continue
-            if node.op in NORM_WEIGHT_GRADS:
+            if action.work == Work.NORM_WEIGHT_GRAD:
                 prices[i] = Price(0.0, Basis.RULE)
-            if node.op not in joining:
+            joins = action.work.is_elementwise or (reductions and action.work == Work.REDUCTION)
+            if not joins:
                 continue
             before = [dep.node for dep in node.data_deps if dep.slot < 0 and dep.node in group_of]
             group_of[i] = min((group_of[j] for j in before), default=i)
@@ -247,6 +222,11 @@ def with_settings(plan: Plan) -> DeviceModel:
     return replace(model, numbers=numbers, peaks=peaks)
 
 
+def work_of(node: Node) -> Work:
+    """Of a node that computes; communication and copies are none in particular."""
+    return node.action.work if isinstance(node.action, Compute) else Work.OTHER
+
+
 def written(node: Node) -> int:
     assert isinstance(node.action, Compute)
     return node.action.num_written
@@ -261,5 +241,5 @@ def is_product(node: Node) -> bool:
     return (
         isinstance(action, Compute)
         and action.kernel is not None
-        and action.kernel.kind == "product"
+        and action.kernel.kind == Work.PRODUCT
     )

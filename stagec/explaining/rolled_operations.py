@@ -23,7 +23,6 @@ from stagec.analysis.segments import nodes_inside
 from stagec.backend.lowering.templates import Templates
 from stagec.backend.program import Node, Transfer
 from stagec.dialects import sched, stg
-from stagec.dialects.stg import MATRIX_OPS
 from stagec.dialects.tasks import ONCE, TRANSFER_TASKS
 from stagec.dialects.types import TIME_AXIS, tensor_of
 from stagec.explaining.names import Names
@@ -91,6 +90,8 @@ class Term:
     after: Amount = NONE
     sent: Amount = NONE
     """Bytes that a rank sends: of a collective, on a ring."""
+    on_matrix_units: bool = False
+    """Whether its FLOPs are those that published training FLOPs count."""
     source: TermSource | None = field(default=None, compare=False, repr=False)
 
     @cached_property
@@ -117,7 +118,7 @@ class Term:
         """The words that choose it: `contract`, `matrix`, `bwd`, `SwiGLU`, `Block.SwiGLU`."""
         words = {self.op, self.phase, *self.scope.split(".")} - {""}
         if self.is_computation:
-            words.add("matrix" if self.op in MATRIX_OPS else "other")
+            words.add("matrix" if self.on_matrix_units else "other")
         return frozenset(words)
 
 
@@ -282,6 +283,7 @@ class TermMaker:
             made_by=stg.made_by(op),
             task=task,
             count=self.count(each, task, times),
+            on_matrix_units=sched.work_of(op).on_matrix_units,
             axes=axes,
             source=TermSource(
                 op,

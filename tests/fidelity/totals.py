@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterator
 import numpy as np
 
 from stagec.backend.program import Collective, Compute, Node, RankClass, TraceSet
-from stagec.dialects.stg import MATRIX_OPS
+from stagec.dialects.work import Work
+from stagec.estimate.prices import work_of
 from tests.fidelity.oracle import DTYPE_BYTES
 
 
@@ -45,23 +46,24 @@ def model_flops(trace_set: TraceSet, without: Collection[str] = ()) -> int:
         for rank_class in trace_set.classes
         for node, count in nodes_of(rank_class)
     ]
-    passes = 3 if any(node.op in AGAIN for node, _ in nodes) else 1
+    passes = 3 if any(work_of(node).makes_again for node, _ in nodes) else 1
     return sum(
-        count * model_share(node) * (passes if f"{node.op}_grad" in AGAIN else 1)
+        count * model_share(node) * (passes if work_of(node) in FUSED else 1)
         for node, count in nodes
         if node.scope.rpartition(".")[2] not in without
     )
 
 
-AGAIN = frozenset({"attention_grad", "ssd_scan_grad"})
-"""Backward passes that make products of the forward pass again: they count as twice that."""
+FUSED = (Work.ATTENTION, Work.SCAN)
+"""What has a backward pass that makes products of the forward pass again: it counts as twice that."""
 
 
 def model_share(node: Node) -> int:
     """The FLOPs of a node that belong to the model. Of attention and scans only the forward pass is asked."""
     if not isinstance(node.action, Compute) or node.phase == "recompute":
         return 0
-    return node.action.num_ops if node.op in MATRIX_OPS - AGAIN else 0
+    work = node.action.work
+    return node.action.num_ops if work.on_matrix_units and not work.makes_again else 0
 
 
 def forward_flops_of_layers(trace_set: TraceSet, num_layers: int) -> int:

@@ -1,10 +1,13 @@
 """The IR after any pass is the whole program. `python -m tests.resuming` does this for every example, plan and pass."""
 
 import random
+import re
 
 import pytest
 
 from stagec.driver import Compiled, Stops, compile_ir, compile_text
+from stagec.estimate import estimate, on_device
+from stagec.summary import summarize
 from tests.resuming.cuts import differences, outcome, texts_after_passes
 from tests.resuming.mutations import exceptions, silent
 from tests.resuming.texts import random_text
@@ -41,6 +44,26 @@ def test_another_stream_is_another_stream_in_traces() -> None:
     }
     assert other == "update"
     assert outcome(compile_ir(moved, "cut.mlir"))["traces"] != outcome(whole)["traces"]
+
+
+NAME = re.compile(r'(?<=sched\.compute )"\w+"')
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_names_of_ops_decide_nothing(seed: int) -> None:
+    """With every op of the last IR called something else: the same sums, the same plan of memory, the same times."""
+    text = random_text(seed)
+    texts, whole = texts_after_passes(lambda stops: compile_text(text, "net.stg", stops=stops))
+    renamed = compile_ir(NAME.sub('"f"', list(texts.values())[-1]), "cut.mlir")
+    classes = [summarize(job.trace_set, job.module).classes for job in (whole, renamed)]
+    assert classes[0] == classes[1]
+    assert any(each.matrix_flops for each in classes[0])
+    peaks = [[(m.peak_bytes, m.saved_bytes) for m in job.memory] for job in (whole, renamed)]
+    assert peaks[0] == peaks[1]
+    device = on_device(whole.plan, "h100")
+    times = [estimate(job.trace_set, device) for job in (whole, renamed)]
+    assert times[0].step_time_us == times[1].step_time_us
+    assert times[0].mfu == times[1].mfu
 
 
 def streams(job: Compiled) -> set[str]:

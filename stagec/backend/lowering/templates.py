@@ -149,7 +149,8 @@ class Templates:
             flops = self.number(op.flops.data)
             if flops > MOST_FLOPS:
                 raise TooLargeError(f"takes {flops:.3g} FLOPs")
-            return Compute(flops, self.num_bytes(op.reads.data) + written, written, self.kernel(op))
+            moved = self.num_bytes(op.reads.data) + written
+            return Compute(flops, moved, written, self.kernel(op), sched.work_of(op))
         if isinstance(op, sched.HostCopyOp):
             return HostCopy(op.direction.data, self.num_bytes(op.num_bytes.data))
         if isinstance(op, sched.SendOp | sched.RecvOp):

@@ -251,11 +251,6 @@ OPS = [
 FUNCTIONS = functions_of(OPS)
 """The functions of the language, by name."""
 
-MATRIX_OPS = frozenset(
-    op.name.partition(".")[2] for op in OPS if issubclass(op, TensorOp) and op.ON_MATRIX_UNITS
-)
-"""Kinds of ops whose FLOPs published training FLOPs count."""
-
 Stg = Dialect("stg", OPS, [TensorType, StackType, SizeAttr, NamesAttr, RequestsAttr])
 
 __all__ = [
@@ -276,7 +271,6 @@ __all__ = [
     "FUNCTIONS",
     "Function",
     "Gradients",
-    "MATRIX_OPS",
     "Signature",
     "Decomposition",
     "functions_of",

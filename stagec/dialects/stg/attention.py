@@ -36,6 +36,7 @@ from stagec.dialects.stg.interface import (
     only,
 )
 from stagec.dialects.types import TensorType
+from stagec.dialects.work import Work
 from stagec.symbolic import ONE, ZERO, Size
 
 KEY = "key."
@@ -50,6 +51,7 @@ class RopeOp(TensorOp):
     """
 
     name = "stg.rope"
+    WORK: ClassVar[Work] = Work.ELEMENTWISE
     LIKE: ClassVar[int | None] = 0
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
@@ -155,7 +157,7 @@ class AttentionOp(TensorOp):
     """
 
     name = "stg.attention"
-    ON_MATRIX_UNITS: ClassVar[bool] = True
+    WORK: ClassVar[Work] = Work.ATTENTION
     KEY_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
     """Operands that have the positions that are attended to."""
     NUM_STATISTICS: ClassVar[int] = 1
@@ -356,7 +358,7 @@ class AttentionGradOp(TensorOp):
     """
 
     name = "stg.attention_grad"
-    ON_MATRIX_UNITS: ClassVar[bool] = True
+    WORK: ClassVar[Work] = Work.ATTENTION_GRAD
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     dy = operand_def(TensorType)

@@ -110,9 +110,6 @@ class TensorOp(CostInterface, ABC):
     SIGNATURES: ClassVar[tuple[Signature, ...]] = ()
     """The functions of the language that make the op."""
 
-    ON_MATRIX_UNITS: ClassVar[bool] = False
-    """Whether matrix units run it: the FLOPs that published training FLOPs count."""
-
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = ()
     """Operands in which the results are linear: one of them may be partial, and then they are."""
 

@@ -27,6 +27,7 @@ from stagec.dialects.stg.interface import (
 )
 from stagec.dialects.stg.quantizing import QuantizeOp
 from stagec.dialects.types import QUANTIZED, TensorType
+from stagec.dialects.work import Work
 from stagec.symbolic import ONE, ZERO, Size
 
 
@@ -58,7 +59,7 @@ class ContractOp(TensorOp):
     """
 
     name = "stg.contract"
-    ON_MATRIX_UNITS: ClassVar[bool] = True
+    WORK: ClassVar[Work] = Work.PRODUCT
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0, 1)
 
     left = operand_def(TensorType)
@@ -324,6 +325,7 @@ class SumHeadsOp(TensorOp):
     """The gradient of `stg.repeat_heads`: the sum over the queries' heads that shared one."""
 
     name = "stg.sum_heads"
+    WORK: ClassVar[Work] = Work.REDUCTION
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     old = prop_def(StringAttr)

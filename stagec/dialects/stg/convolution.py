@@ -40,6 +40,7 @@ from stagec.dialects.stg.interface import (
 )
 from stagec.dialects.stg.recurrent import ResumedConvOp
 from stagec.dialects.types import TensorType
+from stagec.dialects.work import Work
 from stagec.symbolic import Size
 
 
@@ -94,7 +95,7 @@ class PatchEmbeddingOp(TensorOp):
     """
 
     name = "stg.patch_embedding"
-    ON_MATRIX_UNITS: ClassVar[bool] = True
+    WORK: ClassVar[Work] = Work.CONVOLUTION
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature(
@@ -215,7 +216,7 @@ class PatchKernelGradOp(TensorOp):
     """The gradient for the kernel: the sum of dy times pixels over images and patches."""
 
     name = "stg.patch_kernel_grad"
-    ON_MATRIX_UNITS: ClassVar[bool] = True
+    WORK: ClassVar[Work] = Work.CONVOLUTION
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     dy = operand_def(TensorType)
@@ -246,7 +247,7 @@ class PatchImageGradOp(TensorOp):
     """The gradient for the image: each patch's dy times the kernel, at its pixels."""
 
     name = "stg.patch_image_grad"
-    ON_MATRIX_UNITS: ClassVar[bool] = True
+    WORK: ClassVar[Work] = Work.CONVOLUTION
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     dy = operand_def(TensorType)

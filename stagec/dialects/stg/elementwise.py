@@ -37,6 +37,7 @@ from stagec.dialects.stg.interface import (
 from stagec.dialects.stg.sources import ConstantOp
 from stagec.dialects.stg.views import TransposeOp
 from stagec.dialects.types import DTYPE_BITS, TensorType
+from stagec.dialects.work import Work
 from stagec.symbolic import ZERO, Size
 
 UNARY_FUNCTIONS = (
@@ -121,6 +122,7 @@ class AddOp(BinaryOp):
     """`left + right`. Terms of a sum may be partial, over the same axes: one reduction then serves both."""
 
     name = "stg.add"
+    WORK: ClassVar[Work] = Work.ELEMENTWISE
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0, 1)
 
     def verify_(self) -> None:
@@ -138,6 +140,7 @@ class SubOp(BinaryOp):
     """`left - right`. Like terms of a sum, both may be partial, over the same axes."""
 
     name = "stg.sub"
+    WORK: ClassVar[Work] = Work.ELEMENTWISE
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0, 1)
 
     def verify_(self) -> None:
@@ -164,6 +167,7 @@ class MulOp(BinaryOp):
     """`left * right`, elementwise. Linear in `left`: gradients put the cotangent there."""
 
     name = "stg.mul"
+    WORK: ClassVar[Work] = Work.ELEMENTWISE
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
@@ -176,6 +180,7 @@ class DivOp(BinaryOp):
     """`left / right`, elementwise. Linear in `left`."""
 
     name = "stg.div"
+    WORK: ClassVar[Work] = Work.ELEMENTWISE
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
@@ -197,6 +202,7 @@ class UnaryOp(TensorOp):
     """A function of each element: `stg.unary "silu" %x`. One of `UNARY_FUNCTIONS`."""
 
     name = "stg.unary"
+    WORK: ClassVar[Work] = Work.ELEMENTWISE
     LIKE: ClassVar[int | None] = 0
     SIGNATURES: ClassVar[tuple[Signature, ...]] = tuple(
         Signature(function, ("x",), f"{function} of each element") for function in UNARY_FUNCTIONS
@@ -248,6 +254,7 @@ class UnaryGradOp(TensorOp):
     """`dy * f'(x)`. `saved` is x, or y for functions whose derivative is simpler in y."""
 
     name = "stg.unary_grad"
+    WORK: ClassVar[Work] = Work.ELEMENTWISE
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     LIKE: ClassVar[int | None] = 0
 
@@ -278,6 +285,7 @@ class CastOp(TensorOp):
     """The same numbers in another dtype."""
 
     name = "stg.cast"
+    WORK: ClassVar[Work] = Work.CAST
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     LIKE: ClassVar[int | None] = 0
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
@@ -313,6 +321,7 @@ class DropoutOp(TensorOp):
     """Zero a share of the elements. `mask` says which, a byte each, for the backward pass."""
 
     name = "stg.dropout"
+    WORK: ClassVar[Work] = Work.ELEMENTWISE
     NUM_STATISTICS: ClassVar[int] = 1
     LIKE: ClassVar[int | None] = 0
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
@@ -359,6 +368,7 @@ class CausalMaskOp(TensorOp):
     """
 
     name = "stg.causal_mask"
+    WORK: ClassVar[Work] = Work.ELEMENTWISE
     LIKE: ClassVar[int | None] = 0
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature(
@@ -423,6 +433,7 @@ class ReduceOp(TensorOp):
     """
 
     name = "stg.reduce"
+    WORK: ClassVar[Work] = Work.REDUCTION
     SIGNATURES: ClassVar[tuple[Signature, ...]] = tuple(
         Signature(kind, ("x",), f"the {kind} over dims", (Option("over", "dims", required=True),))
         for kind in REDUCTIONS
@@ -503,6 +514,7 @@ class MaxGradOp(TensorOp):
     """The gradient of a maximum: `dy` where `x` is the `largest` of its dims, else 0."""
 
     name = "stg.max_grad"
+    WORK: ClassVar[Work] = Work.REDUCTION
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     LIKE: ClassVar[int | None] = 1
 
@@ -525,6 +537,7 @@ class BroadcastOp(TensorOp):
     """Repeat a tensor along further dims: the gradient of a reduction. A view."""
 
     name = "stg.broadcast"
+    WORK: ClassVar[Work] = Work.ELEMENTWISE
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     IS_VIEW: ClassVar[bool] = True
 

@@ -44,6 +44,7 @@ from stagec.dialects.stg.interface import (
 )
 from stagec.dialects.stg.sources import ZerosOp
 from stagec.dialects.types import TensorType
+from stagec.dialects.work import Work
 from stagec.symbolic import ZERO, Size
 
 
@@ -75,6 +76,7 @@ class ConcatOp(TensorOp):
     """
 
     name = "stg.concat"
+    WORK: ClassVar[Work] = Work.ELEMENTWISE
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature(
             "concat",
@@ -189,6 +191,7 @@ class SplitOp(TensorOp):
     """Cut a dim: the first elements of `over` are the first part, and so on. A view."""
 
     name = "stg.split"
+    WORK: ClassVar[Work] = Work.ELEMENTWISE
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     IS_VIEW: ClassVar[bool] = True
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (

@@ -22,6 +22,7 @@ from stagec.dialects.stg.attention import HALF, KEY
 from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
 from stagec.dialects.stg.interface import Call, CallError, Option, Signature, listed
 from stagec.dialects.types import TensorType
+from stagec.dialects.work import Work
 from stagec.symbolic import ONE, Size
 
 
@@ -34,7 +35,7 @@ class LatentAttentionOp(TensorOp):
     """
 
     name = "stg.latent_attention"
-    ON_MATRIX_UNITS: ClassVar[bool] = True
+    WORK: ClassVar[Work] = Work.LATENT_ATTENTION
     NUM_STATISTICS: ClassVar[int] = 1
     KEY_OPERANDS: ClassVar[tuple[int, ...]] = (2, 3)
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (

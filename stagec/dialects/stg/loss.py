@@ -22,6 +22,7 @@ from stagec.dialects.stg.interface import (
     only,
 )
 from stagec.dialects.types import TensorType, dtype_bytes
+from stagec.dialects.work import Work
 from stagec.symbolic import Size
 
 
@@ -55,6 +56,7 @@ class CrossEntropyOp(TensorOp):
     """
 
     name = "stg.cross_entropy"
+    WORK: ClassVar[Work] = Work.REDUCTION
     NUM_STATISTICS: ClassVar[int] = 1
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature(
@@ -122,6 +124,7 @@ class CrossEntropyGradOp(TensorOp):
     """(softmax(logits) - onehot(target)) * dloss / positions: no sum over V, so no collective."""
 
     name = "stg.cross_entropy_grad"
+    WORK: ClassVar[Work] = Work.REDUCTION
     LIKE: ClassVar[int | None] = 1
 
     dloss = operand_def(TensorType)
@@ -150,6 +153,7 @@ class LogSoftmaxLossOp(TensorOp):
     """
 
     name = "stg.log_softmax_loss"
+    WORK: ClassVar[Work] = Work.REDUCTION
     NUM_STATISTICS: ClassVar[int] = 1
 
     logits = operand_def(TensorType)
@@ -189,6 +193,7 @@ class TargetGradOp(TensorOp):
     """The gradient of the mean of the targets' negated log-probabilities: -dloss / positions at the target, else 0."""
 
     name = "stg.target_grad"
+    WORK: ClassVar[Work] = Work.REDUCTION
     LIKE: ClassVar[int | None] = 1
 
     dloss = operand_def(TensorType)
@@ -216,6 +221,7 @@ class LogSoftmaxLossGradOp(TensorOp):
     """dtargets + exp(log_probs) * dloss / positions: what a row of `dtargets` sums to is known, so no collective."""
 
     name = "stg.log_softmax_loss_grad"
+    WORK: ClassVar[Work] = Work.REDUCTION
     LIKE: ClassVar[int | None] = 0
 
     dtargets = operand_def(TensorType)
@@ -249,6 +255,7 @@ class MaxLogitOp(CrossEntropyStep):
     """The largest logit that this device has, per position."""
 
     name = "stg.max_logit"
+    WORK: ClassVar[Work] = Work.REDUCTION
 
     logits = operand_def(TensorType)
     largest = result_def(TensorType)
@@ -268,6 +275,7 @@ class TargetLogitOp(TensorOp):
     """The target's logit, less the largest, on the device that has it; zero on the others."""
 
     name = "stg.target_logit"
+    WORK: ClassVar[Work] = Work.REDUCTION
 
     logits = operand_def(TensorType)
     targets = operand_def(TensorType)
@@ -299,6 +307,7 @@ class SumExpOp(TensorOp):
     """The sum of exp(logit - largest) over the logits that this device has."""
 
     name = "stg.sum_exp"
+    WORK: ClassVar[Work] = Work.REDUCTION
 
     logits = operand_def(TensorType)
     largest = operand_def(TensorType)
@@ -320,6 +329,7 @@ class LossOfStatisticsOp(TensorOp):
     """Loss and log-sum-exp from the three statistics: the mean of log(sums) - target."""
 
     name = "stg.loss_of_statistics"
+    WORK: ClassVar[Work] = Work.REDUCTION
     NUM_STATISTICS: ClassVar[int] = 1
 
     largest = operand_def(TensorType)

@@ -45,6 +45,7 @@ from stagec.dialects.stg.interface import (
     only,
 )
 from stagec.dialects.types import TensorType
+from stagec.dialects.work import Work
 from stagec.symbolic import Size
 
 
@@ -103,6 +104,7 @@ class RmsNormOp(NormOp):
     """x / rms(x) * weight (Zhang and Sennrich 2019). Keeps `rstd`, one number per position."""
 
     name = "stg.rms_norm"
+    WORK: ClassVar[Work] = Work.REDUCTION
     NUM_STATISTICS: ClassVar[int] = 1
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature(
@@ -176,6 +178,7 @@ class RmsNormGradOp(NormOp):
     """The gradient for x: rstd * (dy * w - xhat * mean(dy * w * xhat))."""
 
     name = "stg.rms_norm_grad"
+    WORK: ClassVar[Work] = Work.REDUCTION
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     dy = operand_def(TensorType)
@@ -235,6 +238,7 @@ class RmsNormWeightGradOp(NormWeightGradOp):
     """The gradient for the weight: the sum of dy * x * rstd over positions."""
 
     name = "stg.rms_norm_weight_grad"
+    WORK: ClassVar[Work] = Work.NORM_WEIGHT_GRAD
 
     dy = operand_def(TensorType)
     x = operand_def(TensorType)
@@ -255,6 +259,7 @@ class LayerNormOp(NormOp):
     """(x - mean) / std * weight + bias (Ba et al. 2016). Keeps `mean` and `rstd`."""
 
     name = "stg.layer_norm"
+    WORK: ClassVar[Work] = Work.REDUCTION
     NUM_STATISTICS: ClassVar[int] = 2
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature(
@@ -358,6 +363,7 @@ class LayerNormGradOp(NormOp):
     """The gradient for x."""
 
     name = "stg.layer_norm_grad"
+    WORK: ClassVar[Work] = Work.REDUCTION
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     dy = operand_def(TensorType)
@@ -408,6 +414,7 @@ class LayerNormWeightGradOp(NormWeightGradOp):
     """The gradient for the weight: the sum of dy * xhat over positions."""
 
     name = "stg.layer_norm_weight_grad"
+    WORK: ClassVar[Work] = Work.NORM_WEIGHT_GRAD
 
     dy = operand_def(TensorType)
     x = operand_def(TensorType)
@@ -438,6 +445,7 @@ class SoftmaxOp(NormOp):
     """exp(x - max) / sum over `over`."""
 
     name = "stg.softmax"
+    WORK: ClassVar[Work] = Work.REDUCTION
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature(
             "softmax",
@@ -487,6 +495,7 @@ class SoftmaxGradOp(NormOp):
     """y * (dy - sum(dy * y)): the probabilities are what the backward pass reads."""
 
     name = "stg.softmax_grad"
+    WORK: ClassVar[Work] = Work.REDUCTION
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     dy = operand_def(TensorType)

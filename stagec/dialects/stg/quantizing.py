@@ -12,6 +12,7 @@ from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import TensorOp, tensor_type
 from stagec.dialects.stg.interface import Cotangents, Gradients, only
 from stagec.dialects.types import QUANTIZED, TensorType
+from stagec.dialects.work import Work
 from stagec.symbolic import Size
 
 
@@ -24,6 +25,7 @@ class QuantizeOp(TensorOp):
     """
 
     name = "stg.quantize"
+    WORK: ClassVar[Work] = Work.QUANTIZE
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = ()
     LIKE: ClassVar[int | None] = 0
 

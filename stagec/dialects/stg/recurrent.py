@@ -22,6 +22,7 @@ from stagec.dialects.interfaces import Bytes, all_bytes, elements, num_bytes
 from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
 from stagec.dialects.stg.interface import Requests
 from stagec.dialects.types import TensorType
+from stagec.dialects.work import Work
 from stagec.symbolic import ONE, ZERO, Size
 
 SEQUENCES = "sequences"
@@ -57,7 +58,7 @@ class ResumedScanOp(TensorOp):
     """
 
     name = "stg.resumed_scan"
-    ON_MATRIX_UNITS: ClassVar[bool] = True
+    WORK: ClassVar[Work] = Work.SCAN
     LIKE: ClassVar[int | None] = 0
 
     x = operand_def(TensorType)

@@ -38,6 +38,7 @@ from stagec.dialects.stg.interface import (
     only,
 )
 from stagec.dialects.types import TensorType
+from stagec.dialects.work import Work
 from stagec.symbolic import ZERO, Size
 
 
@@ -314,6 +315,7 @@ class DispatchOp(RoutedOp, SendsTokens):
     """
 
     name = "stg.dispatch"
+    WORK: ClassVar[Work] = Work.DISPATCH
     NUM_STATISTICS: ClassVar[int] = 1
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (

@@ -37,6 +37,7 @@ from stagec.dialects.stg.interface import (
 )
 from stagec.dialects.stg.recurrent import STATE_BYTES, ResumedScanOp
 from stagec.dialects.types import TensorType
+from stagec.dialects.work import Work
 from stagec.symbolic import Size
 
 
@@ -111,7 +112,7 @@ class SsdScanOp(TensorOp):
     """
 
     name = "stg.ssd_scan"
-    ON_MATRIX_UNITS: ClassVar[bool] = True
+    WORK: ClassVar[Work] = Work.SCAN
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     LIKE: ClassVar[int | None] = 0
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
@@ -225,7 +226,7 @@ class SsdScanGradOp(TensorOp):
     """Gradients of the scan: states of chunks again, then a recurrence from the end, for all five operands."""
 
     name = "stg.ssd_scan_grad"
-    ON_MATRIX_UNITS: ClassVar[bool] = True
+    WORK: ClassVar[Work] = Work.SCAN_GRAD
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     dy = operand_def(TensorType)

@@ -7,6 +7,10 @@
 %y = sched.compute "contract" (%x, %w) flops "2*B*D*F*S/(dp*tp)" reads "2*B*D*S/dp + 2*D*F/tp" writes "2*B*F*S/(dp*tp)" on "compute"
   : (!stg.tensor<[B/dp, S, D], bf16>, !stg.tensor<[D, F/tp], bf16>) -> !stg.tensor<[B/dp, S, F/tp], bf16>
 
+// CHECK: sched.compute "gate"(%x, %w) flops "2*B" reads "0" writes "0" on "compute" as product {scope = "Net"} :
+%gate = sched.compute "gate" (%x, %w) flops "2*B" reads "0" writes "0" on "compute" as product {scope = "Net"}
+  : (!stg.tensor<[B/dp, S, D], bf16>, !stg.tensor<[D, F/tp], bf16>) -> !stg.tensor<[B/dp, S, F/tp], bf16>
+
 // CHECK: sched.compute "optimizer_step"(%w) flops "0" reads "1" writes "0" on "compute" {phase = "optim"} : (!stg.tensor<[D, F/tp], bf16>) -> ()
 sched.compute "optimizer_step" (%w) flops "0" reads "1" writes "0" on "compute" {phase = "optim"}
   : (!stg.tensor<[D, F/tp], bf16>) -> ()

@@ -1,0 +1,96 @@
+"""What kind of work a kernel is: an op says it, its task keeps it, and estimates and sums read it there.
+
+Names of nodes are for readers: `contract` in a trace may be a product, or what a model calls an op of its own.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from xdsl.ir import Data
+from xdsl.irdl import irdl_attr_definition
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+
+
+class Work(StrEnum):
+    """How a device does it. What is none of these moves memory, and is a kernel of its own."""
+
+    OTHER = "other"
+    PRODUCT = "product"
+    """A matrix product: of two operands, over the dims that both have and the result lacks."""
+    CONVOLUTION = "convolution"
+    """By matrix units, as products of patches."""
+    SCAN = "scan"
+    """Of a state-space model, in chunks that are products (Dao and Gu 2024)."""
+    SCAN_GRAD = "scan_grad"
+    ATTENTION = "attention"
+    """Fused: of queries, keys and values."""
+    ATTENTION_GRAD = "attention_grad"
+    """Of a fused attention: it makes the scores again."""
+    LATENT_ATTENTION = "latent_attention"
+    """Of queries in two parts against a latent cache."""
+    ELEMENTWISE = "elementwise"
+    """Each element of elements at the same place."""
+    CAST = "cast"
+    """Elementwise: the same numbers in another dtype."""
+    QUANTIZE = "quantize"
+    """Elementwise: the same numbers in fewer bits, with scales."""
+    REDUCTION = "reduction"
+    """Elementwise, with sums over a dim."""
+    NORM_WEIGHT_GRAD = "norm_weight_grad"
+    """Made by the kernel of the gradient of the norm's input, which reads the same."""
+    SLICE = "slice"
+    """A part of the operand."""
+    DISPATCH = "dispatch"
+    """Tokens to the places of the experts that they go to."""
+    WAIT = "wait"
+    """No kernel: what follows waits."""
+
+    @property
+    def on_matrix_units(self) -> bool:
+        """Whether its FLOPs are those that published training FLOPs count."""
+        return self in MATRIX
+
+    @property
+    def makes_again(self) -> bool:
+        """Whether it computes products of the forward pass once more: papers count it as twice that."""
+        return self in (Work.ATTENTION_GRAD, Work.SCAN_GRAD)
+
+    @property
+    def is_elementwise(self) -> bool:
+        return self in (Work.ELEMENTWISE, Work.CAST, Work.QUANTIZE)
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether the result is the operand in another dtype."""
+        return self in (Work.CAST, Work.QUANTIZE)
+
+
+MATRIX = frozenset(
+    (
+        *(Work.PRODUCT, Work.CONVOLUTION, Work.SCAN, Work.SCAN_GRAD),
+        *(Work.ATTENTION, Work.ATTENTION_GRAD, Work.LATENT_ATTENTION),
+    )
+)
+
+
+@irdl_attr_definition
+class WorkAttr(Data[Work]):
+    """The kind of a task's work: `product`."""
+
+    name = "sched.work"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Work:
+        position = parser.pos
+        text = parser.parse_identifier(", a kind of work,")
+        known = [str(work) for work in Work]
+        if text not in known:
+            parser.raise_error(
+                f"`{text}` is no kind of work: there are {', '.join(known)}", position
+            )
+        return Work(text)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(str(self.data))
