@@ -80,6 +80,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 
+from stagec import symbolic
 from stagec.analysis.buffers import (
     gradient_values,
     makers,
@@ -107,11 +108,13 @@ from stagec.dialects.memory import (
     Kind,
     MemoryAttr,
     NodeMemory,
+    Repetition,
     StoredOp,
 )
 from stagec.dialects.tasks import Rows
 from stagec.dialects.types import tensor_of
 from stagec.rewriting import programs
+from stagec.symbolic import Size
 
 NAME = "plan-memory"
 
@@ -208,8 +211,9 @@ class Planner:
                 if isinstance(behind_views(op.operands[operand]).owner, stg.CacheOp):
                     where, operand = STAYS, 0
         count = None
-        if effects.repeats is not None and result.index == 0 and not is_read_dense(result):
-            where, count = REPETITION, effects.repeats.count
+        if effects.repeats is not None and result.index == 0:
+            count = elements_in_all(effects.repeats, result)
+            where = OWN if count is None else REPETITION
         if effects.one_buffer and result.index and kind != Kind.PARAMETERS:
             where = FIRST
         if kind == Kind.HOST and task_of(op) == "step":
@@ -315,11 +319,25 @@ def behind_views(value: SSAValue) -> SSAValue:
     return value
 
 
-def is_read_dense(value: SSAValue) -> bool:
-    """Whether some reader of a value, or of a view of it, copies what has strides."""
-    readers = [use.operation for use in value.uses]
-    views = [op.result for op in readers if isinstance(op, sched.ViewOp)]
-    return any(sched.effects_of(op).reads_dense for op in readers) or any(map(is_read_dense, views))
+def elements_in_all(repeats: Repetition, value: SSAValue) -> Size | None:
+    """Of how many elements a repetition is in memory of its own if they are more than one: those that it repeats, times those along the other batch dims of
+    readers that copy what has strides. None: some such reader has no batch dim along which it lies."""
+    counts = [repeats.count]
+    for batch in dense_readers(value):
+        if repeats.dim not in batch:
+            return None
+        others = (size for name, size in batch.items() if name != repeats.dim)
+        counts.append(symbolic.product((repeats.count, *others)))
+    return counts[0] if len(counts) == 1 else symbolic.call("max", *dict.fromkeys(counts[1:]))
+
+
+def dense_readers(value: SSAValue) -> Iterator[Mapping[str, Size]]:
+    """The batch dims of each reader of a value, or of a view of it, that copies what has strides."""
+    for use in value.uses:
+        if isinstance(use.operation, sched.ViewOp):
+            yield from dense_readers(use.operation.result)
+        elif (effects := sched.effects_of(use.operation)).reads_dense:
+            yield dict(effects.batch)
 
 
 # Last readers

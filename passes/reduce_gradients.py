@@ -73,6 +73,8 @@ class ReduceGradients(ModulePass):
     every_microbatch: bool = False
     """Reduce after each microbatch, not once per step."""
 
+    stored: str = ""
+    """The dtype of what a rank keeps of a gradient whose storage is split. Empty: that of the sum."""
     flat: bool = False
     """Storage is split by elements of a parameter, not by its rows."""
     overlap: bool = True
@@ -94,7 +96,7 @@ class Reducer:
         block = self.program.body.block
         weights = [op for op in block.ops if isinstance(op, stg.WeightOp)]
         self.rows = {w.path.data: stored_rows(w, self.options.flat) for w in weights}
-        self.stored = ""
+        self.stored = self.options.stored
         self.makers = ReadyOrder()
         self.ready: dict[SSAValue, list[int]] = {}
         output = block.last_op

@@ -36,7 +36,7 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
             "split-microbatches",
             dim=facts.batch_dim,
             size=microbatch_size(plan),
-            gradients=precision.gradients,
+            gradients=precision.reduce if sums_whole_gradients(plan) else precision.gradients,
         )
     )
     passes += pipeline_passes(plan)
@@ -164,6 +164,13 @@ def virtual_stages(pipeline: Pipeline) -> int:
     return wanted
 
 
+def sums_whole_gradients(plan: Plan) -> bool:
+    """Whether the whole gradients of shards wait for the last microbatch. FSDP2 adds them up in the dtype that they are reduced in
+    (`FSDPParam.to_accumulated_grad_if_needed`); that of its shards is another."""
+    is_sharded = plan.zero is not None and plan.zero.level == 3
+    return is_sharded and bool(microbatch_size(plan)) and not plan.reduces_each_microbatch
+
+
 def reduce_gradients(plan: Plan, facts: ModelFacts) -> ModulePass:
     """How gradients are summed over data-parallel ranks."""
     zero = plan.zero
@@ -179,6 +186,7 @@ def reduce_gradients(plan: Plan, facts: ModelFacts) -> ModulePass:
         flat=zero is not None and zero.shards_flat,
         overlap=plan.gradients.overlap,
         of_stage=plan.reduces_with_stages,
+        stored=plan.precision.gradients if sums_whole_gradients(plan) else "",
         every_microbatch=plan.reduces_each_microbatch
         # FSDP2 reduces a gradient as it was computed, unless it is a sum over microbatches.
         or (level == 3 and not microbatch_size(plan)),

@@ -77,6 +77,8 @@ class Repetition:
     """The first result repeats each of `count` elements of the first operand: of one, repetitions are strides of no bytes."""
 
     count: Size
+    dim: str = ""
+    """Of the result, along which they lie."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,9 @@ class Effects:
     overwrites: tuple[Overwrite, ...] = ()
     repeats: Repetition | None = None
     reads_dense: bool = False
-    """It copies an operand that is a repetition of one element, before it reads it."""
+    """It copies an operand that is a repetition of one element, before it reads it, unless that is the only one along the batch dims."""
+    batch: tuple[tuple[str, Size], ...] = ()
+    """The dims, and their sizes, along which it computes side by side."""
     one_buffer: bool = False
     """Its results are one buffer, there until the last part of it was read."""
     makes: Kind | None = None
@@ -117,7 +121,10 @@ class Effects:
             words.append(f"overwrites {each.operand} by {each.result}{when}")
         if self.repeats is not None:
             words.append(f'repeats "{self.repeats.count}"')
+            words += ["along", f'"{self.repeats.dim}"'] if self.repeats.dim else []
         words += ["dense"] * self.reads_dense
+        if self.batch:
+            words.append("batch [" + ", ".join(f'"{n}" = "{size}"' for n, size in self.batch) + "]")
         words += ["one_buffer"] * self.one_buffer
         words += ["makes", self.makes.name.lower()] if self.makes is not None else []
         words += ["replaces", f'"{self.replaces}"'] if self.replaces else []
@@ -169,6 +176,12 @@ class EffectsAttr(Data[Effects]):
         printer.print_string(f"<{self.data}>")
 
 
+def named_size(parser: AttrParser) -> tuple[str, Size]:
+    name = parser.parse_str_literal(" expected the name of a dim")
+    parser.parse_punctuation("=")
+    return name, parse_size(parser)
+
+
 def parse_effects(parser: AttrParser) -> Effects:
     found: dict[str, object] = {}
     overwrites: list[Overwrite] = []
@@ -185,8 +198,15 @@ def parse_effects(parser: AttrParser) -> Effects:
         when = next((each for each in WHEN if parser.parse_optional_keyword(each)), ALWAYS)
         overwrites.append(Overwrite(operand, result, when))
     if parser.parse_optional_keyword("repeats"):
-        found["repeats"] = Repetition(parse_size(parser))
+        count = parse_size(parser)
+        along = parser.parse_optional_keyword("along") is not None
+        dim = parser.parse_str_literal(" expected the name of a dim") if along else ""
+        found["repeats"] = Repetition(count, dim)
     found["reads_dense"] = parser.parse_optional_keyword("dense") is not None
+    if parser.parse_optional_keyword("batch"):
+        found["batch"] = tuple(
+            parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: named_size(parser))
+        )
     found["one_buffer"] = parser.parse_optional_keyword("one_buffer") is not None
     if parser.parse_optional_keyword("makes"):
         found["makes"] = kind(parser)

@@ -22,7 +22,7 @@ from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import sched, stg
 from stagec.dialects.memory import FIRST, OPERAND, REPETITION, STAYS, Buffer, Kind, NodeMemory
 from stagec.dialects.types import StackType, dtype_bytes, tensor_of
-from stagec.symbolic import ZERO, Size
+from stagec.symbolic import ZERO, Size, conditions
 from stagec.unrolling.rank import StageRun
 from stagec.unrolling.stage import Place
 
@@ -278,7 +278,7 @@ class TableMaker:
         for result, buffer in zip(op.results, self.plan_of(op).buffers, strict=True):
             if buffer.operand != number or buffer.where not in (OPERAND, REPETITION):
                 continue
-            if buffer.count is None or self.number(buffer.count) == 1:
+            if buffer.count is None or conditions.compare(buffer.count, "==", 1, self.numbers):
                 self.same[self.index[result, path]] = (operand, of_sum)
 
     def root(self, value: int, of_sum: bool) -> tuple[int, bool]:

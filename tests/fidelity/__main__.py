@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from tests.fidelity.archive import RECORDED, names_in, read_cases
-from tests.fidelity.attention_text import NotInTheLanguage
 from tests.fidelity.capture import DEFAULT
+from tests.fidelity.oracle import NotInTheLanguage
 from tests.fidelity.randomly import run_random
 from tests.fidelity.report import outcome_text, summary_text
 from tests.fidelity.run import run_case

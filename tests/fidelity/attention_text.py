@@ -8,10 +8,6 @@ JOINED = "joined"
 """The op that copies: PyTorch's model reads `torch.cat` of a cache and what is new."""
 
 
-class NotInTheLanguage(Exception):
-    """The case has something for which the language has no words."""
-
-
 def key_heads(case: Case) -> str:
     """The dim of key and value heads: that of the query heads unless queries share them."""
     return "H" if case.model["kv_heads"] == case.model["heads"] else "K"
@@ -23,23 +19,48 @@ def repeats_heads(case: Case) -> bool:
     return key_heads(case) == "K" and (attn == "eager" or attn.endswith("_rep"))
 
 
+def is_grouped(case: Case) -> bool:
+    """Whether one weight makes grouped queries, keys and values. Its rows lie by group, as in Megatron-LM: that is how they are split."""
+    return bool(case.model["fused_qkv"]) and key_heads(case) == "K"
+
+
 def attention_dims(case: Case) -> dict[str, object]:
     m = case.model
-    sizes: dict[str, object] = {"H": m["heads"]}
-    if key_heads(case) == "K":
-        sizes["K"] = m["kv_heads"]
-    sizes["E"] = "D / H"
+    if is_grouped(case):
+        # A group has R heads of queries and one of keys and values each.
+        times = m["heads"] // m["kv_heads"]
+        sizes: dict[str, object] = {"K": m["kv_heads"], "R": times, "O": 1, "G": times + 2}
+        sizes["E"] = "D / (K * R)"
+    else:
+        sizes = {"H": m["heads"]}
+        if key_heads(case) == "K":
+            sizes["K"] = m["kv_heads"]
+        sizes["E"] = "D / H"
+        if m["fused_qkv"]:
+            sizes["G"] = 3
     if m["attn"] == "eager" or case.is_served:
         sizes["T"] = "S"
-    if m["fused_qkv"]:
-        sizes |= {"C": 3} if key_heads(case) == "H" else {"G": "(H + 2 * K) * E"}
     return sizes
+
+
+def query_heads(case: Case) -> str:
+    return "K, R" if is_grouped(case) else "H"
+
+
+def of_queries(case: Case) -> str:
+    """The dims of queries, and of what attention makes of them."""
+    return "B, K, S, R, E" if is_grouped(case) else "B, S, H, E"
+
+
+def of_keys(case: Case, sequence: str) -> str:
+    """The dims of keys and values."""
+    return f"B, K, {sequence}, O, E" if is_grouped(case) else f"B, {sequence}, {key_heads(case)}, E"
 
 
 def own_ops(case: Case) -> list[str]:
     """Ops of the model's own, and free: what joins a cache and new positions to a copy; the parts of what one weight makes for q, k and v."""
     free = "{ flops = 0, bytes = 0 }\n"
-    keys = f"[B, T, {key_heads(case)}, E]"
+    keys = f"[{of_keys(case, 'T')}]"
     joined = [f"op {JOINED}(past{keys}) -> {keys} {free}"] if case.context else []
     return joined + fused_ops(case, free)
 
@@ -47,13 +68,11 @@ def own_ops(case: Case) -> list[str]:
 def fused_ops(case: Case, free: str) -> list[str]:
     if not case.model["fused_qkv"]:
         return []
-    if key_heads(case) == "H":
-        return [f"op part(y[B, S, C, H, E]) -> [B, S, H, E] {free}"]
-    if case.degree("tp") > 1:
-        raise NotInTheLanguage("one weight for grouped queries, keys and values, split over tp")
-    return [
-        f"op queries(y[B, S, G]) -> [B, S, H, E] {free}op heads(y[B, S, G]) -> [B, S, K, E] {free}"
-    ]
+    made = f"y[B, S, {fused_rows(case)}]"
+    parts = {"queries": of_queries(case)}
+    if is_grouped(case):
+        parts["heads"] = of_keys(case, "S")
+    return ["".join(f"op {name}({made}) -> [{dims}] {free}" for name, dims in parts.items())]
 
 
 def projection_lines(case: Case, *, biases: bool, rotary: bool) -> list[str]:
@@ -72,13 +91,12 @@ def projection_lines(case: Case, *, biases: bool, rotary: bool) -> list[str]:
 
 
 def fused_rows(case: Case) -> str:
-    return "C, H, E" if key_heads(case) == "H" else "G"
+    return f"{key_heads(case)}, G, E"
 
 
 def fused_parts(case: Case) -> dict[str, str]:
-    if key_heads(case) == "H":
-        return dict.fromkeys("qkv", "part(y)")
-    return {"q": "queries(y)", "k": "heads(y)", "v": "heads(y)"}
+    others = "heads" if is_grouped(case) else "queries"
+    return {"q": "queries(y)", "k": f"{others}(y)", "v": f"{others}(y)"}
 
 
 def separate_parts(case: Case, biases: bool) -> dict[str, str]:
@@ -104,21 +122,23 @@ def attention_lines(case: Case) -> list[str]:
     lines: list[str] = []
     k, v, renamed = "k", "v", "[S -> T]"
     if case.is_served:
-        keys = f"B, T, {key_heads(case)}, E"
+        keys = of_keys(case, "T")
         lines.append(f"cache past_k[{keys}], past_v[{keys}]")
         joined = f"{JOINED}(append(past_{{0}}, {{0}}))" if case.context else "append(past_{0}, {0})"
         lines += [f"{x}_seen = {joined.format(x)}" for x in "kv"]
         k, v, renamed = "k_seen", "v_seen", ""
     if repeats_heads(case):
+        shared, each = ("O", "R") if is_grouped(case) else ("K", "H")
         lines += [
-            f"{x}_all = repeat_heads({name}, heads = K, to = H)" for x, name in (("k", k), ("v", v))
+            f"{x}_all = repeat_heads({name}, heads = {shared}, to = {each})"
+            for x, name in (("k", k), ("v", v))
         ]
         k, v = "k_all", "v_all"
     if m["attn"] != "eager":
         # PyTorch counts all of a masked product.
         causal = str(m["causal"]).lower()
         call = f"attention(q, {k}, {v}, causal = {causal}, count = full)"
-        return [*lines, f"mixed[B, S, H, E] = {call}"]
+        return [*lines, f"mixed[{of_queries(case)}] = {call}"]
     scores = "causal_mask(scores, query = S, key = T)" if m["causal"] else "scores"
     probabilities = f"softmax({scores}, over = T)"
     if case.compute_dtype != "fp32":
@@ -126,7 +146,7 @@ def attention_lines(case: Case) -> list[str]:
         probabilities = f"cast({wide}, dtype = {case.compute_dtype})"
     return [
         *lines,
-        f"scores[B, H, S, T] = q @ {k}{renamed}",
+        f"scores[B, {query_heads(case)}, S, T] = q @ {k}{renamed}",
         f"probabilities = {probabilities}",
-        f"mixed[B, S, H, E] = probabilities @ {v}{renamed}",
+        f"mixed[{of_queries(case)}] = probabilities @ {v}{renamed}",
     ]

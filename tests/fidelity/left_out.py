@@ -76,7 +76,9 @@ def has_other_weights(case: Case) -> bool:
 def weight_bytes_read(case: Case, parameter_bytes: int) -> int:
     """Of the parameters of a rank, those that the backward pass reads: all but the tables of embeddings and biases of linears."""
     m, tp = case.model, case.degree("tp")
-    table = 0 if m["tie"] else m["vocab"] * m["dim"] // (1 if "tp_embed" in case.parallel else tp)
+    table = (
+        0 if case.is_tied else m["vocab"] * m["dim"] // (1 if "tp_embed" in case.parallel else tp)
+    )
     unread = table
     if m["arch"] == "gpt":
         rows = m["seq"] // (tp if is_sequence_parallel(case) else 1)
@@ -273,7 +275,8 @@ def comparable_memory(case: Case, rank: int, measured: Memory, holds_loss: bool)
         saved -= accumulated(case) * table_copy_bytes(case) + random_state_bytes(case)
         saved += narrow_statistics_bytes(case)
     if has_other_weights(case) and saved is not None:
-        saved -= weight_bytes_read(case, measured.parameters)
+        # Once for each microbatch, as all of them are let go in between.
+        saved -= accumulated(case) * weight_bytes_read(case, measured.parameters)
     if has_own_targets(case) and saved is not None and holds_loss:
         tokens = case.model["batch"] * case.model["seq"]
         microbatches = int(case.parallel["microbatches"])

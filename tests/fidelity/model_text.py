@@ -7,13 +7,13 @@ order of statements is the order in which PyTorch runs them, which decides when 
 from __future__ import annotations
 
 from tests.fidelity.attention_text import (
-    NotInTheLanguage,
     attention_dims,
     attention_lines,
     own_ops,
     projection_lines,
+    query_heads,
 )
-from tests.fidelity.oracle import Case
+from tests.fidelity.oracle import Case, NotInTheLanguage
 
 ROW_BIASES: dict[str, tuple[str, ...]] = {"llama": (), "moe": (), "gpt": ("bo", "b2")}
 """Biases of linears whose inputs tensor parallelism splits."""
@@ -80,7 +80,7 @@ def llama_modules(case: Case) -> list[str]:
             [
                 *projection_lines(case, biases=bool(case.model.get("qkv_bias")), rotary=True),
                 *attention_lines(case),
-                "weight wo[D | H, E]",
+                f"weight wo[D | {query_heads(case)}, E]",
                 "attended = mixed @ wo",
                 "return attended",
             ],
@@ -216,7 +216,7 @@ def gpt_modules(case: Case) -> list[str]:
             [
                 *projection_lines(case, biases=True, rotary=False),
                 *attention_lines(case),
-                "weight wo[D | H, E], bo[D]",
+                f"weight wo[D | {query_heads(case)}, E], bo[D]",
                 "attended = mixed @ wo + bo",
                 "return attended",
             ],
@@ -256,7 +256,7 @@ def top_text(case: Case) -> str:
         embedded += " + embedding(positions, places)"
         norm, affine = "layer_norm", ["norm", "shift"]
     head, ends = "embed", []
-    if not case.model["tie"]:
+    if not case.is_tied:
         head, ends = "head", ["head[V, D]"]
     ending = ["return logits"]
     if case.is_training:

@@ -33,6 +33,10 @@ DTYPES = {
 DTYPE_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "i64": 8, "i32": 4}
 
 
+class NotInTheLanguage(Exception):
+    """The case has something for which the language has no words."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One file."""
@@ -102,7 +106,15 @@ class Case:
     @property
     def has_unit_of_head(self) -> bool:
         """Whether the embedding is an FSDP unit, and the last norm and the head together are one (torchtitan)."""
-        return self.parallel.get("fsdp_group") == "titan" and not self.model["tie"]
+        return self.parallel.get("fsdp_group") == "titan" and not self.is_tied
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether embedding and head are one weight. Not if each is on a stage of its own, nor if tensor parallelism gives one or both a parameter of their
+        own (`distribute_module` makes a new one for each module)."""
+        whole = "tp_embed" in self.parallel and "tp_head" in self.parallel
+        is_one = self.degree("pp") == 1 and (self.degree("tp") == 1 or whole)
+        return bool(self.model["tie"]) and is_one
 
     def degree(self, axis: str) -> int:
         return int(self.parallel.get(axis, 1))

@@ -54,7 +54,7 @@ def head(case: Case) -> list[Parameter]:
     m = case.model
     ways = 1 if "tp_head" in case.parallel else case.degree("tp")
     norm = [Parameter(m["dim"], place="head")] * (2 if m["arch"] == "gpt" else 1)
-    return norm if m["tie"] else [*norm, Parameter(m["vocab"] // ways, m["dim"], place="head")]
+    return norm if case.is_tied else [*norm, Parameter(m["vocab"] // ways, m["dim"], place="head")]
 
 
 def block(case: Case) -> Iterator[Parameter]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.fidelity.attention_text import NotInTheLanguage, attention_dims, repeats_heads
+from tests.fidelity.attention_text import attention_dims, repeats_heads
 from tests.fidelity.draw import SPLIT
 from tests.fidelity.model_text import (
     GROUPED,
@@ -12,7 +12,7 @@ from tests.fidelity.model_text import (
     model_name,
     norm_name,
 )
-from tests.fidelity.oracle import DTYPES, Case
+from tests.fidelity.oracle import DTYPES, Case, NotInTheLanguage
 from tests.fidelity.parameters import layers_of
 
 PLAN = "measured"
@@ -79,10 +79,11 @@ def shard_lines(case: Case) -> list[str]:
         lines.append(f"shard B over {', '.join(data_axes(case))}")
     if case.degree("ep") > 1:
         lines.append(f"shard X over {'ep' if 'ep' in case.mesh else 'dp'}")
-    if case.model["arch"] == "moe" and data_axes(case) and not has_few_tokens(case):
-        # What splits the tokens and not the experts splits the tokens of each expert.
-        lines.append(f"shard C over {', '.join(data_axes(case))}")
     sequence_axes = ["cp"] if case.has_rings else []
+    token_axes = [*data_axes(case), *sequence_axes]
+    if case.model["arch"] == "moe" and token_axes and not has_few_tokens(case):
+        # What splits the tokens and not the experts splits the tokens of each expert.
+        lines.append(f"shard C over {', '.join(token_axes)}")
     if case.degree("tp") > 1:
         heads = [dim for dim in ("H", "K") if dim in attention_dims(case)]
         vocabulary = [] if "tp_head" in case.parallel else ["V"]
@@ -245,7 +246,7 @@ def gradient_lines(case: Case) -> list[str]:
     if zero_axes(case) and case.degree("pp") > 1:
         # The pipeline's runtime reduces a stage's units after its last backward pass.
         settings.append("overlap = false")
-    if case.parallel.get("grad_accum", 1) > 1:
+    if case.parallel.get("grad_accum", 1) > 1 and reduces:
         every = bool(case.parallel.get("sync_every_mb"))
         settings.append(f"reduce = {'microbatch' if every else 'step'}")
     return [f"gradients {{ {', '.join(settings)} }}"] if settings else []

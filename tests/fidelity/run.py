@@ -10,11 +10,10 @@ from stagec.backend.encode import TraceOptions, encode_traces
 from stagec.backend.writer import WriteOptions, write_traces
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, compile_text
-from tests.fidelity.attention_text import NotInTheLanguage
 from tests.fidelity.compare import Outcome, compare_rank
 from tests.fidelity.memory import planned_memory
 from tests.fidelity.model_text import model_name
-from tests.fidelity.oracle import Case
+from tests.fidelity.oracle import Case, NotInTheLanguage
 from tests.fidelity.plan_text import PLAN
 from tests.fidelity.stg_text import stg_text
 from tests.fidelity.trace import Traces

@@ -96,8 +96,11 @@ class ContractOp(TensorOp):
         )
 
     def effects(self) -> Effects:
-        # `matmul` of an expanded tensor in ATen copies it.
-        return Effects(reads_dense=True)
+        # `matmul` in ATen makes one dim of all along which products stand side by side: a copy of an expanded tensor, unless the others are of one element.
+        left, right = tensor_type(self.left), tensor_type(self.right)
+        others = {*right.names} - {*self.over.data}
+        batch = tuple((d.name, d.size) for d in left.dims if d.name in others)
+        return Effects(reads_dense=True, batch=batch)
 
     def verify_(self) -> None:
         a, b = tensor_type(self.left), tensor_type(self.right)
@@ -310,7 +313,7 @@ class RepeatHeadsOp(TensorOp):
 
     def effects(self) -> Effects:
         heads = tensor_type(self.x).dim(self.old.data).size if self.old != self.new else ONE
-        return Effects(repeats=Repetition(heads))
+        return Effects(repeats=Repetition(heads, self.new.data))
 
     def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
         gradients.emit(self.x, lambda: SumHeadsOp(only(dys), self.new.data, self.old.data))
