@@ -64,6 +64,7 @@ from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.gathers import pass_of, separated
 from stagec.analysis.loads import Loads, num_layers
 from stagec.analysis.sizes import mesh_of, size_values
+from stagec.arrays import Ints
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.tasks import (
@@ -85,8 +86,6 @@ from stagec.schedules.table import Kind
 from stagec.symbolic.conditions import unread
 
 NAME = "build-programs"
-
-Ints = np.ndarray
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,7 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from stagec.analysis.segments import whole
+from stagec.arrays import Ints
 from stagec.dialects import sched, stg
 from stagec.dialects.tasks import PerRow, PerRowAttr
 from stagec.unrolling.module import program_runs
@@ -94,7 +95,6 @@ from stagec.unrolling.stage import Body
 
 NAME = "chain-streams"
 
-Ints = np.ndarray
 
 NEVER = -1
 """Of a row that waits for no computation."""

@@ -49,8 +49,9 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i
 from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.passes import ModulePass
 
+from stagec.analysis.buffers import is_wide
 from stagec.dialects import dist, stg
-from stagec.dialects.types import StackType, ValueType, bytes_of, with_dtype
+from stagec.dialects.types import StackType, with_dtype
 from stagec.rewriting import inherit, programs
 
 NAME = "offload-optimizer"
@@ -116,7 +117,7 @@ class Streaming:
         if not self.options.states:
             return []
         dtypes = [step.states.data] * stg.NUM_STATES[step.algorithm.data]
-        if step.master is not None and not is_master(weight, step.master.data):
+        if step.master is not None and not is_wide(weight, step.master.data):
             dtypes.append(step.master.data)
         if step.average is not None:
             dtypes.append(step.average.data)
@@ -208,10 +209,3 @@ def path_of(weight: SSAValue) -> str:
         weight = weight.op.values[weight.index]
     owner = weight.owner
     return owner.path.data if isinstance(owner, stg.WeightOp) else ""
-
-
-def is_master(weight: SSAValue, dtype: str) -> bool:
-    """Whether what is stored is in the dtype of the master copy, and so is that copy."""
-    assert isinstance(weight.type, ValueType)
-    leaf = weight.type.leaf if isinstance(weight.type, StackType) else weight.type
-    return leaf.num_bytes == bytes_of(leaf.num_elements, dtype)

@@ -75,6 +75,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from stagec.analysis.segments import whole
+from stagec.arrays import Ints
 from stagec.dialects import sched
 from stagec.dialects.tasks import HeldAttr, PairTable, PerRow, PerRowAttr
 from stagec.unrolling.module import program_runs
@@ -83,8 +84,6 @@ from stagec.unrolling.rank import Arrangement, arrange
 from stagec.unrolling.stage import OWN
 
 NAME = "order-communication"
-
-Ints = np.ndarray
 
 
 @dataclass(frozen=True)

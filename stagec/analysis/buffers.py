@@ -13,6 +13,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from stagec import symbolic
 from stagec.analysis.dataflow import is_node
 from stagec.dialects import dist, sched, stg
+from stagec.dialects.interfaces import elements, num_bytes
 from stagec.dialects.memory import CONTIGUOUS, Kind, Stored, StoredOp
 from stagec.dialects.types import TIME_AXIS, StackType, ValueType, bytes_of, tensor_of
 from stagec.symbolic import ONE, Size, symbol
@@ -183,22 +184,22 @@ def stored_rows(program: stg.ProgramOp, gradients: str) -> Iterator[Stored]:
     updated = updates(program)
     for op in program.body.block.ops:
         if isinstance(op, stg.CacheOp):
-            size = size_of(op.cache) * parts_in_time(op.cache)
+            size = num_bytes(op.cache) * parts_in_time(op.cache)
             yield Stored(op.path.data, Kind.CACHE, size)
         if not isinstance(op, stg.WeightOp):
             continue
         path = op.path.data
-        yield Stored(path, Kind.PARAMETERS, size_of(op.weight), is_loaded(op.weight))
+        yield Stored(path, Kind.PARAMETERS, num_bytes(op.weight), is_loaded(op.weight))
         update = updated.get(op)
         if update is None:
             continue
         yield Stored(path, Kind.OPTIMIZER, update.states, update.states_on_host)
         if update.master is not None and not is_wide(update.part, update.master):
-            master = bytes_of(elements_of(update.part), update.master)
+            master = bytes_of(elements(update.part), update.master)
             yield Stored(path, Kind.MASTER, master, update.states_on_host)
         is_whole = gradients == CONTIGUOUS
         whole = before_sums(update.gradient) if is_whole else update.gradient
-        yield Stored(path, Kind.GRADIENTS, size_of(whole))
+        yield Stored(path, Kind.GRADIENTS, num_bytes(whole))
 
 
 def stored_of(program: stg.ProgramOp) -> tuple[Stored, ...]:
@@ -244,16 +245,6 @@ def is_wide(weight: SSAValue, master: str) -> bool:
     assert isinstance(weight.type, ValueType)
     leaf = weight.type.leaf if isinstance(weight.type, StackType) else weight.type
     return leaf.num_bytes == bytes_of(leaf.num_elements, master)
-
-
-def size_of(value: SSAValue) -> Size:
-    assert isinstance(value.type, ValueType)
-    return value.type.num_bytes
-
-
-def elements_of(value: SSAValue) -> Size:
-    assert isinstance(value.type, ValueType)
-    return value.type.num_elements
 
 
 def before_sums(gradient: SSAValue) -> SSAValue:

@@ -64,7 +64,7 @@ def encode_unproved(traces: TraceSet, options: TraceOptions | None = None) -> En
     peers: set[RankAt] = set()
     channels = 0
     for program in (c.program for c in traces.classes):
-        for node in _nodes(program):
+        for node in program.nodes_that_run():
             match node.action:
                 case Collective():
                     kinds.add(kind_of(node.action, mesh))
@@ -107,12 +107,6 @@ def encode_unproved(traces: TraceSet, options: TraceOptions | None = None) -> En
     )
     _check_groups_agree(encoded)
     return encoded
-
-
-def _nodes(program: TraceProgram) -> Iterator[Node]:
-    """The node templates that run at least once."""
-    for number in np.unique(program.segment).tolist():
-        yield from program.segments[number].nodes
 
 
 def _largest(arrays: Iterator[np.ndarray]) -> int:

@@ -7,6 +7,7 @@ function. Nothing here depends on a rank: groups are named by mesh axes, peers b
 an axis. The backend unrolls instances into records and evaluates ranks with numpy, last.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -223,6 +224,11 @@ class TraceProgram:
             return positions
         instance = np.searchsorted(self.first_node, positions, side="right") - 1
         return positions - self.ahead[instance]
+
+    def nodes_that_run(self) -> Iterator[Node]:
+        """The node templates that run at least once."""
+        for number in np.unique(self.segment).tolist():
+            yield from self.segments[number].nodes
 
     @property
     def first_node(self) -> np.ndarray:

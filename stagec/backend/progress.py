@@ -27,6 +27,7 @@ from itertools import product
 
 import numpy as np
 
+from stagec.arrays import Ints
 from stagec.backend.errors import TraceError
 from stagec.backend.groups import GroupKind, kind_of
 from stagec.backend.program import (
@@ -34,12 +35,10 @@ from stagec.backend.program import (
     Compute,
     Node,
     RankClass,
-    TraceProgram,
     TraceSet,
     Transfer,
 )
 
-Ints = np.ndarray
 Cell = tuple[int, ...]
 """Coordinates along the axes that tell ranks apart."""
 
@@ -283,7 +282,7 @@ class _AllRanks:
         along = {
             frozenset(node.action.axes)
             for each in self.traces.classes
-            for node in _nodes(each.program)
+            for node in each.program.nodes_that_run()
             if isinstance(node.action, Transfer)
         }
         while more := {axis for some in along if some & axes for axis in some} - axes:
@@ -547,8 +546,3 @@ def in_a_circle(owner: Ints, dep: Ints, total: int) -> Ints:
         np.subtract.at(left, behind, 1)
         free = np.unique(behind[left[behind] == 0])
     return np.flatnonzero(left)
-
-
-def _nodes(program: TraceProgram) -> Iterator[Node]:
-    for number in np.unique(program.segment).tolist():
-        yield from program.segments[number].nodes

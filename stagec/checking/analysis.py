@@ -26,8 +26,6 @@ from stagec.checking.schema import ABSENT, RECV, SEND, STRING
 from stagec.checking.structure import Graph, build_graph
 from stagec.checking.wire import read_varints
 
-Array = np.ndarray
-
 _PATCHABLE = ("pg_name", "comm_src", "comm_dst", "comm_tag")
 _LARGEST_PATCH = np.uint64(1 << 31)
 
@@ -72,7 +70,7 @@ class TraceAnalysis:
     graph: Graph | None
     program: Program | None
     slots: Slots | None
-    durations: Array | None
+    durations: np.ndarray | None
     summary: FileSummary
 
     def shared(self) -> dict[bytes, object]:
@@ -205,7 +203,7 @@ class Template:
         assert self.analysis.table is not None
         return self.analysis.table.buffer.size + 300 * self.analysis.table.num_nodes
 
-    def patch(self, loaded_buffer: Array) -> TraceAnalysis | None:
+    def patch(self, loaded_buffer: np.ndarray) -> TraceAnalysis | None:
         """The analysis of a trace that is as long, if it differs only in what can be patched."""
         ours = self.analysis
         assert ours.table is not None
@@ -241,7 +239,7 @@ class Template:
         )
         return TraceAnalysis(table, ours.graph, program, slots, ours.durations, summary)
 
-    def _patch_column(self, column: Column, spans: Array, buffer: Array) -> Column | None:
+    def _patch_column(self, column: Column, spans: np.ndarray, buffer: np.ndarray) -> Column | None:
         rows = self._row[spans]
         text = column.kind[rows] == STRING
         if text.all():
@@ -258,12 +256,12 @@ class Template:
         return replace(column, value=patched)
 
 
-def _plain_varint(kinds: Array) -> bool:
+def _plain_varint(kinds: np.ndarray) -> bool:
     """Whether all values are varints that mean themselves: int32, int64, uint32, uint64."""
     return bool(np.isin(kinds, (7, 9, 11, 13)).all())
 
 
-def _differing_bytes(first: Array, second: Array) -> Array:
+def _differing_bytes(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Positions at which two equally long arrays of bytes differ."""
     whole = first.size // 8 * 8
     words = np.flatnonzero(first[:whole].view(np.uint64) != second[:whole].view(np.uint64))

@@ -15,8 +15,6 @@ MAX_EXAMPLES = 4
 """Nodes shown of one fault in one file."""
 KNOWN_VERSIONS = ("", "0.0.4", "v0.0.4")
 
-Array = np.ndarray
-
 
 @dataclass(frozen=True, slots=True)
 class LocalFinding:
@@ -43,7 +41,7 @@ class FileFindings:
         table: NodeTable,
         code: str,
         message: str,
-        rows: Array,
+        rows: np.ndarray,
         detail: Callable[[int], str] | None = None,
     ) -> None:
         """Add a finding that some rows have, if any. `detail` says what is at a row."""
@@ -78,7 +76,7 @@ def load_trace(path: str) -> LoadedTrace:
     return LoadedTrace(table, compressed, buffer.size, found)
 
 
-def decode_trace(buffer: Array, found: FileFindings) -> NodeTable | None:
+def decode_trace(buffer: np.ndarray, found: FileFindings) -> NodeTable | None:
     """The nodes of a file whose bytes are `buffer`, if it can be read; what cannot goes to `found`."""
     if not buffer.size:
         found.add("E0695", "the file is empty")
@@ -117,13 +115,18 @@ def decode_trace(buffer: Array, found: FileFindings) -> NodeTable | None:
     return None if table.malformed.size or table.overlong.size else table
 
 
-def _is_header(buffer: Array, start: Array, end: Array, found: FileFindings) -> bool:
+def _is_header(buffer: np.ndarray, start: np.ndarray, end: np.ndarray, found: FileFindings) -> bool:
     """Whether the first message is a `GlobalMetadata`, which has fields 1 (a string) and 2 only."""
     is_node = False
     version = ""
 
     def handle(
-        number: int, wire_type: int, owner: Array, value: Array, begin: Array, stop: Array
+        number: int,
+        wire_type: int,
+        owner: np.ndarray,
+        value: np.ndarray,
+        begin: np.ndarray,
+        stop: np.ndarray,
     ) -> None:
         nonlocal is_node, version
         if number > 2 or (number == 1 and wire_type == VARINT):

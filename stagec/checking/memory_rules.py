@@ -15,8 +15,6 @@ from stagec.checking.schema import ABSENT, COLL, COLLECTIVES, NO_VALUE, SEND, ST
 from stagec.checking.structure import Graph
 from stagec.checking.wire import LENGTH, walk
 
-Array = np.ndarray
-
 _DECIMAL = re.compile(rb"[0-9]{1,20}(?![0-9])")
 
 
@@ -46,9 +44,9 @@ class _Faults:
 class _Strings:
     """The strings of one list per row: row r has `start[first[r]:first[r + 1]]`."""
 
-    first: Array
-    start: Array
-    end: Array
+    first: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
 
 
 def check_memory(table: NodeTable, graph: Graph, found: FileFindings) -> None:
@@ -82,14 +80,21 @@ def check_memory(table: NodeTable, graph: Graph, found: FileFindings) -> None:
         _follow_tensors(table, graph, found, lists[0], lists[1])
 
 
-def _read_lists(table: NodeTable, kind: Array, start: Array, end: Array) -> tuple[_Strings, Array]:
+def _read_lists(
+    table: NodeTable, kind: np.ndarray, start: np.ndarray, end: np.ndarray
+) -> tuple[_Strings, np.ndarray]:
     rows = np.flatnonzero(kind == STRING_LIST)
-    owners: list[Array] = []
-    begins: list[Array] = []
-    stops: list[Array] = []
+    owners: list[np.ndarray] = []
+    begins: list[np.ndarray] = []
+    stops: list[np.ndarray] = []
 
     def handle(
-        number: int, wire_type: int, owner: Array, value: Array, begin: Array, stop: Array
+        number: int,
+        wire_type: int,
+        owner: np.ndarray,
+        value: np.ndarray,
+        begin: np.ndarray,
+        stop: np.ndarray,
     ) -> None:
         if number == 1 and wire_type == LENGTH:
             owners.append(owner)

@@ -27,8 +27,6 @@ from stagec.checking.schema import (
     VALUE_KINDS,
 )
 
-Array = np.ndarray
-
 REQUIRED = {
     COMP: ("num_ops", "tensor_size"),
     COLL: ("comm_type", "comm_size"),
@@ -77,13 +75,13 @@ def communication_is_known(table: NodeTable) -> bool:
     return True
 
 
-def is_cpu_op(table: NodeTable, rows: Array) -> Array:
+def is_cpu_op(table: NodeTable, rows: np.ndarray) -> np.ndarray:
     column = table.attributes["is_cpu_op"]
     return column.is_integer(rows) & (column.value[rows] != 0)
 
 
 def _check_type(
-    table: NodeTable, found: FileFindings, node_type: int, rows: Array, astra_sim: bool
+    table: NodeTable, found: FileFindings, node_type: int, rows: np.ndarray, astra_sim: bool
 ) -> None:
     kind_of_node = NODE_TYPES[node_type]
     cpu = is_cpu_op(table, rows)
@@ -118,7 +116,7 @@ def _check_type(
 
 
 def _check_number(
-    table: NodeTable, found: FileFindings, kind_of_node: str, name: str, rows: Array
+    table: NodeTable, found: FileFindings, kind_of_node: str, name: str, rows: np.ndarray
 ) -> None:
     column = table.attributes[name]
     kind = column.kind[rows]
@@ -160,7 +158,7 @@ def _kind_in_words(number: int) -> str:
 
 
 def _check_costs(
-    table: NodeTable, found: FileFindings, node_type: int, rows: Array, astra_sim: bool
+    table: NodeTable, found: FileFindings, node_type: int, rows: np.ndarray, astra_sim: bool
 ) -> None:
     if node_type == COMP:
         zeros = (("num_ops", "E0634"), ("tensor_size", "E0634"))
@@ -213,7 +211,7 @@ def _check_groups(table: NodeTable, found: FileFindings) -> None:
     found.add_rows(table, "E0632", "`pg_name` is neither a text nor a number", wrong)
 
 
-def _names_group(table: NodeTable, rows: Array) -> Array:
+def _names_group(table: NodeTable, rows: np.ndarray) -> np.ndarray:
     """Whether each row says what group it is of, or of none: as a text or as a number."""
     group = table.attributes["pg_name"]
     is_number = group.is_integer(rows) & ~group.is_negative(rows)

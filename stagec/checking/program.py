@@ -16,8 +16,6 @@ from stagec.checking.node_table import NodeTable, TooLargeError
 from stagec.checking.schema import COMP, MEM_LOAD, MEM_STORE, STRING
 from stagec.checking.structure import Graph
 
-Array = np.ndarray
-
 KIND_COMP, KIND_CPU, KIND_COLL, KIND_SEND, KIND_RECV, KIND_MEM, KIND_OTHER = range(7)
 _KIND_OF_TYPE = np.array([6, 6, 5, 5, 0, 3, 4, 2], dtype=np.uint8)
 
@@ -36,17 +34,17 @@ _OPS_PER_NS, _BYTES_PER_NS, _LINK_BYTES_PER_NS, _LATENCY_NS = 1e6, 3e3, 100.0, 1
 class Program:
     """Nodes by position (ascending id). Equal arrays, equal program."""
 
-    kind: Array
-    begin: Array
-    dep: Array
-    slot: Array
+    kind: np.ndarray
+    begin: np.ndarray
+    dep: np.ndarray
+    slot: np.ndarray
     """Number of the group or peer slot, -1 for neither."""
-    message: Array
+    message: np.ndarray
     """Of sends and receives: number of its (tag, size) in the slot's channel."""
-    comm_type: Array
-    size: Array
+    comm_type: np.ndarray
+    size: np.ndarray
     """Bytes of a communication, else 0."""
-    issue: Array | None
+    issue: np.ndarray | None
 
     @property
     def num_nodes(self) -> int:
@@ -63,7 +61,7 @@ class Program:
             self.kind, self.begin, self.dep, self.slot, self.message, self.comm_type, self.size
         )
 
-    def in_issue_order(self, positions: Array) -> Array:
+    def in_issue_order(self, positions: np.ndarray) -> np.ndarray:
         """The positions, ascending, in the order in which a rank issues them."""
         if self.issue is None:
             return positions
@@ -71,7 +69,7 @@ class Program:
         place[self.issue] = np.arange(self.num_nodes)
         return positions[np.argsort(place[positions])]
 
-    def collectives_of(self, slot: int) -> Array:
+    def collectives_of(self, slot: int) -> np.ndarray:
         """Positions of a group's collectives, in issue order."""
         return self.in_issue_order(np.flatnonzero((self.slot == slot) & (self.kind == KIND_COLL)))
 
@@ -80,9 +78,9 @@ class Program:
 class Channel:
     """What is sent one way between two ranks: each (tag, size), ascending, and how often."""
 
-    tag: Array
-    size: Array
-    count: Array
+    tag: np.ndarray
+    size: np.ndarray
+    count: np.ndarray
 
     def digest(self) -> bytes:
         return _digest(self.tag, self.size, self.count)
@@ -95,8 +93,8 @@ class Slots:
     groups: tuple[str, ...]
     sequences: tuple[bytes, ...]
     """Digest of each group's collectives, kind and size, in issue order."""
-    peers: Array
-    sends: Array
+    peers: np.ndarray
+    sends: np.ndarray
     """Whether a peer slot is of sends (else of receives)."""
     channels: tuple[Channel, ...]
 
@@ -143,14 +141,14 @@ def _sequences(program: Program, num_groups: int) -> tuple[bytes, ...]:
     )
 
 
-def number(table: NodeTable, name: str, rows: Array) -> Array:
+def number(table: NodeTable, name: str, rows: np.ndarray) -> np.ndarray:
     """An attribute as int64; 0 where it is no number."""
     column = table.attributes[name]
     value = np.minimum(column.value[rows], np.uint64((1 << 63) - 1)).astype(np.int64)
     return np.where(column.is_integer(rows) & ~column.is_negative(rows), value, 0)
 
 
-def _fill_groups(table: NodeTable, row: Array, program: Program) -> tuple[str, ...]:
+def _fill_groups(table: NodeTable, row: np.ndarray, program: Program) -> tuple[str, ...]:
     at = np.flatnonzero(program.kind == KIND_COLL)
     if not at.size:
         return ()
@@ -164,7 +162,7 @@ def _fill_groups(table: NodeTable, row: Array, program: Program) -> tuple[str, .
     return tuple(names[int(code[k])] for k in first)
 
 
-def _group_codes(table: NodeTable, rows: Array) -> tuple[Array, dict[int, str]]:
+def _group_codes(table: NodeTable, rows: np.ndarray) -> tuple[np.ndarray, dict[int, str]]:
     """A number for the group of each row, and the names of those numbers.
 
     Ids that are equal as integers are one group, as they are for `std::stoi`.
@@ -192,7 +190,7 @@ def _group_codes(table: NodeTable, rows: Array) -> tuple[Array, dict[int, str]]:
     return code, names
 
 
-def _number_by_appearance(code: Array) -> tuple[Array, Array]:
+def _number_by_appearance(code: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Number equal codes 0, 1, ... in order of first appearance; where each first appears."""
     _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
     rank = np.empty(first.size, dtype=np.int64)
@@ -201,8 +199,8 @@ def _number_by_appearance(code: Array) -> tuple[Array, Array]:
 
 
 def _fill_peers(
-    table: NodeTable, row: Array, program: Program
-) -> tuple[Array, Array, tuple[Channel, ...]]:
+    table: NodeTable, row: np.ndarray, program: Program
+) -> tuple[np.ndarray, np.ndarray, tuple[Channel, ...]]:
     at = np.flatnonzero((program.kind == KIND_SEND) | (program.kind == KIND_RECV))
     if not at.size:
         none = np.zeros(0, dtype=np.int64)
@@ -236,7 +234,7 @@ def _fill_peers(
     return peer[first], sends[first], channels
 
 
-def nominal_durations(table: NodeTable, graph: Graph, program: Program) -> Array:
+def nominal_durations(table: NodeTable, graph: Graph, program: Program) -> np.ndarray:
     """How long each node takes on the nominal device, in nanoseconds; receives take what they take."""
     row = graph.row
     work = np.maximum(
@@ -252,11 +250,11 @@ def nominal_durations(table: NodeTable, graph: Graph, program: Program) -> Array
     return np.maximum(nanoseconds, 1.0).astype(np.float32)
 
 
-def digest_of(array: Array) -> bytes:
+def digest_of(array: np.ndarray) -> bytes:
     return _digest(array)
 
 
-def _digest(*arrays: Array) -> bytes:
+def _digest(*arrays: np.ndarray) -> bytes:
     state = hashlib.blake2b(digest_size=16)
     for array in arrays:
         state.update(array.nbytes.to_bytes(8, "little"))

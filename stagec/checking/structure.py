@@ -11,8 +11,6 @@ import numpy as np
 from stagec.checking.load import FileFindings
 from stagec.checking.node_table import NodeTable
 
-Array = np.ndarray
-
 
 @dataclass
 class Graph:
@@ -22,10 +20,10 @@ class Graph:
     they become issuable one at a time, lowest first; it is missing when that is 0, 1, 2, ...
     """
 
-    row: Array
-    begin: Array
-    dep: Array
-    issue: Array | None
+    row: np.ndarray
+    begin: np.ndarray
+    dep: np.ndarray
+    issue: np.ndarray | None
 
     @property
     def num_nodes(self) -> int:
@@ -75,7 +73,7 @@ def build_graph(table: NodeTable, found: FileFindings) -> Graph | None:
     return graph
 
 
-def children(begin: Array, dep: Array) -> tuple[Array, Array]:
+def children(begin: np.ndarray, dep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The transposed graph: node p is a dependency of `child[start[p]:start[p + 1]]`."""
     size = begin.size - 1
     start = np.zeros(size + 1, dtype=np.int32)
@@ -84,7 +82,7 @@ def children(begin: Array, dep: Array) -> tuple[Array, Array]:
     return start, owner[np.argsort(dep, kind="stable")]
 
 
-def issue_order(graph: Graph) -> Array:
+def issue_order(graph: Graph) -> np.ndarray:
     """Positions in the order in which a machine that runs one node at a time runs them, the lowest
     ready one first. Nodes on or behind a cycle are left out.
     """

@@ -14,13 +14,12 @@ VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 MAX_FIELDS = 16_384
 """Fields of one message. A step costs as much for one long message as for a thousand."""
 
-Array = np.ndarray
-Handler = Callable[[int, int, Array, Array, Array, Array], None]
+Handler = Callable[[int, int, np.ndarray, np.ndarray, np.ndarray, np.ndarray], None]
 """Called with a field's number, its wire type, the messages that have it, its values (none for
 lengths), and the positions where its bytes begin and end."""
 
 
-def read_varints(buffer: Array, position: Array) -> tuple[Array, Array]:
+def read_varints(buffer: np.ndarray, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The varint at each position, and the position after it.
 
     An encoding of more than ten bytes has position -1 after it. Positions must lie in the buffer.
@@ -42,7 +41,7 @@ def read_varints(buffer: Array, position: Array) -> tuple[Array, Array]:
     return value, after
 
 
-def read_fixed(buffer: Array, position: Array, width: int) -> Array:
+def read_fixed(buffer: np.ndarray, position: np.ndarray, width: int) -> np.ndarray:
     """The little-endian word of `width` bytes at each position, as uint64."""
     value = np.zeros(position.size, dtype=np.uint64)
     for k in range(width):
@@ -51,7 +50,9 @@ def read_fixed(buffer: Array, position: Array, width: int) -> Array:
     return value
 
 
-def walk(buffer: Array, start: Array, end: Array, handle: Handler) -> tuple[Array, Array]:
+def walk(
+    buffer: np.ndarray, start: np.ndarray, end: np.ndarray, handle: Handler
+) -> tuple[np.ndarray, np.ndarray]:
     """Give `handle` each field of the messages `buffer[start:end]`, in order within each message.
 
     Returns the messages that are malformed, and those with more than `MAX_FIELDS` fields; both were
@@ -59,7 +60,7 @@ def walk(buffer: Array, start: Array, end: Array, handle: Handler) -> tuple[Arra
     """
     position = start.copy()
     active = np.flatnonzero(position < end)
-    malformed: list[Array] = []
+    malformed: list[np.ndarray] = []
     steps = 0
     while active.size and steps < MAX_FIELDS:
         steps += 1
@@ -97,7 +98,9 @@ def walk(buffer: Array, start: Array, end: Array, handle: Handler) -> tuple[Arra
     return (np.concatenate(malformed) if malformed else active[:0]), active
 
 
-def _read_value(buffer: Array, wire_type: int, at: Array) -> tuple[Array, Array, Array]:
+def _read_value(
+    buffer: np.ndarray, wire_type: int, at: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The values at `at`, and where their bytes begin and end; the end is -1 if it has none."""
     if wire_type == VARINT:
         value, stop = read_varints(buffer, at)
@@ -114,7 +117,9 @@ def _read_value(buffer: Array, wire_type: int, at: Array) -> tuple[Array, Array,
     return nothing, nothing, nothing
 
 
-def packed_varints(buffer: Array, start: Array, end: Array) -> tuple[Array, Array, Array]:
+def packed_varints(
+    buffer: np.ndarray, start: np.ndarray, end: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """All varints of the packed fields `buffer[start:end]`.
 
     Returns for each varint the field it is in and its value, and the fields that are malformed.
@@ -148,7 +153,7 @@ def packed_varints(buffer: Array, start: Array, end: Array) -> tuple[Array, Arra
     return owner, value, broken
 
 
-def no_utf8(buffer: Array, start: Array, end: Array) -> Array:
+def no_utf8(buffer: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
     """Which of the spans are not UTF-8, as every string of a message must be."""
     full = np.flatnonzero(end > start)
     full = full[np.argsort(start[full], kind="stable")]
@@ -161,7 +166,7 @@ def no_utf8(buffer: Array, start: Array, end: Array) -> Array:
     return np.array([k for k in beyond_ascii if not _is_utf8(buffer[start[k] : end[k]])], int)
 
 
-def _is_utf8(data: Array) -> bool:
+def _is_utf8(data: np.ndarray) -> bool:
     try:
         data.tobytes().decode("utf-8")
     except UnicodeDecodeError:
@@ -169,7 +174,7 @@ def _is_utf8(data: Array) -> bool:
     return True
 
 
-def spans_equal(buffer: Array, start: Array, text: bytes) -> Array:
+def spans_equal(buffer: np.ndarray, start: np.ndarray, text: bytes) -> np.ndarray:
     """Whether the bytes at each position spell `text`. Spans must be as long as `text` or longer."""
     equal = buffer[start] == text[0]
     for k in range(1, len(text)):
@@ -177,7 +182,9 @@ def spans_equal(buffer: Array, start: Array, text: bytes) -> Array:
     return equal
 
 
-def split_frames(buffer: bytes | bytearray | memoryview, most: int) -> tuple[Array, Array, int]:
+def split_frames(
+    buffer: bytes | bytearray | memoryview, most: int
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Where each length-delimited message starts and ends, at most `most` of them.
 
     Also returns the position after the last: less than the size of the buffer if there are more, or

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-Ints = np.ndarray
+from stagec.arrays import Ints
 
 LONGEST_BLOCK = 96
 """Lines of a block that is looked for."""

@@ -19,9 +19,8 @@ from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
+from stagec.arrays import Ints
 from stagec.dialects.repeats import TableError, growing, number_and_growth, read, written
-
-Ints = np.ndarray
 
 TASKS = (
     *("pre", "GATHER", "RECV_F", "GATHER_F", "F", "SEND_F"),
@@ -428,6 +427,15 @@ class StageOfRank:
     tied: Tied = ()
 
 
+def whole_numbers(parser: AttrParser) -> tuple[int, ...]:
+    """`[0, 3]`."""
+
+    def whole() -> int:
+        return parser.parse_integer(allow_boolean=False, allow_negative=False)
+
+    return tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, whole))
+
+
 @irdl_attr_definition
 class RankStagesAttr(Data[tuple[StageOfRank, ...]]):
     """The stages of a rank: `[0 @first, 4 @middle tied {"embed" = [0, 3]}]`."""
@@ -436,16 +444,13 @@ class RankStagesAttr(Data[tuple[StageOfRank, ...]]):
 
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> tuple[StageOfRank, ...]:
-        def whole() -> int:
-            return parser.parse_integer(allow_boolean=False, allow_negative=False)
-
         def weight() -> tuple[str, tuple[int, ...]]:
             path = parser.parse_str_literal(" expected the path of a weight")
             parser.parse_punctuation("=")
-            return path, tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, whole))
+            return path, whole_numbers(parser)
 
         def stage() -> StageOfRank:
-            number = whole()
+            number = parser.parse_integer(allow_boolean=False, allow_negative=False)
             tasks = parser.parse_symbol_name().data
             tied: list[tuple[str, tuple[int, ...]]] = []
             if parser.parse_optional_keyword("tied"):
@@ -474,13 +479,10 @@ class WhereAttr(Data[Where]):
 
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> Where:
-        def whole() -> int:
-            return parser.parse_integer(allow_boolean=False, allow_negative=False)
-
         def axis() -> tuple[str, tuple[int, ...]]:
             name = parser.parse_identifier(", the name of an axis,")
             parser.parse_punctuation("=")
-            return name, tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, whole))
+            return name, whole_numbers(parser)
 
         return tuple(parser.parse_comma_separated_list(parser.Delimiter.BRACES, axis))
 

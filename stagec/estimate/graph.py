@@ -14,11 +14,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from stagec.arrays import Ints
 from stagec.backend.class_map import ClassMap
 from stagec.backend.program import Collective, Node, Segment, TraceSet, Transfer
 from stagec.backend.ranks import ranks_where, shifted
 
-Ints = np.ndarray
 Static = tuple[tuple[str, ...], int, int]
 """What a send and its receive share whatever the instance: axes, the sender's shift, channel."""
 

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stagec.arrays import Ints
 from stagec.backend.program import Collective, Compute, Mesh, Node, RankClass, Segment, TraceSet
 from stagec.dialects.sched import COMPUTE_STREAM
 from stagec.estimate.timeline import Timeline
 
 MOST_NODES = 150_000
 """In a trace with more, the nodes of a layer that follow each other on a stream are one event: viewers take no more."""
-
-Ints = np.ndarray
 
 
 def perfetto_trace(traces: TraceSet, timeline: Timeline, about: Mapping[str, object]) -> bytes:

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stagec.arrays import Floats
 from stagec.backend.program import Compute, TraceSet, Transfer
 from stagec.estimate.graph import Graph, Piece, build_graph
 from stagec.estimate.network import Network
 from stagec.estimate.prices import Prices
-
-Floats = np.ndarray
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stagec.arrays import Ints
 from stagec.memory.lifetimes import Lifetimes
-
-Ints = np.ndarray
 
 
 @dataclass(frozen=True)

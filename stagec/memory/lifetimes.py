@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stagec.arrays import Ints
 from stagec.dialects.memory import Kind
 from stagec.dialects.tasks import ONCE
 from stagec.memory.value_table import ValueTable
 from stagec.unrolling.rank import Arrangement
-
-Ints = np.ndarray
 
 FORWARD = ("F", "RECV_F")
 BACKWARD = ("B", "I", "W")

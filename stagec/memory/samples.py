@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-Ints = np.ndarray
+from stagec.arrays import Ints
 
 
 def sample(total_bytes: Ints, most: int) -> Ints:

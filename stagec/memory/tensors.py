@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stagec.analysis.dataflow import Dataflow
+from stagec.arrays import Ints
 from stagec.backend.program import TraceProgram
 from stagec.dialects import stg
 from stagec.dialects.memory import Kind
@@ -20,8 +21,6 @@ from stagec.dialects.types import StackType, ValueType
 from stagec.memory.lifetimes import Places
 from stagec.memory.plan import ClassPlan
 from stagec.unrolling.rank import StageRun
-
-Ints = np.ndarray
 
 ON_ENTRY = -1
 """The writer of what stays: it is there when the step begins."""

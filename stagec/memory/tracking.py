@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stagec.arrays import Ints
 from stagec.backend.program import (
     SAME_LAYER,
     Compute,
@@ -23,8 +24,6 @@ from stagec.backend.program import (
 )
 from stagec.memory.plan import ClassPlan
 from stagec.memory.tensors import ON_ENTRY, TensorTable, tensor_table
-
-Ints = np.ndarray
 
 MOST_SLOTS = 32
 """An instance that reads what more nodes wrote names them by absolute ids: an optimizer's step, which runs once."""

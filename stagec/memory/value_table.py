@@ -16,17 +16,18 @@ from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from stagec import symbolic
-from stagec.analysis.buffers import loops, ops_inside, size_of, summed_results
+from stagec.analysis.buffers import loops, ops_inside, summed_results
 from stagec.analysis.dataflow import Path, Source
+from stagec.arrays import Ints
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import sched, stg
+from stagec.dialects.interfaces import num_bytes
 from stagec.dialects.memory import FIRST, OPERAND, REPETITION, STAYS, Buffer, Kind, NodeMemory
 from stagec.dialects.types import StackType, dtype_bytes, tensor_of
 from stagec.symbolic import ZERO, Size, conditions
 from stagec.unrolling.rank import StageRun
 from stagec.unrolling.stage import Place
 
-Ints = np.ndarray
 Key = tuple[SSAValue, Path]
 
 
@@ -162,7 +163,7 @@ class TableMaker:
         return self.layout.tasks[place.task].rows[place.row].layer
 
     def bytes_in_layer(self, value: SSAValue, layer: int) -> Size:
-        return self.layout.loads.written(size_of(value), layer, self.numbers)
+        return self.layout.loads.written(num_bytes(value), layer, self.numbers)
 
     def number(self, size: Size) -> int:
         """The number of a size, rounded up."""

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from stagec.arrays import Floats
 from stagec.pictures.axes import (
     BOTTOM,
     LEFT,
@@ -23,7 +24,6 @@ from stagec.pictures.colours import colour, shade
 from stagec.pictures.elements import element, escape, number
 from stagec.pictures.scales import digits
 
-Floats = np.ndarray
 MOST_NAMES = 40
 """Rows or columns of a heat map that are named."""
 

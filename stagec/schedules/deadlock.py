@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stagec.arrays import Bools, Ints
 from stagec.schedules.dependencies import positions
-from stagec.schedules.table import Bools, Ints, Kind, Schedule
+from stagec.schedules.table import Kind, Schedule
 from stagec.schedules.waiting import deadlock
 
 

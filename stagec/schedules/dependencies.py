@@ -9,7 +9,8 @@ all of one microbatch. (A B or I also reads its own F, and that one is on the sa
 
 import numpy as np
 
-from stagec.schedules.table import Ints, Kind, Schedule
+from stagec.arrays import Ints
+from stagec.schedules.table import Kind, Schedule
 
 
 def positions(schedule: Schedule, *kinds: Kind) -> Ints:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stagec.schedules.table import Ints, Kind, Schedule
+from stagec.arrays import Ints
+from stagec.schedules.table import Kind, Schedule
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ edges, and one walk finds the longest path to every action in time linear in the
 
 import numpy as np
 
-from stagec.schedules.table import Ints
+from stagec.arrays import Ints
 
 
 class Stuck(Exception):

@@ -10,7 +10,8 @@ old. What is left when the forwards run out is the cool-down.
 
 import numpy as np
 
-from stagec.schedules.table import Columns, Ints, Kind, columns
+from stagec.arrays import Ints
+from stagec.schedules.table import Columns, Kind, columns
 
 Order = tuple[Ints, Ints]
 """Which of the rank's stages (0 to v - 1), and which microbatch, one after the other."""

@@ -19,10 +19,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from stagec.arrays import Bools, Ints
 
 
 class Kind(IntEnum):

@@ -21,9 +21,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stagec.arrays import Bools, Ints
 from stagec.schedules.dependencies import producers
 from stagec.schedules.longest_path import Stuck, longest_path
-from stagec.schedules.table import Bools, Columns, Ints, Kind, Schedule, concatenate
+from stagec.schedules.table import Columns, Kind, Schedule, concatenate
 from stagec.schedules.waiting import no_order
 
 RESIDENT_STAGES = 3

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
+from stagec.arrays import Ints
 from stagec.schedules.errors import InvalidSchedule
-from stagec.schedules.table import Ints, Schedule, action_text
+from stagec.schedules.table import Schedule, action_text
 
 
 def find_cycle(waits_for: dict[int, int]) -> list[int]:

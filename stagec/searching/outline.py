@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
+from stagec.arrays import Floats
 from stagec.backend.program import Compute, Mesh
 from stagec.dialects.sched import COMPUTE_STREAM
 from stagec.dialects.tasks import ONCE
@@ -25,7 +26,6 @@ from stagec.explaining.sweeping.structures import Structure
 from stagec.explaining.sweeping.vectors import Columns
 from stagec.searching.prices import Prices, kernels_of
 
-Floats = np.ndarray
 Total = np.ndarray | float
 PARTS = ("compute", "exposed", "idle")
 """What a step consists of: computing, waiting for communication, and a pipeline's bubble."""

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from xdsl.ir import Operation
 
+from stagec.arrays import Ints
 from stagec.dialects import sched, stg
 from stagec.dialects.sched import COMPUTE_STREAM
 from stagec.unrolling.checks import wrong
 from stagec.unrolling.rank import Arrangement, RankBody
 from stagec.unrolling.stage import OWN, Dep
-
-Ints = np.ndarray
 
 Deps = tuple[tuple[Dep, ...], ...]
 """Of each node of a body."""

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from stagec.arrays import Ints
 from stagec.dialects import sched, stg
 from stagec.dialects.tasks import (
     GATHER_TASKS,
@@ -22,8 +23,6 @@ from stagec.dialects.tasks import (
 )
 from stagec.unrolling.checks import wrong
 from stagec.unrolling.stage import TAKEN, Body, Layout, Place, Row
-
-Ints = np.ndarray
 
 Owners = Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]]
 """For a weight that several ranks have, by path: the axis of the stages, and the ranks' coordinates on it."""

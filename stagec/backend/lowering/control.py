@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from stagec.arrays import Ints
 from stagec.backend.program import Dep, Segment, TraceProgram
 from stagec.unrolling import queues
 from stagec.unrolling.rank import Arrangement
-
-Ints = np.ndarray
 
 Waits = tuple[tuple[int, tuple[Dep, ...]], ...]
 """For nodes of a segment, what they wait for besides."""

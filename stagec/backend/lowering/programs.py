@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.coordinates import axes_in, sizes_of
 from stagec.analysis.sizes import mesh_of
+from stagec.arrays import Ints
 from stagec.backend.lowering.control import Control, said_of, with_added
 from stagec.backend.lowering.templates import StageTemplates
 from stagec.backend.program import Mesh, Node, RankClass, Segment, TraceProgram, TraceSet
@@ -17,8 +18,6 @@ from stagec.dialects import sched, stg
 from stagec.rewriting import programs
 from stagec.unrolling.queues import QueueFinder
 from stagec.unrolling.rank import Arrangement, Arrangements, RankBody, RankRun
-
-Ints = np.ndarray
 
 
 @dataclass

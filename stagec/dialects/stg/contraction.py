@@ -254,23 +254,10 @@ class EmbeddingGradOp(TensorOp):
         return Bytes(num_bytes(self.ids) + num_bytes(self.dy), num_bytes(self.dtable))
 
 
-@irdl_op_definition
-class RepeatHeadsOp(TensorOp):
-    """Repeat each key or value head for the queries that share it: `old` becomes the larger `new`.
+class HeadsOp(TensorOp):
+    """Shared by ops that change the number of heads: dim `old` becomes `new`."""
 
-    One index at two granularities: an axis that splits one splits the other.
-    """
-
-    name = "stg.repeat_heads"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
-    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "repeat_heads",
-            ("x",),
-            "each key or value head, repeated for the queries that share it",
-            (Option("heads", "dim", required=True), Option("to", "dim", required=True)),
-        ),
-    )
 
     old = prop_def(StringAttr)
     new = prop_def(StringAttr)
@@ -287,6 +274,33 @@ class RepeatHeadsOp(TensorOp):
             properties={"old": StringAttr(old), "new": StringAttr(new)},
             result_types=[TensorType.of(dims, source.dtype, source.partial)],
         )
+
+    @property
+    def renamed(self) -> tuple[str, ...]:
+        """The dims of the result."""
+        return tuple(self.new.data if n == self.old.data else n for n in tensor_type(self.x).names)
+
+    def verify_(self) -> None:
+        expect_dims(self, tensor_type(self.x), tensor_type(self.result), self.renamed)
+        super().verify_()
+
+
+@irdl_op_definition
+class RepeatHeadsOp(HeadsOp):
+    """Repeat each key or value head for the queries that share it: `old` becomes the larger `new`.
+
+    One index at two granularities: an axis that splits one splits the other.
+    """
+
+    name = "stg.repeat_heads"
+    SIGNATURES: ClassVar[tuple[Signature, ...]] = (
+        Signature(
+            "repeat_heads",
+            ("x",),
+            "each key or value head, repeated for the queries that share it",
+            (Option("heads", "dim", required=True), Option("to", "dim", required=True)),
+        ),
+    )
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -301,12 +315,8 @@ class RepeatHeadsOp(TensorOp):
         return RepeatHeadsOp(operands[0], call.dim("heads"), call.dim("to"))
 
     def indices(self) -> Indices:
-        names = renamed_heads(self)
+        names = self.renamed
         return Indices((names,), (names,))
-
-    def verify_(self) -> None:
-        expect_dims(self, tensor_type(self.x), tensor_type(self.result), renamed_heads(self))
-        super().verify_()
 
     def flops(self) -> Size:
         return ZERO
@@ -319,41 +329,16 @@ class RepeatHeadsOp(TensorOp):
         gradients.emit(self.x, lambda: SumHeadsOp(only(dys), self.new.data, self.old.data))
 
 
-def renamed_heads(op: RepeatHeadsOp | SumHeadsOp) -> tuple[str, ...]:
-    return tuple(op.new.data if n == op.old.data else n for n in tensor_type(op.x).names)
-
-
 @irdl_op_definition
-class SumHeadsOp(TensorOp):
+class SumHeadsOp(HeadsOp):
     """The gradient of `stg.repeat_heads`: the sum over the queries' heads that shared one."""
 
     name = "stg.sum_heads"
     WORK: ClassVar[Work] = Work.REDUCTION
-    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
-
-    old = prop_def(StringAttr)
-    new = prop_def(StringAttr)
-    x = operand_def(TensorType)
-    result = result_def(TensorType)
-
-    assembly_format = "$x $old `to` $new attr-dict `:` functional-type(operands, results)"
-
-    def __init__(self, x: SSAValue, old: str, new: str) -> None:
-        source = tensor_type(x)
-        dims = [Dim(new, d.split) if d.name == old else d for d in source.dims]
-        super().__init__(
-            operands=[x],
-            properties={"old": StringAttr(old), "new": StringAttr(new)},
-            result_types=[TensorType.of(dims, source.dtype, source.partial)],
-        )
 
     def indices(self) -> Indices:
         names = tensor_type(self.x).names
         return Indices((names,), (names,))
-
-    def verify_(self) -> None:
-        expect_dims(self, tensor_type(self.x), tensor_type(self.result), renamed_heads(self))
-        super().verify_()
 
     def flops(self) -> Size:
         return elements(self.x)

@@ -47,8 +47,17 @@ def statistics_of_loss(logits: SSAValue, targets: SSAValue, steps: Decomposition
     return list(finish.results)
 
 
+class VocabularyOp(TensorOp):
+    """Shared by ops on logits, first operand: V may be split, and what they sum over it is summed by collectives."""
+
+    def indices(self) -> Indices:
+        base = super().indices()
+        vocabulary = tensor_type(self.operands[0]).names[-1]
+        return Indices(base.operands, base.results, statistics=frozenset((vocabulary,)))
+
+
 @irdl_op_definition
-class CrossEntropyOp(TensorOp):
+class CrossEntropyOp(VocabularyOp):
     """The mean of lse(logits) - logits[target]. `logits` is [..., V], `targets` what is before V.
 
     Keeps `lse`, one fp32 number per position. Over a split V it takes three all-reduces of that size
@@ -96,11 +105,6 @@ class CrossEntropyOp(TensorOp):
         """One kernel, or the two of eager frameworks where `fused = false`."""
         return (CrossEntropyOp if call.flag("fused", True) else LogSoftmaxLossOp)(*operands)
 
-    def indices(self) -> Indices:
-        base = super().indices()
-        vocabulary = tensor_type(self.logits).names[-1]
-        return Indices(base.operands, base.results, statistics=frozenset((vocabulary,)))
-
     def flops(self) -> Size:
         return 4 * elements(self.logits)
 
@@ -145,7 +149,7 @@ class CrossEntropyGradOp(TensorOp):
 
 
 @irdl_op_definition
-class LogSoftmaxLossOp(TensorOp):
+class LogSoftmaxLossOp(VocabularyOp):
     """Cross-entropy in two kernels, as eager frameworks run it: log-probabilities, then the mean of the targets' negated ones.
 
     Keeps the log-probabilities, as large as the logits and of their dtype (PyTorch, `torch.nn.functional.cross_entropy`).
@@ -165,11 +169,6 @@ class LogSoftmaxLossOp(TensorOp):
 
     def __init__(self, logits: SSAValue, targets: SSAValue) -> None:
         super().__init__(operands=[logits, targets], result_types=[loss_type(targets), logits.type])
-
-    def indices(self) -> Indices:
-        base = super().indices()
-        vocabulary = tensor_type(self.logits).names[-1]
-        return Indices(base.operands, base.results, statistics=frozenset((vocabulary,)))
 
     def flops(self) -> Size:
         return 4 * elements(self.logits)
@@ -241,17 +240,8 @@ class LogSoftmaxLossGradOp(TensorOp):
         return 3 * elements(self.dlogits)
 
 
-class CrossEntropyStep(TensorOp):
-    """Shared by the steps: V may be split, and what they sum over it is summed by a collective next."""
-
-    def indices(self) -> Indices:
-        base = super().indices()
-        vocabulary = tensor_type(self.operands[0]).names[-1]
-        return Indices(base.operands, base.results, statistics=frozenset((vocabulary,)))
-
-
 @irdl_op_definition
-class MaxLogitOp(CrossEntropyStep):
+class MaxLogitOp(VocabularyOp):
     """The largest logit that this device has, per position."""
 
     name = "stg.max_logit"
