@@ -45,12 +45,11 @@ from dataclasses import dataclass, field
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
-from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec.analysis.dependence import Dependence
-from stagec.analysis.enclosing import behind_reshards, is_inside
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
@@ -433,3 +432,22 @@ class Captured:
 def stack_of(count: Size, value: SSAValue) -> StackType:
     assert isinstance(value.type, TensorType | StackType)
     return StackType.of(count, value.type)
+
+
+def is_inside(value: SSAValue, block: Block) -> bool:
+    """Whether a value is defined in a block or in a region within it."""
+    owner = value.owner
+    inner = owner if isinstance(owner, Block) else owner.parent_block()
+    while inner is not None:
+        if inner is block:
+            return True
+        parent = inner.parent_op()
+        inner = parent.parent_block() if parent is not None else None
+    return False
+
+
+def behind_reshards(value: SSAValue) -> SSAValue:
+    """The value whose other placement this is: its cotangent is brought there directly."""
+    while isinstance(value, OpResult) and isinstance(value.op, dist.ReshardOp):
+        value = value.op.operand
+    return value

@@ -67,7 +67,7 @@ from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TensorType
 from stagec.rewriting import inherit, programs
-from stagec.saved_values import Level, levels_of, remove_unread
+from stagec.rewriting.saved_values import Level, levels_of, remove_unread
 from stagec.symbolic import conditions
 
 NAME = "offload-activations"

@@ -56,7 +56,7 @@ from stagec.diagnostics import CompileError, Diagnostic, Span, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import FLOATS, QUANTIZED, TensorType
 from stagec.rewriting import inherit, programs
-from stagec.saved_values import Level, levels_of, remove_unread
+from stagec.rewriting.saved_values import Level, levels_of, remove_unread
 
 NAME = "quantize-saved"
 

@@ -77,7 +77,7 @@ from stagec.analysis.recompute_choice import FULL, Choice, call_of
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.rewriting import programs
-from stagec.saved_values import Level, inputs_of, levels_of, reads_of, remove_unread
+from stagec.rewriting.saved_values import Level, inputs_of, levels_of, reads_of, remove_unread
 
 NAME = "recompute-activations"
 

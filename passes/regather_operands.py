@@ -40,7 +40,7 @@ from xdsl.passes import ModulePass
 
 from stagec.dialects import dist, stg
 from stagec.rewriting import programs
-from stagec.saved_values import Level, levels_of, reads_of, remove_unread
+from stagec.rewriting.saved_values import Level, levels_of, reads_of, remove_unread
 
 NAME = "regather-operands"
 

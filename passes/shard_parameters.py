@@ -60,7 +60,7 @@ from stagec.dialects.storage import shard_of
 from stagec.dialects.types import StackType, ValueType
 from stagec.pipeline_schedule import read_sizes
 from stagec.rewriting import programs, set_operand, set_type
-from stagec.stored_weights import (
+from stagec.rewriting.stored_weights import (
     NAME,
     gather_after_step,
     insert,

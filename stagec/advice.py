@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stagec.diagnostics import CompileError, Diagnostic
-from stagec.facts import ModelFacts
 from stagec.memory.kinds import TITLES, Kind
 from stagec.memory.plan import ClassPlan
 from stagec.plans.clauses import Device, Plan, Recompute, Zero
+from stagec.plans.in_ir import ModelFacts
 
 MOST_CAUSES = 5
 MOST_REMEDIES = 3

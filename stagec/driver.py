@@ -22,13 +22,12 @@ from stagec.backend.lowering.programs import Unroller
 from stagec.backend.program import TraceSet
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
-from stagec.facts import ModelFacts
 from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text
 from stagec.ir_text import parse_ir, place_of, verify_ir
 from stagec.memory import ClassPlan, plan_memory, with_tensors
 from stagec.pipelines import default_pipeline, final_passes
 from stagec.plans.clauses import Plan
-from stagec.plans.in_ir import plan_op, read_plan
+from stagec.plans.in_ir import ModelFacts, plan_op, read_plan
 from stagec.plans.places import shown_in_the_plan
 from stagec.plugins import Registry, registry
 from stagec.rewriting import programs

@@ -6,13 +6,13 @@ import os
 
 from xdsl.passes import ModulePass
 
-from stagec.analysis.histograms import read_histograms
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects.memory import CONTIGUOUS, COPIED, PARTITIONED
-from stagec.facts import ModelFacts
 from stagec.passes import load_pass
 from stagec.pipeline_schedule import unwanted_code
 from stagec.plans.clauses import PRODUCTS, Pipeline, Plan
+from stagec.plans.expert_histograms import read_histograms
+from stagec.plans.in_ir import ModelFacts
 from stagec.schedules.catalogue import CATALOGUE
 from stagec.schedules.transfers import RESIDENT_STAGES
 from stagec.symbolic import conditions

@@ -12,9 +12,9 @@ from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.driver import Compiled
 from stagec.explaining.names import Names
 from stagec.explaining.rolled_operations import ClassOperations, class_operations
-from stagec.facts import ModelFacts
 from stagec.frontend import lower
 from stagec.memory import ClassPlan, plan_memory
+from stagec.plans.in_ir import ModelFacts
 from stagec.symbolic import ONE, Size
 from stagec.unrolling.module import rank_runs
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from xdsl.dialects.builtin import ModuleOp
 
-from stagec.analysis.repeated_experts import repeated_experts
-from stagec.analysis.unused_rules import unused_rules
 from stagec.diagnostics import Diagnostic
 from stagec.dialects import stg
 from stagec.frontend import checker
 from stagec.frontend.files import Source
+from stagec.frontend.plans.repeated_experts import repeated_experts
 from stagec.frontend.plans.unused_axes import unused_axes
+from stagec.frontend.plans.unused_rules import unused_rules
 from stagec.symbolic.conditions import unrecorded
 
 

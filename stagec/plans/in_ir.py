@@ -30,10 +30,19 @@ from xdsl.ir import Attribute
 
 from stagec.diagnostics import CompileError, Diagnostic, Span, span_of
 from stagec.dialects import dist
-from stagec.facts import ModelFacts
 from stagec.plans.clauses import Plan
 
 PLACE = re.compile(r"(.*):(\d+):(\d+)-(\d+):(\d+)")
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What the pipeline needs to know of a model, read off the IR that the frontend makes."""
+
+    batch_dim: str
+    """The leading dim of the first input: what microbatches and data parallelism split."""
+    is_training: bool
+    """Whether the output is a loss that the step is to make smaller."""
 
 
 def plan_op(plan: Plan, facts: ModelFacts) -> dist.PlanOp:

@@ -23,7 +23,12 @@ PARAMETER_TYPES = {"int", "float", "bool", "str"}
 PARAMETER_TYPES |= {f"tuple[{name}, ...]" for name in PARAMETER_TYPES}
 """What a command line can spell."""
 
-PASS_FILES = sorted((ROOT / "passes").glob("*.py"))
+PASS_FILES = sorted(
+    path
+    for path in (ROOT / "passes").iterdir()
+    if path.suffix == ".py" or (path / "__init__.py").is_file()
+)
+"""A file each; a folder where a pass has parts that are long."""
 SOURCES = sorted(p for p in (ROOT / "stagec").rglob("*.py") if not p.stem.endswith("_pb2"))
 OPS = [
     (name, op)

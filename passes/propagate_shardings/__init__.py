@@ -45,7 +45,6 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 
-from stagec.analysis.context_errors import check_attention
 from stagec.analysis.contexts import Contexts
 from stagec.analysis.placement import (
     Rule,
@@ -63,6 +62,7 @@ from stagec.analysis.placement import (
 from stagec.analysis.sharding_errors import ShardingErrors
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
+from stagec.passes.propagate_shardings.context_errors import check_attention
 from stagec.rewriting import insert_before, programs, set_type
 
 NAME = "propagate-shardings"

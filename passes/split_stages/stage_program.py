@@ -9,10 +9,10 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
-from stagec.analysis.cuts import Cuts, Part, is_portable
-from stagec.analysis.transfer_parts import TransferParts
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
+from stagec.passes.split_stages.cuts import Cuts, Part, is_portable
+from stagec.passes.split_stages.transfer_parts import TransferParts
 from stagec.rewriting import inherit, set_type
 from stagec.symbolic import Size, symbol
 

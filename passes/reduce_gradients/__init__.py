@@ -43,12 +43,12 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec.analysis.dependence import Dependence
-from stagec.analysis.ready import ReadyOrder, loop_of
 from stagec.analysis.units import ROOT, first_use, takes_gradient, unit_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, ValueType, tensor_of, with_dtype
+from stagec.passes.reduce_gradients.ready_order import ReadyOrder, loop_of
 from stagec.rewriting import inherit, programs, set_type
-from stagec.stored_weights import stored_rows
+from stagec.rewriting.stored_weights import stored_rows
 from stagec.symbolic import Size
 
 NAME = "reduce-gradients"

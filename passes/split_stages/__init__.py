@@ -69,7 +69,10 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
-from stagec.analysis.cuts import (
+from stagec.analysis.sizes import size_values
+from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.dialects import dist, stg
+from stagec.passes.split_stages.cuts import (
     Cuts,
     Range,
     boundary,
@@ -77,14 +80,11 @@ from stagec.analysis.cuts import (
     kind_names,
     stage_ranges,
 )
-from stagec.analysis.sizes import size_values
-from stagec.analysis.transfer_parts import TransferParts
-from stagec.diagnostics import CompileError, Diagnostic, span_of
-from stagec.dialects import dist, stg
+from stagec.passes.split_stages.stage_program import StageProgram
+from stagec.passes.split_stages.transfer_parts import TransferParts
 from stagec.pipeline_schedule import stage_placement
 from stagec.rewriting import inherit, programs
 from stagec.schedules import Placement
-from stagec.stage_program import StageProgram
 from stagec.symbolic import Size, conditions, size
 
 NAME = "split-stages"
