@@ -43,6 +43,7 @@ from stagec.pipelines import schedule_files
 from stagec.plugins import Registry, registry
 from stagec.reading import read_file
 from stagec.reports.headline import headline
+from stagec.reports.many_microbatches import ManyMicrobatches, brief, look
 from stagec.reports.memory_charts import Scene, memory_page
 from stagec.reports.step_report import report_page
 from stagec.simulators.astra_sim import astra_sim_files
@@ -68,7 +69,12 @@ def run(arguments: Sequence[str]) -> int:
     plug_ins = registry(options.load_pass)
     if plug_ins.warnings:
         sys.stderr.write(render(plug_ins.warnings))
-    compiled = compile_with(options, plug_ins)
+    try:
+        compiled = compile_with(options, plug_ins, is_brief=is_brief(options))
+    except ManyMicrobatches as many:
+        if show_brief(options, plug_ins, many):
+            return 0
+        compiled = compile_with(options, plug_ins)
     if compiled.warnings:
         sys.stderr.write(render(compiled.warnings, compiled.sources))
     if options.stop_after is not None:
@@ -92,6 +98,39 @@ def run(arguments: Sequence[str]) -> int:
     if options.out is not None or options.bundle is not None:
         save(compiled, options)
     return 0
+
+
+def is_brief(options: argparse.Namespace) -> bool:
+    """Whether nothing is asked for but the summary and a drawing of the step."""
+    names = ("out", "bundle", "stop_after", "memory", "schedule", "report", "print_ir")
+    return all(getattr(options, name) in (None, False) for name in names) and not options.timeline
+
+
+def show_brief(options: argparse.Namespace, plug_ins: Registry, many: ManyMicrobatches) -> bool:
+    """Show the summary of a step of many microbatches by what a step of few says of it; whether it says so."""
+
+    def compile_few(batch: str, size: int) -> Compiled:
+        return compile_input(
+            options.model,
+            options.plan,
+            {**overrides(options.set), batch: str(size)},
+            stops=Stops(),
+            plug_ins=plug_ins,
+            warn=lambda text: None,  # the whole step has been warned of
+            adapt=lambda plan: planned(plan, options),
+        )
+
+    found = brief(many, compile_few)
+    if found is None:
+        return False
+    if found.warnings:
+        sys.stderr.write(render(found.warnings, found.few.sources))
+    if not options.quiet:
+        show(found.summary, found.headline)
+    if options.timeline is not None:
+        note = f"drawn with {found.num_few:,} of {found.num_many:,} microbatches: what lies between repeats"
+        show_timeline(found.few, note)
+    return True
 
 
 def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
@@ -287,8 +326,10 @@ def add_pass_flags(parser: CommandParser) -> None:
     )
 
 
-def compile_with(options: argparse.Namespace, plug_ins: Registry) -> Compiled:
-    """Compile, with warnings, progress and IR on the way."""
+def compile_with(
+    options: argparse.Namespace, plug_ins: Registry, is_brief: bool = False
+) -> Compiled:
+    """Compile, with warnings, progress and IR on the way. What is brief may raise `ManyMicrobatches`."""
     print_each = options.print_ir and options.stop_after is None
     first = True
 
@@ -297,6 +338,8 @@ def compile_with(options: argparse.Namespace, plug_ins: Registry) -> Compiled:
         def on_pass(name: str, module: ModuleOp) -> None:
             nonlocal first
             told(name)
+            if is_brief and name == "split-microbatches":
+                look(module)
             if print_each:
                 separator = "" if first else "// -----\n"
                 sys.stdout.write(f"{separator}// IR after {name}\n{print_ir(module)}")

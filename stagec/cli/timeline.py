@@ -48,8 +48,8 @@ def write_timeline(compiled: Compiled, path: str, quiet: bool) -> None:
         sys.stdout.write(f"{path}: {step_text(found)} ({amount(len(data))}B written)\n")
 
 
-def show_timeline(compiled: Compiled) -> None:
-    """Draw a row for each pipeline rank, its tasks in time, stages in colours; in units where nothing says how long they take."""
+def show_timeline(compiled: Compiled, note: str = "") -> None:
+    """Draw a row for each pipeline rank, its tasks in time, stages in colours; in units where nothing says how long they take. `note` stands above."""
     schedule = None
     if schedule_op(compiled.module) is not None:
         schedule = pipeline_schedule(compiled.module)
@@ -62,7 +62,7 @@ def show_timeline(compiled: Compiled) -> None:
     else:
         lines += timed_lines(compiled, found, schedule)
     heading = wrapped([heading_of(validate(schedule))]) if schedule is not None else []
-    print_lines([Text(""), *heading, *lines])
+    print_lines([Text(""), *wrapped([note] if note else []), *heading, *lines])
 
 
 def show_schedule(compiled: Compiled) -> None:

@@ -11,7 +11,7 @@ from stagec.analysis.sizes import size_values
 from stagec.backend.program import Compute, RankClass
 from stagec.dialects.types import TIME_AXIS
 from stagec.driver import Compiled
-from stagec.estimate import batch_of, estimate
+from stagec.estimate import Estimate, batch_of, estimate
 from stagec.estimate.costs import missing_numbers
 from stagec.memory import TITLES, Kind
 from stagec.pictures.scales import MICROSECONDS, digits, in_unit
@@ -99,15 +99,19 @@ def rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def headline(compiled: Compiled) -> Headline:
+def headline(
+    compiled: Compiled, found: Estimate | None = None, microbatches: int | None = None
+) -> Headline:
+    """Of a job. What is estimated already, and the number of microbatches that a text is to name, may be given."""
     traces, plan = compiled.trace_set, compiled.plan
     worst = max(compiled.memory, key=lambda each: each.peak_bytes)
     kinds = {TITLES[kind]: size for kind, size in worst.at_peak().items() if kind != Kind.HOST}
     step_us = mfu = None
     shares: dict[str, float] = {}
     about = ""
-    if not missing_numbers(plan, traces.classes):
+    if found is None and not missing_numbers(plan, traces.classes):
         found = estimate(traces, plan)
+    if found is not None:
         step_us, mfu = found.step_time_us, found.mfu
         parts = found.breakdown
         shares = {name: time / parts.total_us for name, time in parts.parts.items() if time}
@@ -123,15 +127,15 @@ def headline(compiled: Compiled) -> Headline:
         shares=shares,
         peak_bytes=worst.peak_bytes,
         capacity=plan.device.memory or plan.device.capacity,
-        reduction=reduction_of(compiled),
+        reduction=reduction_of(compiled, microbatches),
         kinds=dict(sorted((k for k in kinds.items() if k[1]), key=lambda item: -item[1])),
     )
 
 
-def reduction_of(compiled: Compiled) -> str:
+def reduction_of(compiled: Compiled, microbatches: int | None = None) -> str:
     """What a plan with ZeRO does with gradients of several microbatches; nothing where there is nothing to say."""
     plan, zero = compiled.plan, compiled.plan.zero
-    number = size_values(compiled.module)[TIME_AXIS]
+    number = microbatches or size_values(compiled.module)[TIME_AXIS]
     if zero is None or number == 1 or not compiled.facts.is_training:
         return ""
     like = f", like {KNOWN[zero.like].title}" if zero.like is not None else ""

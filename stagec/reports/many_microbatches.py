@@ -1,0 +1,280 @@
+"""What a step of very many microbatches comes to, from two steps of few: in between, a pipeline repeats itself.
+
+Two plans are compiled that differ in the number of microbatches alone. If the longer step is the shorter one with a block of
+tasks put in, on each rank one that repeats the block before it, the same bytes alive, all of it later by one time on all ranks,
+then a step of more microbatches has more such blocks: a node starts when the last of what it waits for ends, so that what
+started from the same state but for a delay goes on with that delay. Amounts then grow by as much with each block, and memory
+does not. Where that is not so, as under `gpipe`, whose backward passes all come after all forward passes, there is no answer
+here, and the step is compiled whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+
+from stagec.advice import doubt
+from stagec.analysis.sizes import mesh_of, size_values
+from stagec.backend.program import TraceProgram
+from stagec.diagnostics import CompileError, Diagnostic
+from stagec.dialects.types import TIME_AXIS
+from stagec.driver import Compiled, plan_of
+from stagec.estimate import Estimate, estimate
+from stagec.estimate.costs import missing_numbers
+from stagec.memory import ClassPlan
+from stagec.plans.clauses import Plan
+from stagec.reports.headline import Headline, headline
+from stagec.schedules.catalogue import CATALOGUE
+from stagec.summary import ClassSummary, Summary, Traffic, summarize
+
+MOST_TASKS = 2**15
+"""Passes of microbatches through stages that are compiled one by one for a summary."""
+SAME = 1e-9
+"""Relative to the step: times that differ by less are the same."""
+
+
+class ManyMicrobatches(Exception):
+    """A step of so many microbatches that few should tell of it."""
+
+    def __init__(self, plan: Plan, number: int, ranks: int, batch: str, size: int) -> None:
+        super().__init__(number)
+        self.plan = plan
+        self.number = number
+        self.ranks = ranks
+        """Along the axis of the stages."""
+        self.batch = batch
+        self.size = size
+        """Of the batch."""
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What a summary shows of a step."""
+
+    summary: Summary
+    headline: Headline
+    warnings: Sequence[Diagnostic]
+    few: Compiled
+    """The step of few microbatches."""
+    num_few: int
+    num_many: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """What the longer step of a rank has that the shorter one has not: nodes `start` to `stop`."""
+
+    start: int
+    stop: int
+
+
+def look(module: ModuleOp) -> None:
+    """Raises `ManyMicrobatches` where few microbatches may tell of all of them. The microbatches are split."""
+    plan, facts = plan_of(module)
+    pipeline, number = plan.pipeline, size_values(module).get(TIME_AXIS, 1)
+    ranks = mesh_of(module).get(pipeline.axis, 1) if pipeline is not None else 1
+    stages = ranks * pipeline.virtual_stages if pipeline is not None else 1
+    if stages * number > MOST_TASKS and may_repeat(plan):
+        size = size_values(module)[facts.batch_dim]
+        raise ManyMicrobatches(plan, number, ranks, facts.batch_dim, size)
+
+
+def may_repeat(plan: Plan) -> bool:
+    """Whether a plan's schedule goes on evenly with more microbatches. A user's own may do anything, and so may a user's passes."""
+    own = plan.pipeline is not None and plan.pipeline.schedule not in CATALOGUE
+    return not own and not plan.passes
+
+
+def pairs(plan: Plan, ranks: int, microbatches: int) -> Iterator[tuple[int, int]]:
+    """Numbers of microbatches from which those of a step are reached in whole blocks, the smallest first."""
+    pipeline = plan.pipeline
+    step = ranks if pipeline is not None and pipeline.virtual_stages > 1 else 2
+    first = microbatches % step + -(-(ranks + ranks // 4 + 4) // step) * step
+    while first + step < microbatches // 2:
+        yield first, first + step
+        first += -(-first // step) * step
+
+
+def brief(many: ManyMicrobatches, compile_with: Callable[[str, int], Compiled]) -> Brief | None:
+    """A step of many microbatches, if few tell of it. `compile_with` compiles the plan with another size of the batch."""
+    for numbers in pairs(many.plan, many.ranks, many.number):
+        made: list[Compiled] = []
+        for number in numbers:
+            size, rest = divmod(many.size * number, many.number)
+            if rest:
+                return None
+            try:
+                made.append(compile_with(many.batch, size))
+            except CompileError:
+                return None
+            if size_values(made[-1].module).get(TIME_AXIS) != number:
+                return None
+        few, more = made
+        found = extended(few, more, *numbers, many.number)
+        if found is not None:
+            return found
+    return None
+
+
+def extended(
+    few: Compiled, more: Compiled, number: int, next_number: int, microbatches: int
+) -> Brief | None:
+    """What the longer of two steps comes to with more of the blocks that it has and the shorter one has not."""
+    times = (microbatches - next_number) // (next_number - number)
+    classes = list(zip(few.trace_set.classes, more.trace_set.classes, strict=True))
+    blocks: list[Block] = []
+    for (a, b), one, other in zip(classes, few.memory, more.memory, strict=True):
+        block = block_of(a.program, b.program)
+        if block is None or one.peak_bytes != other.peak_bytes:
+            return None
+        if not is_put_in(one.timeline(), other.timeline(), block, 0):
+            return None
+        blocks.append(block)
+    estimates: list[Estimate | None] = [None, None]
+    if not missing_numbers(more.plan, more.trace_set.classes):
+        one, other = (estimate(each.trace_set, each.plan) for each in (few, more))
+        if not shifts_evenly(one, other, blocks):
+            return None
+        estimates = [one, other]
+    added = (next_number - number) * times
+    memory = [moved(own, block, added) for own, block in zip(more.memory, blocks, strict=True)]
+    fits = more.plan.device.capacity is None
+    return Brief(
+        grown_summary(
+            summarize(few.trace_set, few.module, few.plan.name),
+            summarize(more.trace_set, more.module, more.plan.name),
+            times,
+        ),
+        grown_headline(
+            headline(few, estimates[0], microbatches),
+            headline(more, estimates[1], microbatches),
+            times,
+        ),
+        [*more.idle, *([] if fits else doubt(memory, more.plan, more.facts))],
+        few,
+        number,
+        microbatches,
+    )
+
+
+def block_of(few: TraceProgram, more: TraceProgram) -> Block | None:
+    """The nodes that the longer of two programs has and the shorter one has not, if they repeat those before them."""
+    if few.segments != more.segments:
+        return None
+    before, after = sequence(few), sequence(more)
+    start, stop = put_in(before, after)
+    block = Block(int(more.first_node[start]), int(more.first_node[stop]))
+    size = stop - start
+    rows = slice(start - size, start)
+    if size <= 0 or start < size or not np.array_equal(after[start:stop], after[rows]):
+        return None
+    return block if np.array_equal(before[start:], after[stop:]) else None
+
+
+def sequence(program: TraceProgram) -> np.ndarray:
+    """What runs, row by row, without its microbatch: `[n, 3]`."""
+    return np.stack([program.segment, program.layer, program.stage], axis=1)
+
+
+def put_in(before: np.ndarray, after: np.ndarray) -> tuple[int, int]:
+    """Where the longer of two tables has what the other has not."""
+    differ = np.flatnonzero((after[: len(before)] != before).any(axis=1))
+    start = int(differ[0]) if len(differ) else len(before)
+    return start, start + len(after) - len(before)
+
+
+def is_put_in(
+    before: np.ndarray, after: np.ndarray, block: Block, delay: float, near: float = 0.0
+) -> bool:
+    """Whether numbers of nodes are as before, then those of a block as of that before it, and all from then on more by `delay`."""
+    start, stop = block.start, block.stop
+    size = stop - start
+
+    def same(one: np.ndarray, other: np.ndarray) -> bool:
+        return bool((np.abs(one - other) <= near).all())
+
+    return (
+        same(after[:start], before[:start])
+        and same(after[start:stop], after[start - size : start] + delay)
+        and same(after[stop:], before[start:] + delay)
+    )
+
+
+def shifts_evenly(few: Estimate, more: Estimate, blocks: Sequence[Block]) -> bool:
+    """Whether what a block puts in delays all ranks by the same time."""
+    delay = more.step_time_us - few.step_time_us
+    near = SAME * more.step_time_us
+    return all(
+        is_put_in(before, after, block, delay, near)
+        for number, block in enumerate(blocks)
+        for before, after in zip(
+            few.timeline.of_class(number), more.timeline.of_class(number), strict=True
+        )
+    )
+
+
+def grown_summary(few: Summary, more: Summary, times: int) -> Summary:
+    classes = (grown_class(a, b, times) for a, b in zip(few.classes, more.classes, strict=True))
+    return replace(more, classes=tuple(classes))
+
+
+def grown_class(few: ClassSummary, more: ClassSummary, times: int) -> ClassSummary:
+    def grown(before: int, after: int) -> int:
+        return after + times * (after - before)
+
+    known = {(each.axes, each.kind): each for each in few.traffic}
+
+    def traffic(after: Traffic) -> Traffic:
+        before = known.get((after.axes, after.kind), Traffic(after.axes, after.kind, 0, 0, 0))
+        return replace(
+            after,
+            count=grown(before.count, after.count),
+            operand_bytes=grown(before.operand_bytes, after.operand_bytes),
+            result_bytes=grown(before.result_bytes, after.result_bytes),
+        )
+
+    return replace(
+        more,
+        num_nodes=grown(few.num_nodes, more.num_nodes),
+        matrix_flops=grown(few.matrix_flops, more.matrix_flops),
+        other_flops=grown(few.other_flops, more.other_flops),
+        bytes_moved=grown(few.bytes_moved, more.bytes_moved),
+        traffic=tuple(map(traffic, more.traffic)),
+    )
+
+
+def moved(own: ClassPlan, block: Block, added: int) -> ClassPlan:
+    """A plan of memory whose peak says its microbatch in the whole step."""
+    peak = own.peak
+    if peak.node < block.stop or peak.microbatch < 0:
+        return own
+    return replace(own, peak=replace(peak, microbatch=peak.microbatch + added))
+
+
+def grown_headline(few: Headline, more: Headline, times: int) -> Headline:
+    """Of a step with more blocks: times, tokens and products grow by what each adds."""
+
+    def grown(before: float, after: float) -> float:
+        return after + times * (after - before)
+
+    tokens = None
+    if few.tokens is not None and more.tokens is not None:
+        tokens = more.tokens + times * (more.tokens - few.tokens)
+    found = replace(
+        more, tokens=tokens, samples=more.samples + times * (more.samples - few.samples)
+    )
+    if few.step_us is None or more.step_us is None or few.mfu is None or more.mfu is None:
+        return found
+    step = grown(few.step_us, more.step_us)
+    products = grown(few.mfu * few.step_us, more.mfu * more.step_us)
+    names = dict.fromkeys([*more.shares, *few.shares])
+    parts = {
+        name: grown(few.shares.get(name, 0) * few.step_us, more.shares.get(name, 0) * more.step_us)
+        for name in names
+    }
+    total = sum(parts.values())
+    shares = {name: part / total for name, part in parts.items()}
+    return replace(found, step_us=step, mfu=products / step, shares=shares)
