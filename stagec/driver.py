@@ -44,6 +44,7 @@ from stagec.running import (
     write_down,
 )
 from stagec.schedules.catalogue import FORWARD_ONLY
+from stagec.step_count import ClassCount, count_classes
 from stagec.unrolling.module import rank_runs
 from stagec.unrolling.rank import RankRun
 
@@ -82,6 +83,11 @@ class Compiled:
     def trace_set(self) -> TraceSet:
         assert self.traces is not None, "the compilation stopped before"
         return self.traces
+
+    @cached_property
+    def counts(self) -> list[ClassCount]:
+        """What each rank class runs in a step, and how often."""
+        return count_classes(self.runs or rank_runs(self.module))
 
     @cached_property
     def memory(self) -> list[ClassPlan]:

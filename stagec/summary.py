@@ -1,31 +1,23 @@
 """What a step costs each rank of a class, added up without unrolling it.
 
-Pure data: `stagec.cli` shows it. Every number is the sum of what the class' trace nodes say.
+Pure data: `stagec.cli` shows it. Every number is a sum over the count of a step, which comes to what the class' trace nodes say.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from stagec.backend.program import (
-    Collective,
-    Compute,
-    HostCopy,
-    Mesh,
-    Node,
-    RankClass,
-    TraceSet,
-    Transfer,
-)
+from stagec.analysis.sizes import mesh_of
+from stagec.backend.program import Mesh
 from stagec.dialects import stg
-from stagec.dialects.types import ShardType, StackType, TensorType, tensor_of
+from stagec.dialects.types import StackType, ValueType, tensor_of
+from stagec.rewriting import programs
+from stagec.step_count import ClassCount, weights_of_stages
 from stagec.symbolic import ONE, Size
-from stagec.unrolling.module import rank_runs
 from stagec.unrolling.rank import StageRun
 
 
@@ -82,49 +74,44 @@ class Summary:
         return self.mesh.num_ranks
 
 
-def summarize(traces: TraceSet, module: ModuleOp, plan: str = "") -> Summary:
-    """The totals of a job. `module` is the IR that the traces were made from."""
-    runs = {run.name: run for run in rank_runs(module)}
-    whole: dict[tuple[int, str], int] = {}
-    stages = {stage.stage: stage for run in runs.values() for stage in run.stages}
-    for each in stages.values():
-        for path, value_type in weights(each.program):
-            # A weight in the layers is another one on each stage; one beside them is the same.
-            stage = each.stage if isinstance(value_type, StackType) else 0
-            whole[stage, path] = whole_elements(value_type).integer(each.values)
+def summarize(module: ModuleOp, counts: Sequence[ClassCount], plan: str = "") -> Summary:
+    """The totals of a job: of its last IR, and the count of its step."""
+    stages = {stage.stage: stage for each in counts for stage in each.run.stages}
+    whole = (
+        whole_elements(op).integer(stage.values) for op, stage in weights_of_stages(stages.values())
+    )
+    sizes = mesh_of(module)
+    mesh = Mesh(tuple(sizes), tuple(sizes.values()))
     return Summary(
-        model=traces.model,
+        model=programs(module)[0].model.data,
         plan=plan,
-        mesh=traces.mesh,
-        num_parameters=sum(whole.values()),
-        classes=tuple(
-            class_summary(traces.mesh, each, stored_parameters(runs[each.name].stages))
-            for each in traces.classes
-        ),
+        mesh=mesh,
+        num_parameters=sum(whole),
+        classes=tuple(class_summary(mesh, each) for each in counts),
     )
 
 
-def class_summary(mesh: Mesh, rank_class: RankClass, parameters: Parameters) -> ClassSummary:
+def class_summary(mesh: Mesh, counted: ClassCount) -> ClassSummary:
     num_nodes = matrix = other = moved = 0
     traffic: dict[tuple[tuple[str, ...], str], list[int]] = defaultdict(lambda: [0, 0, 0])
-    for node, count in counted_nodes(rank_class):
-        num_nodes += count
-        action = node.action
-        if isinstance(action, Compute):
-            if action.work.on_matrix_units:
-                matrix += count * action.num_ops
+    for each in counted.operations:
+        runs, numbers = each.runs, each.numbers
+        num_nodes += each.nodes
+        if each.is_computation:
+            if each.on_matrix_units:
+                matrix += runs * numbers.flops
             else:
-                other += count * action.num_ops
-            moved += count * action.num_bytes
+                other += runs * numbers.flops
+            moved += runs * (numbers.read + numbers.written)
             continue
-        axes, kind, before, after = traffic_of(action)
-        total = traffic[axes, kind]
-        for index, amount in enumerate((1, before, after)):
-            total[index] += count * amount
+        total = traffic[each.axes, each.name]
+        total[0] += each.nodes
+        total[1] += runs * numbers.before
+        total[2] += runs * numbers.after
     return ClassSummary(
-        name=rank_class.name,
-        where=rank_class.where,
-        num_ranks=num_ranks(mesh, rank_class),
+        name=counted.name,
+        where=counted.where,
+        num_ranks=counted.num_ranks(mesh),
         num_nodes=num_nodes,
         matrix_flops=matrix,
         other_flops=other,
@@ -132,30 +119,8 @@ def class_summary(mesh: Mesh, rank_class: RankClass, parameters: Parameters) -> 
         traffic=tuple(
             Traffic(axes, kind, *traffic[axes, kind]) for axes, kind in sorted_keys(mesh, traffic)
         ),
-        parameters=parameters,
+        parameters=stored_parameters(counted.run.stages),
     )
-
-
-def counted_nodes(rank_class: RankClass) -> Iterator[tuple[Node, int]]:
-    """Each node template, and how often a rank runs it."""
-    program = rank_class.program
-    counts = np.bincount(program.segment, minlength=len(program.segments))
-    for segment, count in zip(program.segments, counts.tolist(), strict=True):
-        for node in segment.nodes:
-            if count:
-                yield node, count
-
-
-def traffic_of(
-    action: Collective | Transfer | HostCopy,
-) -> tuple[tuple[str, ...], str, int, int]:
-    """Axes, kind, and bytes before and after."""
-    if isinstance(action, Collective):
-        return action.axes, action.kind, action.operand_bytes, action.result_bytes
-    size = action.num_bytes
-    if isinstance(action, HostCopy):
-        return (), action.kind, size, size
-    return action.axes, action.kind, size, size
 
 
 def sorted_keys(
@@ -165,38 +130,19 @@ def sorted_keys(
     return sorted(keys, key=lambda key: ([mesh.axes.index(a) for a in key[0]], key[1]))
 
 
-def num_ranks(mesh: Mesh, rank_class: RankClass) -> int:
-    product = 1
-    for axis in mesh.axes:
-        chosen = rank_class.where.get(axis)
-        product *= mesh.size(axis) if chosen is None else len(chosen)
-    return product
-
-
-def weights(
-    program: stg.ProgramOp,
-) -> Iterator[tuple[str, TensorType | ShardType | StackType]]:
-    """The path and the type of each parameter."""
-    for op in program.walk():
-        if isinstance(op, stg.WeightOp):
-            value_type = op.weight.type
-            assert isinstance(value_type, TensorType | ShardType | StackType)
-            yield op.path.data, value_type
-
-
 def stored_parameters(stages: Sequence[StageRun]) -> Parameters:
     """What one rank holds. A weight that two of its stages share it holds once."""
-    held: dict[tuple[int, str], tuple[int, int]] = {}
-    for run in stages:
-        for path, value_type in weights(run.program):
-            stage = run.stage if isinstance(value_type, StackType) else 0
-            held[stage, path] = (
-                value_type.num_elements.integer(run.values),
-                value_type.num_bytes.integer(run.values),
-            )
-    return Parameters(sum(n for n, _ in held.values()), sum(b for _, b in held.values()))
+    count = num_bytes = 0
+    for op, stage in weights_of_stages(stages):
+        kind = op.weight.type
+        assert isinstance(kind, ValueType)
+        count += kind.num_elements.integer(stage.values)
+        num_bytes += kind.num_bytes.integer(stage.values)
+    return Parameters(count, num_bytes)
 
 
-def whole_elements(value_type: TensorType | ShardType | StackType) -> Size:
-    count = value_type.total_count if isinstance(value_type, StackType) else ONE
-    return count * tensor_of(value_type).unsplit.num_elements
+def whole_elements(op: stg.WeightOp) -> Size:
+    """However it is spread."""
+    kind = op.weight.type
+    count = kind.total_count if isinstance(kind, StackType) else ONE
+    return count * tensor_of(kind).unsplit.num_elements

@@ -161,7 +161,7 @@ def drawn(name: str) -> str:
     model = re.search(rf"```stg {file}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
     assert model is not None
     compiled = compile_text(model[1], file, plan)
-    timeline = estimate(compiled.trace_set, compiled.plan).timeline
+    timeline = estimate(compiled).timeline
     scene = Scene(compiled.memory, timeline, compiled.plan.device.capacity)
     chart = re.search(r"<svg.*?</svg>", memory_page(scene, ""), re.DOTALL)
     assert chart is not None

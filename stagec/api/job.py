@@ -296,11 +296,11 @@ class Job:
     @cached_property
     def _summary(self) -> Summary:
         compiled = self._compiled
-        return summarize(compiled.trace_set, compiled.module, compiled.plan.name)
+        return summarize(compiled.module, compiled.counts, compiled.plan.name)
 
     @cached_property
     def _estimate(self) -> Estimate:
-        return estimate(self._compiled.trace_set, self._compiled.plan)
+        return estimate(self._compiled)
 
     @cached_property
     def _scene(self) -> Scene:

@@ -83,7 +83,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.timeline or options.durations:
         require_numbers(compiled.plan, compiled.trace_set.classes)  # before anything is written
     if not options.quiet:
-        show(summarize(compiled.trace_set, compiled.module, compiled.plan.name), headline(compiled))
+        show(summarize(compiled.module, compiled.counts, compiled.plan.name), headline(compiled))
     if options.memory is not None:
         explain_memory(compiled, options)
     if options.timeline is not None:
@@ -292,7 +292,7 @@ def timeline_of(compiled: Compiled) -> Timeline | None:
     """When nodes start and end; None where the plan does not say how fast its device is."""
     if missing_numbers(compiled.plan, compiled.trace_set.classes):
         return None
-    return estimate(compiled.trace_set, compiled.plan).timeline
+    return estimate(compiled).timeline
 
 
 def add_model_flags(parser: CommandParser) -> None:

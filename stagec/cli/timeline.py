@@ -34,7 +34,7 @@ EVERY_RANK = "every rank"
 def write_timeline(compiled: Compiled, path: str, quiet: bool) -> None:
     """The step as a trace of events. E0410 without the device's numbers, E0603 if the file cannot be written."""
     traces = compiled.trace_set
-    found = estimate(traces, compiled.plan)
+    found = estimate(compiled)
     about = {
         "model": traces.model,
         "plan": compiled.plan.name,
@@ -55,7 +55,7 @@ def show_timeline(compiled: Compiled, note: str = "") -> None:
         schedule = pipeline_schedule(compiled.module)
     lines: list[Text] = []
     try:
-        found = estimate(compiled.trace_set, compiled.plan)
+        found = estimate(compiled)
     except CompileError as error:
         lines += unit_lines(schedule) if schedule is not None else []
         lines += [*wrapped(f"no times: {each.message}" for each in error.diagnostics)]

@@ -79,7 +79,7 @@ def parameters(source: Source) -> int:
 def plan_figures(compiled: Compiled) -> dict[str, Any]:
     """Ranks, FLOPs of a token (or of a sample), GiB at the peak, and seconds of a step where the plan names a device."""
     found = headline(compiled)
-    flops, _ = product_flops(compiled.trace_set)
+    flops, _ = product_flops(compiled)
     samples, tokens = batch_of(compiled)
     figures: dict[str, Any] = {
         "ranks": prod(compiled.trace_set.mesh.sizes),

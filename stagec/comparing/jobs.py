@@ -1,6 +1,6 @@
 """What a compiled job costs, by kind, by module and by pass.
 
-Every number is the sum of what the nodes of the job's traces say, and of its plan of memory.
+Every number is a sum over the count of the job's step, or of its plan of memory.
 """
 
 from __future__ import annotations
@@ -8,18 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stagec.backend.program import Collective, Compute, Node, Transfer
 from stagec.comparing.comparison import Comparison, Section, compare
 from stagec.driver import Compiled
 from stagec.memory import TITLES, ClassPlan, Kind
-from stagec.summary import (
-    ClassSummary,
-    Summary,
-    counted_nodes,
-    num_ranks,
-    summarize,
-    traffic_of,
-)
+from stagec.step_count import CountedOp
+from stagec.summary import ClassSummary, Summary, summarize
 
 STATIC_PASSES = {
     Kind.PARAMETERS: "lower",
@@ -39,8 +32,7 @@ class Job:
 
 def job_of(compiled: Compiled) -> Job:
     """A compiled job, added up."""
-    traces = compiled.trace_set
-    summary = summarize(traces, compiled.module, compiled.plan.name)
+    summary = summarize(compiled.module, compiled.counts, compiled.plan.name)
     ranks = summary.num_ranks
     worst = max(compiled.memory, key=lambda each: each.peak_bytes)
     step = step_section(summary, worst.peak_bytes)
@@ -55,44 +47,36 @@ def job_of(compiled: Compiled) -> Job:
         )
         for part in ("module", "pass")
     )
-    for rank_class in traces.classes:
-        same = num_ranks(traces.mesh, rank_class)
-        for node, count in counted_nodes(rank_class):
-            times = count * same
-            if not isinstance(node.action, Compute):
-                axes, kind, before, after = traffic_of(node.action)
+    for rank_class in compiled.counts:
+        same = rank_class.num_ranks(summary.mesh)
+        for each in rank_class.operations:
+            times, nodes = each.runs * same, each.nodes * same
+            if not each.is_computation:
                 traffic.add(
-                    (", ".join(axes) or "host", kind),
-                    count=times,
-                    bytes_before=times * before,
-                    bytes_after=times * after,
+                    (", ".join(each.axes) or "host", each.name),
+                    count=nodes,
+                    bytes_before=times * each.numbers.before,
+                    bytes_after=times * each.numbers.after,
                 )
-            costs = {what: times * each for what, each in node_costs(node).items()}
-            by_module.add((node.scope or traces.model,), **costs)
-            by_pass.add((node.made_by,), nodes=times, **costs)
+            costs = {what: times * cost for what, cost in costs_of(each).items()}
+            by_module.add((each.scope or summary.model,), **costs)
+            by_pass.add((each.made_by,), nodes=nodes, **costs)
     for kind, module, made_by, num_bytes in memory_at_peak(worst):
         kinds.add((TITLES[kind],), bytes=num_bytes)
-        by_module.add((module or traces.model,), memory=num_bytes)
+        by_module.add((module or summary.model,), memory=num_bytes)
         by_pass.add((made_by,), memory=num_bytes)
     return Job(summary, (step, traffic, kinds, by_module, by_pass))
 
 
-def node_costs(node: Node) -> dict[str, int]:
-    """What a node computes, moves and sends. A transfer is counted where it is sent."""
-    action = node.action
-    match action:
-        case Compute():
-            matrix = action.work.on_matrix_units
-            return {
-                "matrix_FLOPs" if matrix else "other_FLOPs": action.num_ops,
-                "bytes_moved": action.num_bytes,
-            }
-        case Collective():
-            return {"communication": action.operand_bytes}
-        case Transfer(kind="send"):
-            return {"communication": action.num_bytes}
-        case _:
-            return {}
+def costs_of(each: CountedOp) -> dict[str, int]:
+    """What one run of an op computes, moves and sends. A transfer is counted where it is sent."""
+    numbers = each.numbers
+    if each.is_computation:
+        return {
+            "matrix_FLOPs" if each.on_matrix_units else "other_FLOPs": numbers.flops,
+            "bytes_moved": numbers.read + numbers.written,
+        }
+    return {"communication": numbers.before} if each.is_collective or each.sends else {}
 
 
 def step_section(summary: Summary, peak_bytes: int) -> Section:

@@ -1,6 +1,6 @@
 """How long a step takes on a device: priced kernels and collectives, in the order that the traces state.
 
-`step_summary(compiled)` is what a first screen shows, `step_time(compiled)` its one number, `estimate(traces, plan)` all of them. A device from a
+`step_summary(compiled)` is what a first screen shows, `step_time(compiled)` its one number, `estimate(compiled)` all of them. A device from a
 file (`device h100`) has measured times, where it has them; one of settings alone is a roofline with an alpha-beta network. Where formulas come
 from: `kernels.py`, `prices.py` and `network.py`.
 """
@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from stagec.analysis.sizes import size_values
-from stagec.backend.program import Compute, RankClass, TraceSet
+from stagec.backend.program import RankClass, TraceSet
 from stagec.dialects import stg
 from stagec.driver import Compiled
 from stagec.estimate.breakdown import Breakdown, breakdown
@@ -25,7 +25,6 @@ from stagec.estimate.prices import Prices
 from stagec.estimate.timeline import Timeline
 from stagec.plans.clauses import Device, Plan
 from stagec.rewriting import programs
-from stagec.summary import counted_nodes, num_ranks
 
 __all__ = [
     "Basis",
@@ -75,27 +74,29 @@ class Estimate:
         return breakdown(self.traces, self.timeline, self.prices)
 
 
-def estimate(traces: TraceSet, plan: Plan) -> Estimate:
-    """When everything happens in a step. E0410 if the plan does not say how fast its device is."""
+def estimate(compiled: Compiled, plan: Plan | None = None) -> Estimate:
+    """When everything happens in a step, on the plan's device or on that of another plan. E0410 if it does not say how fast its device is."""
+    traces, plan = compiled.trace_set, plan or compiled.plan
     require_numbers(plan, traces.classes)
     prices = Prices.of(traces, plan)
     timeline = slowed(traces, prices)
-    model, again = product_flops(traces)
+    model, again = product_flops(compiled)
     peak = (plan.device.flops_per_s or 0) * traces.mesh.num_ranks
     could = peak * timeline.makespan_us / 1e6
     mfu, hfu = (model / could, (model + again) / could) if could else (0.0, 0.0)
     return Estimate(timeline, mfu, hfu, traces, prices)
 
 
-def product_flops(traces: TraceSet) -> tuple[int, int]:
+def product_flops(compiled: Compiled) -> tuple[int, int]:
     """FLOPs of matrix operations of all ranks: those that the model asks for, and those that are computed again."""
+    mesh = compiled.trace_set.mesh
     model = again = 0
-    for each in traces.classes:
-        ranks = num_ranks(traces.mesh, each)
-        for node, count in counted_nodes(each):
-            if isinstance(node.action, Compute) and node.action.work.on_matrix_units:
-                flops = ranks * count * node.action.num_ops
-                if node.phase == "recompute":
+    for counted in compiled.counts:
+        ranks = counted.num_ranks(mesh)
+        for each in counted.operations:
+            if each.on_matrix_units:
+                flops = ranks * each.runs * each.numbers.flops
+                if each.phase == "recompute":
                     again += flops
                 else:
                     model += flops
@@ -107,7 +108,7 @@ def step_time(compiled: Compiled) -> float:
 
     The plan has to name a device: `device h100`, or `device { flops_per_s = ... }`; else E0410.
     """
-    return estimate(compiled.trace_set, compiled.plan).step_time_us / 1e6
+    return estimate(compiled).step_time_us / 1e6
 
 
 def with_durations(traces: TraceSet, plan: Plan) -> TraceSet:
@@ -190,7 +191,7 @@ def on_device(plan: Plan, device: str) -> Plan:
 def step_summary(compiled: Compiled, device: str | None = None) -> StepSummary:
     """A step on the plan's device, or on another: its name, or its file. E0410 without any."""
     plan = compiled.plan if device is None else on_device(compiled.plan, device)
-    found = estimate(compiled.trace_set, plan)
+    found = estimate(compiled, plan)
     parts = found.breakdown
     samples, tokens = batch_of(compiled)
     return StepSummary(

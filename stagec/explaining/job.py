@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from stagec import symbolic
-from stagec.backend.program import TraceSet
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.driver import Compiled
@@ -42,12 +41,14 @@ class Job:
         return class_operations(self.names, self.sampled)
 
     @cached_property
-    def traces(self) -> TraceSet:
-        """The trace programs, unrolled for this question if nobody did."""
+    def unrolled(self) -> Compiled:
+        """With its trace programs, unrolled for this question if nobody did."""
         compiled = self.compiled
         if compiled.traces is not None:
-            return compiled.traces
-        return compiled.unroller.trace_set(compiled.module, rank_runs(compiled.module))
+            return compiled
+        runs = rank_runs(compiled.module)
+        traces = compiled.unroller.trace_set(compiled.module, runs)
+        return replace(compiled, traces=traces, runs=runs)
 
     @cached_property
     def memory(self) -> list[ClassPlan]:

@@ -10,8 +10,9 @@ from stagec.backend.program import Collective, Compute, Node
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.explaining.job import Job
 from stagec.explaining.papers import sources
-from stagec.explaining.rolled_operations import Amount, ClassOperations, RolledOp, Term, TermMaker
+from stagec.explaining.rolled_operations import Amount, ClassOperations, Forms, Term
 from stagec.memory.plan import Moment, moment
+from stagec.step_count import CountedOp
 from stagec.symbolic import total
 from stagec.unrolling.rank import Arrangement
 
@@ -74,17 +75,19 @@ def terms_behind(
     number, _ = arrangement.task_at(row)
     task, stage, _ = each.run.task_names[number]
     own = each.run.stages[stage]
-    maker = TermMaker(job.names, own.values, own.owners, own.stage)
+    forms = Forms(job.names, own.stage)
     body = arrangement.bodies[int(arrangement.body[row])].body
     ops = body.ops if body.is_bucket else body.ops[at : at + 1]
-    return [maker.term(RolledOp(op, task, ()), "step", 1) for op in ops]
+    return [
+        forms.term(CountedOp(op, own, task, layer=body.layer, axis=each.run.axis)) for op in ops
+    ]
 
 
 def figures(found: Node, terms: Sequence[Term]) -> tuple[Figure, ...]:
     """The numbers that a trace has for a node, with their forms."""
 
     def summed(name: str, unit: str, *fields: str) -> Figure:
-        amounts = [getattr(term, field) for term in terms for field in fields]
+        amounts = [getattr(term.amounts, field) for term in terms for field in fields]
         form = total(amount.form for amount in amounts)
         return Figure(name, unit, Amount(form, sum(amount.number for amount in amounts)))
 

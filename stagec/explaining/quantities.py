@@ -165,17 +165,20 @@ def share_of_axis(axis: str, at: set[int], size: int) -> Size:
 
 
 def flops_of(term: Term) -> Amount:
-    return term.flops
+    return term.amounts.flops
 
 
 def bytes_of(term: Term) -> Amount:
-    return Amount(term.read.form + term.written.form, term.read.number + term.written.number)
+    return Amount(
+        term.amounts.read.form + term.amounts.written.form,
+        term.amounts.read.number + term.amounts.written.number,
+    )
 
 
 MEASURES: dict[str, Callable[[Term], Amount]] = {
-    "operand_bytes": lambda term: term.before,
-    "result_bytes": lambda term: term.after,
-    "sent_bytes": lambda term: term.sent,
+    "operand_bytes": lambda term: term.amounts.before,
+    "result_bytes": lambda term: term.amounts.after,
+    "sent_bytes": lambda term: term.amounts.sent,
     "count": lambda term: Amount(ONE, 1) if term.is_communication else Amount(ZERO, 0),
 }
 """What can be counted of communication. Without one of these: what a trace says, the bytes that a rank puts in."""

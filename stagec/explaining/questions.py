@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
 from stagec.dialects import stg
-from stagec.dialects.types import StackType, ValueType
+from stagec.dialects.types import ValueType
 from stagec.explaining.bubble import bubble
 from stagec.explaining.job import Job
 from stagec.explaining.kv import kv
@@ -25,7 +25,8 @@ from stagec.explaining.quantities import (
 )
 from stagec.explaining.rolled_operations import Amount, ClassOperations, Term
 from stagec.memory.value_table import line_of
-from stagec.symbolic import Size, product, symbol
+from stagec.step_count import weights_of_stages
+from stagec.symbolic import product, symbol
 
 Asker = Callable[[Job, Sequence[str], str], Answer]
 
@@ -91,7 +92,7 @@ def flops(job: Job, words: Sequence[str], what: str) -> Answer:
 def free_nodes(job: Job) -> list[str]:
     """Traces say 1 for nodes that cost nothing: simulators never end one of 0."""
     free = {
-        sum(t.count.number for t in c.terms if t.is_computation and not t.flops.number)
+        sum(t.count.number for t in c.terms if t.is_computation and not t.amounts.flops.number)
         for c in job.classes
     }
     most = max(free, default=0)
@@ -103,7 +104,7 @@ def free_nodes(job: Job) -> list[str]:
 
 def moved_bytes(job: Job, words: Sequence[str], what: str) -> Answer:
     """`bytes`, `bytes.read`, `bytes.written`, and as for FLOPs."""
-    measures = {"read": lambda t: t.read, "written": lambda t: t.written}
+    measures = {"read": lambda t: t.amounts.read, "written": lambda t: t.amounts.written}
     measure = bytes_of
     rest = list(words)
     for word in words:
@@ -164,7 +165,7 @@ def host_copies(job: Job, words: Sequence[str], what: str) -> Answer:
     def choose(each: ClassOperations) -> list[Term]:
         return [term for term in chosen_terms(each, words) if term.is_copy]
 
-    return of_terms(job, title, "B", choose, lambda term: term.before)
+    return of_terms(job, title, "B", choose, lambda term: term.amounts.before)
 
 
 def parameters(job: Job, words: Sequence[str], what: str) -> Answer:
@@ -172,9 +173,7 @@ def parameters(job: Job, words: Sequence[str], what: str) -> Answer:
     known = {
         word
         for c in job.classes
-        for chunk in c.run.stages
-        for op in chunk.program.walk()
-        if isinstance(op, stg.WeightOp)
+        for op, _ in weights_of_stages(c.run.stages)
         for word in op.path.data.split(".")
     }
     for word in words:
@@ -190,24 +189,23 @@ def parameters(job: Job, words: Sequence[str], what: str) -> Answer:
 
 def parameters_of(job: Job, each: ClassOperations, words: Sequence[str]) -> ClassAnswer:
     """A weight that two stages of a rank share is there once."""
-    parts: dict[tuple[int, str], Part] = {}
-    for chunk in each.run.stages:
-        for op in chunk.program.walk():
-            if not isinstance(op, stg.WeightOp) or not set(words) <= set(op.path.data.split(".")):
-                continue
+    parts: list[Part] = []
+    for op, stage in weights_of_stages(each.run.stages):
+        if set(words) <= set(op.path.data.split(".")):
             kind = op.weight.type
             assert isinstance(kind, ValueType)
-            form: Size = kind.num_elements
-            stage = chunk.stage if isinstance(kind, StackType) else 0
-            parts[stage, op.path.data] = Part(
-                stg.scope_of(op),
-                line_of(op),
-                op.path.data,
-                stg.made_by(op),
-                job.names.write(form, chunk.stage),
-                form.integer(chunk.values),
+            form = kind.num_elements
+            parts.append(
+                Part(
+                    stg.scope_of(op),
+                    line_of(op),
+                    op.path.data,
+                    stg.made_by(op),
+                    job.names.write(form, stage.stage),
+                    form.integer(stage.values),
+                )
             )
-    return of_parts(each.name, each.where, parts.values())
+    return of_parts(each.name, each.where, parts)
 
 
 def kept_memory(job: Job, words: Sequence[str], what: str) -> Answer:

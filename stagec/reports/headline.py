@@ -110,7 +110,7 @@ def headline(
     shares: dict[str, float] = {}
     about = ""
     if found is None and not missing_numbers(plan, traces.classes):
-        found = estimate(traces, plan)
+        found = estimate(compiled)
     if found is not None:
         step_us, mfu = found.step_time_us, found.mfu
         parts = found.breakdown

@@ -22,7 +22,8 @@ from stagec.reports.memory_charts import Scene, memory_section, module_of
 from stagec.reports.plan_words import plan_in_words
 from stagec.reports.step_timeline import timeline_section
 from stagec.reports.traffic import traffic
-from stagec.summary import counted_nodes, summarize, traffic_of
+from stagec.step_count import ClassCount
+from stagec.summary import summarize
 
 MOST_MODULES = 14
 COUNTS = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
@@ -57,7 +58,7 @@ def plan_sections(job: Compiled, head: Headline, name: str, detail: float) -> tu
     """Everything on one plan, and the script of its timeline."""
     found = None
     if not missing_numbers(job.plan, job.trace_set.classes):
-        found = estimate(job.trace_set, job.plan)
+        found = estimate(job)
     parts = [figures(job, head)]
     parts += [
         "<h2>The plan</h2>",
@@ -105,7 +106,7 @@ def figures(job: Compiled, head: Headline) -> str:
             "bad" if head.fits is False else "",
         )
     )
-    parameters = summarize(job.trace_set, job.module, job.plan.name).num_parameters
+    parameters = summarize(job.module, job.counts, job.plan.name).num_parameters
     unit, size = unit_for(parameters, (("B", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0)))
     boxes.append(("parameters", f"{digits(rounded(parameters / size))} {unit}".strip(), ""))
     return element(
@@ -132,7 +133,7 @@ def share_bars(head: Headline) -> str:
 
 def traffic_section(job: Compiled) -> str:
     """A heat map, and a table by axes."""
-    values, block = traffic(job.trace_set)
+    values, block = traffic(job)
     unit, size = unit_for(float(values.max(initial=0.0)), BYTES)
     names = [str(i * block) if block == 1 else f"{i * block}+" for i in range(len(values))]
     what = "ranks" if block == 1 else f"blocks of {block} consecutive ranks"
@@ -145,7 +146,7 @@ def traffic_section(job: Compiled) -> str:
             in_unit(t.operand_bytes, BYTES),
             in_unit(t.result_bytes, BYTES),
         ]
-        for each in summarize(job.trace_set, job.module).classes[:8]
+        for each in summarize(job.module, job.counts).classes[:8]
         for t in each.traffic
     ]
     head = ("class", "over", "kind", "count", "before", "after")
@@ -161,7 +162,7 @@ def traffic_section(job: Compiled) -> str:
 def costs_section(job: Compiled, found: Estimate | None, name: str) -> str:
     """Three bar charts by module, of the class that computes most."""
     classes = job.trace_set.classes
-    sums = [by_module(each) for each in classes]
+    sums = [by_module(each) for each in job.counts]
     number = int(np.argmax([sum(s[0] for s in each.values()) for each in sums]))
     rank_class, totals = classes[number], sums[number]
     charts = [
@@ -207,17 +208,16 @@ def costs_section(job: Compiled, found: Estimate | None, name: str) -> str:
     return chosen(f"{name}-costs", charts)
 
 
-def by_module(rank_class: RankClass) -> dict[str, list[float]]:
+def by_module(counted: ClassCount) -> dict[str, list[float]]:
     """FLOPs, bytes moved and bytes communicated by module, of one rank."""
     found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-    for node, count in counted_nodes(rank_class):
-        totals = found[module_of(node.scope)]
-        action = node.action
-        if isinstance(action, Compute):
-            totals[0] += float(count) * action.num_ops
-            totals[1] += float(count) * action.num_bytes
+    for each in counted.operations:
+        totals, numbers = found[module_of(each.scope)], each.numbers
+        if each.is_computation:
+            totals[0] += float(each.runs) * numbers.flops
+            totals[1] += float(each.runs) * (numbers.read + numbers.written)
         else:
-            totals[2] += float(count) * traffic_of(action)[2]
+            totals[2] += float(each.runs) * numbers.after
     return found
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 import numpy as np
 
-from stagec.backend.program import Collective, Mesh, RankClass, TraceSet, Transfer
-from stagec.summary import counted_nodes
+from stagec.backend.program import Mesh
+from stagec.driver import Compiled
+from stagec.step_count import ClassCount
 
 MOST_BLOCKS = 64
 """Rows of the picture: ranks, or as many ranks one after the other as it takes."""
@@ -15,17 +17,17 @@ MOST_PAIRS = 4_000_000
 """Pairs of an exchange that are added up one by one."""
 
 
-def traffic(traces: TraceSet) -> tuple[np.ndarray, int]:
+def traffic(job: Compiled) -> tuple[np.ndarray, int]:
     """Bytes that the ranks of a block send to those of another: [blocks, blocks], and how many ranks are a block.
 
     A ring hands on (n-1)/n of the whole, an all-reduce twice that (Patarasuk and Yuan 2009); an exchange has a part for each rank.
     """
-    mesh = traces.mesh
+    mesh = job.trace_set.mesh
     block = -(-mesh.num_ranks // MOST_BLOCKS)
     count = -(-mesh.num_ranks // block)
     found = np.zeros((count, count))
-    for rank_class in traces.classes:
-        member = is_member(mesh, rank_class)
+    for rank_class in job.counts:
+        member = is_member(mesh, rank_class.where)
         for (action_axes, among, kind, shift), num_bytes in sent(rank_class).items():
             ranks = groups(mesh, action_axes, dict(among))
             size = ranks.shape[1]
@@ -51,16 +53,16 @@ def factor(kind: str, size: int) -> float:
     return {"send": 1.0, "all_reduce": 2 * ring}.get(kind, ring)
 
 
-def sent(rank_class: RankClass) -> dict[tuple[tuple[str, ...], tuple, str, int], float]:
+def sent(counted: ClassCount) -> dict[tuple[tuple[str, ...], tuple, str, int], float]:
     """The whole tensor's bytes by axes, members, kind and shift, of one rank in one step."""
     found: dict[tuple[tuple[str, ...], tuple, str, int], float] = defaultdict(float)
-    for node, count in counted_nodes(rank_class):
-        action = node.action
-        if isinstance(action, Collective):
-            whole = max(action.operand_bytes, action.result_bytes)
-            found[action.axes, action.among, action.kind, 1] += float(count) * whole
-        elif isinstance(action, Transfer) and action.kind == "send":
-            found[action.axes, (), "send", action.shift] += float(count) * action.num_bytes
+    for each in counted.operations:
+        numbers = each.numbers
+        if each.is_collective:
+            whole = max(numbers.before, numbers.after)
+            found[each.axes, each.among, each.name, 1] += float(each.runs) * whole
+        elif each.sends:
+            found[each.axes, (), "send", each.shift] += float(each.runs) * numbers.before
     return found
 
 
@@ -75,10 +77,10 @@ def groups(mesh: Mesh, axes: tuple[str, ...], among: dict[str, tuple[int, ...]])
     return ranks.transpose([*outside, *inside]).reshape(-1, size)
 
 
-def is_member(mesh: Mesh, rank_class: RankClass) -> np.ndarray:
+def is_member(mesh: Mesh, where: Mapping[str, tuple[int, ...]]) -> np.ndarray:
     """Of each rank, whether it is of the class."""
     found = np.ones(mesh.sizes, bool)
-    for axis, places in rank_class.where.items():
+    for axis, places in where.items():
         allowed = np.zeros(mesh.size(axis), bool)
         allowed[list(places)] = True
         shape = [mesh.size(axis) if a == axis else 1 for a in mesh.axes]

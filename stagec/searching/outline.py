@@ -154,15 +154,14 @@ class PriceColumns:
 
     def seconds(self, term: Term) -> Floats:
         forms = (
-            term.flops.form,
-            term.read.form,
-            term.written.form,
-            term.before.form,
-            term.after.form,
+            term.amounts.flops.form,
+            term.amounts.read.form,
+            term.amounts.written.form,
+            term.amounts.before.form,
+            term.amounts.after.form,
         )
-        node, source = term.node, term.source
-        assert source is not None
-        key = (forms, node.op, source.in_layer, node.action)
+        node, counted = term.node, term.counted
+        key = (forms, node.op, counted.in_layer, node.action)
         if key not in self._known:
             columns = [self.sizes.number(form) for form in forms]
             if not isinstance(node.action, Compute):
@@ -172,6 +171,6 @@ class PriceColumns:
             found = np.empty(len(first))
             for number, row in enumerate(first.tolist()):
                 sizes = {name: int(column[row]) for name, column in self.sizes.names.items()}
-                found[number] = self.prices(int(self.mesh[row])).seconds(source, sizes)
+                found[number] = self.prices(int(self.mesh[row])).seconds(counted, sizes)
             self._known[key] = found[inverse.ravel()]
         return self._known[key]

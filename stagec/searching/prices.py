@@ -10,8 +10,8 @@ from stagec.estimate.kernels import KernelPrices
 from stagec.estimate.network import Network
 from stagec.estimate.prices import Prices as NodePrices
 from stagec.estimate.prices import with_settings
-from stagec.explaining.rolled_operations import TermSource
 from stagec.plans.clauses import Plan
+from stagec.step_count import CountedOp
 
 
 def kernels_of(plan: Plan) -> KernelPrices | None:
@@ -33,6 +33,6 @@ class Prices:
     def of(plan: Plan, mesh: Mesh, kernels: KernelPrices | None) -> Prices:
         return Prices(NodePrices(plan, Network.of(plan, mesh), kernels))
 
-    def seconds(self, source: TermSource, sizes: Mapping[str, int]) -> float:
+    def seconds(self, counted: CountedOp, sizes: Mapping[str, int]) -> float:
         """By itself: what neighbours share is not told here."""
-        return self.nodes.node(source.node(sizes), source.in_layer).us / 1e6
+        return self.nodes.node(counted.node(sizes), counted.in_layer).us / 1e6

@@ -379,7 +379,7 @@ def compiled_whole(proof: Proof) -> Answer:
         checked = check(parse_text(proof.text, proof.file), NAME, dict(proof.overrides))
         plan = replace(checked.plan, device=replace(checked.plan.device, memory=None))
         compiled = compile_program(replace(checked, plan=plan))
-        found = estimate(compiled.trace_set, compiled.plan)
+        found = estimate(compiled)
     except CompileError as error:
         return Answer(proof.number, diagnostics=tuple(error.diagnostics))
     return Answer(

@@ -37,11 +37,10 @@ def with_twice(proof: Proof) -> Scaled:
     checked = check(parse_text(proof.text, proof.file), NAME, dict(proof.overrides))
     plan = replace(checked.plan, device=replace(checked.plan.device, memory=None))
     compiled = compile_program(replace(checked, plan=plan))
-    traces = compiled.trace_set
     found: dict[str, float] = {}
     for name in DEVICE_NUMBERS:
         number = getattr(plan.device, name)
         if number is not None:
             device = replace(plan.device, **{name: number * 2})
-            found[name] = estimate(traces, replace(plan, device=device)).step_time_us / 1e6
-    return Scaled(estimate(traces, plan).step_time_us / 1e6, found)
+            found[name] = estimate(compiled, replace(plan, device=device)).step_time_us / 1e6
+    return Scaled(estimate(compiled, plan).step_time_us / 1e6, found)

@@ -96,7 +96,7 @@ class Reader:
                 self._layouts[key] = Layout(kind, tasks.rows.data, numbers)
             return self._layouts[key]
 
-        return StageRun(kind, lay_out, numbers, stage.number, owners)
+        return StageRun(kind, lay_out, numbers, stage.number, owners, tasks.rows.data)
 
     def first_layers(self, stage: int) -> dict[str, int]:
         """The number of a stage's first layer of each repeat, by name."""

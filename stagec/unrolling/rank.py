@@ -19,6 +19,7 @@ from stagec.dialects.tasks import (
     TRANSFER_TASKS,
     Order,
     PerRowAttr,
+    Rows,
     spell_task,
 )
 from stagec.unrolling.checks import wrong
@@ -38,6 +39,8 @@ class StageRun:
     values: Mapping[str, int]
     stage: int = 0
     owners: Owners = field(default_factory=dict)
+    rows: Mapping[str, Rows] = field(default_factory=dict)
+    """Its rows by task, as `sched.tasks` lists them."""
 
     @property
     def layout(self) -> Layout:

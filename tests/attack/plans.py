@@ -54,7 +54,7 @@ def alone(model: str) -> int:
 
 
 def summary_of(compiled: Compiled) -> Summary:
-    return summarize(compiled.trace_set, compiled.module, compiled.plan.name)
+    return summarize(compiled.module, compiled.counts, compiled.plan.name)
 
 
 def total_flops(summary: Summary) -> int:

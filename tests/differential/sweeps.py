@@ -54,7 +54,7 @@ QUANTITIES = ("bubble", *OF_SUMMARY, *OF_MEMORY)
 
 def whole(compiled: Compiled) -> dict[str, int | float]:
     """What a whole compilation says: of the rank that has most."""
-    classes = summarize(compiled.trace_set, compiled.module).classes
+    classes = summarize(compiled.module, compiled.counts).classes
     return {
         "bubble": float(ask(Job(compiled), "bubble").worst.value),
         **{name: max(of(c) for c in classes) for name, of in OF_SUMMARY.items()},

@@ -1,4 +1,4 @@
-"""Totals of a compiled job, summed over rank classes without unrolling them."""
+"""Totals of a compiled job, tallied from the nodes of its traces: what the compiler's own count of a step is compared with."""
 
 from __future__ import annotations
 

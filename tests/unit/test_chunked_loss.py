@@ -92,7 +92,7 @@ def totals(job: Compiled) -> list[object]:
         traffic = [(t.axes, t.kind, t.operand_bytes) for t in each.traffic]
         return each.matrix_flops, traffic
 
-    return [of_class(c) for c in summarize(job.trace_set, job.module).classes]
+    return [of_class(c) for c in summarize(job.module, job.counts).classes]
 
 
 def test_matrix_operations_and_bytes_sent_stay() -> None:
@@ -102,7 +102,7 @@ def test_matrix_operations_and_bytes_sent_stay() -> None:
 def test_sums_of_the_weight_gradient_are_counted() -> None:
     """One addition of the head's gradient and of the loss per chunk and microbatch."""
     before, after = (
-        summarize(job.trace_set, job.module).classes[0].other_flops
+        summarize(job.module, job.counts).classes[0].other_flops
         for job in (compiled(), compiled("loss_chunks 8"))
     )
     head = 64 * 32768 // 2

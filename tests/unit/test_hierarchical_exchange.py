@@ -292,7 +292,7 @@ def test_sweeps_count_copies_for_each_plan():
     assert table.num_rows == 6
     for row in table.rows():
         each = compiled(1, int(row["en"]), int(row["el"]))
-        (found,) = summarize(each.trace_set, each.module).classes
+        (found,) = summarize(each.module, each.counts).classes
         exchanged = sum(t.operand_bytes for t in found.traffic if t.kind == "all_to_all")
         assert row["comm.all_to_all"] == exchanged
         assert row["bytes"] == found.bytes_moved

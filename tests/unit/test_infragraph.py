@@ -72,7 +72,7 @@ def test_written_networks_are_read_again(tmp_path: Path) -> None:
             bare = replace(bare, links=tuple(replace(link, bytes_per_s=1.0) for link in links))
         read = on_network(bare, str(path))
         assert read.device.node == min(node, dp * tp) or links
-        before, after = (estimate(job.trace_set, plan).step_time_us for plan in (job.plan, read))
+        before, after = (estimate(job, plan).step_time_us for plan in (job.plan, read))
         assert after == pytest.approx(before, rel=1e-12)
 
 

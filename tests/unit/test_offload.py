@@ -10,7 +10,8 @@ from stagec.backend.program import HostCopy, RankClass
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, compile_text
 from stagec.memory import ClassPlan, Kind
-from stagec.summary import ClassSummary, counted_nodes, summarize
+from stagec.summary import ClassSummary, summarize
+from tests.fidelity.totals import nodes_of
 
 TEXT = """
 dim B = 16
@@ -60,7 +61,7 @@ def one(*clauses: str) -> ClassPlan:
 def copies(ranks: RankClass) -> Counter[tuple[str, int]]:
     """How often each size goes in each direction."""
     found: Counter[tuple[str, int]] = Counter()
-    for node, count in counted_nodes(ranks):
+    for node, count in nodes_of(ranks):
         if isinstance(node.action, HostCopy):
             found[node.action.kind, node.action.num_bytes] += count
     return found
@@ -144,7 +145,7 @@ def costs(job: Compiled) -> list[object]:
         traffic = [t for t in each.traffic if t.axes]
         return each.matrix_flops, each.other_flops, each.bytes_moved, traffic
 
-    return [of_class(c) for c in summarize(job.trace_set, job.module).classes]
+    return [of_class(c) for c in summarize(job.module, job.counts).classes]
 
 
 def test_a_loop_over_layers_stays_one() -> None:

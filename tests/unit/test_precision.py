@@ -78,7 +78,7 @@ def test_quantized_products() -> None:
     reduced in bf16; weights of them stored in 8 bits with 4 bytes for a tile."""
     wide = compile_text(LAYERS.replace("PRODUCTS", ""))
     small = compile_text(LAYERS.replace("PRODUCTS", f", {FP8}"))
-    (before,), (after,) = (summarize(c.trace_set, c.module).classes for c in (wide, small))
+    (before,), (after,) = (summarize(c.module, c.counts).classes for c in (wide, small))
     assert before.matrix_flops == after.matrix_flops
     kinds = {
         each.name: {(t.axes, t.kind): t.result_bytes for t in each.traffic}

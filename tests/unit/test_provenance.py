@@ -17,7 +17,7 @@ from stagec.checking.schema import ATTRIBUTES
 from stagec.dialects.tasks import TRANSFER_TASKS
 from stagec.driver import Compiled, compile_text
 from stagec.passes import ALL_PASSES
-from stagec.summary import counted_nodes
+from tests.fidelity.totals import nodes_of
 from tests.unit.examples import CASES, compile_example, ids
 from tests.unit.model_texts import EXPERTS
 
@@ -90,7 +90,7 @@ def check_nodes(job: Compiled) -> None:
     for rank_class in job.trace_set.classes:
         for segment in rank_class.program.segments:
             assert segment.task in TASKS, segment.name
-        for node, _ in counted_nodes(rank_class):
+        for node, _ in nodes_of(rank_class):
             assert re.fullmatch(r".+:\d+:\d+", node.location), node
             assert node.made_by in {"lower", *ALL_PASSES}, node
 

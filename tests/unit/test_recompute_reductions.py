@@ -51,6 +51,6 @@ plan p {{
 )
 def test_reductions_of_a_layer(end: str, what: str, per_layer: int) -> None:
     compiled = compile_text(MODEL.format(layers=LAYERS, end=end, what=what))
-    (rank_class,) = summarize(compiled.trace_set, compiled.module).classes
+    (rank_class,) = summarize(compiled.module, compiled.counts).classes
     (traffic,) = rank_class.traffic
     assert (traffic.kind, traffic.count) == ("all_reduce", LAYERS * per_layer)

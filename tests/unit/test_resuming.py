@@ -55,13 +55,13 @@ def test_names_of_ops_decide_nothing(seed: int) -> None:
     text = random_text(seed)
     texts, whole = texts_after_passes(lambda stops: compile_text(text, "net.stg", stops=stops))
     renamed = compile_ir(NAME.sub('"f"', list(texts.values())[-1]), "cut.mlir")
-    classes = [summarize(job.trace_set, job.module).classes for job in (whole, renamed)]
+    classes = [summarize(job.module, job.counts).classes for job in (whole, renamed)]
     assert classes[0] == classes[1]
     assert any(each.matrix_flops for each in classes[0])
     peaks = [[(m.peak_bytes, m.saved_bytes) for m in job.memory] for job in (whole, renamed)]
     assert peaks[0] == peaks[1]
     device = on_device(whole.plan, "h100")
-    times = [estimate(job.trace_set, device) for job in (whole, renamed)]
+    times = [estimate(job, device) for job in (whole, renamed)]
     assert times[0].step_time_us == times[1].step_time_us
     assert times[0].mfu == times[1].mfu
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from stagec.backend.program import Collective, Compute, RankClass, Transfer
-from stagec.summary import counted_nodes
+from tests.fidelity.totals import nodes_of
 from tests.replay.models import Job, compiled
 
 PARTS = ("scatter_gather = true",)
@@ -17,7 +17,7 @@ PARTS = ("scatter_gather = true",)
 def p2p_bytes(rank_class: RankClass) -> int:
     return sum(
         count * node.action.num_bytes
-        for node, count in counted_nodes(rank_class)
+        for node, count in nodes_of(rank_class)
         if isinstance(node.action, Transfer)
     )
 
@@ -25,7 +25,7 @@ def p2p_bytes(rank_class: RankClass) -> int:
 def collectives(rank_class: RankClass) -> Counter[tuple[str, int]]:
     """How many there are over `tp`, by kind and bytes after."""
     found: Counter[tuple[str, int]] = Counter()
-    for node, count in counted_nodes(rank_class):
+    for node, count in nodes_of(rank_class):
         if isinstance(node.action, Collective) and node.action.axes == ("tp",):
             found[node.action.kind, node.action.result_bytes] += count
     return found
@@ -34,7 +34,7 @@ def collectives(rank_class: RankClass) -> Counter[tuple[str, int]]:
 def num_received(rank_class: RankClass) -> int:
     return sum(
         count
-        for node, count in counted_nodes(rank_class)
+        for node, count in nodes_of(rank_class)
         if isinstance(node.action, Transfer) and node.action.kind == "recv"
     )
 
@@ -42,7 +42,7 @@ def num_received(rank_class: RankClass) -> int:
 def flops(rank_class: RankClass) -> int:
     return sum(
         count * node.action.num_ops
-        for node, count in counted_nodes(rank_class)
+        for node, count in nodes_of(rank_class)
         if isinstance(node.action, Compute) and node.op != "slice"
     )
 

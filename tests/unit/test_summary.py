@@ -42,7 +42,7 @@ plan p {
 
 def test_by_hand():
     compiled = compile_text(MODEL, "net.stg")
-    summary = summarize(compiled.trace_set, compiled.module, "p")
+    summary = summarize(compiled.module, compiled.counts, "p")
     (each,) = summary.classes
     b, d, f, v, layers, tp, microbatches = 4, 16, 64, 128, 3, 4, 4
     per_microbatch = 3 * 2 * b * (layers * 2 * d * f // tp + d * v)
@@ -62,7 +62,7 @@ def test_by_hand():
 
 def test_sums_of_the_traces():
     compiled = compile_text(MODEL, "net.stg")
-    (each,) = summarize(compiled.trace_set, compiled.module).classes
+    (each,) = summarize(compiled.module, compiled.counts).classes
     _, data = next(iterate_traces(encode_traces(compiled.trace_set)))
     _, *records = read_records(iter([data]), "trace")
     nodes = [Node.FromString(record) for record in records]

@@ -294,7 +294,7 @@ def plain_numbers(column: np.ndarray) -> np.ndarray:
 def exact(job: Job, what: str) -> int | float:
     """A quantity of one compiled plan: of the rank that has most."""
     if what == STEP_TIME:
-        return estimate(job.traces, job.compiled.plan).step_time_us / 1e6
+        return estimate(job.unrolled).step_time_us / 1e6
     if what == RANKS:
         return job.compiled.plan.num_ranks
     if what == PEAK:

@@ -18,6 +18,7 @@ from stagec.devices.file import ALIASES, parse, table_text
 from stagec.devices.model import GridAxis, Table
 from stagec.devices.rules import KINDS
 from stagec.diagnostics import CompileError
+from stagec.dialects.work import Work
 from stagec.driver import Compiled, compile_text
 from stagec.estimate import estimate, on_device, step_summary, with_durations
 from stagec.estimate.kernels import Basis, KernelPrices
@@ -135,7 +136,7 @@ def test_mistakes_in_a_file() -> None:
 
 def product(m: int, n: int, k: int, dtype: str = "bf16", batch: int = 1) -> Compute:
     sizes = (("batch", batch), ("m", m), ("n", n), ("k", k))
-    kernel = Kernel("product", dtype, sizes, True)
+    kernel = Kernel(Work.PRODUCT, dtype, sizes, True)
     return Compute(2 * batch * m * n * k, 2 * batch * (m * k + n * k + m * n), 0, kernel)
 
 
@@ -176,7 +177,7 @@ def test_parts_add_up_to_the_step(device: str) -> None:
 
 def test_fewer_kernels_take_less() -> None:
     times = [
-        estimate(done.trace_set, done.plan).step_time_us
+        estimate(done).step_time_us
         for done in (
             compiled(f"device h100 {{ kernels = {k} }}") for k in ("eager", "fused", "compiled")
         )

@@ -22,7 +22,7 @@ DEVICE = "device { flops_per_s = 1e9, memory_bytes_per_s = 5e8, link_bytes_per_s
 def events_of(job: Job) -> tuple[list[dict[str, Any]], float, int]:
     """All events, how long a step takes, and how many nodes there are."""
     found = compiled(replace(job, clauses=(*job.clauses, DEVICE)))
-    timeline = estimate(found.trace_set, found.plan).timeline
+    timeline = estimate(found).timeline
     written = json.loads(perfetto_trace(found.trace_set, timeline, {}))
     return written["traceEvents"], timeline.makespan_us, timeline.begins[-1]
 
@@ -82,8 +82,5 @@ def test_enormous_steps_are_joined(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_same_text_gives_the_same_bytes():
     found = compiled(Job(clauses=(DEVICE,)))
-    once, again = (
-        perfetto_trace(found.trace_set, estimate(found.trace_set, found.plan).timeline, {})
-        for _ in range(2)
-    )
+    once, again = (perfetto_trace(found.trace_set, estimate(found).timeline, {}) for _ in range(2))
     assert once == again

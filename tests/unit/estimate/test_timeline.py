@@ -51,14 +51,14 @@ def test_roofline(peak: str, bandwidth: str, expected: float):
 
 def test_mfu():
     found = compile_text(PRODUCT % ("1e6", "1e15"))
-    assert estimate(found.trace_set, found.plan).mfu == pytest.approx(1.0)
+    assert estimate(found).mfu == pytest.approx(1.0)
 
 
 def test_half_of_what_is_computed_twice_counts_not():
     text = compiled_text = Job(p=1, m=1, clauses=("recompute full", DEVICE)).text()
     again = compile_text(compiled_text, plan="p")
     once = compile_text(text.replace("recompute full", ""), plan="p")
-    longer, shorter = (estimate(c.trace_set, c.plan) for c in (again, once))
+    longer, shorter = (estimate(c) for c in (again, once))
     assert longer.step_time_us > shorter.step_time_us
     assert longer.mfu * longer.step_time_us == pytest.approx(shorter.mfu * shorter.step_time_us)
 
@@ -109,7 +109,7 @@ def with_device(job: Job) -> Job:
 def test_every_node_ends_when_what_it_waits_for_lets_it(job: Job):
     job = with_device(job)
     found = compiled(job)
-    timeline = estimate(found.trace_set, found.plan).timeline
+    timeline = estimate(found).timeline
     traces, groups = traces_of(encoded(job))
     expected = node_ends(traces, groups, cost)
     assert timeline.makespan_us == pytest.approx(max(expected.values()))
@@ -179,7 +179,7 @@ def test_classes_that_do_not_keep_step_wait_for_each_other(rotate: str, balance:
     found = compile_text(RING % (stages, rotate, balance, pipeline))
     classes = found.trace_set.classes
     assert len(classes) == stages * (4 if balance == "none" else 1)
-    timeline = estimate(found.trace_set, found.plan).timeline
+    timeline = estimate(found).timeline
     traces, groups = traces_of(encode_traces(found.trace_set, TraceOptions(provenance=True)))
     expected = node_ends(traces, groups, cost)
     for number, each in enumerate(classes):
@@ -226,7 +226,7 @@ def test_an_uneven_exchange_takes_as_long_as_its_slowest_member():
     found = compile_text(LOADED)
     classes = found.trace_set.classes
     assert len(classes) > 1
-    timeline = estimate(found.trace_set, found.plan).timeline
+    timeline = estimate(found).timeline
     traces, groups = traces_of(encode_traces(found.trace_set, TraceOptions(provenance=True)))
     expected = node_ends(traces, groups, cost)
     for number, each in enumerate(classes):

@@ -69,7 +69,7 @@ def free_nodes(job: Job, number: int) -> int:
     return sum(
         term.count.number
         for term in job.classes[number].terms
-        if term.is_computation and not term.flops.number
+        if term.is_computation and not term.amounts.flops.number
     )
 
 
@@ -139,7 +139,7 @@ MEASURED = ("", ".count", ".result_bytes", ".sent_bytes")
 
 def check_summary(questions: Questions) -> None:
     compiled, ask = questions.compiled, questions.ask
-    summary = summarize(compiled.trace_set, compiled.module)
+    summary = summarize(compiled.module, compiled.counts)
     found = {what: ask(what) for what in ("flops.matrix", "flops.other", "bytes", "params")}
     for number, each in enumerate(summary.classes):
         assert found["flops.matrix"].classes[number].value == each.matrix_flops

@@ -17,7 +17,7 @@ from stagec.reports.headline import headline
 from stagec.reports.spans import Spans, at_most, joined, without
 from stagec.reports.step_report import report_page
 from stagec.reports.traffic import factor, traffic
-from stagec.summary import counted_nodes, num_ranks
+from tests.fidelity.totals import nodes_of, ranks_of
 from tests.unit.examples import FOLDER, compile_example
 from tests.unit.reports.browser import rendered
 from tests.unit.reports.test_pages import check_whole
@@ -82,7 +82,7 @@ def test_headline() -> None:
     compiled = compile_text(TINY)
     head = headline(compiled)
     assert sum(head.shares.values()) == pytest.approx(1.0)
-    assert head.step_us == estimate(compiled.trace_set, compiled.plan).step_time_us
+    assert head.step_us == estimate(compiled).step_time_us
     assert (head.samples, head.tokens) == (8, 8 * 16)
     assert sum(head.kinds.values()) == head.peak_bytes
     assert head.fits
@@ -92,18 +92,18 @@ def test_traffic_is_what_ranks_send() -> None:
     """The sums of the rows are those of rings, computed class by class."""
     compiled = compile_text(TINY)
     traces = compiled.trace_set
-    values, block = traffic(traces)
+    values, block = traffic(compiled)
     assert block == 1
     expected = 0.0
     for each in traces.classes:
-        for node, count in counted_nodes(each):
+        for node, count in nodes_of(each):
             action = node.action
             if isinstance(action, Collective):
                 size = np.prod([traces.mesh.size(a) for a in action.axes])
                 whole = max(action.operand_bytes, action.result_bytes)
-                expected += num_ranks(traces.mesh, each) * count * factor(action.kind, size) * whole
+                expected += ranks_of(traces, each) * count * factor(action.kind, size) * whole
             elif getattr(action, "kind", "") == "send":
-                expected += num_ranks(traces.mesh, each) * count * action.num_bytes
+                expected += ranks_of(traces, each) * count * action.num_bytes
     assert values.sum() == pytest.approx(expected)
     assert not values.diagonal().any()
 

@@ -1,0 +1,383 @@
+"""What each rank runs in a step: every op once, how often, and what one run of it costs. The one count of a step.
+
+    for each in counted.operations:
+        total += each.runs * each.numbers.flops
+
+An op of the last IR stands in loops; `sched.tasks` lists its rows, and `sched.program` how often a rank runs each task. Nothing is
+unrolled. Costs are exact expressions, and whoever counts evaluates them: as whole numbers (`numbers`, as traces state them), as
+fractions, in names that users know (`stagec.explaining`), or as columns of many plans at once (`stagec.explaining.sweeping`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Generic, TypeVar
+
+import numpy as np
+from xdsl.dialects.builtin import FileLineColLoc
+from xdsl.ir import Operation
+
+from stagec import symbolic
+from stagec.analysis.dataflow import Dataflow
+from stagec.analysis.loads import Loads
+from stagec.analysis.segments import nodes_inside
+from stagec.backend.lowering.templates import Templates
+from stagec.backend.program import Mesh, Node, Transfer
+from stagec.dialects import sched, stg
+from stagec.dialects.tasks import TASK_NUMBER, TRANSFER_TASKS, Rows
+from stagec.dialects.types import StackType, tensor_of
+from stagec.symbolic import ZERO, Size
+from stagec.unrolling.rank import RankRun, StageRun
+from stagec.unrolling.stage import sizes_of_node
+
+N = TypeVar("N")
+M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class Costs(Generic[N]):
+    """Of one run of an op, on one device."""
+
+    flops: N
+    read: N
+    """Bytes, from device memory."""
+    written: N
+    before: N
+    """Bytes of a rank's buffers before a communication; of a transfer or a copy, those that travel."""
+    after: N
+    sent: N
+    """Bytes that a rank sends: of a collective, on a ring."""
+
+    def evaluated(self, evaluate: Callable[[N], M]) -> Costs[M]:
+        """Each as `evaluate` has it."""
+        return Costs(
+            evaluate(self.flops),
+            evaluate(self.read),
+            evaluate(self.written),
+            evaluate(self.before),
+            evaluate(self.after),
+            evaluate(self.sent),
+        )
+
+
+@dataclass
+class WholeNumbers:
+    """Sizes as traces state them: a fraction of an operation counts as a whole one. Ranks that agree in a size's names share its number."""
+
+    _names: dict[Size, tuple[str, ...]] = field(default_factory=dict)
+    _known: dict[tuple[Size, tuple[int | Fraction, ...]], int] = field(default_factory=dict)
+
+    def of(self, size: Size, values: Mapping[str, int | Fraction]) -> int:
+        if size not in self._names:
+            self._names[size] = tuple(sorted(size.names))
+        key = size, tuple([values[name] for name in self._names[size]])
+        if key not in self._known:
+            exact = size.evaluate(values)
+            self._known[key] = -(-exact.numerator // exact.denominator)
+        return self._known[key]
+
+
+@dataclass(frozen=True)
+class CountedOp:
+    """An op that a rank runs, and how often."""
+
+    op: Operation
+    stage: StageRun
+    task: str
+    passes: int = 1
+    """How often the rank runs the task in a step."""
+    rows: int = 1
+    """How often the op runs in one run of the task."""
+    joined: int = 0
+    """Of these, reductions that travel in a bucket with one before."""
+    repeats: tuple[stg.RepeatOp, ...] = ()
+    """The repeats around it whose iterations are its rows; none where each layer has other numbers."""
+    layer: int | None = None
+    """Where each layer has other numbers: which one."""
+    in_layer: bool = False
+    axis: str = ""
+    """Of the stages; empty without a pipeline."""
+    boundary_shift: int = 1
+    """Of a transfer between stages: how far along that axis its peer is."""
+    whole: WholeNumbers = field(default_factory=WholeNumbers, compare=False, repr=False)
+
+    @property
+    def runs(self) -> int:
+        """In a step."""
+        return self.passes * self.rows
+
+    @property
+    def nodes(self) -> int:
+        """Of a trace: a bucket is one."""
+        return self.passes * (self.rows - self.joined)
+
+    # What it is
+
+    @property
+    def name(self) -> str:
+        """What its nodes are called."""
+        assert isinstance(self.op, sched.NODES)
+        return sched.node_name(self.op)
+
+    @property
+    def phase(self) -> str:
+        return "p2p" if self.task in TRANSFER_TASKS else stg.phase_of(self.op)
+
+    @property
+    def scope(self) -> str:
+        return stg.scope_of(self.op)
+
+    @property
+    def made_by(self) -> str:
+        return stg.made_by(self.op)
+
+    @property
+    def location(self) -> str:
+        """File and line in the model's text."""
+        at = self.op.location
+        return f"{at.filename.data}:{at.line.data}" if isinstance(at, FileLineColLoc) else ""
+
+    @property
+    def is_computation(self) -> bool:
+        return isinstance(self.op, sched.ComputeOp)
+
+    @property
+    def is_copy(self) -> bool:
+        """Between host and device."""
+        return isinstance(self.op, sched.HostCopyOp)
+
+    @property
+    def is_collective(self) -> bool:
+        return isinstance(self.op, sched.CollectiveOp)
+
+    @property
+    def sends(self) -> bool:
+        """Whether it is the sending end of a transfer."""
+        return isinstance(self.op, sched.SendOp | sched.StageSendOp)
+
+    @property
+    def on_matrix_units(self) -> bool:
+        """Whether its FLOPs are those that published training FLOPs count."""
+        return sched.work_of(self.op).on_matrix_units
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Of a communication."""
+        match self.op:
+            case sched.CollectiveOp() | sched.SendOp() | sched.RecvOp():
+                return self.op.axes.data
+            case sched.StageSendOp() | sched.StageRecvOp():
+                return (self.axis,)
+            case _:
+                return ()
+
+    @property
+    def shift(self) -> int:
+        """Of a transfer: how far along its axes the peer is."""
+        if isinstance(self.op, sched.SendOp | sched.RecvOp):
+            return self.op.shift.value.data
+        return self.boundary_shift
+
+    @property
+    def among(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Of a collective, the coordinates of its ranks along an axis of which it has not all: of a tied weight, those that have it."""
+        return self.stage.owners.get(stg.text(self.op, "tied"), ())
+
+    # What it costs
+
+    @cached_property
+    def costs(self) -> Costs[Size]:
+        """As exact expressions in the names of its stage."""
+        op = self.op
+        match op:
+            case sched.ComputeOp():
+                return Costs(op.flops.data, op.reads.data, op.writes.data, ZERO, ZERO, ZERO)
+            case sched.CollectiveOp():
+                sent = ring_bytes(op, self.group_size)
+                return Costs(ZERO, ZERO, ZERO, op.bytes_in.data, op.bytes_out.data, sent)
+            case sched.StageSendOp() | sched.StageRecvOp():
+                moved = tensor_of(op.value.type).num_bytes
+            case _:
+                assert isinstance(op, sched.SendOp | sched.RecvOp | sched.HostCopyOp)
+                moved = op.num_bytes.data
+        return Costs(ZERO, ZERO, ZERO, moved, moved, moved if self.sends else ZERO)
+
+    @property
+    def group_size(self) -> Size:
+        """Ranks of a collective's group."""
+        sharing = dict(self.among)
+        return symbolic.product(
+            len(sharing[axis]) if axis in sharing else symbolic.symbol(axis) for axis in self.axes
+        )
+
+    @cached_property
+    def load(self) -> Mapping[str, Fraction]:
+        """How many tokens a device's experts have in its layer, where not all have the same."""
+        if self.layer is None:
+            return {}
+        return Loads.around(self.stage.program).sizes(self.layer, self.stage.values)
+
+    @cached_property
+    def values(self) -> Mapping[str, int | Fraction]:
+        """The numbers behind its names."""
+        return {**self.stage.values, **self.load} if self.load else self.stage.values
+
+    @cached_property
+    def numbers(self) -> Costs[int]:
+        """As a trace states them."""
+        return self.costs.evaluated(lambda size: self.whole.of(size, self.values))
+
+    def node(self, sizes: Mapping[str, int] | None = None) -> Node:
+        """What it is in a trace; with other sizes, if given. A transfer goes to the next stage, whichever its channel."""
+        op = self.op
+        templates = Templates({**self.values, **(sizes or {})}, self.stage.owners)
+        if isinstance(op, sched.StageSendOp | sched.StageRecvOp):
+            tensor = tensor_of(op.value.type)
+            num_bytes = templates.checked_bytes(op, tensor.num_bytes)
+            kind = sched.node_name(op)
+            action = Transfer(kind, self.axes, 1, num_bytes, 0, tensor.dtype)
+        else:
+            action = templates.action(op)
+        return templates.node(op, self.scope, action, ())
+
+
+def ring_bytes(op: sched.CollectiveOp, ways: Size) -> Size:
+    """Bytes that each rank sends on a ring of `ways` ranks (Patarasuk and Yuan 2009)."""
+    before, after = op.bytes_in.data, op.bytes_out.data
+    match op.kind.data:
+        case "all_gather":
+            return after - before
+        case "reduce_scatter":
+            return before - after
+        case "all_reduce":
+            return 2 * (ways - 1) * before / ways
+        case _:
+            return (ways - 1) * before / ways
+
+
+@dataclass(frozen=True)
+class ClassCount:
+    """What each rank of a class runs in a step."""
+
+    run: RankRun
+    operations: Sequence[CountedOp]
+
+    @property
+    def name(self) -> str:
+        return self.run.name
+
+    @property
+    def where(self) -> Mapping[str, tuple[int, ...]]:
+        return self.run.where
+
+    def num_ranks(self, mesh: Mesh) -> int:
+        """How many ranks are of the class."""
+        product = 1
+        for axis in mesh.axes:
+            chosen = self.where.get(axis)
+            product *= mesh.size(axis) if chosen is None else len(chosen)
+        return product
+
+
+def count_classes(runs: Iterable[RankRun]) -> list[ClassCount]:
+    """Of every rank class, in the order of the program."""
+    counter = Counting()
+    return [ClassCount(run, tuple(counter.operations(run))) for run in runs]
+
+
+@dataclass(frozen=True)
+class ListedOp:
+    """An op of a stage's program, and its rows in `sched.tasks`."""
+
+    op: Operation
+    task: str
+    repeats: tuple[stg.RepeatOp, ...]
+    rows: int
+    joined: int
+    layers: Mapping[tuple[int, ...], int] | None
+    """Where numbers depend on the layer: rows by the iterations of the repeats."""
+
+
+@dataclass
+class Counting:
+    """Counts rank classes; what stages share is looked up once."""
+
+    whole: WholeNumbers = field(default_factory=WholeNumbers)
+    _listed: dict[tuple[stg.ProgramOp, int], list[ListedOp]] = field(default_factory=dict)
+
+    def operations(self, run: RankRun) -> Iterator[CountedOp]:
+        """What a rank runs."""
+        order = run.order.table[:, [1, 0, 3]]
+        passes: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for (stage, task, shift), number in Counter(map(tuple, order.tolist())).items():
+            passes.setdefault((stage, task), []).append((shift, number))
+        for number, stage in enumerate(run.stages):
+            flow = Dataflow(stage.values)
+            for each in self.listed(stage):
+                for shift, times in passes.get((number, TASK_NUMBER[each.task]), ()):
+                    made = CountedOp(
+                        *(each.op, stage, each.task, times, each.rows, each.joined, each.repeats),
+                        in_layer=bool(each.repeats),
+                        axis=run.axis,
+                        boundary_shift=shift,
+                        whole=self.whole,
+                    )
+                    yield from of_layers(made, each.layers, flow)
+
+    def listed(self, stage: StageRun) -> list[ListedOp]:
+        """The ops of a stage that run, in the order of its program."""
+        key = stage.program, id(stage.rows)
+        if key not in self._listed:
+            self._listed[key] = list(listed_ops(stage.program, stage.rows))
+        return self._listed[key]
+
+
+def of_layers(
+    made: CountedOp, layers: Mapping[tuple[int, ...], int] | None, flow: Dataflow
+) -> Iterator[CountedOp]:
+    """An op, or one for each layer that has other numbers."""
+    if layers is None:
+        yield made
+        return
+    for path, rows in layers.items():
+        layer = flow.layer(made.repeats, path)
+        yield replace(made, rows=rows, joined=0, repeats=(), layer=layer)
+
+
+def listed_ops(program: stg.ProgramOp, tasks: Mapping[str, Rows]) -> Iterator[ListedOp]:
+    """Every op that becomes a node, and how often by the tables."""
+    rows: dict[int, tuple[Rows, np.ndarray]] = {}
+    for own in tasks.values():
+        for number in np.unique(own.segment).tolist():
+            rows[number] = own, np.flatnonzero(own.segment == number)
+    loads = Loads.around(program)
+    for op, repeats in nodes_inside(program):
+        assert isinstance(op, sched.NODES)
+        if op.segment is None or op.segment.number not in rows:
+            continue
+        own, at = rows[op.segment.number]
+        layers = None
+        if loads.concern(*sizes_of_node(op)):
+            paths = own.path[at, : len(repeats)]
+            layers = Counter(map(tuple, paths.tolist()))
+        joined = int(own.joins[at].sum())
+        yield ListedOp(op, op.segment.task, repeats, len(at), joined, layers)
+
+
+# What is stored
+
+
+def weights_of_stages(stages: Iterable[StageRun]) -> Iterator[tuple[stg.WeightOp, StageRun]]:
+    """Every weight of some stages, once: one in the layers is another one on each stage, one beside them the same."""
+    seen: set[tuple[int, str]] = set()
+    for stage in stages:
+        for op in stage.program.walk():
+            if isinstance(op, stg.WeightOp):
+                number = stage.stage if isinstance(op.weight.type, StackType) else -1
+                if (number, op.path.data) not in seen:
+                    seen.add((number, op.path.data))
+                    yield op, stage
