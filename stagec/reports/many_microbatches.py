@@ -135,7 +135,7 @@ def extended(
         blocks.append(block)
     estimates: list[Estimate | None] = [None, None]
     if not missing_numbers(more.plan, more.trace_set.classes):
-        one, other = (estimate(each.trace_set, each.plan) for each in (few, more))
+        one, other = (estimate(each) for each in (few, more))
         if not shifts_evenly(one, other, blocks):
             return None
         estimates = [one, other]
@@ -144,8 +144,8 @@ def extended(
     fits = more.plan.device.capacity is None
     return Brief(
         grown_summary(
-            summarize(few.trace_set, few.module, few.plan.name),
-            summarize(more.trace_set, more.module, more.plan.name),
+            summarize(few.module, few.counts, few.plan.name),
+            summarize(more.module, more.counts, more.plan.name),
             times,
         ),
         grown_headline(

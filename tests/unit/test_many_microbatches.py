@@ -48,7 +48,7 @@ def test_few_tell_of_many(name: str, seed: int) -> None:
     whole = compile_text(text, "m.stg", "p")
     found = of_few(text, whole, ranks, number)
     assert found is not None
-    assert found.summary == summarize(whole.trace_set, whole.module, "p")
+    assert found.summary == summarize(whole.module, whole.counts, "p")
     expected = headline(whole)
     for key in ("peak_bytes", "kinds", "tokens", "samples", "reduction", "device"):
         assert getattr(found.headline, key) == getattr(expected, key), key
