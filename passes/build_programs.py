@@ -67,7 +67,7 @@ from stagec.analysis.sizes import mesh_of, size_values
 from stagec.arrays import Ints
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, sched, stg
-from stagec.dialects.tasks import (
+from stagec.dialects.sched.tasks import (
     COMPUTE_TASKS,
     NOWHERE,
     PASS_GATHERS,

@@ -88,7 +88,7 @@ from xdsl.passes import ModulePass
 from stagec.analysis.segments import whole
 from stagec.arrays import Ints
 from stagec.dialects import sched, stg
-from stagec.dialects.tasks import PerRow, PerRowAttr
+from stagec.dialects.sched.tasks import PerRow, PerRowAttr
 from stagec.unrolling.module import program_runs
 from stagec.unrolling.rank import Arrangement, arrange
 from stagec.unrolling.stage import Body

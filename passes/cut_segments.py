@@ -54,7 +54,7 @@ from xdsl.passes import ModulePass
 from stagec.analysis.dataflow import behind_views, is_node
 from stagec.analysis.segments import TASK_OF_PHASE, is_of_stage, transfer_task, whole
 from stagec.dialects import dist, sched, stg
-from stagec.dialects.tasks import ONCE, PASS_GATHERS, TRANSFER_TASKS
+from stagec.dialects.sched.tasks import ONCE, PASS_GATHERS, TRANSFER_TASKS
 from stagec.pipeline_schedule import pipeline_schedule, schedule_op
 from stagec.rewriting import programs
 from stagec.schedules.table import Kind

@@ -59,7 +59,7 @@ from xdsl.passes import ModulePass
 from stagec.analysis.dataflow import Dataflow, Source
 from stagec.analysis.segments import Segment, path_of, segments_of, stage_values, whole
 from stagec.dialects import sched, stg
-from stagec.dialects.tasks import Rows
+from stagec.dialects.sched.tasks import Rows
 from stagec.rewriting import programs
 from stagec.symbolic import Size
 

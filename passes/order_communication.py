@@ -77,7 +77,7 @@ from xdsl.passes import ModulePass
 from stagec.analysis.segments import whole
 from stagec.arrays import Ints
 from stagec.dialects import sched
-from stagec.dialects.tasks import HeldAttr, PairTable, PerRow, PerRowAttr
+from stagec.dialects.sched.tasks import HeldAttr, PairTable, PerRow, PerRowAttr
 from stagec.unrolling.module import program_runs
 from stagec.unrolling.queues import QueueFinder, Queues, stream_of, turns
 from stagec.unrolling.rank import Arrangement, arrange

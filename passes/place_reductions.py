@@ -74,7 +74,7 @@ from xdsl.passes import ModulePass
 from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.segments import RowFinder, Segment, path_of, segments_of, stage_values
 from stagec.dialects import sched, stg
-from stagec.dialects.tasks import TASK_NUMBER, TASKS, Rows
+from stagec.dialects.sched.tasks import TASK_NUMBER, TASKS, Rows
 from stagec.rewriting import programs
 from stagec.symbolic.conditions import unread
 

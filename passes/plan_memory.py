@@ -111,7 +111,7 @@ from stagec.dialects.memory import (
     Repetition,
     StoredOp,
 )
-from stagec.dialects.tasks import Rows
+from stagec.dialects.sched.tasks import Rows
 from stagec.dialects.types import tensor_of
 from stagec.rewriting import programs
 from stagec.symbolic import Size

@@ -85,7 +85,7 @@ from stagec.analysis.segments import (
     whole,
 )
 from stagec.dialects import sched, stg
-from stagec.dialects.tasks import PASS_GATHERS, TASK_NUMBER, Rows
+from stagec.dialects.sched.tasks import PASS_GATHERS, TASK_NUMBER, Rows
 from stagec.rewriting import programs
 
 NAME = "prefetch-gathers"

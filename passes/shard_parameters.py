@@ -56,7 +56,7 @@ from xdsl.passes import ModulePass
 
 from stagec.analysis.units import ROOT, first_use, gradient_makers, is_within, unit_of
 from stagec.dialects import dist, stg
-from stagec.dialects.storage import shard_of
+from stagec.dialects.dist.storage import shard_of
 from stagec.dialects.types import StackType, ValueType
 from stagec.pipeline_schedule import read_sizes
 from stagec.rewriting import programs, set_operand, set_type

@@ -28,7 +28,7 @@ from stagec.analysis.segments import nodes_inside
 from stagec.backend.lowering.templates import Templates
 from stagec.backend.program import Mesh, Node, Transfer
 from stagec.dialects import sched, stg
-from stagec.dialects.tasks import TASK_NUMBER, TRANSFER_TASKS, Rows
+from stagec.dialects.sched.tasks import TASK_NUMBER, TRANSFER_TASKS, Rows
 from stagec.dialects.types import StackType, tensor_of
 from stagec.symbolic import ZERO, Size
 from stagec.unrolling.rank import RankRun, StageRun

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from stagec.dialects.tasks import NOWHERE, PASS_GATHERS, TASK_NUMBER, Rows
+from stagec.dialects.sched.tasks import NOWHERE, PASS_GATHERS, TASK_NUMBER, Rows
 
 PASSES = {"GATHER_F": ("F",), "GATHER_B": ("B", "I", "W")}
 

@@ -12,7 +12,7 @@ from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.dataflow import Dataflow, Source, behind_views, is_node
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.dialects import dist, sched, stg
-from stagec.dialects.tasks import TASK_NUMBER, Rows
+from stagec.dialects.sched.tasks import TASK_NUMBER, Rows
 from stagec.symbolic.conditions import with_known
 
 TASK_OF_PHASE = {

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from stagec import symbolic
 from stagec.backend.program import Node
-from stagec.dialects.tasks import ONCE
+from stagec.dialects.sched.tasks import ONCE
 from stagec.dialects.types import TIME_AXIS
 from stagec.explaining.names import Names
 from stagec.step_count import ClassCount, Costs, CountedOp, count_classes

@@ -13,7 +13,7 @@ import numpy as np
 
 from stagec.arrays import Ints
 from stagec.dialects.memory import Kind
-from stagec.dialects.tasks import ONCE
+from stagec.dialects.sched.tasks import ONCE
 from stagec.memory.value_table import ValueTable
 from stagec.unrolling.rank import Arrangement
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import sched
+from stagec.dialects.dist.stages import is_first_layer
 from stagec.dialects.memory import Kind, Stored
-from stagec.dialects.stages import is_first_layer
 from stagec.memory.lifetimes import Lifetimes, lifetimes
 from stagec.memory.static import StaticBytes, StoredBytes, Weights, static_bytes
 from stagec.memory.value_table import About, ValueTable, value_table

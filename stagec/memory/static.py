@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from stagec.analysis.buffers import stored_of, weights_of
 from stagec.dialects import stg
+from stagec.dialects.dist.stages import is_first_layer
 from stagec.dialects.memory import STORED, Kind
-from stagec.dialects.stages import is_first_layer
 from stagec.dialects.types import StackType
 from stagec.memory.value_table import line_of
 from stagec.unrolling.rank import StageRun

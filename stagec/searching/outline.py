@@ -17,7 +17,7 @@ import numpy as np
 from stagec.arrays import Floats
 from stagec.backend.program import Compute, Mesh
 from stagec.dialects.sched import COMPUTE_STREAM
-from stagec.dialects.tasks import ONCE
+from stagec.dialects.sched.tasks import ONCE
 from stagec.estimate.kernels import KernelPrices
 from stagec.explaining.bubble import published
 from stagec.explaining.job import Job

@@ -12,7 +12,7 @@ from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.loads import Loads
 from stagec.analysis.sizes import size_values
 from stagec.dialects import dist, sched, stg
-from stagec.dialects.tasks import StageOfRank, Where
+from stagec.dialects.sched.tasks import StageOfRank, Where
 from stagec.rewriting import programs
 from stagec.symbolic.conditions import unread
 from stagec.unrolling.checks import check_module, wrong

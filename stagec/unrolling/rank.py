@@ -10,7 +10,7 @@ import numpy as np
 
 from stagec.arrays import Ints
 from stagec.dialects import sched, stg
-from stagec.dialects.tasks import (
+from stagec.dialects.sched.tasks import (
     GATHER_TASKS,
     NOWHERE,
     ONCE,

@@ -17,8 +17,8 @@ from stagec.analysis.dataflow import Dataflow, Path, Source, behind_views
 from stagec.analysis.loads import Loads
 from stagec.analysis.segments import Segment, path_of, segments_of, whole
 from stagec.dialects import dist, sched, stg
-from stagec.dialects.stages import is_first_layer
-from stagec.dialects.tasks import NOWHERE, TASKS, Rows
+from stagec.dialects.dist.stages import is_first_layer
+from stagec.dialects.sched.tasks import NOWHERE, TASKS, Rows
 from stagec.symbolic import Size
 
 TAKEN = "taken "

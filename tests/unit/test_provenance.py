@@ -14,7 +14,7 @@ from stagec.backend.et_file import TraceReader
 from stagec.backend.writer import iterate_traces, write_traces
 from stagec.checking import check_traces
 from stagec.checking.schema import ATTRIBUTES
-from stagec.dialects.tasks import TRANSFER_TASKS
+from stagec.dialects.sched.tasks import TRANSFER_TASKS
 from stagec.driver import Compiled, compile_text
 from stagec.passes import ALL_PASSES
 from tests.fidelity.totals import nodes_of

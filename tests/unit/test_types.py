@@ -13,7 +13,7 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 
 from stagec.dialects.attributes import NamesAttr, PlacementAttr, SizeAttr
 from stagec.dialects.dist import Dist, MeshAttr
-from stagec.dialects.mesh import MeshAxes
+from stagec.dialects.dist.mesh import MeshAxes
 from stagec.dialects.stg import Stg
 from stagec.dialects.types import (
     DTYPE_BITS,

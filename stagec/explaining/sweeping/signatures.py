@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from stagec.dialects.tasks import COMPUTE_TASKS, GATHER_TASKS, TASKS, Order
+from stagec.dialects.sched.tasks import COMPUTE_TASKS, GATHER_TASKS, TASKS, Order
 
 Progress = tuple[int, ...]
 """Tasks of a microbatch that are done, for each stage of the rank."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from stagec.analysis.buffers import stored_of, weights_of
 from stagec.dialects import dist, sched, stg
-from stagec.dialects.tasks import Order, StageOfRank
+from stagec.dialects.sched.tasks import Order, StageOfRank
 from stagec.dialects.types import TIME_AXIS, StackType
 from stagec.explaining.bubble import idle_share
 from stagec.explaining.job import Job

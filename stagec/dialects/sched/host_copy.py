@@ -18,7 +18,7 @@ from xdsl.utils.exceptions import VerifyException
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.marks import MarkedOp, count_mark, flag_mark
 from stagec.dialects.memory import PLAIN, MemoryAttr, verify_memory
-from stagec.dialects.tasks import SegmentAttr
+from stagec.dialects.sched.tasks import SegmentAttr
 from stagec.symbolic import Size
 
 DIRECTIONS = ("store", "load")

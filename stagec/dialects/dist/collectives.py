@@ -1,10 +1,4 @@
-"""`dist`: what the machine does. The mesh, how values are spread over it, and what moves between devices.
-
-    %g = dist.all_gather %n dim "S" over [tp]
-      : !stg.tensor<[B/dp, S/(cp*tp), D], bf16> -> !stg.tensor<[B/dp, S/cp, D], bf16>
-
-Bytes in the docstrings are what each device sends on a ring of n devices (Thakur et al. 2005).
-"""
+"""Ops of `dist` that change how a value is spread: a reshard, and the collectives that it becomes."""
 
 from __future__ import annotations
 
@@ -26,9 +20,9 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects import sched
 from stagec.dialects.attributes import Dim, NamesAttr, PlacementAttr
-from stagec.dialects.context import ContextOp
-from stagec.dialects.expert_load import MAX, SENT, SUFFIX, Distribution, ExpertLoadOp
-from stagec.dialects.host import HOST_OPS, HostOp, LoadOp, StateOp, StoreOp
+from stagec.dialects.dist.context import ContextOp
+from stagec.dialects.dist.expert_load import MAX, SENT, SUFFIX, Distribution, ExpertLoadOp
+from stagec.dialects.dist.host import HOST_OPS, HostOp, LoadOp, StateOp, StoreOp
 from stagec.dialects.interfaces import (
     Bytes,
     CostInterface,
@@ -40,9 +34,9 @@ from stagec.dialects.interfaces import (
 )
 from stagec.dialects.marks import PURPOSES, MarkedOp, word_mark
 from stagec.dialects.memory import ALONE, Effects, Overwrite
-from stagec.dialects.mesh import MeshAttr, MeshOp, RuleOp
-from stagec.dialects.plan import PassesOp, PlanOp
-from stagec.dialects.stages import (
+from stagec.dialects.dist.mesh import MeshAttr, MeshOp, RuleOp
+from stagec.dialects.dist.plan import PassesOp, PlanOp
+from stagec.dialects.dist.stages import (
     STAGE_OPS,
     GiveGradientOp,
     Stage,
@@ -55,7 +49,7 @@ from stagec.dialects.stages import (
     local_count,
 )
 from stagec.dialects.stg.structure import ProgramOp
-from stagec.dialects.storage import (
+from stagec.dialects.dist.storage import (
     STORAGE_OPS,
     AllReduceGradientOp,
     AllReduceShardOp,
@@ -65,7 +59,7 @@ from stagec.dialects.storage import (
     TakeShardOp,
     UnshardOp,
 )
-from stagec.dialects.transfers import (
+from stagec.dialects.dist.transfers import (
     TRANSFER_OPS,
     ExchangeCountsOp,
     GatherBlocksOp,
@@ -382,76 +376,3 @@ class SliceOp(Movement, CostInterface):
 
 
 COLLECTIVES = (AllGatherOp, AllReduceOp, ReduceScatterOp, AllToAllOp)
-
-Dist = Dialect(
-    "dist",
-    [
-        PlanOp,
-        PassesOp,
-        MeshOp,
-        RuleOp,
-        ContextOp,
-        ExpertLoadOp,
-        ReshardOp,
-        *COLLECTIVES,
-        SliceOp,
-        *STORAGE_OPS,
-        *STAGE_OPS,
-        *TRANSFER_OPS,
-        *HOST_OPS,
-    ],
-    [MeshAttr, PlacementAttr, ShardType, StagesAttr],
-)
-
-__all__ = [
-    "COLLECTIVES",
-    "MAX",
-    "SENT",
-    "SUFFIX",
-    "AllGatherOp",
-    "AllReduceGradientOp",
-    "AllReduceOp",
-    "AllReduceShardOp",
-    "AllReduceTiedOp",
-    "AllToAllOp",
-    "Collective",
-    "ContextOp",
-    "Dim",
-    "Dist",
-    "Distribution",
-    "ExchangeCountsOp",
-    "ExpertLoadOp",
-    "GatherBlocksOp",
-    "GiveGradientOp",
-    "HostOp",
-    "LoadOp",
-    "MeshAttr",
-    "MeshOp",
-    "Movement",
-    "PassesOp",
-    "PlanOp",
-    "RecvOp",
-    "ReduceScatterOp",
-    "ReduceShardOp",
-    "ReshardOp",
-    "RotateOp",
-    "RuleOp",
-    "SendOp",
-    "SliceOp",
-    "Stage",
-    "StageRecvOp",
-    "StageSendOp",
-    "StagesAttr",
-    "StagesOp",
-    "StateOp",
-    "StorageOp",
-    "StoreOp",
-    "TakeGradientOp",
-    "TakeShardOp",
-    "UnshardOp",
-    "WaitOp",
-    "first_layer",
-    "gathered",
-    "local_count",
-    "scattered",
-]

@@ -27,7 +27,7 @@ from xdsl.irdl import (
 from xdsl.traits import SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.tasks import (
+from stagec.dialects.sched.tasks import (
     NOWHERE,
     ONCE,
     TASK_NUMBER,

@@ -34,7 +34,7 @@ from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects import sched
-from stagec.dialects.crossing import verify_crossing, verify_number
+from stagec.dialects.sched.crossing import verify_crossing, verify_number
 from stagec.dialects.interfaces import TaskInterface, elements, num_bytes
 from stagec.dialects.marks import MarkedOp
 from stagec.dialects.types import TensorType, ValueType, tensor_of

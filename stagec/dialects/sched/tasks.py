@@ -20,7 +20,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
 from stagec.arrays import Ints
-from stagec.dialects.repeats import TableError, growing, number_and_growth, read, written
+from stagec.dialects.sched.repeats import TableError, growing, number_and_growth, read, written
 
 TASKS = (
     *("pre", "GATHER", "RECV_F", "GATHER_F", "F", "SEND_F"),

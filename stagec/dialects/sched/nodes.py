@@ -1,17 +1,11 @@
-"""`sched`: what a device runs. Each op that becomes a trace node, its costs, and its stream.
-
-    %q = sched.compute "contract" (%n, %wq) flops "2*B*D*E*H*S/tp" reads "..." writes "..." on "compute"
-      : (...) -> !stg.tensor<[B, S, H/tp, E], bf16>
-
-Loops stay rolled (`stg.repeat`, `stg.accumulate`); `sched.schedule` says in which order microbatches run.
-"""
+"""Ops that become nodes of a trace: kernels, collectives, transfers; what they cost, and the streams that they run on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
-from xdsl.ir import Attribute, Dialect, Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
@@ -25,8 +19,6 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr, RequestsAttr, SizeAttr
-from stagec.dialects.crossing import verify_crossing, verify_number
-from stagec.dialects.host_copy import HostCopyOp
 from stagec.dialects.marks import ISSUED_WITH, MarkedOp, count_mark, flag_mark, text_mark, word_mark
 from stagec.dialects.memory import (
     PLAIN,
@@ -35,20 +27,12 @@ from stagec.dialects.memory import (
     Kind,
     MemoryAttr,
     NodeMemory,
-    StoredAttr,
-    StoredOp,
     verify_memory,
 )
-from stagec.dialects.rank_programs import RankProgramOp, RanksOp, TasksOp
-from stagec.dialects.tasks import (
-    TASKS,
-    HeldAttr,
-    OrderAttr,
-    PerRowAttr,
-    RankStagesAttr,
-    RowsAttr,
+from stagec.dialects.sched.crossing import verify_crossing, verify_number
+from stagec.dialects.sched.host_copy import HostCopyOp
+from stagec.dialects.sched.tasks import (
     SegmentAttr,
-    WhereAttr,
 )
 from stagec.dialects.types import DTYPE_BITS, TensorType, ValueType, tensor_of
 from stagec.dialects.work import Work, WorkAttr
@@ -494,56 +478,3 @@ def node_name(op: IRDLOperation) -> str:
     if isinstance(op, HostCopyOp):
         return op.direction.data
     return "send" if isinstance(op, SendOp | StageSendOp) else "recv"
-
-
-Sched = Dialect(
-    "sched",
-    [*NODES, ViewOp, TakenOp, ScheduleOp, TasksOp, RankProgramOp, RanksOp, StoredOp],
-    [
-        WorkAttr,
-        EffectsAttr,
-        MemoryAttr,
-        StoredAttr,
-        SegmentAttr,
-        RowsAttr,
-        OrderAttr,
-        PerRowAttr,
-        HeldAttr,
-        RankStagesAttr,
-        WhereAttr,
-    ],
-)
-
-__all__ = [
-    "COMPUTE_STREAM",
-    "COPY_IN",
-    "NODES",
-    "TASKS",
-    "CollectiveOp",
-    "ComputeOp",
-    "Effects",
-    "HostCopyOp",
-    "Kind",
-    "MemoryAttr",
-    "NodeMemory",
-    "RankProgramOp",
-    "RanksOp",
-    "RecvOp",
-    "Sched",
-    "ScheduleOp",
-    "SegmentAttr",
-    "SendOp",
-    "StageRecvOp",
-    "StageSendOp",
-    "StoredOp",
-    "TakenOp",
-    "TasksOp",
-    "TransferOp",
-    "ViewOp",
-    "Work",
-    "comm_stream",
-    "effects_of",
-    "node_name",
-    "planned",
-    "work_of",
-]

@@ -1,0 +1,93 @@
+"""`dist`: what the machine does. The mesh, how values are spread over it, and what moves between devices.
+
+    %g = dist.all_gather %n dim "S" over [tp]
+      : !stg.tensor<[B/dp, S/(cp*tp), D], bf16> -> !stg.tensor<[B/dp, S/cp, D], bf16>
+
+Bytes in the docstrings are what each device sends on a ring of n devices (Thakur et al. 2005).
+"""
+
+from __future__ import annotations
+
+from xdsl.ir import Dialect
+
+from stagec.dialects.attributes import (Dim, PlacementAttr)
+from stagec.dialects.dist.context import (ContextOp)
+from stagec.dialects.dist.collectives import (AllGatherOp, AllReduceOp, AllToAllOp, COLLECTIVES, Collective, Movement, ReduceScatterOp, ReshardOp, SliceOp, gathered, scattered)
+from stagec.dialects.dist.expert_load import (Distribution, ExpertLoadOp, MAX, SENT, SUFFIX)
+from stagec.dialects.dist.host import (HOST_OPS, HostOp, LoadOp, StateOp, StoreOp)
+from stagec.dialects.dist.mesh import (MeshAttr, MeshOp, RuleOp)
+from stagec.dialects.dist.plan import (PassesOp, PlanOp)
+from stagec.dialects.dist.stages import (GiveGradientOp, STAGE_OPS, Stage, StageRecvOp, StageSendOp, StagesAttr, StagesOp, TakeGradientOp, first_layer, local_count)
+from stagec.dialects.dist.storage import (AllReduceGradientOp, AllReduceShardOp, AllReduceTiedOp, ReduceShardOp, STORAGE_OPS, StorageOp, TakeShardOp, UnshardOp)
+from stagec.dialects.dist.transfers import (ExchangeCountsOp, GatherBlocksOp, RecvOp, RotateOp, SendOp, TRANSFER_OPS, WaitOp)
+from stagec.dialects.types import (ShardType)
+
+Dist = Dialect(
+    "dist",
+    [
+        PlanOp,
+        PassesOp,
+        MeshOp,
+        RuleOp,
+        ContextOp,
+        ExpertLoadOp,
+        ReshardOp,
+        *COLLECTIVES,
+        SliceOp,
+        *STORAGE_OPS,
+        *STAGE_OPS,
+        *TRANSFER_OPS,
+        *HOST_OPS,
+    ],
+    [MeshAttr, PlacementAttr, ShardType, StagesAttr],
+)
+
+__all__ = [
+    "AllGatherOp",
+    "AllReduceGradientOp",
+    "AllReduceOp",
+    "AllReduceShardOp",
+    "AllReduceTiedOp",
+    "AllToAllOp",
+    "COLLECTIVES",
+    "Collective",
+    "ContextOp",
+    "Dist",
+    "Distribution",
+    "ExchangeCountsOp",
+    "ExpertLoadOp",
+    "GatherBlocksOp",
+    "GiveGradientOp",
+    "HostOp",
+    "LoadOp",
+    "MAX",
+    "MeshAttr",
+    "MeshOp",
+    "Movement",
+    "PassesOp",
+    "PlanOp",
+    "RecvOp",
+    "ReduceScatterOp",
+    "ReduceShardOp",
+    "ReshardOp",
+    "RotateOp",
+    "RuleOp",
+    "SENT",
+    "SUFFIX",
+    "SendOp",
+    "SliceOp",
+    "Stage",
+    "StageRecvOp",
+    "StageSendOp",
+    "StagesAttr",
+    "StagesOp",
+    "StateOp",
+    "StorageOp",
+    "StoreOp",
+    "TakeGradientOp",
+    "TakeShardOp",
+    "UnshardOp",
+    "WaitOp",
+    "first_layer",
+    "local_count",
+]

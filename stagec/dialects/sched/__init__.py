@@ -1,0 +1,97 @@
+"""`sched`: what a device runs. Each op that becomes a trace node, its costs, and its stream.
+
+    %q = sched.compute "contract" (%n, %wq) flops "2*B*D*E*H*S/tp" reads "..." writes "..." on "compute"
+      : (...) -> !stg.tensor<[B, S, H/tp, E], bf16>
+
+Loops stay rolled (`stg.repeat`, `stg.accumulate`); `sched.schedule` says in which order microbatches run.
+"""
+
+from __future__ import annotations
+
+from xdsl.ir import Dialect
+
+from stagec.dialects.memory import (
+    EffectsAttr,
+    MemoryAttr,
+    StoredAttr,
+    StoredOp,
+)
+from stagec.dialects.sched.host_copy import HostCopyOp
+from stagec.dialects.sched.nodes import (
+    COMPUTE_STREAM,
+    COPY_IN,
+    NODES,
+    CollectiveOp,
+    ComputeOp,
+    RecvOp,
+    ScheduleOp,
+    SendOp,
+    StageRecvOp,
+    StageSendOp,
+    TakenOp,
+    TransferOp,
+    ViewOp,
+    effects_of,
+    node_name,
+    planned,
+    work_of,
+)
+from stagec.dialects.sched.rank_programs import RankProgramOp, RanksOp, TasksOp
+from stagec.dialects.sched.tasks import (
+    TASKS,
+    HeldAttr,
+    OrderAttr,
+    PerRowAttr,
+    RankStagesAttr,
+    RowsAttr,
+    SegmentAttr,
+    WhereAttr,
+)
+from stagec.dialects.work import Work, WorkAttr
+
+Sched = Dialect(
+    "sched",
+    [*NODES, ViewOp, TakenOp, ScheduleOp, TasksOp, RankProgramOp, RanksOp, StoredOp],
+    [
+        WorkAttr,
+        EffectsAttr,
+        MemoryAttr,
+        StoredAttr,
+        SegmentAttr,
+        RowsAttr,
+        OrderAttr,
+        PerRowAttr,
+        HeldAttr,
+        RankStagesAttr,
+        WhereAttr,
+    ],
+)
+
+__all__ = [
+    "COMPUTE_STREAM",
+    "COPY_IN",
+    "NODES",
+    "TASKS",
+    "CollectiveOp",
+    "ComputeOp",
+    "HostCopyOp",
+    "RankProgramOp",
+    "RanksOp",
+    "RecvOp",
+    "Sched",
+    "ScheduleOp",
+    "SegmentAttr",
+    "SendOp",
+    "StageRecvOp",
+    "StageSendOp",
+    "StoredOp",
+    "TakenOp",
+    "TasksOp",
+    "TransferOp",
+    "ViewOp",
+    "Work",
+    "effects_of",
+    "node_name",
+    "planned",
+    "work_of",
+]
