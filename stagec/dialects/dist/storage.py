@@ -32,6 +32,7 @@ from stagec.dialects.interfaces import TaskInterface, elements, num_bytes, sprea
 from stagec.dialects.marks import ISSUED_WITH, count_mark, flag_mark, marks, word_mark
 from stagec.dialects.memory import ALWAYS, WHOLE, Effects, Kind, Overwrite
 from stagec.dialects.types import (
+    DTYPE_BITS,
     ShardType,
     StackType,
     TensorType,
@@ -227,7 +228,7 @@ class UnshardOp(StorageOp):
 
 @irdl_op_definition
 class ReduceShardOp(StorageOp):
-    """Sum gradients over the group; each rank keeps its shards, in the gradients' dtype or that of the sum that they go into.
+    """Sum gradients over the group; each rank keeps its shards, in the gradients' dtype or the wider one of the sum that they go into.
 
     One reduce-scatter in `dtype`; transpose of `dist.unshard`. Sends (n-1)/n of the padded bytes. Of gradients that are
     `copied` into one buffer first: that is a kernel of its own.
@@ -263,8 +264,9 @@ class ReduceShardOp(StorageOp):
         self.expect_partial(value_type)
 
     def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
-        dtype = tensor_of(wanted).dtype if rows_of(wanted) is not None else None
-        return shard_of(value_type, self.axes.data, dtype, rows_of(wanted))
+        given, dtype = tensor_of(value_type).dtype, tensor_of(wanted).dtype
+        kept = rows_of(wanted) is None or DTYPE_BITS[dtype] < DTYPE_BITS[given]
+        return shard_of(value_type, self.axes.data, given if kept else dtype, rows_of(wanted))
 
 
 @irdl_op_definition
