@@ -67,6 +67,7 @@ See docs/decisions/one-order-of-communication.md.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -190,33 +191,45 @@ def held(rank: Arrangement, graph: Graph, order: Ints) -> Ints:
     first, stream = rank.first.tolist(), graph.stream.tolist()
     begin, dep = graph.begin.tolist(), graph.dep.tolist()
     width = range(graph.num_streams)
-    latest = [[-1] * len(stream) for _ in width]
+    # A node of a stream is itself the last of it.
+    positions = np.arange(len(stream))
+    latest = [np.where(graph.stream == k, positions, -1).tolist() for k in width]
+    others = [[latest[k] for k in width if k != own] for own in (*width, -1)]
     asked, sure = [-1] * len(width), [-1] * len(width)
     found: list[tuple[int, int, int]] = []
-    for row in order.tolist():
-        for node in range(first[row], first[row + 1]):
-            before = dep[begin[node] : begin[node + 1]]
-            for last in latest:
-                most = -1
-                for other in before:
-                    if last[other] > most:
-                        most = last[other]
-                last[node] = most
-            own = stream[node]
-            if own >= 0:
-                latest[own][node] = node
-                continue
-            for k in width:
-                if latest[k][node] < asked[k]:
-                    found.append((row, node - first[row], asked[k]))
-                    for last in latest:
-                        last[node] = max(last[node], last[asked[k]])
+    for row, node in in_turn(rank, order, graph):
+        before = dep[begin[node] : begin[node + 1]]
+        for last in others[stream[node]]:
+            most = -1
             for other in before:
-                k = stream[other]
-                if k >= 0 and other > sure[k]:
-                    asked[k] = max(asked[k], other)
-            for k in width:
-                sure[k] = max(sure[k], latest[k][node])
+                if last[other] > most:
+                    most = last[other]
+            last[node] = most
+        if stream[node] >= 0:
+            continue
+        for k in width:
+            if latest[k][node] < asked[k]:
+                found.append((row, node - first[row], asked[k]))
+                for last in latest:
+                    last[node] = max(last[node], last[asked[k]])
+        for other in before:
+            k = stream[other]
+            if k >= 0 and other > sure[k]:
+                asked[k] = max(asked[k], other)
+        for k in width:
+            sure[k] = max(sure[k], latest[k][node])
     row, node, awaited = np.array(sorted(found), np.int64).reshape(-1, 3).T
     there = np.searchsorted(rank.first, awaited, side="right") - 1
     return np.stack([row, node, row - there, awaited - rank.first[there]], axis=1)
+
+
+def in_turn(rank: Arrangement, order: Ints, graph: Graph) -> Iterator[tuple[int, int]]:
+    """The nodes as they are issued, each with its row; with a single stream only collectives, as the other nodes wait for no other stream."""
+    num_nodes = np.diff(rank.first)[order]
+    rows = np.repeat(order, num_nodes)
+    start = np.cumsum(num_nodes) - num_nodes
+    nodes = np.arange(len(rows)) + np.repeat(rank.first[order] - start, num_nodes)
+    if graph.num_streams == 1:
+        collectives = graph.stream[nodes] < 0
+        rows, nodes = rows[collectives], nodes[collectives]
+    return zip(rows.tolist(), nodes.tolist(), strict=True)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import cache
 from itertools import product
 
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
@@ -29,7 +31,13 @@ class Source:
 
 def is_node(op: Operation) -> bool:
     """Whether an op becomes a node of the trace."""
-    return isinstance(op, sched.NODES)
+    return is_kind_of_node(type(op))
+
+
+@cache
+def is_kind_of_node(kind: type[Operation]) -> bool:
+    """Remembered: this is asked for every op at every place."""
+    return issubclass(kind, sched.NODES)
 
 
 def is_join(op: Operation) -> bool:
@@ -80,6 +88,37 @@ class Loop:
         return self.stacks[argument.index - len(self.carried)]
 
 
+class Comes(Enum):
+    """How one comes from a value to what it is made of."""
+
+    FROM_NOWHERE = auto()
+    """It is made here, or is an input."""
+    FROM_ANOTHER = auto()
+    """It is another value: a view of it, what a region hands out."""
+    FROM_BEFORE = auto()
+    """A repeat carries it: what goes in first, and then what the iteration before hands out."""
+    FROM_LAST = auto()
+    """What the last iteration of a repeat hands out."""
+    FROM_STACK = auto()
+    """An argument of a repeat: an element of a stack."""
+    FROM_EACH = auto()
+    """A stack of what each iteration of a repeat hands out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step from a value to what it is made of. Worked out once for each value: values are asked for at many paths."""
+
+    comes: Comes
+    depth: int
+    """Repeats around the value."""
+    value: SSAValue | None = None
+    """What it comes from; of a carried value, in the first iteration."""
+    yielded: SSAValue | None = None
+    """Of a carried value: what it comes from in all other iterations."""
+    loop: Loop | None = None
+
+
 @dataclass
 class Dataflow:
     """Answers for one program, with the numbers that its sizes have."""
@@ -88,6 +127,8 @@ class Dataflow:
     _depths: dict[SSAValue, int] = field(default_factory=dict)
     _counts: dict[SizeAttr, int] = field(default_factory=dict)
     _loops: dict[stg.RepeatOp, Loop] = field(default_factory=dict)
+    _steps: dict[SSAValue, Step] = field(default_factory=dict)
+    _element_steps: dict[SSAValue, Step | None] = field(default_factory=dict)
 
     def loop(self, repeat: stg.RepeatOp) -> Loop:
         found = self._loops.get(repeat)
@@ -119,18 +160,34 @@ class Dataflow:
 
         Of a tensor that was made chunk by chunk, the last chunk; or, if asked not to look `through_joins`, the view of them all.
         """
+        steps = self._steps
         while True:
-            path = path[: self._depth(value)]
-            if isinstance(value, BlockArgument):
-                step = self._argument(value, path)
-            else:
-                assert isinstance(value, OpResult)
-                if is_node(value.op) or (not through_joins and is_join(value.op)):
-                    return value, path
-                step = self._result(value, path)
-            if step is None:
+            step = steps.get(value) or self._step(value)
+            path = path[: step.depth]
+            comes = step.comes
+            if comes is Comes.FROM_NOWHERE:
                 return value, path
-            value, path = step
+            if comes is Comes.FROM_ANOTHER:
+                assert step.value is not None
+                if not through_joins and isinstance(value, OpResult) and is_join(value.op):
+                    return value, path
+                value = step.value
+            elif comes is Comes.FROM_BEFORE:
+                assert step.value is not None and step.yielded is not None
+                *outer, iteration = path
+                if iteration == 0:
+                    value, path = step.value, (*outer,)
+                else:
+                    value, path = step.yielded, (*outer, iteration - 1)
+            elif comes is Comes.FROM_LAST:
+                assert step.value is not None and step.loop is not None
+                value, path = step.value, (*path, step.loop.count - 1)
+            else:
+                assert step.value is not None and step.loop is not None
+                found = self._element(step.value, (step.loop.mirrored(path[-1]),), path[:-1])
+                if found is None:
+                    return value, path
+                value, path = found
 
     def origins(self, value: SSAValue, path: Path) -> Iterator[tuple[SSAValue, Path]]:
         """Like `origin`, for each element of a stack."""
@@ -144,63 +201,81 @@ class Dataflow:
             if found is not None:
                 yield self.origin(*found)
 
-    def _argument(self, value: BlockArgument, path: Path) -> tuple[SSAValue, Path] | None:
-        repeat = value.block.parent_op()
-        if not isinstance(repeat, stg.RepeatOp):
-            return None
-        loop = self.loop(repeat)
-        index, iteration = value.index, path[-1]
-        if index < len(loop.carried):
-            if iteration == 0:
-                return loop.carried[index], path[:-1]
-            return loop.yielded[index], (*path[:-1], iteration - 1)
-        return self._element(loop.stack(value), (loop.mirrored(iteration),), path[:-1])
+    def _step(self, value: SSAValue) -> Step:
+        step = self._steps[value] = self._made_of(value, self._depth(value))
+        return step
 
-    def _result(self, value: OpResult, path: Path) -> tuple[SSAValue, Path] | None:
+    def _made_of(self, value: SSAValue, depth: int) -> Step:
+        nowhere = Step(Comes.FROM_NOWHERE, depth)
+        if isinstance(value, BlockArgument):
+            repeat, index = value.block.parent_op(), value.index
+            if not isinstance(repeat, stg.RepeatOp):
+                return nowhere
+            loop = self.loop(repeat)
+            if index < len(loop.carried):
+                first, later = loop.carried[index], loop.yielded[index]
+                return Step(Comes.FROM_BEFORE, depth, first, later, loop)
+            return Step(Comes.FROM_STACK, depth, loop.stack(value), loop=loop)
+        assert isinstance(value, OpResult)
         op, index = value.op, value.index
         if isinstance(op, sched.ViewOp):
-            return op.operand, path
+            return Step(Comes.FROM_ANOTHER, depth, op.operand)
+        if isinstance(op, stg.AccumulateOp):
+            return Step(Comes.FROM_ANOTHER, depth, op.yield_op.values[index])
         if isinstance(op, stg.RepeatOp):
             loop = self.loop(op)
-            if loop.count == 0:
-                return (loop.carried[index], path) if index < len(loop.carried) else None
-            return loop.yielded[index], (*path, loop.count - 1)
-        if isinstance(op, stg.AccumulateOp):
-            return op.yield_op.values[index], path
-        return None
+            if loop.count > 0:
+                return Step(Comes.FROM_LAST, depth, loop.yielded[index], loop=loop)
+            if index < len(loop.carried):
+                return Step(Comes.FROM_ANOTHER, depth, loop.carried[index])
+        return nowhere
 
     def _element(self, stack: SSAValue, elements: Path, path: Path) -> tuple[SSAValue, Path] | None:
         """The value that is one element of a stack, or of a stack of stacks."""
+        steps = self._element_steps
         while elements:
-            path = path[: self._depth(stack)]
-            if not isinstance(stack.type, StackType):
-                # Chunks of one tensor.
-                return stack, path
-            if isinstance(stack, BlockArgument):
-                repeat = stack.block.parent_op()
-                if not isinstance(repeat, stg.RepeatOp):
-                    return None
-                loop = self.loop(repeat)
-                elements = (loop.mirrored(path[-1]), *elements)
-                stack, path = loop.stack(stack), path[:-1]
-                continue
-            assert isinstance(stack, OpResult)
-            op = stack.op
-            if isinstance(op, sched.ViewOp):
-                stack = op.operand
-            elif isinstance(op, stg.AccumulateOp):
-                stack = op.yield_op.values[stack.index]
-            elif isinstance(op, stg.RepeatOp):
-                loop = self.loop(op)
-                iteration = loop.mirrored(elements[0])
-                stack, path = loop.yielded[stack.index], (*path, iteration)
-                elements = elements[1:]
-            elif is_node(op):
-                # A node that works on whole stacks makes every element.
-                return stack, path
-            else:
+            step = steps[stack] if stack in steps else self._element_step(stack)
+            if step is None:
                 return None
+            path = path[: step.depth]
+            if step.comes is Comes.FROM_NOWHERE:
+                return stack, path
+            assert step.value is not None
+            if step.loop is None:
+                stack = step.value
+            elif step.comes is Comes.FROM_STACK:
+                elements = (step.loop.mirrored(path[-1]), *elements)
+                stack, path = step.value, path[:-1]
+            else:
+                stack, path = step.value, (*path, step.loop.mirrored(elements[0]))
+                elements = elements[1:]
         return stack, path
+
+    def _element_step(self, stack: SSAValue) -> Step | None:
+        step = self._element_steps[stack] = self._element_of(stack, self._depth(stack))
+        return step
+
+    def _element_of(self, stack: SSAValue, depth: int) -> Step | None:
+        """One step from a stack to what makes its elements; nothing if that is not known."""
+        if not isinstance(stack.type, StackType):
+            return Step(Comes.FROM_NOWHERE, depth)  # chunks of one tensor
+        if isinstance(stack, BlockArgument):
+            repeat = stack.block.parent_op()
+            if not isinstance(repeat, stg.RepeatOp):
+                return None
+            loop = self.loop(repeat)
+            return Step(Comes.FROM_STACK, depth, loop.stack(stack), loop=loop)
+        assert isinstance(stack, OpResult)
+        op = stack.op
+        if isinstance(op, sched.ViewOp):
+            return Step(Comes.FROM_ANOTHER, depth, op.operand)
+        if isinstance(op, stg.AccumulateOp):
+            return Step(Comes.FROM_ANOTHER, depth, op.yield_op.values[stack.index])
+        if isinstance(op, stg.RepeatOp):
+            loop = self.loop(op)
+            return Step(Comes.FROM_EACH, depth, loop.yielded[stack.index], loop=loop)
+        # A node that works on whole stacks makes every element.
+        return Step(Comes.FROM_NOWHERE, depth) if is_node(op) else None
 
     def weights(self, value: SSAValue, path: Path) -> Iterator[tuple[stg.WeightOp, int]]:
         """The weights that a reader at `path` finds in `value`, each with its layer; of a stack, each element."""
