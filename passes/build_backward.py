@@ -34,7 +34,7 @@ they read is freed together, as a node of autograd frees what it saved.
 
 On a program of one device a cotangent has its value's sharding. One that comes out partial is reduced,
 except over axes that nothing the value depends on is split over: there it stays partial on its way to the
-weights, where it is reduced with their gradients.
+weights, where it is reduced with their gradients. So does the cotangent of a head of keys over ranks that share it (`dist.rule ... copies`).
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec.analysis.dependence import Dependence
+from stagec.analysis.placement import Rule, rules_of
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
@@ -64,11 +65,12 @@ class BuildBackward(ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        rules = rules_of(op)
         for program in programs(op):
-            differentiate(program)
+            differentiate(program, rules)
 
 
-def differentiate(program: stg.ProgramOp) -> None:
+def differentiate(program: stg.ProgramOp, rules: Sequence[Rule]) -> None:
     """Append the backward pass of the program's loss, its one output."""
     block = program.body.block
     output = block.last_op
@@ -85,7 +87,7 @@ def differentiate(program: stg.ProgramOp) -> None:
             ]
         )
     weights = [op.weight for op in block.ops if isinstance(op, stg.WeightOp)]
-    level = Level(Dependence(program), block, output)
+    level = Level(Dependence(program, rules), block, output)
     (loss,) = output.values
     one = level.add(stg.ConstantOp("1", stg.tensor_type(loss).dtype), output, "bwd")
     level.contribute(loss, one.results[0])

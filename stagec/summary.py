@@ -6,18 +6,18 @@ Pure data: `stagec.cli` shows it. Every number is a sum over the count of a step
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from stagec.analysis.sizes import mesh_of
+from stagec.analysis.sizes import mesh_of, size_values
 from stagec.backend.program import Mesh
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, ValueType, tensor_of
 from stagec.rewriting import programs
 from stagec.step_count import ClassCount, weights_of_stages
-from stagec.symbolic import ONE, Size
+from stagec.symbolic import ONE, Size, conditions
 from stagec.unrolling.rank import StageRun
 
 
@@ -59,6 +59,15 @@ class ClassSummary:
 
 
 @dataclass(frozen=True)
+class Padded:
+    """A dim that a rule pads."""
+
+    dim: str
+    size: int
+    unpadded: int
+
+
+@dataclass(frozen=True)
 class Summary:
     """A compiled job."""
 
@@ -66,7 +75,10 @@ class Summary:
     plan: str
     mesh: Mesh
     num_parameters: int
-    """Of the model, each counted once."""
+    """Of the model, each counted once, with those of padding."""
+    padded: tuple[Padded, ...]
+    num_padding: int
+    """Parameters that are there because dims are padded."""
     classes: tuple[ClassSummary, ...]
 
     @property
@@ -77,18 +89,30 @@ class Summary:
 def summarize(module: ModuleOp, counts: Sequence[ClassCount], plan: str = "") -> Summary:
     """The totals of a job: of its last IR, and the count of its step."""
     stages = {stage.stage: stage for each in counts for stage in each.run.stages}
-    whole = (
-        whole_elements(op).integer(stage.values) for op, stage in weights_of_stages(stages.values())
-    )
+    pads = {op.dim.data: op.pads.data for op in dims_of(module) if op.pads is not None}
+    whole = padding = 0
+    for op, stage in weights_of_stages(stages.values()):
+        elements = whole_elements(op)
+        whole += (count := elements.integer(stage.values))
+        if not pads.keys().isdisjoint(elements.names):
+            unpadded = {name: stage.values[hidden] for name, hidden in pads.items()}
+            padding += count - elements.integer({**stage.values, **unpadded})
+    values = conditions.unread(size_values(module)) if pads else {}
     sizes = mesh_of(module)
     mesh = Mesh(tuple(sizes), tuple(sizes.values()))
     return Summary(
         model=programs(module)[0].model.data,
         plan=plan,
         mesh=mesh,
-        num_parameters=sum(whole),
+        num_parameters=whole,
+        padded=tuple(Padded(name, values[name], values[hidden]) for name, hidden in pads.items()),
+        num_padding=padding,
         classes=tuple(class_summary(mesh, each) for each in counts),
     )
+
+
+def dims_of(module: ModuleOp) -> Iterator[stg.DimOp]:
+    return (op for op in module.body.ops if isinstance(op, stg.DimOp))
 
 
 def class_summary(mesh: Mesh, counted: ClassCount) -> ClassSummary:

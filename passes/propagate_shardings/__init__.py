@@ -48,7 +48,9 @@ from xdsl.passes import ModulePass
 from stagec.analysis.contexts import Contexts
 from stagec.analysis.placement import (
     Rule,
+    SharesHeads,
     Splits,
+    copies_of,
     is_input,
     is_weight,
     needed_type,
@@ -61,6 +63,7 @@ from stagec.analysis.placement import (
 )
 from stagec.analysis.sharding_errors import ShardingErrors
 from stagec.dialects import stg
+from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.passes.propagate_shardings.context_errors import check_attention
 from stagec.rewriting import insert_before, programs, set_type
@@ -89,12 +92,29 @@ def place_ops(
 ) -> None:
     """Decide each op's placement. Values still have their global types."""
     for op in program.walk():
+        if isinstance(op, SharesHeads):
+            note_copies(op, rules, contexts)
         if isinstance(op, stg.TensorOp) and not isinstance(op, stg.PlaceOp):
             splits = op_splits(op, rules, contexts)
             if isinstance(op, stg.AttentionOp):
                 check_attention(op, splits, rules, contexts, errors)
             errors.check_op(op, splits)
             stg.marks(op)[stg.PLACEMENT] = stg.PlacementAttr.of(splits)
+
+
+def note_copies(op: SharesHeads, rules: Sequence[Rule], contexts: Contexts) -> None:
+    """Let an op know the axes along which ranks share heads of keys: those of a rule that split its queries' heads."""
+    if isinstance(op, stg.RepeatHeadsOp):
+        heads, key_heads = op.new.data, op.old.data
+    else:
+        heads, key_heads = (tensor_of(x.type).names[-2] for x in (op.q, op.k))
+    copies = copies_of(key_heads, rules) if key_heads != heads else ()
+    if not copies:
+        return
+    op.properties["copies"] = NamesAttr(copies)
+    split = op_splits(op, rules, contexts).get(heads, ())
+    if not set(copies) <= set(split):
+        del op.properties["copies"]
 
 
 def settle_carried(program: stg.ProgramOp) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.ir import Block, Operation, SSAValue
 
+from stagec.analysis.placement import Rule, copies_of
 from stagec.dialects import stg
 from stagec.dialects.types import FLOATS, StackType, TensorType, tensor_of
 
@@ -23,10 +25,14 @@ class Facts:
 
 
 class Dependence:
-    """Facts of every value in a program. Values carried by a repeat: a fixpoint over its body."""
+    """Facts of every value in a program. Values carried by a repeat: a fixpoint over its body.
 
-    def __init__(self, program: stg.ProgramOp) -> None:
+    `rules` say of which dims ranks have the same.
+    """
+
+    def __init__(self, program: stg.ProgramOp, rules: Sequence[Rule] = ()) -> None:
         self.facts: dict[SSAValue, Facts] = {}
+        self.rules = [rule for rule in rules if rule.copies]
         for argument in program.body.block.args:
             self.facts[argument] = Facts(data=True, axes=own_axes(argument))
         self._visit_block(program.body.block)
@@ -41,9 +47,14 @@ class Dependence:
     def split_axes(self, value: SSAValue) -> frozenset[str]:
         """Axes over which each device knows only its share of what the value depends on.
 
-        Over the others every device computes the same from the same, so that a cotangent may stay partial.
+        Over the others every device computes the same from the same, so that a cotangent may stay partial. So do ranks that share a head of
+        keys, from what has no such dim on.
         """
-        return self.facts[value].axes
+        axes = self.facts[value].axes
+        if not self.rules:
+            return axes
+        names = tensor_of(value.type).names
+        return axes.difference(*(copies_of(name, self.rules) for name in names)) | own_axes(value)
 
     def moved(self, before: SSAValue, after: SSAValue) -> None:
         """`after` takes the place of `before`."""

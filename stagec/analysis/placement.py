@@ -25,12 +25,21 @@ class Rule:
 
     dims: tuple[str, ...]
     axes: tuple[str, ...]
+    copies: tuple[str, ...] = ()
+    """Axes along which ranks have the same of these dims: of what has one of them, they split nothing else."""
 
 
 def rules_of(module: ModuleOp) -> list[Rule]:
     return [
-        Rule(op.dims.data, op.axes.data) for op in module.body.ops if isinstance(op, dist.RuleOp)
+        Rule(op.dims.data, op.axes.data, op.copies.data if op.copies is not None else ())
+        for op in module.body.ops
+        if isinstance(op, dist.RuleOp)
     ]
+
+
+def copies_of(dim: str, rules: Sequence[Rule]) -> tuple[str, ...]:
+    """The axes along which ranks have the same of a dim."""
+    return tuple(axis for rule in rules if dim in rule.dims for axis in rule.copies)
 
 
 def split_dims(names: Iterable[str], rules: Sequence[Rule]) -> Splits:
@@ -46,6 +55,7 @@ def split_dims(names: Iterable[str], rules: Sequence[Rule]) -> Splits:
                 if axis not in used:
                     used.add(axis)
                     splits.setdefault(dim, []).append(axis)
+            used.update(rule.copies)
     return {dim: tuple(axes) for dim, axes in splits.items()}
 
 
@@ -168,7 +178,9 @@ def op_splits(op: stg.TensorOp, rules: Sequence[Rule], contexts: Contexts | None
     """
     splits = splits_by_rules(op, rules)
     if isinstance(op, stg.AttentionOp) and contexts is not None:
-        return in_context(op, splits, rules, contexts)
+        splits = in_context(op, splits, rules, contexts)
+    if isinstance(op, SharesHeads):
+        return with_shared_heads(op, splits)
     if isinstance(op, stg.DispatchOp | stg.CombineOp):
         return with_routed_tokens(op, splits, rules)
     return splits
@@ -182,6 +194,19 @@ def with_routed_tokens(
     own = tensor_of(op.routed.type).with_splits(own_splits(op.routed, rules))
     axes = stg.merged_axes(splits, parts, own)
     return splits | {index: axes} if axes else splits
+
+
+SharesHeads = stg.AttentionOp | stg.RepeatHeadsOp
+"""Ops of which several ranks may have the same heads of keys."""
+
+
+def with_shared_heads(op: SharesHeads, splits: Splits) -> Splits:
+    """Heads of keys are split as those of queries are, but over axes along which ranks have the same keys."""
+    if op.copies is None:
+        return splits
+    heads, shared = op.shared_heads
+    own = tuple(a for a in splits.get(heads, ()) if a not in op.copies.data)
+    return splits | {shared: own} if own else splits
 
 
 def in_context(
@@ -242,6 +267,7 @@ def assign(
     """Give each offered axis to one index, in the rules' order."""
     splits: dict[str, list[str]] = {}
     used: set[str] = set()
+    kept: dict[str, str] = {}
     for index, axes in fixed.items():
         if index not in blocked:
             splits[index] = [a for a in axes if a not in used]
@@ -252,9 +278,13 @@ def assign(
                 if dim not in dims or index in blocked:
                     continue
                 for axis in rule.axes:
-                    if axis not in used and axis in offers.get(index, ()):
+                    is_free = axis not in used and kept.get(axis, index) == index
+                    if is_free and axis in offers.get(index, ()):
                         used.add(axis)
                         splits.setdefault(index, []).append(axis)
+                for axis in rule.copies:
+                    # Queries' heads may be split where those of keys have copies.
+                    kept.setdefault(axis, index)
     return {index: tuple(axes) for index, axes in splits.items() if axes}
 
 

@@ -114,6 +114,10 @@ def divisor_help(dim: Dim, size: int, ways: int, sizes: dict[str, int]) -> str:
     if fitting > 1:
         choices.insert(0, f"`{dim.split[-1]} = {fitting}`")
     text = f"choose {' or '.join(choices)}"
+    if size > ways:
+        text += ", or pad it: `{ pad = 1 }` after the rule"
+    if size < ways and ways % size == 0 and len(dim.split) == 1:
+        return f"{text}, or let ranks share them: `shard {dim.name} over {dim.split[0]} {{ replicate = true }}`"
     if size < ways and len(dim.split) == 1:
         text += f", or split `{dim.split[0]}` into two axes and use one of them here"
     return text

@@ -58,6 +58,7 @@ def amount(number: int) -> str:
 def show(summary: Summary, head: Headline) -> None:
     """Print it to standard output: what a step takes first."""
     lines = "".join(f"{part}\n" for line in head.lines() for part in folded(line, " " * 8))
+    lines += "".join(f"{part}\n" for part in folded(padding(summary), " " * 8))
     parts = [heading(summary) + lines, text_of(compute_table(summary.classes))]
     if any(c.traffic for c in summary.classes):
         parts.append(text_of(traffic_table(summary.classes)))
@@ -139,6 +140,14 @@ def heading(summary: Summary) -> str:
     ranks = "1 rank" if summary.num_ranks == 1 else f"{summary.num_ranks:,} ranks"
     mesh = f" ({axes})" if axes else ""
     return f"{summary.model}{plan}: {summary.num_parameters:,} parameters on {ranks}{mesh}\n"
+
+
+def padding(summary: Summary) -> str:
+    """What rules pad, and what that adds to the parameters."""
+    dims = [f"{p.dim} from {p.unpadded:,} to {p.size:,}" for p in summary.padded]
+    if not dims:
+        return ""
+    return f"padded  {', '.join(dims)}: {summary.num_padding:,} of the parameters"
 
 
 def compute_table(classes: Sequence[ClassSummary]) -> Table:

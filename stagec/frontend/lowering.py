@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
+from stagec import symbolic
 from stagec.analysis.placement import Rule, split_dims
 from stagec.diagnostics import CompileError, Diagnostic, Span, location_of
 from stagec.dialects import dist, stg
@@ -53,16 +54,19 @@ def lower(checked: CheckedModel) -> ModuleOp:
     """The module: sizes, mesh, rules, contexts, and one `stg.program`."""
     module = ModuleOp([])
     block = module.body.block
+    copied = checked.sizes.copied
+    axes = {a: symbolic.product(map(symbolic.symbol, parts)) for a, parts in copied.items()}
     for name in checked.sizes.dim_names:
         dim = checked.sizes.dims[name]
-        block.add_op(_at(stg.DimOp(name, dim.size), dim.span))
+        pads = checked.sizes.unpadded.get(name)
+        block.add_op(_at(stg.DimOp(name, dim.size.substitute(axes), pads), dim.span))
     plan = checked.plan
     if plan.axes:
         mesh = dist.MeshOp([(axis.name, axis.size) for axis in plan.axes])
         span = plan.axes[0].span
         block.add_op(_at(mesh, span) if span else mesh)
     for rule in plan.rules:
-        block.add_op(_at(dist.RuleOp(rule.dims, rule.axes), rule.span))
+        block.add_op(_at(dist.RuleOp(rule.dims, rule.axes, rule.copies), rule.span))
     for context in plan.contexts:
         axes = plan.products.get(context.axis, (context.axis,))
         op = dist.ContextOp(context.method, axes, context.rotate, context.balance)
@@ -229,7 +233,7 @@ class _Lowering:
     def see_positions(self, op: Attention, span: Span, scope: Scope) -> None:
         """Attention to what a cache holds: pairs of each sequence; without a cache a sequence attends to itself."""
         if self.batch is not None:
-            rules = [Rule(rule.dims, rule.axes) for rule in self.checked.plan.rules]
+            rules = [Rule(rule.dims, rule.axes, rule.copies) for rule in self.checked.plan.rules]
             check_queries(
                 op, span, split_dims(tensor_of(op.operands[0].type).names, rules), self.batch
             )

@@ -174,7 +174,9 @@ _PRINTERS: dict[type[syntax.Node], Callable[[Any], str]] = {
     syntax.Mesh: lambda n: f"mesh {_list(n.axes)}",
     syntax.RankOrder: lambda n: f"rank_order {_names(n.axes)}",
     syntax.ShardTarget: _shard_target,
-    syntax.Shard: lambda n: f"shard {_list(n.targets)} over {_names(n.axes)}",
+    syntax.Shard: lambda n: (
+        f"shard {_list(n.targets)} over {_names(n.axes)}{_settings(n.settings)}"
+    ),
     syntax.Pipeline: _pipeline,
     syntax.Microbatch: lambda n: f"microbatch {text_of(n.size)}",
     syntax.Zero: _zero,

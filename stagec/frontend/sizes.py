@@ -10,7 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from stagec import symbolic
 from stagec.diagnostics import Diagnostic, Findings, Span, closest, quoted
 from stagec.dialects.types import TIME_AXIS
-from stagec.frontend import syntax
+from stagec.frontend import copying, padding, syntax
 from stagec.frontend.numbers import LARGEST, Sizes, condition, facts, names_in, whole
 from stagec.frontend.plans.merge import Merged
 from stagec.frontend.printing import text_of
@@ -58,6 +58,14 @@ class SizeTable:
     values: dict[str, int | None] = field(default_factory=dict)
     """Of all names: for expressions in a plan."""
     dim_names: tuple[str, ...] = ()
+    unpadded: dict[str, str] = field(default_factory=dict)
+    """The dims that rules pad, and what is called their size in the text."""
+    copied: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Axes that are larger than a dim of which their ranks share the parts: the axis that splits it, and that of the copies."""
+    shared: dict[str, str] = field(default_factory=dict)
+    """Those dims, and their axes."""
+    served: frozenset[str] = frozenset()
+    """The dims that `serve` gives their sizes."""
     origins: dict[str, str] = field(default_factory=dict)
     """`--set tp=4`, for the names that are sized so."""
 
@@ -103,9 +111,12 @@ class _Resolver:
         self.overrides, self.served, self.padded = overrides, served, padded
         self.axes = self.mesh_axes()
         self.table = SizeTable(dim_names=(*dims, *(name for name in served if name not in dims)))
+        self.table.served = frozenset(served)
         self.fixed: dict[str, int] = {}
         self.exprs: dict[str, syntax.Expr] = {}
         """What defines each name that `--set` does not."""
+        self.sized = set(merged.sizes)
+        """Names whose size the plan says: in expressions that may name axes."""
 
     def mesh_axes(self) -> dict[str, syntax.MeshAxis]:
         """The axes of the mesh by name; clashes are findings."""
@@ -144,6 +155,7 @@ class _Resolver:
             if axis.size is not None and not is_product:
                 self.exprs[name] = axis.size
         self.read_plan_sizes()
+        self.pad()
         for name, size in self.served.items():
             self.table.dims[name], self.table.values[name] = size, size.value
             self.exprs.pop(name, None)
@@ -153,7 +165,40 @@ class _Resolver:
             known = [self.table.values.get(part) for part in parts]
             if None not in known:
                 self.table.values[name] = _product([k for k in known if k is not None])
+        self.share()
         return self.table
+
+    def share(self) -> None:
+        """Make two axes of those that are larger than a dim that their rules replicate: one splits it, the other has copies.
+
+        Neighbours share: `tp = 8` over `K = 4` is `tp.K = 4` times `tp.copies = 2`, as in vLLM (`QKVParallelLinear`).
+        """
+        table = self.table
+        for dim, axis in copying.replicated(self.merged, table.products).items():
+            entry, size = table.axes.get(axis), table.values.get(dim)
+            if entry is None or size is None or dim not in table.dims:
+                continue
+            whole, part = symbolic.symbol(axis), symbolic.symbol(dim)
+            if not conditions.note(">", whole, part, holds=entry.value > size):
+                continue
+            if not conditions.note("whole", whole / part, holds=entry.value % size == 0):
+                continue
+            if axis in table.copied:
+                first = table.axes[table.copied[axis][0]]
+                if conditions.note("==", part, first.size, holds=first.value == size):
+                    table.shared[dim] = axis
+                continue
+            names = table.copied[axis] = (f"{axis}.{dim}", f"{axis}.{copying.COPIES}")
+            table.shared[dim] = axis
+            sizes = {names[0]: part, names[1]: whole / part}
+            for name, value in zip(names, (size, entry.value // size), strict=True):
+                table.axes[name] = NamedSize(sizes[name], value, entry.span)
+                table.values[name] = value
+                conditions.define(name, sizes[name])
+            for product, parts in table.products.items():
+                apart = (p for part in parts for p in (names if part == axis else (part,)))
+                table.products[product] = tuple(apart)
+            table.products[axis] = names
 
     def find_products(self) -> None:
         """Axes whose size is a product of axes are those axes together."""
@@ -234,6 +279,28 @@ class _Resolver:
             else:
                 self.exprs[name] = new.size
 
+    def pad(self) -> None:
+        """Make multiples of the dims that rules pad. Other sizes are made of what they were."""
+        found = padding.multiples(self.merged, self.table.products)
+        found = {n: e for n, e in found.items() if n in self.dims and n not in self.served}
+        names = self.table.unpadded = {name: padding.unpadded(name) for name in found}
+        if not names:
+            return
+        for name, expr in self.exprs.items():
+            self.exprs[name] = padding.with_names(expr, names)
+        for name, hidden in names.items():
+            self.dims = {**self.dims, hidden: self.dims[name]}
+            self.exprs[hidden] = self.exprs[name]
+            if name in self.fixed:
+                self.fixed[hidden] = self.fixed.pop(name)
+            if name in self.merged.sizes:
+                self.sized.add(hidden)
+            place = self.dims[name].name.span
+            known = syntax.Reference(syntax.Name(hidden, span=place), span=place)
+            self.exprs[name] = padding.rounded_up(known, found[name])
+        dims = (each for n in self.table.dim_names for each in (names.get(n), n) if each)
+        self.table.dim_names = tuple(dims)
+
     def order(self) -> list[str]:
         """Names, each after those that its size mentions. A circle is a finding."""
         graph = {
@@ -269,8 +336,9 @@ class _Resolver:
             return
         if name in self.table.values:
             return
-        what = f"the size of `{name}`"
-        is_plan = name in self.axes or name in self.merged.sizes
+        what = f"the size of `{definition.name}`"
+        is_padded = name in self.table.unpadded
+        is_plan = name in self.axes or name in self.sized or is_padded
         visible = self.table.values if is_plan else _Without(self.table.values, self.axes)
         found = self.whole(name, visible, what)
         self.table.values[name] = None
@@ -282,8 +350,15 @@ class _Resolver:
     def whole(self, name: str, visible: Sizes, what: str) -> Quantity | None:
         """The size of a dim or axis; that of experts' tokens may be rounded up."""
         expr = self.exprs[name]
+        if name in self.table.unpadded:
+            # What is wrong with `pad` is said where the plan's rules are read.
+            return whole(expr, visible, Findings(), what)
         if name not in self.padded:
-            return whole(expr, visible, self.findings, what)
+            own = Findings()
+            found = whole(expr, visible, own, what)
+            for each in own.found:
+                self.findings.add(padding.as_written(each, self.table.unpadded))
+            return found
         if self.padded[name]:
             return whole(rounded_up(expr), visible, self.findings, what)
         own = Findings()
@@ -317,13 +392,14 @@ def check_requirements(
 ) -> None:
     """`require H % K == 0`, with the sizes that are in force."""
     for require in requires:
-        if condition(require.condition, table.dim_values, findings) is False:
+        asked = padding.with_names(require.condition, table.unpadded)
+        if condition(asked, table.dim_values, findings) is False:
             findings.add(
                 Diagnostic(
                     "E0207",
                     f"`{text_of(require.condition)}` does not hold",
                     require.condition.span,
-                    notes=facts(require.condition, table.dim_values),
+                    notes=facts(asked, table.dim_values),
                 )
             )
 

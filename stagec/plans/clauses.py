@@ -60,6 +60,18 @@ class Rule:
     axes: tuple[str, ...]
     span: Span
     dim_spans: Mapping[str, Span] = field(default_factory=dict, compare=False)
+    copies: tuple[str, ...] = ()
+    """Axes of the mesh along which ranks have the same of the dims."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard(Clause):
+    """`{ pad = 128 }`: what a rule does where its axes do not divide a dim. The sizes that it leads to are those of the `SizeTable`."""
+
+    pad: int | None = setting("whole", None, least=1)
+    """Each device's part is a multiple of it."""
+    replicate: bool = setting("bool", False)
+    """Of a dim smaller than its axis, several ranks have the same."""
 
 
 @dataclass(frozen=True)

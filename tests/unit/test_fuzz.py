@@ -224,7 +224,7 @@ clauses = st.one_of(
     build(syntax.Resize, some(build(syntax.NewSize, names, expressions))),
     build(syntax.Mesh, some(build(syntax.MeshAxis, names, st.none() | expressions))),
     build(syntax.RankOrder, some(names)),
-    build(syntax.Shard, some(targets), some(names)),
+    build(syntax.Shard, some(targets), some(names), st.none() | settings_),
     build(syntax.Pipeline, some(names, 1, 2), st.none() | names, st.none() | settings_),
     build(syntax.Microbatch, expressions),
     build(syntax.Zero, levels | references, st.none() | some(names), st.none() | settings_),

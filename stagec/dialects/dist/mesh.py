@@ -12,7 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.ir import Data
-from xdsl.irdl import IRDLOperation, irdl_attr_definition, irdl_op_definition, prop_def
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_attr_definition,
+    irdl_op_definition,
+    opt_prop_def,
+    prop_def,
+)
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
@@ -74,20 +80,27 @@ class MeshOp(IRDLOperation):
 
 @irdl_op_definition
 class RuleOp(IRDLOperation):
-    """`shard H, K over tp` of a plan. Rules are tried in the order of their ops."""
+    """`shard H, K over tp` of a plan. Rules are tried in the order of their ops.
+
+    Ranks along `copies` have the same of these dims: of a tensor that has one, no other dim is split over them.
+    """
 
     name = "dist.rule"
 
     dims = prop_def(NamesAttr)
     axes = prop_def(NamesAttr)
+    copies = opt_prop_def(NamesAttr)
 
-    assembly_format = "$dims `over` $axes attr-dict"
+    assembly_format = "$dims `over` $axes (`copies` $copies^)? attr-dict"
 
-    def __init__(self, dims: Sequence[str], axes: Sequence[str]) -> None:
-        super().__init__(
-            properties={"dims": NamesAttr(tuple(dims)), "axes": NamesAttr(tuple(axes))}
-        )
+    def __init__(
+        self, dims: Sequence[str], axes: Sequence[str], copies: Sequence[str] = ()
+    ) -> None:
+        names = {"dims": dims, "axes": axes} | ({"copies": copies} if copies else {})
+        super().__init__(properties={key: NamesAttr(tuple(n)) for key, n in names.items()})
 
     def verify_(self) -> None:
         if not self.dims.data or not self.axes.data:
             raise VerifyException("dist.rule: a rule has dims and axes")
+        if self.copies is not None and set(self.copies.data) & set(self.axes.data):
+            raise VerifyException("dist.rule: an axis that splits has no copies")

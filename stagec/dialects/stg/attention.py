@@ -1,7 +1,7 @@
 """Rotary embedding and fused attention, forward and backward.
 
 Attention's operands end in sequence, heads, width: q [..., S, H, E], k [..., T, K, E],
-v [..., T, K, G]. H and K are one index at two granularities (grouped queries). The sequence of queries
+v [..., T, K, G]. H and K are one index at two granularities (grouped queries), unless `copies` says that ranks share heads of keys. The sequence of queries
 and of keys are two indices, even where they share a name.
 """
 
@@ -23,9 +23,9 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
-from stagec.dialects.attributes import RequestsAttr, SizeAttr
+from stagec.dialects.attributes import NamesAttr, RequestsAttr, SizeAttr
 from stagec.dialects.interfaces import elements
-from stagec.dialects.stg.base import Indices, TensorOp, expect_dims, tensor_type
+from stagec.dialects.stg.base import PLACEMENT, SHARED, Indices, TensorOp, expect_dims, tensor_type
 from stagec.dialects.stg.interface import (
     Call,
     CallError,
@@ -93,17 +93,24 @@ class RopeOp(TensorOp):
         gradients.emit(self.x, lambda: RopeOp(only(dys), inverse=self.inverse is None))
 
 
-def attention_indices(q: TensorType, k: TensorType, v: TensorType) -> tuple:
+def attention_indices(op: AttentionOp | AttentionGradOp) -> tuple:
     """Indices of q, k, v, of the output and of the log-sum-exp."""
+    q, k, v = tensor_type(op.q), tensor_type(op.k), tensor_type(op.v)
     *batch, queries, heads, width = q.names
     keys, value_width = KEY + k.names[-3], v.names[-1]
+    key_heads = heads if op.copies is None else SHARED + k.names[-2]
     return (
         (*batch, queries, heads, width),
-        (*batch, keys, heads, width),
-        (*batch, keys, heads, value_width),
+        (*batch, keys, key_heads, width),
+        (*batch, keys, key_heads, value_width),
         (*batch, queries, heads, value_width),
         (*batch, queries, heads),
     )
+
+
+def shared_index(op: AttentionOp | AttentionGradOp, k: tuple[str, ...]) -> tuple[str, ...]:
+    """The index of keys' heads that follows that of queries' heads: no rule splits it for itself."""
+    return () if op.copies is None else (k[-2],)
 
 
 HALF = ONE / 2
@@ -152,6 +159,8 @@ class AttentionOp(TensorOp):
     the shapes do not say: its share of a mask, or one block of a ring. `sinks` [H] are a score for each head that
     no value goes with: softmax shares out less than 1 among the keys (gpt-oss, arXiv:2508.10925; Xiao et al., arXiv:2309.17453), and `lse` counts it.
 
+    `copies` are axes that split the heads of queries and not those of keys: their ranks have the same keys, of which a gradient is then partial.
+
     Keys split over an axis that splits the queries, without `pairs`, are a ring to come (`expand-ring-attention`):
     each device's queries meet the keys of all devices. With `pairs` they meet one device's keys.
     """
@@ -185,13 +194,14 @@ class AttentionOp(TensorOp):
     window = opt_prop_def(SizeAttr)
     softcap = opt_prop_def(StringAttr)
     pairs = opt_prop_def(SizeAttr)
+    copies = opt_prop_def(NamesAttr)
     requests = opt_prop_def(RequestsAttr)
     result = result_def(TensorType)
     lse = result_def(TensorType)
 
     assembly_format = (
         "$q `,` $k `,` $v (`sinks` $sinks^)? (`causal` $causal^)? `count` $count (`window` $window^)? "
-        "(`softcap` $softcap^)? (`pairs` $pairs^)? (`requests` $requests^)? attr-dict "
+        "(`softcap` $softcap^)? (`pairs` $pairs^)? (`copies` $copies^)? (`requests` $requests^)? attr-dict "
         "`:` functional-type(operands, results)"
     )
 
@@ -262,10 +272,8 @@ class AttentionOp(TensorOp):
         )
 
     def indices(self) -> Indices:
-        q, k, v, output, lse = attention_indices(
-            tensor_type(self.q), tensor_type(self.k), tensor_type(self.v)
-        )
-        blocked = frozenset((q[-1], v[-1], k[-3]))
+        q, k, v, output, lse = attention_indices(self)
+        blocked = frozenset((q[-1], v[-1], k[-3], *shared_index(self, k)))
         sinks = (q[-2:-1],) if self.sinks is not None else ()
         return Indices((q, k, v, *sinks), (output, lse), blocked=blocked)
 
@@ -275,6 +283,13 @@ class AttentionOp(TensorOp):
             sinks = tensor_type(self.sinks)
             expect_dims(self, tensor_type(self.q), sinks, tensor_type(self.q).names[-2:-1])
         super().verify_()
+        check_copies(self)
+
+    @property
+    def shared_heads(self) -> tuple[str, str]:
+        """The index of the queries' heads, and of the keys' that follow it."""
+        q, k, *_ = attention_indices(self)
+        return q[-2], k[-2]
 
     @property
     def key_dim(self) -> str:
@@ -322,6 +337,20 @@ def check_count(op: AttentionOp | AttentionGradOp) -> None:
         raise VerifyException(f"{op.name}: a cap is a number above 0, not `{op.softcap.data}`")
 
 
+def check_copies(op: AttentionOp | AttentionGradOp) -> None:
+    """Heads of keys are split as those of queries are, but over `copies`."""
+    if op.copies is None or PLACEMENT in op.properties:
+        return
+    heads, keys = (tensor_type(x).dims[-2].split for x in (op.q, op.k))
+    copies = op.copies.data
+    is_split = set(copies) <= set(heads) or not heads
+    if not is_split or keys != tuple(a for a in heads if a not in copies):
+        raise VerifyException(
+            f"{op.name}: heads of queries are split over [{', '.join(heads)}], those of keys over "
+            f"[{', '.join(keys)}], and copies are along [{', '.join(copies)}]"
+        )
+
+
 def is_positive(text: str) -> bool:
     try:
         return float(text) > 0
@@ -354,7 +383,7 @@ def attention_properties(
 class AttentionGradOp(TensorOp):
     """Gradients of fused attention: scores are computed again, then four more products.
 
-    dk and dv sum over queries: over axes that split those they are partial, unless the axes split keys too.
+    dk and dv sum over queries: over axes that split those they are partial, unless the axes split keys too, and over `copies`.
     """
 
     name = "stg.attention_grad"
@@ -372,13 +401,14 @@ class AttentionGradOp(TensorOp):
     window = opt_prop_def(SizeAttr)
     softcap = opt_prop_def(StringAttr)
     pairs = opt_prop_def(SizeAttr)
+    copies = opt_prop_def(NamesAttr)
     dq = result_def(TensorType)
     dk = result_def(TensorType)
     dv = result_def(TensorType)
 
     assembly_format = (
         "$dy `,` $q `,` $k `,` $v `,` $output `,` $lse (`causal` $causal^)? `count` $count "
-        "(`window` $window^)? (`softcap` $softcap^)? (`pairs` $pairs^)? attr-dict "
+        "(`window` $window^)? (`softcap` $softcap^)? (`pairs` $pairs^)? (`copies` $copies^)? attr-dict "
         "`:` functional-type(operands, results)"
     )
 
@@ -393,12 +423,13 @@ class AttentionGradOp(TensorOp):
         q, k, v, output, lse = (saved[x] if saved else x for x in values)
         partial = tensor_type(dy).partial
         queries, keys = tensor_type(q), tensor_type(k)
-        summed = sorted({*partial, *queries.dims[-3].split} - {*keys.dims[-3].split})
+        copies = () if forward.copies is None else forward.copies.data
+        summed = sorted({*partial, *queries.dims[-3].split, *copies} - {*keys.dims[-3].split})
         super().__init__(
             operands=[dy, q, k, v, output, lse],
             properties={
                 key: value
-                for key in ("causal", "count", "window", "softcap", "pairs")
+                for key in ("causal", "count", "window", "softcap", "pairs", "copies")
                 if (value := forward.properties.get(key)) is not None
             },
             result_types=[
@@ -409,15 +440,14 @@ class AttentionGradOp(TensorOp):
         )
 
     def indices(self) -> Indices:
-        q, k, v, output, lse = attention_indices(
-            tensor_type(self.q), tensor_type(self.k), tensor_type(self.v)
-        )
-        blocked = frozenset((q[-1], v[-1], k[-3]))
+        q, k, v, output, lse = attention_indices(self)
+        blocked = frozenset((q[-1], v[-1], k[-3], *shared_index(self, k)))
         return Indices((output, q, k, v, output, lse), (q, k, v), blocked=blocked)
 
     def verify_(self) -> None:
         check_count(self)
         super().verify_()
+        check_copies(self)
 
     @property
     def ring_axes(self) -> tuple[str, ...]:

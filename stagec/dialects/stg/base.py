@@ -67,6 +67,10 @@ NAMES = "names"
 """Mark of ops that make a value: what the plan calls it, where it names values to recompute."""
 
 
+SHARED = "shared."
+"""Marks the index of heads of keys and values where several ranks have the same, apart from the queries'."""
+
+
 @dataclass(frozen=True)
 class Indices:
     """The index of each dim of each operand and result.
@@ -182,13 +186,17 @@ class TensorOp(CostInterface, ABC):
             expect_dims(self, source, result, source.names)
         if PLACEMENT in self.properties:
             return
-        splits = operand_splits(self)
+        splits = self.splits_of_operands()
         for result, local in zip(self.results, local_results(self, splits), strict=True):
             if result.type != local:
                 raise VerifyException(
                     f"{self.name}: the result is <{tensor_type(result).body}>, "
                     f"but its operands make it <{local.body}>"
                 )
+
+    def splits_of_operands(self) -> dict[str, tuple[str, ...]]:
+        """How the indices are split, as the operands' types say. Operands that disagree do not verify."""
+        return operand_splits(self)
 
     def verify_operands(self) -> None:
         """They are tensors, and partial only where the op is linear."""

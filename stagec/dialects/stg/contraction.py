@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
@@ -15,7 +15,7 @@ from stagec.dialects.attributes import Dim, NamesAttr
 from stagec.dialects.interfaces import Bytes, elements, num_bytes
 from stagec.dialects.marks import flag_mark
 from stagec.dialects.memory import Effects, Repetition
-from stagec.dialects.stg.base import Indices, TensorOp, expect_dims, tensor_type, wider
+from stagec.dialects.stg.base import SHARED, Indices, TensorOp, expect_dims, tensor_type, wider
 from stagec.dialects.stg.interface import (
     Call,
     CallError,
@@ -255,30 +255,80 @@ class EmbeddingGradOp(TensorOp):
 
 
 class HeadsOp(TensorOp):
-    """Shared by ops that change the number of heads: dim `old` becomes `new`."""
+    """Shared by ops that change the number of heads: dim `old` becomes `new`.
+
+    One index at two granularities: an axis that splits one splits the other, but for `copies`, whose ranks have other heads of queries and the
+    same of keys.
+    """
 
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     old = prop_def(StringAttr)
     new = prop_def(StringAttr)
+    copies = opt_prop_def(NamesAttr)
     x = operand_def(TensorType)
     result = result_def(TensorType)
 
-    assembly_format = "$x $old `to` $new attr-dict `:` functional-type(operands, results)"
+    assembly_format = (
+        "$x $old `to` $new (`copies` $copies^)? attr-dict `:` functional-type(operands, results)"
+    )
 
-    def __init__(self, x: SSAValue, old: str, new: str) -> None:
+    def __init__(self, x: SSAValue, old: str, new: str, copies: Sequence[str] = ()) -> None:
         source = tensor_type(x)
-        dims = [Dim(new, d.split) if d.name == old else d for d in source.dims]
+        dims = [
+            Dim(new, self.split_as(d.split, copies)) if d.name == old else d for d in source.dims
+        ]
+        summed = () if self.REPEATS else copies
+        partial = sorted({*source.partial, *summed}) if summed else source.partial
+        given: dict[str, Attribute] = {"old": StringAttr(old), "new": StringAttr(new)}
+        if copies:
+            given["copies"] = NamesAttr(tuple(copies))
         super().__init__(
             operands=[x],
-            properties={"old": StringAttr(old), "new": StringAttr(new)},
-            result_types=[TensorType.of(dims, source.dtype, source.partial)],
+            properties=given,
+            result_types=[TensorType.of(dims, source.dtype, partial)],
         )
+
+    REPEATS: ClassVar[bool]
+    """Whether heads of keys become those of queries, or the other way about."""
+
+    @classmethod
+    def split_as(cls, axes: Sequence[str], copies: Sequence[str]) -> tuple[str, ...]:
+        """What splits the result's heads where these axes split the operand's."""
+        return (*axes, *copies) if cls.REPEATS else tuple(a for a in axes if a not in copies)
+
+    @property
+    def copied(self) -> tuple[str, ...]:
+        return () if self.copies is None else self.copies.data
 
     @property
     def renamed(self) -> tuple[str, ...]:
         """The dims of the result."""
         return tuple(self.new.data if n == self.old.data else n for n in tensor_type(self.x).names)
+
+    @property
+    def shared_heads(self) -> tuple[str, str]:
+        """The index of the queries' heads, and of the keys' that follow it."""
+        queries, keys = (self.new, self.old) if self.REPEATS else (self.old, self.new)
+        return queries.data, SHARED + keys.data
+
+    def indices(self) -> Indices:
+        heads = self.renamed if self.REPEATS else tensor_type(self.x).names
+        if self.copies is None:
+            return Indices((heads,), (heads,))
+        queries, shared = self.shared_heads
+        keys = tuple(shared if n == queries else n for n in heads)
+        pair = (keys, heads) if self.REPEATS else (heads, keys)
+        return Indices(pair[:1], pair[1:], blocked=frozenset((shared,)))
+
+    def splits_of_operands(self) -> dict[str, tuple[str, ...]]:
+        splits = super().splits_of_operands()
+        if self.copies is not None:
+            of_operand, of_result = reversed(self.shared_heads)
+            if not self.REPEATS:
+                of_operand, of_result = self.shared_heads
+            splits[of_result] = self.split_as(splits[of_operand], self.copied)
+        return splits
 
     def verify_(self) -> None:
         expect_dims(self, tensor_type(self.x), tensor_type(self.result), self.renamed)
@@ -287,12 +337,10 @@ class HeadsOp(TensorOp):
 
 @irdl_op_definition
 class RepeatHeadsOp(HeadsOp):
-    """Repeat each key or value head for the queries that share it: `old` becomes the larger `new`.
-
-    One index at two granularities: an axis that splits one splits the other.
-    """
+    """Repeat each key or value head for the queries that share it: `old` becomes the larger `new`."""
 
     name = "stg.repeat_heads"
+    REPEATS: ClassVar[bool] = True
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature(
             "repeat_heads",
@@ -314,10 +362,6 @@ class RepeatHeadsOp(HeadsOp):
     def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
         return RepeatHeadsOp(operands[0], call.dim("heads"), call.dim("to"))
 
-    def indices(self) -> Indices:
-        names = self.renamed
-        return Indices((names,), (names,))
-
     def flops(self) -> Size:
         return ZERO
 
@@ -326,22 +370,21 @@ class RepeatHeadsOp(HeadsOp):
         return Effects(repeats=Repetition(heads, self.new.data))
 
     def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
-        gradients.emit(self.x, lambda: SumHeadsOp(only(dys), self.new.data, self.old.data))
+        old, new = self.old.data, self.new.data
+        gradients.emit(self.x, lambda: SumHeadsOp(only(dys), new, old, self.copied))
 
 
 @irdl_op_definition
 class SumHeadsOp(HeadsOp):
-    """The gradient of `stg.repeat_heads`: the sum over the queries' heads that shared one."""
+    """The gradient of `stg.repeat_heads`: the sum over the queries' heads that shared one, of which ranks along `copies` have a term each."""
 
     name = "stg.sum_heads"
+    REPEATS: ClassVar[bool] = False
     WORK: ClassVar[Work] = Work.REDUCTION
-
-    def indices(self) -> Indices:
-        names = tensor_type(self.x).names
-        return Indices((names,), (names,))
 
     def flops(self) -> Size:
         return elements(self.x)
 
     def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
-        gradients.emit(self.x, lambda: RepeatHeadsOp(only(dys), self.new.data, self.old.data))
+        old, new = self.old.data, self.new.data
+        gradients.emit(self.x, lambda: RepeatHeadsOp(only(dys), new, old, self.copied))

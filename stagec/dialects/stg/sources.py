@@ -16,17 +16,26 @@ from stagec.symbolic import ZERO, Size
 
 @irdl_op_definition
 class DimOp(IRDLOperation):
-    """A named size. The expression is over other dims and mesh axes: `stg.dim "E" = "D/H"`."""
+    """A named size. The expression is over other dims and mesh axes: `stg.dim "E" = "D/H"`.
+
+    One that `pads` another dim is what that is in tensors, so that axes divide it: `stg.dim "V" = "8*ceildiv(V.unpadded, 8)" pads "V.unpadded"`.
+    """
 
     name = "stg.dim"
 
     dim = prop_def(StringAttr)
     size = prop_def(SizeAttr)
+    pads = opt_prop_def(StringAttr)
 
-    assembly_format = "$dim `=` $size attr-dict"
+    assembly_format = "$dim `=` $size (`pads` $pads^)? attr-dict"
 
-    def __init__(self, dim: str, size: Size) -> None:
-        super().__init__(properties={"dim": StringAttr(dim), "size": SizeAttr(size)})
+    def __init__(self, dim: str, size: Size, pads: str | None = None) -> None:
+        given: dict[str, Attribute] = {} if pads is None else {"pads": StringAttr(pads)}
+        super().__init__(properties={"dim": StringAttr(dim), "size": SizeAttr(size), **given})
+
+    def verify_(self) -> None:
+        if self.pads is not None and self.pads.data not in self.size.data.names:
+            raise VerifyException("stg.dim: what is padded is a part of its size")
 
 
 @irdl_op_definition

@@ -119,8 +119,13 @@ def named_sizes(
     count: int,
     leave: Collection[str] = (),
 ) -> Columns:
-    """The values of all names; those that are varied are given. A fraction is rounded up: compilation refuses it."""
+    """The values of all names; those that are varied are given. A fraction is rounded up: compilation refuses it.
+
+    Of a dim that a rule pads, what is given is the size that the text has.
+    """
     table = checked.sizes
+    columns = {table.unpadded.get(name, name): column for name, column in columns.items()}
+    leave = {table.unpadded.get(name, name) for name in leave}
     found = Columns(dict(columns), count)
     pending = {
         name: entry.size

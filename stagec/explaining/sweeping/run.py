@@ -99,7 +99,7 @@ class Sweep:
     def table(self) -> Table:
         sizes, values, found = self.columns()
         names = [*self.request.grid.names, RANKS, *self.quantities]
-        table = {name: values[name] if name in values else sizes.names[name] for name in names}
+        table = {n: values[n] if n in values else sizes.names[self.varied(n)] for n in names}
         return Table(
             {name: plain_numbers(column[found.left]) for name, column in table.items()},
             len(self.points),
@@ -197,7 +197,9 @@ class Sweep:
         found: Feasible,
     ) -> None:
         """The values of plans of one structure."""
-        sizes = with_definitions(sizes, dim_sizes(structure.module))
+        table = structure.job.compiled.checked.sizes
+        axes = {name: table.axes[name].size for parts in table.copied.values() for name in parts}
+        sizes = with_definitions(sizes, {**dim_sizes(structure.module), **axes})
         if is_plain(structure.job):
             columns = self.evaluate(structure, sizes)
         else:
@@ -234,7 +236,12 @@ class Sweep:
         return found
 
     def point(self, sizes: Columns, row: int) -> Point:
-        return {name: int(sizes.names[name][row]) for name in self.request.grid.names}
+        names = self.request.grid.names
+        return {name: int(sizes.names[self.varied(name)][row]) for name in names}
+
+    def varied(self, name: str) -> str:
+        """What is varied of a name: of a dim that a rule pads, the size that the text has."""
+        return self.checked.sizes.unpadded.get(name, name)
 
     def one_by_one(
         self,

@@ -190,7 +190,9 @@ def sizes_of(source: Source, plan: str | None = None) -> list[str]:
     table = resolve_sizes(definitions.dims, merged, {}, Findings())
     mesh = merged.get(syntax.Mesh)
     axes = [axis.name.text for axis in mesh.axes] if mesh else []
-    return [*table.dim_names, *(axis for axis in axes if axis not in table.products)]
+    hidden = set(table.unpadded.values())
+    dims = [name for name in table.dim_names if name not in hidden]
+    return [*dims, *(a for a in axes if a not in table.products or a in table.copied)]
 
 
 def _lent(

@@ -50,7 +50,7 @@ class PlanChecker:
 
         Weights and inputs are kept as their readers need them, not as the rules say.
         """
-        rules = [placement.Rule(rule.dims, rule.axes) for rule in self.plan.rules]
+        rules = [placement.Rule(r.dims, r.axes, r.copies) for r in self.plan.rules]
         reported: set[Dim] = set()
         for value, what in self.values():
             for name, axes in placement.split_dims(value.type.names, rules).items():

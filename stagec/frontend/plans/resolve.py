@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -91,7 +91,14 @@ class _Resolver:
 
     def mesh(self) -> tuple[resolved.Axis, ...]:
         spans = {name.text: name.span for name in self.axes}
-        real = [n for n in self.axis_names if n not in self.table.products]
+        copied = self.table.copied
+        spans |= {part: spans[axis] for axis, parts in copied.items() for part in parts}
+        real = [
+            part
+            for n in self.axis_names
+            if n not in self.table.products or n in copied
+            for part in copied.get(n, (n,))
+        ]
         axes = {n: resolved.Axis(n, self.table.values.get(n) or 1, spans[n]) for n in real}
         ranks = 1
         for axis in axes.values():
@@ -146,6 +153,15 @@ class _Resolver:
 
     # ---- rules ----
 
+    def apart(self, names: Iterable[syntax.Name]) -> list[str]:
+        """Axes as the mesh names them, products among them taken apart."""
+        copied = self.table.copied
+        parts = {
+            name: [name] if name in copied else list(self.table.products.get(name, (name,)))
+            for name in (n.text for n in names)
+        }
+        return [part for found in parts.values() for part in found]
+
     def rules(self) -> Iterable[resolved.Rule]:
         for clause in self.merged.rules:
             if [a.text for a in clause.axes] == ["none"]:
@@ -164,8 +180,40 @@ class _Resolver:
                 else:
                     spans[name.text] = name.span
             axes = self.real_axes(clause.axes, "one rule")
+            self.rule_settings(clause)
             if spans and axes:
-                yield resolved.Rule(tuple(spans), tuple(axes), clause.span, spans)
+                yield from self.rules_of_dims(clause.span, spans, axes)
+
+    def rules_of_dims(
+        self, span: Span, dims: Mapping[str, Span], axes: Sequence[str]
+    ) -> Iterable[resolved.Rule]:
+        """A rule as it is; one of a dim with copies by itself, as rules are tried dim by dim."""
+        if not any(name in self.table.shared for name in dims):
+            yield resolved.Rule(tuple(dims), tuple(axes), span, dims)
+            return
+        for name, place in dims.items():
+            axis = self.table.shared.get(name)
+            split, *copies = axes if axis is None else self.table.copied[axis]
+            own, kept = (axes, ()) if axis is None else ((split,), copies)
+            yield resolved.Rule((name,), tuple(own), span, {name: place}, tuple(kept))
+
+    def rule_settings(self, clause: syntax.Shard) -> None:
+        """What a rule does where its axes do not divide a dim: `SizeTable` has the sizes that follow."""
+        read = self.settings.read(clause.settings, resolved.Shard, "`shard`")
+        if read.get("replicate") and read.get("pad") is not None:
+            message = "a dim is padded, or its parts are replicated"
+            help_ = "leave `pad` or `replicate` out"
+            self.error("E0402", message, clause, help_)
+        if read.get("replicate") and len(self.apart(clause.axes)) > 1:
+            message = "parts of a dim are replicated along one axis"
+            help_ = "write a rule of its own for the axis whose ranks share parts"
+            self.error("E0303", message, clause, help_)
+        for target in clause.targets:
+            name = target.path.names[0]
+            if "pad" in read["given"] and name.text in self.table.served:
+                message = f"`serve` says the size of `{name}`, and it is not padded"
+                help_ = "serve as many as the axes divide, or leave `pad` out"
+                self.error("E0303", message, name, help_)
 
     def unknown_dim(self, name: syntax.Name) -> None:
         help_ = did_you_mean(name.text, self.table.dim_names)
@@ -182,6 +230,10 @@ class _Resolver:
             for dim in target.dims or ():
                 if dim.text not in self.table.dim_names:
                     self.unknown_dim(dim)
+            for entry in clause.settings.entries if clause.settings is not None else ():
+                message = f"`{entry.name}` is a setting of rules for dims, not of one value"
+                help_ = f"write it where `{target.path}`'s dims have their rules"
+                self.error("E0402", message, entry, help_)
             dims = None if target.dims is None else tuple(dim.text for dim in target.dims)
             if not is_none and (dims is None or len(dims) != 1):
                 message = "an override over axes names one dim of its value"

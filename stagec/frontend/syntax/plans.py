@@ -79,10 +79,11 @@ class ShardTarget(Node):
 
 @dataclass(frozen=True)
 class Shard(Node):
-    """`shard H, K over tp`."""
+    """`shard H, K over tp`, `shard V over tp { pad = 128 }`."""
 
     targets: tuple[ShardTarget, ...]
     axes: tuple[Name, ...]
+    settings: Settings | None
 
 
 @dataclass(frozen=True)

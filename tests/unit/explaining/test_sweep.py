@@ -129,6 +129,26 @@ def test_a_sweep_of_an_option_that_follows_from_sizes() -> None:
     assert not differences(drawn)
 
 
+RULES = {
+    "padded": ("shard V over tp { pad = 3 }\n  shard H over tp { pad = 1 }", "V=39,40,41"),
+    "shared": ("shard H over tp\n  shard K over tp { replicate = true }", "K=1,2,3,6"),
+}
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_dims_that_axes_do_not_divide(rules: str) -> None:
+    """What a name that is varied is in the plan depends on the others, and so does what axes there are."""
+    written, varied = RULES[rules]
+    text = TINY.replace("CLAUSES", "shard S over tp\n  microbatch 1")
+    text = text.replace("shard H, F, V over tp", written)
+    text = text.replace("wk[D, H, E], wv[D, H, E]", "wk[D, K, E], wv[D, K, E]")
+    text = f"dim K = {'H' if rules == 'padded' else 2}\n{text}"
+    if rules == "padded":
+        text = text.replace("H over tp {", "H, K over tp {")
+    drawn = Drawn(text, (varied, "tp=1,2,3,6", "dp=1,2"))
+    assert not differences(drawn, random.Random(rules), most=8)
+
+
 @pytest.mark.parametrize("clauses", CLAUSES)
 def test_every_row_is_a_compilation(clauses: str) -> None:
     """All feasible points of a small grid, and that all others are refused."""

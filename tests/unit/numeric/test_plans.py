@@ -14,6 +14,9 @@ SEQUENCE = f"{TENSOR}\nshard S over tp"
 MESH = "mesh dp = 2, tp = 2"
 CONTEXT = "mesh dp = 2, cp = 2\nshard B over dp\nshard S over cp"
 
+COPIES = "mesh dp = 2, tp = 4\nshard B over dp"
+SHARED = "shard K over tp { replicate = true }"
+
 PLANS = {
     "data": "mesh dp = 2\nshard B over dp\nmicrobatch 1",
     "tensor": f"{MESH}\n{TENSOR}",
@@ -57,10 +60,19 @@ PLANS = {
     "zero3_once": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 3 over dp\ngradients {{ reduce = step }}",
     "deepspeed": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 2 over dp {{ like = deepspeed }}",
     "megatron": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 1 over dp {{ like = megatron }}",
+    "shared_heads": f"{COPIES}\nshard H over tp\n{SHARED}\nshard F, V, S over tp",
+    "shared_heads_first": f"{COPIES}\n{SHARED}\nshard H, F, V over tp\nrecompute full",
+    "shared_heads_zero3": f"{COPIES}\nshard H over tp\n{SHARED}\nshard S over tp\nmicrobatch 1\nzero 3 over dp\n"
+    "unit Block",
+    "shared_heads_exchanged": "mesh cp = 2, tp = 4\nshard H over tp\n"
+    + SHARED
+    + "\nshard S over cp\n"
+    "context cp { method = all_gather, balance = none }",
     "zero3_gathered_once": f"{MESH}\n{TENSOR}\nzero 3 over dp {{ reshard = false }}",
 }
 
 ONE_MODEL = {
+    "shared_heads_exchanged": "llama",
     "fp8_wide": "llama",
     "fp8_saved": "llama",
     "fp8_again": "llama",

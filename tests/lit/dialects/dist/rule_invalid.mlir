@@ -13,3 +13,8 @@ dist.rule [] over [tp]
 
 // CHECK: error[E0709]: `dist.rule`: a rule has dims and axes
 dist.rule [S] over []
+
+// -----
+
+// CHECK: error[E0709]: `dist.rule`: an axis that splits has no copies
+dist.rule [K] over [tp] copies [tp]

@@ -6,3 +6,6 @@ dist.rule [H, K] over [tp]
 
 // CHECK: dist.rule [S] over [cp, tp]
 dist.rule [S] over [cp, tp]
+
+// CHECK: dist.rule [K] over [tp.K] copies [tp.copies]
+dist.rule [K] over [tp.K] copies [tp.copies]

@@ -6,3 +6,8 @@
 // CHECK: %dq, %dk, %dv = stg.attention_grad %dy, %q, %k, %v, %o, %l causal count "causal" : (!stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S, K, E], bf16>, !stg.tensor<[B, S, K, E], bf16>, !stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S/cp, H], fp32>) -> (!stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S, K, E], bf16, partial [cp]>, !stg.tensor<[B, S, K, E], bf16, partial [cp]>)
 %dq, %dk, %dv = stg.attention_grad %dy, %q, %k, %v, %o, %l causal count "causal"
   : (!stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S, K, E], bf16>, !stg.tensor<[B, S, K, E], bf16>, !stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S/cp, H], fp32>) -> (!stg.tensor<[B, S/cp, H, E], bf16>, !stg.tensor<[B, S, K, E], bf16, partial [cp]>, !stg.tensor<[B, S, K, E], bf16, partial [cp]>)
+
+// CHECK: stg.attention_grad {{.*}} copies [r] :
+%c, %d, %s = "test.op"() : () -> (!stg.tensor<[B, S, H/(kv*r), E], bf16>, !stg.tensor<[B, S, K/kv, E], bf16>, !stg.tensor<[B, S, H/(kv*r)], fp32>)
+%x, %y, %z = stg.attention_grad %c, %c, %d, %d, %c, %s causal count "causal" copies [r]
+  : (!stg.tensor<[B, S, H/(kv*r), E], bf16>, !stg.tensor<[B, S, H/(kv*r), E], bf16>, !stg.tensor<[B, S, K/kv, E], bf16>, !stg.tensor<[B, S, K/kv, E], bf16>, !stg.tensor<[B, S, H/(kv*r), E], bf16>, !stg.tensor<[B, S, H/(kv*r)], fp32>) -> (!stg.tensor<[B, S, H/(kv*r), E], bf16>, !stg.tensor<[B, S, K/kv, E], bf16, partial [r]>, !stg.tensor<[B, S, K/kv, E], bf16, partial [r]>)

@@ -26,3 +26,10 @@
 %q = "test.op"() : () -> !stg.tensor<[S, H, E], bf16>
 %o, %lse = stg.attention %q, %q, %q causal count "causal" softcap "0"
   : (!stg.tensor<[S, H, E], bf16>, !stg.tensor<[S, H, E], bf16>, !stg.tensor<[S, H, E], bf16>) -> (!stg.tensor<[S, H, E], bf16>, !stg.tensor<[S, H], fp32>)
+
+// -----
+
+// CHECK: error[E0709]: `stg.attention`: heads of queries are split over [kv, r], those of keys over [], and copies are along [r]
+%c, %d = "test.op"() : () -> (!stg.tensor<[B, S, H/(kv*r), E], bf16>, !stg.tensor<[B, S, K, E], bf16>)
+%w, %x = stg.attention %c, %d, %d causal count "causal" copies [r]
+  : (!stg.tensor<[B, S, H/(kv*r), E], bf16>, !stg.tensor<[B, S, K, E], bf16>, !stg.tensor<[B, S, K, E], bf16>) -> (!stg.tensor<[B, S, H/(kv*r), E], bf16>, !stg.tensor<[B, S, H/(kv*r)], fp32>)

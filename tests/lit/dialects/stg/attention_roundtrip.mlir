@@ -19,3 +19,8 @@
 %sink = "test.op"() : () -> !stg.tensor<[H/tp], bf16>
 %u, %n = stg.attention %q, %k, %v sinks %sink causal count "causal"
   : (!stg.tensor<[B/dp, S, H/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, G], bf16>, !stg.tensor<[H/tp], bf16>) -> (!stg.tensor<[B/dp, S, H/tp, G], bf16>, !stg.tensor<[B/dp, S, H/tp], fp32>)
+
+// CHECK: stg.attention %{{.*}}, %{{.*}}, %{{.*}} causal count "causal" copies [r] :
+%c, %d = "test.op"() : () -> (!stg.tensor<[B, S, H/(kv*r), E], bf16>, !stg.tensor<[B, S, K/kv, E], bf16>)
+%w, %x = stg.attention %c, %d, %d causal count "causal" copies [r]
+  : (!stg.tensor<[B, S, H/(kv*r), E], bf16>, !stg.tensor<[B, S, K/kv, E], bf16>, !stg.tensor<[B, S, K/kv, E], bf16>) -> (!stg.tensor<[B, S, H/(kv*r), E], bf16>, !stg.tensor<[B, S, H/(kv*r)], fp32>)

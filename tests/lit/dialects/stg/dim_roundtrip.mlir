@@ -6,3 +6,7 @@ stg.dim "E" = "D/H"
 
 // CHECK: stg.dim "B" = "2048"
 stg.dim "B" = "2048"
+
+// CHECK: stg.dim "V" = "8*ceildiv(V.unpadded, 8)" pads "V.unpadded"
+stg.dim "V.unpadded" = "50257"
+stg.dim "V" = "8*ceildiv(V.unpadded, 8)" pads "V.unpadded"
