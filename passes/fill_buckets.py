@@ -92,6 +92,10 @@ def in_buckets(
     return found
 
 
+Key = tuple[str, str, int]
+"""What joins: reductions of a kind on a stream, in buckets of a size."""
+
+
 @dataclass
 class Bucket:
     """Reductions that will be one collective."""
@@ -119,7 +123,7 @@ class Filler:
     flow: Dataflow
     order: list[int] = field(default_factory=list)
     joins: list[bool] = field(default_factory=list)
-    open: dict[tuple[str, str], Bucket] = field(default_factory=dict)
+    open: dict[Key, Bucket] = field(default_factory=dict)
     _bytes: dict[int, int] = field(default_factory=dict)
 
     def filled(self) -> Rows:
@@ -140,14 +144,19 @@ class Filler:
     def fill(self, row: int, number: int) -> None:
         op = self.bucketed[number].first
         assert isinstance(op, sched.CollectiveOp)
-        bucket = self.open.setdefault((op.kind.data, op.stream.data), Bucket(op))
+        key = (op.kind.data, op.stream.data, whole(op, "bucket_bytes"))
+        for other in [k for k in self.open if k[:2] == key[:2] and k != key]:
+            # Buckets of one size end where those of another begin.
+            if self.open[other].members:
+                self.issue(other)
+        bucket = self.open.setdefault(key, Bucket(op))
         path = path_of(self.rows, row)
         bucket.members.append(row)
         bucket.sources.add(Source(op, path))
         bucket.read |= {self.flow.source(value, path) for value in op.operands}
         bucket.num_bytes += self.num_bytes(number, op)
         if bucket.num_bytes >= bucket.limit:
-            self.issue(op.kind.data, op.stream.data)
+            self.issue(key)
 
     def issue_what_is_read(self, row: int, number: int) -> None:
         """Reductions that a row reads go before it, however little there is in their buckets."""
@@ -157,7 +166,7 @@ class Filler:
         read = {self.flow.source(v, path) for op in self.segments[number].ops for v in op.operands}
         for key, bucket in list(self.open.items()):
             if not read.isdisjoint(bucket.sources) and self.open[key].members:
-                self.issue(*key)
+                self.issue(key)
 
     def reduces(self, number: int) -> bool:
         """Whether a segment is of what reduces gradients: what follows that needs them."""
@@ -171,19 +180,18 @@ class Filler:
             self._bytes[number] = -(-exact.numerator // exact.denominator)
         return self._bytes[number]
 
-    def issue(self, *key: str) -> None:
+    def issue(self, key: Key) -> None:
         """A bucket; before it those whose results it reduces further: over other axes, in other amounts."""
-        kind, stream = key
-        bucket = self.open[kind, stream]
+        bucket = self.open[key]
         for other_key, other in list(self.open.items()):
             if other is not bucket and not bucket.read.isdisjoint(other.sources):
-                self.issue(*other_key)
+                self.issue(other_key)
         self.order += bucket.members
         self.joins += [i > 0 for i in range(len(bucket.members))]
-        self.open[kind, stream] = Bucket(bucket.first, is_first=False)
+        self.open[key] = Bucket(bucket.first, is_first=False)
 
     def close(self) -> None:
         """Issue what is left."""
         for key in list(self.open):
             if self.open[key].members:
-                self.issue(*key)
+                self.issue(key)

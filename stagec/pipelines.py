@@ -10,6 +10,7 @@ from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects.memory import CONTIGUOUS, COPIED, PARTITIONED
 from stagec.passes import load_pass
 from stagec.pipeline_schedule import unwanted_code
+from stagec.plans import presets
 from stagec.plans.clauses import PRODUCTS, Pipeline, Plan
 from stagec.plans.expert_histograms import read_histograms
 from stagec.plans.in_ir import ModelFacts
@@ -266,6 +267,9 @@ def storage_passes(plan: Plan) -> list[ModulePass]:
                 "bucket-gradients",
                 bucket_bytes=gradients.bucket_bytes,
                 first_bucket_bytes=gradients.first_bucket_bytes or 0,
+                of_first_stage=zero is not None
+                and zero.like is not None
+                and presets.KNOWN[zero.like].buckets_of_first_stage,
             )
         )
     return passes

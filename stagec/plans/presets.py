@@ -8,8 +8,9 @@ own units: `unit` says what is gathered together.
 - `deepspeed`: flat parts of buffers; buckets of `reduce_bucket_size` = 5e8 elements at stages 1 and 2, whose `overlap_comm` is false unless set; it is
   true at stage 3 (`runtime/zero/config.py`).
 - `megatron`: the distributed optimizer of Megatron-LM: flat parts of one buffer of gradients. Only where reductions overlap with the backward pass, which
-  they do if it is asked for (`--overlap-grad-reduce`), is the buffer cut into buckets, of 40 million elements or a million for each rank, whichever is more
-  (`distributed_data_parallel.py`).
+  they do if it is asked for (`--overlap-grad-reduce`), is the buffer cut into buckets, of 40 million elements or a million for each data-parallel rank,
+  whichever is more (`distributed_data_parallel.py`); in a pipeline that of the first stage alone. A table that two stages share has a bucket of its own
+  (`DistributedOptimizer._compute_per_buffer_param_layout`).
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class Preset:
     """Of a bucket at a level, with or without overlap, over so many ranks. None: gradients of a unit, or one, travel together."""
     pipelines: tuple[int, ...] = ()
     """The levels that it runs in a pipeline."""
+    buckets_of_first_stage: bool = False
+    """Other stages of a pipeline have one bucket, and gradients that stages share one of their own."""
 
 
 def deepspeed_bucket(level: int, overlap: bool, ranks: int) -> int | None:
@@ -70,5 +73,6 @@ KNOWN: Mapping[str, Preset] = {
         zero={"shards": "flat"},
         bucket_elements=megatron_bucket,
         pipelines=(1,),
+        buckets_of_first_stage=True,
     ),
 }

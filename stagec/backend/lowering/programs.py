@@ -66,10 +66,12 @@ class Unroller:
         self._controls[run.program] = said_of(rank, queues)
         added = dict(zip(number.tolist(), queues.added, strict=False))
         chained: list[Segment] = []
+        width = queues.slots.shape[1]
         for at, segment in enumerate(segments):
-            key = (id(segment), added[at])
+            # Ranks whose rows wait for more have wider ones.
+            key = (id(segment), added[at], width)
             if key not in self._chained:
-                self._chained[key] = with_added(segment, added[at], queues.slots.shape[1])
+                self._chained[key] = with_added(segment, added[at], width)
             chained.append(self._chained[key])
         order = rank.order
         names = rank.run.task_names

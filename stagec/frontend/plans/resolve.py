@@ -407,7 +407,10 @@ class _Resolver:
         if zero.like == "fsdp2" and pipeline is not None and "overlap" not in found.given:
             overlap = False
         settings: dict[str, Any] = {"overlap": overlap}
-        ranks = math.prod(self.table.values.get(axis) or 1 for axis in zero.axes)
+        # Megatron-LM counts data-parallel ranks (`get_data_parallel_group`, `with_context_parallel = False`).
+        sequence = {clause.axis.text for clause in self.merged.all(syntax.Context)}
+        axes = [axis for axis in zero.axes if axis not in sequence]
+        ranks = math.prod(self.table.values.get(axis) or 1 for axis in axes)
         elements = preset.bucket_elements(zero.level, overlap, ranks)
         if elements is not None and found.bucket_bytes is None:
             settings["bucket_bytes"] = elements * dtype_bytes(precision.reduce)

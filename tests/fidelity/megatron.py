@@ -1,0 +1,343 @@
+"""`python -m tests.fidelity.megatron [--random N --seed S]`: plans `like = megatron` beside what Megatron-LM's code does.
+
+Its facts are in `cases/megatron.json`, each with the file and function that it was read in, and how it is here. Nothing of Megatron-LM runs:
+models and plans are drawn, and their traces compared with the rules of the facts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stagec.backend.encode import TraceOptions, encode_traces
+from stagec.backend.writer import WriteOptions, write_traces
+from stagec.driver import compile_text
+from tests.fidelity.oracle import coordinates
+from tests.fidelity.record import Communication, RankRecord
+from tests.fidelity.trace import Traces
+
+FACTS = Path(__file__).parent / "cases" / "megatron.json"
+ELEMENTS, ELEMENTS_PER_RANK = 40_000_000, 1_000_000
+PARAMETER_ALIGNMENT, BUCKET_ALIGNMENT = 64, 128
+MAIN, NARROW = 4, 2
+"""Bytes of a main gradient, which are reduced in fp32, and of a parameter."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A model and how it is spread. Sizes in elements."""
+
+    width: int
+    heads: int
+    feed_forward: int
+    vocabulary: int
+    layers: int
+    sequence: int
+    tied: bool
+    tp: int
+    dp: int
+    pp: int
+    chunks: int
+    overlap: bool
+    bucket: int
+    """Elements; 0: as Megatron-LM has it without being told."""
+    experts: int = 0
+    top_k: int = 2
+    ep: int = 1
+
+    @property
+    def mesh(self) -> dict[str, int]:
+        inner = {"edp": self.dp // self.ep, "ep": self.ep} if self.experts else {"dp": self.dp}
+        return {"pp": self.pp, **inner, "tp": self.tp}
+
+    @property
+    def tokens(self) -> int:
+        """Of a microbatch on a rank: of one sequence."""
+        return self.sequence // self.tp
+
+    @property
+    def stages(self) -> int:
+        return self.pp * self.chunks
+
+
+@dataclass(frozen=True)
+class Parameter:
+    elements: int
+    is_norm: bool = False
+    is_shared: bool = False
+    is_expert: bool = False
+
+
+def draw(rng: random.Random) -> Run:
+    tp, pp = rng.choice([1, 2]), rng.choice([1, 2, 2, 4])
+    chunks = rng.choice([1, 2]) if pp > 1 else 1
+    heads = tp * rng.choice([1, 2])
+    overlap = rng.random() < 0.7
+    run = Run(
+        width=heads * rng.choice([16, 24, 40]),
+        heads=heads,
+        feed_forward=tp * rng.randrange(30, 200),
+        vocabulary=tp * rng.randrange(50, 300),
+        layers=pp * chunks * rng.choice([1, 2, 3]),
+        sequence=tp * rng.choice([8, 20]),
+        tied=rng.random() < 0.5,
+        tp=tp,
+        dp=rng.choice([2, 3, 4]),
+        pp=pp,
+        chunks=chunks,
+        overlap=overlap,
+        bucket=rng.choice([0, 3_000, 20_000, 60_000]) if overlap else 0,
+    )
+    if rng.random() < 0.35:
+        ep = rng.choice([2, 4])
+        sizes = {"tp": 1, "heads": 2, "width": 32, "sequence": 16, "vocabulary": 100}
+        return Run(**{**vars(run), **sizes, "dp": 4, "ep": ep, "experts": 8})
+    return run
+
+
+def text(run: Run) -> str:
+    """The model, with weights in the order in which the backward pass is to find them, and the plan."""
+    sizes = f"""
+dim B = {run.dp * 4 * run.pp}
+dim S = {run.sequence}
+dim D = {run.width}
+dim H = {run.heads}
+dim E = D / H
+dim F = {run.feed_forward}
+dim V = {run.vocabulary}
+dim L = {run.layers}
+"""
+    feed = """
+module Feed(x[B, S, D]) -> [B, S, D] {
+  weight up[D, F], down[F, D]
+  return gelu(x @ up) @ down
+}
+"""
+    if run.experts:
+        sizes += f"dim X = {run.experts}\ndim A = {run.top_k}\ndim N = B * S * A / X\n"
+        feed = """
+module Feed(x[B, S, D]) -> [B, S, D] {
+  weight router[D, X], up[X, D, F], down[X, F, D]
+  gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
+  wide[X, N, F] = dispatch(x, chosen, experts = X, tokens = N, dropless = true) @ up
+  y[X, N, D] = gelu(wide) @ down
+  return combine(y, gates, chosen)
+}
+"""
+    head = "embed" if run.tied else "head"
+    own = "" if run.tied else ", head[V, D]"
+    model = f"""
+module Attention(x[B, S, D]) -> [B, S, D] {{
+  weight wq[D, H, E], wk[D, H, E], wv[D, H, E], wo[H, E, D]
+  return attention(x @ wq, x @ wk, x @ wv, causal = true) @ wo
+}}
+{feed}
+module Block(x[B, S, D]) -> [B, S, D] {{
+  weight n1[D], n2[D]
+  h = x + Attention(rms_norm(x, n1))
+  return h + Feed(rms_norm(h, n2))
+}}
+model Net(tokens[B, S]: i64, targets[B, S]: i64) {{
+  weight embed[V, D], norm[D]{own}
+  x = embedding(tokens, embed)
+  repeat L {{ x = Block(x) }}
+  loss = cross_entropy(rms_norm(x, norm) @ {head}, targets)
+}}
+"""
+    return sizes + model + plan_text(run)
+
+
+def plan_text(run: Run) -> str:
+    mesh = ", ".join(f"{axis} = {size}" for axis, size in run.mesh.items())
+    lines = [f"mesh {mesh}" + (", dp = edp * ep" if run.experts else ""), "shard B over dp"]
+    if run.experts:
+        lines += ["shard X over ep", "shard N over dp"]
+    if run.tp > 1:
+        lines += ["shard H, F, V over tp", "shard S over tp"]
+    if run.pp > 1:
+        kind = f', schedule = "interleaved_1f1b", virtual_stages = {run.chunks}'
+        lines.append(f"pipeline L over pp {{ microbatch = 1{kind if run.chunks > 1 else ''} }}")
+    else:
+        lines.append("microbatch 1")
+    bucket = f", bucket_bytes = {run.bucket * MAIN}" if run.bucket else ""
+    lines += [
+        "precision { weights = bf16, gradients = fp32 }",
+        "zero 1 over dp { like = megatron }",
+        f"gradients {{ overlap = {str(run.overlap).lower()}{bucket} }}",
+    ]
+    return "plan p {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
+
+
+def parameters(run: Run, stage: int) -> list[Parameter]:
+    """Of a rank's part of a stage, in the order in which the backward pass makes their gradients."""
+    d, tp = run.width, run.tp
+    norm, square = Parameter(d, is_norm=True), Parameter(d * d // tp)
+    table = run.vocabulary * d // tp
+    shared = run.tied and run.stages > 1
+    is_first, is_last = stage == 0, stage == run.stages - 1
+    found: list[Parameter] = []
+    if is_last:
+        found += [norm] if run.tied else [Parameter(table), norm]
+    wide = d * run.feed_forward // tp
+    feed = [Parameter(wide)] * 2
+    if run.experts:
+        own = run.experts // run.ep
+        feed = [Parameter(own * wide, is_expert=True)] * 2 + [Parameter(d * run.experts)]
+    found += [*feed, norm, *[square] * 4, norm] * (run.layers // run.stages)
+    if is_first or (is_last and run.tied):
+        found.append(Parameter(table, is_shared=shared))
+    return found
+
+
+def buckets(run: Run, held: Sequence[Parameter], stage: int) -> list[tuple[Parameter, ...]]:
+    """How a buffer is cut: `bucket-size`, `one-bucket`, `bucket-ends`, `shared-table`."""
+    limit = run.bucket or max(ELEMENTS, ELEMENTS_PER_RANK * run.dp)
+    found: list[tuple[Parameter, ...]] = []
+    current: list[Parameter] = []
+    for each in held:
+        if each.is_shared and current:
+            found.append(tuple(current))
+            current = []
+        current.append(each)
+        full = sum(p.elements for p in current) >= limit and run.overlap and stage == 0
+        if full or each.is_shared:
+            found.append(tuple(current))
+            current = []
+    return [*found, tuple(current)] if current else found
+
+
+def padded_here(bucket: Sequence[Parameter], ways: int) -> int:
+    return sum(-(-each.elements // ways) * ways for each in bucket)
+
+
+def padded_there(bucket: Sequence[Parameter], ways: int) -> int:
+    """`padding`."""
+    end = 0
+    for each in bucket:
+        end = -(-end // PARAMETER_ALIGNMENT) * PARAMETER_ALIGNMENT + each.elements
+    unit = math.lcm(ways, BUCKET_ALIGNMENT)
+    return -(-end // unit) * unit
+
+
+@dataclass
+class Comparison:
+    """What differs of a run, and by how many elements a bucket is padded otherwise."""
+
+    wrong: list[str]
+    padding: int = 0
+
+    def same(self, what: str, here: object, there: object) -> None:
+        if here != there:
+            self.wrong.append(f"{what}: {here} here, {there} by the facts")
+
+
+def compare(run: Run) -> Comparison:
+    compiled = compile_text(text(run), "megatron.stg", "p")
+    found = Comparison([])
+    with tempfile.TemporaryDirectory() as directory:
+        encoded = encode_traces(compiled.trace_set, TraceOptions(names="full"))
+        write_traces(encoded, directory, WriteOptions())
+        traces = Traces(Path(directory), "Net", run.mesh)
+        step = math.prod(run.mesh.values()) // run.pp
+        for rank in range(0, run.pp * step, step):
+            compare_rank(run, rank, traces.rank(rank, None), found)
+    return found
+
+
+def compare_rank(run: Run, rank: int, record: RankRecord, found: Comparison) -> None:
+    position = coordinates(rank, run.mesh)["pp"]
+    stages = range(position, run.stages, run.pp)
+    by_stage = {stage: parameters(run, stage) for stage in stages}
+    held = [each for stage in stages for each in by_stage[stage]]
+    reductions = [c for c in record.communications if c.reduces_gradient]
+    data = "dp" if not run.experts else "edp+ep" if run.ep < run.dp else "ep"
+    for axis, is_expert, ways in ((data, False, run.dp), ("edp", True, run.dp // run.ep)):
+        there: Counter[int] = Counter()
+        for stage, all_of_stage in by_stage.items():
+            chosen = [each for each in all_of_stage if each.is_expert == is_expert]
+            for bucket in buckets(run, chosen, stage):
+                here = padded_here(bucket, ways)
+                there[MAIN * here] += 1
+                found.padding = max(found.padding, abs(padded_there(bucket, ways) - here))
+        if ways > 1:
+            scattered = Counter(
+                c.bytes_in for c in reductions if c.kind == "reduce_scatter" and c.axis == axis
+            )
+            found.same(f"buckets of rank {rank} over {axis}", scattered, there)
+    over_tp = [c for c in reductions if c.axis == "tp"]
+    norms = sum(each.elements for each in held if each.is_norm) * MAIN * (run.tp > 1)
+    found.same(f"norms of rank {rank}", sum(c.bytes_in for c in over_tp), norms)
+    compare_tables(run, rank, held, reductions, found)
+    gathered = [c for c in record.communications if c.phase == "optim" and c.kind == "all_gather"]
+    whole = NARROW * sum(
+        padded_here([each], run.dp // (run.ep if each.is_expert else 1))
+        for each in held
+        if not each.is_expert or run.dp > run.ep
+    )
+    found.same(f"parameters of rank {rank}", sum(c.bytes_out for c in gathered), whole)
+    compare_dispatch(run, rank, record, found)
+
+
+def compare_tables(
+    run: Run,
+    rank: int,
+    held: Sequence[Parameter],
+    reductions: Sequence[Communication],
+    found: Comparison,
+) -> None:
+    """`table-group`."""
+    step = math.prod(run.mesh.values()) // run.pp
+    ends = tuple(rank % step + at * step for at in (0, run.pp - 1))
+    shared = [each.elements * MAIN for each in held if each.is_shared] if run.pp > 1 else []
+    here = [(c.ranks, c.bytes_in, c.dtype) for c in reductions if c.axis == "pp"]
+    found.same(f"tables of rank {rank}", here, [(ends, size, "fp32") for size in shared])
+
+
+def compare_dispatch(run: Run, rank: int, record: RankRecord, found: Comparison) -> None:
+    """`alltoall-dispatcher`: there and back, in both passes."""
+    size = run.tokens * run.top_k * run.width * NARROW
+    here = Counter(
+        c.phase for c in record.communications if c.kind == "all_to_all" and c.bytes_in == size
+    )
+    microbatches = 4 * run.pp
+    times = 2 * (run.layers // run.pp) * microbatches if run.experts else 0
+    found.same(
+        f"exchanges of rank {rank}", here, Counter({"fwd": times, "bwd": times} if times else {})
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fidelity.megatron", description=__doc__)
+    parser.add_argument("--random", type=int, default=20, metavar="N")
+    parser.add_argument("--seed", type=int, default=0, metavar="S")
+    options = parser.parse_args(arguments)
+    data = json.loads(FACTS.read_text())
+    print(data["source"])
+    for fact in data["facts"]:
+        print(f"  {fact['name']:22} {fact['here']}")
+    rng = random.Random(options.seed)
+    wrong, padding = 0, 0
+    for number in range(options.random):
+        run = draw(rng)
+        result = compare(run)
+        padding = max(padding, result.padding)
+        if result.wrong:
+            wrong += 1
+            print(f"{number}: {run}", *result.wrong, sep="\n    ")
+    agreeing = f"{options.random - wrong} of {options.random} plans agree"
+    print(
+        f"{agreeing}; with Megatron-LM's padding a bucket has up to {padding} elements more or less"
+    )
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
