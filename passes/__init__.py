@@ -47,6 +47,7 @@ ALL_PASSES = (
     "prefetch-gathers",
     "fill-buckets",
     "place-reductions",
+    "interleave-tasks",
     "chain-streams",
     "order-communication",
     "plan-memory",

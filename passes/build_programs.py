@@ -82,7 +82,7 @@ from stagec.dialects.types import TIME_AXIS, StackType
 from stagec.pipeline_schedule import pipeline_schedule
 from stagec.rewriting import programs
 from stagec.schedules import Schedule
-from stagec.schedules.table import Kind
+from stagec.schedules.table import FIRST_TRANSFER, Columns, Kind
 from stagec.symbolic.conditions import unread
 
 NAME = "build-programs"
@@ -313,11 +313,17 @@ def plain_order(microbatches: int, rows: Collection[str]) -> Order:
     compute = [TASK_NUMBER[task] for task in ("F", "B") if task in rows]
     inside = np.tile(compute, microbatches)
     numbers = np.repeat(np.arange(microbatches), len(compute))
-    return once_around(inside, np.zeros_like(inside), numbers, np.zeros_like(inside), [rows])
+    none = np.zeros_like(inside)
+    return once_around(inside, none, numbers, none, none, [rows])
 
 
 def once_around(
-    task: Ints, stage: Ints, microbatch: Ints, shift: Ints, rows: Sequence[Collection[str]]
+    task: Ints,
+    stage: Ints,
+    microbatch: Ints,
+    shift: Ints,
+    joined: Ints,
+    rows: Sequence[Collection[str]],
 ) -> Order:
     """Tasks of microbatches, between those that run once per step on each stage. `task` has the reductions of stages that a schedule places."""
     reduced = stage[task == TASK_NUMBER["reduce"]]
@@ -325,10 +331,10 @@ def once_around(
     def once(name: str, besides: Ints) -> Ints:
         own = [i for i, each in enumerate(rows) if name in each and i not in besides]
         number, nowhere = TASK_NUMBER[name], NOWHERE
-        return np.array([(number, i, nowhere, 0) for i in own], np.int64).reshape(-1, 4)
+        return np.array([(number, i, nowhere, 0, 0) for i in own], np.int64).reshape(-1, 5)
 
     none = np.zeros(0, np.int64)
-    placed = np.stack([task, stage, microbatch, shift], axis=1)
+    placed = np.stack([task, stage, microbatch, shift, joined], axis=1)
     parts = [once("pre", none), placed, once("reduce", reduced), once("step", none)]
     return Order(*np.concatenate(parts).T)
 
@@ -354,7 +360,10 @@ def rank_order(
     task = numbers[row.kind]
     shift = np.where(peers >= 0, (peers - rank) % schedule.num_ranks, 0)
     columns = with_parameters(
-        [task, places[row.stage], np.asarray(row.microbatch), shift], schedule, rank, places
+        [task, places[row.stage], np.asarray(row.microbatch), shift, overlapping(row)],
+        schedule,
+        rank,
+        places,
     )
     task = columns[0]
     if np.isin(schedule.table.kind, HALVES).any():
@@ -365,8 +374,17 @@ def rank_order(
         columns[0][second] = TASK_NUMBER["W"]
     has = np.array([[task in own for task in TASKS] for own in rows])
     kept = has[columns[1], columns[0]]
-    columns = with_gathers([column[kept] for column in columns], rows, gathered)
-    return once_around(*columns, rows)
+    # Without the first of two that overlap, the second runs alone.
+    group = np.cumsum(columns[4] == 0)[kept]
+    columns = [column[kept] for column in columns]
+    columns[4] = np.append(False, group[1:] == group[:-1])[: len(group)].astype(np.int64)
+    task, place, microbatch, shift, joined = with_gathers(columns, rows, gathered)
+    return once_around(task, place, microbatch, shift, joined, rows)
+
+
+def overlapping(row: Columns) -> Ints:
+    """Which computation of a rank overlaps the one before it."""
+    return (row.joined & (row.kind < FIRST_TRANSFER)).astype(np.int64)
 
 
 def with_gathers(
@@ -387,18 +405,20 @@ def with_gathers(
     if not passes:
         return list(columns)
     there = list(gathered)
-    inserted: list[tuple[int, tuple[int, int, int, int]]] = []
+    inserted: list[tuple[int, tuple[int, int, int, int, int]]] = []
     table = np.stack(columns, axis=1)
-    for at, (task, place, microbatch, _) in enumerate(table.tolist()):
+    opens = 0
+    for at, (task, place, microbatch, _, joined) in enumerate(table.tolist()):
+        opens = opens if joined else at
         if (task, place) in passes:
             gathers, keeps = passes[task, place]
             if not there[place] and gathers >= 0:
-                inserted.append((at, (gathers, place, microbatch, 0)))
+                inserted.append((opens, (gathers, place, microbatch, 0, 0)))
             there[place] = keeps
         elif task == TASK_NUMBER["GATHER"]:
             there[place] = True
     before = [at for at, _ in inserted]
-    lines = np.array([line for _, line in inserted], np.int64).reshape(-1, 4)
+    lines = np.array([line for _, line in inserted], np.int64).reshape(-1, 5)
     return list(np.insert(table, before, lines, axis=0).T)
 
 
@@ -414,7 +434,8 @@ def with_parameters(
         number = [np.count_nonzero(stage[:i] == own) for i, own in enumerate(stage.tolist())]
         runs = np.array(number, np.int64) if task == "GATHER" else np.full(len(stage), NOWHERE)
         name = np.full(len(stage), TASK_NUMBER[task])
-        lines = np.stack([name, places[stage], runs, np.zeros_like(stage)], axis=1)
+        none = np.zeros_like(stage)
+        lines = np.stack([name, places[stage], runs, none, none], axis=1)
         table, at = np.concatenate([table, lines]), np.concatenate([at, 2 * position])
     return list(table[np.argsort(at, kind="stable")].T)
 

@@ -35,13 +35,14 @@ weights where a zero-bubble schedule has them apart, Qi et al. 2023, arXiv:2401.
 The first stage of a pipeline needs no gradient of its input; with `first_whole` it does nothing as `I` and everything as `W`, as PyTorch's
 stages do (`backward_one_chunk` and `backward_weight_one_chunk` in `torch/distributed/pipelining/stage.py`).
 Within a task order may still change, but only between segments. So a segment ends where something may be moved: before and behind a
-repeat, a reduction of gradients, a gather that is prefetched, and where the backward pass begins to read the parameters of a unit,
-whose successor is gathered then (FSDP2's pre-backward hook, `torch/distributed/fsdp/_fully_shard/_fsdp_state.py`).
+repeat, a reduction of gradients, a gather that is prefetched, before what waits for an exchange (`gives_way`) if tasks of the schedule overlap,
+and where the backward pass begins to read the parameters of a unit, whose successor is gathered then (FSDP2's pre-backward hook,
+`torch/distributed/fsdp/_fully_shard/_fsdp_state.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -57,7 +58,7 @@ from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import ONCE, PASS_GATHERS, TRANSFER_TASKS
 from stagec.pipeline_schedule import pipeline_schedule, schedule_op
 from stagec.rewriting import programs
-from stagec.schedules.table import Kind
+from stagec.schedules.table import FIRST_TRANSFER, Kind
 
 NAME = "cut-segments"
 AROUND = (*ONCE, "GATHER")
@@ -72,10 +73,10 @@ class CutSegments(ModulePass):
     """Where backward passes are split, do that of the first stage whole, as `W`."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        halves = has_halves(op)
+        halves, overlaps = has_halves(op), has_overlaps(op)
         whole = kind_of_first_stage(op) if self.first_whole else None
         for program in programs(op):
-            Cutter(halves, stg.text(program, "kind") == whole).cut(program)
+            Cutter(halves, overlaps, stg.text(program, "kind") == whole).cut(program)
 
 
 def kind_of_first_stage(module: ModuleOp) -> str | None:
@@ -92,6 +93,14 @@ def has_halves(module: ModuleOp) -> bool:
     return bool(np.isin(pipeline_schedule(module).table.kind, kinds).any())
 
 
+def has_overlaps(module: ModuleOp) -> bool:
+    """Whether the schedule has tasks that overlap."""
+    if schedule_op(module) is None:
+        return False
+    table = pipeline_schedule(module).table
+    return bool((table.joined & (table.kind < FIRST_TRANSFER)).any())
+
+
 Run = list[Operation]
 
 
@@ -100,6 +109,8 @@ class Cutter:
     """Numbers the segments of one program."""
 
     halves: bool
+    overlaps: bool = False
+    """Whether tasks overlap."""
     is_whole: bool = False
     """Whether the whole backward pass is in the half for weights."""
     count: int = field(default=0)
@@ -129,10 +140,15 @@ class Cutter:
     def straight_runs(self, ops: Iterable[Operation], task: str) -> Iterator[Run | stg.RepeatOp]:
         """The ops of a task as straight-line runs, and the repeats between them."""
         run: Run = []
+        awaited: set[Operation] = set()
         for op in ops:
-            if run and begins_run(op, run[-1]):
+            if run and (begins_run(op, run[-1]) or waits_for(op, awaited)):
                 yield run
                 run = []
+            if waits_for(op, awaited):
+                awaited = set()
+            if self.overlaps and self.is_of(op, task) and "gives_way" in op.properties:
+                awaited.add(op)
             if is_node(op) and self.is_of(op, task):
                 if stands_alone(op):
                     if run:
@@ -202,6 +218,11 @@ def begins_run(op: Operation, last: Operation) -> bool:
     """Whether an op is not issued with the one before it: it reduces a gradient, or an FSDP unit begins or ends, where others may go first."""
     marks = {stg.BEGINS_UNIT, stg.FOLLOWS_UNIT}
     return bool(marks & stg.marks(op).keys()) or (is_node(op) and moves(op) != moves(last))
+
+
+def waits_for(op: Operation, exchanges: Collection[Operation]) -> bool:
+    """Whether an op reads the result of one of these."""
+    return is_node(op) and any(behind_views(value) in exchanges for value in op.operands)
 
 
 def moves(op: Operation) -> tuple[bool, bool]:

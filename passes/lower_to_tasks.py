@@ -55,7 +55,18 @@ class LowerToTasks(ModulePass):
     """Kinds of communication that computation waits for, and that wait for it: `tp`, `zero`, `p2p`, ..."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        rewrite(op, LowerOne(mesh_of(op), Contexts.of(op).axes(), self.serial))
+        mesh, contexts = mesh_of(op), Contexts.of(op).axes()
+        far = None if "ep" in self.serial else farthest_exchanges(op, mesh, contexts)
+        rewrite(op, LowerOne(mesh, contexts, self.serial, far))
+
+
+def farthest_exchanges(
+    module: ModuleOp, mesh: Mapping[str, int], contexts: Sequence[str]
+) -> str | None:
+    """The outermost axis that tokens travel over, where devices are farthest apart: what travels in steps travels longest there."""
+    moved = [op for op in module.walk() if communication_kind(op, contexts) == "ep"]
+    axes = {axis for op in moved if isinstance(op, dist.Collective) for axis in op.axes.data}
+    return next((axis for axis in mesh if axis in axes and mesh[axis] > 1), None)
 
 
 KEPT = (
@@ -85,12 +96,16 @@ class LowerOne(RewritePattern):
     contexts: Sequence[str]
     """The axes that attention's sequence is split over."""
     serial: Sequence[str]
+    farthest: str | None
+    """An exchange over this axis lets tasks go first that overlap its own."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, TaskInterface):
             return
         lowered = op.lowered(self.mesh)
-        is_serial = communication_kind(op, self.contexts) in self.serial
+        purpose = communication_kind(op, self.contexts)
+        is_serial = purpose in self.serial
+        gives_way = purpose == "ep" and stg.phase_of(op) != "grad_reduce"
         kept = {key: stg.marks(op)[key] for key in KEPT if key in stg.marks(op)}
         for made in lowered:
             if (
@@ -99,6 +114,12 @@ class LowerOne(RewritePattern):
                 and not isinstance(made, sched.ComputeOp)
             ):
                 stg.marks(made)["serial"] = UnitAttr()
+            if (
+                gives_way
+                and isinstance(made, sched.CollectiveOp)
+                and self.farthest in made.axes.data
+            ):
+                stg.marks(made)["gives_way"] = UnitAttr()
             stg.marks(made).take(kept)
             # Of what an op becomes, the first.
             kept.pop(stg.BEGINS_UNIT, None)

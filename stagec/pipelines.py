@@ -312,6 +312,7 @@ def final_passes(plan: Plan) -> list[ModulePass]:
         make("prefetch-gathers"),
         make("fill-buckets"),
         make("place-reductions"),
+        make("interleave-tasks"),
         make("chain-streams"),
         make("order-communication"),
         make("plan-memory", gradients=gradient_buffers(plan)),

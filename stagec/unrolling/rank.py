@@ -25,6 +25,13 @@ from stagec.dialects.sched.tasks import (
 from stagec.unrolling.checks import wrong
 from stagec.unrolling.stage import TAKEN, Body, Layout, Place, Row
 
+WRITES = {
+    "rounds": "interleave-tasks",
+    "waits": "chain-streams",
+    "ahead": "order-communication",
+}
+"""The pass that writes a property of a rank's program."""
+
 Owners = Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]]
 """For a weight that several ranks have, by path: the axis of the stages, and the ranks' coordinates on it."""
 
@@ -178,10 +185,7 @@ class Arrangement:
         """What a property of the rank's program says of each row, in issue order. E0709 if it is about other rows than there are."""
         if numbers is None:
             return np.full(len(self.order), otherwise, np.int64)
-        if not np.array_equal(numbers.data.lengths, self.lengths):
-            help_ = "run `chain-streams` again, and what follows it, after what changes rows"
-            raise wrong(self.run.program, f"`{name}` is about other rows than there are", help_)
-        return numbers.data.numbers[self.order]
+        return said_of_rows(self.run.program, name, numbers, self.lengths)[self.order]
 
     def column(self, of_task: Ints) -> Ints:
         """A number of each task of the order, for each of its rows."""
@@ -259,7 +263,7 @@ def arrange(run: RankRun) -> Arrangement:
         read_last_gathers(
             run, layouts, [packed[which] for which in kind.tolist()], bases, source_row
         )
-    issued = issue_order(behind)
+    issued = issue_order(behind, overlapped(run.program, lengths))
     place = np.empty(total, np.int64)
     place[issued] = np.arange(total)
     num_nodes = np.array([each.body.num_nodes for each in bodies] or [0], np.int64)
@@ -311,16 +315,38 @@ def read_last_gathers(
                 twins = layouts[of].twins(read, other)[at_unit]
                 own = np.where(reads & (twins >= 0), run_before + twins, own)
             if (own[reads] < 0).any():
-                at = spell_task([TASK_NUMBER[task], stage, microbatch, 0], [0] * 4)
+                at = spell_task([TASK_NUMBER[task], stage, microbatch, 0, 0], [0] * 5)
                 message = f"`{at}` reads parameters that no task before it gathers"
                 raise wrong(run.program, message)
             rows = source_row[here, : made.source_task.shape[1]]
             rows[reads] = own[reads]
 
 
-def issue_order(behind: Ints) -> Ints:
-    """Rows in issue order: one that is behind another comes right after it, of several the first one first."""
-    position = np.where(behind >= 0, behind, np.arange(len(behind)))
+def overlapped(program: sched.RankProgramOp, lengths: Ints) -> Ints:
+    """Where each row stands among all, but for those that are behind others: tasks that overlap take turns by `rounds`."""
+    numbers = np.arange(lengths.sum())
+    if program.rounds is None:
+        return numbers
+    rounds = said_of_rows(program, "rounds", program.rounds, lengths)
+    opens = np.cumsum(program.order.data.joined == 0)
+    place = np.empty_like(numbers)
+    place[np.lexsort((rounds, np.repeat(opens, lengths)))] = numbers
+    return place
+
+
+def said_of_rows(
+    program: sched.RankProgramOp, name: str, numbers: PerRowAttr, lengths: Ints
+) -> Ints:
+    """What a property of a rank's program says of each row, task by task. E0709 if it is about other rows than there are."""
+    if not np.array_equal(numbers.data.lengths, lengths):
+        help_ = f"run `{WRITES[name]}` again, and what follows it, after what changes rows"
+        raise wrong(program, f"`{name}` is about other rows than there are", help_)
+    return numbers.data.numbers
+
+
+def issue_order(behind: Ints, place: Ints) -> Ints:
+    """Rows in issue order, by their `place`: one that is behind another comes right after it, of several the first one first."""
+    position = np.where(behind >= 0, place[behind], place)
     moved = np.flatnonzero(behind >= 0)
     tie = np.zeros(len(behind), np.int64)
     tie[moved] = 1 + np.arange(len(moved))

@@ -168,6 +168,8 @@ class CollectiveOp(MarkedOp):
     """It is issued apart from its neighbours."""
     serial = flag_mark("serial")
     """Computation waits for it, and it for computation."""
+    gives_way = flag_mark("gives_way")
+    """What waits for it lets a task go first that overlaps its own."""
     outputs = var_result_def()
 
     assembly_format = (

@@ -28,6 +28,7 @@ from xdsl.traits import SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.sched.tasks import (
+    COMPUTE_TASKS,
     NOWHERE,
     ONCE,
     TASK_NUMBER,
@@ -117,9 +118,11 @@ HALVES = [TASK_NUMBER["I"], TASK_NUMBER["W"]]
 class RankProgramOp(IRDLOperation):
     """What a rank runs: its stages, and their tasks in order. A task is `TASK:STAGE.MICROBATCH`, its stage counted on the rank.
 
-    `>N` behind a transfer says that its peer is N further along the axis of the stages. Rows are issued in the order of the host. What a
-    row or a node does besides waiting for its data and the queues of its streams, is said here; a row is counted in issue order:
+    `>N` behind a transfer says that its peer is N further along the axis of the stages, `&` before a task that it overlaps the one before it.
+    Rows are issued in the order of the host. What a row or a node does besides waiting for its data and the queues of its streams,
+    is said here; a row is counted in issue order:
 
+    - `rounds` n: rows of tasks that overlap are issued round by round, within one in their order; 0 everywhere: one task after the other.
     - `waits` n: the computation issued before the row n rows before this one has ended (0: before this one); -1: it waits for none.
     - `ahead` n: the device takes the row right after the row n rows before it, though the host issues it here; 0: in its place.
     - `held`: pairs of nodes, of which one waits for the other.
@@ -130,13 +133,14 @@ class RankProgramOp(IRDLOperation):
     sym_name = prop_def(SymbolNameConstraint())
     stages = prop_def(RankStagesAttr)
     order = prop_def(OrderAttr)
+    rounds = opt_prop_def(PerRowAttr)
     waits = opt_prop_def(PerRowAttr)
     ahead = opt_prop_def(PerRowAttr)
     held = opt_prop_def(HeldAttr)
 
     traits = traits_def(SymbolOpInterface())
     assembly_format = (
-        "$sym_name `runs` $stages `order` $order (`waits` $waits^)? (`ahead` $ahead^)? "
+        "$sym_name `runs` $stages `order` $order (`rounds` $rounds^)? (`waits` $waits^)? (`ahead` $ahead^)? "
         "(`held` $held^)? attr-dict"
     )
 
@@ -162,7 +166,12 @@ class RankProgramOp(IRDLOperation):
         if (times > 1).any():
             task, stage, microbatch = tasks[np.argmax(times)].tolist()
             raise VerifyException(f"sched.program: `{TASKS[task]}:{stage}.{microbatch}` runs twice")
-        for name, least in (("waits", -1), ("ahead", 0)):
+        computes = np.isin(order.task, [TASK_NUMBER[task] for task in COMPUTE_TASKS])
+        alone = np.flatnonzero((order.joined > 0) & ~(computes & np.append(False, computes[:-1])))
+        if len(alone):
+            task = TASKS[int(order.task[alone[0]])]
+            raise VerifyException(f"sched.program: `&{task}` follows nothing that it can overlap")
+        for name, least in (("rounds", 0), ("waits", -1), ("ahead", 0)):
             numbers = self.properties.get(name)
             if isinstance(numbers, PerRowAttr) and (numbers.data.numbers < least).any():
                 raise VerifyException(f"sched.program: no number of `{name}` is below {least}")

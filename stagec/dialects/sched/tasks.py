@@ -223,13 +223,16 @@ class Order:
     """-1: once per step."""
     shift: Ints
     """How far along the axis of the stages the peer of a transfer is; 0 for what is no transfer."""
+    joined: Ints
+    """1: it overlaps the task before it."""
 
     def __len__(self) -> int:
         return len(self.task)
 
     @cached_property
     def table(self) -> Ints:
-        return np.stack([self.task, self.stage, self.microbatch, self.shift], axis=1)
+        columns = (self.task, self.stage, self.microbatch, self.shift, self.joined)
+        return np.stack(columns, axis=1)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Order) and np.array_equal(self.table, other.table)
@@ -238,16 +241,17 @@ class Order:
         return hash(self.table.tobytes())
 
     def __str__(self) -> str:
-        return written(self.table, (False, True, True, False), spell_task)
+        return written(self.table, (False, True, True, False, False), spell_task)
 
 
 def spell_task(line: list[int], growth: list[int]) -> str:
-    task, stage, microbatch, shift = line
+    task, stage, microbatch, shift, joined = line
     at = f".{growing(microbatch, growth[2])}" if microbatch >= 0 else ""
-    return f"{TASKS[task]}:{growing(stage, growth[1])}{at}{f'>{shift}' if shift else ''}"
+    peer = f">{shift}" if shift else ""
+    return f"{'&' * joined}{TASKS[task]}:{growing(stage, growth[1])}{at}{peer}"
 
 
-TASK = re.compile(r"(\w+):([-\d+]+)(?:\.([-\d+]+))?(?:>(\d+))?")
+TASK = re.compile(r"(&)?(\w+):([-\d+]+)(?:\.([-\d+]+))?(?:>(\d+))?")
 
 
 def read_order(text: str) -> Order:
@@ -255,20 +259,21 @@ def read_order(text: str) -> Order:
 
     def line(token: str) -> tuple[list[int], list[int]]:
         match = TASK.fullmatch(token)
-        if match is None or match[1] not in TASK_NUMBER:
+        if match is None or match[2] not in TASK_NUMBER:
             raise TableError(f"`{token}` is no task, like `F:0.3`")
-        (stage, moves), microbatch = number_and_growth(match[2]), (NOWHERE, 0)
-        if match[3]:
-            microbatch = number_and_growth(match[3])
-        numbers = [TASK_NUMBER[match[1]], stage, microbatch[0], int(match[4] or 0)]
-        return numbers, [0, moves, microbatch[1], 0]
+        (stage, moves), microbatch = number_and_growth(match[3]), (NOWHERE, 0)
+        if match[4]:
+            microbatch = number_and_growth(match[4])
+        joined = int(bool(match[1]))
+        numbers = [TASK_NUMBER[match[2]], stage, microbatch[0], int(match[5] or 0), joined]
+        return numbers, [0, moves, microbatch[1], 0, 0]
 
-    return Order(*read(text, line, 4).T)
+    return Order(*read(text, line, 5).T)
 
 
 @irdl_attr_definition
 class OrderAttr(Data[Order]):
-    """The tasks of a rank: `"F:0.0 F:0.1 (B:0.0+1 F:0.2+1)*6 B:0.6 B:0.7"`."""
+    """The tasks of a rank: `"F:0.0 F:0.1 (B:0.0+1 F:0.2+1)*6 B:0.6 B:0.7"`. `F:0.3 &B:1.2` are two that overlap."""
 
     name = "sched.order"
 
