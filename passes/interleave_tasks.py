@@ -52,7 +52,7 @@ After:
       B = "2 3"
     }
     sched.program @all runs [0 @model] order "F:0.0 F:0.1 &B:0.0 B:0.1" rounds {
-      0 = "0*2",
+      0 = "0 0",
       1 = "1 3",
       2 = "0 2"
     } "0 1 2 0"
@@ -80,9 +80,9 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from stagec.dialects import stg
-from stagec.dialects.tasks import NOWHERE, TASKS, PerRow, PerRowAttr
+from stagec.dialects.sched.tasks import NOWHERE, TASKS, PerRow, PerRowAttr
 from stagec.unrolling.module import program_runs
-from stagec.unrolling.rank import Arrangement, arrange
+from stagec.unrolling.rank import Arrangement, RankRun, arrange
 
 NAME = "interleave-tasks"
 
@@ -94,13 +94,18 @@ class InterleaveTasks(ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for program, run in list(program_runs(op)):
-            program.rounds = None
-            if program.order.data.joined.any():
-                rank = arrange(run)
-                rounds = rounds_of(rank)
-                if rounds.any():
-                    program.rounds = PerRowAttr(PerRow(rounds, rank.lengths))
+        for _, run in list(program_runs(op)):
+            interleave(run)
+
+
+def interleave(run: RankRun) -> None:
+    """Write down in which rounds the tasks of a rank take turns."""
+    run.program.rounds = None
+    if run.order.joined.any():
+        rank = arrange(run)
+        rounds = rounds_of(rank)
+        if rounds.any():
+            run.program.rounds = PerRowAttr(PerRow(rounds, rank.lengths))
 
 
 def rounds_of(rank: Arrangement) -> Ints:

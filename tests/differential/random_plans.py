@@ -78,6 +78,8 @@ def draw(rng: Random, device: str = "") -> Drawn:
         clauses.append(f"microbatch {pick(('1', '2', 'B / dp', 'B / dp / 2'))}")
     clauses += storage(rng)
     clauses += options(rng)
+    if split_experts and "pp" in axes and rng.random() < 0.5:
+        clauses.append("overlap { ep = true }")
     if device:
         clauses.append(device)
     return Drawn(model(rng, has_experts, clauses), varied(rng, axes, clauses))

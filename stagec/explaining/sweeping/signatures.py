@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
 from stagec.dialects.sched.tasks import COMPUTE_TASKS, GATHER_TASKS, TASKS, Order
 
 Progress = tuple[int, ...]
@@ -58,6 +60,8 @@ class Slot(NamedTuple):
     task: str
     chunk: int
     microbatch: int
+    pair: int
+    """Tasks of the same number overlap."""
 
 
 def progresses(slot: Slot) -> bool:
@@ -75,7 +79,16 @@ def sum_state(done: int, last: int, ends: bool = False) -> int:
 def signature(tasks_in_order: Order, num_chunks: int) -> Signature:
     """Of a rank's order of tasks."""
     columns = tasks_in_order.table[:, :3].tolist()
-    order = [Slot(TASKS[task], chunk, microbatch) for task, chunk, microbatch in columns]
+    pairs = np.cumsum(tasks_in_order.joined == 0).tolist()
+    order = [
+        Slot(TASKS[task], chunk, microbatch, pair)
+        for (task, chunk, microbatch), pair in zip(columns, pairs, strict=True)
+    ]
+    overlapping = {pair for pair, number in Counter(pairs).items() if number > 1}
+    members: dict[int, list[Slot]] = defaultdict(list)
+    for slot in order:
+        if slot.pair in overlapping:
+            members[slot.pair].append(slot)
     gathers = {slot.chunk for slot in order if slot.task in GATHER_TASKS}
     tasks = Counter((slot.chunk, slot.microbatch) for slot in order if progresses(slot))
     whole: dict[int, list[int]] = defaultdict(lambda: [0] * num_chunks)
@@ -88,6 +101,7 @@ def signature(tasks_in_order: Order, num_chunks: int) -> Signature:
     found: set[tuple[Running, Others]] = set()
     alone = len(whole) == 1
     passed = [""] * num_chunks
+    labels: dict[int, str] = {}
     for slot in order:
         if not progresses(slot):
             if slot.task in GATHER_TASKS or slot.task == "reduce":
@@ -106,7 +120,13 @@ def signature(tasks_in_order: Order, num_chunks: int) -> Signature:
             sum_state(done[chunk], last[chunk], ends and chunk == slot.chunk)
             for chunk in range(num_chunks)
         )
-        running = (slot.task, slot.chunk, before, sums, alone, tuple(passed))
+        if slot.pair in members:
+            # All that run at once, by how far they were before any of them ran.
+            own = members.pop(slot.pair)
+            label = " ".join(f"{each.task}:{each.chunk} {at[each.microbatch]}" for each in own)
+            labels[slot.pair] = label
+        task = f"{slot.task} of {labels[slot.pair]}" if slot.pair in labels else slot.task
+        running = (task, slot.chunk, before, sums, alone, tuple(passed))
         found.add((running, frozenset(begun.items())))
         if slot.chunk in gathers and slot.task in COMPUTE_TASKS:
             passed[slot.chunk] = slot.task

@@ -24,6 +24,7 @@ from stagec.memory import Kind
 from stagec.memory.plan import ALWAYS, kinds_on_host
 from stagec.memory.value_table import ValueTable, value_table
 from stagec.passes.build_programs import gathers_before, plain_order, rank_order
+from stagec.passes.interleave_tasks import interleave
 from stagec.rewriting import programs
 from stagec.schedules import Schedule, build
 from stagec.symbolic import Size, total
@@ -265,7 +266,9 @@ class Structure:
         if any(what not in known for what in wanted):
             listed = tuple(StageOfRank("", stage.stage) for stage in stages)
             program = sched.RankProgramOp("rank", listed, order)
-            arrangement = arrange(RankRun("", {}, stages, program, axis))
+            run = RankRun("", {}, stages, program, axis)
+            interleave(run)
+            arrangement = arrange(run)
             tables: list[ValueTable] = []
             for stage in stages:
                 if stage.layout not in self._tables:

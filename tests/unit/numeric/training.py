@@ -27,6 +27,7 @@ WITHOUT_MEANING = (
     "prefetch-gathers",
     "fill-buckets",
     "place-reductions",
+    "interleave-tasks",
     "chain-streams",
     "order-communication",
     "plan-memory",

@@ -38,3 +38,18 @@ sched.program @a runs [0 @model] order "F:0.0" held "3"
 
 // CHECK: error[E0709]: `sched.program`: `held` has a node that waits for one after it
 sched.program @a runs [0 @model] order "F:0.0" held "3.1<0.2"
+
+// -----
+
+// CHECK: error[E0709]: `sched.program`: `&F` follows nothing that it can overlap
+sched.program @a runs [0 @model] order "&F:0.0 B:0.0"
+
+// -----
+
+// CHECK: error[E0709]: `sched.program`: `&SEND_F` follows nothing that it can overlap
+sched.program @a runs [0 @model] order "F:0.0 &SEND_F:0.0>1"
+
+// -----
+
+// CHECK: error[E0709]: `sched.program`: no number of `rounds` is below 0
+sched.program @a runs [0 @model] order "F:0.0 &B:0.1" rounds {0 = "-1"} "0 0"

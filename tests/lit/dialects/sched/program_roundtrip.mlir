@@ -17,5 +17,16 @@ sched.program @pp1 runs [1 @last] order "F:0.0" ahead {
   0 = "0 0 2"
 } "0" held "2.1<0.0 5.1<0.0 8.1<0.0 11.1<0.0"
 
+// CHECK:      sched.program @pairs runs [1 @last] order "F:0.0 (F:0.1+1 &B:0.0+1)*3 B:0.3" rounds {
+// CHECK-NEXT:   0 = "0 0",
+// CHECK-NEXT:   1 = "1 3",
+// CHECK-NEXT:   2 = "0 2"
+// CHECK-NEXT: } "0 (1 2)*3 0"
+sched.program @pairs runs [1 @last] order "F:0.0 F:0.1 &B:0.0 F:0.2 &B:0.1 F:0.3 &B:0.2 B:0.3" rounds {
+  0 = "0 0",
+  1 = "1 3",
+  2 = "0 2"
+} "0 1 2 1 2 1 2 0"
+
 // CHECK: sched.program @all runs [0 @model] order "step:0"
 sched.program @all runs [0 @model] order "step:0"

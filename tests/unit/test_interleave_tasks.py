@@ -1,0 +1,79 @@
+"""Tasks that overlap take turns: what is computed and sent stays the same, and exchanges travel while the other task computes."""
+
+from __future__ import annotations
+
+import pytest
+
+import stagec
+from tests.differential.random_plans import Drawn
+from tests.differential.sweeps import differences
+
+MODEL = """
+dim B = 32
+dim S = 256
+dim D = 512
+dim F = 1024
+dim V = 64
+dim L = 8
+dim X = 4
+dim A = 2
+dim N = B * S * A / X
+
+module Experts(x[B, S, D]) -> [B, S, D] {
+  weight router[D, X], up[X, D, F], down[X, F, D]
+  gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
+  r = dispatch(x, chosen, experts = X, tokens = N)
+  u[X, N, F] = r @ up
+  y[X, N, D] = silu(u) @ down
+  return combine(y, gates, chosen)
+}
+
+module Block(x[B, S, D]) -> [B, S, D] {
+  weight norm[D], first[D, F], second[F, D]
+  h = x + gelu(x @ first) @ second
+  return h + Experts(rms_norm(h, norm))
+}
+
+model Net(tokens[B, S]: i32, targets[B, S]: i32) {
+  weight embed[V, D], head[D, V]
+  x = embedding(tokens, embed)
+  repeat L { x = Block(x) }
+  loss = cross_entropy(x @ head, targets)
+}
+
+plan p {
+  mesh pp = 2, ep = 2
+  shard B, X over ep
+  pipeline L over pp { schedule = SCHEDULE, microbatch = 1 }
+  overlap { ep = OVERLAP }
+  device { flops_per_s = 5e13, memory_bytes_per_s = 3TB, link_bytes_per_s = 100GB, link_latency_us = 1 }
+}
+"""
+
+
+def text(schedule: str, overlap: bool) -> str:
+    shown = MODEL.replace("SCHEDULE", schedule)
+    return shown.replace("OVERLAP", "true" if overlap else "false")
+
+
+def exposed(compiled: stagec.Job) -> float:
+    """Seconds in which nothing is computed while tokens travel."""
+    return compiled.headline.shares["exposed ep"] * compiled.step_time
+
+
+@pytest.mark.parametrize("schedule", ["dualpipe", "dualpipe_v"])
+def test_exchanges_travel_while_the_other_task_computes(schedule: str) -> None:
+    one_by_one = stagec.compile(text(schedule, overlap=False))
+    in_turns = stagec.compile(text(schedule, overlap=True))
+    before, after = (exposed(each) for each in (one_by_one, in_turns))
+    # What is left: passes at the ends, which have no partner.
+    assert 0 < after < before / 2
+    assert in_turns.step_time < one_by_one.step_time
+    for same in ("summary", "communication"):
+        assert dict(getattr(in_turns, same)) == dict(getattr(one_by_one, same))
+
+
+@pytest.mark.parametrize("schedule", ["dualpipe", "dualpipe_v"])
+def test_a_sweep_says_what_compilations_say(schedule: str) -> None:
+    drawn = Drawn(text(schedule, overlap=True), ("B=32,48", "S=32,256", "L=4,8"))
+    assert not differences(drawn)
