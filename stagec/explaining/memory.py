@@ -13,6 +13,7 @@ from stagec.dialects import stg
 from stagec.dialects.memory import STORED
 from stagec.dialects.types import StackType
 from stagec.explaining.job import Job
+from stagec.explaining.more_layers import few_layers, with_more_layers
 from stagec.explaining.papers import OF_MEMORY
 from stagec.explaining.peak_formula import Moments
 from stagec.explaining.quantities import Answer, Part, of_parts
@@ -47,17 +48,41 @@ def memory(job: Job, words: Sequence[str], what: str, unknown: Unknown) -> Answe
         classes = tuple(
             of_parts(c.name, c.where, static_parts(job, c.run.stages, asked)) for c in job.classes
         )
+        alone: list[str] = []
     else:
-        classes = tuple(of_parts(p.name, p.where, asked(job, p)) for p in job.memory)
-    notes: list[str] = []
+        forms = [parts_of(job, plan, asked) for plan in job.memory]
+        classes = tuple(
+            of_parts(p.name, p.where, parts)
+            for p, (parts, _) in zip(job.memory, forms, strict=True)
+        )
+        alone = sorted({condition for _, condition in forms if condition})
+    notes = [f"the form is of {each}: of many layers there is another" for each in alone]
     if first == "peak":
         worst = max(job.memory, key=lambda plan: plan.peak_bytes)
-        notes = [
+        notes += [
             f"{worst.name} needs most, at {worst.peak}",
             "the form of a peak holds for as long as the peak stays at that moment",
         ]
     sources = {word: OF_MEMORY[word] for word in (first, *rest) if word in OF_MEMORY}
     return Answer(title, "B", classes, tuple(notes), sources, is_additive=False)
+
+
+def parts_of(job: Job, plan: ClassPlan, asked: Asked) -> tuple[list[Part], str]:
+    """The parts of an answer, of forms that hold for more layers too; or of those for as many as there are, and how many that is."""
+    own = asked(job, plan)
+    larger = with_more_layers(plan, job.names)
+    if larger is None:
+        return own, ""
+    values = {**job.names.values, **plan.stages[0].values}
+    found: list[Part] = []
+    for part in asked(job, larger):
+        value = part.form.evaluate(values)
+        if value.denominator != 1 or value < 0:
+            return own, few_layers(plan, job.names)
+        found.append(replace(part, value=int(value)))
+    if sum(part.value for part in found) != sum(part.value for part in own):
+        return own, few_layers(plan, job.names)
+    return found, ""
 
 
 def static_parts(job: Job, stages: Sequence[StageRun], kinds: Sequence[Kind]) -> list[Part]:
