@@ -9,6 +9,7 @@ from stagec import symbolic
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.driver import Compiled
+from stagec.explaining.more_layers import with_more_layers
 from stagec.explaining.names import Names
 from stagec.explaining.rolled_operations import ClassOperations, class_operations
 from stagec.frontend import lower
@@ -55,6 +56,16 @@ class Job:
         """What each rank class keeps, and when."""
         runs = [each.run for each in self.classes]
         return plan_memory(runs, self.compiled.unroller.arrangements)
+
+    def with_more_layers(self, plan: ClassPlan) -> ClassPlan | None:
+        """A class of `memory` with more layers than its few; nothing where it has enough, or they cannot be had."""
+        if plan.name not in self._larger:
+            self._larger[plan.name] = with_more_layers(plan, self.names)
+        return self._larger[plan.name]
+
+    @cached_property
+    def _larger(self) -> dict[str, ClassPlan | None]:
+        return {}
 
     @cached_property
     def whole_parameters(self) -> Size:

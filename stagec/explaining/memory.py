@@ -13,7 +13,7 @@ from stagec.dialects import stg
 from stagec.dialects.memory import STORED
 from stagec.dialects.types import StackType
 from stagec.explaining.job import Job
-from stagec.explaining.more_layers import few_layers, with_more_layers
+from stagec.explaining.more_layers import few_layers
 from stagec.explaining.papers import OF_MEMORY
 from stagec.explaining.peak_formula import Moments
 from stagec.explaining.quantities import Answer, Part, of_parts
@@ -70,7 +70,7 @@ def memory(job: Job, words: Sequence[str], what: str, unknown: Unknown) -> Answe
 def parts_of(job: Job, plan: ClassPlan, asked: Asked) -> tuple[list[Part], str]:
     """The parts of an answer, of forms that hold for more layers too; or of those for as many as there are, and how many that is."""
     own = asked(job, plan)
-    larger = with_more_layers(plan, job.names)
+    larger = job.with_more_layers(plan)
     if larger is None:
         return own, ""
     values = {**job.names.values, **plan.stages[0].values}
