@@ -105,6 +105,11 @@ class Findings:
     """Collects the diagnostics of a phase, so that all are reported at once."""
 
     found: list[Diagnostic] = field(default_factory=list)
+    most: int | None = None
+    """So many errors end the phase: nobody reads more, and suggestions for each take time."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """The texts that they are about."""
+    _num_errors: int = 0
     _known: set[tuple[object, ...]] = field(default_factory=set)
 
     def add(self, diagnostic: Diagnostic) -> None:
@@ -114,6 +119,9 @@ class Findings:
         if key not in self._known:
             self._known.add(key)
             self.found.append(diagnostic)
+            self._num_errors += diagnostic.is_error
+            if self._num_errors == self.most:
+                raise CompileError(self.errors, self.sources)
 
     @property
     def errors(self) -> list[Diagnostic]:

@@ -22,7 +22,7 @@ from stagec.frontend.words import PARAMETER_WORDS, RESERVED
 DEEPEST = 100
 """Levels of nesting that are read. The checker recurses on expressions and repeats."""
 
-MOST_TOKENS = 100_000
+MOST_TOKENS = 50_000
 """Words and signs that a text may have. One of so many takes seconds."""
 
 MOST_ERRORS = 20

@@ -13,13 +13,15 @@ from typing import Any
 
 from tests.attack.case import Failure, Kind, attempt, shrink
 from tests.attack.ir import IR
+from tests.attack.large import SIZED
 from tests.attack.plans import PLANS, SWEEPS
 from tests.attack.processes import DISKS, KILLS, STREAMS
 from tests.attack.texts import TEXTS
 from tests.attack.traces import SEEDED, TRACES
 
 KINDS = {
-    kind.name: kind for kind in (TEXTS, PLANS, SWEEPS, IR, TRACES, SEEDED, DISKS, STREAMS, KILLS)
+    kind.name: kind
+    for kind in (TEXTS, SIZED, PLANS, SWEEPS, IR, TRACES, SEEDED, DISKS, STREAMS, KILLS)
 }
 SLICE_SECONDS = 4
 MOST_SHOWN = 20

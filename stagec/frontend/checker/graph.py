@@ -14,7 +14,7 @@ DEEPEST_CALLS = 50
 DEEPEST_REPEATS = 16
 """Repeats in repeats, through calls too."""
 
-MOST_OPS = 50_000
+MOST_OPS = 2_500
 """Ops after all calls are written out. Layers belong in a `repeat`."""
 
 
@@ -111,7 +111,7 @@ def check_extent(
             message = f"{what} nest more than {most} levels deep"
             findings.add(Diagnostic("E0106", message, name.span))
     if ops[name.text] > MOST_OPS:
-        message = f"`{name}` has more than {MOST_OPS} ops"
+        message = f"`{name}` has more than {MOST_OPS:,} ops"
         help_ = "write layers that follow each other as a `repeat`"
         findings.add(Diagnostic("E0216", message, name.span, help=help_))
 

@@ -32,6 +32,10 @@ from stagec.plans.clauses import Plan
 SUFFIX = ".stg"
 
 
+MOST_ERRORS = 200
+"""That are reported of one text."""
+
+
 @dataclass(frozen=True)
 class CheckedModel:
     """A program without mistakes, under one plan and with all sizes known."""
@@ -67,13 +71,13 @@ def check(
     overrides: Mapping[str, str] | None = None,
     functions: Mapping[str, stg.Function] = stg.FUNCTIONS,
 ) -> CheckedModel:
-    """Raises `CompileError` with all mistakes. Without a name, the first plan of the file holds; `FILE.stg:NAME` is one of
+    """Raises `CompileError` with all mistakes, the first 200. Without a name, the first plan of the file holds; `FILE.stg:NAME` is one of
     another file, and `FILE.stg` its first.
 
     `overrides` are those of `--set`: the sizes of dims and axes, as text.
     """
-    findings = Findings()
     source, plan, plans = _lent(source, plan)
+    findings = Findings(most=MOST_ERRORS, sources=source.texts)
     definitions = collect(source, findings, functions)
     definitions.plans = plans if plans is not None else definitions.plans
     chosen = _choose(definitions, plan, findings)
@@ -181,8 +185,8 @@ def _batch(
 
 def sizes_of(source: Source, plan: str | None = None) -> list[str]:
     """The names whose sizes can be set: dims, and axes of the plan's mesh that are no products."""
-    findings = Findings()
     source, plan, plans = _lent(source, plan)
+    findings = Findings(most=MOST_ERRORS, sources=source.texts)
     definitions = collect(source, findings)
     definitions.plans = plans if plans is not None else definitions.plans
     merged = merge(_choose(definitions, plan, findings), definitions.plans, findings)

@@ -26,6 +26,7 @@ from stagec.plans import presets
 from stagec.symbolic import conditions
 
 MOST_RANKS = 2**22
+MOST_AXES = 64
 """More ranks than that are a slip of the pen."""
 
 
@@ -99,6 +100,10 @@ class _Resolver:
             if n not in self.table.products or n in copied
             for part in copied.get(n, (n,))
         ]
+        if len(real) > MOST_AXES:
+            message = f"the mesh has {len(real)} axes, more than {MOST_AXES}"
+            self.findings.add(Diagnostic("E0306", message, spans[real[MOST_AXES]]))
+            return tuple(resolved.Axis(n, 1, spans[n]) for n in real[:MOST_AXES])
         axes = {n: resolved.Axis(n, self.table.values.get(n) or 1, spans[n]) for n in real}
         ranks = 1
         for axis in axes.values():
