@@ -11,6 +11,7 @@ from tests.attack.case import Failure, Kind, attempt, shrink
 
 CASES = {
     "texts": 12,
+    "large": 2,
     "plans": 4,
     "sweeps": 2,
     "ir": 6,
