@@ -26,11 +26,13 @@ Under sequence parallelism the operand of a column-parallel product is gathered,
 keeps the rank's shard instead (Korthikanti et al. 2022, section 4.2.2): 1/n of the memory for one more all-gather per gathered
 operand, so that a layer has 6 all-gathers and 4 reduce-scatters. It is gathered before its first reader, in phase `wgrad` if
 only weight gradients read it. The same holds for what recomputation gathers: that is gathered once more for the backward pass.
+
+With `modules`, only what no other op of the backward pass reads than those of calls of these modules is gathered again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -38,6 +40,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 
+from stagec.analysis.recompute_choice import call_of
 from stagec.dialects import dist, stg
 from stagec.rewriting import programs
 from stagec.rewriting.saved_values import Level, levels_of, reads_of, remove_unread
@@ -52,43 +55,54 @@ Read = tuple[Operation, Operation, int]
 class RegatherOperands(ModulePass):
     name = NAME
 
+    modules: tuple[str, ...] = ()
+    """In whose calls. None: everywhere."""
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in programs(op):
             levels = levels_of(program)
             for level in levels:
-                regather_recomputed(level)
-                regather_saved(level)
+                regather_recomputed(level, self.modules)
+                regather_saved(level, self.modules)
             remove_unread(levels)
-            verify_not_saved(levels)
+            verify_not_saved(levels, self.modules)
 
 
-def regather_saved(level: Level) -> None:
+def regather_saved(level: Level, modules: Sequence[str]) -> None:
     """Gather again what the forward pass gathered."""
     for op in level.forward_ops():
         gather: Operation | Block = op
         # What is gathered over several axes is gathered one after the other: then the first result is read.
-        while isinstance(gather, dist.AllGatherOp) and regather_one(level, gather):
+        while isinstance(gather, dist.AllGatherOp) and regather_one(level, gather, modules):
             gather = gather.operand.owner
 
 
-def regather_one(level: Level, gather: dist.AllGatherOp) -> bool:
+def regather_one(level: Level, gather: dist.AllGatherOp, modules: Sequence[str]) -> bool:
     """Gather again what one gather made; whether the backward pass reads it."""
     view = level.seen(gather.result)
     if view is None:
         return False
-    recomputing, others = by_phase(reads_in(level, view))
+    reads = reads_in(level, view)
+    if not are_in(reads, modules):
+        return False
+    recomputing, others = by_phase(reads)
     for reads in (recomputing, others):
         if reads:
             regather(gather, level.use(gather.operand), reads)
     return bool(recomputing or others)
 
 
-def regather_recomputed(level: Level) -> None:
+def are_in(reads: Iterable[Read], modules: Sequence[str]) -> bool:
+    """Whether all that read are in calls of these modules."""
+    return not modules or all(call_of(reader, modules) for _, reader, _ in reads)
+
+
+def regather_recomputed(level: Level, modules: Sequence[str]) -> None:
     """Gather again what was gathered to compute something again, if the backward pass reads it too."""
     for gather in level.backward_ops():
         if isinstance(gather, dist.AllGatherOp) and stg.phase_of(gather) == "recompute":
             recomputing, others = by_phase(reads_in(level, gather.result))
-            if recomputing and others:
+            if recomputing and others and are_in(others, modules):
                 regather(gather, gather.operand, others)
 
 
@@ -123,8 +137,11 @@ def regather(gather: dist.AllGatherOp, shard: SSAValue, reads: list[Read]) -> No
         reader.operands[index] = again.result
 
 
-def verify_not_saved(levels: Iterable[Level]) -> None:
-    """Check the promise: nothing that a gather made is saved."""
+def verify_not_saved(levels: Iterable[Level], modules: Sequence[str]) -> None:
+    """Check the promise: nothing that a gather made is saved, unless other modules read it."""
     for level in levels:
         for value in level.saved().values():
-            assert not isinstance(value.owner, dist.AllGatherOp), value
+            if isinstance(value.owner, dist.AllGatherOp):
+                view = level.seen(value)
+                assert view is not None, value
+                assert not are_in(reads_in(level, view), modules), value

@@ -217,7 +217,7 @@ def saved_value_passes(plan: Plan) -> list[ModulePass]:
     if precision.saved_values:
         passes.append(make("quantize-saved", what=precision.saved_values, form=precision.saved))
     if plan.collectives.keep == "shard":
-        passes.append(make("regather-operands"))
+        passes.append(make("regather-operands", modules=plan.collectives.keep_in))
     return passes
 
 

@@ -223,6 +223,8 @@ class Collectives(Clause):
 
     reduce: str = setting("choice", "lazy", "lazy", "eager")
     keep: str = setting("choice", "gathered", "gathered", "shard")
+    keep_in: tuple[str, ...] = setting("words", ())
+    """Modules in whose calls `keep` holds. None: everywhere."""
     exchange: str = setting("choice", "direct", "direct", "hierarchical")
 
 

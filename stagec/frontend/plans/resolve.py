@@ -76,7 +76,7 @@ class _Resolver:
             recompute=self.recompute(),
             precision=precision,
             optimizer=optimizer,
-            collectives=self.only_settings(syntax.Collectives, resolved.Collectives),
+            collectives=self.collectives(),
             contexts=tuple(self.contexts()),
             gradients=self.gradients(zero, pipeline, precision),
             overlap=self.only_settings(syntax.Overlap, resolved.Overlap),
@@ -256,6 +256,15 @@ class _Resolver:
             return target()
         title = f"`{kind.__name__.lower()}`"
         return target(span=clause.span, **self.settings.read(clause.settings, target, title))
+
+    def collectives(self) -> resolved.Collectives:
+        found = self.only_settings(syntax.Collectives, resolved.Collectives)
+        if found.keep_in and found.keep == "gathered":
+            message = "`keep_in` says where shards are kept, and none are"
+            help_ = "write `keep = shard` too"
+            span = found.given.get("keep_in")
+            self.findings.add(Diagnostic("E0402", message, span, help=help_))
+        return found
 
     def pipeline(self, microbatch: int | None) -> resolved.Pipeline | None:
         """`microbatch` is that of the clause of that name: the pipeline's own goes before it."""

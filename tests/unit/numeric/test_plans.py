@@ -34,6 +34,7 @@ PLANS = {
     "recompute": f"{MESH}\n{SEQUENCE}\nrecompute full",
     "recompute_attention": f"{MESH}\n{SEQUENCE}\nrecompute attention, add in Block",
     "gathered_again": f"{MESH}\n{SEQUENCE}\ncollectives {{ keep = shard }}",
+    "gathered_again_in": f"{MESH}\n{SEQUENCE}\ncollectives {{ keep = shard, keep_in = [Attention] }}",
     "keys_gathered": f"{CONTEXT}\ncontext cp {{ method = all_gather, balance = none }}",
     "heads_exchanged": f"{CONTEXT}\ncontext cp {{ method = ulysses, balance = none }}",
     "offloaded": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\noffload {{ activations = all, optimizer = true }}",
