@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from stagec.backend.et_def_pb2 import AttributeProto, CollectiveCommType, Node, NodeType
-from stagec.backend.et_file import write_trace
 from tests.fidelity.compare import Finding, compare_rank, differences
 from tests.fidelity.left_out import ENTRIES, applying, table_rows
 from tests.fidelity.oracle import Case, axes_of, read_case
@@ -20,6 +19,7 @@ from tests.fidelity.record import Communication, Compute, Memory, RankRecord
 from tests.fidelity.report import ranks_text
 from tests.fidelity.stg_text import stg_text
 from tests.fidelity.trace import Traces, collective_bytes, parts
+from tests.unit.test_backend_et_file import write_trace
 
 GROUP = [0, 1]
 FUSED = "aten._scaled_dot_product_flash_attention_for_cpu"
