@@ -87,7 +87,7 @@ def differentiate(program: stg.ProgramOp, rules: Sequence[Rule]) -> None:
             ]
         )
     weights = [op.weight for op in block.ops if isinstance(op, stg.WeightOp)]
-    level = Level(Dependence(program, rules), block, output)
+    level = BackwardBlock(Dependence(program, rules), block, output)
     (loss,) = output.values
     one = level.add(stg.ConstantOp("1", stg.tensor_type(loss).dtype), output, "bwd")
     level.contribute(loss, one.results[0])
@@ -103,7 +103,7 @@ def differentiate(program: stg.ProgramOp, rules: Sequence[Rule]) -> None:
 
 
 @dataclass
-class Level(stg.Gradients):
+class BackwardBlock(stg.Gradients):
     """The backward pass of one block: of the program, or of the body of a repeat.
 
     Ops go before `end`, in the block where the backward pass is built.
@@ -112,7 +112,7 @@ class Level(stg.Gradients):
     dependence: Dependence
     forward: Block
     end: Operation
-    outer: Level | None = None
+    outer: BackwardBlock | None = None
     repeat: stg.RepeatOp | None = None
     """The forward repeat whose body this is."""
     mirrored: Block | None = None
@@ -316,7 +316,7 @@ class Level(stg.Gradients):
 class RepeatGradient:
     """Builds the backward repeat of one forward repeat."""
 
-    level: Level
+    level: BackwardBlock
     repeat: stg.RepeatOp
 
     def build(self) -> None:
@@ -327,7 +327,7 @@ class RepeatGradient:
         body = Block()
         inner_end = stg.YieldOp([])
         body.add_op(inner_end)
-        inner = Level(level.dependence, repeat.body.block, inner_end, level, repeat, body)
+        inner = BackwardBlock(level.dependence, repeat.body.block, inner_end, level, repeat, body)
         inner.numbers = level.numbers
         inner.current = repeat
         starts = [self.start(i) for i in active]
@@ -351,7 +351,11 @@ class RepeatGradient:
         return self.level.add(zeros, self.repeat, "bwd").results[0]
 
     def finish(
-        self, inner: Level, active: Sequence[int], captured: Captured, starts: Sequence[SSAValue]
+        self,
+        inner: BackwardBlock,
+        active: Sequence[int],
+        captured: Captured,
+        starts: Sequence[SSAValue],
     ) -> None:
         level, repeat = self.level, inner.repeat
         assert repeat is not None and inner.mirrored is not None
@@ -380,7 +384,7 @@ class RepeatGradient:
             stack = repeat.stacks[argument.index - len(repeat.carried)]
             level.terms.setdefault(stack, []).append(result)
 
-    def carried_on(self, inner: Level, argument: BlockArgument) -> SSAValue:
+    def carried_on(self, inner: BackwardBlock, argument: BlockArgument) -> SSAValue:
         """The cotangent that one iteration hands to the one before it."""
         if argument in inner.terms:
             total = inner.cotangent(argument)
@@ -396,7 +400,7 @@ class Captured:
     A sum may stay partial where its terms may: it is reduced once, at the end.
     """
 
-    inner: Level
+    inner: BackwardBlock
     num_carried: int
     """What the backward repeat carries before these sums."""
     values: list[SSAValue] = field(init=False)
@@ -407,7 +411,7 @@ class Captured:
         self.values = [v for v in inner.terms if not is_inside(v, inner.forward)]
         self.terms = [inner.cotangent(v) for v in self.values]
 
-    def start(self, level: Level) -> list[SSAValue]:
+    def start(self, level: BackwardBlock) -> list[SSAValue]:
         """Zeros, outside of the repeat."""
         zeros = [stg.ZerosOp(stg.tensor_type(term)) for term in self.terms]
         return [level.add(op, self.repeat, "bwd").results[0] for op in zeros]
@@ -426,7 +430,7 @@ class Captured:
         assert self.inner.repeat is not None
         return self.inner.repeat
 
-    def contribute(self, level: Level, totals: Sequence[SSAValue]) -> None:
+    def contribute(self, level: BackwardBlock, totals: Sequence[SSAValue]) -> None:
         for value, total in zip(self.values, totals, strict=True):
             level.contribute(value, total)
 

@@ -82,7 +82,7 @@ from stagec.dialects.types import TIME_AXIS, StackType
 from stagec.pipeline_schedule import pipeline_schedule
 from stagec.rewriting import programs
 from stagec.schedules import Schedule
-from stagec.schedules.table import FIRST_TRANSFER, Columns, Kind
+from stagec.schedules.table import FIRST_TRANSFER, ActionKind, Columns
 from stagec.symbolic.conditions import unread
 
 NAME = "build-programs"
@@ -94,7 +94,7 @@ class BuildPrograms(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         stages = next((inner for inner in op.body.ops if isinstance(inner, dist.StagesOp)), None)
-        builder = Builder(op, size_values(op))
+        builder = ProgramBuilder(op, size_values(op))
         if stages is None:
             builder.build_alone()
         else:
@@ -103,7 +103,7 @@ class BuildPrograms(ModulePass):
 
 
 @dataclass
-class Builder:
+class ProgramBuilder:
     """Makes the ops of all ranks."""
 
     module: ModuleOp
@@ -295,16 +295,16 @@ def unrolled(ops: Iterable[Operation], tasks: Collection[str], flow: Dataflow) -
 # Order
 
 
-HALVES = (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)
+HALVES = (ActionKind.BACKWARD_INPUT, ActionKind.BACKWARD_WEIGHT)
 TASK_OF_KIND = {
-    Kind.FORWARD: "F",
-    Kind.BACKWARD: "B",
-    Kind.BACKWARD_INPUT: "I",
-    Kind.BACKWARD_WEIGHT: "W",
-    Kind.SEND_FORWARD: "SEND_F",
-    Kind.RECV_FORWARD: "RECV_F",
-    Kind.SEND_BACKWARD: "SEND_B",
-    Kind.RECV_BACKWARD: "RECV_B",
+    ActionKind.FORWARD: "F",
+    ActionKind.BACKWARD: "B",
+    ActionKind.BACKWARD_INPUT: "I",
+    ActionKind.BACKWARD_WEIGHT: "W",
+    ActionKind.SEND_FORWARD: "SEND_F",
+    ActionKind.RECV_FORWARD: "RECV_F",
+    ActionKind.SEND_BACKWARD: "SEND_B",
+    ActionKind.RECV_BACKWARD: "RECV_B",
 }
 
 
@@ -354,7 +354,7 @@ def rank_order(
     """
     row = schedule.row(rank)
     peers = schedule.peer[schedule.starts[rank] : schedule.starts[rank + 1]]
-    numbers = np.array([TASK_NUMBER[TASK_OF_KIND[kind]] for kind in Kind])
+    numbers = np.array([TASK_NUMBER[TASK_OF_KIND[kind]] for kind in ActionKind])
     places = np.full(schedule.num_stages, NOWHERE)
     places[list(stages)] = np.arange(len(stages))
     task = numbers[row.kind]

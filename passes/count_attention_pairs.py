@@ -37,7 +37,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
-from stagec.analysis.contexts import Attention, Contexts, is_masked, ring_of, share_of_mask
+from stagec.analysis.contexts import AttentionOps, Contexts, is_masked, ring_of, share_of_mask
 from stagec.analysis.sizes import mesh_of
 from stagec.dialects import stg
 from stagec.rewriting import rewrite
@@ -61,7 +61,7 @@ class CountPairs(RewritePattern):
     mesh: Mapping[str, int]
 
     @op_type_rewrite_pattern
-    def match_and_rewrite(self, op: Attention, rewriter: PatternRewriter) -> None:
+    def match_and_rewrite(self, op: AttentionOps, rewriter: PatternRewriter) -> None:
         queries = stg.tensor_type(op.q).dims[-3]
         counted = op.pairs is None and op.count.data == "causal" and is_masked(op)
         if not counted or not self.contexts.along(queries.split) or ring_of(op, self.mesh):

@@ -58,7 +58,7 @@ from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import ONCE, PASS_GATHERS, TRANSFER_TASKS
 from stagec.pipeline_schedule import pipeline_schedule, schedule_op
 from stagec.rewriting import programs
-from stagec.schedules.table import FIRST_TRANSFER, Kind
+from stagec.schedules.table import FIRST_TRANSFER, ActionKind
 
 NAME = "cut-segments"
 AROUND = (*ONCE, "GATHER")
@@ -89,7 +89,7 @@ def has_halves(module: ModuleOp) -> bool:
     """Whether the schedule has the backward pass in two halves."""
     if schedule_op(module) is None:
         return False
-    kinds = (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)
+    kinds = (ActionKind.BACKWARD_INPUT, ActionKind.BACKWARD_WEIGHT)
     return bool(np.isin(pipeline_schedule(module).table.kind, kinds).any())
 
 

@@ -73,7 +73,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec import symbolic
-from stagec.analysis.contexts import Attention, Contexts, RingSteps, ring_of, ring_steps
+from stagec.analysis.contexts import AttentionOps, Contexts, RingSteps, ring_of, ring_steps
 from stagec.analysis.sizes import mesh_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import SizeAttr
@@ -101,14 +101,14 @@ class ExpandRingAttention(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         contexts, mesh = Contexts.of(op), mesh_of(op)
         for inner in list(op.walk()):
-            if isinstance(inner, Attention) and (axes := ring_of(inner, mesh)):
+            if isinstance(inner, AttentionOps) and (axes := ring_of(inner, mesh)):
                 steps = ring_steps(inner, axes, contexts.balanced(axes))
                 ring = ForwardRing if isinstance(inner, stg.AttentionOp) else BackwardRing
                 replace(inner, ring(inner, axes, contexts.rotation(axes), steps).expanded())
         verify_expanded(op)
 
 
-def replace(op: Attention, results: Values) -> None:
+def replace(op: AttentionOps, results: Values) -> None:
     for old, new in zip(op.results, results, strict=True):
         new.name_hint = old.name_hint
         old.replace_all_uses_with(new)
@@ -116,7 +116,7 @@ def replace(op: Attention, results: Values) -> None:
 
 
 @dataclass(frozen=True)
-class Place:
+class InsertionPoint:
     """Where the ops that replace `origin` are added: before it, or in the body of a repeat before it."""
 
     origin: Operation
@@ -138,7 +138,7 @@ class Place:
         self,
         count: Size,
         carried: Values,
-        body: Callable[[Place, Values, Values], Values],
+        body: Callable[[InsertionPoint, Values, Values], Values],
         stacks: Values = (),
     ) -> Values:
         """Steps that `body` adds, given what is carried and an element of each stack."""
@@ -148,7 +148,7 @@ class Place:
             block.insert_arg(stack.type.element, len(block.args))
         arguments = list(block.args)
         results = body(
-            Place(self.origin, block), arguments[: len(carried)], arguments[len(carried) :]
+            InsertionPoint(self.origin, block), arguments[: len(carried)], arguments[len(carried) :]
         )
         block.add_op(stg.YieldOp(results))
         types: list[Attribute] = [v.type for v in carried]
@@ -164,33 +164,35 @@ class Ring(ABC):
     Its *state* is what adds up from step to step.
     """
 
-    op: Attention
+    op: AttentionOps
     axes: tuple[str, ...]
     rotation: str
     steps: RingSteps
 
     @abstractmethod
-    def finish(self, place: Place, state: Values) -> Values:
+    def finish(self, place: InsertionPoint, state: Values) -> Values:
         """The op's results, from the state after the last step."""
 
     @abstractmethod
-    def compute(self, place: Place, keys: Values, state: Values) -> Values:
+    def compute(self, place: InsertionPoint, keys: Values, state: Values) -> Values:
         """The state after a step with another device's keys and values."""
 
     @abstractmethod
-    def hand_on(self, place: Place, state: Values) -> Values:
+    def hand_on(self, place: InsertionPoint, state: Values) -> Values:
         """The state where the blocks are next."""
 
     def expanded(self) -> Values:
         """Add the steps; the op's results."""
-        start, keys = Place(self.op), (self.op.k, self.op.v)
-        blocks = self.first_transfer(Place(self.op, apart=stg.phase_of(self.op) == "bwd"), keys)
+        start, keys = InsertionPoint(self.op), (self.op.k, self.op.v)
+        blocks = self.first_transfer(
+            InsertionPoint(self.op, apart=stg.phase_of(self.op) == "bwd"), keys
+        )
         state = [cast(start, v, ACCUMULATED) for v in self.attend(start, keys, self.steps.own)]
         state = self.hand_on(start, state)
         go_on = self.look_at if self.rotation == "all_gather" else self.go_round
         return self.finish(start, go_on(start, blocks, state))
 
-    def first_transfer(self, place: Place, keys: Values) -> Values:
+    def first_transfer(self, place: InsertionPoint, keys: Values) -> Values:
         """Ask for the blocks of all others, as stacks; or for the next block."""
         if self.rotation == "all_gather":
             count = self.steps.num_computed
@@ -199,13 +201,13 @@ class Ring(ABC):
             blocks = self.rotate(place, keys, KEYS)
         return blocks
 
-    def look_at(self, place: Place, blocks: Values, state: Values) -> Values:
+    def look_at(self, place: InsertionPoint, blocks: Values, state: Values) -> Values:
         """Steps 1 to n-1 where every block is at hand."""
 
-        def step(inner: Place, carried: Values, block: Values) -> Values:
+        def step(inner: InsertionPoint, carried: Values, block: Values) -> Values:
             return self.hand_on(inner, self.compute(inner, block, carried))
 
-        def skip(inner: Place, carried: Values, _: Values) -> Values:
+        def skip(inner: InsertionPoint, carried: Values, _: Values) -> Values:
             return self.hand_on(inner, carried)
 
         state = place.repeat(self.steps.num_computed, state, step, blocks)
@@ -213,19 +215,19 @@ class Ring(ABC):
             state = place.repeat(self.num_others - self.steps.num_computed, state, skip)
         return self.in_step(place, blocks, state)
 
-    def go_round(self, place: Place, block: Values, state: Values) -> Values:
+    def go_round(self, place: InsertionPoint, block: Values, state: Values) -> Values:
         """Steps 1 to n-1: each asks for the next block, computes with its own, hands the state on.
 
         The last step asks for nothing more. Steps that a rank skips come last; blocks and state go round all the same.
         """
         computed, others, width = self.steps.num_computed, self.num_others, len(block)
 
-        def step(inner: Place, carried: Values, _: Values) -> Values:
+        def step(inner: InsertionPoint, carried: Values, _: Values) -> Values:
             following = self.rotate(inner, carried[:width], KEYS)
             reached = self.compute(inner, carried[:width], carried[width:])
             return [*following, *self.hand_on(inner, reached)]
 
-        def skip(inner: Place, carried: Values, _: Values) -> Values:
+        def skip(inner: InsertionPoint, carried: Values, _: Values) -> Values:
             following = self.rotate(inner, carried[:width], KEYS)
             return [*following, *self.hand_on(inner, carried[width:])]
 
@@ -237,19 +239,19 @@ class Ring(ABC):
         after = place.repeat(in_loop, [*block, *state], step)
         last = after[:width]
 
-        def last_step(inner: Place, carried: Values, _: Values) -> Values:
+        def last_step(inner: InsertionPoint, carried: Values, _: Values) -> Values:
             return self.compute(inner, last, carried)
 
         after = place.repeat(others - 1 - in_loop, after, skip)
         state = place.repeat(computed - in_loop, after[width:], last_step)
         return self.hand_on(place, self.in_step(place, after[:width], state))
 
-    def in_step(self, place: Place, blocks: Values, state: Values) -> Values:
+    def in_step(self, place: InsertionPoint, blocks: Values, state: Values) -> Values:
         """The state, on ranks that skip steps only when the last of the blocks are there."""
         if not self.skips:
             return state
 
-        def wait(inner: Place, carried: Values, _: Values) -> Values:
+        def wait(inner: InsertionPoint, carried: Values, _: Values) -> Values:
             inner.add(dist.WaitOp(blocks))
             return carried
 
@@ -265,14 +267,14 @@ class Ring(ABC):
         """Whether some ranks have nothing to compute in some steps."""
         return self.steps.num_computed != self.num_others
 
-    def rotate(self, place: Place, values: Values, channel: int) -> Values:
+    def rotate(self, place: InsertionPoint, values: Values, channel: int) -> Values:
         if self.rotation == "send_recv":
             place.add(dist.SendOp(values, 1, self.axes, channel))
             types = [v.type for v in values]
             return place.add(dist.RecvOp(types, -1, self.axes, channel)).outputs
         return place.add(dist.RotateOp(values, self.axes)).outputs
 
-    def attend(self, place: Place, keys: Values, pairs: Size) -> Values:
+    def attend(self, place: InsertionPoint, keys: Values, pairs: Size) -> Values:
         """Attention, or its gradients, with one block of keys and values."""
         block = self.op.clone()
         first = 1 if isinstance(block, stg.AttentionOp) else 2
@@ -285,37 +287,37 @@ class Ring(ABC):
 class ForwardRing(Ring):
     """The state: the output for the keys so far, and its log-sum-exp."""
 
-    def finish(self, place: Place, state: Values) -> Values:
+    def finish(self, place: InsertionPoint, state: Values) -> Values:
         output, lse = state
         return [cast(place, output, stg.tensor_type(self.op.results[0]).dtype), lse]
 
-    def compute(self, place: Place, keys: Values, state: Values) -> Values:
+    def compute(self, place: InsertionPoint, keys: Values, state: Values) -> Values:
         sofar_output, sofar_lse = state
         output, lse = self.attend(place, keys, self.steps.other)
         merged = stg.MergeAttentionOp((sofar_output, sofar_lse), (output, lse))
         return place.add(merged).results
 
-    def hand_on(self, place: Place, state: Values) -> Values:
+    def hand_on(self, place: InsertionPoint, state: Values) -> Values:
         return state
 
 
 class BackwardRing(Ring):
     """The state: the gradient of the queries, and those of the keys and values of the block at hand."""
 
-    def finish(self, place: Place, state: Values) -> Values:
+    def finish(self, place: InsertionPoint, state: Values) -> Values:
         wanted = [stg.tensor_type(result).dtype for result in self.op.results]
         return [cast(place, v, dtype) for v, dtype in zip(state, wanted, strict=True)]
 
-    def compute(self, place: Place, keys: Values, state: Values) -> Values:
+    def compute(self, place: InsertionPoint, keys: Values, state: Values) -> Values:
         terms = self.attend(place, keys, self.steps.other)
         return [place.add(stg.AddOp(*pair)).result for pair in zip(state, terms, strict=True)]
 
-    def hand_on(self, place: Place, state: Values) -> Values:
+    def hand_on(self, place: InsertionPoint, state: Values) -> Values:
         dq, dk, dv = state
         return [dq, *self.rotate(place, [dk, dv], GRADIENTS)]
 
 
-def cast(place: Place, value: SSAValue, dtype: str) -> SSAValue:
+def cast(place: InsertionPoint, value: SSAValue, dtype: str) -> SSAValue:
     if stg.tensor_type(value).dtype == dtype:
         return value
     return place.add(stg.CastOp(value, dtype)).result
@@ -325,4 +327,4 @@ def verify_expanded(module: ModuleOp) -> None:
     """Check the promise: no attention is left whose keys have still to go round."""
     mesh = mesh_of(module)
     for op in module.walk():
-        assert not (isinstance(op, Attention) and ring_of(op, mesh)), op
+        assert not (isinstance(op, AttentionOps) and ring_of(op, mesh)), op

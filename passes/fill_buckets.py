@@ -56,7 +56,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from stagec.analysis.dataflow import Dataflow, Source
+from stagec.analysis.dataflow import Dataflow, OpInstance
 from stagec.analysis.segments import Segment, path_of, segments_of, stage_values, whole
 from stagec.dialects import sched, stg
 from stagec.dialects.sched.tasks import Rows
@@ -103,8 +103,8 @@ class Bucket:
     first: sched.CollectiveOp
     is_first: bool = True
     members: list[int] = field(default_factory=list)
-    sources: set[Source] = field(default_factory=set)
-    read: set[Source | None] = field(default_factory=set)
+    sources: set[OpInstance] = field(default_factory=set)
+    read: set[OpInstance | None] = field(default_factory=set)
     num_bytes: int = 0
 
     @property
@@ -152,7 +152,7 @@ class Filler:
         bucket = self.open.setdefault(key, Bucket(op))
         path = path_of(self.rows, row)
         bucket.members.append(row)
-        bucket.sources.add(Source(op, path))
+        bucket.sources.add(OpInstance(op, path))
         bucket.read |= {self.flow.source(value, path) for value in op.operands}
         bucket.num_bytes += self.num_bytes(number, op)
         if bucket.num_bytes >= bucket.limit:

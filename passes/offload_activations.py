@@ -67,7 +67,7 @@ from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TensorType
 from stagec.rewriting import inherit, programs
-from stagec.rewriting.saved_values import Level, levels_of, remove_unread
+from stagec.rewriting.saved_values import BlockPair, levels_of, remove_unread
 from stagec.symbolic import conditions
 
 NAME = "offload-activations"
@@ -116,7 +116,7 @@ class Offloading:
 
     options: OffloadActivations
     mesh: dict[str, int]
-    level: Level
+    level: BlockPair
     met: set[str]
     slices: dict[SSAValue, list[tuple[SSAValue, SSAValue]]] = field(default_factory=dict)
     """By what was computed: the slices of the backward pass, and the views behind them."""

@@ -83,12 +83,12 @@ class Streaming:
     def run(self) -> None:
         step = self.step
         updates = [
-            Update(weight, gradient, self.kept(weight))
+            HostUpdate(weight, gradient, self.kept(weight))
             for weight, gradient in zip(step.weights, step.gradients, strict=True)
         ]
         if not self.options.parameters and not any(update.kept for update in updates):
             return
-        by_count: dict[object, list[Update]] = {}
+        by_count: dict[object, list[HostUpdate]] = {}
         for update in updates:
             if isinstance(update.weight.type, StackType):
                 by_count.setdefault(update.weight.type.count, []).append(update)
@@ -128,7 +128,7 @@ class Streaming:
             found.append(op.state)
         return found
 
-    def repeated(self, updates: Sequence[Update]) -> stg.RepeatOp:
+    def repeated(self, updates: Sequence[HostUpdate]) -> stg.RepeatOp:
         """The updates of stacks of one length, layer by layer."""
         body = Block()
         stacks: list[SSAValue] = []
@@ -139,11 +139,11 @@ class Streaming:
             return body.insert_arg(value.type.element, len(body.args))
 
         inner = [
-            Update(sliced(u.weight), sliced(u.gradient), [sliced(k) for k in u.kept])
+            HostUpdate(sliced(u.weight), sliced(u.gradient), [sliced(k) for k in u.kept])
             for u in updates
         ]
-        nested: dict[object, list[Update]] = {}
-        plain: list[Update] = []
+        nested: dict[object, list[HostUpdate]] = {}
+        plain: list[HostUpdate] = []
         for update in inner:
             if isinstance(update.weight.type, StackType):
                 nested.setdefault(update.weight.type.count, []).append(update)
@@ -159,7 +159,7 @@ class Streaming:
         self.own(repeat)
         return repeat
 
-    def updated(self, updates: Sequence[Update], is_layer: bool) -> list[Operation]:
+    def updated(self, updates: Sequence[HostUpdate], is_layer: bool) -> list[Operation]:
         """Load, update, store. What the weights are read from is the device, or what was loaded."""
         weights = [u.weight for u in updates]
         host = [
@@ -195,7 +195,7 @@ class Streaming:
 
 
 @dataclass(frozen=True)
-class Update:
+class HostUpdate:
     """A weight, its gradient, and what the host keeps for it."""
 
     weight: SSAValue

@@ -108,7 +108,7 @@ def streams_of_collectives(rank: Arrangement) -> set[str]:
 
 def order(program: sched.RankProgramOp, rank: Arrangement, queues: Queues) -> None:
     """Write down what is issued ahead, and what is held back."""
-    graph = Graph.of(rank, queues)
+    graph = NodeGraph.of(rank, queues)
     ahead = moved_ahead(rank, graph)
     if ahead.any():
         in_order = np.empty_like(ahead)
@@ -120,7 +120,7 @@ def order(program: sched.RankProgramOp, rank: Arrangement, queues: Queues) -> No
 
 
 @dataclass(frozen=True)
-class Graph:
+class NodeGraph:
     """All nodes by position: what they wait for, and the stream that they follow one another on."""
 
     begin: Ints
@@ -130,7 +130,7 @@ class Graph:
     num_streams: int
 
     @staticmethod
-    def of(rank: Arrangement, queues: Queues) -> Graph:
+    def of(rank: Arrangement, queues: Queues) -> NodeGraph:
         first, body = rank.first, rank.body[rank.order]
         total = int(first[-1])
         owners: list[Ints] = []
@@ -153,10 +153,10 @@ class Graph:
         dep = np.concatenate(deps) if deps else np.zeros(0, np.int64)
         by_owner = np.argsort(owner, kind="stable")
         begin = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=total))])
-        return Graph(begin, dep[by_owner], stream, len(names))
+        return NodeGraph(begin, dep[by_owner], stream, len(names))
 
 
-def moved_ahead(rank: Arrangement, graph: Graph) -> Ints:
+def moved_ahead(rank: Arrangement, graph: NodeGraph) -> Ints:
     """For each row in issue order, how many rows before it the one is behind which the device takes it; 0: in its place.
 
     A gather that may begin early comes right after the last thing that it waits for, and after the gather before it.
@@ -182,7 +182,7 @@ def moved_ahead(rank: Arrangement, graph: Graph) -> Ints:
     return ahead
 
 
-def held(rank: Arrangement, graph: Graph, order: Ints) -> Ints:
+def held(rank: Arrangement, graph: NodeGraph, order: Ints) -> Ints:
     """What collectives are to wait for besides, as rows of `PairTable`.
 
     Nodes of a stream follow one another, so that it is enough to know the last one of each that a node waits for, directly
@@ -223,7 +223,7 @@ def held(rank: Arrangement, graph: Graph, order: Ints) -> Ints:
     return np.stack([row, node, row - there, awaited - rank.first[there]], axis=1)
 
 
-def in_turn(rank: Arrangement, order: Ints, graph: Graph) -> Iterator[tuple[int, int]]:
+def in_turn(rank: Arrangement, order: Ints, graph: NodeGraph) -> Iterator[tuple[int, int]]:
     """The nodes as they are issued, each with its row; with a single stream only collectives, as the other nodes wait for no other stream."""
     num_nodes = np.diff(rank.first)[order]
     rows = np.repeat(order, num_nodes)

@@ -80,9 +80,9 @@ from stagec.symbolic.conditions import unread
 
 NAME = "place-reductions"
 
-Place = tuple[int, int]
+TaskRow = tuple[int, int]
 """A task, by its number, and a row of it: ordered as they are issued."""
-NOTHING: Place = (-1, -1)
+NOTHING: TaskRow = (-1, -1)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def when_ready(
         ((TASK_NUMBER[task], len(tasks[task]) - 1) for task in ("B", "I", "W") if task in tasks),
         default=None,
     )
-    issued: dict[Place, Place] = {}
+    issued: dict[TaskRow, TaskRow] = {}
     latest = NOTHING
     for task in sorted(tasks, key=TASKS.index):
         rows = tasks[task]
@@ -120,7 +120,7 @@ def when_ready(
         for start, stop in buckets(rows):
             if int(rows.segment[start]) not in movable:
                 continue
-            here: Place = (TASK_NUMBER[task], start)
+            here: TaskRow = (TASK_NUMBER[task], start)
             ready = latest
             for row in range(start, stop):
                 path = path_of(rows, row)
@@ -146,7 +146,7 @@ def buckets(rows: Rows) -> list[tuple[int, int]]:
     return list(zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True))
 
 
-def first_of_bucket(rows: Rows, place: Place) -> Place:
+def first_of_bucket(rows: Rows, place: TaskRow) -> TaskRow:
     """The row of the bucket that a row is in."""
     task, row = place
     while rows.joins[row]:

@@ -56,7 +56,7 @@ from stagec.diagnostics import CompileError, Diagnostic, Span, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import FLOATS, QUANTIZED, TensorType
 from stagec.rewriting import inherit, programs
-from stagec.rewriting.saved_values import Level, levels_of, remove_unread
+from stagec.rewriting.saved_values import BlockPair, levels_of, remove_unread
 
 NAME = "quantize-saved"
 
@@ -94,7 +94,7 @@ class Quantizing:
     """One level: a layer's forward pass, and its backward pass."""
 
     options: QuantizeSaved
-    level: Level
+    level: BlockPair
     met: set[str]
 
     def run(self) -> None:

@@ -77,11 +77,11 @@ from stagec.analysis.recompute_choice import FULL, Choice, call_of
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.rewriting import programs
-from stagec.rewriting.saved_values import Level, inputs_of, levels_of, reads_of, remove_unread
+from stagec.rewriting.saved_values import BlockPair, inputs_of, levels_of, reads_of, remove_unread
 
 NAME = "recompute-activations"
 
-Dropped = Mapping[Level, set[SSAValue]]
+Dropped = Mapping[BlockPair, set[SSAValue]]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class RecomputeActivations(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         choice = Choice(self.what, self.modules)
-        chosen: list[tuple[list[Level], Dropped]] = []
+        chosen: list[tuple[list[BlockPair], Dropped]] = []
         for program in programs(op):
             levels = levels_of(program)
             chosen.append((levels, {level: choose(choice, level) for level in levels}))
@@ -109,12 +109,12 @@ class RecomputeActivations(ModulePass):
             verify_dropped(dropped)
 
 
-def choose(choice: Choice, level: Level) -> set[SSAValue]:
+def choose(choice: Choice, level: BlockPair) -> set[SSAValue]:
     return choice.dropped(level.forward_ops(), is_repeated=level.outer is not None)
 
 
 def meet_layers_that_save_nothing(
-    choice: Choice, program: stg.ProgramOp, levels: Sequence[Level]
+    choice: Choice, program: stg.ProgramOp, levels: Sequence[BlockPair]
 ) -> None:
     """A word that means an op there is no mistake."""
     seen = {level.forward for level in levels}
@@ -148,7 +148,7 @@ def problems(choice: Choice, found_in: Sequence[stg.ProgramOp]) -> list[Diagnost
 class Rebuilding:
     """Makes dropped values again in the backward block of one level."""
 
-    level: Level
+    level: BlockPair
     dropped: set[SSAValue]
     modules: Sequence[str] = ()
     """What is made again of a call of these modules is made at once."""

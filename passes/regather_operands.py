@@ -43,7 +43,7 @@ from xdsl.passes import ModulePass
 from stagec.analysis.recompute_choice import call_of
 from stagec.dialects import dist, stg
 from stagec.rewriting import programs
-from stagec.rewriting.saved_values import Level, levels_of, reads_of, remove_unread
+from stagec.rewriting.saved_values import BlockPair, levels_of, reads_of, remove_unread
 
 NAME = "regather-operands"
 
@@ -68,7 +68,7 @@ class RegatherOperands(ModulePass):
             verify_not_saved(levels, self.modules)
 
 
-def regather_saved(level: Level, modules: Sequence[str]) -> None:
+def regather_saved(level: BlockPair, modules: Sequence[str]) -> None:
     """Gather again what the forward pass gathered."""
     for op in level.forward_ops():
         gather: Operation | Block = op
@@ -77,7 +77,7 @@ def regather_saved(level: Level, modules: Sequence[str]) -> None:
             gather = gather.operand.owner
 
 
-def regather_one(level: Level, gather: dist.AllGatherOp, modules: Sequence[str]) -> bool:
+def regather_one(level: BlockPair, gather: dist.AllGatherOp, modules: Sequence[str]) -> bool:
     """Gather again what one gather made; whether the backward pass reads it."""
     view = level.seen(gather.result)
     if view is None:
@@ -97,7 +97,7 @@ def are_in(reads: Iterable[Read], modules: Sequence[str]) -> bool:
     return not modules or all(call_of(reader, modules) for _, reader, _ in reads)
 
 
-def regather_recomputed(level: Level, modules: Sequence[str]) -> None:
+def regather_recomputed(level: BlockPair, modules: Sequence[str]) -> None:
     """Gather again what was gathered to compute something again, if the backward pass reads it too."""
     for gather in level.backward_ops():
         if isinstance(gather, dist.AllGatherOp) and stg.phase_of(gather) == "recompute":
@@ -106,7 +106,7 @@ def regather_recomputed(level: Level, modules: Sequence[str]) -> None:
                 regather(gather, gather.operand, others)
 
 
-def reads_in(level: Level, value: SSAValue) -> list[Read]:
+def reads_in(level: BlockPair, value: SSAValue) -> list[Read]:
     return [
         (op, reader, index)
         for op in level.backward_ops()
@@ -137,7 +137,7 @@ def regather(gather: dist.AllGatherOp, shard: SSAValue, reads: list[Read]) -> No
         reader.operands[index] = again.result
 
 
-def verify_not_saved(levels: Iterable[Level], modules: Sequence[str]) -> None:
+def verify_not_saved(levels: Iterable[BlockPair], modules: Sequence[str]) -> None:
     """Check the promise: nothing that a gather made is saved, unless other modules read it."""
     for level in levels:
         for value in level.saved().values():

@@ -18,7 +18,7 @@ GIB = 1 << 30
 
 
 @dataclass(frozen=True)
-class Change:
+class Suggestion:
     """Another plan, and what a user writes for it."""
 
     texts: tuple[str, ...]
@@ -35,7 +35,7 @@ class Change:
 class Tried:
     """A change, and the highest peak of any rank with it."""
 
-    change: Change
+    change: Suggestion
     peak_bytes: int
 
 
@@ -54,7 +54,7 @@ def check_memory(
     if worst is None or limit is None:
         return
 
-    def tries(changed: Iterable[Change]) -> list[Tried]:
+    def tries(changed: Iterable[Suggestion]) -> list[Tried]:
         pairs = [(each, peak_with(each.applied(plan))) for each in changed]
         return [Tried(each, peak) for each, peak in pairs if peak is not None]
 
@@ -71,12 +71,12 @@ def too_much(classes: Sequence[ClassPlan], limit: int) -> ClassPlan | None:
     return worst if worst.peak_bytes > limit else None
 
 
-def changes(plan: Plan, facts: ModelFacts) -> Iterator[Change]:
+def changes(plan: Plan, facts: ModelFacts) -> Iterator[Suggestion]:
     """What might help, each alone."""
     if not facts.is_training:
         return
     if plan.recompute.what == ("none",):
-        yield Change(("recompute full",), {"recompute": Recompute(what=("full",))})
+        yield Suggestion(("recompute full",), {"recompute": Recompute(what=("full",))})
     yield from chunked_loss(plan)
     yield from onto_host(plan)
     yield from smaller_microbatches(plan)
@@ -84,7 +84,7 @@ def changes(plan: Plan, facts: ModelFacts) -> Iterator[Change]:
     yield from more_stages(plan)
 
 
-def together(tried: Sequence[Tried]) -> Change | None:
+def together(tried: Sequence[Tried]) -> Suggestion | None:
     """The best of each knob that asks for no other hardware, for when none is enough alone."""
     texts: list[str] = []
     clauses: dict[str, Any] = {}
@@ -95,58 +95,58 @@ def together(tried: Sequence[Tried]) -> Change | None:
             texts += change.texts
             clauses |= change.clauses
     alone = any(each.change.clauses == clauses for each in tried)
-    return None if alone or not clauses else Change(tuple(texts), clauses)
+    return None if alone or not clauses else Suggestion(tuple(texts), clauses)
 
 
-def chunked_loss(plan: Plan) -> Iterator[Change]:
+def chunked_loss(plan: Plan) -> Iterator[Suggestion]:
     if plan.loss_chunks == 1:
-        yield Change(("loss_chunks 8",), {"loss_chunks": 8})
+        yield Suggestion(("loss_chunks 8",), {"loss_chunks": 8})
 
 
-def onto_host(plan: Plan) -> Iterator[Change]:
+def onto_host(plan: Plan) -> Iterator[Suggestion]:
     """What a plan does not offload yet, one after the other."""
     offload = plan.offload
     if not offload.optimizer:
         text = "offload { optimizer = true }"
-        yield Change((text,), {"offload": replace(offload, optimizer=True)})
+        yield Suggestion((text,), {"offload": replace(offload, optimizer=True)})
     if not offload.activations:
         text = "offload { activations = all }"
-        yield Change((text,), {"offload": replace(offload, activations=("all",))})
+        yield Suggestion((text,), {"offload": replace(offload, activations=("all",))})
 
 
-def smaller_microbatches(plan: Plan) -> Iterator[Change]:
+def smaller_microbatches(plan: Plan) -> Iterator[Suggestion]:
     """Half as large, and of one sequence."""
     pipeline = plan.pipeline
     if pipeline is not None:
         for size in halved(pipeline.microbatch):
             smaller = replace(pipeline, microbatch=size)
-            yield Change((f"microbatch = {size}",), {"pipeline": smaller})
+            yield Suggestion((f"microbatch = {size}",), {"pipeline": smaller})
         return
     for size in halved(plan.microbatch or 2):
-        yield Change((f"microbatch {size}",), {"microbatch": size})
+        yield Suggestion((f"microbatch {size}",), {"microbatch": size})
 
 
 def halved(size: int) -> list[int]:
     return sorted({size // 2, 1} - {0, size}, reverse=True)
 
 
-def more_zero(plan: Plan, facts: ModelFacts) -> Iterator[Change]:
+def more_zero(plan: Plan, facts: ModelFacts) -> Iterator[Suggestion]:
     """Further levels, and gradients of which only a part is kept, where the plan keeps whole ones. A framework's settings are of its own levels."""
     axes = plan.zero.axes if plan.zero is not None else split_batch(plan, facts)
     level = plan.zero.level if plan.zero is not None else 0
     if not axes:
         return
     for stage in range(level + 1, 4):
-        yield Change(
+        yield Suggestion(
             (f"zero {stage} over {', '.join(axes)}",), {"zero": at_level(plan, stage, axes)}
         )
     every = replace(plan.gradients, reduce="microbatch")
     if level >= 2 and not plan.reduces_each_microbatch:
-        yield Change(("gradients { reduce = microbatch }",), {"gradients": every})
+        yield Suggestion(("gradients { reduce = microbatch }",), {"gradients": every})
     third = at_level(plan, 3, axes)
     if level < 3 and not replace(plan, zero=third).reduces_each_microbatch:
         texts = (f"zero 3 over {', '.join(axes)}", "gradients { reduce = microbatch }")
-        yield Change(texts, {"zero": third, "gradients": every})
+        yield Suggestion(texts, {"zero": third, "gradients": every})
 
 
 def at_level(plan: Plan, level: int, axes: tuple[str, ...]) -> Zero:
@@ -160,7 +160,7 @@ def split_batch(plan: Plan, facts: ModelFacts) -> tuple[str, ...]:
     return tuple(a for rule in plan.rules if facts.batch_dim in rule.dims for a in rule.axes)
 
 
-def more_stages(plan: Plan) -> Iterator[Change]:
+def more_stages(plan: Plan) -> Iterator[Suggestion]:
     """Twice the stages, on twice the ranks."""
     pipeline = plan.pipeline
     if pipeline is None:
@@ -169,7 +169,7 @@ def more_stages(plan: Plan) -> Iterator[Change]:
         replace(axis, size=2 * axis.size) if axis.name == pipeline.axis else axis
         for axis in plan.axes
     )
-    yield Change((f"mesh {pipeline.axis} = {2 * plan.mesh[pipeline.axis]}",), {"axes": axes})
+    yield Suggestion((f"mesh {pipeline.axis} = {2 * plan.mesh[pipeline.axis]}",), {"axes": axes})
 
 
 def explain(worst: ClassPlan, plan: Plan, tried: Sequence[Tried]) -> Diagnostic:

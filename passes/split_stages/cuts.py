@@ -17,7 +17,7 @@ from stagec.symbolic import Size
 
 
 @dataclass(frozen=True)
-class Part:
+class StageContents:
     """What a kind of stage has: sections by number, and whether it has layers of each repeat.
 
     `scattered` says whether what comes from the stage before, and what goes to the stage after, travels in parts; `between`
@@ -36,7 +36,7 @@ class Range:
 
     counts: tuple[int, ...]
     starts: tuple[int, ...]
-    part: Part
+    part: StageContents
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def stage_ranges(totals: Sequence[int], per_stage: Sequence[int]) -> list[Range]
             base += total
         # All layers before such a cut are done: what only they read does not cross.
         between = (start > 0 and start in ends, end in ends and stage < len(per_stage) - 1)
-        part = Part(frozenset(sections), tuple(c > 0 for c in counts), between=between)
+        part = StageContents(frozenset(sections), tuple(c > 0 for c in counts), between=between)
         ranges.append(Range(tuple(counts), tuple(starts), part))
         start = end
     return ranges
@@ -133,9 +133,9 @@ def boundary(totals: Sequence[int], layers_before: int) -> int:
     return len(totals) - 1
 
 
-def kind_names(parts: Sequence[Part], last_section: int) -> dict[Part, str]:
+def kind_names(parts: Sequence[StageContents], last_section: int) -> dict[StageContents, str]:
     """A name for each kind of stage, for people: `first`, `middle`, `last`, or `only`."""
-    names: dict[Part, str] = {}
+    names: dict[StageContents, str] = {}
     for part in parts:
         if part in names:
             continue

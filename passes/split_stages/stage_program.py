@@ -11,7 +11,7 @@ from xdsl.rewriter import Rewriter
 
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
-from stagec.passes.split_stages.cuts import Cuts, Part, is_portable
+from stagec.passes.split_stages.cuts import Cuts, StageContents, is_portable
 from stagec.passes.split_stages.transfer_parts import TransferParts
 from stagec.rewriting import inherit, set_type
 from stagec.symbolic import Size, symbol
@@ -26,7 +26,7 @@ class StageProgram:
 
     program: stg.ProgramOp
     cuts: Cuts
-    part: Part
+    part: StageContents
     entry: int | None
     """The repeat whose carried values come from the stage before; None for the first stage."""
     leave: int | None

@@ -19,7 +19,7 @@ from stagec.symbolic import ONE, Size, conditions
 
 HALF = ONE / 2
 
-Attention = stg.AttentionOp | stg.AttentionGradOp
+AttentionOps = stg.AttentionOp | stg.AttentionGradOp
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class Contexts:
         return all(op.balance.data == "head_tail" for op in self.along(axes))
 
 
-def ring_of(op: Attention, mesh: Mapping[str, int]) -> tuple[str, ...]:
+def ring_of(op: AttentionOps, mesh: Mapping[str, int]) -> tuple[str, ...]:
     """The axes with more than one rank round which the keys have still to go."""
     axes = op.ring_axes
     return axes if any(conditions.is_split(axis, mesh) for axis in axes) else ()
 
 
-def is_masked(op: Attention) -> bool:
+def is_masked(op: AttentionOps) -> bool:
     """Whether queries see only the keys before them in a sequence that is also their own."""
     same = stg.tensor_type(op.q).names[-3] == stg.tensor_type(op.k).names[-3]
     return op.causal is not None and same
@@ -100,7 +100,7 @@ class RingSteps:
     """Later steps that are not skipped; these come first."""
 
 
-def ring_steps(op: Attention, axes: Sequence[str], balanced: bool) -> RingSteps:
+def ring_steps(op: AttentionOps, axes: Sequence[str], balanced: bool) -> RingSteps:
     """Pairs of each step, as a ring computes them block by block (PyTorch, `_templated_ring_attention`).
 
     Under a causal mask, with head-tail chunks, every later step needs either half of the keys or half of the queries;
@@ -125,7 +125,7 @@ def ring_steps(op: Attention, axes: Sequence[str], balanced: bool) -> RingSteps:
 
 
 __all__ = [
-    "Attention",
+    "AttentionOps",
     "Contexts",
     "RingSteps",
     "chunk_pairs",

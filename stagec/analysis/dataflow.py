@@ -22,7 +22,7 @@ Path = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class OpInstance:
     """An op in one iteration: a node's, or the `sched.taken` that stands for a node of another stage."""
 
     op: Operation
@@ -146,11 +146,11 @@ class Dataflow:
             self._counts[repeat.count] = repeat.count.data.integer(self.values)
         return self._counts[repeat.count]
 
-    def source(self, value: SSAValue, path: Path) -> Source | None:
+    def source(self, value: SSAValue, path: Path) -> OpInstance | None:
         """The node that makes `value` for a reader at `path`; nothing for weights and inputs."""
         origin, path = self.origin(value, path)
         if isinstance(origin, OpResult) and is_node(origin.op):
-            return Source(origin.op, path)
+            return OpInstance(origin.op, path)
         return None
 
     def origin(

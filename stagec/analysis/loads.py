@@ -42,7 +42,7 @@ def shares(distribution: dist.Distribution, experts: int, layer: int) -> list[in
 
 
 @dataclass(frozen=True)
-class Load:
+class ExpertLoad:
     """One `dist.expert_load`, and the tokens that it deals out."""
 
     op: dist.ExpertLoadOp
@@ -156,11 +156,13 @@ def num_layers(module: ModuleOp) -> int:
 class Loads:
     """All loads of a module."""
 
-    loads: tuple[Load, ...] = ()
+    loads: tuple[ExpertLoad, ...] = ()
 
     @staticmethod
     def of(module: ModuleOp) -> Loads:
-        return Loads(tuple(Load(op) for op in module.body.ops if isinstance(op, dist.ExpertLoadOp)))
+        return Loads(
+            tuple(ExpertLoad(op) for op in module.body.ops if isinstance(op, dist.ExpertLoadOp))
+        )
 
     @staticmethod
     def around(program: stg.ProgramOp) -> Loads:

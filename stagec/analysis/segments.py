@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 from xdsl.ir import Operation, SSAValue
 
 from stagec.analysis.coordinates import SUFFIX
-from stagec.analysis.dataflow import Dataflow, Source, behind_views, is_node
+from stagec.analysis.dataflow import Dataflow, OpInstance, behind_views, is_node
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import TASK_NUMBER, Rows
@@ -114,7 +114,7 @@ class RowFinder:
             for row, (segment, path) in enumerate(columns):
                 self._known[segment, tuple(at for at in path if at >= 0)] = number, row
 
-    def row_of(self, source: Source) -> tuple[int, int] | None:
+    def row_of(self, source: OpInstance) -> tuple[int, int] | None:
         """The number of a node's task, and its row."""
         op = source.op
         if not isinstance(op, sched.NODES) or op.segment is None:

@@ -38,13 +38,13 @@ from stagec.backend.program import (
     Mesh,
     Node,
     RankClass,
-    Segment,
     TraceProgram,
+    TraceSegment,
     TraceSet,
     Transfer,
 )
 from stagec.backend.progress import check_progress
-from stagec.backend.wire import Piece, Source
+from stagec.backend.wire import NumberSource, Piece
 
 MAX_TAG = 500_000_000
 """ASTRA-sim takes tags modulo this number."""
@@ -148,8 +148,8 @@ class _Encoder:
         self.groups = groups
         self.variables = {variable: number for number, variable in enumerate(variables)}
         self.style = style
-        self.pieces: dict[tuple[Segment, tuple[int, ...]], EncodedSegment] = {}
-        self.same: dict[tuple[int, tuple[int, ...]], tuple[Segment, EncodedSegment]] = {}
+        self.pieces: dict[tuple[TraceSegment, tuple[int, ...]], EncodedSegment] = {}
+        self.same: dict[tuple[int, tuple[int, ...]], tuple[TraceSegment, EncodedSegment]] = {}
         """Those of segments that are not only equal but the same, by id: hashing a segment takes as long as encoding it."""
         self.frames: dict[Hashable, Frame] = {}
         """What records of nodes share that have other numbers; `shapes` numbers what it depends on besides the node."""
@@ -193,7 +193,9 @@ class _Encoder:
             ),
             num_nodes=int(table.first_node[-1]),
             num_bytes=len(header_record()) + int(table.first_byte[-1]),
-            variables=tuple(np.unique(holes["argument"][holes["source"] == Source.RANK]).tolist()),
+            variables=tuple(
+                np.unique(holes["argument"][holes["source"] == NumberSource.RANK]).tolist()
+            ),
             payload=pack(table),
         )
 
@@ -220,7 +222,7 @@ class _Encoder:
         keys, variant = np.unique(rows, axis=0, return_inverse=True)
         return keys, variant.reshape(-1)
 
-    def _piece(self, segment: Segment, pattern: tuple[int, ...]) -> EncodedSegment:
+    def _piece(self, segment: TraceSegment, pattern: tuple[int, ...]) -> EncodedSegment:
         same = self.same.get((id(segment), pattern))
         if same is not None:
             return same[1]
@@ -232,7 +234,9 @@ class _Encoder:
         self.same[id(segment), pattern] = segment, piece
         return piece
 
-    def _encode_segment(self, segment: Segment, labels: Labels, slots: tuple[int, ...]) -> Piece:
+    def _encode_segment(
+        self, segment: TraceSegment, labels: Labels, slots: tuple[int, ...]
+    ) -> Piece:
         piece = Piece()
         shape = self.shapes.setdefault((segment.task, labels, slots), len(self.shapes))
         for index, node in enumerate(segment.nodes):
@@ -278,11 +282,11 @@ def _sources(
     for dep in deps:
         if dep.slot < 0:
             assert 0 <= dep.node < index, f"node {index} depends on node {dep.node}"
-            source = (Source.NODE, dep.node)
+            source = (NumberSource.NODE, dep.node)
         elif slots[dep.slot] < 0:
             continue
         else:
-            source = (Source.SLOT, slots[dep.slot])
+            source = (NumberSource.SLOT, slots[dep.slot])
         if source not in exclude:
             found[source] = None
     return tuple(found)

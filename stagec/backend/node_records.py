@@ -11,19 +11,19 @@ from typing import Literal
 
 from stagec.backend.program import (
     SAME_LAYER,
-    Action,
     Collective,
     Compute,
     Dep,
     HostCopy,
     Node,
-    Tensor,
+    NodeAction,
+    TraceTensor,
     Transfer,
 )
 from stagec.backend.wire import (
     Form,
+    NumberSource,
     Piece,
-    Source,
     delimited,
     delimited_piece,
     integer,
@@ -36,8 +36,8 @@ NameStyle = Literal["full", "short", "typed", "none"]
 """Of nodes: where they are from; their op; their op behind Chakra's name of their type; none."""
 FIRST_ID = 1
 """Node ids count from 1: protobuf does not tell an id of 0 from none."""
-DepSource = tuple[Source, int]
-"""Whose id a dependency is: `Source.NODE` and an index, or `Source.SLOT` and a slot."""
+DepSource = tuple[NumberSource, int]
+"""Whose id a dependency is: `NumberSource.NODE` and an index, or `NumberSource.SLOT` and a slot."""
 
 # NodeType
 MEM_LOAD, MEM_STORE, COMP, COMM_SEND, COMM_RECV, COMM_COLL = 2, 3, 4, 5, 6, 7
@@ -119,7 +119,9 @@ def frame(
     slots: Sequence[int] = (),
 ) -> Frame:
     """For node `index` of a segment. `slots`: the first slot equal to each."""
-    head = Piece().add(key(_ID, 0)).add_hole(style.widths.node, Form.VARINT, Source.NODE, index)
+    head = (
+        Piece().add(key(_ID, 0)).add_hole(style.widths.node, Form.VARINT, NumberSource.NODE, index)
+    )
     name = _name(node, labels, style)
     if name.data:
         head.add(delimited_piece(_NAME, name))
@@ -162,7 +164,7 @@ def frame_key(node: Node) -> Hashable:
 
 
 def add_record(
-    piece: Piece, made: Frame, action: Action, variables: RankVariables, widths: Widths
+    piece: Piece, made: Frame, action: NodeAction, variables: RankVariables, widths: Widths
 ) -> None:
     """The record of a node, its length first."""
     numbers = Piece()
@@ -184,9 +186,9 @@ def _name(node: Node, labels: Labels, style: NodeStyle) -> Piece:
         op = f"{op}[{node.action.dtype}]"
     name = Piece(bytearray("/".join(p for p in (node.phase, node.scope, op) if p).encode()))
     if labels.layer:
-        name.add(b"/L").add_hole(style.widths.layer, Form.DIGITS, Source.LAYER)
+        name.add(b"/L").add_hole(style.widths.layer, Form.DIGITS, NumberSource.LAYER)
     if labels.microbatch:
-        name.add(b"/m").add_hole(style.widths.microbatch, Form.DIGITS, Source.MICROBATCH)
+        name.add(b"/m").add_hole(style.widths.microbatch, Form.DIGITS, NumberSource.MICROBATCH)
     return name
 
 
@@ -202,7 +204,7 @@ def _node_type(node: Node) -> int:
             return {"load": MEM_LOAD, "store": MEM_STORE}[kind]
 
 
-def _add_action(body: Piece, action: Action, variables: RankVariables, widths: Widths) -> None:
+def _add_action(body: Piece, action: NodeAction, variables: RankVariables, widths: Widths) -> None:
     """The attributes that a simulator reads, each of the type in which Chakra's first feeder reads
     it; later feeders read any integer. No cost may be 0: what depends on such a node never starts.
     """
@@ -217,15 +219,15 @@ def _add_action(body: Piece, action: Action, variables: RankVariables, widths: W
             # rank. Both are what the rank puts in.
             body.add(_attribute("comm_type", integer(_INT64, COMM_TYPES[action.kind])))
             body.add(_comm_size(action.operand_bytes))
-            group = Piece().add_hole(widths.group, Form.DIGITS, Source.RANK, variables.group)
+            group = Piece().add_hole(widths.group, Form.DIGITS, NumberSource.RANK, variables.group)
             body.add(_attribute_piece("pg_name", delimited_piece(_STRING, group)))
         case Transfer():
             body.add(_comm_size(action.num_bytes))
             channel = action.channel
             for name, width, source, argument in (
-                ("comm_src", widths.rank, Source.RANK, variables.source),
-                ("comm_dst", widths.rank, Source.RANK, variables.destination),
-                ("comm_tag", widths.tag, Source.TAG, channel),
+                ("comm_src", widths.rank, NumberSource.RANK, variables.source),
+                ("comm_dst", widths.rank, NumberSource.RANK, variables.destination),
+                ("comm_tag", widths.tag, NumberSource.TAG, channel),
             ):
                 value = Piece().add(key(_INT32, 0))
                 body.add(
@@ -244,9 +246,9 @@ def _add_provenance(body: Piece, node: Node, task: str, labels: Labels, widths: 
             body.add(_attribute(name, text(_STRING, value)))
     slot = Piece(bytearray(task.encode()))
     for shown, letter, width, source in (
-        (labels.stage, b"/s", widths.stage, Source.STAGE),
-        (labels.layer, b"/L", widths.layer, Source.LAYER),
-        (labels.microbatch, b"/m", widths.microbatch, Source.MICROBATCH),
+        (labels.stage, b"/s", widths.stage, NumberSource.STAGE),
+        (labels.layer, b"/L", widths.layer, NumberSource.LAYER),
+        (labels.microbatch, b"/m", widths.microbatch, NumberSource.MICROBATCH),
     ):
         if shown:
             slot.add(letter).add_hole(width, Form.DIGITS, source)
@@ -254,7 +256,7 @@ def _add_provenance(body: Piece, node: Node, task: str, labels: Labels, widths: 
 
 
 def _tensor_list(
-    name: str, tensors: Sequence[Tensor], slots: Sequence[int], style: NodeStyle
+    name: str, tensors: Sequence[TraceTensor], slots: Sequence[int], style: NodeStyle
 ) -> Piece:
     """`[name, bytes, name, bytes, ...]`, as ASTRA-sim's tracker of local memory reads it."""
     strings = Piece()
@@ -264,20 +266,20 @@ def _tensor_list(
     return _attribute_piece(name, delimited_piece(_STRINGS, strings))
 
 
-def _tensor_name(tensor: Tensor, slots: Sequence[int], style: NodeStyle) -> Piece:
+def _tensor_name(tensor: TraceTensor, slots: Sequence[int], style: NodeStyle) -> Piece:
     """`fwd/Block.wq/contract/000017.0`: what node 17 writes first. `parameter/Block.wq/L003`: what stays."""
     widths = style.widths
     if tensor.writer is None:
         name = Piece(bytearray(tensor.label.encode()))
         if tensor.layer == SAME_LAYER:
-            name.add(b"/L").add_hole(widths.layer, Form.DIGITS, Source.LAYER)
+            name.add(b"/L").add_hole(widths.layer, Form.DIGITS, NumberSource.LAYER)
         elif tensor.layer >= 0:
             name.add(f"/L{tensor.layer:0{widths.layer}d}".encode())
         return name
     name = Piece(bytearray(f"{tensor.label}/".encode() if style.names == "full" else b"t"))
     if isinstance(tensor.writer, Dep):
         is_near = tensor.writer.slot < 0
-        source = Source.NODE if is_near else Source.SLOT
+        source = NumberSource.NODE if is_near else NumberSource.SLOT
         argument = tensor.writer.node if is_near else slots[tensor.writer.slot]
         name.add_hole(widths.tensor, Form.DIGITS, source, argument)
     else:

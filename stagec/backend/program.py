@@ -106,7 +106,7 @@ class HostCopy:
     num_bytes: int
 
 
-Action = Compute | Collective | Transfer | HostCopy
+NodeAction = Compute | Collective | Transfer | HostCopy
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ SAME_LAYER = -2
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class TraceTensor:
     """A tensor that a node reads or writes, and what its name is made of.
 
     A name is unique on its rank: the id of the node that writes it and the number of the tensor among those that the node
@@ -152,7 +152,7 @@ class Node:
     op: str
     phase: str
     scope: str
-    action: Action
+    action: NodeAction
     stream: str
     data_deps: tuple[Dep, ...] = ()
     ctrl_deps: tuple[Dep, ...] = ()
@@ -160,15 +160,15 @@ class Node:
     made_by: str = ""
     serial: bool = False
     """A communication that computation waits for, and that waits for computation."""
-    inputs: tuple[Tensor, ...] | None = None
+    inputs: tuple[TraceTensor, ...] | None = None
     """The tensors that it reads; nothing where they are not tracked."""
-    outputs: tuple[Tensor, ...] | None = None
+    outputs: tuple[TraceTensor, ...] | None = None
     duration_us: int = 0
     """What a trace says that it takes; 0 where it does not say."""
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class TraceSegment:
     """Nodes that always run together, in issue order. Each instance has `num_slots` arguments.
 
     `task` is the task of the schedule that they are part of: `F`, `B` (or its halves `I` and `W`), `SEND_F`, ...; `pre` and `step`
@@ -189,7 +189,7 @@ class TraceProgram:
     nodes in order within each), or -1 for none; rows are padded with -1 to the widest segment.
     """
 
-    segments: tuple[Segment, ...]
+    segments: tuple[TraceSegment, ...]
     segment: np.ndarray  # int32 [n]
     slots: np.ndarray  # int64 [n, max_slots]
     layer: np.ndarray  # int32 [n], -1: not in a layer

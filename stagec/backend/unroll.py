@@ -13,7 +13,7 @@ import numpy as np
 
 from stagec.backend.class_table import ClassTable
 from stagec.backend.node_records import FIRST_ID
-from stagec.backend.wire import Form, Source, fill
+from stagec.backend.wire import Form, NumberSource, fill
 
 _BATCH_BYTES = 16 << 20
 _MOST_SHARED = 8 << 20
@@ -63,7 +63,7 @@ def unroll(table: ClassTable, header: bytes, tag_span: int) -> Template:
                 block[:, at.ravel()] = filled
             for at, row in zip(first_byte[rows].tolist(), block, strict=True):
                 data[at : at + len(row)] = row
-        for hole in holes[holes["source"] == Source.RANK]:
+        for hole in holes[holes["source"] == NumberSource.RANK]:
             column = int(hole["argument"]), int(hole["form"]), int(hole["width"])
             places.setdefault(column, []).append(first_byte[instances] + int(hole["offset"]))
     return Template(
@@ -92,7 +92,7 @@ def _filled(
     """The numbers of the instances `rows`, one row each, but for those of ranks."""
     found: Filled = []
     for source in np.unique(holes["source"]).tolist():
-        if source == Source.RANK:
+        if source == NumberSource.RANK:
             continue
         kinds = holes[holes["source"] == source][["width", "form"]]
         for width, form in np.unique(kinds).tolist():
@@ -100,16 +100,16 @@ def _filled(
                 (holes["source"] == source) & (holes["width"] == width) & (holes["form"] == form)
             )
             argument = holes["argument"][chosen].astype(np.int64)
-            match Source(source):
-                case Source.NODE:
+            match NumberSource(source):
+                case NumberSource.NODE:
                     values = first_id[rows, None] + argument
-                case Source.SLOT:
+                case NumberSource.SLOT:
                     values = first_id[rows, None] - table.back[rows][:, argument]
-                case Source.TAG:
+                case NumberSource.TAG:
                     values = argument * tag_span + table.tag[rows, None]
-                case Source.LAYER:
+                case NumberSource.LAYER:
                     values = np.repeat(table.layer[rows, None], len(chosen), axis=1)
-                case Source.MICROBATCH:
+                case NumberSource.MICROBATCH:
                     values = np.repeat(table.microbatch[rows, None], len(chosen), axis=1)
                 case _:
                     values = np.repeat(table.stage[rows, None], len(chosen), axis=1)

@@ -20,7 +20,7 @@ class Form(IntEnum):
     DIGITS = 1
 
 
-class Source(IntEnum):
+class NumberSource(IntEnum):
     """Where the number of a hole comes from."""
 
     NODE = 0  # id of this instance's node `argument`
@@ -39,7 +39,7 @@ class Hole:
     offset: int
     width: int
     form: Form
-    source: Source
+    source: NumberSource
     argument: int = 0
 
 
@@ -60,7 +60,7 @@ class Piece:
             self.data += part
         return self
 
-    def add_hole(self, width: int, form: Form, source: Source, argument: int = 0) -> "Piece":
+    def add_hole(self, width: int, form: Form, source: NumberSource, argument: int = 0) -> "Piece":
         self.holes.append(Hole(len(self.data), width, form, source, argument))
         self.data += bytes(width)
         return self

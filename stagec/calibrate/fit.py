@@ -14,7 +14,7 @@ from scipy.sparse import coo_matrix, csr_matrix, vstack
 from scipy.sparse.linalg import lsqr
 
 from stagec.calibrate.measured import Measured
-from stagec.devices.model import DeviceModel, GridAxis, Table
+from stagec.devices.model import DeviceModel, GridAxis, TimeTable
 from stagec.devices.rules import KINDS
 
 SMOOTHNESS = 0.15
@@ -23,13 +23,13 @@ NEAR = 0.02
 """Below this deviation, in powers of two, squares count; above it, absolute values."""
 
 
-def fit(device: DeviceModel, measured: Measured) -> Table:
+def fit(device: DeviceModel, measured: Measured) -> TimeTable:
     """A table for the rows that are there."""
     kind = KINDS[measured.key[0]]
     sizes = kind.axes(measured.sizes)
     axes = tuple(axis_of(name, sizes[name], kind.steps[name]) for name in sizes)
     shape = [axis.count for axis in axes]
-    blank = Table(measured.key, axes, np.zeros(shape))
+    blank = TimeTable(measured.key, axes, np.zeros(shape))
     wanted = np.log2(measured.us / measured.rule_us(device))
     inner, bent = interpolation(blank, sizes), second_differences(shape)
     weight = np.ones(len(wanted))
@@ -40,7 +40,7 @@ def fit(device: DeviceModel, measured: Measured) -> Table:
         values = np.asarray(lsqr(system, target, damp=1e-3, iter_lim=600)[0])
         off = np.abs(inner @ values - wanted)
         weight = np.maximum(1 / np.sqrt(np.maximum(off, NEAR) / NEAR), 0.1)
-    return Table(measured.key, axes, values.reshape(shape))
+    return TimeTable(measured.key, axes, values.reshape(shape))
 
 
 def axis_of(name: str, values: np.ndarray, step: float) -> GridAxis:
@@ -51,7 +51,7 @@ def axis_of(name: str, values: np.ndarray, step: float) -> GridAxis:
     return GridAxis(name, first, step, count)
 
 
-def interpolation(table: Table, sizes: dict[str, np.ndarray]) -> Any:
+def interpolation(table: TimeTable, sizes: dict[str, np.ndarray]) -> Any:
     """[rows, points]: what each row's value is made of."""
     shape = table.values.shape
     rows, columns, weights = [], [], []

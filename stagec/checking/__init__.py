@@ -2,6 +2,6 @@
 
 from stagec.checking.check import TARGETS, check_traces
 from stagec.checking.findings import Finding, Place
-from stagec.checking.report import Report, Summary
+from stagec.checking.report import Report, SetSummary
 
-__all__ = ["TARGETS", "Finding", "Place", "Report", "Summary", "check_traces"]
+__all__ = ["TARGETS", "Finding", "Place", "Report", "SetSummary", "check_traces"]

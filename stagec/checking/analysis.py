@@ -12,7 +12,7 @@ import numpy as np
 from stagec.checking.load import FileFindings, LoadedTrace, LocalFinding
 from stagec.checking.memory_rules import check_memory
 from stagec.checking.node_rules import check_nodes, communication_is_known
-from stagec.checking.node_table import Column, NodeTable, TooLargeError
+from stagec.checking.node_table import Column, NodeTable, TraceLimitError
 from stagec.checking.program import (
     Program,
     Slots,
@@ -23,7 +23,7 @@ from stagec.checking.program import (
     number,
 )
 from stagec.checking.schema import ABSENT, RECV, SEND, STRING
-from stagec.checking.structure import Graph, build_graph
+from stagec.checking.structure import DependencyGraph, build_graph
 from stagec.checking.wire import read_varints
 
 _PATCHABLE = ("pg_name", "comm_src", "comm_dst", "comm_tag")
@@ -67,7 +67,7 @@ class TraceAnalysis:
     """One trace, in full."""
 
     table: NodeTable | None
-    graph: Graph | None
+    graph: DependencyGraph | None
     program: Program | None
     slots: Slots | None
     durations: np.ndarray | None
@@ -108,7 +108,7 @@ def analyse(loaded: LoadedTrace, astra_sim: bool) -> TraceAnalysis:
         try:
             program, slots = build_program(table, graph)
             durations = nominal_durations(table, graph, program)
-        except TooLargeError as error:
+        except TraceLimitError as error:
             found.add("E0698", "the trace is too large", str(error))
     summary = FileSummary(
         num_nodes=table.num_nodes if table is not None else 0,

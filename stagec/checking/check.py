@@ -7,9 +7,9 @@ from stagec.checking.comm_groups import find_group_file, read_groups
 from stagec.checking.deadlock import NOT_CHECKED, check_deadlock
 from stagec.checking.findings import Findings, Place, ranges
 from stagec.checking.group_rules import check_collectives, check_group_use
-from stagec.checking.report import Report, Summary
+from stagec.checking.report import Report, SetSummary
 from stagec.checking.scan import scan_traces
-from stagec.checking.trace_file import TraceSet, find_traces
+from stagec.checking.trace_file import TraceFiles, find_traces
 from stagec.checking.trace_reader import TraceReader
 from stagec.checking.trace_set import CheckedSet
 from stagec.checking.transfer_rules import check_transfers
@@ -65,14 +65,14 @@ def check_traces(
 
 def _check_set(
     directory: str,
-    trace_set: TraceSet,
+    trace_set: TraceFiles,
     findings: Findings,
     comm_group: str | os.PathLike[str] | None,
     target: str,
     jobs: int | None,
     progress: Progress | None,
     stress: int,
-) -> Summary:
+) -> SetSummary:
     astra_sim = target == "astra-sim"
     _check_files(trace_set, findings, astra_sim)
     files = [trace_set.files[rank] for rank in sorted(trace_set.files)]
@@ -98,7 +98,7 @@ def _check_set(
     deadlock = NOT_CHECKED
     if scan.summaries and not findings.has(MUST_HOLD):
         deadlock = check_deadlock(checked, orders, stress)
-    return Summary(
+    return SetSummary(
         num_files=len(files),
         num_distinct=len({id(summary) for summary in scan.summaries.values()}),
         num_programs=len({s.program for s in scan.summaries.values() if s.program}),
@@ -108,7 +108,7 @@ def _check_set(
     )
 
 
-def _check_files(trace_set: TraceSet, findings: Findings, astra_sim: bool) -> None:
+def _check_files(trace_set: TraceFiles, findings: Findings, astra_sim: bool) -> None:
     messages = {"E0691": "the file cannot be read", "E0697": "a file name is not understood"}
     for code, name, detail in trace_set.faults:
         findings.add(code, messages[code], Place(file=name, detail=detail))
@@ -137,10 +137,10 @@ def _check_files(trace_set: TraceSet, findings: Findings, astra_sim: bool) -> No
             findings.add("E0681", "the trace is not writable", place)
 
 
-def _joined(summaries: list[Summary]) -> Summary:
+def _joined(summaries: list[SetSummary]) -> SetSummary:
     if len(summaries) == 1:
         return summaries[0]
-    return Summary(
+    return SetSummary(
         num_files=sum(s.num_files for s in summaries),
         num_distinct=sum(s.num_distinct for s in summaries),
         num_programs=sum(s.num_programs for s in summaries),

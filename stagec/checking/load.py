@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stagec.checking.node_table import NodeTable, TooLargeError, decode_nodes
+from stagec.checking.node_table import NodeTable, TraceLimitError, decode_nodes
 from stagec.checking.trace_file import TraceFileError, read_bytes
 from stagec.checking.wire import LENGTH, VARINT, split_frames, walk
 
@@ -100,7 +100,7 @@ def decode_trace(buffer: np.ndarray, found: FileFindings) -> NodeTable | None:
         return None
     try:
         table = decode_nodes(buffer, start[first:], end[first:])
-    except TooLargeError as error:
+    except TraceLimitError as error:
         found.add("E0698", "the trace is too large", str(error))
         return None
 

@@ -12,7 +12,7 @@ import numpy as np
 from stagec.checking.load import FileFindings
 from stagec.checking.node_table import NodeTable
 from stagec.checking.schema import ABSENT, COLL, COLLECTIVES, NO_VALUE, SEND, STRING_LIST
-from stagec.checking.structure import Graph
+from stagec.checking.structure import DependencyGraph
 from stagec.checking.wire import LENGTH, walk
 
 _DECIMAL = re.compile(rb"[0-9]{1,20}(?![0-9])")
@@ -49,7 +49,7 @@ class _Strings:
     end: np.ndarray
 
 
-def check_memory(table: NodeTable, graph: Graph, found: FileFindings) -> None:
+def check_memory(table: NodeTable, graph: DependencyGraph, found: FileFindings) -> None:
     """Every rule on tensors, reading nodes in the order in which one rank issues them."""
     columns = [table.attributes[name] for name in ("inputs", "outputs")]
     if not any(column.kind.any() for column in columns):
@@ -115,7 +115,11 @@ def _read_lists(
 
 
 def _follow_tensors(
-    table: NodeTable, graph: Graph, found: FileFindings, inputs: _Strings, outputs: _Strings
+    table: NodeTable,
+    graph: DependencyGraph,
+    found: FileFindings,
+    inputs: _Strings,
+    outputs: _Strings,
 ) -> None:
     """Read and write names as one rank does."""
     no_number, not_decimal, twice, early = (_Faults() for _ in range(4))

@@ -75,15 +75,15 @@ MAX_DEPENDENCIES = 8_000_000
 _BATCH_BYTES = 4 << 20
 
 
-class TooLargeError(Exception):
+class TraceLimitError(Exception):
     """A trace that goes beyond a limit; the text says which."""
 
 
 def decode_nodes(buffer: np.ndarray, start: np.ndarray, end: np.ndarray) -> NodeTable:
-    """Decode the `Node` messages `buffer[start:end]`, given in file order. Raises `TooLargeError`."""
+    """Decode the `Node` messages `buffer[start:end]`, given in file order. Raises `TraceLimitError`."""
     longest = int((end - start).max(initial=0))
     if longest > MAX_MESSAGE_BYTES:
-        raise TooLargeError(f"a message has {longest} bytes, over {MAX_MESSAGE_BYTES}")
+        raise TraceLimitError(f"a message has {longest} bytes, over {MAX_MESSAGE_BYTES}")
     parts: list[NodeTable] = []
     num_deps = 0
     first = 0
@@ -93,7 +93,7 @@ def decode_nodes(buffer: np.ndarray, start: np.ndarray, end: np.ndarray) -> Node
         parts.append(_decode_batch(buffer, start[first:last], end[first:last]))
         num_deps += parts[-1].dep.size
         if num_deps > MAX_DEPENDENCIES:
-            raise TooLargeError(f"it has over {MAX_DEPENDENCIES} dependencies")
+            raise TraceLimitError(f"it has over {MAX_DEPENDENCIES} dependencies")
         first = last
     return parts[0] if len(parts) == 1 else _join_tables(parts)
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stagec.checking.node_rules import is_cpu_op
-from stagec.checking.node_table import NodeTable, TooLargeError
+from stagec.checking.node_table import NodeTable, TraceLimitError
 from stagec.checking.schema import COMP, MEM_LOAD, MEM_STORE, STRING
-from stagec.checking.structure import Graph
+from stagec.checking.structure import DependencyGraph
 
 KIND_COMP, KIND_CPU, KIND_COLL, KIND_SEND, KIND_RECV, KIND_MEM, KIND_OTHER = range(7)
 _KIND_OF_TYPE = np.array([6, 6, 5, 5, 0, 3, 4, 2], dtype=np.uint8)
@@ -99,10 +99,10 @@ class Slots:
     channels: tuple[Channel, ...]
 
 
-def build_program(table: NodeTable, graph: Graph) -> tuple[Program, Slots]:
+def build_program(table: NodeTable, graph: DependencyGraph) -> tuple[Program, Slots]:
     """The program of a table. Numbers that are missing or wrong count as 0.
 
-    Raises `TooLargeError`.
+    Raises `TraceLimitError`.
     """
     row = graph.row
     node_type = table.type[row]
@@ -123,7 +123,7 @@ def build_program(table: NodeTable, graph: Graph) -> tuple[Program, Slots]:
     return program, fill_slots(table, graph, program)
 
 
-def fill_slots(table: NodeTable, graph: Graph, program: Program) -> Slots:
+def fill_slots(table: NodeTable, graph: DependencyGraph, program: Program) -> Slots:
     """Read what is communicated into `program`, and return the tables."""
     groups = _fill_groups(table, graph.row, program)
     sequences = _sequences(program, len(groups))
@@ -157,7 +157,7 @@ def _fill_groups(table: NodeTable, row: np.ndarray, program: Program) -> tuple[s
     code, names = _group_codes(table, row[at])
     slot, first = _number_by_appearance(code)
     if first.size > MAX_SLOTS:
-        raise TooLargeError(f"it uses over {MAX_SLOTS} groups")
+        raise TraceLimitError(f"it uses over {MAX_SLOTS} groups")
     program.slot[at] = slot
     return tuple(names[int(code[k])] for k in first)
 
@@ -211,7 +211,7 @@ def _fill_peers(
     tag, size = number(table, "comm_tag", rows), number(table, "comm_size", rows)
     slot, first = _number_by_appearance(np.minimum(peer, 1 << 60) * 2 + sends)
     if first.size > MAX_SLOTS:
-        raise TooLargeError(f"it has over {MAX_SLOTS} peers")
+        raise TraceLimitError(f"it has over {MAX_SLOTS} peers")
     order = np.lexsort((size, tag, slot))
     fields = np.stack([slot[order], tag[order], size[order]])
     new = np.ones(at.size, dtype=bool)
@@ -234,7 +234,7 @@ def _fill_peers(
     return peer[first], sends[first], channels
 
 
-def nominal_durations(table: NodeTable, graph: Graph, program: Program) -> np.ndarray:
+def nominal_durations(table: NodeTable, graph: DependencyGraph, program: Program) -> np.ndarray:
     """How long each node takes on the nominal device, in nanoseconds; receives take what they take."""
     row = graph.row
     work = np.maximum(

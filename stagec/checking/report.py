@@ -12,7 +12,7 @@ _NAME_WIDTH = 100
 
 
 @dataclass(frozen=True)
-class Summary:
+class SetSummary:
     """The set that was checked. Equal for equal sets: nothing of the machine or the clock."""
 
     num_files: int = 0
@@ -35,7 +35,7 @@ class Report:
     directory: str
     target: str
     findings: list[Finding] = field(default_factory=list)
-    summary: Summary = field(default_factory=Summary)
+    summary: SetSummary = field(default_factory=SetSummary)
 
     @property
     def has_errors(self) -> bool:

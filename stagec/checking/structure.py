@@ -13,7 +13,7 @@ from stagec.checking.node_table import NodeTable
 
 
 @dataclass
-class Graph:
+class DependencyGraph:
     """Dependencies by position: node p depends on `dep[begin[p]:begin[p + 1]]`.
 
     `row` is the row of each position in the table. `issue` lists positions in the order in which
@@ -30,7 +30,7 @@ class Graph:
         return self.row.size
 
 
-def build_graph(table: NodeTable, found: FileFindings) -> Graph | None:
+def build_graph(table: NodeTable, found: FileFindings) -> DependencyGraph | None:
     """The graph, or none where it has no meaning: ids are repeated, or a cycle stops it."""
     size = table.num_nodes
     ids = table.id
@@ -64,7 +64,7 @@ def build_graph(table: NodeTable, found: FileFindings) -> Graph | None:
         owner, dep = owner[order], dep[order]
     begin = np.zeros(size + 1, dtype=np.int32)
     begin[1:] = np.cumsum(np.bincount(owner, minlength=size))
-    graph = Graph(row, begin, dep.astype(np.int32), None)
+    graph = DependencyGraph(row, begin, dep.astype(np.int32), None)
     if not (dep < owner).all():
         graph.issue = issue_order(graph)
         if graph.issue.size < size:
@@ -82,7 +82,7 @@ def children(begin: np.ndarray, dep: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return start, owner[np.argsort(dep, kind="stable")]
 
 
-def issue_order(graph: Graph) -> np.ndarray:
+def issue_order(graph: DependencyGraph) -> np.ndarray:
     """Positions in the order in which a machine that runs one node at a time runs them, the lowest
     ready one first. Nodes on or behind a cycle are left out.
     """
@@ -102,7 +102,7 @@ def issue_order(graph: Graph) -> np.ndarray:
     return np.array(order, dtype=np.int32)
 
 
-def _report_cycle(table: NodeTable, graph: Graph, found: FileFindings) -> None:
+def _report_cycle(table: NodeTable, graph: DependencyGraph, found: FileFindings) -> None:
     assert graph.issue is not None
     stuck = np.ones(graph.num_nodes, dtype=bool)
     stuck[graph.issue] = False

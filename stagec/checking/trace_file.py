@@ -50,7 +50,7 @@ class TraceFile:
 
 
 @dataclass
-class TraceSet:
+class TraceFiles:
     """The files of one prefix, by rank, and what is wrong with its files: (code, file, detail)."""
 
     prefix: str
@@ -58,9 +58,9 @@ class TraceSet:
     faults: list[tuple[str, str, str]] = field(default_factory=list)
 
 
-def find_traces(directory: str) -> tuple[list[TraceSet], list[tuple[str, str, str]]]:
+def find_traces(directory: str) -> tuple[list[TraceFiles], list[tuple[str, str, str]]]:
     """The sets in a directory, by prefix, and the faults of files in no set."""
-    sets: dict[str, TraceSet] = {}
+    sets: dict[str, TraceFiles] = {}
     stray: list[tuple[str, str, str]] = []
     clashes: dict[tuple[str, int], list[str]] = defaultdict(list)
     try:
@@ -76,7 +76,7 @@ def find_traces(directory: str) -> tuple[list[TraceSet], list[tuple[str, str, st
             stray.append(("W0690", name, "its name is not PREFIX.<rank>.et"))
             continue
         prefix, rank = match["prefix"], int(match["rank"])
-        trace_set = sets.setdefault(prefix, TraceSet(prefix))
+        trace_set = sets.setdefault(prefix, TraceFiles(prefix))
         if match["rank"] != str(rank):
             trace_set.faults.append(("E0697", name, f"the target looks for {prefix}.{rank}.et"))
         clashes[prefix, rank].append(name)

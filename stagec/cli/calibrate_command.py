@@ -24,7 +24,7 @@ from stagec.calibrate.report import HEAD, line, without_tables
 from stagec.calibrate.traces import read_trace
 from stagec.cli.usage import CommandParser
 from stagec.devices.file import load, table_text
-from stagec.devices.model import DeviceModel, Key, Table
+from stagec.devices.model import DeviceModel, Key, TimeTable
 
 LAYER_OPS = "layer_ops.csv"
 LEAST_ROWS = 8
@@ -103,7 +103,7 @@ def joined(first: Measured, second: Measured) -> Measured:
     return Measured(first.key, sizes, us, np.concatenate([first.role, second.role]))
 
 
-def calibrated(device: DeviceModel, key: Key, rows: Measured) -> Table | None:
+def calibrated(device: DeviceModel, key: Key, rows: Measured) -> TimeTable | None:
     """The table of all primary rows; printed is what one of four fifths of their shapes does on the others."""
     primary = rows.chosen(rows.role == "primary")
     if not len(primary.us):
@@ -121,7 +121,7 @@ def calibrated(device: DeviceModel, key: Key, rows: Measured) -> Table | None:
     return fit(device, primary)
 
 
-def save(options: argparse.Namespace, device: DeviceModel, tables: Sequence[Table]) -> None:
+def save(options: argparse.Namespace, device: DeviceModel, tables: Sequence[TimeTable]) -> None:
     path = Path(options.device if options.update else options.out)
     source = f'[[sources]]\nwhat = "{options.say or "measured operators"}"\n'
     if options.licence:

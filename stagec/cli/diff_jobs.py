@@ -14,7 +14,7 @@ from stagec.cli.progress import pass_progress
 from stagec.cli.tables import heading
 from stagec.cli.usage import overrides
 from stagec.comparing.comparison import differ
-from stagec.comparing.jobs import Job, compare_jobs, job_of
+from stagec.comparing.jobs import ComparedJob, compare_jobs, job_of
 from stagec.diagnostics import render
 from stagec.driver import Stops
 from stagec.plugins import Registry, registry
@@ -61,7 +61,7 @@ def diff_jobs(
 
 def compiled_job(
     side: Side, sizes: Sequence[str], plug_ins: Registry, quiet: bool, warned: set[str]
-) -> Job:
+) -> ComparedJob:
     """A doubt that both sides share is told once."""
 
     def warn(text: str) -> None:
@@ -82,7 +82,7 @@ def compiled_job(
         return job_of(compiled)
 
 
-def side_json(side: Side, sizes: Sequence[str], job: Job) -> dict[str, object]:
+def side_json(side: Side, sizes: Sequence[str], job: ComparedJob) -> dict[str, object]:
     summary = job.summary
     return {
         "model": summary.model,

@@ -8,7 +8,7 @@ from fractions import Fraction
 from rich.text import Text
 
 from stagec.cli.tables import amount, plain_table, text_of
-from stagec.comparing.comparison import BYTES, Change, Comparison
+from stagec.comparing.comparison import BYTES, AmountChange, Comparison
 from stagec.diagnostics import printable
 
 MOST_ROWS = 60
@@ -63,7 +63,7 @@ def shown_amount(what: str, number: Fraction) -> str:
     return f"{whole:,}" if whole < EXACT_BELOW else amount(whole).strip()
 
 
-def change_text(change: Change) -> str:
+def change_text(change: AmountChange) -> str:
     """`+ 12.5 %`, `x 4`, `new` or `gone`; a change too small for that in full."""
     before, after = change.means
     if before == after:

@@ -10,7 +10,7 @@ from stagec.checking.findings import ranges
 from stagec.cli.diff_command import refuse_model_flags
 from stagec.cli.diff_tables import comparison_json, section_text, sections_text
 from stagec.cli.progress import counting_progress
-from stagec.comparing.comparison import Change, Comparison
+from stagec.comparing.comparison import AmountChange, Comparison
 from stagec.comparing.traces import TraceComparison, TraceSide, compare_traces
 
 SAME = "no difference in any class of node, on any rank"
@@ -57,9 +57,9 @@ def as_text(found: TraceComparison, show_all: bool) -> str:
 KEYS = ("node", "with", "name")
 
 
-def alike(found: TraceComparison) -> dict[tuple[Change, ...], list[int]]:
+def alike(found: TraceComparison) -> dict[tuple[AmountChange, ...], list[int]]:
     """The ranks in which the same differs."""
-    groups: dict[tuple[Change, ...], list[int]] = {}
+    groups: dict[tuple[AmountChange, ...], list[int]] = {}
     for each in found.classes:
         groups.setdefault(each.comparison.changes, []).extend(each.ranks)
     return groups

@@ -23,8 +23,8 @@ from stagec.explaining.quantities import (
     SUM,
     Answer,
     ClassAnswer,
+    Contribution,
     Number,
-    Part,
     num_ranks,
     total_over_ranks,
 )
@@ -63,7 +63,7 @@ def explain(options: argparse.Namespace) -> int:
     return 0
 
 
-Shown = tuple[str, Size, Number, Sequence[Part]]
+Shown = tuple[str, Size, Number, Sequence[Contribution]]
 """A title, the closed form, its value, its parts."""
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from stagec.advice import gib
 from stagec.cli.tables import plain_table, text_of
 from stagec.dialects.memory import STORED
-from stagec.memory import TITLES, ClassPlan, Kind, Part
+from stagec.memory import TITLES, BufferGroup, ClassPlan, Kind
 from stagec.memory.arena import assign_offsets
 from stagec.memory.samples import sample
 
@@ -75,7 +75,7 @@ def peak_table(worst: ClassPlan) -> Table:
     return table
 
 
-def places_table(title: str, worst: ClassPlan, place: Callable[[Part], str]) -> Table:
+def places_table(title: str, worst: ClassPlan, place: Callable[[BufferGroup], str]) -> Table:
     """The places of the model with the largest share of the peak; what the others have together."""
     totals: dict[str, int] = {}
     for part in worst.parts_at_peak():

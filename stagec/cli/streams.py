@@ -21,7 +21,7 @@ class StreamError(Exception):
     """Standard output does not take what is written; the text says why."""
 
 
-class Stream(io.RawIOBase):
+class OutputStream(io.RawIOBase):
     """A descriptor that is written to until nobody listens."""
 
     def __init__(self, descriptor: int, says_why: bool) -> None:
@@ -62,12 +62,12 @@ def guard_streams() -> None:
         current = getattr(sys, name)
         if current is None:
             # It was closed before this began; its number may belong to a file by now.
-            raw = Stream(os.open(os.devnull, os.O_WRONLY), says_why=False)
+            raw = OutputStream(os.open(os.devnull, os.O_WRONLY), says_why=False)
             setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8"))
         elif current is original and isinstance(current, io.TextIOWrapper):
             with contextlib.suppress(OSError):
                 current.flush()
-            raw = Stream(descriptor, says_why=name == "stdout")
+            raw = OutputStream(descriptor, says_why=name == "stdout")
             text = io.TextIOWrapper(
                 io.BufferedWriter(raw),
                 encoding=current.encoding,

@@ -18,7 +18,7 @@ from stagec.diagnostics import did_you_mean, quoted
 from stagec.explaining.names import MICROBATCH
 from stagec.explaining.sweeping.plans import Request
 from stagec.explaining.sweeping.points import grid
-from stagec.explaining.sweeping.run import Table, sweep
+from stagec.explaining.sweeping.run import SweepTable, sweep
 from stagec.frontend import parse_file
 from stagec.frontend.checker import sizes_of
 from stagec.plans.clauses import Plan
@@ -77,7 +77,7 @@ def best(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
     return kept
 
 
-def written(table: Table, rows: Sequence[Row], form: str) -> str:
+def written(table: SweepTable, rows: Sequence[Row], form: str) -> str:
     names = list(table.columns)
     if form == "json":
         said = {"plans": table.num_points, "infeasible": table.reasons, "rows": list(rows)}

@@ -21,7 +21,16 @@ from stagec.estimate.perfetto import perfetto_trace
 from stagec.estimate.tasks import tasks_of
 from stagec.pictures.colours import colour
 from stagec.pipeline_schedule import pipeline_schedule, schedule_op
-from stagec.schedules import Kind, Report, Schedule, Timing, picture, simulate, text, validate
+from stagec.schedules import (
+    ActionKind,
+    Schedule,
+    ScheduleReport,
+    Timing,
+    picture,
+    simulate,
+    text,
+    validate,
+)
 from stagec.schedules.table import group_text
 
 MOST_ACTIONS = 400
@@ -90,13 +99,13 @@ def wrapped(lines: Iterable[str]) -> list[Text]:
     return found
 
 
-def schedule_lines(report: Report) -> list[str]:
+def schedule_lines(report: ScheduleReport) -> list[str]:
     """What the schedule is, and the order of each rank."""
     lines = map(shortened, text(report.schedule).splitlines())
     return [heading_of(report), *lines]
 
 
-def heading_of(report: Report) -> str:
+def heading_of(report: ScheduleReport) -> str:
     schedule = report.schedule
     counts = (
         counted(schedule.num_ranks, "rank"),
@@ -199,7 +208,11 @@ def row_labels(compiled: Compiled) -> list[str]:
 
 def has_halves(schedule: Schedule, rank: int) -> bool:
     """Whether a rank's trace has the backward pass in two halves."""
-    return bool(np.isin(schedule.row(rank).kind, (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)).any())
+    return bool(
+        np.isin(
+            schedule.row(rank).kind, (ActionKind.BACKWARD_INPUT, ActionKind.BACKWARD_WEIGHT)
+        ).any()
+    )
 
 
 def drawn(rows: Sequence[tuple[str, Sequence[Drawn]]], span: float) -> list[Text]:

@@ -41,7 +41,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Change:
+class AmountChange:
     """One amount of one key on both sides; sums over `num_ranks` ranks."""
 
     key: Key
@@ -66,23 +66,23 @@ class Comparison:
 
     title: str
     keys: tuple[str, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[AmountChange, ...]
 
     @property
-    def differing(self) -> list[Change]:
+    def differing(self) -> list[AmountChange]:
         return [change for change in self.changes if change.differs]
 
 
 def compare(before: Section, after: Section) -> Comparison:
     """Rows in the order of the first side, then what only the second has."""
     assert before.keys == after.keys
-    changes: list[Change] = []
+    changes: list[AmountChange] = []
     for key in dict.fromkeys([*before.rows, *after.rows]):
         old, new = before.rows.get(key, {}), after.rows.get(key, {})
         for what in sorted({*old, *new}, key=place):
             whole = what in before.per_job
             ranks = (1, 1) if whole else (before.num_ranks, after.num_ranks)
-            change = Change(key, what, old.get(what, 0), new.get(what, 0), ranks)
+            change = AmountChange(key, what, old.get(what, 0), new.get(what, 0), ranks)
             if change.before or change.after:
                 changes.append(change)
     return Comparison(before.title, tuple(before.keys), tuple(changes))

@@ -23,14 +23,14 @@ STATIC_PASSES = {
 
 
 @dataclass(frozen=True)
-class Job:
+class ComparedJob:
     """One side of a comparison."""
 
     summary: Summary
     sections: Sequence[Section]
 
 
-def job_of(compiled: Compiled) -> Job:
+def job_of(compiled: Compiled) -> ComparedJob:
     """A compiled job, added up."""
     summary = summarize(compiled.module, compiled.counts, compiled.plan.name)
     ranks = summary.num_ranks
@@ -65,7 +65,7 @@ def job_of(compiled: Compiled) -> Job:
         kinds.add((TITLES[kind],), bytes=num_bytes)
         by_module.add((module or summary.model,), memory=num_bytes)
         by_pass.add((made_by,), memory=num_bytes)
-    return Job(summary, (step, traffic, kinds, by_module, by_pass))
+    return ComparedJob(summary, (step, traffic, kinds, by_module, by_pass))
 
 
 def costs_of(each: CountedOp) -> dict[str, int]:
@@ -124,5 +124,5 @@ def memory_at_peak(worst: ClassPlan) -> Iterator[tuple[Kind, str, str, int]]:
     yield from sorted(found, key=lambda one: one[0])
 
 
-def compare_jobs(before: Job, after: Job) -> list[Comparison]:
+def compare_jobs(before: ComparedJob, after: ComparedJob) -> list[Comparison]:
     return [compare(a, b) for a, b in zip(before.sections, after.sections, strict=True)]

@@ -22,7 +22,7 @@ from stagec.checking.templates import Templates
 from stagec.checking.trace_file import (
     TraceFile,
     TraceFileError,
-    TraceSet,
+    TraceFiles,
     find_traces,
     read_bytes,
 )
@@ -99,7 +99,7 @@ def open_side(directory: str) -> TraceSide:
     return TraceSide(directory, found.files, labels_of(directory, found))
 
 
-def labels_of(directory: str, found: TraceSet) -> Labels:
+def labels_of(directory: str, found: TraceFiles) -> Labels:
     findings = Findings()
     path = find_group_file(directory, found.prefix)
     groups = read_groups(path, set(found.files), findings, astra_sim=False)

@@ -5,6 +5,6 @@ operator takes by its sizes, `file.py` how files read.
 """
 
 from stagec.devices.file import load, named, names
-from stagec.devices.model import DeviceModel, Table
+from stagec.devices.model import DeviceModel, TimeTable
 
-__all__ = ["DeviceModel", "Table", "load", "named", "names"]
+__all__ = ["DeviceModel", "TimeTable", "load", "named", "names"]

@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from stagec.devices.model import DeviceModel, GridAxis, Key, Reached, Source, Table
+from stagec.devices.model import Citation, DeviceModel, GridAxis, Key, Reached, TimeTable
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
 
 SUFFIX = ".toml"
@@ -215,12 +215,12 @@ def scalar(value: object, key: str, kind: type, where: str) -> Any:
     return kind(number(value, key, where))
 
 
-def source_of(entry: Mapping[str, Any], where: str) -> Source:
+def source_of(entry: Mapping[str, Any], where: str) -> Citation:
     known = {key: word(entry.get(key, ""), f"sources.{key}", where) for key in ("what", "licence")}
-    return Source(version=str(entry.get("version", "")), **known)
+    return Citation(version=str(entry.get("version", "")), **known)
 
 
-def table_of(entry: Mapping[str, Any], where: str, offset: int) -> Table:
+def table_of(entry: Mapping[str, Any], where: str, offset: int) -> TimeTable:
     key = entry.get("key")
     if not isinstance(key, list) or not key or not all(isinstance(k, str) for k in key):
         raise bad(f"a table of `{where}` has no `key`", '`key = ["product", "bf16"]`')
@@ -237,7 +237,7 @@ def table_of(entry: Mapping[str, Any], where: str, offset: int) -> Table:
         grid = flat.reshape([axis.count for axis in axes]) / HUNDREDTHS
     except (ValueError, TypeError):
         raise bad(f"{what} has not as many values as its axes have points") from None
-    return Table(tuple(key), tuple(axes), grid, offset + int(entry.get("source", 0)))
+    return TimeTable(tuple(key), tuple(axes), grid, offset + int(entry.get("source", 0)))
 
 
 # Writing

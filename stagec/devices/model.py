@@ -31,7 +31,7 @@ class GridAxis:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class TimeTable:
     """log2 of measured time over the rule's time, on a grid of the logarithms of sizes; between its points linear.
 
     Beyond the grid its edge holds: the rule alone says how time grows there.
@@ -80,7 +80,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Source:
+class Citation:
     """Where numbers are from."""
 
     what: str
@@ -122,8 +122,8 @@ class DeviceModel:
     reduces_in_switch: bool = False
     """NVLink SHARP: all-reduces inside a node are summed by the switch."""
     price_per_hour: float | None = None
-    tables: Mapping[Key, Table] = field(default_factory=dict)
-    sources: tuple[Source, ...] = ()
+    tables: Mapping[Key, TimeTable] = field(default_factory=dict)
+    sources: tuple[Citation, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
     """The source of each number that no datasheet has."""
 
@@ -146,7 +146,7 @@ class DeviceModel:
         wider = order[order.index(name) :]
         return next((self.peaks[each] for each in wider if each in self.peaks), None)
 
-    def table(self, *key: str) -> Table | None:
+    def table(self, *key: str) -> TimeTable | None:
         return self.tables.get(key)
 
 

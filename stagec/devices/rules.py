@@ -196,7 +196,7 @@ def experts_axes(s: Sizes) -> dict[str, Floats]:
 
 
 @dataclass(frozen=True)
-class Kind:
+class OperatorKind:
     """A kind of operator: its sizes, what a table's coordinates are made of, and its rule."""
 
     name: str
@@ -211,7 +211,7 @@ class Kind:
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind(
+        OperatorKind(
             "product",
             "products",
             ("m", "n", "k"),
@@ -219,7 +219,7 @@ KINDS = {
             wider("m", "n", "k"),
             {"m": 1, "n": 1, "k": 1},
         ),
-        Kind(
+        OperatorKind(
             "attention",
             "attention, prefill",
             ("batch", "seq", "heads", "kv_heads", "head_dim", "window"),
@@ -227,7 +227,7 @@ KINDS = {
             attention_axes,
             {"seq": 1, "heads": 1, "sharing": 2},
         ),
-        Kind(
+        OperatorKind(
             "decode_attention",
             "attention, one token",
             ("batch", "context", "heads", "kv_heads", "head_dim", "window"),
@@ -235,7 +235,7 @@ KINDS = {
             decode_axes,
             {"context": 1, "kv_heads": 1, "sharing": 2},
         ),
-        Kind(
+        OperatorKind(
             "latent_attention",
             "latent attention, prefill",
             ("batch", "context", "heads"),
@@ -243,7 +243,7 @@ KINDS = {
             wider("batch", "context", "heads"),
             {"batch": 2, "context": 1, "heads": 1},
         ),
-        Kind(
+        OperatorKind(
             "decode_latent_attention",
             "latent attention, one token",
             ("batch", "context", "heads"),
@@ -251,7 +251,7 @@ KINDS = {
             wider("batch", "context", "heads"),
             {"batch": 1, "context": 1, "heads": 1},
         ),
-        Kind(
+        OperatorKind(
             "memory",
             "memory-bound",
             ("bytes",),
@@ -259,7 +259,7 @@ KINDS = {
             wider("bytes"),
             {"bytes": 1},
         ),
-        Kind(
+        OperatorKind(
             "quantize",
             "quantization",
             ("m", "k"),
@@ -267,7 +267,7 @@ KINDS = {
             wider("m", "k"),
             {"m": 1, "k": 1},
         ),
-        Kind(
+        OperatorKind(
             "experts",
             "experts",
             ("tokens", "hidden", "inner", "topk", "experts", "tp", "ep"),
@@ -275,7 +275,7 @@ KINDS = {
             experts_axes,
             {"rows": 1, "experts": 2, "inner": 2, "hidden": 2},
         ),
-        Kind(
+        OperatorKind(
             "collective",
             "collectives in a node",
             ("gpus", "bytes"),
@@ -283,7 +283,7 @@ KINDS = {
             wider("gpus", "bytes"),
             {"gpus": 1, "bytes": 1},
         ),
-        Kind(
+        OperatorKind(
             "exchange",
             "exchange of experts' tokens",
             ("nodes", "hidden", "tokens", "topk", "experts"),

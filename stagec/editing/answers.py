@@ -11,7 +11,7 @@ from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.driver import Stops, compile_program
-from stagec.editing.names import Index, Place
+from stagec.editing.names import Index, NamePlace
 from stagec.frontend import check, parse_text, syntax
 from stagec.frontend.parser import class_name, grammar_text
 from stagec.frontend.words import DEFINITIONS
@@ -42,7 +42,7 @@ def diagnose(text: str, file: str) -> list[Diagnostic]:
     return list(found.values())
 
 
-def describe(text: str, file: str, plan: str | None, index: Index, place: Place) -> str:
+def describe(text: str, file: str, plan: str | None, index: Index, place: NamePlace) -> str:
     """What to say of a name: its kind, its size or its shape; on one device, and in bytes, where the plan compiles."""
     name, kind = place.symbol.name, place.kind
     title = f"**{kind}** `{name}`"

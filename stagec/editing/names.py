@@ -22,7 +22,7 @@ class Symbol:
 
 
 @dataclass(frozen=True)
-class Place:
+class NamePlace:
     """A name in the text."""
 
     symbol: Symbol
@@ -36,9 +36,9 @@ class Place:
 class Index:
     """All names of a program's files that stand for something in it."""
 
-    places: list[Place] = field(default_factory=list)
+    places: list[NamePlace] = field(default_factory=list)
 
-    def at(self, file: str, line: int, column: int) -> Place | None:
+    def at(self, file: str, line: int, column: int) -> NamePlace | None:
         """The name at a place; lines and columns count from 1, and the end of a name is one more."""
         for place in self.places:
             span = place.span
@@ -46,10 +46,10 @@ class Index:
                 return place
         return None
 
-    def of(self, symbol: Symbol) -> list[Place]:
+    def of(self, symbol: Symbol) -> list[NamePlace]:
         return [place for place in self.places if place.symbol == symbol]
 
-    def definition(self, symbol: Symbol) -> Place | None:
+    def definition(self, symbol: Symbol) -> NamePlace | None:
         return next((place for place in self.of(symbol) if place.is_definition), None)
 
 
@@ -70,7 +70,7 @@ def index_of(*files: syntax.Program) -> Index:
         symbol = next((each for each in candidates if each in defined), None)
         if symbol is not None:
             found.append((symbol, name.span, False))
-    places = [Place(symbol, span, first, defined[symbol]) for symbol, span, first in found]
+    places = [NamePlace(symbol, span, first, defined[symbol]) for symbol, span, first in found]
     return Index(sorted(places, key=lambda place: place.span))
 
 
@@ -129,5 +129,5 @@ def names_of(program: syntax.Program) -> Iterator[tuple[str, syntax.Name]]:
                 stack.append(node.value)
             elif isinstance(node, syntax.Path):
                 stack.append(node.names[0])
-            elif isinstance(node, syntax.Node):
+            elif isinstance(node, syntax.SyntaxNode):
                 stack += [getattr(node, each.name) for each in fields(node)]

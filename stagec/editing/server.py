@@ -16,7 +16,7 @@ from pygls.uris import from_fs_path, to_fs_path
 
 from stagec.diagnostics import CompileError, Diagnostic, Span
 from stagec.editing.answers import complete, describe, diagnose
-from stagec.editing.names import Index, Place, index_of
+from stagec.editing.names import Index, NamePlace, index_of
 from stagec.formatting import format_text
 from stagec.frontend import parse_text
 from stagec.frontend.files import read_text
@@ -84,7 +84,7 @@ def make_server() -> LanguageServer:
                 files[each] = parse(opened[each], each)
         return index_of(*files.values())
 
-    def meant(found: tuple[Index, Place]) -> list[Place]:
+    def meant(found: tuple[Index, NamePlace]) -> list[NamePlace]:
         """Where the thing at a place is named: in the programs of all files that import the one that defines it."""
         index, place = found
         first = index.definition(place.symbol)
@@ -100,7 +100,7 @@ def make_server() -> LanguageServer:
                     places |= {each.span: each for each in other.of(place.symbol)}
         return sorted(places.values(), key=lambda each: each.span)
 
-    def name_at(params: At) -> tuple[Index, Place] | None:
+    def name_at(params: At) -> tuple[Index, NamePlace] | None:
         uri = params.text_document.uri
         index = texts.indices.get(uri)
         lines = server.workspace.get_text_document(uri).lines
@@ -140,7 +140,7 @@ def make_server() -> LanguageServer:
         wanted = params.context.include_declaration
         return [location(each) for each in meant(found) if wanted or not each.is_definition]
 
-    def location(place: Place) -> types.Location:
+    def location(place: NamePlace) -> types.Location:
         uri = uri_of(place.span.file)
         return types.Location(uri, span_range(place.span, lines_of(uri)))
 

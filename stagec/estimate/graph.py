@@ -16,7 +16,7 @@ import numpy as np
 
 from stagec.arrays import Ints
 from stagec.backend.class_map import ClassMap
-from stagec.backend.program import Collective, Node, Segment, TraceSet, Transfer
+from stagec.backend.program import Collective, Node, TraceSegment, TraceSet, Transfer
 from stagec.backend.ranks import ranks_where, shifted
 
 Static = tuple[tuple[str, ...], int, int]
@@ -54,7 +54,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Graph:
+class PieceGraph:
     """All pieces, where each class' nodes begin (one more is the total), and who meets whom."""
 
     pieces: list[Piece]
@@ -63,11 +63,11 @@ class Graph:
     """Of each group of several classes: the pieces that are its collectives, by class."""
 
 
-def build_graph(traces: TraceSet) -> Graph:
-    return Builder(traces).build()
+def build_graph(traces: TraceSet) -> PieceGraph:
+    return GraphBuilder(traces).build()
 
 
-class Builder:
+class GraphBuilder:
     def __init__(self, traces: TraceSet) -> None:
         self.traces = traces
         self.mesh = traces.mesh
@@ -77,7 +77,7 @@ class Builder:
         """By class: tags and positions."""
         self._members: dict[tuple[object, ...], tuple[int, ...]] = {}
 
-    def build(self) -> Graph:
+    def build(self) -> PieceGraph:
         begins = [0]
         for number, rank_class in enumerate(self.traces.classes):
             program = rank_class.program
@@ -91,11 +91,11 @@ class Builder:
             begins.append(int(first[-1]))
         meetings = self.join_collectives()
         self.join_transfers()
-        return Graph(self.pieces, begins, meetings)
+        return PieceGraph(self.pieces, begins, meetings)
 
     # One class
 
-    def note_sends(self, number: int, segment: Segment, first: Ints, tags: Ints) -> None:
+    def note_sends(self, number: int, segment: TraceSegment, first: Ints, tags: Ints) -> None:
         for i, node in enumerate(segment.nodes):
             action = node.action
             if isinstance(action, Transfer) and action.kind == "send":

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from stagec.arrays import Ints
-from stagec.backend.program import Collective, Compute, Mesh, Node, RankClass, Segment, TraceSet
+from stagec.backend.program import (
+    Collective,
+    Compute,
+    Mesh,
+    Node,
+    RankClass,
+    TraceSegment,
+    TraceSet,
+)
 from stagec.dialects.sched import COMPUTE_STREAM
 from stagec.estimate.timeline import Timeline
 
@@ -125,13 +133,13 @@ def keep_apart(table: Ints, num_tracks: int) -> Ints:
     return table
 
 
-def node_bars(segment: Segment) -> Iterator[Bar]:
+def node_bars(segment: TraceSegment) -> Iterator[Bar]:
     for i, node in enumerate(segment.nodes):
         name = f"{node.op} {node.scope}".rstrip()
         yield Bar(i, i, node.stream, head(name, node.phase, costs(node)))
 
 
-def joined_bars(segment: Segment) -> Iterator[Bar]:
+def joined_bars(segment: TraceSegment) -> Iterator[Bar]:
     by_stream: dict[str, list[int]] = {}
     for i, node in enumerate(segment.nodes):
         by_stream.setdefault(node.stream, []).append(i)

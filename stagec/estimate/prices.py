@@ -17,8 +17,8 @@ from stagec.backend.program import (
     HostCopy,
     Node,
     RankClass,
-    Segment,
     TraceProgram,
+    TraceSegment,
     TraceSet,
 )
 from stagec.devices import DeviceModel
@@ -169,7 +169,7 @@ class Prices:
             self._escaping[key] = {(int(a), int(b)) for a, b in np.unique(pairs, axis=0)}
         return self._escaping[key]
 
-    def overlap(self, segment: Segment, prices: list[Price]) -> None:
+    def overlap(self, segment: TraceSegment, prices: list[Price]) -> None:
         """Collectives of tensor parallelism run past the products that read or make what they move, in chunks.
 
         All but one chunk is hidden, as far as the products last.
@@ -194,7 +194,7 @@ class Prices:
             hidden = min(rest, hiding * (OVERLAP_CHUNKS - 1) / OVERLAP_CHUNKS)
             prices[i] = Price(prices[i].us - hidden, Basis.RULE)
 
-    def launch(self, segment: Segment, prices: list[Price]) -> None:
+    def launch(self, segment: TraceSegment, prices: list[Price]) -> None:
         """Without graphs a segment lasts as long as the host needs to launch its kernels."""
         assert self.kernels is not None
         at = [i for i, node in enumerate(segment.nodes) if isinstance(node.action, Compute)]

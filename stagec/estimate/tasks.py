@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stagec.backend.program import Compute, RankClass, Segment
+from stagec.backend.program import Compute, RankClass, TraceSegment
 
 STEP = "step"
 """What runs once, before and after the microbatches."""
@@ -15,7 +15,7 @@ LETTERS = ("F", "B", "I", "W", STEP)
 
 
 @dataclass(frozen=True)
-class Task:
+class TaskSpan:
     """`2F5`: a part of a microbatch's way through a stage, from its first computation to its last."""
 
     letter: str
@@ -32,7 +32,7 @@ class Task:
 
 def tasks_of(
     rank_class: RankClass, start_us: np.ndarray, end_us: np.ndarray, halves: bool
-) -> list[Task]:
+) -> list[TaskSpan]:
     """Tasks in order. With `halves`, the backward pass is two: I for inputs, W for weights."""
     program = rank_class.program
     first_node = program.first_node
@@ -62,10 +62,10 @@ def tasks_of(
         begin[first].tolist(),
         np.maximum.reduceat(end, first).tolist(),
     )
-    return [Task(LETTERS[kind], *rest) for kind, *rest in zip(*columns, strict=True)]
+    return [TaskSpan(LETTERS[kind], *rest) for kind, *rest in zip(*columns, strict=True)]
 
 
-def letter_of(segment: Segment, at: Sequence[int], halves: bool) -> str:
+def letter_of(segment: TraceSegment, at: Sequence[int], halves: bool) -> str:
     phases = {segment.nodes[i].phase for i in at}
     if phases == {"fwd"}:
         return "F"

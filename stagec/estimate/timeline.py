@@ -14,7 +14,7 @@ import numpy as np
 
 from stagec.arrays import Floats
 from stagec.backend.program import Compute, TraceSet, Transfer
-from stagec.estimate.graph import Graph, Piece, build_graph
+from stagec.estimate.graph import Piece, PieceGraph, build_graph
 from stagec.estimate.network import Network
 from stagec.estimate.prices import Prices
 
@@ -46,7 +46,7 @@ def simulate(traces: TraceSet, prices: Prices) -> Timeline:
 
 
 def simulate_graph(
-    graph: Graph, traces: TraceSet, prices: Prices, factors: Sequence[float] | None = None
+    graph: PieceGraph, traces: TraceSet, prices: Prices, factors: Sequence[float] | None = None
 ) -> Timeline:
     """`factors`: by which the computation of each class is slower than it would be alone."""
     network = prices.network
@@ -74,7 +74,7 @@ def piece_durations(piece: Piece, traces: TraceSet, prices: Prices) -> Floats:
     return of_segment[piece.begin : piece.begin + len(piece.nodes)]
 
 
-def shared_durations(graph: Graph, durations: list[Floats]) -> dict[int, Floats]:
+def shared_durations(graph: PieceGraph, durations: list[Floats]) -> dict[int, Floats]:
     """How long each instance of a collective of several classes takes, by piece: as long as the slowest member.
 
     Members may send more and less in one all-to-all.
@@ -123,7 +123,7 @@ def longest_paths(piece: Piece, durations: Floats) -> Floats:
     return paths
 
 
-def solve(graph: Graph, durations: list[Floats], slowest: dict[int, Floats]) -> Floats:
+def solve(graph: PieceGraph, durations: list[Floats], slowest: dict[int, Floats]) -> Floats:
     """The end of every node. The last element is the start of the step, 0."""
     total = graph.begins[-1]
     ends = np.zeros(total + 1)
@@ -144,7 +144,7 @@ def solve(graph: Graph, durations: list[Floats], slowest: dict[int, Floats]) -> 
     return ends
 
 
-def topological_order(graph: Graph) -> list[tuple[int, int]]:
+def topological_order(graph: PieceGraph) -> list[tuple[int, int]]:
     """Instances of pieces, each after all that it waits for: piece and row."""
     first = np.concatenate([piece.first for piece in graph.pieces])
     numbers = np.repeat(np.arange(len(graph.pieces)), [len(p.first) for p in graph.pieces])

@@ -9,7 +9,7 @@ from stagec.diagnostics import CompileError
 from stagec.dialects import stg
 from stagec.dialects.types import ValueType, tensor_of
 from stagec.explaining.job import Job
-from stagec.explaining.quantities import Answer, ClassAnswer, Part, of_parts
+from stagec.explaining.quantities import Answer, ClassAnswer, Contribution, of_parts
 from stagec.explaining.rolled_operations import Amount, ClassOperations
 from stagec.frontend import lower
 from stagec.frontend.plans.serving import batch_of_one
@@ -50,7 +50,7 @@ def is_chosen(cache: stg.CacheOp, words: Sequence[str]) -> bool:
 def of_class(job: Job, each: ClassOperations, words: Sequence[str]) -> ClassAnswer:
     """On a rank: of what is cut over an axis its part."""
     parts = [
-        Part(
+        Contribution(
             stg.scope_of(op),
             line_of(op),
             op.path.data,

@@ -16,12 +16,12 @@ from stagec.explaining.job import Job
 from stagec.explaining.more_layers import few_layers
 from stagec.explaining.papers import OF_MEMORY
 from stagec.explaining.peak_formula import Moments
-from stagec.explaining.quantities import Answer, Part, of_parts
+from stagec.explaining.quantities import Answer, Contribution, of_parts
 from stagec.memory import TITLES, ClassPlan, Kind
 from stagec.memory.value_table import line_of
 from stagec.unrolling.rank import StageRun
 
-Asked = Callable[[Job, ClassPlan], list[Part]]
+Asked = Callable[[Job, ClassPlan], list[Contribution]]
 Unknown = Callable[[str, str, Sequence[str]], CompileError]
 """Makes the diagnostic of a word that means nothing."""
 
@@ -67,14 +67,14 @@ def memory(job: Job, words: Sequence[str], what: str, unknown: Unknown) -> Answe
     return Answer(title, "B", classes, tuple(notes), sources, is_additive=False)
 
 
-def parts_of(job: Job, plan: ClassPlan, asked: Asked) -> tuple[list[Part], str]:
+def parts_of(job: Job, plan: ClassPlan, asked: Asked) -> tuple[list[Contribution], str]:
     """The parts of an answer, of forms that hold for more layers too; or of those for as many as there are, and how many that is."""
     own = asked(job, plan)
     larger = job.with_more_layers(plan)
     if larger is None:
         return own, ""
     values = {**job.names.values, **plan.stages[0].values}
-    found: list[Part] = []
+    found: list[Contribution] = []
     for part in asked(job, larger):
         value = part.form.evaluate(values)
         if value.denominator != 1 or value < 0:
@@ -85,9 +85,9 @@ def parts_of(job: Job, plan: ClassPlan, asked: Asked) -> tuple[list[Part], str]:
     return found, ""
 
 
-def static_parts(job: Job, stages: Sequence[StageRun], kinds: Sequence[Kind]) -> list[Part]:
+def static_parts(job: Job, stages: Sequence[StageRun], kinds: Sequence[Kind]) -> list[Contribution]:
     """What a rank stores from step to step. A weight that two of its stages share it stores once."""
-    found: dict[tuple[Kind, int, str], Part] = {}
+    found: dict[tuple[Kind, int, str], Contribution] = {}
     for chunk in stages:
         weights = weights_of(chunk.program)
         for row in stored_of(chunk.program):
@@ -96,7 +96,7 @@ def static_parts(job: Job, stages: Sequence[StageRun], kinds: Sequence[Kind]) ->
                 stage = chunk.stage if isinstance(weight.results[0].type, StackType) else -1
                 found.setdefault(
                     (kind, stage, row.path),
-                    Part(
+                    Contribution(
                         stg.scope_of(weight),
                         line_of(weight),
                         f"{row.path}: {TITLES[kind]}",
@@ -108,7 +108,7 @@ def static_parts(job: Job, stages: Sequence[StageRun], kinds: Sequence[Kind]) ->
     return list(found.values())
 
 
-def parts_at_peak(job: Job, plan: ClassPlan, kinds: Sequence[Kind]) -> list[Part]:
+def parts_at_peak(job: Job, plan: ClassPlan, kinds: Sequence[Kind]) -> list[Contribution]:
     always = [kind for kind in kinds if kind in plan.always]
     return [
         *static_parts(job, plan.stages, always),
@@ -116,19 +116,19 @@ def parts_at_peak(job: Job, plan: ClassPlan, kinds: Sequence[Kind]) -> list[Part
     ]
 
 
-def saved_parts(job: Job, plan: ClassPlan) -> list[Part]:
+def saved_parts(job: Job, plan: ClassPlan) -> list[Contribution]:
     """When most is saved."""
     rows = np.flatnonzero(plan.lives.kind == Kind.SAVED)
     node = int(np.argmax(plan.lives.live_bytes(rows))) if len(rows) else 0
     return Moments(job, plan).parts(node, [Kind.SAVED])
 
 
-def activation_parts(job: Job, plan: ClassPlan) -> list[Part]:
+def activation_parts(job: Job, plan: ClassPlan) -> list[Contribution]:
     """What the first microbatch of each virtual stage saves."""
     return Moments(job, plan).saved_by_one()
 
 
-def host_parts(job: Job, plan: ClassPlan) -> list[Part]:
+def host_parts(job: Job, plan: ClassPlan) -> list[Contribution]:
     """When most is there: what stays on the host from step to step, and what is stored there for a while."""
     live = plan.host_lives.live_bytes()
     node = int(np.argmax(live)) if len(live) else 0

@@ -18,7 +18,7 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from stagec import symbolic
 from stagec.dialects import stg
 from stagec.explaining.job import Job
-from stagec.explaining.quantities import Part
+from stagec.explaining.quantities import Contribution
 from stagec.memory import TITLES, ClassPlan, Kind
 from stagec.memory.value_table import ValueTable
 from stagec.symbolic import Size, constant, symbol
@@ -44,13 +44,13 @@ class Moments:
         stages = self.job.names.stages
         return self.plan.where[stages.axis.data][0] if stages is not None else 0
 
-    def parts(self, node: int, kinds: Sequence[Kind]) -> list[Part]:
+    def parts(self, node: int, kinds: Sequence[Kind]) -> list[Contribution]:
         """The buffers of these kinds that are alive at a node."""
         lives = self.plan.lives
         alive = lives.alive_at(node)
         return self.of_rows(alive[np.isin(lives.kind[alive], kinds)])
 
-    def saved_by_one(self) -> list[Part]:
+    def saved_by_one(self) -> list[Contribution]:
         """What the first microbatch of each virtual stage saves for its backward pass."""
         lives = self.plan.lives
         chosen: list[np.ndarray] = []
@@ -60,7 +60,7 @@ class Moments:
             chosen.append(np.flatnonzero(own & (lives.microbatch == first)))
         return self.of_rows(np.concatenate(chosen))
 
-    def of_rows(self, alive: np.ndarray) -> list[Part]:
+    def of_rows(self, alive: np.ndarray) -> list[Contribution]:
         """Buffers, those of one op together."""
         lives = self.plan.lives
         groups: dict[tuple[int, int, bool, int], dict[int, int]] = defaultdict(dict)
@@ -87,7 +87,9 @@ class Moments:
     def _ids(self) -> dict[int, list[int]]:
         return {}
 
-    def part(self, key: tuple[int, int, bool, int], counts: Mapping[int, int], number: int) -> Part:
+    def part(
+        self, key: tuple[int, int, bool, int], counts: Mapping[int, int], number: int
+    ) -> Contribution:
         chunk, value, is_sum, kind = key
         table = self.plan.tables[chunk]
         size = self.job.names.write(table.forms[value], self.plan.stages[chunk].stage)
@@ -97,7 +99,7 @@ class Moments:
             )
         said = table.abouts[int(table.about[value])]
         count = self.count(chunk, table, value, counts, kind in IN_FLIGHT)
-        return Part(
+        return Contribution(
             said.scope,
             said.location,
             f"{said.op}: {TITLES[Kind(kind)]}",

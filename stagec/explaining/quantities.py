@@ -19,7 +19,7 @@ Number = int | Fraction
 
 
 @dataclass(frozen=True)
-class Part:
+class Contribution:
     """What a line of the model contributes by one kind of op."""
 
     scope: str
@@ -38,7 +38,7 @@ class ClassAnswer:
     where: Mapping[str, tuple[int, ...]]
     form: Size
     value: Number
-    parts: tuple[Part, ...]
+    parts: tuple[Contribution, ...]
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,13 @@ class Answer:
         return list(found.values())
 
 
-def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
+def joined(parts: Iterable[Contribution]) -> tuple[Contribution, ...]:
     """One part for all of a line and an op, largest first: virtual stages have the same lines."""
-    found: dict[tuple[str, str, str, str], list[Part]] = {}
+    found: dict[tuple[str, str, str, str], list[Contribution]] = {}
     for part in parts:
         found.setdefault((part.scope, part.location, part.op, part.made_by), []).append(part)
     sums = [
-        Part(*key, symbolic.total(p.form for p in same), sum(p.value for p in same))
+        Contribution(*key, symbolic.total(p.form for p in same), sum(p.value for p in same))
         for key, same in found.items()
     ]
     return tuple(sorted(sums, key=lambda part: -part.value))
@@ -89,7 +89,7 @@ def summed(name: str, where: Mapping[str, tuple[int, ...]], pieces: Iterable[Pie
         name,
         where,
         (
-            Part(
+            Contribution(
                 term.scope,
                 term.location,
                 term.op,
@@ -103,7 +103,9 @@ def summed(name: str, where: Mapping[str, tuple[int, ...]], pieces: Iterable[Pie
     )
 
 
-def of_parts(name: str, where: Mapping[str, tuple[int, ...]], parts: Iterable[Part]) -> ClassAnswer:
+def of_parts(
+    name: str, where: Mapping[str, tuple[int, ...]], parts: Iterable[Contribution]
+) -> ClassAnswer:
     """Their sum."""
     found = joined(parts)
     form = symbolic.total(part.form for part in found)

@@ -16,7 +16,7 @@ from stagec.explaining.quantities import (
     MEASURES,
     Answer,
     ClassAnswer,
-    Part,
+    Contribution,
     bytes_of,
     chosen_terms,
     flops_of,
@@ -189,14 +189,14 @@ def parameters(job: Job, words: Sequence[str], what: str) -> Answer:
 
 def parameters_of(job: Job, each: ClassOperations, words: Sequence[str]) -> ClassAnswer:
     """A weight that two stages of a rank share is there once."""
-    parts: list[Part] = []
+    parts: list[Contribution] = []
     for op, stage in weights_of_stages(each.run.stages):
         if set(words) <= set(op.path.data.split(".")):
             kind = op.weight.type
             assert isinstance(kind, ValueType)
             form = kind.num_elements
             parts.append(
-                Part(
+                Contribution(
                     stg.scope_of(op),
                     line_of(op),
                     op.path.data,

@@ -81,7 +81,7 @@ def word_after(gap: str, kind: str, text: str, is_first: bool) -> Word:
     return Word(kind, text, any_newline, blank, tuple(comments))
 
 
-def units(node: syntax.Node) -> Iterator[tuple[syntax.Node, str]]:
+def units(node: syntax.SyntaxNode) -> Iterator[tuple[syntax.SyntaxNode, str]]:
     """The parts of a program that begin lines."""
     stack: list[object] = [node]
     while stack:
@@ -89,7 +89,7 @@ def units(node: syntax.Node) -> Iterator[tuple[syntax.Node, str]]:
         if isinstance(each, tuple):
             stack += each
             continue
-        if not isinstance(each, syntax.Node):
+        if not isinstance(each, syntax.SyntaxNode):
             continue
         if isinstance(each, syntax.Program):
             kind, parts = "item", each.items

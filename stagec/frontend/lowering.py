@@ -36,7 +36,7 @@ from stagec.frontend.checker.steps import (
 from stagec.frontend.paths import Scope, is_named
 from stagec.frontend.served import (
     ATTENTION,
-    Attention,
+    ServedAttention,
     check_packed,
     check_queries,
     check_states,
@@ -230,7 +230,7 @@ class _Lowering:
                 stg.add_names(op, words)
                 waiting += [x for x in op.operands if x not in self.named]
 
-    def see_positions(self, op: Attention, span: Span, scope: Scope) -> None:
+    def see_positions(self, op: ServedAttention, span: Span, scope: Scope) -> None:
         """Attention to what a cache holds: pairs of each sequence; without a cache a sequence attends to itself."""
         if self.batch is not None:
             rules = [Rule(rule.dims, rule.axes, rule.copies) for rule in self.checked.plan.rules]

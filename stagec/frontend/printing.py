@@ -20,12 +20,12 @@ _LEVEL = {sign: level for level, signs in enumerate(_LEVELS) for sign in signs}
 _NEGATION, _POWER, _POSTFIX, _ATOM = 5, 6, 7, 8
 
 
-def text_of(node: syntax.Node) -> str:
+def text_of(node: syntax.SyntaxNode) -> str:
     """A program, a statement, a clause or an expression as text."""
     return _PRINTERS[type(node)](node)
 
 
-def _level(node: syntax.Node) -> int:
+def _level(node: syntax.SyntaxNode) -> int:
     if isinstance(node, syntax.Binary):
         return _POWER if node.operator == "**" else _LEVEL[node.operator]
     if isinstance(node, syntax.Negate):
@@ -33,7 +33,7 @@ def _level(node: syntax.Node) -> int:
     return _POSTFIX if isinstance(node, syntax.Rename) else _ATOM
 
 
-def _operand(node: syntax.Node, weakest: int) -> str:
+def _operand(node: syntax.SyntaxNode, weakest: int) -> str:
     """In parentheses if it binds more weakly than where it stands."""
     text = text_of(node)
     return text if _level(node) >= weakest else f"({text})"
@@ -49,7 +49,7 @@ def _binary(node: syntax.Binary) -> str:
     return f"{_operand(node.left, left)} {node.operator} {_operand(node.right, right)}"
 
 
-def _list(nodes: Iterable[syntax.Node | str]) -> str:
+def _list(nodes: Iterable[syntax.SyntaxNode | str]) -> str:
     return ", ".join(n if isinstance(n, str) else text_of(n) for n in nodes)
 
 
@@ -63,7 +63,7 @@ def _stored_shape(node: syntax.StoredShape) -> str:
     return f"[{_list(node.first)}{rest}]"
 
 
-def _block(nodes: Iterable[syntax.Node]) -> str:
+def _block(nodes: Iterable[syntax.SyntaxNode]) -> str:
     lines = [line for node in nodes for line in text_of(node).split("\n")]
     return "{\n" + "".join(f"{INDENT}{line}\n" for line in lines) + "}"
 
@@ -131,7 +131,7 @@ def _op(node: syntax.Op) -> str:
     return f"op {_signature(node)} -> {_list(node.results)} {text_of(node.settings)}"
 
 
-_PRINTERS: dict[type[syntax.Node], Callable[[Any], str]] = {
+_PRINTERS: dict[type[syntax.SyntaxNode], Callable[[Any], str]] = {
     syntax.Program: lambda n: "".join(f"{text_of(item)}\n" for item in n.items),
     syntax.Name: lambda n: n.text,
     syntax.Reference: lambda n: n.name.text,

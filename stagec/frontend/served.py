@@ -16,7 +16,7 @@ from stagec.rewriting import set_type
 WRITERS = (stg.AppendOp, stg.FillOp, stg.ResumedScanOp, stg.ResumedConvOp)
 """Ops that write what requests keep, whether or not anything reads their results."""
 
-Attention = stg.AttentionOp | stg.LatentAttentionOp
+ServedAttention = stg.AttentionOp | stg.LatentAttentionOp
 ATTENTION = (stg.AttentionOp, stg.LatentAttentionOp)
 
 LOSSES = (stg.CrossEntropyOp, stg.LogSoftmaxLossOp)
@@ -137,7 +137,7 @@ def is_pure(op: Operation) -> bool:
 
 
 def check_queries(
-    op: Attention, span: Span, splits: Mapping[str, Sequence[str]], batch: Batch
+    op: ServedAttention, span: Span, splits: Mapping[str, Sequence[str]], batch: Batch
 ) -> None:
     """E0309 where rules split the queries of attention: which pairs are whose depends on each sequence."""
     name = op.query_dim
@@ -147,7 +147,7 @@ def check_queries(
         raise CompileError([Diagnostic("E0309", message, span, help=help_)])
 
 
-def count_pairs(op: Attention, batch: Batch) -> None:
+def count_pairs(op: ServedAttention, batch: Batch) -> None:
     """Say how many pairs of positions attention is about in each row: those of the same sequence."""
     keys = op.key_dim
     causal = op.causal is not None

@@ -94,10 +94,10 @@ def resolve_sizes(
 
     `padded` has the dims of experts' tokens where something is served, and whether they are rounded up.
     """
-    return _Resolver(dims, merged, overrides, findings, served or {}, padded or {}).resolve()
+    return _SizeResolver(dims, merged, overrides, findings, served or {}, padded or {}).resolve()
 
 
-class _Resolver:
+class _SizeResolver:
     def __init__(
         self,
         dims: Mapping[str, syntax.Dim],

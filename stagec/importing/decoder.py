@@ -8,15 +8,15 @@ from typing import Any
 
 from stagec.importing.layers import Times, calls, rolled
 from stagec.importing.parts import NO_NORM, Norm, Stream, number, tower_text
-from stagec.importing.text import Module, Part, Writer
+from stagec.importing.text import LayerPart, Module, Writer
 
 
 @dataclass(frozen=True)
 class Block:
     """One layer: a mixer, a feed-forward network, norms and residuals around them."""
 
-    mixer: Part | None
-    ffn: Part | None
+    mixer: LayerPart | None
+    ffn: LayerPart | None
     norm: Norm
     name: str = "Block"
     form: str = "pre"
@@ -95,7 +95,7 @@ def scaled(x: str, factor: float) -> str:
 
 
 @dataclass
-class Stack:
+class LayerStack:
     """Layers in a row, written into a body."""
 
     blocks: Sequence[Block]
@@ -208,7 +208,7 @@ class Decoder:
         if self.before:
             self.before.write(w, m)
         deepening = {i: [f"x = Deepen(x, {name})"] for i, name in enumerate(seen[1:])}
-        Stack(self.blocks, s, after=deepening).write(w, m)
+        LayerStack(self.blocks, s, after=deepening).write(w, m)
         m.line(f"logits = {self.logits(w, m, 'x')}")
         m.line("loss = cross_entropy(logits, targets)")
         return m

@@ -125,7 +125,7 @@ def broken(parts: Sequence[str]) -> list[str]:
     return lines
 
 
-class Part(Protocol):
+class LayerPart(Protocol):
     """A mixer or a feed-forward network that a layer consists of."""
 
     def write(self, w: Writer, /) -> str:
@@ -212,7 +212,7 @@ class Writer:
         parts = [x // gcd(x, a * tokens) for a, x in self.shares]
         self.dims["B"] = replace(batch, value=(size := lcm(batch.value, *parts)), text=str(size))
 
-    def part(self, part: Part) -> str:
+    def part(self, part: LayerPart) -> str:
         """The module of a part; equal parts have the same."""
         if part not in self.written:
             self.written[part] = part.write(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stagec.importing.decoder import Block, Stack
+from stagec.importing.decoder import Block, LayerStack
 from stagec.importing.parts import NO_NORM, Norm, Stream, activated, tower_text
 from stagec.importing.text import Module, Writer
 
@@ -72,7 +72,7 @@ class Tower:
             m.line(f"x = {norm.of(m, 'x', 'first_norm', D, tensor)}")
         lines = {layer: [f"kept{i + 1} = x"] for i, layer in enumerate(self.keep)}
         stream = Stream(self.width, IMAGES, sequence, self.dim)
-        Stack(self.blocks, stream, self.what, after=lines).write(w, m)
+        LayerStack(self.blocks, stream, self.what, after=lines).write(w, m)
         norm, tensor = self.last_norm
         result = norm.of(m, "x", "last_norm", D, tensor)
         m.results = ", ".join([f"[{IMAGES}, {sequence}, {D}]"] * (1 + len(self.keep)))

@@ -6,15 +6,15 @@ of the schedule; `static` what stays from step to step. `with_tensors` writes th
 
 from stagec.dialects.memory import Kind
 from stagec.memory.kinds import TITLES
-from stagec.memory.plan import ClassPlan, Moment, Part, plan_memory
+from stagec.memory.plan import BufferGroup, ClassPlan, Moment, plan_memory
 from stagec.memory.tracking import with_tensors
 
 __all__ = [
     "TITLES",
+    "BufferGroup",
     "ClassPlan",
     "Kind",
     "Moment",
-    "Part",
     "plan_memory",
     "with_tensors",
 ]

@@ -48,7 +48,7 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Part:
+class BufferGroup:
     """Buffers of one kind, of one place in the model, together."""
 
     kind: Kind
@@ -129,7 +129,7 @@ class ClassPlan:
             found[kind] += self.static.num_bytes[kind]
         return found
 
-    def parts_at_peak(self) -> list[Part]:
+    def parts_at_peak(self) -> list[BufferGroup]:
         """What memory consists of when it is most, by kind, place in the model and op; largest first."""
         sizes: dict[tuple[Kind, str, str, str], list[int]] = defaultdict(lambda: [0, 0])
         for row in self.lives.alive_at(self.peak.node).tolist():
@@ -143,7 +143,7 @@ class ClassPlan:
                 total = sizes[each.kind, each.path, each.scope, each.location]
                 total[0] += each.num_bytes
                 total[1] += 1
-        parts = [Part(*key, *total) for key, total in sizes.items()]
+        parts = [BufferGroup(*key, *total) for key, total in sizes.items()]
         return sorted(parts, key=lambda part: -part.num_bytes)
 
     def about(self, row: int) -> About:

@@ -18,9 +18,9 @@ from stagec.backend.program import (
     Dep,
     Node,
     RankClass,
-    Segment,
-    Tensor,
     TraceProgram,
+    TraceSegment,
+    TraceTensor,
 )
 from stagec.memory.plan import ClassPlan
 from stagec.memory.tensors import ON_ENTRY, TensorTable, tensor_table
@@ -43,8 +43,8 @@ def with_tensors(rank_class: RankClass, plan: ClassPlan) -> RankClass:
 class Lists:
     """What each node of an instance reads and writes."""
 
-    inputs: tuple[tuple[Tensor, ...], ...]
-    outputs: tuple[tuple[Tensor, ...], ...]
+    inputs: tuple[tuple[TraceTensor, ...], ...]
+    outputs: tuple[tuple[TraceTensor, ...], ...]
 
 
 class Tracker:
@@ -84,7 +84,7 @@ class Tracker:
             ahead=None if old.ahead is None else before(0, old.ahead),
         )
 
-    def resident(self) -> Segment:
+    def resident(self) -> TraceSegment:
         """The node that writes what stays."""
         stays = np.flatnonzero(self.table.writer == ON_ENTRY).tolist()
         outputs = tuple(self.static(tensor, -1) for tensor in stays)
@@ -98,7 +98,7 @@ class Tracker:
             inputs=(),
             outputs=outputs,
         )
-        return Segment("resident", (node,), 0, "pre")
+        return TraceSegment("resident", (node,), 0, "pre")
 
     def begins(self) -> Ints:
         """The instances with a node that waits for no other."""
@@ -112,7 +112,7 @@ class Tracker:
             ]
         )
 
-    def tracked(self, segment: Segment, lists: Lists) -> Segment:
+    def tracked(self, segment: TraceSegment, lists: Lists) -> TraceSegment:
         first = Dep(self.width, 0)
         nodes = [
             replace(
@@ -139,7 +139,7 @@ class Tracker:
         by_slot = len(far) <= MOST_SLOTS
         slot_of = {w: self.width + 1 + k for k, w in enumerate(far)} if by_slot else {}
 
-        def read(tensor: int) -> Tensor:
+        def read(tensor: int) -> TraceTensor:
             position = int(writer[tensor])
             if position == ON_ENTRY:
                 return self.static(tensor, layer)
@@ -157,16 +157,16 @@ class Tracker:
         )
         return Lists(inputs, outputs), [w + 1 for w in slot_of]
 
-    def tensor(self, tensor: int, writer: Dep | int) -> Tensor:
+    def tensor(self, tensor: int, writer: Dep | int) -> TraceTensor:
         table = self.table
         size = int(table.num_bytes[tensor])
-        return Tensor(table.label[tensor], size, writer, int(self.output[tensor]))
+        return TraceTensor(table.label[tensor], size, writer, int(self.output[tensor]))
 
-    def static(self, tensor: int, layer: int) -> Tensor:
+    def static(self, tensor: int, layer: int) -> TraceTensor:
         """What stays, for a node in a layer."""
         own = self.table.layer[tensor]
         named = SAME_LAYER if own == layer >= 0 else own
-        return Tensor(self.table.label[tensor], int(self.table.num_bytes[tensor]), layer=named)
+        return TraceTensor(self.table.label[tensor], int(self.table.num_bytes[tensor]), layer=named)
 
 
 def before(value: int, column: Ints) -> Ints:
@@ -184,7 +184,7 @@ def inner(node: Node) -> bool:
     return any(dep.slot < 0 for dep in (*node.data_deps, *node.ctrl_deps))
 
 
-def free_nodes(segment: Segment, width: int) -> list[list[bool]]:
+def free_nodes(segment: TraceSegment, width: int) -> list[list[bool]]:
     """For each node that follows none of its segment: the slots that it waits for."""
     found: list[list[bool]] = []
     for node in segment.nodes:

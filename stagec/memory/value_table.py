@@ -17,7 +17,7 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from stagec import symbolic
 from stagec.analysis.buffers import loops, ops_inside, summed_results
-from stagec.analysis.dataflow import Path, Source
+from stagec.analysis.dataflow import OpInstance, Path
 from stagec.arrays import Ints
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import sched, stg
@@ -26,7 +26,7 @@ from stagec.dialects.memory import FIRST, OPERAND, REPETITION, STAYS, Buffer, Ki
 from stagec.dialects.types import StackType, dtype_bytes, tensor_of
 from stagec.symbolic import ZERO, Size, conditions
 from stagec.unrolling.rank import StageRun
-from stagec.unrolling.stage import Place
+from stagec.unrolling.stage import NodePlace
 
 Key = tuple[SSAValue, Path]
 
@@ -92,7 +92,7 @@ class Reader(NamedTuple):
     """Who reads a value."""
 
     value: int
-    place: Place
+    place: NodePlace
     of_sum: bool
     """Whether it reads the sum over microbatches."""
     frees: bool = True
@@ -111,7 +111,7 @@ class TableMaker:
         self.inside = ops_inside(self.program)
         self.sums = summed_results(self.program)
         self.index: dict[Key, int] = {}
-        self.places: list[Place] = []
+        self.places: list[NodePlace] = []
         self.results: list[SSAValue] = []
         self.sizes: list[int] = []
         self.forms: list[Size] = []
@@ -147,7 +147,7 @@ class TableMaker:
             self.plans[op] = found
         return self.plans[op]
 
-    def made_by(self, op: Operation, place: Place) -> list[tuple[SSAValue, Size, Buffer]]:
+    def made_by(self, op: Operation, place: NodePlace) -> list[tuple[SSAValue, Size, Buffer]]:
         layer = self.layer_of(place)
         if (op, layer) not in self._made:
             self._made[op, layer] = [
@@ -156,7 +156,7 @@ class TableMaker:
             ]
         return self._made[op, layer]
 
-    def layer_of(self, place: Place) -> int:
+    def layer_of(self, place: NodePlace) -> int:
         """The layer, where that makes a difference to sizes."""
         if not self.layout.loads.loads:
             return -1
@@ -172,7 +172,7 @@ class TableMaker:
             self._number[size] = -(-exact.numerator // exact.denominator)
         return self._number[size]
 
-    def add(self, key: Key, place: Place, size: Size, kind: Kind, op: Operation | None) -> int:
+    def add(self, key: Key, place: NodePlace, size: Size, kind: Kind, op: Operation | None) -> int:
         self.index[key] = len(self.places)
         self.places.append(place)
         self.results.append(key[0])
@@ -190,7 +190,7 @@ class TableMaker:
             self._about[op] = self.abouts.setdefault(about(op), len(self.abouts))
         return self._about[op]
 
-    def join_results(self, source: Source) -> None:
+    def join_results(self, source: OpInstance) -> None:
         """What one collective gathers is one buffer, there until the last part of it was read."""
         op, path = source.op, source.path
         for result, buffer in zip(op.results, self.plan_of(op).buffers, strict=True):
@@ -200,9 +200,9 @@ class TableMaker:
                 self.forms[first] += self.forms[other]
                 self.same[other] = (first, False)
 
-    def last_places(self) -> dict[tuple[int, Path], list[Place]]:
+    def last_places(self) -> dict[tuple[int, Path], list[NodePlace]]:
         """Where what is freed together is freed, by its number and the iteration."""
-        found: dict[tuple[int, Path], list[Place]] = {}
+        found: dict[tuple[int, Path], list[NodePlace]] = {}
         for source, place in self.layout.places.items():
             for group in self.plan_of(source.op).lasts:
                 found.setdefault((group, source.path), []).append(place)
@@ -227,7 +227,10 @@ class TableMaker:
     # Reads
 
     def read_operands(
-        self, source: Source, place: Place, lasts: Mapping[tuple[int, Path], list[Place]]
+        self,
+        source: OpInstance,
+        place: NodePlace,
+        lasts: Mapping[tuple[int, Path], list[NodePlace]],
     ) -> None:
         op, path = source.op, source.path
         plan = self.plan_of(op)
@@ -258,7 +261,7 @@ class TableMaker:
         else:
             yield value, at
 
-    def value_of(self, key: Key, operand: SSAValue, place: Place) -> int | None:
+    def value_of(self, key: Key, operand: SSAValue, place: NodePlace) -> int | None:
         """The value read. An input is there from its first reader on, as large as readers want it."""
         value = self.index.get(key)
         argument = key[0]
@@ -273,7 +276,7 @@ class TableMaker:
         self.forms[value] = symbolic.call("max", self.forms[value], size)
         return value
 
-    def join_operand(self, source: Source, number: int, operand: int, of_sum: bool) -> None:
+    def join_operand(self, source: OpInstance, number: int, operand: int, of_sum: bool) -> None:
         """Results that are in the memory of an operand."""
         op, path = source.op, source.path
         for result, buffer in zip(op.results, self.plan_of(op).buffers, strict=True):

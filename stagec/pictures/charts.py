@@ -38,7 +38,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Mark:
+class Marker:
     """A line across a chart, with what it means."""
 
     value: float
@@ -50,8 +50,8 @@ def areas(
     x: Floats,
     series: Sequence[Series],
     edges: tuple[str, str],
-    marks: Sequence[Mark] = (),
-    limits: Sequence[Mark] = (),
+    marks: Sequence[Marker] = (),
+    limits: Sequence[Marker] = (),
 ) -> str:
     """Areas one on the other, each a stair: values hold from one x to the next. `marks` stand upright, `limits` lie."""
     total = np.sum([each.values for each in series], axis=0) if series else np.zeros(len(x))

@@ -20,7 +20,7 @@ from stagec.symbolic.quantity import Quantity
 
 
 @dataclass(frozen=True)
-class Kind:
+class SettingKind:
     """What may be written for a setting."""
 
     name: str
@@ -31,7 +31,7 @@ class Kind:
 
 def setting(kind: str, default: Any, *choices: str, least: int = 0) -> Any:
     """A field that a user sets."""
-    return field(default=default, metadata={"kind": Kind(kind, choices, least)})
+    return field(default=default, metadata={"kind": SettingKind(kind, choices, least)})
 
 
 @dataclass(frozen=True, kw_only=True)

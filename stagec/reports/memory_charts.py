@@ -10,7 +10,7 @@ import numpy as np
 from stagec.estimate.timeline import Timeline
 from stagec.memory import TITLES, ClassPlan, Kind
 from stagec.memory.samples import sample
-from stagec.pictures.charts import Bar, Mark, Series, areas, bars
+from stagec.pictures.charts import Bar, Marker, Series, areas, bars
 from stagec.pictures.elements import element, escape
 from stagec.pictures.page import chosen, page
 from stagec.pictures.scales import MICROSECONDS, unit_for
@@ -74,8 +74,8 @@ def class_charts(scene: Scene, number: int) -> str:
     chosen_nodes = sample(each.timeline(), max(20, round(MOST_POINTS * scene.detail)))
     x = at[chosen_nodes]
     near = scene.capacity is not None and scene.capacity < MUCH_ROOM * each.peak_bytes
-    limits = [Mark((scene.capacity or 0) / GIB, "what the device has")] if near else []
-    marks = [Mark(peak, f"{each.peak_bytes / GIB:.2f} GiB at {each.peak}")]
+    limits = [Marker((scene.capacity or 0) / GIB, "what the device has")] if near else []
+    marks = [Marker(peak, f"{each.peak_bytes / GIB:.2f} GiB at {each.peak}")]
     by_kind = [
         Series(TITLES[kind], series[chosen_nodes] / GIB)
         for kind, series in each.timeline_by_kind().items()

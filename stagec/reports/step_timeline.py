@@ -11,7 +11,7 @@ import numpy as np
 
 from stagec.driver import Compiled
 from stagec.estimate import Estimate
-from stagec.estimate.tasks import Task, tasks_of
+from stagec.estimate.tasks import TaskSpan, tasks_of
 from stagec.pictures.colours import colour
 from stagec.pictures.elements import element, escape
 from stagec.pictures.page import resource
@@ -19,7 +19,7 @@ from stagec.pictures.scales import MICROSECONDS, Scale, digits, unit_for
 from stagec.pipeline_schedule import pipeline_schedule, schedule_op
 from stagec.reports.headline import COMPUTE, stream_spans
 from stagec.reports.spans import at_most, joined, without
-from stagec.schedules import Kind
+from stagec.schedules import ActionKind
 
 MOST_CLASSES = 24
 MOST_SPANS = 6_000
@@ -42,7 +42,7 @@ class TaskRow:
     """A task on a rank of a class."""
 
     name: str
-    task: Task
+    task: TaskSpan
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -67,7 +67,7 @@ def has_halves(compiled: Compiled, number: int) -> bool:
     if pipeline is None or schedule_op(compiled.module) is None:
         return False
     (place,) = compiled.trace_set.classes[number].where[pipeline.axis]
-    halves = (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)
+    halves = (ActionKind.BACKWARD_INPUT, ActionKind.BACKWARD_WEIGHT)
     return bool(np.isin(pipeline_schedule(compiled.module).row(place).kind, halves).any())
 
 

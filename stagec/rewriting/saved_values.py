@@ -17,12 +17,12 @@ from stagec.dialects.types import StackType, ValueType
 
 
 @dataclass(eq=False)
-class Level:
+class BlockPair:
     """A block of the forward pass and the one in which its gradients are made."""
 
     forward: Block
     backward: Block
-    outer: Level | None = None
+    outer: BlockPair | None = None
     """The level around this one; none at the top, where both blocks are the same."""
 
     @property
@@ -160,24 +160,24 @@ def rebuilt(op: stg.RepeatOp, stacks: Sequence[SSAValue], kept: Sequence[int]) -
     return new
 
 
-def levels_of(program: stg.ProgramOp) -> list[Level]:
+def levels_of(program: stg.ProgramOp) -> list[BlockPair]:
     """The levels of a program, inner ones before those around them."""
     block = program.body.block
     loop = next((op for op in block.ops if isinstance(op, stg.AccumulateOp)), None)
     top = loop.body.block if loop is not None else block
-    found: list[Level] = []
-    collect(Level(top, top), found)
+    found: list[BlockPair] = []
+    collect(BlockPair(top, top), found)
     return found
 
 
-def collect(level: Level, found: list[Level]) -> None:
+def collect(level: BlockPair, found: list[BlockPair]) -> None:
     for op in level.forward_ops():
         if isinstance(op, stg.RepeatOp) and (mirrored := mirror_of(op, level)) is not None:
-            collect(Level(op.body.block, mirrored.body.block, level), found)
+            collect(BlockPair(op.body.block, mirrored.body.block, level), found)
     found.append(level)
 
 
-def mirror_of(repeat: stg.RepeatOp, level: Level) -> stg.RepeatOp | None:
+def mirror_of(repeat: stg.RepeatOp, level: BlockPair) -> stg.RepeatOp | None:
     """The repeat that makes the gradients of this one's body: the one that slices what it saves.
 
     The steps of an op that was taken apart (ring attention) are no level: they are done together.
@@ -198,7 +198,7 @@ def mirror_of(repeat: stg.RepeatOp, level: Level) -> stg.RepeatOp | None:
     return None
 
 
-def remove_unread(levels: Sequence[Level]) -> None:
+def remove_unread(levels: Sequence[BlockPair]) -> None:
     """Save no more than the backward pass reads. `levels` as `levels_of` gives them."""
     repeated = [level for level in levels if level.outer is not None]
     for level in repeated:

@@ -17,22 +17,22 @@ from stagec.schedules.errors import InvalidSchedule, ScheduleError
 from stagec.schedules.in_flight import InFlight
 from stagec.schedules.picture import picture
 from stagec.schedules.placement import Placement, placement, placement_of
-from stagec.schedules.table import Action, Kind, Schedule, text
+from stagec.schedules.table import Action, ActionKind, Schedule, text
 from stagec.schedules.timing import Costs, Timing, simulate
-from stagec.schedules.validator import Report, validate
+from stagec.schedules.validator import ScheduleReport, validate
 
 __all__ = [
     "CATALOGUE",
     "Action",
+    "ActionKind",
     "Costs",
     "Entry",
     "InFlight",
     "InvalidSchedule",
-    "Kind",
     "Placement",
-    "Report",
     "Schedule",
     "ScheduleError",
+    "ScheduleReport",
     "Timing",
     "build",
     "check_sizes",

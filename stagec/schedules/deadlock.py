@@ -14,7 +14,7 @@ import numpy as np
 
 from stagec.arrays import Bools, Ints
 from stagec.schedules.dependencies import positions
-from stagec.schedules.table import Kind, Schedule
+from stagec.schedules.table import ActionKind, Schedule
 from stagec.schedules.waiting import deadlock
 
 
@@ -39,10 +39,10 @@ def transfers_of(schedule: Schedule) -> Transfers:
     kind, stage, microbatch, joined = schedule.table.pick(index)
     mate = np.empty(len(index), np.int64)
     for of, other, offset in (
-        (Kind.SEND_FORWARD, Kind.RECV_FORWARD, 1),
-        (Kind.RECV_FORWARD, Kind.SEND_FORWARD, -1),
-        (Kind.SEND_BACKWARD, Kind.RECV_BACKWARD, -1),
-        (Kind.RECV_BACKWARD, Kind.SEND_BACKWARD, 1),
+        (ActionKind.SEND_FORWARD, ActionKind.RECV_FORWARD, 1),
+        (ActionKind.RECV_FORWARD, ActionKind.SEND_FORWARD, -1),
+        (ActionKind.SEND_BACKWARD, ActionKind.RECV_BACKWARD, -1),
+        (ActionKind.RECV_BACKWARD, ActionKind.SEND_BACKWARD, 1),
     ):
         here = np.flatnonzero(kind == of)
         mate[here] = number[positions(schedule, other)[stage[here] + offset, microbatch[here]]]
@@ -54,7 +54,7 @@ def transfers_of(schedule: Schedule) -> Transfers:
         batch=np.cumsum(opens) - 1,
         batch_starts=np.append(np.flatnonzero(opens), len(index)),
         rank_starts=np.concatenate([[0], np.cumsum(num_batches)]),
-        is_send=(kind == Kind.SEND_FORWARD) | (kind == Kind.SEND_BACKWARD),
+        is_send=(kind == ActionKind.SEND_FORWARD) | (kind == ActionKind.SEND_BACKWARD),
     )
 
 

@@ -10,10 +10,10 @@ all of one microbatch. (A B or I also reads its own F, and that one is on the sa
 import numpy as np
 
 from stagec.arrays import Ints
-from stagec.schedules.table import Kind, Schedule
+from stagec.schedules.table import ActionKind, Schedule
 
 
-def positions(schedule: Schedule, *kinds: Kind) -> Ints:
+def positions(schedule: Schedule, *kinds: ActionKind) -> Ints:
     """Where in the columns stage s does one of `kinds` for microbatch k, at [s, k]; -1 if nowhere."""
     found = np.full((schedule.num_stages, schedule.num_microbatches), -1)
     kind, stage, microbatch, _ = schedule.table
@@ -28,13 +28,13 @@ def producers(schedule: Schedule) -> Ints:
     Where the producer is the first of an overlapped pair, this is the second: both end together.
     """
     kind, stage, microbatch, joined = schedule.table
-    forwards = positions(schedule, Kind.FORWARD)
-    backwards = positions(schedule, Kind.BACKWARD, Kind.BACKWARD_INPUT)
+    forwards = positions(schedule, ActionKind.FORWARD)
+    backwards = positions(schedule, ActionKind.BACKWARD, ActionKind.BACKWARD_INPUT)
     last = schedule.num_stages - 1
     after = np.full(len(kind), -1)
-    here = (kind == Kind.FORWARD) & (stage > 0)
+    here = (kind == ActionKind.FORWARD) & (stage > 0)
     after[here] = forwards[stage[here] - 1, microbatch[here]]
-    here = ((kind == Kind.BACKWARD) | (kind == Kind.BACKWARD_INPUT)) & (stage < last)
+    here = ((kind == ActionKind.BACKWARD) | (kind == ActionKind.BACKWARD_INPUT)) & (stage < last)
     after[here] = backwards[stage[here] + 1, microbatch[here]]
     pair_opens = np.append(joined[1:], False)
     return np.where(after >= 0, after + pair_opens[after], after)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stagec.arrays import Ints
-from stagec.schedules.table import Kind, Schedule
+from stagec.schedules.table import ActionKind, Schedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,9 +28,9 @@ class InFlight:
 
 def in_flight(schedule: Schedule) -> InFlight:
     kind, stage, _, _ = schedule.table
-    change = (kind == Kind.FORWARD).astype(np.int64)
+    change = (kind == ActionKind.FORWARD).astype(np.int64)
     if schedule.has_backward:
-        change -= (kind == Kind.BACKWARD) | (kind == Kind.BACKWARD_WEIGHT)
+        change -= (kind == ActionKind.BACKWARD) | (kind == ActionKind.BACKWARD_WEIGHT)
     else:
         change[:] = 0
     rank_peak = peaks(change, schedule.rank, schedule.num_ranks)

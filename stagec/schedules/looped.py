@@ -11,7 +11,7 @@ old. What is left when the forwards run out is the cool-down.
 import numpy as np
 
 from stagec.arrays import Ints
-from stagec.schedules.table import Columns, Kind, columns
+from stagec.schedules.table import ActionKind, Columns, columns
 
 Order = tuple[Ints, Ints]
 """Which of the rank's stages (0 to v - 1), and which microbatch, one after the other."""
@@ -38,17 +38,17 @@ def beats(
     count = len(forward[0])
     beat = np.arange(count)
 
-    def act(kind: Kind, order: Order) -> Columns:
+    def act(kind: ActionKind, order: Order) -> Columns:
         return columns(kind, order[0] * p + rank, order[1])
 
     if delay is None:
-        parts = [act(Kind.FORWARD, forward), act(Kind.BACKWARD, backward)]
+        parts = [act(ActionKind.FORWARD, forward), act(ActionKind.BACKWARD, backward)]
         keys = [(beat - warm_up) * 3, beat * 3 + 1]
     else:
         parts = [
-            act(Kind.FORWARD, forward),
-            act(Kind.BACKWARD_INPUT, backward),
-            act(Kind.BACKWARD_WEIGHT, backward),
+            act(ActionKind.FORWARD, forward),
+            act(ActionKind.BACKWARD_INPUT, backward),
+            act(ActionKind.BACKWARD_WEIGHT, backward),
         ]
         keys = [(beat - warm_up) * 3, beat * 3 + 1, (beat + delay) * 3 + 2]
     order = np.argsort(np.concatenate(keys), kind="stable")
@@ -103,4 +103,4 @@ def zb_h2(p: int, v: int, m: int) -> list[Columns]:
 
 def forward_only(p: int, v: int, m: int) -> list[Columns]:
     (local, microbatch), _ = depth_first(v, m, p)
-    return [columns(Kind.FORWARD, local * p + rank, microbatch) for rank in range(p)]
+    return [columns(ActionKind.FORWARD, local * p + rank, microbatch) for rank in range(p)]

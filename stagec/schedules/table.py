@@ -23,7 +23,7 @@ import numpy as np
 from stagec.arrays import Bools, Ints
 
 
-class Kind(IntEnum):
+class ActionKind(IntEnum):
     """What a rank does. `BACKWARD` is both halves: input gradient, then weight gradient."""
 
     FORWARD = 0
@@ -41,14 +41,14 @@ class Kind(IntEnum):
 
 
 SYMBOLS = ("F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B")
-KIND_OF_SYMBOL = {symbol: Kind(number) for number, symbol in enumerate(SYMBOLS)}
-FIRST_TRANSFER = Kind.SEND_FORWARD
+KIND_OF_SYMBOL = {symbol: ActionKind(number) for number, symbol in enumerate(SYMBOLS)}
+FIRST_TRANSFER = ActionKind.SEND_FORWARD
 
 
 class Action(NamedTuple):
     """One action, for people; `str` prefixes the stage as PyTorch does: `2F0`, `2SEND_F0`."""
 
-    kind: Kind
+    kind: ActionKind
     stage: int
     microbatch: int
 
@@ -143,7 +143,7 @@ class Schedule:
     @cached_property
     def has_backward(self) -> bool:
         kind = self.table.kind
-        return bool(np.any((kind != Kind.FORWARD) & (kind < FIRST_TRANSFER)))
+        return bool(np.any((kind != ActionKind.FORWARD) & (kind < FIRST_TRANSFER)))
 
     @cached_property
     def owner(self) -> Ints:
@@ -152,7 +152,7 @@ class Schedule:
         One row is one value, except under DualPipe, where half of the microbatches travel the other way.
         """
         owner = np.full((self.num_stages, self.num_microbatches), -1)
-        forward = self.table.kind == Kind.FORWARD
+        forward = self.table.kind == ActionKind.FORWARD
         owner[self.table.stage[forward], self.table.microbatch[forward]] = self.rank[forward]
         return owner
 
@@ -160,7 +160,7 @@ class Schedule:
     def peer(self) -> Ints:
         """The rank at the other end of each transfer; -1 for compute."""
         kind, stage, microbatch, _ = self.table
-        down = (kind == Kind.SEND_FORWARD) | (kind == Kind.RECV_BACKWARD)
+        down = (kind == ActionKind.SEND_FORWARD) | (kind == ActionKind.RECV_BACKWARD)
         other = np.clip(stage + np.where(down, 1, -1), 0, max(self.num_stages - 1, 0))
         return np.where(self.is_transfer, self.owner[other, microbatch], -1)
 
@@ -177,7 +177,7 @@ class Schedule:
         """The actions of one rank as objects."""
         kind, stage, microbatch, _ = self.row(rank)
         triples = zip(kind.tolist(), stage.tolist(), microbatch.tolist(), strict=True)
-        return [Action(Kind(k), s, i) for k, s, i in triples]
+        return [Action(ActionKind(k), s, i) for k, s, i in triples]
 
     def groups(self, rank: int) -> list[tuple[Action, ...]]:
         """The actions of one rank, those that are issued together in one tuple."""
@@ -188,7 +188,7 @@ class Schedule:
     def action(self, index: int) -> Action:
         """The action at a position of the columns."""
         kind, stage, microbatch, _ = self.table
-        return Action(Kind(kind[index]), int(stage[index]), int(microbatch[index]))
+        return Action(ActionKind(kind[index]), int(stage[index]), int(microbatch[index]))
 
     def compute_only(self) -> "Schedule":
         """The same schedule without its transfers."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from stagec.schedules.dependencies import positions, producers
 from stagec.schedules.longest_path import longest_path
-from stagec.schedules.table import Kind, Schedule
+from stagec.schedules.table import ActionKind, Schedule
 
 Cost = float | Sequence[float] | np.ndarray
 """One number, or one for each stage."""
@@ -132,13 +132,13 @@ def with_transfers(
     start, end = np.empty(len(schedule)), np.empty(len(schedule))
     start[~schedule.is_transfer], end[~schedule.is_transfer] = begins, ends
     kind, stage, microbatch, _ = schedule.table
-    forwards = positions(schedule, Kind.FORWARD)
-    backwards = positions(schedule, Kind.BACKWARD, Kind.BACKWARD_INPUT)
+    forwards = positions(schedule, ActionKind.FORWARD)
+    backwards = positions(schedule, ActionKind.BACKWARD, ActionKind.BACKWARD_INPUT)
     for of, made_by, offset in (
-        (Kind.SEND_FORWARD, forwards, 0),
-        (Kind.RECV_FORWARD, forwards, -1),
-        (Kind.SEND_BACKWARD, backwards, 0),
-        (Kind.RECV_BACKWARD, backwards, 1),
+        (ActionKind.SEND_FORWARD, forwards, 0),
+        (ActionKind.RECV_FORWARD, forwards, -1),
+        (ActionKind.SEND_BACKWARD, backwards, 0),
+        (ActionKind.RECV_BACKWARD, backwards, 1),
     ):
         here = np.flatnonzero(kind == of)
         start[here] = end[made_by[stage[here] + offset, microbatch[here]]]

@@ -24,22 +24,26 @@ import numpy as np
 from stagec.arrays import Bools, Ints
 from stagec.schedules.dependencies import producers
 from stagec.schedules.longest_path import Stuck, longest_path
-from stagec.schedules.table import Columns, Kind, Schedule, concatenate
+from stagec.schedules.table import ActionKind, Columns, Schedule, concatenate
 from stagec.schedules.waiting import no_order
 
 RESIDENT_STAGES = 3
 """Stages of a rank whose parameters PyTorch keeps gathered: those that are used next."""
 
-SEND_OF = np.array([Kind.SEND_FORWARD, Kind.SEND_BACKWARD, Kind.SEND_BACKWARD, 0], np.uint8)
-RECV_OF = np.array([Kind.RECV_FORWARD, Kind.RECV_BACKWARD, Kind.RECV_BACKWARD, 0], np.uint8)
+SEND_OF = np.array(
+    [ActionKind.SEND_FORWARD, ActionKind.SEND_BACKWARD, ActionKind.SEND_BACKWARD, 0], np.uint8
+)
+RECV_OF = np.array(
+    [ActionKind.RECV_FORWARD, ActionKind.RECV_BACKWARD, ActionKind.RECV_BACKWARD, 0], np.uint8
+)
 
 
 def sent(schedule: Schedule) -> tuple[Ints, Ints]:
     """The compute actions whose result another rank reads, and the stage that reads it."""
     kind, stage, microbatch, _ = schedule.table
-    reader = stage.astype(np.int64) + np.where(kind == Kind.FORWARD, 1, -1)
+    reader = stage.astype(np.int64) + np.where(kind == ActionKind.FORWARD, 1, -1)
     index = np.flatnonzero(
-        (kind != Kind.BACKWARD_WEIGHT) & (reader >= 0) & (reader < schedule.num_stages)
+        (kind != ActionKind.BACKWARD_WEIGHT) & (reader >= 0) & (reader < schedule.num_stages)
     )
     leaves = schedule.owner[reader[index], microbatch[index]] != schedule.rank[index]
     return index[leaves], reader[index[leaves]]
@@ -83,7 +87,7 @@ def around_compute(schedule: Schedule, batched: bool) -> Schedule:
 def with_batches(schedule: Schedule) -> Schedule:
     """Join each receive to a send just before it that goes to the rank it comes from."""
     kind, peer, rank = schedule.table.kind, schedule.peer, schedule.rank
-    sends = (kind == Kind.SEND_FORWARD) | (kind == Kind.SEND_BACKWARD)
+    sends = (kind == ActionKind.SEND_FORWARD) | (kind == ActionKind.SEND_BACKWARD)
     receives = schedule.is_transfer & ~sends
     joined = schedule.table.joined.copy()
     joined[1:] |= receives[1:] & sends[:-1] & (peer[1:] == peer[:-1]) & (rank[1:] == rank[:-1])
@@ -172,7 +176,7 @@ def reductions(schedule: Schedule, rounds: Ints, keys: list[Ints]) -> Ints:
 
 def ends_gradient(kind: Ints) -> Bools:
     """Whether an action adds to the gradients of weights."""
-    return (kind == Kind.BACKWARD) | (kind == Kind.BACKWARD_WEIGHT)
+    return (kind == ActionKind.BACKWARD) | (kind == ActionKind.BACKWARD_WEIGHT)
 
 
 def slots_before(schedule: Schedule, resident: int = RESIDENT_STAGES) -> Ints:

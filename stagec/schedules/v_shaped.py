@@ -11,7 +11,7 @@ that runs overlapped.
 
 import numpy as np
 
-from stagec.schedules.table import KIND_OF_SYMBOL, Columns, Kind, columns, concatenate
+from stagec.schedules.table import KIND_OF_SYMBOL, ActionKind, Columns, columns, concatenate
 
 Phases = list[tuple[str, int]]
 OLDEST = 2
@@ -31,12 +31,15 @@ def pattern(words: str) -> Columns:
 def phases(row: Phases) -> Columns:
     """Repeat the patterns, and number the microbatches in order of appearance."""
     kind, local, microbatch, joined = concatenate([repeat(pattern(w), n) for w, n in row])
-    backward = (kind == Kind.BACKWARD) | (kind == Kind.BACKWARD_INPUT)
+    backward = (kind == ActionKind.BACKWARD) | (kind == ActionKind.BACKWARD_INPUT)
     for number in (0, 1):
-        count_up(microbatch, (kind == Kind.FORWARD) & (local == number))
+        count_up(microbatch, (kind == ActionKind.FORWARD) & (local == number))
         count_up(microbatch, backward & (local == number))
     # A weight gradient belongs to the oldest input gradient, of its stage or of any, not yet served.
-    weight, owed = kind == Kind.BACKWARD_WEIGHT, np.flatnonzero(kind == Kind.BACKWARD_INPUT)
+    weight, owed = (
+        kind == ActionKind.BACKWARD_WEIGHT,
+        np.flatnonzero(kind == ActionKind.BACKWARD_INPUT),
+    )
     for number in (0, 1, OLDEST):
         here = np.flatnonzero(weight & (local == number))
         served = (owed if number == OLDEST else owed[local[owed] == number])[: len(here)]

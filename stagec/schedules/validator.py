@@ -23,8 +23,8 @@ from stagec.schedules.table import (
     FIRST_TRANSFER,
     SYMBOLS,
     Action,
+    ActionKind,
     Ints,
-    Kind,
     Schedule,
     action_text,
 )
@@ -32,7 +32,7 @@ from stagec.schedules.timing import Costs, Timing, simulate
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class ScheduleReport:
     """What is known of a schedule that was proved right."""
 
     schedule: Schedule
@@ -52,10 +52,10 @@ class Report:
         return self.timing.bubble_fraction
 
 
-def validate(schedule: Schedule, costs: Costs | None = None) -> Report:
+def validate(schedule: Schedule, costs: Costs | None = None) -> ScheduleReport:
     """Prove the schedule right and measure it with these costs; else raise `InvalidSchedule`."""
     Proof(schedule).run()
-    return Report(schedule, simulate(schedule, costs), in_flight(schedule))
+    return ScheduleReport(schedule, simulate(schedule, costs), in_flight(schedule))
 
 
 class Proof:
@@ -64,8 +64,8 @@ class Proof:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.shape = (schedule.num_stages, schedule.num_microbatches)
-        self.count: dict[Kind, Ints] = {}
-        self.at: dict[Kind, Ints] = {}
+        self.count: dict[ActionKind, Ints] = {}
+        self.at: dict[ActionKind, Ints] = {}
 
     def run(self) -> None:
         self.run_compute()
@@ -75,7 +75,7 @@ class Proof:
     def run_compute(self) -> None:
         """What can be said of the compute actions alone, rank by rank."""
         self.names_exist()
-        for kind in Kind:
+        for kind in ActionKind:
             self.at[kind] = positions(self.schedule, kind)
             self.count[kind] = self.counts(kind)
         self.groups_are_whole()
@@ -103,7 +103,7 @@ class Proof:
                     action="",
                 )
 
-    def counts(self, kind: Kind) -> Ints:
+    def counts(self, kind: ActionKind) -> Ints:
         kinds, stage, microbatch, _ = self.schedule.table
         here = kinds == kind
         cell = stage[here] * np.int64(self.shape[1]) + microbatch[here]
@@ -115,8 +115,8 @@ class Proof:
         first = self.schedule.starts[:-1][np.diff(self.schedule.starts) > 0]
         here = np.flatnonzero(joined)
         transfer = kind >= FIRST_TRANSFER
-        backward = (kind == Kind.BACKWARD) | (kind == Kind.BACKWARD_INPUT)
-        pair = (kind[here - 1] == Kind.FORWARD) & backward[here] & ~joined[here - 1]
+        backward = (kind == ActionKind.BACKWARD) | (kind == ActionKind.BACKWARD_INPUT)
+        pair = (kind[here - 1] == ActionKind.FORWARD) & backward[here] & ~joined[here - 1]
         own = (stage[here] == stage[here - 1]) & (microbatch[here] == microbatch[here - 1])
         good = (transfer[here - 1] & transfer[here]) | (pair & ~own)
         good &= ~np.isin(here, first)
@@ -128,18 +128,19 @@ class Proof:
         """Each stage and microbatch has F once, and B once or I and W once, on one rank."""
         count, schedule = self.count, self.schedule
         whole, first, second = (
-            count[kind] for kind in (Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)
+            count[kind]
+            for kind in (ActionKind.BACKWARD, ActionKind.BACKWARD_INPUT, ActionKind.BACKWARD_WEIGHT)
         )
-        self.once(Kind.FORWARD, np.ones(self.shape, np.int64))
+        self.once(ActionKind.FORWARD, np.ones(self.shape, np.int64))
         if schedule.has_backward:
             both = (whole > 0) & (first + second > 0)
             if both.any():
-                index = int(self.at[Kind.BACKWARD].ravel()[np.argmax(both)])
+                index = int(self.at[ActionKind.BACKWARD].ravel()[np.argmax(both)])
                 raise self.wrong(index, "stands beside an I or a W, the halves of it", "repeated")
             split = first + second > 0
-            self.once(Kind.BACKWARD, np.where(split, 0, 1))
-            self.once(Kind.BACKWARD_INPUT, np.where(split, 1, 0))
-            self.once(Kind.BACKWARD_WEIGHT, np.where(split, 1, 0))
+            self.once(ActionKind.BACKWARD, np.where(split, 0, 1))
+            self.once(ActionKind.BACKWARD_INPUT, np.where(split, 1, 0))
+            self.once(ActionKind.BACKWARD_WEIGHT, np.where(split, 1, 0))
         _, stage, microbatch, _ = schedule.table
         away = (schedule.rank != schedule.owner[stage, microbatch]) & ~schedule.is_transfer
         if away.any():
@@ -147,7 +148,7 @@ class Proof:
             home = int(schedule.owner[stage[index], microbatch[index]])
             raise self.wrong(index, f"is away from its F, which is on rank {home}", "away")
 
-    def once(self, kind: Kind, expected: Ints) -> None:
+    def once(self, kind: ActionKind, expected: Ints) -> None:
         """Each cell has `expected` (0 or 1) actions of a kind."""
         wrong = self.count[kind] != expected
         if not wrong.any():
@@ -173,10 +174,10 @@ class Proof:
 
     def in_order(self) -> None:
         """Actions stand after what they read on their own rank."""
-        forward, at = self.at[Kind.FORWARD], self.at
-        backward = np.maximum(at[Kind.BACKWARD], at[Kind.BACKWARD_INPUT])
+        forward, at = self.at[ActionKind.FORWARD], self.at
+        backward = np.maximum(at[ActionKind.BACKWARD], at[ActionKind.BACKWARD_INPUT])
         self.after(backward, forward)
-        self.after(at[Kind.BACKWARD_WEIGHT], at[Kind.BACKWARD_INPUT])
+        self.after(at[ActionKind.BACKWARD_WEIGHT], at[ActionKind.BACKWARD_INPUT])
         owner = self.schedule.owner
         same = owner[1:] == owner[:-1]
         self.after(np.where(same, forward[1:], -1), forward[:-1])
@@ -187,18 +188,23 @@ class Proof:
         at, owner = self.at, self.schedule.owner
         leaves = np.zeros(self.shape, np.int64)
         leaves[:-1] = owner[1:] != owner[:-1]
-        backward = np.maximum(at[Kind.BACKWARD], at[Kind.BACKWARD_INPUT])
-        self.transfers_are(Kind.SEND_FORWARD, leaves)
-        self.transfers_are(Kind.RECV_FORWARD, np.roll(leaves, 1, axis=0))
+        backward = np.maximum(at[ActionKind.BACKWARD], at[ActionKind.BACKWARD_INPUT])
+        self.transfers_are(ActionKind.SEND_FORWARD, leaves)
+        self.transfers_are(ActionKind.RECV_FORWARD, np.roll(leaves, 1, axis=0))
         returns = np.roll(leaves, 1, axis=0) if self.schedule.has_backward else 0 * leaves
-        self.transfers_are(Kind.SEND_BACKWARD, returns)
-        self.transfers_are(Kind.RECV_BACKWARD, np.roll(returns, -1, axis=0))
-        self.after(at[Kind.SEND_FORWARD], at[Kind.FORWARD])
-        self.after(np.where(at[Kind.RECV_FORWARD] < 0, -1, at[Kind.FORWARD]), at[Kind.RECV_FORWARD])
-        self.after(at[Kind.SEND_BACKWARD], backward)
-        self.after(np.where(at[Kind.RECV_BACKWARD] < 0, -1, backward), at[Kind.RECV_BACKWARD])
+        self.transfers_are(ActionKind.SEND_BACKWARD, returns)
+        self.transfers_are(ActionKind.RECV_BACKWARD, np.roll(returns, -1, axis=0))
+        self.after(at[ActionKind.SEND_FORWARD], at[ActionKind.FORWARD])
+        self.after(
+            np.where(at[ActionKind.RECV_FORWARD] < 0, -1, at[ActionKind.FORWARD]),
+            at[ActionKind.RECV_FORWARD],
+        )
+        self.after(at[ActionKind.SEND_BACKWARD], backward)
+        self.after(
+            np.where(at[ActionKind.RECV_BACKWARD] < 0, -1, backward), at[ActionKind.RECV_BACKWARD]
+        )
 
-    def transfers_are(self, kind: Kind, expected: Ints) -> None:
+    def transfers_are(self, kind: ActionKind, expected: Ints) -> None:
         self.once(kind, expected)
         at, owner = self.at[kind], self.schedule.owner
         astray = (at >= 0) & (self.schedule.rank[at] != owner)

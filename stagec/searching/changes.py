@@ -16,7 +16,7 @@ SCHEDULES = ("1f1b", "zb_h1", "gpipe")
 
 
 @dataclass(frozen=True)
-class Change:
+class PlanChange:
     """One thing that is done otherwise."""
 
     title: str
@@ -28,38 +28,38 @@ class Change:
         return f"plan {NAME} extends {plan} {{\n{body}}}\n"
 
 
-def changes(checked: CheckedModel, dims: ModelDims) -> Iterator[Change]:
+def changes(checked: CheckedModel, dims: ModelDims) -> Iterator[PlanChange]:
     """The plan as it is first. One that cannot be compiled is none to propose."""
     plan = checked.plan
-    yield Change("as it is")
+    yield PlanChange("as it is")
     yield from of_mesh(checked)
     yield from of_microbatch(plan)
     yield from of_storage(plan, dims)
     if dims.is_training:
         for what in ("none", "attention", "full"):
             if plan.recompute.what != (what,):
-                yield Change(f"recompute {what}", (f"recompute {what}",))
+                yield PlanChange(f"recompute {what}", (f"recompute {what}",))
     other = "gathered" if plan.collectives.keep == "shard" else "shard"
-    yield Change(f"keep = {other}", (f"collectives {{ keep = {other} }}",))
+    yield PlanChange(f"keep = {other}", (f"collectives {{ keep = {other} }}",))
     for kind in ("tp", "ep"):
         if not getattr(plan.overlap, kind) and kind in plan.mesh:
-            yield Change(f"overlap {kind}", (f"overlap {{ {kind} = true }}",))
+            yield PlanChange(f"overlap {kind}", (f"overlap {{ {kind} = true }}",))
 
 
-def of_mesh(checked: CheckedModel) -> Iterator[Change]:
+def of_mesh(checked: CheckedModel) -> Iterator[PlanChange]:
     """Half of an axis' ranks become ranks of another."""
     mesh = checked.plan.mesh
     for more, less in permutations(mesh, 2):
         if mesh[less] % 2 == 0:
             sizes = {more: mesh[more] * 2, less: mesh[less] // 2}
             said = ", ".join(f"{axis} = {size}" for axis, size in sizes.items())
-            yield Change(said, sizes=tuple((a, str(s)) for a, s in sizes.items()))
+            yield PlanChange(said, sizes=tuple((a, str(s)) for a, s in sizes.items()))
 
 
-def of_microbatch(plan: Plan) -> Iterator[Change]:
+def of_microbatch(plan: Plan) -> Iterator[PlanChange]:
     size = microbatch_size(plan)
     if not size:
-        yield Change("microbatch 1", ("microbatch 1",))
+        yield PlanChange("microbatch 1", ("microbatch 1",))
         return
     for other in (size * 2, size // 2 if size % 2 == 0 else 0):
         if other:
@@ -78,11 +78,11 @@ def of_microbatch(plan: Plan) -> Iterator[Change]:
         )
 
 
-def with_pipeline(plan: Plan, title: str, **other: object) -> Change:
+def with_pipeline(plan: Plan, title: str, **other: object) -> PlanChange:
     """The pipeline's clause with some settings changed; without one, the microbatch's."""
     pipeline = plan.pipeline
     if pipeline is None:
-        return Change(title, (f"microbatch {other['microbatch']}",))
+        return PlanChange(title, (f"microbatch {other['microbatch']}",))
     settings: dict[str, object] = {
         "schedule": pipeline.schedule,
         "virtual_stages": pipeline.virtual_stages,
@@ -102,10 +102,10 @@ def with_pipeline(plan: Plan, title: str, **other: object) -> Change:
         settings["layers"] = f"[{', '.join(map(str, pipeline.layers))}]"
     said = ", ".join(f"{name} = {value}" for name, value in settings.items())
     counts = ", ".join(pipeline.counts)
-    return Change(title, (f"pipeline {counts} over {pipeline.axis} {{ {said} }}",))
+    return PlanChange(title, (f"pipeline {counts} over {pipeline.axis} {{ {said} }}",))
 
 
-def of_storage(plan: Plan, dims: ModelDims) -> Iterator[Change]:
+def of_storage(plan: Plan, dims: ModelDims) -> Iterator[PlanChange]:
     axes = plan.zero.axes if plan.zero is not None else data_axes(plan, dims.batch)
     now = plan.zero.level if plan.zero is not None else 0
     if not axes or not dims.is_training:
@@ -116,4 +116,4 @@ def of_storage(plan: Plan, dims: ModelDims) -> Iterator[Change]:
             clauses = [clause]
             if level == 3 and plan.units is None and dims.units:
                 clauses.append(f"unit {', '.join(dims.units)}")
-            yield Change(clause, tuple(clauses))
+            yield PlanChange(clause, tuple(clauses))

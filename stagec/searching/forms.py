@@ -22,7 +22,7 @@ NAME = "searched"
 
 
 @dataclass(frozen=True)
-class Task:
+class FormsTask:
     """Plans of one text: what they are, and what is asked of them."""
 
     file: str
@@ -46,7 +46,7 @@ class Found:
     reasons: dict[str, int] = field(default_factory=dict)
 
 
-def evaluate(task: Task) -> Found:
+def evaluate(task: FormsTask) -> Found:
     """Times in outline and what is stored, or the peaks of memory."""
     quantities: Sequence[str] = (PEAK,) if task.wants_memory else STORED
     measure = None if task.wants_memory else Measure(TIMES, outline)

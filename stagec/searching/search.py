@@ -21,7 +21,7 @@ from stagec.driver import Compiled, compile_program
 from stagec.estimate import Timeline, estimate
 from stagec.explaining.sweeping.run import PEAK
 from stagec.frontend import check, parse_text
-from stagec.searching.forms import NAME, TIMES, Found, Task, evaluate
+from stagec.searching.forms import NAME, TIMES, FormsTask, Found, evaluate
 from stagec.searching.model import ModelDims
 from stagec.searching.space import Point, Space, points
 from stagec.searching.texts import plan_text, sizes_of, text_key
@@ -176,7 +176,7 @@ class Search:
 
     def evaluated(self, numbers: Sequence[int], wants_memory: bool) -> Iterator[Found]:
         tasks = list(self.tasks(numbers, wants_memory))
-        waiting: list[Task] = []
+        waiting: list[FormsTask] = []
         for task in tasks:
             found = self.cache.get(task)
             if found is None:
@@ -189,7 +189,7 @@ class Search:
             self.cache.put(task, found)
             yield found
 
-    def tasks(self, numbers: Sequence[int], wants_memory: bool) -> Iterator[Task]:
+    def tasks(self, numbers: Sequence[int], wants_memory: bool) -> Iterator[FormsTask]:
         groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for number in numbers:
             point = self.points[number]
@@ -199,7 +199,7 @@ class Search:
             names = tuple(sizes_of(first))
             rows = tuple(tuple(sizes_of(self.points[n])[k] for k in names) for n in group)
             text = f"{self.goal.text}\n{self.plan(NAME, first)}"
-            yield Task(
+            yield FormsTask(
                 self.goal.file, text, names, rows, tuple(group), wants_memory, self.goal.overrides
             )
 
@@ -275,7 +275,7 @@ class Search:
         found.sort(key=lambda each: each.value)
         self.outcome.proved = found[: self.goal.top]
 
-    def judged(self, proof: Answer) -> Proved | None:
+    def judged(self, proof: WholeAnswer) -> Proved | None:
         point, known = self.points[proof.number], self.known[proof.number]
         if proof.error:
             self.outcome.mismatches.append(f"{proof.error}: {point}")
@@ -341,7 +341,7 @@ def bytes_in_words(number: int) -> str:
     return f"{number / 1000:.3g} kB"
 
 
-def answered(task: Task) -> tuple[Task, Found]:
+def answered(task: FormsTask) -> tuple[FormsTask, Found]:
     """Results come in any order: each with its task."""
     return task, evaluate(task)
 
@@ -358,7 +358,7 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class Answer:
+class WholeAnswer:
     """What a whole compilation says."""
 
     number: int
@@ -373,7 +373,7 @@ class Answer:
         return self.diagnostics[0].message if self.diagnostics else ""
 
 
-def compiled_whole(proof: Proof) -> Answer:
+def compiled_whole(proof: Proof) -> WholeAnswer:
     """Compile a plan to its trace programs, follow a step of all ranks, and plan its memory."""
     try:
         checked = check(parse_text(proof.text, proof.file), NAME, dict(proof.overrides))
@@ -381,8 +381,8 @@ def compiled_whole(proof: Proof) -> Answer:
         compiled = compile_program(replace(checked, plan=plan))
         found = estimate(compiled)
     except CompileError as error:
-        return Answer(proof.number, diagnostics=tuple(error.diagnostics))
-    return Answer(
+        return WholeAnswer(proof.number, diagnostics=tuple(error.diagnostics))
+    return WholeAnswer(
         proof.number,
         found.step_time_us / 1e6,
         max(each.peak_bytes for each in compiled.memory),
@@ -428,17 +428,17 @@ class Cache:
                 except (ValueError, KeyError, TypeError, AttributeError):
                     continue  # A line that was cut off.
 
-    def key(self, task: Task) -> str:
+    def key(self, task: FormsTask) -> str:
         said = json.dumps([task.text, task.names, task.rows, task.wants_memory, task.overrides])
         return hashlib.sha256(f"{version()}\n{said}".encode()).hexdigest()
 
-    def get(self, task: Task) -> Found | None:
+    def get(self, task: FormsTask) -> Found | None:
         if self.path is None:
             return None
         found = self.lines.get(self.key(task))
         return None if found is None else replace(found, numbers=task.numbers)
 
-    def put(self, task: Task, found: Found) -> None:
+    def put(self, task: FormsTask, found: Found) -> None:
         if self.path is None:
             return
         columns = {

@@ -148,7 +148,7 @@ def on_network(plan: Plan, path: str) -> Plan:
 
     What the file leaves open (a link without a bandwidth or a latency) stays as the plan's device has it.
     """
-    graph = Graph(path)
+    graph = InfraGraph(path)
     sizes = dict(plan.mesh)
     num_ranks = 1
     for size in sizes.values():
@@ -191,7 +191,7 @@ def unfit(path: str, what: str, help: str = "") -> CompileError:
     )
 
 
-class Graph:
+class InfraGraph:
     """The expanded graph of a file: a networkx graph of components."""
 
     def __init__(self, path: str) -> None:

@@ -23,7 +23,7 @@ from stagec.dialects.sched.tasks import (
     spell_task,
 )
 from stagec.unrolling.checks import wrong
-from stagec.unrolling.stage import TAKEN, Body, Layout, Place, Row
+from stagec.unrolling.stage import TAKEN, Body, Layout, NodePlace, Row
 
 WRITES = {
     "rounds": "interleave-tasks",
@@ -377,7 +377,7 @@ def handed_over(
     row: Row, stage: int, neighbours: Mapping[tuple[str, int], int], stages: Sequence[StageRun]
 ) -> Row:
     """A row whose arguments come straight from the neighbouring stage, where that is on the same rank."""
-    arguments: list[Place | None] = []
+    arguments: list[NodePlace | None] = []
     for place in row.arguments:
         if place is not None and place.task.startswith(TAKEN):
             arguments.append(given(place, stage, stages))
@@ -393,7 +393,7 @@ def handed_over(
     return replace(row, arguments=arguments)
 
 
-def given(place: Place, stage: int, stages: Sequence[StageRun]) -> Place | None:
+def given(place: NodePlace, stage: int, stages: Sequence[StageRun]) -> NodePlace | None:
     """The node behind a gradient that another stage of the rank gives."""
     weight = place.task.removeprefix(TAKEN)
     givers = [i for i, each in enumerate(stages) if i != stage and weight in each.layout.given]
@@ -402,7 +402,7 @@ def given(place: Place, stage: int, stages: Sequence[StageRun]) -> Place | None:
 
 
 def pack(rows: Sequence[Row], stage: int, first_body: int) -> Packed:
-    def key(place: Place) -> tuple[str, int]:
+    def key(place: NodePlace) -> tuple[str, int]:
         return place.task, stage if place.stage < 0 else place.stage
 
     named = {key(a) for r in rows for a in r.arguments if a is not None}

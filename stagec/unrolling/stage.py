@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
-from stagec.analysis.dataflow import Dataflow, Path, Source, behind_views
+from stagec.analysis.dataflow import Dataflow, OpInstance, Path, behind_views
 from stagec.analysis.loads import Loads
 from stagec.analysis.segments import Segment, path_of, segments_of, whole
 from stagec.dialects import dist, sched, stg
@@ -34,7 +34,7 @@ Dep = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodePlace:
     """A node: in which task, which row of it, which node of the row."""
 
     task: str
@@ -78,7 +78,7 @@ class Row:
 
     body: int
     layer: int
-    arguments: list[Place | None]
+    arguments: list[NodePlace | None]
     behind: tuple[str, int] | None = None
     """The task and the row behind which it is issued; nothing: it stands where it is."""
     repeats: tuple[stg.RepeatOp, ...] = ()
@@ -107,10 +107,10 @@ class Layout:
         self.dataflow = Dataflow(values)
         self.bodies: list[Body] = []
         self.tasks: dict[str, Task] = {}
-        self.places: dict[Source, Place] = {}
-        self.handed_over: dict[tuple[str, int], Place | None] = {}
+        self.places: dict[OpInstance, NodePlace] = {}
+        self.handed_over: dict[tuple[str, int], NodePlace | None] = {}
         """What a stage on the same rank receives, by direction and number."""
-        self.given: dict[str, Place | None] = {}
+        self.given: dict[str, NodePlace | None] = {}
         """What this stage gives to others of its rank, by the path of the weight."""
         self.received: dict[tuple[str, int, int], int] = {}
         """The number of each received value, by direction, row and node."""
@@ -191,7 +191,7 @@ class Layout:
         layer = self.dataflow.layer(segment.repeats, path)
         body = self._body(segment, layer)
         for position, op in enumerate(segment.ops):
-            self.places[Source(op, path)] = Place(task.name, len(task.rows), position)
+            self.places[OpInstance(op, path)] = NodePlace(task.name, len(task.rows), position)
         row = Row(body, layer, [], behind, segment.repeats, path)
         task.rows.append(row)
         self._pending.append((row, self._inputs[segment.number], path))
@@ -201,12 +201,13 @@ class Layout:
     ) -> None:
         """Reductions that are one collective, which reads what each of them reads."""
         sources = [
-            Source(self._segments[int(rows.segment[at])].first, path_of(rows, at)) for at in members
+            OpInstance(self._segments[int(rows.segment[at])].first, path_of(rows, at))
+            for at in members
         ]
         ops = tuple(source.op for source in sources)
         row = Row(self._bucket_body(task.name, ops), -1, [], behind)
         for source in sources:
-            self.places[source] = Place(task.name, len(task.rows), 0)
+            self.places[source] = NodePlace(task.name, len(task.rows), 0)
             for value in source.op.operands:
                 self._pending.append((row, [value], source.path))
         task.rows.append(row)
@@ -276,10 +277,10 @@ class Layout:
                 key = (source.op.direction.data, place.row, place.node)
                 self.received[key] = source.op.number.value.data
 
-    def place_of(self, value: SSAValue, path: Path) -> Place | None:
+    def place_of(self, value: SSAValue, path: Path) -> NodePlace | None:
         source = self.dataflow.source(value, path)
         if source is not None and isinstance(source.op, sched.TakenOp):
-            return Place(TAKEN + source.op.weight.data, source.op.number.value.data, 0)
+            return NodePlace(TAKEN + source.op.weight.data, source.op.number.value.data, 0)
         return self.places.get(source) if source is not None else None
 
 

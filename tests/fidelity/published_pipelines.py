@@ -16,7 +16,7 @@ from sympy.parsing.sympy_parser import (
     standard_transformations,
 )
 
-from stagec.schedules import CATALOGUE, Costs, Report, build, validate
+from stagec.schedules import CATALOGUE, Costs, ScheduleReport, build, validate
 
 OURS = {"interleaved": "interleaved_1f1b"}
 SIZES = [
@@ -65,7 +65,9 @@ def symbols(case: Case, p: int, v: int, m: int) -> dict[str, float]:
     return sizes | {"F": case.forward, "B": whole, "W": case.weight, "FB": case.overlapped}
 
 
-def reports(name: str, cases: list[Case]) -> Iterator[tuple[Report, Case, tuple[int, int, int]]]:
+def reports(
+    name: str, cases: list[Case]
+) -> Iterator[tuple[ScheduleReport, Case, tuple[int, int, int]]]:
     """A schedule at all sizes and costs, with the v it takes."""
     for p, v, m in SIZES:
         stages = CATALOGUE[name].stages_per_rank or v

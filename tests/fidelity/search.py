@@ -20,7 +20,7 @@ from itertools import combinations
 from random import Random
 from statistics import median
 
-from stagec.searching.forms import NAME, Task, evaluate
+from stagec.searching.forms import NAME, FormsTask, evaluate
 from tests.fidelity.cluster_runs import read_run, run_text
 
 LEAST = 5
@@ -67,7 +67,7 @@ def judged(row: Row) -> Judged | None:
     run = read_run(row)
     run = replace(run, dp=int(float(row["dp"])), microbatches=int(float(row["batch_accum"])))
     text = run_text(run).replace("plan run {", f"plan {NAME} {{\n  device h100")
-    task = Task("run.stg", text, ("microbatch",), ((run.microbatch,),), (0,))
+    task = FormsTask("run.stg", text, ("microbatch",), ((run.microbatch,),), (0,))
     times, memory = evaluate(task), evaluate(replace(task, wants_memory=True))
     seconds, peak = times.columns["step"][0], memory.columns["memory.peak"][0]
     if seconds != seconds or peak != peak:

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from stagec.backend import et_def_pb2 as et
 from stagec.backend.program import (
-    Action,
     Collective,
     Compute,
     Dep,
     HostCopy,
     Mesh,
     Node,
+    NodeAction,
     RankClass,
-    Segment,
     TraceProgram,
+    TraceSegment,
     TraceSet,
     Transfer,
 )
@@ -38,7 +38,7 @@ def slot(number: int) -> Dep:
 class ProgramBuilder:
     """Instances one after another; `run` returns the position of the instance's last node."""
 
-    def __init__(self, *segments: Segment) -> None:
+    def __init__(self, *segments: TraceSegment) -> None:
         self.segments = segments
         self.rows: list[tuple[int, tuple[int, ...], int, int, int, int]] = []
         self.total = 0
@@ -71,7 +71,9 @@ class ProgramBuilder:
         )
 
 
-def _chain(phase: str, scope: str, actions: list[tuple[str, Action]], num_slots: int) -> Segment:
+def _chain(
+    phase: str, scope: str, actions: list[tuple[str, NodeAction]], num_slots: int
+) -> TraceSegment:
     """Nodes in a row: each reads the one before; the first reads all slots."""
     nodes = []
     for i, (op, action) in enumerate(actions):
@@ -89,7 +91,7 @@ def _chain(phase: str, scope: str, actions: list[tuple[str, Action]], num_slots:
                 made_by="build-backward" if phase == "bwd" else "lower",
             )
         )
-    return Segment(f"{scope or 'step'}_{phase}", tuple(nodes), num_slots, phase[0].upper())
+    return TraceSegment(f"{scope or 'step'}_{phase}", tuple(nodes), num_slots, phase[0].upper())
 
 
 def pipelined_job(
@@ -115,8 +117,8 @@ def _stage(mesh: Mesh, p: int, layers: int, microbatches: int) -> TraceProgram:
             return []
         return [(op, Collective(op, axes, nbytes, nbytes * grown, "bf16"))]
 
-    def block(phase: str) -> Segment:
-        actions: list[tuple[str, Action]] = [
+    def block(phase: str) -> TraceSegment:
+        actions: list[tuple[str, NodeAction]] = [
             ("rms_norm", Compute(5 * act, 2 * act)),
             *over(("tp",), "all_gather", act // tp, tp),
             ("contract", Compute(2**35 + 1, 3 * act)),
@@ -127,7 +129,7 @@ def _stage(mesh: Mesh, p: int, layers: int, microbatches: int) -> TraceProgram:
         ]
         return _chain(phase, "Block.Attention", actions if phase == "fwd" else actions[::-1], 2)
 
-    def hop(phase: str, kind: str, shift: int, channel: int) -> Segment:
+    def hop(phase: str, kind: str, shift: int, channel: int) -> TraceSegment:
         transfer = Transfer(kind, ("pp",), shift, act // tp, channel, "bf16")
         return _chain(phase, "", [(kind, transfer)], 1)
 
@@ -142,7 +144,7 @@ def _stage(mesh: Mesh, p: int, layers: int, microbatches: int) -> TraceProgram:
         ],
         1,
     )
-    tied = Segment(
+    tied = TraceSegment(
         "tied",
         (
             Node(
@@ -343,7 +345,7 @@ def jobs(draw: st.DrawFn) -> TraceSet:
     split = draw(st.sampled_from([None, *mesh.axes]))
     wide = [axis for axis in mesh.axes if mesh.size(axis) > 1]
     groupable = [axis for axis in wide if axis != split]
-    actions: list[st.SearchStrategy[Action]] = [
+    actions: list[st.SearchStrategy[NodeAction]] = [
         st.builds(Compute, _sizes, _sizes),
         st.builds(HostCopy, st.sampled_from(["load", "store"]), _sizes),
     ]
@@ -373,7 +375,7 @@ def jobs(draw: st.DrawFn) -> TraceSet:
         )
     text = st.text("abc.é", max_size=5)
 
-    def segment(number: int) -> Segment:
+    def segment(number: int) -> TraceSegment:
         num_slots = draw(st.integers(0, 3))
         nodes = []
         for i in range(draw(st.integers(1, 4))):
@@ -394,7 +396,7 @@ def jobs(draw: st.DrawFn) -> TraceSet:
                     made_by=draw(text),
                 )
             )
-        return Segment(f"s{number}", tuple(nodes), num_slots)
+        return TraceSegment(f"s{number}", tuple(nodes), num_slots)
 
     segments = [segment(n) for n in range(draw(st.integers(1, 3)))]
     numbers = st.integers(-1, 1200)

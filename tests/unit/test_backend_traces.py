@@ -21,7 +21,7 @@ from stagec.backend.program import (
     Mesh,
     Node,
     RankClass,
-    Segment,
+    TraceSegment,
     TraceSet,
     Transfer,
 )
@@ -177,8 +177,8 @@ def group_job(axes: tuple[str, ...], among: tuple, users: tuple[int, ...]) -> Tr
     """A job on (pp, dp) = (4, 2) in which the stages `users` run a collective."""
     reduce = Collective("all_reduce", axes, 8, 8, "fp32", among)
     segments = (
-        Segment("compute", (Node("add", "fwd", "", Compute(1, 1), "compute"),), 0),
-        Segment("reduce", (Node("all_reduce", "fwd", "", reduce, "comm"),), 0),
+        TraceSegment("compute", (Node("add", "fwd", "", Compute(1, 1), "compute"),), 0),
+        TraceSegment("reduce", (Node("all_reduce", "fwd", "", reduce, "comm"),), 0),
     )
     classes = []
     for stage in range(4):
@@ -212,7 +212,7 @@ def test_programs_that_no_pass_may_make() -> None:
     node = Node("add", "fwd", "", Compute(1, 1), "compute", data_deps=(Dep(0, 0),))
 
     def encode(node: Node, *slots: int) -> None:
-        builder = ProgramBuilder(Segment("s", (node,), 1))
+        builder = ProgramBuilder(TraceSegment("s", (node,), 1))
         for number in slots:
             builder.run(0, (number,), tag=0)
         encode_traces(TraceSet("bad", mesh, (RankClass("all", {}, builder.build()),)))

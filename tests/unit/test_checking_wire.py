@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stagec.backend.et_def_pb2 import Node as NodeMessage
 from stagec.checking.load import FileFindings, decode_trace
-from stagec.checking.node_table import NodeTable, TooLargeError, decode_nodes
+from stagec.checking.node_table import NodeTable, TraceLimitError, decode_nodes
 from stagec.checking.schema import ABSENT, ATTRIBUTES, IS_SIGNED, NO_VALUE, VALUE_KINDS
 from stagec.checking.wire import packed_varints, read_varints, split_frames
 from tests.corpus.traces import FIELDS, Node, delimited, encode_node, encode_trace, varint
@@ -179,10 +179,10 @@ def test_long_files_are_decoded_in_parts() -> None:
 
 
 def test_limits_are_told() -> None:
-    with pytest.raises(TooLargeError, match="message"):
+    with pytest.raises(TraceLimitError, match="message"):
         table_of([delimited(2, b"x" * (4 << 20))])
     body = delimited(5, b"\x01" * (3 << 20))
-    with pytest.raises(TooLargeError, match="dependencies"):
+    with pytest.raises(TraceLimitError, match="dependencies"):
         table_of([body] * 3)
 
 

@@ -16,8 +16,8 @@ from stagec.checking.trace_file import read_bytes
 from stagec.cli import main
 from stagec.cli.diff_tables import change_text, shown_amount
 from stagec.comparing import traces as comparing_traces
-from stagec.comparing.comparison import Change, Section, compare
-from stagec.comparing.jobs import Job, job_of
+from stagec.comparing.comparison import AmountChange, Section, compare
+from stagec.comparing.jobs import ComparedJob, job_of
 from stagec.comparing.labels import Labels, mesh_of_manifest
 from stagec.comparing.tally import op_name
 from stagec.comparing.traces import compare_traces
@@ -40,7 +40,7 @@ def written(traces: Traces, directory: Path) -> str:
     return str(directory)
 
 
-def total(job: Job, number: int, what: str) -> int:
+def total(job: ComparedJob, number: int, what: str) -> int:
     return sum(row.get(what, 0) for row in job.sections[number].rows.values())
 
 
@@ -111,7 +111,7 @@ def test_means_are_compared_where_ranks_are_more() -> None:
     ],
 )
 def test_changes_in_words(before: int, after: int, shown: str) -> None:
-    assert change_text(Change(("k",), "count", before, after)) == shown
+    assert change_text(AmountChange(("k",), "count", before, after)) == shown
 
 
 def test_amounts_in_words() -> None:

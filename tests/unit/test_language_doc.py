@@ -34,7 +34,7 @@ def nodes(tree: object) -> set[type]:
     waiting = [tree]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, syntax.Node):
+        if isinstance(node, syntax.SyntaxNode):
             found.add(type(node))
             waiting += [getattr(node, f.name) for f in fields(node)]
         elif isinstance(node, tuple):
@@ -47,7 +47,7 @@ def test_every_construct_has_an_example():
     for example in EXAMPLES:
         for program in parse_text(example.program, str(PAGE)).files.values():
             shown |= nodes(program)
-    classes = {c for c in vars(syntax).values() if isinstance(c, type)} - {syntax.Node}
+    classes = {c for c in vars(syntax).values() if isinstance(c, type)} - {syntax.SyntaxNode}
     assert classes - shown == set()
 
 

@@ -10,7 +10,15 @@ import pytest
 from stagec.backend import encode
 from stagec.backend.encode import encode_traces
 from stagec.backend.errors import TraceError
-from stagec.backend.program import Collective, Dep, Node, Segment, TraceProgram, TraceSet, Transfer
+from stagec.backend.program import (
+    Collective,
+    Dep,
+    Node,
+    TraceProgram,
+    TraceSegment,
+    TraceSet,
+    Transfer,
+)
 from stagec.backend.progress import check_progress, in_a_circle
 from stagec.backend.writer import WriteOptions, write_traces
 from stagec.checking import check_traces
@@ -99,7 +107,7 @@ def two_stages(first: list[Node], then: list[Node]) -> TraceSet:
     for rank, nodes in enumerate((first, then)):
         one = np.zeros(1, np.int32)
         program = TraceProgram(
-            segments=(Segment("s", tuple(nodes), 0),),
+            segments=(TraceSegment("s", tuple(nodes), 0),),
             segment=one,
             slots=np.zeros((1, 0), np.int64),
             layer=one - 1,

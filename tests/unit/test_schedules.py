@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from stagec.schedules import (
     CATALOGUE,
+    ActionKind,
     Costs,
-    Kind,
-    Report,
     Schedule,
     ScheduleError,
+    ScheduleReport,
     build,
     names,
     picture,
@@ -75,7 +75,9 @@ def in_flight_formula(name: str, p: int, v: int, m: int, rank: int) -> int | Non
     return None
 
 
-def over_time(report: Report, rank: int, stage: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+def over_time(
+    report: ScheduleReport, rank: int, stage: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Times at which a rank's count changes, and the count from then on; of one stage if given.
 
     It rises when F starts and falls when B or W ends.
@@ -206,7 +208,7 @@ def test_object_view_and_peers() -> None:
     schedule = build("1f1b", 2, 1, 2)
     groups = schedule.groups(0)
     assert [len(group) for group in groups] == [1, 1, 1, 2, 1, 1, 1]
-    assert groups[0][0].kind is Kind.FORWARD
+    assert groups[0][0].kind is ActionKind.FORWARD
     assert str(groups[3][1]) == "0RECV_B0"
     assert [int(rank) for rank in schedule.peer[:5]] == [-1, 1, -1, 1, 1]
 

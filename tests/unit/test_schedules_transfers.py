@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stagec.schedules import Action, Kind, Schedule, build, text, validate
+from stagec.schedules import Action, ActionKind, Schedule, build, text, validate
 from stagec.schedules.transfers import around_compute, as_sent
 from tests.unit.test_schedules import accepted
 
@@ -28,7 +28,12 @@ def with_parameter_slots(cells: list[list[Action]], resident: int) -> list[Cell]
             active.append(stage)
             result.append(f"gather {stage}")
         result.append(cell)
-    ends = [a for cell in cells for a in cell if a.kind in (Kind.BACKWARD, Kind.BACKWARD_WEIGHT)]
+    ends = [
+        a
+        for cell in cells
+        for a in cell
+        if a.kind in (ActionKind.BACKWARD, ActionKind.BACKWARD_WEIGHT)
+    ]
     last = {action.stage: action for action in ends}
     reduced: list[Cell] = []
     for cell in result:
@@ -59,11 +64,11 @@ def round_by_round(schedule: Schedule) -> tuple[list[list[Action]], list[Event],
 
     def reads(action: Action, rank: int) -> bool:
         kind, stage, mb = action
-        if kind == Kind.FORWARD and stage > 0:
-            needs = [(Kind.RECV_FORWARD, stage), (Kind.FORWARD, stage - 1)]
-        elif kind in (Kind.BACKWARD, Kind.BACKWARD_INPUT) and stage < last:
-            above = [(k, stage + 1) for k in (Kind.BACKWARD, Kind.BACKWARD_INPUT)]
-            needs = [(Kind.RECV_BACKWARD, stage), *above]
+        if kind == ActionKind.FORWARD and stage > 0:
+            needs = [(ActionKind.RECV_FORWARD, stage), (ActionKind.FORWARD, stage - 1)]
+        elif kind in (ActionKind.BACKWARD, ActionKind.BACKWARD_INPUT) and stage < last:
+            above = [(k, stage + 1) for k in (ActionKind.BACKWARD, ActionKind.BACKWARD_INPUT)]
+            needs = [(ActionKind.RECV_BACKWARD, stage), *above]
         else:
             return True
         return any(Action(k, s, mb) in out[rank] for k, s in needs)
@@ -88,14 +93,14 @@ def round_by_round(schedule: Schedule) -> tuple[list[list[Action]], list[Event],
             progress = True
             out[rank] += cell
             for kind, stage, mb in cell:
-                to = stage + 1 if kind == Kind.FORWARD else stage - 1
-                if kind == Kind.BACKWARD_WEIGHT or not 0 <= to <= last:
+                to = stage + 1 if kind == ActionKind.FORWARD else stage - 1
+                if kind == ActionKind.BACKWARD_WEIGHT or not 0 <= to <= last:
                     continue
                 there = int(schedule.owner[to, mb])
                 if there != rank:
-                    down = kind == Kind.FORWARD
-                    send = Kind.SEND_FORWARD if down else Kind.SEND_BACKWARD
-                    receive = Kind.RECV_FORWARD if down else Kind.RECV_BACKWARD
+                    down = kind == ActionKind.FORWARD
+                    send = ActionKind.SEND_FORWARD if down else ActionKind.SEND_BACKWARD
+                    receive = ActionKind.RECV_FORWARD if down else ActionKind.RECV_BACKWARD
                     out[rank].append(Action(send, stage, mb))
                     out[there].append(Action(receive, to, mb))
         assert progress
@@ -147,7 +152,9 @@ def test_stages_of_one_rank_exchange_nothing() -> None:
         assert not build(name, 1, v, 4).is_transfer.any()
     # At the turn of a V the last rank hands over to itself.
     turn = [a for a in build("zb_v", 2, 2, 3).actions(1) if a.is_transfer]
-    assert all(a.stage == 1 or a.kind in (Kind.SEND_FORWARD, Kind.RECV_BACKWARD) for a in turn)
+    assert all(
+        a.stage == 1 or a.kind in (ActionKind.SEND_FORWARD, ActionKind.RECV_BACKWARD) for a in turn
+    )
     assert {(a.kind.symbol, a.stage) for a in turn} == {
         ("RECV_F", 1), ("SEND_F", 2), ("RECV_B", 2), ("SEND_B", 1),
     }  # fmt: skip

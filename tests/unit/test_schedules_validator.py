@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stagec.schedules import Costs, InvalidSchedule, Kind, Schedule, build, from_rows, validate
+from stagec.schedules import (
+    ActionKind,
+    Costs,
+    InvalidSchedule,
+    Schedule,
+    build,
+    from_rows,
+    validate,
+)
 from stagec.schedules.table import Columns
 from stagec.schedules.transfers import around_compute
 from tests.unit.test_schedules import accepted
@@ -118,10 +126,10 @@ def machine(schedule: Schedule, eager: bool) -> bool:
     """Whether all ranks finish, each doing one group at a time, in the most naive way."""
     rows = [schedule.groups(rank) for rank in range(schedule.num_ranks)]
     other = {
-        Kind.SEND_FORWARD: (Kind.RECV_FORWARD, 1),
-        Kind.RECV_FORWARD: (Kind.SEND_FORWARD, -1),
-        Kind.SEND_BACKWARD: (Kind.RECV_BACKWARD, -1),
-        Kind.RECV_BACKWARD: (Kind.SEND_BACKWARD, 1),
+        ActionKind.SEND_FORWARD: (ActionKind.RECV_FORWARD, 1),
+        ActionKind.RECV_FORWARD: (ActionKind.SEND_FORWARD, -1),
+        ActionKind.SEND_BACKWARD: (ActionKind.RECV_BACKWARD, -1),
+        ActionKind.RECV_BACKWARD: (ActionKind.SEND_BACKWARD, 1),
     }
     position = [0] * len(rows)
     posted: set[tuple[int, ...]] = set()
@@ -137,7 +145,7 @@ def machine(schedule: Schedule, eager: bool) -> bool:
             moved |= bool(fresh)
             ready = all(
                 not a.is_transfer
-                or (eager and a.kind in (Kind.SEND_FORWARD, Kind.SEND_BACKWARD))
+                or (eager and a.kind in (ActionKind.SEND_FORWARD, ActionKind.SEND_BACKWARD))
                 or (other[a.kind][0], a.stage + other[a.kind][1], a.microbatch) in posted
                 for a in group
             )
@@ -219,21 +227,21 @@ def test_times_are_the_least_that_respect_what_is_read(schedule: Schedule, seed:
     timing = report.timing
     end = {(a.kind, a.stage, a.microbatch): float(timing.end[i])
            for i, a in enumerate(all_actions(schedule))}  # fmt: skip
-    end |= {(Kind.BACKWARD_INPUT, s, k): t for (kind, s, k), t in end.items()
-            if kind == Kind.BACKWARD}  # fmt: skip
+    end |= {(ActionKind.BACKWARD_INPUT, s, k): t for (kind, s, k), t in end.items()
+            if kind == ActionKind.BACKWARD}  # fmt: skip
     for rank in range(schedule.num_ranks):
         free, at = 0.0, int(schedule.starts[rank])
         for group in schedule.groups(rank):
             if not group[0].is_transfer:
                 ready, cost = free, 0
                 for kind, stage, mb in group:
-                    if kind == Kind.FORWARD:
-                        source, cost = (Kind.FORWARD, stage - 1, mb), cost + forward[stage]
-                    elif kind == Kind.BACKWARD_WEIGHT:
+                    if kind == ActionKind.FORWARD:
+                        source, cost = (ActionKind.FORWARD, stage - 1, mb), cost + forward[stage]
+                    elif kind == ActionKind.BACKWARD_WEIGHT:
                         source, cost = None, cost + second[stage]
                     else:
-                        source = (Kind.BACKWARD_INPUT, stage + 1, mb)
-                        cost += first[stage] + (second[stage] if kind == Kind.BACKWARD else 0)
+                        source = (ActionKind.BACKWARD_INPUT, stage + 1, mb)
+                        cost += first[stage] + (second[stage] if kind == ActionKind.BACKWARD else 0)
                     if source in end:
                         away = schedule.owner[source[1], mb] != rank
                         ready = max(ready, end[source] + latency * away)

@@ -16,7 +16,15 @@ from stagec.backend.encode import encode_unproved as encode_traces
 from stagec.backend.encoded import EncodedTraces, TraceOptions
 from stagec.backend.errors import TraceError
 from stagec.backend.et_file import TraceReader, read_trace
-from stagec.backend.program import Collective, Compute, Mesh, Node, RankClass, Segment, TraceSet
+from stagec.backend.program import (
+    Collective,
+    Compute,
+    Mesh,
+    Node,
+    RankClass,
+    TraceSegment,
+    TraceSet,
+)
 from stagec.backend.writer import Progress, WriteOptions, iterate_traces, write_traces
 from tests.unit.backend_samples import ProgramBuilder, jobs, pipelined_job, slow_nodes
 
@@ -38,7 +46,7 @@ def data_parallel_job(dp: int, tp: int = 1) -> EncodedTraces:
         Node("contract", "fwd", "m", Compute(7, 7), "compute"),
         Node("all_reduce", "grad_reduce", "m", reduce, "comm.dp"),
     )
-    builder = ProgramBuilder(Segment("step", nodes, 0))
+    builder = ProgramBuilder(TraceSegment("step", nodes, 0))
     builder.run(0)
     return encode_traces(TraceSet("dp", mesh, (RankClass("all", {}, builder.build()),)))
 

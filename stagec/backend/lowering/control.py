@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stagec.arrays import Ints
-from stagec.backend.program import Dep, Segment, TraceProgram
+from stagec.backend.program import Dep, TraceProgram, TraceSegment
 from stagec.unrolling import queues
 from stagec.unrolling.rank import Arrangement
 
@@ -16,7 +16,7 @@ Waits = tuple[tuple[int, tuple[Dep, ...]], ...]
 """For nodes of a segment, what they wait for besides."""
 
 
-def with_added(segment: Segment, added: queues.Deps, num_slots: int) -> Segment:
+def with_added(segment: TraceSegment, added: queues.Deps, num_slots: int) -> TraceSegment:
     """The segment with what queues add to its nodes."""
     waits = tuple(
         (node, tuple(Dep(*dep) for dep in deps)) for node, deps in enumerate(added) if deps
@@ -24,7 +24,7 @@ def with_added(segment: Segment, added: queues.Deps, num_slots: int) -> Segment:
     return replace(held_back(segment, waits), num_slots=num_slots)
 
 
-def held_back(segment: Segment, waits: Waits) -> Segment:
+def held_back(segment: TraceSegment, waits: Waits) -> TraceSegment:
     """The segment with nodes that wait for more."""
     nodes = list(segment.nodes)
     for node, deps in waits:
@@ -48,7 +48,7 @@ class Control:
     ahead: Ints | None
     """How many nodes before its place each row is numbered."""
     held: queues.Held
-    _segments: dict[object, Segment] = field(default_factory=dict)
+    _segments: dict[object, TraceSegment] = field(default_factory=dict)
 
     def applied(self, program: TraceProgram) -> TraceProgram:
         program = replace(program, ahead=self.ahead)

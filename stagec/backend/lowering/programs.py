@@ -13,7 +13,7 @@ from stagec.analysis.sizes import mesh_of
 from stagec.arrays import Ints
 from stagec.backend.lowering.control import Control, said_of, with_added
 from stagec.backend.lowering.templates import StageTemplates
-from stagec.backend.program import Mesh, Node, RankClass, Segment, TraceProgram, TraceSet
+from stagec.backend.program import Mesh, Node, RankClass, TraceProgram, TraceSegment, TraceSet
 from stagec.dialects import sched, stg
 from stagec.rewriting import programs
 from stagec.unrolling.queues import QueueFinder
@@ -26,8 +26,8 @@ class Unroller:
 
     arrangements: Arrangements = field(default_factory=Arrangements)
     _made: dict[sched.RankProgramOp, tuple[RankRun, TraceProgram]] = field(default_factory=dict)
-    _segments: dict[object, Segment] = field(default_factory=dict)
-    _chained: dict[object, Segment] = field(default_factory=dict)
+    _segments: dict[object, TraceSegment] = field(default_factory=dict)
+    _chained: dict[object, TraceSegment] = field(default_factory=dict)
     _queues: QueueFinder = field(default_factory=QueueFinder)
     _controls: dict[sched.RankProgramOp, Control] = field(default_factory=dict)
     _named: dict[stg.ProgramOp, bool] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Unroller:
         queues = self._queues.of(rank)
         self._controls[run.program] = said_of(rank, queues)
         added = dict(zip(number.tolist(), queues.added, strict=False))
-        chained: list[Segment] = []
+        chained: list[TraceSegment] = []
         width = queues.slots.shape[1]
         for at, segment in enumerate(segments):
             # Ranks whose rows wait for more have wider ones.
@@ -87,11 +87,11 @@ class Unroller:
             tag=np.maximum(microbatch, 0).astype(np.int64),
         )
 
-    def segments(self, run: RankRun, rank: Arrangement) -> tuple[list[Segment], Ints]:
+    def segments(self, run: RankRun, rank: Arrangement) -> tuple[list[TraceSegment], Ints]:
         """The segments of a rank, and the number of each body's."""
         templates = [StageTemplates(stage, run.axis) for stage in run.stages]
         found: dict[int, int] = {}
-        made: list[Segment] = []
+        made: list[TraceSegment] = []
         numbers: list[int] = []
         for each in rank.bodies:
             segment = self.segment(each, templates[each.stage])
@@ -101,7 +101,7 @@ class Unroller:
             numbers.append(found[id(segment)])
         return made, np.array(numbers or [0], np.int64)
 
-    def segment(self, each: RankBody, templates: StageTemplates) -> Segment:
+    def segment(self, each: RankBody, templates: StageTemplates) -> TraceSegment:
         """Of a body: once for all ranks that have it with the same numbers."""
         stage = templates.stage
         crosses = (stage.stage, each.shift) if each.shift else ()

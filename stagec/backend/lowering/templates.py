@@ -12,14 +12,14 @@ from xdsl.ir import Operation
 from stagec.analysis.kernels import kernel_form
 from stagec.analysis.loads import Loads
 from stagec.backend.program import (
-    Action,
     Collective,
     Compute,
     Dep,
     HostCopy,
     Kernel,
     Node,
-    Segment,
+    NodeAction,
+    TraceSegment,
     Transfer,
 )
 from stagec.diagnostics import CompileError, Diagnostic, span_of
@@ -48,7 +48,7 @@ class StageTemplates:
     axis: str
     _of_layers: dict[int | None, Templates] = field(default_factory=dict)
 
-    def segment(self, rank_body: RankBody) -> Segment:
+    def segment(self, rank_body: RankBody) -> TraceSegment:
         body, templates = rank_body.body, self.of_layer(rank_body.body.layer)
         actions = self.actions(rank_body)
         nodes = [
@@ -57,9 +57,9 @@ class StageTemplates:
                 zip(body.nodes, actions, body.deps, strict=True)
             )
         ]
-        return Segment(body.name, tuple(nodes), body.num_slots, body.task)
+        return TraceSegment(body.name, tuple(nodes), body.num_slots, body.task)
 
-    def actions(self, rank_body: RankBody) -> list[Action]:
+    def actions(self, rank_body: RankBody) -> list[NodeAction]:
         """The numbers of each node."""
         body, templates = rank_body.body, self.of_layer(rank_body.body.layer)
         if body.is_bucket:
@@ -100,7 +100,7 @@ class Templates:
     owners: Owners = field(default_factory=dict)
     _numbers: dict[Size, int] = field(default_factory=dict)
 
-    def node(self, op: Operation, scope: str, action: Action, deps: tuple[Dep, ...]) -> Node:
+    def node(self, op: Operation, scope: str, action: NodeAction, deps: tuple[Dep, ...]) -> Node:
         location = op.location
         assert isinstance(op, sched.NODES)
         crosses = isinstance(op, sched.StageSendOp | sched.StageRecvOp)
@@ -130,7 +130,7 @@ class Templates:
             bytes_out += self.number(op.bytes_out.data)
         return Collective(first.kind.data, first.axes.data, bytes_in, bytes_out, first.dtype.data)
 
-    def action(self, op: Operation) -> Action:
+    def action(self, op: Operation) -> NodeAction:
         """What an op is in a trace. Numbers that this has no room for are E0216."""
         try:
             return self._action(op)
@@ -143,7 +143,7 @@ class Templates:
         except TooLargeError as error:
             raise too_large(op, error) from None
 
-    def _action(self, op: Operation) -> Action:
+    def _action(self, op: Operation) -> NodeAction:
         if isinstance(op, sched.ComputeOp):
             written = self.num_bytes(op.writes.data)
             flops = self.number(op.flops.data)

@@ -45,7 +45,7 @@ RANKS = "ranks"
 
 
 @dataclass(frozen=True)
-class Table:
+class SweepTable:
     """A column for each name that is varied, then one for each quantity."""
 
     columns: Mapping[str, np.ndarray]
@@ -64,7 +64,7 @@ class Table:
         return [self.row(number) for number in range(self.num_rows)]
 
 
-def sweep(request: Request) -> Table:
+def sweep(request: Request) -> SweepTable:
     """Every plan of the grid, in its order."""
     return Sweep(request).table()
 
@@ -96,11 +96,11 @@ class Sweep:
         self.limit = checked_at(request, base_point, limited=True).plan.device.memory
         self.microbatch = name_of_microbatch(self.checked)
 
-    def table(self) -> Table:
+    def table(self) -> SweepTable:
         sizes, values, found = self.columns()
         names = [*self.request.grid.names, RANKS, *self.quantities]
         table = {n: values[n] if n in values else sizes.names[self.varied(n)] for n in names}
-        return Table(
+        return SweepTable(
             {name: plain_numbers(column[found.left]) for name, column in table.items()},
             len(self.points),
             dict(found.reasons),

@@ -31,7 +31,7 @@ NONE_YET, SOME, ALL = range(3)
 
 
 @dataclass(frozen=True)
-class Signature:
+class OrderSignature:
     """The situations of an order."""
 
     situations: frozenset[tuple[Running, Others]]
@@ -43,7 +43,7 @@ class Signature:
             found[running].append(dict(others))
         return found
 
-    def needs_no_more_than(self, other: Signature) -> bool:
+    def needs_no_more_than(self, other: OrderSignature) -> bool:
         return all(
             any(
                 all(larger.get(at, 0) >= number for at, number in own.items())
@@ -76,7 +76,7 @@ def sum_state(done: int, last: int, ends: bool = False) -> int:
     return SOME if done else NONE_YET
 
 
-def signature(tasks_in_order: Order, num_chunks: int) -> Signature:
+def signature(tasks_in_order: Order, num_chunks: int) -> OrderSignature:
     """Of a rank's order of tasks."""
     columns = tasks_in_order.table[:, :3].tolist()
     pairs = np.cumsum(tasks_in_order.joined == 0).tolist()
@@ -134,4 +134,4 @@ def signature(tasks_in_order: Order, num_chunks: int) -> Signature:
         done[slot.chunk] += ends
         if progress != whole[slot.microbatch]:
             begun[tuple(progress)] += 1
-    return Signature(frozenset(found))
+    return OrderSignature(frozenset(found))

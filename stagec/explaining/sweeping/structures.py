@@ -18,7 +18,7 @@ from stagec.explaining.names import Names
 from stagec.explaining.quantities import Answer
 from stagec.explaining.sweeping.layouts import layout_with
 from stagec.explaining.sweeping.peaks import KindsAtPeak, LiveCounts, RankLives, rank_lives
-from stagec.explaining.sweeping.signatures import Signature, signature
+from stagec.explaining.sweeping.signatures import OrderSignature, signature
 from stagec.explaining.sweeping.vectors import Columns
 from stagec.memory import Kind
 from stagec.memory.plan import ALWAYS, kinds_on_host
@@ -54,7 +54,7 @@ class Structure:
         self._layouts: dict[object, Layout] = {}
         self._schedules: dict[tuple[int, int], Schedule] = {}
         self._live: dict[object, dict[str, LiveCounts | KindsAtPeak]] = {}
-        self._signatures: dict[object, Signature] = {}
+        self._signatures: dict[object, OrderSignature] = {}
 
     @property
     def names(self) -> Names:
@@ -193,7 +193,7 @@ class Structure:
         axis = self.names.stages.axis.data
         schedule = self.schedule(values[axis], values[TIME_AXIS])
         every = self.stage_chunks(values, schedule.num_stages)
-        seen: list[tuple[tuple[object, ...], Signature]] = []
+        seen: list[tuple[tuple[object, ...], OrderSignature]] = []
         for rank in range(values[axis]):
             own = schedule.stages_of(rank)
             chunks = [every[stage] for stage in own]
@@ -220,7 +220,7 @@ class Structure:
             self._schedules[key] = build(pipeline.schedule, ranks, virtual, microbatches)
         return self._schedules[key]
 
-    def signature(self, key: object, order: Order, num_chunks: int) -> Signature:
+    def signature(self, key: object, order: Order, num_chunks: int) -> OrderSignature:
         if key not in self._signatures:
             self._signatures[key] = signature(order, num_chunks)
         return self._signatures[key]

@@ -25,7 +25,7 @@ def calls_in(item: syntax.Module | syntax.Model) -> Iterator[syntax.Call]:
         node = waiting.pop()
         if isinstance(node, syntax.Call):
             yield node
-        if isinstance(node, syntax.Node):
+        if isinstance(node, syntax.SyntaxNode):
             waiting += [getattr(node, name) for name in node.__dataclass_fields__]
         elif isinstance(node, tuple):
             waiting += node

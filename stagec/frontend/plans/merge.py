@@ -110,7 +110,9 @@ def _own(plan: syntax.Plan, findings: Findings) -> Merged:
     return own
 
 
-def _twice(what: str, second: syntax.Node, first: syntax.Node, findings: Findings) -> None:
+def _twice(
+    what: str, second: syntax.SyntaxNode, first: syntax.SyntaxNode, findings: Findings
+) -> None:
     findings.add(
         Diagnostic(
             "E0401",

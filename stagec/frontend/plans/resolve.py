@@ -32,10 +32,10 @@ MOST_AXES = 64
 
 def resolve_plan(merged: Merged, table: SizeTable, findings: Findings) -> resolved.Plan:
     """Every clause as plain values; mistakes are findings and leave the default."""
-    return _Resolver(merged, table, findings).resolve()
+    return _PlanResolver(merged, table, findings).resolve()
 
 
-class _Resolver:
+class _PlanResolver:
     def __init__(self, merged: Merged, table: SizeTable, findings: Findings) -> None:
         self.merged, self.table, self.findings = merged, table, findings
         self.settings = SettingsReader(table.values, findings)
@@ -43,7 +43,7 @@ class _Resolver:
         self.axes = [a.name for a in mesh.axes] if mesh else []
         self.axis_names = [name.text for name in self.axes]
 
-    def error(self, code: str, message: str, node: syntax.Node, help_: str = "") -> None:
+    def error(self, code: str, message: str, node: syntax.SyntaxNode, help_: str = "") -> None:
         self.findings.add(Diagnostic(code, message, node.span, help=help_))
 
     def resolve(self) -> resolved.Plan:

@@ -9,7 +9,7 @@ from stagec.diagnostics import Diagnostic, Findings, Span, did_you_mean, quoted
 from stagec.frontend import syntax
 from stagec.frontend.numbers import Sizes, as_read, byte_count, quantity, shown, whole
 from stagec.frontend.printing import text_of
-from stagec.plans.clauses import Argument, Clause, Kind
+from stagec.plans.clauses import Argument, Clause, SettingKind
 from stagec.symbolic import conditions
 
 
@@ -23,7 +23,9 @@ class SettingsReader:
         self, settings: syntax.Settings | None, clause: type[Clause], title: str
     ) -> dict[str, Any]:
         """Keyword arguments for `clause`. `title` is what a user calls it: "`pipeline`"."""
-        kinds: dict[str, Kind] = {f.name: _kind(f) for f in fields(clause) if "kind" in f.metadata}
+        kinds: dict[str, SettingKind] = {
+            f.name: _kind(f) for f in fields(clause) if "kind" in f.metadata
+        }
         values: dict[str, Any] = {}
         given: dict[str, Span] = {}
         for entry in self.once(settings):
@@ -55,10 +57,10 @@ class SettingsReader:
                 )
         return list(found.values())
 
-    def add(self, code: str, message: str, node: syntax.Node, help_: str = "") -> None:
+    def add(self, code: str, message: str, node: syntax.SyntaxNode, help_: str = "") -> None:
         self.findings.add(Diagnostic(code, message, node.span, help=help_))
 
-    def value(self, entry: syntax.Setting, kind: Kind) -> Any:
+    def value(self, entry: syntax.Setting, kind: SettingKind) -> Any:
         """The value, or None after a finding."""
         name, value = entry.name.text, entry.value
         if kind.name == "bool":
@@ -95,7 +97,7 @@ class SettingsReader:
             return value.name.text in self.sizes
         return isinstance(value, syntax.Number | syntax.Binary | syntax.Call | syntax.Negate)
 
-    def whole(self, value: syntax.Value, name: str, kind: Kind) -> int | None:
+    def whole(self, value: syntax.Value, name: str, kind: SettingKind) -> int | None:
         found = whole(value, self.sizes, self.findings, f"`{name}`", kind.least)
         return None if found is None else as_read(found)
 
@@ -111,7 +113,7 @@ class SettingsReader:
         conditions.read(found.size, value)
         return value.numerator if value.denominator == 1 else float(value)
 
-    def choice(self, entry: syntax.Setting, kind: Kind) -> str | None:
+    def choice(self, entry: syntax.Setting, kind: SettingKind) -> str | None:
         value = entry.value
         word = value.name.text if isinstance(value, syntax.Reference) else None
         if kind.name == "schedule" and isinstance(value, syntax.Text):
@@ -168,5 +170,5 @@ class SettingsReader:
         return found.value.numerator if whole_ else float(found.value)
 
 
-def _kind(setting: Field[Any]) -> Kind:
+def _kind(setting: Field[Any]) -> SettingKind:
     return setting.metadata["kind"]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stagec.frontend.syntax.expressions import Expr, Name, Node, Text
+from stagec.frontend.syntax.expressions import Expr, Name, SyntaxNode, Text
 from stagec.frontend.syntax.plans import Plan, Settings
 from stagec.frontend.syntax.statements import Body, Shape
 
 
 @dataclass(frozen=True)
-class ImportFile(Node):
+class ImportFile(SyntaxNode):
     """`import "blocks.stg"`."""
 
     path: Text
 
 
 @dataclass(frozen=True)
-class Dim(Node):
+class Dim(SyntaxNode):
     """`dim E = D / H`."""
 
     name: Name
@@ -25,14 +25,14 @@ class Dim(Node):
 
 
 @dataclass(frozen=True)
-class Require(Node):
+class Require(SyntaxNode):
     """`require H % K == 0`."""
 
     condition: Expr
 
 
 @dataclass(frozen=True)
-class Parameter(Node):
+class Parameter(SyntaxNode):
     """`tokens[B, S]: i32`."""
 
     name: Name
@@ -41,7 +41,7 @@ class Parameter(Node):
 
 
 @dataclass(frozen=True)
-class Result(Node):
+class Result(SyntaxNode):
     """`[B, S, K]: i32`, after `->`."""
 
     shape: Shape
@@ -49,7 +49,7 @@ class Result(Node):
 
 
 @dataclass(frozen=True)
-class Module(Node):
+class Module(SyntaxNode):
     """`module SwiGLU(x[B, S, D]) -> [B, S, D] { ... }`."""
 
     name: Name
@@ -59,7 +59,7 @@ class Module(Node):
 
 
 @dataclass(frozen=True)
-class Model(Node):
+class Model(SyntaxNode):
     """`model Llama(tokens[B, S]: i32) { ... }`."""
 
     name: Name
@@ -68,7 +68,7 @@ class Model(Node):
 
 
 @dataclass(frozen=True)
-class Op(Node):
+class Op(SyntaxNode):
     """`op scan(x[B, S, D]) -> [B, S, D] { flops = 6*B*S*D }`."""
 
     name: Name
@@ -81,7 +81,7 @@ Item = ImportFile | Dim | Require | Module | Model | Op | Plan
 
 
 @dataclass(frozen=True)
-class Program(Node):
+class Program(SyntaxNode):
     """One file."""
 
     items: tuple[Item, ...]

@@ -8,14 +8,14 @@ from stagec.diagnostics import Span
 
 
 @dataclass(frozen=True)
-class Node:
+class SyntaxNode:
     """A piece of text that means something."""
 
     span: Span = field(kw_only=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
-class Name(Node):
+class Name(SyntaxNode):
     """A word that the user chose."""
 
     text: str
@@ -25,49 +25,49 @@ class Name(Node):
 
 
 @dataclass(frozen=True)
-class Reference(Node):
+class Reference(SyntaxNode):
     """`x`: a value, a dim, an axis, or a choice of an option."""
 
     name: Name
 
 
 @dataclass(frozen=True)
-class Number(Node):
+class Number(SyntaxNode):
     """`8192` or `1e-5`, as written."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class ByteSize(Node):
+class ByteSize(SyntaxNode):
     """`80GiB`, as written."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Boolean(Node):
+class Boolean(SyntaxNode):
     """`true` or `false`."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Text(Node):
+class Text(SyntaxNode):
     """`"file.stg"`, without the quotes."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class ListValue(Node):
+class ListValue(SyntaxNode):
     """`[1, 2, 3]`, as the value of an option or a setting."""
 
     values: tuple[Value, ...]
 
 
 @dataclass(frozen=True)
-class Binary(Node):
+class Binary(SyntaxNode):
     """`left operator right`."""
 
     left: Expr
@@ -76,14 +76,14 @@ class Binary(Node):
 
 
 @dataclass(frozen=True)
-class Negate(Node):
+class Negate(SyntaxNode):
     """`-operand`."""
 
     operand: Expr
 
 
 @dataclass(frozen=True)
-class Renaming(Node):
+class Renaming(SyntaxNode):
     """`S -> T`."""
 
     old: Name
@@ -91,7 +91,7 @@ class Renaming(Node):
 
 
 @dataclass(frozen=True)
-class Rename(Node):
+class Rename(SyntaxNode):
     """`k[S -> T]`."""
 
     operand: Expr
@@ -99,7 +99,7 @@ class Rename(Node):
 
 
 @dataclass(frozen=True)
-class Argument(Node):
+class Argument(SyntaxNode):
     """An operand of a call, or an option if it has a name."""
 
     name: Name | None
@@ -107,7 +107,7 @@ class Argument(Node):
 
 
 @dataclass(frozen=True)
-class Call(Node):
+class Call(SyntaxNode):
     """`rope(q, theta = 500000)`: of a built-in op, a module, a user's op, or a function of sizes."""
 
     function: Name

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stagec.frontend.syntax.expressions import Expr, Name, Node, Reference, Text, Value
+from stagec.frontend.syntax.expressions import Expr, Name, Reference, SyntaxNode, Text, Value
 
 
 @dataclass(frozen=True)
-class Setting(Node):
+class Setting(SyntaxNode):
     """`schedule = interleaved_1f1b`."""
 
     name: Name
@@ -16,14 +16,14 @@ class Setting(Node):
 
 
 @dataclass(frozen=True)
-class Settings(Node):
+class Settings(SyntaxNode):
     """`{ schedule = gpipe, microbatch = 1 }`."""
 
     entries: tuple[Setting, ...]
 
 
 @dataclass(frozen=True)
-class Path(Node):
+class Path(SyntaxNode):
     """`Block.Attention.q`."""
 
     names: tuple[Name, ...]
@@ -33,7 +33,7 @@ class Path(Node):
 
 
 @dataclass(frozen=True)
-class NewSize(Node):
+class NewSize(SyntaxNode):
     """`S = 131072`."""
 
     name: Name
@@ -41,14 +41,14 @@ class NewSize(Node):
 
 
 @dataclass(frozen=True)
-class Resize(Node):
+class Resize(SyntaxNode):
     """`set S = 131072, tp = 4`."""
 
     sizes: tuple[NewSize, ...]
 
 
 @dataclass(frozen=True)
-class MeshAxis(Node):
+class MeshAxis(SyntaxNode):
     """`tp = 8`, `tp`, or `dp = edp * ep`."""
 
     name: Name
@@ -56,21 +56,21 @@ class MeshAxis(Node):
 
 
 @dataclass(frozen=True)
-class Mesh(Node):
+class Mesh(SyntaxNode):
     """`mesh dp = 128, tp = 8`, slowest first."""
 
     axes: tuple[MeshAxis, ...]
 
 
 @dataclass(frozen=True)
-class RankOrder(Node):
+class RankOrder(SyntaxNode):
     """`rank_order pp, dp, tp`, slowest first."""
 
     axes: tuple[Name, ...]
 
 
 @dataclass(frozen=True)
-class ShardTarget(Node):
+class ShardTarget(SyntaxNode):
     """A dim `H`, or a value `Block.h[S]`."""
 
     path: Path
@@ -78,7 +78,7 @@ class ShardTarget(Node):
 
 
 @dataclass(frozen=True)
-class Shard(Node):
+class Shard(SyntaxNode):
     """`shard H, K over tp`, `shard V over tp { pad = 128 }`."""
 
     targets: tuple[ShardTarget, ...]
@@ -87,7 +87,7 @@ class Shard(Node):
 
 
 @dataclass(frozen=True)
-class Pipeline(Node):
+class Pipeline(SyntaxNode):
     """`pipeline L over pp { schedule = gpipe }` or `pipeline none`."""
 
     counts: tuple[Name, ...]
@@ -96,14 +96,14 @@ class Pipeline(Node):
 
 
 @dataclass(frozen=True)
-class Microbatch(Node):
+class Microbatch(SyntaxNode):
     """`microbatch 1`."""
 
     size: Expr
 
 
 @dataclass(frozen=True)
-class Zero(Node):
+class Zero(SyntaxNode):
     """`zero 3 over dp { reshard = false }` or `zero none`."""
 
     level: Expr
@@ -112,21 +112,21 @@ class Zero(Node):
 
 
 @dataclass(frozen=True)
-class Unit(Node):
+class Unit(SyntaxNode):
     """`unit Block, Head`, or `unit none`."""
 
     modules: tuple[Path, ...]
 
 
 @dataclass(frozen=True)
-class Freeze(Node):
+class Freeze(SyntaxNode):
     """`freeze embed, Block.Attention`, or `freeze none`."""
 
     weights: tuple[Path, ...]
 
 
 @dataclass(frozen=True)
-class Replacement(Node):
+class Replacement(SyntaxNode):
     """`Absorbed for Attention`."""
 
     module: Name
@@ -134,14 +134,14 @@ class Replacement(Node):
 
 
 @dataclass(frozen=True)
-class Use(Node):
+class Use(SyntaxNode):
     """`use Absorbed for Attention`, or `use none`."""
 
     what: Reference | tuple[Replacement, ...]
 
 
 @dataclass(frozen=True)
-class Recompute(Node):
+class Recompute(SyntaxNode):
     """`recompute attention in Block`."""
 
     what: tuple[Path, ...]
@@ -149,14 +149,14 @@ class Recompute(Node):
 
 
 @dataclass(frozen=True)
-class Precision(Node):
+class Precision(SyntaxNode):
     """`precision { weights = bf16 }`."""
 
     settings: Settings
 
 
 @dataclass(frozen=True)
-class Optimizer(Node):
+class Optimizer(SyntaxNode):
     """`optimizer adamw`."""
 
     name: Name
@@ -164,14 +164,14 @@ class Optimizer(Node):
 
 
 @dataclass(frozen=True)
-class Collectives(Node):
+class Collectives(SyntaxNode):
     """`collectives { reduce = eager }`."""
 
     settings: Settings
 
 
 @dataclass(frozen=True)
-class Context(Node):
+class Context(SyntaxNode):
     """`context cp { method = ring }`, or `context none`."""
 
     axis: Name
@@ -179,35 +179,35 @@ class Context(Node):
 
 
 @dataclass(frozen=True)
-class Gradients(Node):
+class Gradients(SyntaxNode):
     """`gradients { bucket_bytes = 25MiB }`."""
 
     settings: Settings
 
 
 @dataclass(frozen=True)
-class Overlap(Node):
+class Overlap(SyntaxNode):
     """`overlap { tp = false }`."""
 
     settings: Settings
 
 
 @dataclass(frozen=True)
-class Offload(Node):
+class Offload(SyntaxNode):
     """`offload { optimizer = true }`."""
 
     settings: Settings
 
 
 @dataclass(frozen=True)
-class LossChunks(Node):
+class LossChunks(SyntaxNode):
     """`loss_chunks 8`."""
 
     count: Expr
 
 
 @dataclass(frozen=True)
-class Device(Node):
+class Device(SyntaxNode):
     """`device h100 { memory = 64GiB }`, `device "mine.toml"`."""
 
     preset: Name | Text | None
@@ -215,7 +215,7 @@ class Device(Node):
 
 
 @dataclass(frozen=True)
-class Link(Node):
+class Link(SyntaxNode):
     """`link tp { latency_us = 2 }`, or `link none`."""
 
     axis: Name
@@ -223,7 +223,7 @@ class Link(Node):
 
 
 @dataclass(frozen=True)
-class Load(Node):
+class Load(SyntaxNode):
     """`load { zipf = 1.2 }`, or `load uniform`."""
 
     name: Name | None
@@ -231,7 +231,7 @@ class Load(Node):
 
 
 @dataclass(frozen=True)
-class Measure(Node):
+class Measure(SyntaxNode):
     """`x 2048`: new tokens of each sequence; `at 1500`: tokens before them."""
 
     word: Name
@@ -239,7 +239,7 @@ class Measure(Node):
 
 
 @dataclass(frozen=True)
-class Prefill(Node):
+class Prefill(SyntaxNode):
     """`prefill 4 x 2048 at 512`: so many sequences, of so many new tokens, after so many others."""
 
     count: Expr
@@ -247,7 +247,7 @@ class Prefill(Node):
 
 
 @dataclass(frozen=True)
-class Decode(Node):
+class Decode(SyntaxNode):
     """`decode 128 at 1500`, or `decode 128 x 4 at 1500` where drafted tokens are verified."""
 
     count: Expr
@@ -255,21 +255,21 @@ class Decode(Node):
 
 
 @dataclass(frozen=True)
-class Served(Node):
+class Served(SyntaxNode):
     """`{ prefill 4 x 2048, decode 128 at 1500, logits = last }`."""
 
     entries: tuple[Prefill | Decode | Setting, ...]
 
 
 @dataclass(frozen=True)
-class Serve(Node):
+class Serve(SyntaxNode):
     """`serve { decode 128 at 1500 }`, or `serve none`."""
 
     what: Served | Reference
 
 
 @dataclass(frozen=True)
-class Pass(Node):
+class Pass(SyntaxNode):
     """`pass decompose-all-reduce { axis = "tp" }`."""
 
     name: Name
@@ -305,7 +305,7 @@ Clause = (
 
 
 @dataclass(frozen=True)
-class Plan(Node):
+class Plan(SyntaxNode):
     """`plan long extends short { ... }`."""
 
     name: Name

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stagec.frontend.syntax.expressions import Expr, Name, Node
+from stagec.frontend.syntax.expressions import Expr, Name, SyntaxNode
 
 
 @dataclass(frozen=True)
-class Shape(Node):
+class Shape(SyntaxNode):
     """`[B, S, D]`. Dims are names; the checker refuses anything else."""
 
     dims: tuple[Expr, ...]
 
 
 @dataclass(frozen=True)
-class StoredShape(Node):
+class StoredShape(SyntaxNode):
     """`[D, H, E]` or `[H, E | D]`: what stands before the bar is stored as rows."""
 
     first: tuple[Expr, ...]
@@ -32,7 +32,7 @@ class StoredShape(Node):
 
 
 @dataclass(frozen=True)
-class Weight(Node):
+class Weight(SyntaxNode):
     """`wq[D, H, E]: fp32`."""
 
     name: Name
@@ -41,14 +41,14 @@ class Weight(Node):
 
 
 @dataclass(frozen=True)
-class Weights(Node):
+class Weights(SyntaxNode):
     """`weight wq[D, H, E], wk[D, K, E]`."""
 
     weights: tuple[Weight, ...]
 
 
 @dataclass(frozen=True)
-class Cache(Node):
+class Cache(SyntaxNode):
     """`k[B, T, K, E]: fp8`."""
 
     name: Name
@@ -57,14 +57,14 @@ class Cache(Node):
 
 
 @dataclass(frozen=True)
-class Caches(Node):
+class Caches(SyntaxNode):
     """`cache k[B, T, K, E], v[B, T, K, E]`."""
 
     caches: tuple[Cache, ...]
 
 
 @dataclass(frozen=True)
-class Target(Node):
+class Target(SyntaxNode):
     """What is assigned: `q` or `q[B, S, H, E]`."""
 
     name: Name
@@ -72,7 +72,7 @@ class Target(Node):
 
 
 @dataclass(frozen=True)
-class Assign(Node):
+class Assign(SyntaxNode):
     """`gates, experts = topk(x)`."""
 
     targets: tuple[Target, ...]
@@ -80,14 +80,14 @@ class Assign(Node):
 
 
 @dataclass(frozen=True)
-class Body(Node):
+class Body(SyntaxNode):
     """`{ ... }`."""
 
     statements: tuple[Statement, ...]
 
 
 @dataclass(frozen=True)
-class Repeat(Node):
+class Repeat(SyntaxNode):
     """`repeat L { x = Block(x) }`."""
 
     count: Expr
@@ -95,7 +95,7 @@ class Repeat(Node):
 
 
 @dataclass(frozen=True)
-class Return(Node):
+class Return(SyntaxNode):
     """`return a, b`."""
 
     values: tuple[Expr, ...]

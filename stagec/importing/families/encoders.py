@@ -8,7 +8,7 @@ from typing import Any
 
 from stagec.importing.attention import Attention
 from stagec.importing.config import Config, Unsupported
-from stagec.importing.decoder import Block, Decoder, Stack
+from stagec.importing.decoder import Block, Decoder, LayerStack
 from stagec.importing.families.common import activation, biases, divided
 from stagec.importing.families.dense import stream
 from stagec.importing.families.multimodal import clip_tower, patches_of, vit_blocks
@@ -304,7 +304,7 @@ def clip(c: Config) -> Written:
         x.weight("embed", "V DX", "text_model.embeddings.token_embedding.weight")
         x.weight("places", "S DX", "text_model.embeddings.position_embedding.weight")
         x.line("x = embedding(tokens, embed) + places")
-        Stack([block] * t.number("num_hidden_layers"), text).write(w, x)
+        LayerStack([block] * t.number("num_hidden_layers"), text).write(w, x)
         x.line(f"return {LAYER.of(x, 'x', 'norm', 'DX', 'text_model.final_layer_norm')}")
         w.dim("SR", length - 1, "tokens before the last of a text", "S - O")
         m.weight("image_projection", "DV J", "visual_projection.weight")
@@ -360,7 +360,7 @@ class CrossBlock:
 
 def both_sides(w: Writer, m: Module, encoder: Sequence[Block], source: Stream, final: str) -> None:
     """The layers of an encoder, in the body of the model."""
-    Stack(encoder, source, "layers of the encoder").write(w, m)
+    LayerStack(encoder, source, "layers of the encoder").write(w, m)
     m.line(f"source = {final}")
 
 

@@ -25,7 +25,7 @@ from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import RMS, Stream
 from stagec.importing.recurrent import GatedDeltaNet, LightningAttention, Mamba1, Mamba2
 from stagec.importing.routing import Router
-from stagec.importing.text import Part
+from stagec.importing.text import LayerPart
 
 
 def mamba2(c: Config) -> Decoder:
@@ -48,7 +48,7 @@ def mamba2(c: Config) -> Decoder:
     return state_spaces(c, "Mamba2", mixer, s)
 
 
-def state_spaces(c: Config, name: str, mixer: Part, s: Stream) -> Decoder:
+def state_spaces(c: Config, name: str, mixer: LayerPart, s: Stream) -> Decoder:
     stem = "backbone.layers.{i}."
     block = Block(mixer, None, RMS, form="single", norms=("norm",), stem=stem, stream=s)
     return decoder(
@@ -171,7 +171,7 @@ def nemotron_h(c: Config) -> Decoder:
         settings: dict[str, Any] = {"stem": mixer_stem, **more}
         return Mlp(s, hidden, act, gated=False, bias=bias, **settings)
 
-    def part(kind: str) -> Part:
+    def part(kind: str) -> LayerPart:
         if kind == "linear_attention":
             return Mamba2(
                 s,
@@ -265,7 +265,7 @@ def gated_attention(c: Config, s: Stream) -> Attention:
     )
 
 
-def delta_blocks(c: Config, s: Stream, ffn: Part, fused: bool) -> list[Block]:
+def delta_blocks(c: Config, s: Stream, ffn: LayerPart, fused: bool) -> list[Block]:
     every = c.number("full_attention_interval", 4)
     kinds = layer_kinds(
         c, lambda i: "full_attention" if (i + 1) % every == 0 else "linear_attention"
@@ -288,7 +288,7 @@ def qwen3_next(c: Config) -> Decoder:
     return decoder(c, "Qwen3Next", blocks)
 
 
-def qwen_experts(c: Config, s: Stream, normalise: bool) -> Part:
+def qwen_experts(c: Config, s: Stream, normalise: bool) -> LayerPart:
     return experts(
         c,
         s,

@@ -15,7 +15,7 @@ from stagec.calibrate.fit import fit
 from stagec.calibrate.measured import Measured
 from stagec.devices import load, named, names
 from stagec.devices.file import ALIASES, parse, table_text
-from stagec.devices.model import GridAxis, Table
+from stagec.devices.model import GridAxis, TimeTable
 from stagec.devices.rules import KINDS
 from stagec.diagnostics import CompileError
 from stagec.dialects.work import Work
@@ -93,7 +93,7 @@ def test_tables_read_as_they_are_written(values: list[float]) -> None:
 
 
 def test_between_its_points_a_table_is_linear_and_beyond_it_constant() -> None:
-    table = Table(("memory",), (GridAxis("bytes", 0, 1, 3),), np.array([0.0, 1.0, 3.0]))
+    table = TimeTable(("memory",), (GridAxis("bytes", 0, 1, 3),), np.array([0.0, 1.0, 3.0]))
     sizes = {"bytes": np.exp2(np.array([-5, 0, 0.5, 1, 1.5, 2, 9]))}
     assert np.log2(table.factor(sizes)) == pytest.approx([0, 0, 0.5, 1, 2, 3, 3])
     assert table.covers(sizes).tolist() == [False, True, True, True, True, True, False]

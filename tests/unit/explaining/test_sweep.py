@@ -15,7 +15,7 @@ from stagec.diagnostics import CompileError
 from stagec.driver import Stops, compile_program
 from stagec.estimate import step_time
 from stagec.explaining.sweeping.plans import Request, checked_at
-from stagec.explaining.sweeping.run import Table, sweep
+from stagec.explaining.sweeping.run import SweepTable, sweep
 from stagec.explaining.sweeping.vectors import Columns
 from stagec.frontend import check, parse_file, parse_text
 from stagec.symbolic import parse
@@ -79,7 +79,7 @@ COMPILED_EACH = ("buckets", "context")
 """Whose plans are compiled one by one, at least for their peaks."""
 
 
-def same_rows(asked: Request, table: Table, chosen: list[int]) -> None:
+def same_rows(asked: Request, table: SweepTable, chosen: list[int]) -> None:
     for number in chosen:
         row = table.row(number)
         found = whole(

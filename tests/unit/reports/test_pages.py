@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stagec.cli import main
-from stagec.pictures.charts import Bar, Mark, Point, Series, areas, bars, heat, points
+from stagec.pictures.charts import Bar, Marker, Point, Series, areas, bars, heat, points
 from stagec.pictures.page import chosen, page
 from stagec.pictures.scales import Scale
 from stagec.reports.plans_chart import front
@@ -77,10 +77,10 @@ def test_any_chart_is_whole(data: st.DataObject, count: int, kinds: int, name: s
     x = np.sort(np.array(data.draw(st.lists(finite, min_size=count, max_size=count))))
     values = st.lists(st.floats(0, 1e9), min_size=count, max_size=count)
     series = [Series(f"{name}{k}", np.array(data.draw(values))) for k in range(kinds)]
-    mark = Mark(float(x[-1]), name)
+    mark = Marker(float(x[-1]), name)
     square = np.abs(np.outer(x, x)) / (np.abs(x).max() + 1)
     drawn = [
-        areas(name, x, series, ("a", "b"), [mark], [Mark(1.0, name)]),
+        areas(name, x, series, ("a", "b"), [mark], [Marker(1.0, name)]),
         points(name, ("a", "b"), [Point(float(v), float(-v), name, v > 0) for v in x], "best"),
         bars(name, "a", ["one", name], [Bar(name, [abs(float(v)), 1.0], name) for v in x]),
         heat(name, [f"{name}{i}" for i in range(count)], square, ("from", "to"), "B"),
