@@ -32,6 +32,7 @@ CODES: dict[str, str] = {
     "E0218": "an op without a gradient",
     "W0201": "a weight that is not used",
     "W0202": "a value that is not used",
+    "W0203": "a product that adds up tokens of different experts",
     "E0301": "an axis that does not divide a dim",
     "E0302": "an axis that is not in the mesh",
     "E0303": "a rule that contradicts itself",

@@ -14,6 +14,7 @@ from stagec.frontend.files import Source
 from stagec.frontend.plans.repeated_experts import repeated_experts
 from stagec.frontend.plans.unused_axes import unused_axes
 from stagec.frontend.plans.unused_rules import unused_rules
+from stagec.frontend.summed_experts import summed_experts
 from stagec.symbolic.conditions import unrecorded
 
 
@@ -38,4 +39,4 @@ def warnings_of(checked: checker.CheckedModel, module: ModuleOp) -> list[Diagnos
     """What is doubtful about a model, and about the rules of its plan, as its IR shows before any pass."""
     with unrecorded():
         rules = unused_rules(module, checked.implied_dims)
-        return [*checked.warnings, *rules, *repeated_experts(module)]
+        return [*checked.warnings, *rules, *summed_experts(module), *repeated_experts(module)]
