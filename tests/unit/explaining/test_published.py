@@ -23,7 +23,9 @@ dp, tp, pp, b = map(variable, ("dp", "tp", "pp", "microbatch"))
 
 def narayanan(clauses: str = "", tp: int = 2, batch: int = 16) -> Job:
     """A model of table 1 in Narayanan et al. 2021, small."""
-    text = GPT.format(heads=4, hidden=64, layers=4, tp=tp, dp=2, batch=batch, clauses=clauses)
+    text = GPT.format(
+        heads=4, hidden=64, layers=4, tp=tp, dp=2, batch=batch, clauses=clauses, microbatch=1
+    )
     return Job(compile_text(text, "gpt.stg", "table"))
 
 
