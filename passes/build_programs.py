@@ -63,6 +63,7 @@ from stagec.analysis.coordinates import Coordinates, Others, coordinate_classes
 from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.gathers import pass_of, separated
 from stagec.analysis.loads import Loads, num_layers
+from stagec.analysis.sequences import Sequences
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.arrays import Ints
 from stagec.diagnostics import CompileError, Diagnostic
@@ -154,7 +155,7 @@ class ProgramBuilder:
     def coordinates(self) -> list[Coordinates]:
         """Ranks that share all numbers."""
         values, mesh = self.values, mesh_of(self.module)
-        return coordinate_classes(programs(self.module), values, mesh, by_load(self.module))
+        return coordinate_classes(programs(self.module), values, mesh, further_numbers(self.module))
 
     def program(self, name: str, stages: tuple[StageOfRank, ...], order: Order) -> str:
         """The symbol of a program, which classes that differ in numbers alone share."""
@@ -220,13 +221,25 @@ def no_backward(schedule: Schedule) -> Diagnostic:
     )
 
 
-def by_load(module: ModuleOp) -> Others | None:
-    """What tells ranks apart whose experts are not equally busy."""
-    loads = Loads.of(module)
-    if not loads.loads:
+def further_numbers(module: ModuleOp) -> Others | None:
+    """What tells ranks apart whose experts are not equally busy, or that serve other sequences."""
+    found: list[Others] = []
+    loads, sequences = Loads.of(module), Sequences.of(module)
+    if loads.loads:
+        layers = num_layers(module)
+        found.append(Others(loads.axes, lambda here: loads.column(layers, here)))
+    if sequences is not None and sequences.axes:
+        found.append(Others(sequences.axes, lambda here: of_device(sequences, here)))
+    if not found:
         return None
-    layers = num_layers(module)
-    return Others(loads.axes, lambda here: loads.column(layers, here))
+    axes = {axis for each in found for axis in each.axes}
+    return Others(axes, lambda here: tuple(n for each in found for n in each.numbers(here)))
+
+
+def of_device(sequences: Sequences, values: Mapping[str, int]) -> tuple[object, ...]:
+    """All numbers of a device, in all iterations."""
+    columns = sequences.columns(sequences.device(values))
+    return tuple(tuple(columns.names[name].tolist()) for name in sorted(sequences.names))
 
 
 # Rows

@@ -7,7 +7,7 @@ What remains, writing a file per rank, is `stagec.backend.write_traces`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,12 +17,14 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from stagec.advice import check_memory, doubt
+from stagec.analysis.sequences import Sequences, check_alike
 from stagec.analysis.sizes import mesh_of
 from stagec.backend.lowering.programs import Unroller
 from stagec.backend.program import TraceSet
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
 from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text
+from stagec.frontend.plans.iterations import read_iterations
 from stagec.ir_text import parse_ir, place_of, verify_ir
 from stagec.memory import ClassPlan, plan_memory, with_tensors
 from stagec.pipelines import default_pipeline, final_passes
@@ -45,7 +47,8 @@ from stagec.running import (
 )
 from stagec.schedules.catalogue import FORWARD_ONLY
 from stagec.step_count import ClassCount, count_classes
-from stagec.unrolling.module import rank_runs
+from stagec.symbolic import conditions
+from stagec.unrolling.module import Reader, rank_runs
 from stagec.unrolling.rank import RankRun
 
 
@@ -84,6 +87,12 @@ class Compiled:
         assert self.traces is not None, "the compilation stopped before"
         return self.traces
 
+    @property
+    def num_iterations(self) -> int:
+        """Of the series that it serves, if it does."""
+        sequences = Sequences.of(self.module)
+        return 1 if sequences is None else sequences.num_iterations
+
     @cached_property
     def counts(self) -> list[ClassCount]:
         """What each rank class runs in a step, and how often."""
@@ -91,7 +100,10 @@ class Compiled:
 
     @cached_property
     def memory(self) -> list[ClassPlan]:
-        """The memory of each rank class."""
+        """The memory of each rank class; in a series, of the iteration in which it needs most."""
+        sequences = Sequences.of(self.module)
+        if sequences is not None and sequences.is_series:
+            return fullest(self.module, sequences, self.unroller)
         runs = self.runs or rank_runs(self.module)
         return plan_memory(runs, self.unroller.arrangements)
 
@@ -116,10 +128,13 @@ def compile_model(
     *,
     stops: Stops | None = None,
     load_pass: PassLoader | None = None,
+    iterations: str | Path | None = None,
 ) -> Compiled:
-    """Compile the model in a file. Raises `CompileError` with every mistake that a phase found."""
-    return compile_program(
-        check(parse_file(path), plan, overrides or {}, registry().functions),
+    """Compile the model in a file. Raises `CompileError` with every mistake that a phase found. `iterations` is the file of a series."""
+    source = parse_file(path)
+    series = None if iterations is None else read_iterations(str(iterations))
+    return compile_checked(
+        lambda: check(source, plan, overrides or {}, registry().functions, series),
         stops=stops,
         load_pass=load_pass,
     )
@@ -134,8 +149,35 @@ def compile_text(
     stops: Stops | None = None,
 ) -> Compiled:
     """Like `compile_model`, for a model that is in no file."""
-    checked = check(parse_text(text, name), plan, overrides or {}, registry().functions)
-    return compile_program(checked, stops=stops)
+    source = parse_text(text, name)
+    return compile_checked(
+        lambda: check(source, plan, overrides or {}, registry().functions), stops=stops
+    )
+
+
+def compile_checked(
+    make: Callable[[], CheckedModel],
+    *,
+    stops: Stops | None = None,
+    load_pass: PassLoader | None = None,
+    seen: Callable[[CheckedModel, ModuleOp], object] = lambda checked, module: None,
+) -> Compiled:
+    """Compile the model that `make` checks; `seen` is told of it before any pass.
+
+    Where devices or iterations have other sequences, what sizes decide is noted on the way, and has to come out the same for all.
+    """
+
+    def compiled(checked: CheckedModel) -> Compiled:
+        module = lower(checked)
+        with conditions.unrecorded():
+            seen(checked, module)
+        return compile_program(checked, module, stops=stops, load_pass=load_pass)
+
+    checked = make()
+    if checked.batch is None or checked.batch.sums is None:
+        return compiled(checked)
+    with conditions.recording():
+        return compiled(make())
 
 
 def compile_program(
@@ -156,11 +198,33 @@ def compile_program(
     ]
     check_names(module, checked.plan)
     write_down(module, plan_op(checked.plan, facts), passes)
+    stops = with_notes_closed(stops)
     start = Compiled(checked.plan, module, None, facts, model=checked, sources=texts)
     if told(stops, "lower", module):
         return start
     check_stop(stops, passes)
     return finish(start, passes, stops, load_pass)
+
+
+LAST_OF_STRUCTURE = "lower-to-tasks"
+"""The last pass that makes ops. Those behind it put them in rows, which follow from how many layers there are."""
+
+
+def with_notes_closed(stops: Stops) -> Stops:
+    """After the structure is made, nothing more is noted of sizes: what was has to hold for all devices and iterations."""
+    asked, on_pass = conditions.recorder(), stops.on_pass
+    if asked is None:
+        return stops
+
+    def passed(name: str, module: ModuleOp) -> None:
+        if name == LAST_OF_STRUCTURE:
+            with conditions.unrecorded():
+                check_alike(module, asked)
+            asked.is_closed = True
+        if on_pass is not None:
+            on_pass(name, module)
+
+    return replace(stops, on_pass=passed)
 
 
 def compile_ir(
@@ -219,6 +283,23 @@ def peak(start: Compiled, plan: Plan, load_pass: PassLoader | None) -> int | Non
     except CompileError:
         return None
     return max(each.peak_bytes for each in other.memory)
+
+
+def fullest(module: ModuleOp, sequences: Sequences, unroller: Unroller) -> list[ClassPlan]:
+    """The memory of each class in the iteration in which it needs most."""
+    reader = Reader(module)
+    tried: dict[int, list[ClassPlan]] = {}
+    found: list[ClassPlan] = []
+    for number, run in enumerate(reader.runs()):
+        best: ClassPlan | None = None
+        for iteration in sequences.fullest(sequences.device(run.stages[0].values)):
+            if iteration not in tried:
+                tried[iteration] = plan_memory(reader.at(iteration), unroller.arrangements)
+            other = tried[iteration][number]
+            best = other if best is None or other.peak_bytes > best.peak_bytes else best
+        assert best is not None
+        found.append(best)
+    return found
 
 
 def plan_of(module: ModuleOp) -> tuple[Plan, ModelFacts]:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
+from stagec.analysis.sequences import Sequences
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.backend.program import Mesh
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, ValueType, tensor_of
 from stagec.rewriting import programs
-from stagec.step_count import ClassCount, weights_of_stages
+from stagec.step_count import ClassCount, Costs, CountedOp, weights_of_stages
 from stagec.symbolic import ONE, Size, conditions
 from stagec.unrolling.rank import StageRun
 
@@ -43,7 +44,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class ClassSummary:
-    """One rank of a class, in one step."""
+    """One rank of a class, in one step; of a series, in all of its iterations."""
 
     name: str
     where: Mapping[str, tuple[int, ...]]
@@ -80,6 +81,8 @@ class Summary:
     num_padding: int
     """Parameters that are there because dims are padded."""
     classes: tuple[ClassSummary, ...]
+    num_iterations: int = 1
+    """Of a series, whose iterations are added up."""
 
     @property
     def num_ranks(self) -> int:
@@ -100,6 +103,7 @@ def summarize(module: ModuleOp, counts: Sequence[ClassCount], plan: str = "") ->
     values = conditions.unread(size_values(module)) if pads else {}
     sizes = mesh_of(module)
     mesh = Mesh(tuple(sizes), tuple(sizes.values()))
+    sequences = Sequences.of(module)
     return Summary(
         model=programs(module)[0].model.data,
         plan=plan,
@@ -107,7 +111,8 @@ def summarize(module: ModuleOp, counts: Sequence[ClassCount], plan: str = "") ->
         num_parameters=whole,
         padded=tuple(Padded(name, values[name], values[hidden]) for name, hidden in pads.items()),
         num_padding=padding,
-        classes=tuple(class_summary(mesh, each) for each in counts),
+        classes=tuple(class_summary(mesh, each, sequences) for each in counts),
+        num_iterations=1 if sequences is None else sequences.num_iterations,
     )
 
 
@@ -115,12 +120,18 @@ def dims_of(module: ModuleOp) -> Iterator[stg.DimOp]:
     return (op for op in module.body.ops if isinstance(op, stg.DimOp))
 
 
-def class_summary(mesh: Mesh, counted: ClassCount) -> ClassSummary:
+def class_summary(
+    mesh: Mesh, counted: ClassCount, sequences: Sequences | None = None
+) -> ClassSummary:
+    """Of a series of iterations: of all of them."""
+    times = 1 if sequences is None else sequences.num_iterations
     num_nodes = matrix = other = moved = 0
     traffic: dict[tuple[tuple[str, ...], str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for each in counted.operations:
         runs, numbers = each.runs, each.numbers
-        num_nodes += each.nodes
+        if sequences is not None and times > 1:
+            numbers = in_all_iterations(each, sequences)
+        num_nodes += times * each.nodes
         if each.is_computation:
             if each.on_matrix_units:
                 matrix += runs * numbers.flops
@@ -129,7 +140,7 @@ def class_summary(mesh: Mesh, counted: ClassCount) -> ClassSummary:
             moved += runs * (numbers.read + numbers.written)
             continue
         total = traffic[each.axes, each.name]
-        total[0] += each.nodes
+        total[0] += times * each.nodes
         total[1] += runs * numbers.before
         total[2] += runs * numbers.after
     return ClassSummary(
@@ -144,6 +155,14 @@ def class_summary(mesh: Mesh, counted: ClassCount) -> ClassSummary:
             Traffic(axes, kind, *traffic[axes, kind]) for axes, kind in sorted_keys(mesh, traffic)
         ),
         parameters=stored_parameters(counted.run.stages),
+    )
+
+
+def in_all_iterations(counted: CountedOp, sequences: Sequences) -> Costs[int]:
+    """What one op of each iteration costs, added up."""
+    columns = sequences.columns(sequences.device(counted.values))
+    return counted.costs.evaluated(
+        lambda size: int(columns.number(sequences.in_numbers(size, counted.values)).sum())
     )
 
 

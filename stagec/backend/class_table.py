@@ -5,9 +5,11 @@ or equal, whether there is a layer): all instances of a variant have records of 
 for the holes. A class is its variants and one row of numbers per instance.
 """
 
+from __future__ import annotations
+
 import json
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -34,6 +36,35 @@ class ClassTable:
     stage: np.ndarray  # int32 [n]
     tag: np.ndarray  # int64 [n]
     ahead: np.ndarray  # int64 [n]: how many nodes before its place an instance is numbered
+    period: int = 0
+    """Of a series of iterations: the instances of the first; as many behind them stand for each that follows."""
+    sizes: np.ndarray = field(default_factory=lambda: np.zeros((0, 1), np.int64))
+    """int64 [columns, iterations]: numbers of nodes in each iteration"""
+
+    @property
+    def num_iterations(self) -> int:
+        return self.sizes.shape[1]
+
+    @property
+    def num_nodes_unrolled(self) -> int:
+        """Of all iterations."""
+        return unrolled(self.first_node, self.period, self.num_iterations)
+
+    @property
+    def num_bytes_unrolled(self) -> int:
+        return unrolled(self.first_byte, self.period, self.num_iterations)
+
+    def in_full(self) -> tuple[ClassTable, np.ndarray]:
+        """With the instances of all iterations, and the iteration of each."""
+        if not self.period:
+            return self, np.zeros(len(self.variant), np.int64)
+        period, later = self.period, self.num_iterations - 1
+        rows = np.concatenate([np.arange(period), np.tile(np.arange(period, 2 * period), later)])
+        iteration = np.repeat(np.arange(1 + later), period)
+        tags = int(self.tag[period] - self.tag[0])
+        of_instances = {name: getattr(self, name)[rows] for name in OF_INSTANCES}
+        of_instances["tag"] = of_instances["tag"] + np.maximum(iteration - 1, 0) * tags
+        return replace(self, **of_instances), iteration
 
     @property
     def num_variants(self) -> int:
@@ -57,22 +88,34 @@ class ClassTable:
         return np.concatenate([[0], np.cumsum(lengths[self.variant])])
 
 
-_ARRAYS = tuple(ClassTable.__dataclass_fields__)
+OF_INSTANCES = ("variant", "back", "layer", "microbatch", "stage", "tag", "ahead")
+
+
+def unrolled(ends: np.ndarray, period: int, iterations: int) -> int:
+    """A total over all iterations, from where each instance begins."""
+    if not period:
+        return int(ends[-1])
+    return int(ends[period] + (ends[-1] - ends[period]) * (iterations - 1))
+
+
+_ARRAYS = tuple(name for name in ClassTable.__dataclass_fields__ if name not in ("period", "sizes"))
 
 
 def pack(table: ClassTable) -> bytes:
     """The table as compressed bytes. Equal tables give equal bytes."""
-    arrays: list[np.ndarray] = []
-    for name in _ARRAYS:
-        array = getattr(table, name)
-        arrays.append(_narrowest(array) if array.dtype.kind == "i" else array)
+    found = {name: getattr(table, name) for name in _ARRAYS}
+    if table.period:
+        # From one iteration to the next little changes.
+        found["period"] = np.array([table.period])
+        found["sizes"] = np.diff(table.sizes, axis=1, prepend=0)
+    arrays = [_narrowest(a) if a.dtype.kind == "i" else a for a in found.values()]
     shapes = [
         (name, array.dtype.descr if array.dtype.fields else array.dtype.str, array.shape)
-        for name, array in zip(_ARRAYS, arrays, strict=True)
+        for name, array in zip(found, arrays, strict=True)
     ]
     head = json.dumps(shapes).encode()
     body = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
-    return zlib.compress(len(head).to_bytes(4, "little") + head + body, 6)
+    return zlib.compress(len(head).to_bytes(4, "little") + head + body, 1 if table.period else 6)
 
 
 def unpack(payload: bytes) -> ClassTable:
@@ -89,9 +132,14 @@ def unpack(payload: bytes) -> ClassTable:
         array = np.frombuffer(data, dtype, count, at).reshape(shape)
         at += array.nbytes
         arrays[name] = array.astype(np.int64) if array.dtype.kind == "i" else array
+    if "period" in arrays and "sizes" in arrays:
+        sizes = np.cumsum(arrays.pop("sizes"), axis=1)
+        series = {"period": int(arrays.pop("period")[0]), "sizes": sizes}
+    else:
+        series = {}
     if set(arrays) != set(_ARRAYS) or arrays["holes"].dtype != HOLE or at != len(data):
         raise ValueError("its arrays are not those of a rank class")
-    return ClassTable(**arrays)
+    return ClassTable(**arrays, **series)
 
 
 def _narrowest(array: np.ndarray) -> np.ndarray:

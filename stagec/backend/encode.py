@@ -1,6 +1,6 @@
 """Encode a `TraceSet`: each rank class once, into bytes with holes, still rolled."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,12 +38,14 @@ from stagec.backend.program import (
     Mesh,
     Node,
     RankClass,
+    Sum,
     TraceProgram,
     TraceSegment,
     TraceSet,
     Transfer,
 )
 from stagec.backend.progress import check_progress
+from stagec.backend.series import chained_set
 from stagec.backend.wire import NumberSource, Piece
 
 MAX_TAG = 500_000_000
@@ -52,6 +54,7 @@ MAX_TAG = 500_000_000
 
 def encode_traces(traces: TraceSet, options: TraceOptions | None = None) -> EncodedTraces:
     """Encode every class of a job. E0613 for one whose ranks might wait for each other for ever."""
+    traces = chained_set(traces)
     check_progress(traces)
     return encode_unproved(traces, options)
 
@@ -77,25 +80,30 @@ def encode_unproved(traces: TraceSet, options: TraceOptions | None = None) -> En
     ordered_peers = sorted(peers, key=lambda p: (p.axes, p.shift))
     variables = (*(GroupOf(k) for k in range(len(groups.kinds))), *ordered_peers)
     programs = [c.program for c in traces.classes]
-    tag_span = 1 + _largest(p.tag for p in programs)
+    iterations = max((p.num_iterations for p in programs), default=1)
+    tag_span = iterations * (1 + max(largest_tag(p) for p in programs))
     if channels * tag_span > MAX_TAG:
         raise TraceError(
             "E0610",
             f"transfers need {channels * tag_span} different tags",
             note=f"{channels} channels with {tag_span} tags each; ASTRA-sim has {MAX_TAG}",
         )
+    num_nodes = max(p.num_nodes for p in programs)
+    columns = columns_of(programs)
     widths = Widths(
-        node=wire.varint_width(max(int(p.first_node[-1]) for p in programs) + FIRST_ID),
+        node=wire.varint_width(num_nodes + FIRST_ID),
         tag=wire.varint_width(max(0, channels * tag_span - 1)),
         rank=wire.varint_width(mesh.num_ranks - 1),
         group=groups.width,
         layer=max(3, len(str(_largest(p.layer for p in programs)))),
         microbatch=max(2, len(str(_largest(p.microbatch for p in programs)))),
         stage=max(2, len(str(_largest(p.stage for p in programs)))),
-        tensor=len(str(max(int(p.first_node[-1]) for p in programs) + FIRST_ID)),
+        tensor=len(str(num_nodes + FIRST_ID)),
+        iteration=max(4, len(str(iterations - 1))) if iterations > 1 else 0,
+        sizes=tuple(column.width for column in columns.values()),
     )
     encoder = _Encoder(
-        mesh, groups, variables, NodeStyle(options.names, options.provenance, widths)
+        mesh, groups, variables, NodeStyle(options.names, options.provenance, widths), columns
     )
     encoded = EncodedTraces(
         model=traces.model,
@@ -107,6 +115,38 @@ def encode_unproved(traces: TraceSet, options: TraceOptions | None = None) -> En
     )
     _check_groups_agree(encoded)
     return encoded
+
+
+def largest_tag(program: TraceProgram) -> int:
+    """Of one iteration."""
+    tags = program.tag if program.series is None else program.tag[: program.series.period]
+    return int(tags.max(initial=0))
+
+
+@dataclass(frozen=True)
+class SizeColumn:
+    """What a sum of sizes is in each iteration of a series."""
+
+    number: int
+    width: int
+    """Bytes that the largest takes, in any class."""
+
+
+def columns_of(programs: Sequence[TraceProgram]) -> dict[Sum, SizeColumn]:
+    """The sums that nodes have, and how wide they are."""
+    most: dict[Sum, int] = {}
+    for program in programs:
+        for segment in program.segments:
+            for node in segment.nodes:
+                # What a collective leaves is in no record.
+                for size in node.sizes[: 1 if isinstance(node.action, Collective) else 2]:
+                    assert program.series is not None
+                    largest = int(program.series.numbers[size].max(initial=1))
+                    most[size] = max(largest, most.get(size, 1))
+    return {
+        size: SizeColumn(number, wire.varint_width(largest))
+        for number, (size, largest) in enumerate(most.items())
+    }
 
 
 def _largest(arrays: Iterator[np.ndarray]) -> int:
@@ -143,8 +183,10 @@ class _Encoder:
         groups: GroupIds,
         variables: tuple[Variable, ...],
         style: NodeStyle,
+        columns: Mapping[Sum, SizeColumn],
     ) -> None:
         self.mesh = mesh
+        self.columns = columns
         self.groups = groups
         self.variables = {variable: number for number, variable in enumerate(variables)}
         self.style = style
@@ -183,6 +225,8 @@ class _Encoder:
             stage=program.stage,
             tag=program.tag,
             ahead=np.zeros(len(first), np.int64) if program.ahead is None else program.ahead,
+            period=0 if program.series is None else program.series.period,
+            sizes=self._sizes(program),
         )
         return EncodedClass(
             name=rank_class.name,
@@ -191,13 +235,24 @@ class _Encoder:
                 for axis in self.mesh.axes
                 if axis in rank_class.where
             ),
-            num_nodes=int(table.first_node[-1]),
-            num_bytes=len(header_record()) + int(table.first_byte[-1]),
+            num_nodes=table.num_nodes_unrolled,
+            num_bytes=len(header_record()) + table.num_bytes_unrolled,
             variables=tuple(
                 np.unique(holes["argument"][holes["source"] == NumberSource.RANK]).tolist()
             ),
             payload=pack(table),
         )
+
+    def _sizes(self, program: TraceProgram) -> np.ndarray:
+        """[columns, iterations]: numbers of nodes as records have them, at least 1; 0 for those of other classes."""
+        if program.series is None:
+            return np.zeros((0, 1), np.int64)
+        found = np.zeros((len(self.columns), program.series.count), np.int64)
+        for size, column in self.columns.items():
+            numbers = program.series.numbers.get(size)
+            if numbers is not None:
+                found[column.number] = np.maximum(numbers, 1)
+        return found
 
     def _known_variants(self, program: TraceProgram) -> tuple[np.ndarray, np.ndarray]:
         arrays = (program.segment, program.slots, program.layer, program.microbatch, program.stage)
@@ -228,7 +283,7 @@ class _Encoder:
             return same[1]
         piece = self.pieces.get((segment, pattern))
         if piece is None:
-            labels = Labels(*map(bool, pattern[:3]))
+            labels = Labels(*map(bool, (*pattern[:3], self.style.widths.iteration)))
             piece = encoded_segment(self._encode_segment(segment, labels, pattern[3:]))
             self.pieces[segment, pattern] = piece
         self.same[id(segment), pattern] = segment, piece
@@ -249,6 +304,7 @@ class _Encoder:
                 node.action,
                 self._rank_variables(node),
                 self.style.widths,
+                [self.columns[size].number for size in node.sizes if size in self.columns],
             )
         return piece
 

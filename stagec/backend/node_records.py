@@ -73,6 +73,10 @@ class Widths:
     stage: int
     tensor: int
     """Digits of a node's id in the name of a tensor."""
+    iteration: int = 0
+    """Digits of the number of an iteration; 0 where there is one."""
+    sizes: tuple[int, ...] = ()
+    """Of the columns of a series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ class Labels:
     layer: bool
     microbatch: bool
     stage: bool
+    iteration: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +169,16 @@ def frame_key(node: Node) -> Hashable:
 
 
 def add_record(
-    piece: Piece, made: Frame, action: NodeAction, variables: RankVariables, widths: Widths
+    piece: Piece,
+    made: Frame,
+    action: NodeAction,
+    variables: RankVariables,
+    widths: Widths,
+    columns: Sequence[int] = (),
 ) -> None:
-    """The record of a node, its length first."""
+    """The record of a node, its length first. `columns` are those of a series that its numbers are in."""
     numbers = Piece()
-    _add_action(numbers, action, variables, widths)
+    _add_action(numbers, action, variables, widths, columns)
     length = len(made.head.data) + len(numbers.data) + len(made.tail.data)
     piece.add(varint(length)).add(made.head).add(numbers).add(made.tail)
 
@@ -189,6 +199,8 @@ def _name(node: Node, labels: Labels, style: NodeStyle) -> Piece:
         name.add(b"/L").add_hole(style.widths.layer, Form.DIGITS, NumberSource.LAYER)
     if labels.microbatch:
         name.add(b"/m").add_hole(style.widths.microbatch, Form.DIGITS, NumberSource.MICROBATCH)
+    if labels.iteration:
+        name.add(b"/i").add_hole(style.widths.iteration, Form.DIGITS, NumberSource.ITERATION)
     return name
 
 
@@ -204,25 +216,44 @@ def _node_type(node: Node) -> int:
             return {"load": MEM_LOAD, "store": MEM_STORE}[kind]
 
 
-def _add_action(body: Piece, action: NodeAction, variables: RankVariables, widths: Widths) -> None:
+def _add_action(
+    body: Piece,
+    action: NodeAction,
+    variables: RankVariables,
+    widths: Widths,
+    columns: Sequence[int] = (),
+) -> None:
     """The attributes that a simulator reads, each of the type in which Chakra's first feeder reads
     it; later feeders read any integer. No cost may be 0: what depends on such a node never starts.
     """
+
+    def number(name: str, kind: int, place: int, said: bytes) -> Piece | bytes:
+        """A number that all iterations have, or the hole of its column."""
+        if not columns:
+            return said
+        column = columns[place]
+        hole = (
+            Piece()
+            .add(key(kind, 0))
+            .add_hole(widths.sizes[column], Form.VARINT, NumberSource.SIZE, column)
+        )
+        return _attribute_piece(name, hole)
+
     match action:
         case Compute():
-            body.add(_num_ops(action.num_ops))
-            body.add(_tensor_size(action.num_bytes))
+            body.add(number("num_ops", _INT64, 0, _num_ops(action.num_ops)))
+            body.add(number("tensor_size", _UINT64, 1, _tensor_size(action.num_bytes)))
         case HostCopy():
-            body.add(_tensor_size(action.num_bytes))
+            body.add(number("tensor_size", _UINT64, 0, _tensor_size(action.num_bytes)))
         case Collective():
             # The shard that one rank contributes to an all_gather; else the whole buffer of one
             # rank. Both are what the rank puts in.
             body.add(_attribute("comm_type", integer(_INT64, COMM_TYPES[action.kind])))
-            body.add(_comm_size(action.operand_bytes))
+            body.add(number("comm_size", _INT64, 0, _comm_size(action.operand_bytes)))
             group = Piece().add_hole(widths.group, Form.DIGITS, NumberSource.RANK, variables.group)
             body.add(_attribute_piece("pg_name", delimited_piece(_STRING, group)))
         case Transfer():
-            body.add(_comm_size(action.num_bytes))
+            body.add(number("comm_size", _INT64, 0, _comm_size(action.num_bytes)))
             channel = action.channel
             for name, width, source, argument in (
                 ("comm_src", widths.rank, NumberSource.RANK, variables.source),
@@ -249,6 +280,7 @@ def _add_provenance(body: Piece, node: Node, task: str, labels: Labels, widths: 
         (labels.stage, b"/s", widths.stage, NumberSource.STAGE),
         (labels.layer, b"/L", widths.layer, NumberSource.LAYER),
         (labels.microbatch, b"/m", widths.microbatch, NumberSource.MICROBATCH),
+        (labels.iteration, b"/i", widths.iteration, NumberSource.ITERATION),
     ):
         if shown:
             slot.add(letter).add_hole(width, Form.DIGITS, source)

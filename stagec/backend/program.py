@@ -7,12 +7,15 @@ function. Nothing here depends on a rank: groups are named by mesh axes, peers b
 an axis. The backend unrolls instances into records and evaluates ranks with numpy, last.
 """
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from stagec.dialects.work import Work
+from stagec.symbolic import Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,9 @@ class HostCopy:
 
 NodeAction = Compute | Collective | Transfer | HostCopy
 
+Sum = tuple[Size, ...]
+"""Sizes that are rounded up, each for itself, and added."""
+
 
 @dataclass(frozen=True, slots=True)
 class Dep:
@@ -165,6 +171,9 @@ class Node:
     outputs: tuple[TraceTensor, ...] | None = None
     duration_us: int = 0
     """What a trace says that it takes; 0 where it does not say."""
+    sizes: tuple[Sum, ...] = ()
+    """In a series of iterations: what the numbers of its action are; none where all iterations have the same. Of computation FLOPs and bytes, of a
+    collective bytes before and after, of a transfer or a copy bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +188,17 @@ class TraceSegment:
     nodes: tuple[Node, ...]
     num_slots: int
     task: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """Iterations of serving, one after the other, of which each runs the same program with other numbers."""
+
+    count: int
+    numbers: Mapping[Sum, np.ndarray]
+    """What the sizes of nodes are in each iteration."""
+    period: int = 0
+    """Of a program that has two iterations, of which the second stands for all that follow: the instances of the first."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +219,20 @@ class TraceProgram:
     ahead: np.ndarray | None = (
         None  # int64 [n], how many nodes before its place an instance is numbered
     )
+    series: Series | None = None
+    """Where the program is one iteration of several."""
+
+    @property
+    def num_iterations(self) -> int:
+        return 1 if self.series is None else self.series.count
+
+    @property
+    def num_nodes(self) -> int:
+        """Of all iterations."""
+        total = int(self.first_node[-1])
+        if self.series is None or not self.series.period:
+            return total * self.num_iterations
+        return total // 2 * self.num_iterations
 
     @property
     def first_number(self) -> np.ndarray:

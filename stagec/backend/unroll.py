@@ -40,11 +40,13 @@ class Template:
 
 def unroll(table: ClassTable, header: bytes, tag_span: int) -> Template:
     """The template of a class' traces."""
+    table, iteration = table.in_full()
     first_byte = table.first_byte + len(header)
     data = np.empty(first_byte[-1], dtype=np.uint8)
     data[: len(header)] = np.frombuffer(header, dtype=np.uint8)
     first_id = table.first_node[:-1] - table.ahead + FIRST_ID
-    numbers = _NUMBERS.of(table, tag_span) if len(data) <= _MOST_SHARED else {}
+    shared = len(data) <= _MOST_SHARED and not table.period
+    numbers = _NUMBERS.of(table, tag_span) if shared else {}
     places: dict[tuple[int, int, int], list[np.ndarray]] = {}
     by_variant = np.argsort(table.variant, kind="stable")
     ends = np.cumsum(np.bincount(table.variant, minlength=table.num_variants))
@@ -57,7 +59,7 @@ def unroll(table: ClassTable, header: bytes, tag_span: int) -> Template:
             block = np.tile(pattern, (len(rows), 1))
             key = v, start, holes[_WHAT].tobytes()
             if key not in numbers:
-                numbers[key] = _filled(holes, table, rows, first_id, tag_span)
+                numbers[key] = _filled(holes, table, rows, first_id, tag_span, iteration)
             for chosen, width, filled in numbers[key]:
                 at = holes["offset"][chosen][:, None] + np.arange(width)
                 block[:, at.ravel()] = filled
@@ -88,6 +90,7 @@ def _filled(
     rows: np.ndarray,
     first_id: np.ndarray,
     tag_span: int,
+    iteration: np.ndarray,
 ) -> Filled:
     """The numbers of the instances `rows`, one row each, but for those of ranks."""
     found: Filled = []
@@ -109,6 +112,10 @@ def _filled(
                     values = argument * tag_span + table.tag[rows, None]
                 case NumberSource.LAYER:
                     values = np.repeat(table.layer[rows, None], len(chosen), axis=1)
+                case NumberSource.SIZE:
+                    values = table.sizes[argument][:, iteration[rows]].T
+                case NumberSource.ITERATION:
+                    values = np.repeat(iteration[rows, None], len(chosen), axis=1)
                 case NumberSource.MICROBATCH:
                     values = np.repeat(table.microbatch[rows, None], len(chosen), axis=1)
                 case _:

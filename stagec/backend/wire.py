@@ -30,6 +30,8 @@ class NumberSource(IntEnum):
     STAGE = 4
     TAG = 5  # of a transfer over channel `argument`
     RANK = 6  # the rank variable `argument`
+    SIZE = 7  # of a series: column `argument`, in the instance's iteration
+    ITERATION = 8  # of a series: its number
 
 
 @dataclass(frozen=True, slots=True)

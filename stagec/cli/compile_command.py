@@ -24,6 +24,7 @@ from stagec.cli.memory_tables import show_memory
 from stagec.cli.output import WRITING_FLAGS, add_writing_flags, refuse_idle_flags, write
 from stagec.cli.progress import pass_progress
 from stagec.cli.report_command import report_name
+from stagec.cli.series_page import show_series
 from stagec.cli.tables import amount, show
 from stagec.cli.timeline import show_schedule, show_timeline, write_timeline
 from stagec.cli.usage import (
@@ -80,6 +81,8 @@ def run(arguments: Sequence[str]) -> int:
     if options.stop_after is not None:
         sys.stdout.write(print_ir(compiled.module))
         return 0
+    if compiled.num_iterations > 1:
+        refuse_in_series(options)
     if options.timeline or options.durations:
         require_numbers(compiled.plan, compiled.trace_set.classes)  # before anything is written
     if not options.quiet:
@@ -133,6 +136,23 @@ def show_brief(options: argparse.Namespace, plug_ins: Registry, many: ManyMicrob
     return True
 
 
+def refuse_in_series(options: argparse.Namespace) -> None:
+    """E0711 for what is about one step, where a series of iterations is served."""
+    flags = {
+        "--report": options.report,
+        "--schedule": options.schedule,
+        "--durations": options.durations,
+        "--track-memory": options.track_memory,
+        f"--timeline {options.timeline}": options.timeline,
+        "--memory FILE": options.memory,
+    }
+    for flag, value in flags.items():
+        if value:
+            message = f"`{flag}` is about one step, and this is a series of iterations"
+            help_ = "compile one of them: a file of one line, or the plan's own `serve`"
+            raise usage_error(flag, message, "E0711", help_)
+
+
 def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     options = make_parser().read(arguments)
     if options.model is None:
@@ -172,6 +192,12 @@ def make_parser() -> CommandParser:
     parser.add_argument("-q", "--quiet", action="store_true", help="print errors and nothing else")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     add_model_flags(parser)
+    parser.add_argument(
+        "--iterations",
+        metavar="FILE.csv",
+        type=some_text("--iterations"),
+        help="serve a series of iterations, a line for each: what is prefilled, what is decoded",
+    )
     add_device_flags(parser)
     add_pass_flags(parser)
     add_trust_flags(parser)
@@ -270,7 +296,9 @@ def timeline_name(text: str) -> str:
 
 def explain_timeline(compiled: Compiled, options: argparse.Namespace) -> None:
     """Draw the timeline, or write it as events."""
-    if options.timeline:
+    if compiled.num_iterations > 1:
+        show_series(compiled)
+    elif options.timeline:
         write_timeline(compiled, options.timeline, options.quiet)
     else:
         show_timeline(compiled)
@@ -352,6 +380,7 @@ def compile_with(
             stops=Stops(options.stop_after, on_pass, shows_each=print_each),
             plug_ins=plug_ins,
             adapt=lambda plan: planned(plan, options),
+            iterations=options.iterations,
         )
 
 

@@ -7,11 +7,14 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from xdsl.dialects.builtin import ModuleOp
+
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import render
-from stagec.driver import Compiled, Stops, compile_ir, compile_program
-from stagec.frontend import check, lower, parse_file, warnings_of
+from stagec.driver import Compiled, Stops, compile_checked, compile_ir
+from stagec.frontend import CheckedModel, check, parse_file, warnings_of
 from stagec.frontend.files import read_text
+from stagec.frontend.plans.iterations import read_iterations
 from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
 
@@ -25,25 +28,33 @@ def compile_input(
     plug_ins: Registry | None = None,
     warn: Callable[[str], object] | None = None,
     adapt: Callable[[Plan], Plan] = lambda plan: plan,
+    iterations: str | None = None,
 ) -> Compiled:
     """Compile a file. `warn` is told what is doubtful about a model, or standard error; IR has been told already.
 
-    `adapt` changes what of the plan decides no program: its device.
+    `adapt` changes what of the plan decides no program: its device. `iterations` is the file of a series.
     """
     known = plug_ins or registry()
     if is_ir(path):
-        for flag, value in (("--plan", plan), ("--set", sizes)):
+        said = (("--plan", plan), ("--set", sizes), ("--iterations", iterations))
+        for flag, value in said:
             if value:
                 message = f"`{flag}` is about a model, and `{path}` is IR, whose plan is in it"
                 raise usage_error(flag, message, "E0711", help="leave it out, or name the model")
         compiled = compile_ir(read_text(path), path, stops=stops, plug_ins=known)
         return replace(compiled, plan=adapt(compiled.plan))
-    checked = check(parse_file(path), plan, sizes, known.functions)
-    checked = replace(checked, plan=adapt(checked.plan))
-    module = lower(checked)
-    if found := warnings_of(checked, module):
-        (warn or sys.stderr.write)(render(found, checked.source.texts))
-    return compile_program(checked, module, stops=stops, load_pass=known.make_pass)
+    series = None if iterations is None else read_iterations(iterations)
+    source = parse_file(path)
+
+    def checked() -> CheckedModel:
+        found = check(source, plan, sizes, known.functions, series)
+        return replace(found, plan=adapt(found.plan))
+
+    def seen(checked: CheckedModel, module: ModuleOp) -> None:
+        if found := warnings_of(checked, module):
+            (warn or sys.stderr.write)(render(found, checked.source.texts))
+
+    return compile_checked(checked, stops=stops, load_pass=known.make_pass, seen=seen)
 
 
 def is_ir(path: str) -> bool:

@@ -59,9 +59,11 @@ def show(summary: Summary, head: Headline) -> None:
     """Print it to standard output: what a step takes first."""
     lines = "".join(f"{part}\n" for line in head.lines() for part in folded(line, " " * 8))
     lines += "".join(f"{part}\n" for part in folded(padding(summary), " " * 8))
-    parts = [heading(summary) + lines, text_of(compute_table(summary.classes))]
+    number = summary.num_iterations
+    when = "one step" if number == 1 else f"{number:,} iterations"
+    parts = [heading(summary) + lines, text_of(compute_table(summary.classes, when))]
     if any(c.traffic for c in summary.classes):
-        parts.append(text_of(traffic_table(summary.classes)))
+        parts.append(text_of(traffic_table(summary.classes, when)))
     sys.stdout.write("\n".join(parts))
 
 
@@ -150,9 +152,9 @@ def padding(summary: Summary) -> str:
     return f"padded  {', '.join(dims)}: {summary.num_padding:,} of the parameters"
 
 
-def compute_table(classes: Sequence[ClassSummary]) -> Table:
+def compute_table(classes: Sequence[ClassSummary], when: str = "one step") -> Table:
     """A row per class; classes with the same numbers share one."""
-    table = plain_table("one rank, one step")
+    table = plain_table(f"one rank, {when}")
     table.add_column("class")
     for title in ("ranks", "nodes", "parameters", "their bytes"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -175,9 +177,9 @@ def compute_table(classes: Sequence[ClassSummary]) -> Table:
     return table
 
 
-def traffic_table(classes: Sequence[ClassSummary]) -> Table:
+def traffic_table(classes: Sequence[ClassSummary], when: str = "one step") -> Table:
     """The same for communication."""
-    table = plain_table("communication of one rank, one step")
+    table = plain_table(f"communication of one rank, {when}")
     table.add_column("class")
     table.add_column("over", no_wrap=True)
     table.add_column("kind", no_wrap=True)

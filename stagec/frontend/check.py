@@ -11,6 +11,7 @@ from stagec.diagnostics import Diagnostic
 from stagec.dialects import stg
 from stagec.frontend import checker
 from stagec.frontend.files import Source
+from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.repeated_experts import repeated_experts
 from stagec.frontend.plans.unused_axes import unused_axes
 from stagec.frontend.plans.unused_rules import unused_rules
@@ -23,13 +24,14 @@ def check(
     plan: str | None = None,
     overrides: Mapping[str, str] | None = None,
     functions: Mapping[str, stg.Function] = stg.FUNCTIONS,
+    iterations: Iterations | None = None,
 ) -> checker.CheckedModel:
     """Raises `CompileError` with all mistakes. Without a name, the first plan of the file holds.
 
     `overrides` are those of `--set`: the sizes of dims and axes, as text. `functions` are those of the language, with
-    those of plug-ins.
+    those of plug-ins, `iterations` those of a series.
     """
-    checked = checker.check(source, plan, overrides, functions)
+    checked = checker.check(source, plan, overrides, functions, iterations)
     with unrecorded():
         found = unused_axes(checked.plan, checked.sizes.origins)
     return replace(checked, warnings=(*checked.warnings, *found)) if found else checked

@@ -6,7 +6,7 @@ repeated body is a stack, one per iteration, made outside of the repeat and slic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
@@ -34,6 +34,7 @@ from stagec.frontend.checker.steps import (
     WeightStep,
 )
 from stagec.frontend.paths import Scope, is_named
+from stagec.frontend.plans.serving import Sums
 from stagec.frontend.served import (
     ATTENTION,
     ServedAttention,
@@ -45,7 +46,7 @@ from stagec.frontend.served import (
     pad_experts,
     served_results,
 )
-from stagec.symbolic import Size
+from stagec.symbolic import Size, conditions
 
 Values = dict[Value, SSAValue]
 
@@ -71,8 +72,25 @@ def lower(checked: CheckedModel) -> ModuleOp:
         axes = plan.products.get(context.axis, (context.axis,))
         op = dist.ContextOp(context.method, axes, context.rotate, context.balance)
         block.add_op(_at(op, context.span) if context.span else op)
-    block.add_op(_Lowering(checked).program())
+    program = _Lowering(checked).program()
+    if checked.batch is not None and checked.batch.sums is not None:
+        for op in sequences_ops(checked, checked.batch.sums):
+            block.add_op(op)
+    block.add_op(program)
     return module
+
+
+def sequences_ops(checked: CheckedModel, sums: Sums) -> Iterator[Operation]:
+    """What devices or iterations differ in, and the sizes that ops have asked for."""
+    assert checked.batch is not None
+    span = checked.batch.serve.span
+    assert span is not None
+    known = conditions.unread(checked.sizes.known)
+    for name in sums.named:
+        if name not in checked.sizes.dims:
+            number = symbolic.constant(sums.first(name, known))
+            yield _at(stg.DimOp(name, number), span)
+    yield _at(dist.SequencesOp(sums.axes, sums.named, sums.sequences), span)
 
 
 def _at(op: Operation, span: Span) -> Operation:
@@ -271,7 +289,7 @@ class _Lowering:
         """What is computed where all sequences begin; where none does, the cache, which no iteration writes again."""
         if self.batch is None:
             return values[step.new]
-        begins = {not sequences.is_continued for sequences in self.batch.serve.sequences}
+        begins = self.batch.begins
         if len(begins) > 1:
             message = "some sequences begin, and some go on: what is computed once is for those that begin alone"
             help_ = "serve them by plans of their own: `serve { prefill 4 x 1 }`, and `serve { decode 128 at 20 }`"

@@ -109,6 +109,10 @@ def _load(node: syntax.Load) -> str:
     return f"load{name}{_settings(node.settings)}"
 
 
+def _lengths(what: syntax.Text | syntax.Settings) -> str:
+    return f" {text_of(what)}" if isinstance(what, syntax.Text) else _settings(what)
+
+
 def _sequences(node: syntax.Prefill | syntax.Decode) -> str:
     kind = "prefill" if isinstance(node, syntax.Prefill) else "decode"
     return " ".join([kind, text_of(node.count), *map(text_of, node.measures)])
@@ -198,6 +202,7 @@ _PRINTERS: dict[type[syntax.SyntaxNode], Callable[[Any], str]] = {
     syntax.Device: _device,
     syntax.Link: lambda n: f"link {n.axis}{_settings(n.settings)}",
     syntax.Load: _load,
+    syntax.Lengths: lambda n: f"{n.form}{_lengths(n.what)}",
     syntax.Measure: lambda n: f"{n.word} {text_of(n.number)}",
     syntax.Prefill: _sequences,
     syntax.Decode: _sequences,

@@ -10,8 +10,9 @@ from stagec.diagnostics import CompileError, Diagnostic, Span, quoted, span_of
 from stagec.dialects import stg
 from stagec.dialects.attributes import RequestsAttr
 from stagec.dialects.types import TensorType, tensor_of
-from stagec.frontend.plans.serving import Batch
+from stagec.frontend.plans.serving import Batch, pairs
 from stagec.rewriting import set_type
+from stagec.symbolic import ZERO, Size
 
 WRITERS = (stg.AppendOp, stg.FillOp, stg.ResumedScanOp, stg.ResumedConvOp)
 """Ops that write what requests keep, whether or not anything reads their results."""
@@ -156,14 +157,17 @@ def count_pairs(op: ServedAttention, batch: Batch) -> None:
         causal = causal and op.count.data == "causal"
         window = op.window.data if op.window is not None else None
     if keys in batch.roles.positions:
-        total = batch.pairs(causal, window)
+        cached = True
     elif keys == batch.roles.new:
-        total = batch.pairs_among_new(causal, window)
+        cached = False  # as in an encoder
     else:
         return
-    op.properties["pairs"] = stg.SizeAttr(batch.in_numbers(batch.per_row(total)))
+
+    def pairs_of_one(new: Size, context: Size) -> Size:
+        return pairs(new, context if cached else ZERO, causal, window)
+
+    op.properties["pairs"] = stg.SizeAttr(batch.in_a_row(pairs_of_one))
     if batch.is_packed:
-        cached = keys in batch.roles.positions
         op.properties["requests"] = RequestsAttr(batch.kinds_of_row(window, cached))
 
 

@@ -343,6 +343,11 @@ class Sequences:
     def is_continued(self) -> bool:
         return self.context.value > 0
 
+    @property
+    def numbers(self) -> tuple[Quantity, Quantity, Quantity]:
+        """How many, of how many new positions, after how many others."""
+        return self.count, self.new, self.context
+
 
 @dataclass(frozen=True, kw_only=True)
 class Serve(Clause):

@@ -44,6 +44,8 @@ class Headline:
     """Bytes of the device's memory."""
     kinds: Mapping[str, int]
     """Bytes at the peak, by kind, the largest first."""
+    iterations: int
+    """Of a series; its times are not estimated here, one by one."""
     reduction: str
     """When gradients are reduced, where ZeRO and several microbatches leave a choice."""
 
@@ -64,6 +66,8 @@ class Headline:
         return [self.time_line(), *self.share_lines(), self.memory_line(), *reduction]
 
     def time_line(self) -> str:
+        if self.iterations > 1:
+            return f"series  {self.iterations:,} iterations, {self.tokens:,} new tokens (`--timeline` says how long they take)"
         if self.step_us is None or self.mfu is None or self.per_s is None:
             return "step    not known: the plan names no device (`device h100`)"
         what = "tokens" if self.tokens else "samples"
@@ -109,7 +113,9 @@ def headline(
     step_us = mfu = None
     shares: dict[str, float] = {}
     about = ""
-    if found is None and not missing_numbers(plan, traces.classes):
+    if compiled.num_iterations > 1:
+        found = None
+    elif found is None and not missing_numbers(plan, traces.classes):
         found = estimate(compiled)
     if found is not None:
         step_us, mfu = found.step_time_us, found.mfu
@@ -127,6 +133,7 @@ def headline(
         shares=shares,
         peak_bytes=worst.peak_bytes,
         capacity=plan.device.memory or plan.device.capacity,
+        iterations=compiled.num_iterations,
         reduction=reduction_of(compiled, microbatches),
         kinds=dict(sorted((k for k in kinds.items() if k[1]), key=lambda item: -item[1])),
     )

@@ -23,8 +23,8 @@ from stagec.explaining.bubble import published
 from stagec.explaining.job import Job
 from stagec.explaining.rolled_operations import ClassOperations, Term
 from stagec.explaining.sweeping.structures import Structure
-from stagec.explaining.sweeping.vectors import Columns
 from stagec.searching.prices import Prices, kernels_of
+from stagec.symbolic.columns import Columns
 
 Total = np.ndarray | float
 PARTS = ("compute", "exposed", "idle")

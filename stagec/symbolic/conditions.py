@@ -93,6 +93,11 @@ def recording(settings: Mapping[str, str] | None = None) -> Iterator[Conditions]
         _RECORDER.reset(token)
 
 
+def recorder() -> Conditions | None:
+    """What is being noted, if anything is."""
+    return _RECORDER.get()
+
+
 @contextmanager
 def unrecorded() -> Iterator[None]:
     """For what changes no program: warnings."""

@@ -13,6 +13,7 @@ from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.loads import Loads
 from stagec.analysis.segments import Segment, segments_of
+from stagec.analysis.sequences import Sequences
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, sched, stg
@@ -63,7 +64,9 @@ def numbers_of(module: ModuleOp, tasks: Sequence[sched.TasksOp]) -> set[str]:
     firsts = {dist.first_layer(name) for name in counts}
     places = {f"{axis}{SUFFIX}" for axis in mesh_of(module)}
     loads = {name for load in Loads.of(module).loads for name in load.names}
-    return {*size_values(module), *counts, *firsts, *places, *loads}
+    sequences = Sequences.of(module)
+    of_one = sequences.names_of_one if sequences is not None else ()
+    return {*size_values(module), *counts, *firsts, *places, *loads, *of_one}
 
 
 def check_nodes(program: stg.ProgramOp, mesh: Mapping[str, int], names: Collection[str]) -> None:

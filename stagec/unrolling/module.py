@@ -10,6 +10,7 @@ from xdsl.ir import Operation
 
 from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.loads import Loads
+from stagec.analysis.sequences import ITERATION, Sequences
 from stagec.analysis.sizes import size_values
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import StageOfRank, Where
@@ -41,15 +42,24 @@ class Reader:
     """Reads a module; stages that are alike are unrolled once."""
 
     module: ModuleOp
+    iteration: Mapping[str, int] = field(default_factory=dict)
+    """Of a series: which, by its name."""
     values: Mapping[str, int] = field(init=False)
     kinds: dict[str, stg.ProgramOp] = field(init=False)
     symbols: dict[str, Operation] = field(init=False)
+    sequences: Sequences | None = field(init=False)
     stages: dist.StagesOp | None = field(init=False)
     _layouts: dict[object, Layout] = field(default_factory=dict)
+
+    def at(self, iteration: int) -> list[RankRun]:
+        """What each rank class runs in an iteration of a series."""
+        self.iteration = {ITERATION: iteration}
+        return list(self.runs())
 
     def __post_init__(self) -> None:
         # What is unrolled is read off tables that these sizes made: nothing more is decided by them.
         self.values = unread(size_values(self.module))
+        self.sequences = Sequences.of(self.module)
         self.kinds = {stg.text(each, "kind"): each for each in programs(self.module)}
         ops = list(self.module.body.ops)
         named = (sched.TasksOp, sched.RankProgramOp)
@@ -68,7 +78,9 @@ class Reader:
             program = self.symbols.get(op.program.data)
             if not isinstance(program, sched.RankProgramOp):
                 raise wrong(op, f"there is no `sched.program @{op.program.data}`")
-            values = {**self.values, **self.coordinates(op.at.data)}
+            values = {**self.values, **self.coordinates(op.at.data), **self.iteration}
+            if self.sequences is not None:
+                values |= self.sequences.sizes(values)
             stages = [self.stage_run(program, each, values) for each in program.stages.data]
             yield RankRun(op.class_name.data, dict(op.at.data), stages, program, self.axis)
 

@@ -19,12 +19,13 @@ from stagec.dialects.memory import STORED
 from stagec.driver import Compiled, Stops, compile_text
 from stagec.explaining.job import Job
 from stagec.explaining.names import MICROBATCH
-from stagec.explaining.sweeping.conditions import named_sizes, verdict, with_definitions
+from stagec.explaining.sweeping.conditions import named_sizes, with_definitions
 from stagec.explaining.sweeping.peaks import LiveCounts
 from stagec.explaining.sweeping.structures import Structure
-from stagec.explaining.sweeping.vectors import Columns
 from stagec.memory import Kind
+from stagec.symbolic.columns import Columns
 from stagec.symbolic.conditions import Conditions, recording
+from stagec.symbolic.verdict import verdict
 from stagec.unrolling.rank import StageRun
 from tests.fidelity.cluster_runs import Run, layers_of_stages, run_text, schedule_of
 

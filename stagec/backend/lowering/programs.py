@@ -9,13 +9,23 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.coordinates import axes_in, sizes_of
+from stagec.analysis.sequences import ITERATION, Sequences
 from stagec.analysis.sizes import mesh_of
 from stagec.arrays import Ints
 from stagec.backend.lowering.control import Control, said_of, with_added
 from stagec.backend.lowering.templates import StageTemplates
-from stagec.backend.program import Mesh, Node, RankClass, TraceProgram, TraceSegment, TraceSet
+from stagec.backend.program import (
+    Mesh,
+    Node,
+    RankClass,
+    Series,
+    TraceProgram,
+    TraceSegment,
+    TraceSet,
+)
 from stagec.dialects import sched, stg
 from stagec.rewriting import programs
+from stagec.symbolic.columns import add
 from stagec.unrolling.queues import QueueFinder
 from stagec.unrolling.rank import Arrangement, Arrangements, RankBody, RankRun
 
@@ -31,6 +41,7 @@ class Unroller:
     _queues: QueueFinder = field(default_factory=QueueFinder)
     _controls: dict[sched.RankProgramOp, Control] = field(default_factory=dict)
     _named: dict[stg.ProgramOp, bool] = field(default_factory=dict)
+    _sequences: dict[stg.ProgramOp, Sequences | None] = field(default_factory=dict)
 
     def trace_set(self, module: ModuleOp, runs: Sequence[RankRun]) -> TraceSet:
         """The trace programs of every rank class."""
@@ -50,13 +61,32 @@ class Unroller:
         else:
             program = self.unroll(run)
             self._made[run.program] = run, program
-        return self._controls[run.program].applied(program)
+        return self.in_series(run, self._controls[run.program].applied(program))
+
+    def in_series(self, run: RankRun, program: TraceProgram) -> TraceProgram:
+        """With the numbers of all iterations, if the program is one of several."""
+        sequences = self.sequences(run.stages[0].program)
+        if sequences is None or not sequences.is_series or ITERATION in run.stages[0].values:
+            return program
+        columns = sequences.columns(sequences.device(run.stages[0].values))
+        sums = {each for s in program.segments for n in s.nodes for each in n.sizes}
+        numbers = {each: added([columns.number(size) for size in each]) for each in sums}
+        return replace(program, series=Series(sequences.num_iterations, numbers))
+
+    def sequences(self, program: stg.ProgramOp) -> Sequences | None:
+        if program not in self._sequences:
+            self._sequences[program] = Sequences.around(program)
+        return self._sequences[program]
+
+    def templates(self, run: RankRun) -> list[StageTemplates]:
+        sequences = self.sequences(run.stages[0].program)
+        return [StageTemplates(stage, run.axis, sequences) for stage in run.stages]
 
     def node(self, run: RankRun, row: int, at: int) -> Node:
         """One node of a row, with the numbers that it has for a rank."""
         rank = self.arrangements.of(run)
         each = rank.bodies[int(rank.body[row])]
-        return StageTemplates(run.stages[each.stage], run.axis).segment(each).nodes[at]
+        return self.templates(run)[each.stage].segment(each).nodes[at]
 
     def unroll(self, run: RankRun) -> TraceProgram:
         """Give rows their positions, and each stream its order as control dependencies."""
@@ -89,7 +119,7 @@ class Unroller:
 
     def segments(self, run: RankRun, rank: Arrangement) -> tuple[list[TraceSegment], Ints]:
         """The segments of a rank, and the number of each body's."""
-        templates = [StageTemplates(stage, run.axis) for stage in run.stages]
+        templates = self.templates(run)
         found: dict[int, int] = {}
         made: list[TraceSegment] = []
         numbers: list[int] = []
@@ -115,22 +145,35 @@ class Unroller:
         """The program of a class of which another is known: that with the numbers of this."""
         rank = self.arrangements.of(run)
         _, number = self.segments(other, rank)
-        templates = [StageTemplates(stage, run.axis) for stage in run.stages]
+        templates = self.templates(run)
         made = list(program.segments)
         for each, at in zip(rank.bodies, number.tolist(), strict=False):
             stage = run.stages[each.stage]
             if each.body.layer is None and not self.names_coordinates(stage.program):
                 continue
-            actions = templates[each.stage].actions(each)
-            nodes = zip(made[at].nodes, actions, strict=True)
+            own = templates[each.stage]
+            nodes = zip(made[at].nodes, own.actions(each), own.sizes(each), strict=True)
             made[at] = replace(
                 made[at],
-                nodes=tuple(n if n.action == a else replace(n, action=a) for n, a in nodes),
+                nodes=tuple(
+                    n if n.action == a and n.sizes == s else replace(n, action=a, sizes=s)
+                    for n, a, s in nodes
+                ),
             )
         return replace(program, segments=tuple(made))
 
     def names_coordinates(self, program: stg.ProgramOp) -> bool:
-        """Whether sizes depend on where a rank is, besides by loads of experts."""
+        """Whether sizes depend on where a rank is, or on the iteration, besides by loads of experts."""
         if program not in self._named:
-            self._named[program] = any(axes_in(size.names) for size in sizes_of(program))
+            self._named[program] = self.sequences(program) is not None or any(
+                axes_in(size.names) for size in sizes_of(program)
+            )
         return self._named[program]
+
+
+def added(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """The sums of what a node reads and writes, in each iteration."""
+    total = columns[0]
+    for column in columns[1:]:
+        total = add(total, column)
+    return total

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from xdsl.dialects.builtin import FileLineColLoc
+from xdsl.dialects.builtin import FileLineColLoc, ModuleOp
 from xdsl.ir import Operation
 
 from stagec.analysis.kernels import kernel_form
 from stagec.analysis.loads import Loads
+from stagec.analysis.sequences import ITERATION, Sequences
 from stagec.backend.program import (
     Collective,
     Compute,
@@ -19,11 +20,13 @@ from stagec.backend.program import (
     Kernel,
     Node,
     NodeAction,
+    Sum,
     TraceSegment,
     Transfer,
 )
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import sched, stg
+from stagec.dialects.dist.sequences import CONTEXT, COUNT, NEW
 from stagec.dialects.types import tensor_of
 from stagec.symbolic import Size
 from stagec.unrolling.rank import Owners, RankBody, StageRun
@@ -32,6 +35,7 @@ MOST_FLOPS = 2**63 - 1
 """What a trace has room for."""
 MOST_BYTES = 2**60
 """An EiB: so much that sums of many are counted in 64 bits all the same."""
+OF_ONE = frozenset((COUNT, NEW, CONTEXT))
 MAX_CROSSING = 64
 """Values that may cross one stage boundary in one direction; a channel numbers boundary, direction and value."""
 
@@ -46,15 +50,21 @@ class StageTemplates:
 
     stage: StageRun
     axis: str
+    sequences: Sequences | None = None
+    """Those of its devices and iterations, where these differ."""
     _of_layers: dict[int | None, Templates] = field(default_factory=dict)
 
     def segment(self, rank_body: RankBody) -> TraceSegment:
         body, templates = rank_body.body, self.of_layer(rank_body.body.layer)
         actions = self.actions(rank_body)
+        sizes = self.sizes(rank_body)
         nodes = [
-            templates.node(op, body.scope(at), action, tuple(Dep(*dep) for dep in deps))
-            for at, (op, action, deps) in enumerate(
-                zip(body.nodes, actions, body.deps, strict=True)
+            replace(
+                templates.node(op, body.scope(at), action, tuple(Dep(*dep) for dep in deps)),
+                sizes=own,
+            )
+            for at, (op, action, deps, own) in enumerate(
+                zip(body.nodes, actions, body.deps, sizes, strict=True)
             )
         ]
         return TraceSegment(body.name, tuple(nodes), body.num_slots, body.task)
@@ -71,6 +81,26 @@ class StageTemplates:
             for op in body.ops
         ]
 
+    def sizes(self, rank_body: RankBody) -> list[tuple[Sum, ...]]:
+        """What the numbers of each node are in a series; nothing where all iterations have the same."""
+        body = rank_body.body
+        is_one = ITERATION in self.stage.values
+        if self.sequences is None or not self.sequences.is_series or is_one:
+            return [() for _ in body.nodes]
+        if body.is_bucket:
+            joined = zip(*map(sums_of_op, body.ops), strict=True)
+            return [self.varying([tuple(s for own in each for s in own) for each in joined])]
+        return [self.varying(sums_of_op(op)) for op in body.ops]
+
+    def varying(self, sums: Sequence[Sum]) -> tuple[Sum, ...]:
+        """The sums of a node in names that iterations differ in, if there are any."""
+        series = self.sequences
+        assert series is not None
+        if not any(series.concern(size) for own in sums for size in own):
+            return ()
+        values = self.stage.values
+        return tuple(tuple(series.in_numbers(size, values) for size in own) for own in sums)
+
     def of_layer(self, layer: int | None) -> Templates:
         """With the numbers that sizes have in a layer."""
         if layer not in self._of_layers:
@@ -78,7 +108,7 @@ class StageTemplates:
             if layer is not None:
                 loads = Loads.around(self.stage.program)
                 values = {**values, **loads.sizes(layer, self.stage.values)}
-            self._of_layers[layer] = Templates(values, self.stage.owners)
+            self._of_layers[layer] = Templates(values, self.stage.owners, self.sequences)
         return self._of_layers[layer]
 
     def transfer(self, op: sched.StageSendOp | sched.StageRecvOp, rank_body: RankBody) -> Transfer:
@@ -98,6 +128,7 @@ class Templates:
 
     values: Mapping[str, int | Fraction]
     owners: Owners = field(default_factory=dict)
+    sequences: Sequences | None = None
     _numbers: dict[Size, int] = field(default_factory=dict)
 
     def node(self, op: Operation, scope: str, action: NodeAction, deps: tuple[Dep, ...]) -> Node:
@@ -179,9 +210,28 @@ class Templates:
         sizes = tuple((name, self.number(size)) for name, size in form.sizes)
         requests = tuple(
             (self.number(count), self.number(new), self.number(keys))
-            for count, new, keys in form.requests
+            for count, new, keys in self.requests(op, form.requests)
         )
         return Kernel(form.kind, form.dtype, sizes, form.is_linear, requests)
+
+    def requests(
+        self, op: sched.ComputeOp, kinds: tuple[tuple[Size, Size, Size], ...]
+    ) -> Iterator[tuple[Size, Size, Size]]:
+        """The sequences that attention is about. Where ranks or iterations differ it says one, for all that there are."""
+        if not any(size.names & OF_ONE for kind in kinds for size in kind):
+            yield from kinds
+            return
+        sequences = self.sequences
+        if sequences is None:
+            module = op.get_toplevel_object()
+            assert isinstance(module, ModuleOp)
+            sequences = Sequences.of(module)
+        assert sequences is not None
+        for numbers in sequences.kinds(self.values):
+            names: tuple[str, ...] = (COUNT, NEW, CONTEXT)
+            known: dict[str, Size | int] = dict(zip(names, numbers, strict=True))
+            for count, new, keys in kinds:
+                yield count.substitute(known), new.substitute(known), keys.substitute(known)
 
     def among(self, op: Operation) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """The ranks that share a weight, where a collective is over those only."""
@@ -200,6 +250,18 @@ class Templates:
             exact = size.evaluate(self.values)
             self._numbers[size] = -(-exact.numerator // exact.denominator)
         return self._numbers[size]
+
+
+def sums_of_op(op: Operation) -> tuple[Sum, ...]:
+    """What the numbers of an op's node are made of, in the order of `Node.sizes`."""
+    if isinstance(op, sched.ComputeOp):
+        return (op.flops.data,), (op.reads.data, op.writes.data)
+    if isinstance(op, sched.CollectiveOp):
+        return (op.bytes_in.data,), (op.bytes_out.data,)
+    if isinstance(op, sched.StageSendOp | sched.StageRecvOp):
+        return ((tensor_of(op.value.type).num_bytes,),)
+    assert isinstance(op, sched.HostCopyOp | sched.SendOp | sched.RecvOp)
+    return ((op.num_bytes.data,),)
 
 
 def too_large(op: Operation, error: TooLargeError) -> CompileError:

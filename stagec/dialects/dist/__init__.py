@@ -17,6 +17,7 @@ from stagec.dialects.dist.expert_load import (Distribution, ExpertLoadOp, MAX, S
 from stagec.dialects.dist.host import (HOST_OPS, HostOp, LoadOp, StateOp, StoreOp)
 from stagec.dialects.dist.mesh import (MeshAttr, MeshOp, RuleOp)
 from stagec.dialects.dist.plan import (PassesOp, PlanOp)
+from stagec.dialects.dist.sequences import SequencesAttr, SequencesOp
 from stagec.dialects.dist.stages import (GiveGradientOp, STAGE_OPS, Stage, StageRecvOp, StageSendOp, StagesAttr, StagesOp, TakeGradientOp, first_layer, local_count)
 from stagec.dialects.dist.storage import (AllReduceGradientOp, AllReduceShardOp, AllReduceTiedOp, ReduceShardOp, STORAGE_OPS, StorageOp, TakeShardOp, UnshardOp)
 from stagec.dialects.dist.transfers import (ExchangeCountsOp, GatherBlocksOp, RecvOp, RotateOp, SendOp, TRANSFER_OPS, WaitOp)
@@ -31,6 +32,7 @@ Dist = Dialect(
         RuleOp,
         ContextOp,
         ExpertLoadOp,
+        SequencesOp,
         ReshardOp,
         *COLLECTIVES,
         SliceOp,
@@ -39,7 +41,7 @@ Dist = Dialect(
         *TRANSFER_OPS,
         *HOST_OPS,
     ],
-    [MeshAttr, PlacementAttr, ShardType, StagesAttr],
+    [MeshAttr, PlacementAttr, SequencesAttr, ShardType, StagesAttr],
 )
 
 __all__ = [
@@ -90,4 +92,5 @@ __all__ = [
     "WaitOp",
     "first_layer",
     "local_count",
+    "SequencesOp",
 ]

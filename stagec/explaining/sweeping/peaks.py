@@ -13,11 +13,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from stagec.explaining.sweeping.vectors import Columns
 from stagec.memory import Kind
 from stagec.memory.lifetimes import Lifetimes, lifetimes
 from stagec.memory.value_table import ValueTable
 from stagec.symbolic import Size, constant
+from stagec.symbolic.columns import Columns
 from stagec.unrolling.rank import Arrangement
 
 EXACT = 2**53

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from xdsl.dialects.builtin import ModuleOp
-
 from stagec.analysis.coordinates import axes_in, sizes_of
 from stagec.analysis.loads import Loads
+from stagec.analysis.sequences import Sequences
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, Stops, compile_program
 from stagec.explaining.job import Job
@@ -20,7 +19,6 @@ from stagec.frontend.files import Source
 from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
 from stagec.schedules.catalogue import CATALOGUE
-from stagec.symbolic.conditions import Conditions
 
 Point = Mapping[str, int]
 MOST_TRIED = 64
@@ -62,20 +60,9 @@ def with_microbatch(plan: Plan, size: int) -> Plan:
     return replace(plan, microbatch=size)
 
 
-LAST_OF_STRUCTURE = "lower-to-tasks"
-"""The last pass that makes ops. Those behind it put them in rows, which a sweep does again for other sizes (`layouts`)."""
-
-
-def compiled_at(
-    request: Request, point: Point, verify: bool = True, asked: Conditions | None = None
-) -> Compiled:
-    """One plan as `stagec` compiles it, before its programs are unrolled. `asked` notes what its structure depends on."""
-
-    def passed(name: str, _: ModuleOp) -> None:
-        if asked is not None and name == LAST_OF_STRUCTURE:
-            asked.is_closed = True
-
-    stops = Stops(unroll=False, verify=verify, on_pass=passed)
+def compiled_at(request: Request, point: Point, verify: bool = True) -> Compiled:
+    """One plan as `stagec` compiles it, before its programs are unrolled. Who records, notes what its structure depends on."""
+    stops = Stops(unroll=False, verify=verify)
     checked = checked_at(request, point)
     return compile_program(checked, stops=stops, load_pass=request.plug_ins.make_pass)
 
@@ -119,4 +106,5 @@ def is_plain(job: Job) -> bool:
     if plan.passes:
         return False
     names = {name for size in sizes_of(job.compiled.module) for name in size.names}
-    return not axes_in(names) and not Loads.of(job.compiled.module).loads
+    module = job.compiled.module
+    return not axes_in(names) and not Loads.of(module).loads and Sequences.of(module) is None

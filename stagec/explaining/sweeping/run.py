@@ -17,7 +17,6 @@ from stagec.explaining.questions import ask
 from stagec.explaining.sweeping.conditions import (
     Feasible,
     named_sizes,
-    verdict,
     with_definitions,
 )
 from stagec.explaining.sweeping.peaks import EXACT
@@ -31,11 +30,12 @@ from stagec.explaining.sweeping.plans import (
     is_plain,
 )
 from stagec.explaining.sweeping.structures import OF_PEAK, PEAKS, Structure
-from stagec.explaining.sweeping.vectors import Columns
 from stagec.frontend import CheckedModel
 from stagec.pipelines import microbatch_size
 from stagec.symbolic import ZERO
+from stagec.symbolic.columns import Columns
 from stagec.symbolic.conditions import recording
+from stagec.symbolic.verdict import verdict
 
 PEAK = "memory.peak"
 BUBBLE = "bubble"
@@ -155,7 +155,7 @@ class Sweep:
             with recording(self.settings) as asked:
                 try:
                     point = self.point(sizes, first)
-                    compiled = compiled_at(self.request, point, self.verify, asked)
+                    compiled = compiled_at(self.request, point, self.verify)
                     job = Job(compiled, rounded=True, sampled=True)
                     message = ""
                 except CompileError as error:

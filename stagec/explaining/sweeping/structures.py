@@ -19,7 +19,6 @@ from stagec.explaining.quantities import Answer
 from stagec.explaining.sweeping.layouts import layout_with
 from stagec.explaining.sweeping.peaks import KindsAtPeak, LiveCounts, RankLives, rank_lives
 from stagec.explaining.sweeping.signatures import OrderSignature, signature
-from stagec.explaining.sweeping.vectors import Columns
 from stagec.memory import Kind
 from stagec.memory.plan import ALWAYS, kinds_on_host
 from stagec.memory.value_table import ValueTable, value_table
@@ -28,6 +27,7 @@ from stagec.passes.interleave_tasks import interleave
 from stagec.rewriting import programs
 from stagec.schedules import Schedule, build
 from stagec.symbolic import Size, total
+from stagec.symbolic.columns import Columns
 from stagec.unrolling.rank import RankRun, StageRun, arrange
 from stagec.unrolling.stage import Layout
 

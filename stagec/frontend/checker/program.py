@@ -18,6 +18,7 @@ from stagec.frontend.checker.steps import Body
 from stagec.frontend.checker.types import TypeReader
 from stagec.frontend.checker.user_ops import read_costs
 from stagec.frontend.files import Source, parse_file
+from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.merge import Merged, merge
 from stagec.frontend.plans.resolve import resolve_plan
 from stagec.frontend.plans.serving import Batch, Roles, ServeReader, batch_of, roles_of, unserved
@@ -70,11 +71,12 @@ def check(
     plan: str | None = None,
     overrides: Mapping[str, str] | None = None,
     functions: Mapping[str, stg.Function] = stg.FUNCTIONS,
+    iterations: Iterations | None = None,
 ) -> CheckedModel:
     """Raises `CompileError` with all mistakes, the first 200. Without a name, the first plan of the file holds; `FILE.stg:NAME` is one of
     another file, and `FILE.stg` its first.
 
-    `overrides` are those of `--set`: the sizes of dims and axes, as text.
+    `overrides` are those of `--set`: the sizes of dims and axes, as text. `iterations` are those of a series, instead of the one that the plan serves.
     """
     source, plan, plans = _lent(source, plan)
     findings = Findings(most=MOST_ERRORS, sources=source.texts)
@@ -82,7 +84,7 @@ def check(
     definitions.plans = plans if plans is not None else definitions.plans
     chosen = _choose(definitions, plan, findings)
     merged = merge(chosen, definitions.plans, findings)
-    batch = _batch(source, definitions, merged, overrides or {}, findings)
+    batch = _batch(source, definitions, merged, overrides or {}, findings, iterations)
     served = batch.sizes if batch is not None else {}
     padded = _padded(definitions, batch, findings)
     table = resolve_sizes(definitions.dims, merged, overrides or {}, findings, served, padded)
@@ -158,6 +160,7 @@ def _batch(
     merged: Merged,
     overrides: Mapping[str, str],
     findings: Findings,
+    iterations: Iterations | None,
 ) -> Batch | None:
     """What an iteration serves, under a plan that says so.
 
@@ -165,6 +168,12 @@ def _batch(
     """
     clause = merged.get(syntax.Serve)
     if clause is None:
+        if iterations is not None:
+            raise iterations.wrong(
+                0,
+                "the plan serves nothing",
+                "add `serve { decode 1 at 1 }`: its settings hold, and the file says what",
+            )
         return None
     unheard = Findings()
     table = resolve_sizes(definitions.dims, merged, overrides, unheard)
@@ -180,7 +189,7 @@ def _batch(
         help_ = "declare one; a model without state is served like any forward pass: `set B = 4, S = 2048`"
         findings.add(Diagnostic("E0401", message, clause.span, help=help_))
         return None
-    return batch_of(serve, roles, merged, table, findings)
+    return batch_of(serve, roles, merged, table, findings, iterations)
 
 
 def sizes_of(source: Source, plan: str | None = None) -> list[str]:

@@ -10,16 +10,24 @@ a causal mask.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from math import prod
 
 from stagec import symbolic
 from stagec.diagnostics import Diagnostic, Findings, Span
 from stagec.dialects import stg
+from stagec.dialects.dist.sequences import CONTEXT as CONTEXT_OF_ONE
+from stagec.dialects.dist.sequences import COUNT as COUNT_OF_ONE
+from stagec.dialects.dist.sequences import NEW as NEW_OF_ONE
+from stagec.dialects.dist.sequences import Sequences as DealtSequences
 from stagec.frontend import syntax
 from stagec.frontend.checker.steps import AppendStep, Body, StateStep
-from stagec.frontend.numbers import Sizes, whole
+from stagec.frontend.numbers import Sizes, as_read, whole
+from stagec.frontend.plans.iterations import Iterations, deal
+from stagec.frontend.plans.lengths import LengthsReader
 from stagec.frontend.plans.merge import Merged
 from stagec.frontend.plans.settings import SettingsReader
 from stagec.frontend.sizes import NamedSize, SizeTable
@@ -28,6 +36,12 @@ from stagec.symbolic import ONE, Size, conditions
 from stagec.symbolic.quantity import Quantity
 
 HALF = ONE / 2
+
+OfOne = Callable[[Size, Size], Size]
+"""What the new positions of a sequence and those before them make."""
+
+MOST_SEQUENCES = 1_000_000
+"""Sequences that are not alike."""
 
 NEW, CONTEXT = "x", "at"
 """The words before the numbers of a sequence's new tokens, and of those before them."""
@@ -112,21 +126,23 @@ class ServeReader:
                 message = "`serve` says what is served"
                 self.findings.add(Diagnostic("E0401", message, what.span, help=help_))
             return None
-        found = [self.sequences(e) for e in what.entries if not isinstance(e, syntax.Setting)]
+        entries = [e for e in what.entries if not isinstance(e, syntax.Setting)]
+        found = [self.sequences(e) for e in entries]
         settings = syntax.Settings(
             tuple(e for e in what.entries if isinstance(e, syntax.Setting)), span=what.span
         )
         read = SettingsReader(self.sizes, self.findings).read(settings, Serve, "`serve`")
-        sequences = tuple(s for s in found if s is not None)
+        sequences = tuple(s for kinds in found for s in kinds)
         if not found:
             help_ = "write `serve { prefill 4 x 2048 }`, or `serve { decode 128 at 1500 }`"
             message = "`serve` has no sequences"
             self.findings.add(Diagnostic("E0401", message, self.clause.span, help=help_))
-        if not sequences or len(sequences) < len(found):
+        if not all(found) or not sequences:
             return None
         return Serve(sequences=sequences, span=self.clause.span, **read)
 
-    def sequences(self, entry: syntax.Prefill | syntax.Decode) -> Sequences | None:
+    def sequences(self, entry: syntax.Prefill | syntax.Decode) -> list[Sequences]:
+        """The sequences of an entry, those that are alike together; nothing after a finding."""
         is_prefill = isinstance(entry, syntax.Prefill)
         given = {measure.word.text: measure for measure in entry.measures}
         needed = NEW if is_prefill else CONTEXT
@@ -137,20 +153,92 @@ class ServeReader:
                 help_ = "write `decode 128 at 1500`, and `x 4` for so many new tokens of each"
             message = "sequences have new tokens (`x`), and tokens before them (`at`)"
             self.findings.add(Diagnostic("E0401", message, entry.span, help=help_))
-            return None
+            return []
         count = self.number(entry.count, "the number of sequences")
+        if count is None:
+            return []
+        sizes: dict[str, syntax.Value] = {}
+        for word, measure in given.items():
+            if isinstance(measure.number, syntax.ListValue | syntax.Lengths):
+                return self.ragged(entry, given, count)
+            sizes[word] = measure.number
         new = context = None
-        if NEW in given:
-            new = self.number(given[NEW].number, "the number of new tokens")
-        if CONTEXT in given:
-            context = self.number(given[CONTEXT].number, "the number of tokens before", 0)
-        if count is None or (NEW in given and new is None) or (CONTEXT in given and not context):
-            return None
-        one, none = (Quantity(size, size.evaluate({})) for size in (ONE, symbolic.ZERO))
-        return Sequences(count, new or one, context or none, entry.span)
+        if NEW in sizes:
+            new = self.number(sizes[NEW], "the number of new tokens")
+        if CONTEXT in sizes:
+            context = self.number(sizes[CONTEXT], "the number of tokens before", 0)
+        if (NEW in given and new is None) or (CONTEXT in given and not context):
+            return []
+        return [Sequences(count, new or known_size(1), context or known_size(0), entry.span)]
 
-    def number(self, expr: syntax.Expr, what: str, least: int = 1) -> Quantity | None:
+    def ragged(
+        self,
+        entry: syntax.Prefill | syntax.Decode,
+        given: Mapping[str, syntax.Measure],
+        count: Quantity,
+    ) -> list[Sequences]:
+        """Sequences of different lengths: the first has the first length of each measure, and so on."""
+        number = as_read(count)
+        if number > MOST_SEQUENCES:
+            message = f"{number:,} sequences, each of its own length"
+            help_ = f"serve {MOST_SEQUENCES:,} at most"
+            self.findings.add(Diagnostic("E0401", message, entry.span, help=help_))
+            return []
+        lengths = {NEW: [1] * number, CONTEXT: [0] * number}
+        for word, measure in given.items():
+            found = self.lengths(measure, word, number)
+            if found is None:
+                return []
+            lengths[word] = found
+        alike = Counter(zip(lengths[NEW], lengths[CONTEXT], strict=True))
+        return [
+            Sequences(known_size(times), known_size(new), known_size(context), entry.span)
+            for (new, context), times in alike.items()
+        ]
+
+    def lengths(self, measure: syntax.Measure, word: str, count: int) -> list[int] | None:
+        what = measure.number
+        if isinstance(what, syntax.ListValue | syntax.Lengths):
+            return LengthsReader(self.sizes, self.findings, count, word).read(what)
+        least = 0 if word == CONTEXT else 1
+        found = self.number(what, "the number of tokens", least)
+        return None if found is None else [as_read(found)] * count
+
+    def number(self, expr: syntax.Value, what: str, least: int = 1) -> Quantity | None:
         return whole(expr, self.sizes, self.findings, what, least)
+
+
+def known_size(number: int) -> Quantity:
+    return Quantity(symbolic.constant(number), Fraction(number))
+
+
+@dataclass
+class Sums:
+    """The sizes of a batch that is not the same on every device, or in every iteration: sums, by their names."""
+
+    sequences: DealtSequences
+    axes: tuple[str, ...]
+    """Those that devices with sequences of their own are along."""
+    named: dict[str, Size] = field(default_factory=dict)
+
+    def size(self, of_one: OfOne, name: str = "") -> Size:
+        """The sum of what the new positions of each sequence and those before them make."""
+        size = of_one(symbolic.symbol(NEW_OF_ONE), symbolic.symbol(CONTEXT_OF_ONE))
+        if not name:
+            known = next((n for n, other in self.named.items() if other == size), None)
+            name = known or f"sequences.{len(self.named)}"
+        self.named[name] = size
+        return symbolic.symbol(name)
+
+    def first(self, name: str, known: Mapping[str, int]) -> int:
+        """The number on the first device in the first iteration."""
+        return int(
+            sum(
+                count
+                * self.named[name].evaluate({**known, NEW_OF_ONE: new, CONTEXT_OF_ONE: before})
+                for count, new, before in self.sequences.at(0, 0)
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -166,6 +254,15 @@ class Batch:
     """Of the dims that the batch gives their sizes."""
     is_imagined: bool = False
     """No plan serves it: it stands for any, to see which caches a model has."""
+    sums: Sums | None = None
+    """Where devices or iterations differ; then all of the sizes below are names."""
+
+    @property
+    def begins(self) -> set[bool]:
+        """Whether sequences begin."""
+        if self.sums is not None:
+            return {not before for before in self.sums.sequences.kinds[:, 2].tolist()}
+        return {not sequences.is_continued for sequences in self.serve.sequences}
 
     def in_numbers(self, size: Size) -> Size:
         """A size in which the dims that the batch defines are numbers."""
@@ -175,23 +272,20 @@ class Batch:
     def per_row(self, total: Size) -> Size:
         return total / self.rows.size
 
-    @property
-    def tokens(self) -> Size:
-        return symbolic.total(s.count.size * s.new.size for s in self.serve.sequences)
-
-    @property
-    def sequences(self) -> Size:
-        return symbolic.total(s.count.size for s in self.serve.sequences)
-
-    def in_a_row(self, of_one: Callable[[Size, Size], Size]) -> Size:
+    def in_a_row(self, of_one: OfOne) -> Size:
         """A sum over the sequences of a row, of what their new tokens and the tokens before them make."""
-        sizes = (s.count.size * of_one(s.new.size, s.context.size) for s in self.serve.sequences)
-        return self.in_numbers(self.per_row(symbolic.total(sizes)))
+        if self.sums is not None:
+            return self.sums.size(of_one)
+        return self.in_numbers(self.per_row(self.total(of_one)))
 
     def kinds_of_row(
         self, window: Size | None, cached: bool
     ) -> tuple[tuple[Size, Size, Size], ...]:
         """Sequences of a row by kind: how many, their new positions, and those that these attend to."""
+        if self.sums is not None:
+            count, new, before = map(symbolic.symbol, (COUNT_OF_ONE, NEW_OF_ONE, CONTEXT_OF_ONE))
+            keys = new + reach(before, window, -1) if cached else new
+            return ((count, new, keys),)
         found: list[tuple[Size, Size, Size]] = []
         for each in self.serve.sequences:
             keys = each.new.size
@@ -202,35 +296,19 @@ class Batch:
             found.append((count, new, keys))
         return tuple(found)
 
-    def positions(self, window: Size | None) -> Size:
-        """Those that new positions attend to: under a window of W the last W - 1 and they themselves."""
-        return symbolic.total(
-            s.count.size * (s.new.size + reach(s.context.size, window, -1))
-            for s in self.serve.sequences
-        )
+    def positions(self, window: Size | None) -> OfOne:
+        """Those that the new positions of a sequence attend to: under a window of W the last W - 1 and they themselves."""
+        return lambda new, context: new + reach(context, window, -1)
 
-    def stored(self, window: Size | None) -> Size:
+    def stored(self, window: Size | None) -> OfOne:
         """Those that memory is set aside for, in whole blocks."""
         block = symbolic.constant(self.serve.block)
-        return symbolic.total(
-            s.count.size
-            * block
-            * symbolic.ceildiv(reach(s.context.size + s.new.size, window, 0), block)
-            for s in self.serve.sequences
-        )
+        return lambda new, context: block * symbolic.ceildiv(reach(context + new, window, 0), block)
 
-    def pairs(self, causal: bool, window: Size | None) -> Size:
-        """Pairs of a new position and one that it attends to, in the same sequence."""
+    def total(self, of_one: OfOne) -> Size:
+        """The sum over all sequences."""
         return symbolic.total(
-            s.count.size * pairs(s.new.size, s.context.size, causal, window)
-            for s in self.serve.sequences
-        )
-
-    def pairs_among_new(self, causal: bool, window: Size | None) -> Size:
-        """The same where nothing is cached, as in an encoder."""
-        return symbolic.total(
-            s.count.size * pairs(s.new.size, symbolic.ZERO, causal, window)
-            for s in self.serve.sequences
+            s.count.size * of_one(s.new.size, s.context.size) for s in self.serve.sequences
         )
 
 
@@ -258,9 +336,15 @@ def below(position: Size, window: Size | None) -> Size:
 
 
 def batch_of(
-    serve: Serve, roles: Roles, merged: Merged, table: SizeTable, findings: Findings
+    serve: Serve,
+    roles: Roles,
+    merged: Merged,
+    table: SizeTable,
+    findings: Findings,
+    iterations: Iterations | None = None,
 ) -> Batch | None:
-    """The batch of an iteration. Sequences that do not divide over the devices that have rows of their own are E0414."""
+    """The batch of an iteration, or of a series. Sequences that do not divide over the devices that have rows of their own are dealt out; fewer
+    than devices are E0414."""
     axes = [
         part
         for rule in merged.rules
@@ -271,22 +355,41 @@ def batch_of(
     axes = list(dict.fromkeys(a for a in axes if table.values.get(a)))
     ways = prod(table.values[a] or 1 for a in axes)
     is_packed = len(serve.sequences) > 1
-    for each in serve.sequences:
-        share = each.count.size / symbolic.product(map(symbolic.symbol, axes))
-        reason = f"`{each.count.size}` sequences do not divide over the devices that have rows of their own"
-        if not conditions.whole(share, table.known, reason):
-            message = f"{int(each.count.value)} sequences do not divide over {ways} devices"
+    divide = [
+        conditions.whole(
+            each.count.size / symbolic.product(map(symbolic.symbol, axes)), table.known
+        )
+        for each in serve.sequences
+    ]
+    sums = None
+    if iterations is not None:
+        for axis in axes:
+            conditions.read(symbolic.symbol(axis), table.values[axis] or 1)
+        sums = Sums(iterations.dealt(ways), tuple(axes))
+    elif not all(divide):
+        numbers = (each.numbers for each in serve.sequences)
+        kinds = [
+            (as_read(count), as_read(new), as_read(context)) for count, new, context in numbers
+        ]
+        number = sum(count for count, _, _ in kinds)
+        if number < ways:
+            message = f"{number} sequences, and {ways} devices that have some of their own"
             notes = [
                 f"`{roles.batch}` is split over {', '.join(f'{a} = {table.values[a]}' for a in axes)}"
             ]
-            help_ = "serve a number of sequences that divides: each device is dealt as many of each kind"
-            findings.add(Diagnostic("E0414", message, each.span, notes=notes, help=help_))
+            help_ = "serve as many sequences as there are such devices, or more"
+            span = serve.sequences[0].span
+            findings.add(Diagnostic("E0414", message, span, notes=notes, help=help_))
             return None
+        for axis in axes:
+            conditions.read(symbolic.symbol(axis), table.values[axis] or 1)
+        sums = Sums(DealtSequences.of([deal(kinds, ways)]), tuple(axes))
+    is_packed = is_packed or sums is not None
     rows = serve.sequences[0].count
     if is_packed:
         size = symbolic.product(map(symbolic.symbol, axes))
         rows = Quantity(size, size.evaluate(conditions.unread(table.known)))
-    batch = Batch(serve, roles, rows, is_packed)
+    batch = Batch(serve, roles, rows, is_packed, sums=sums)
     return replace(batch, sizes=served_sizes(batch, roles, merged, table, findings))
 
 
@@ -294,18 +397,21 @@ def served_sizes(
     batch: Batch, roles: Roles, merged: Merged, table: SizeTable, findings: Findings
 ) -> dict[str, NamedSize]:
     """The dims that `serve` gives their sizes."""
-    found: dict[str, Size] = {
-        roles.batch: batch.rows.size,
-        roles.new: batch.per_row(batch.tokens),
-        stg.SEQUENCES: batch.per_row(batch.sequences),
-    }
+    of_one: dict[str, OfOne] = {roles.new: lambda new, _: new, stg.SEQUENCES: lambda *_: ONE}
     for name, window in roles.positions.items():
         size = window.size if window is not None else None
-        found[name] = batch.per_row(batch.positions(size))
-        found[stg.stored(name)] = batch.per_row(batch.stored(size))
+        of_one[name] = batch.positions(size)
+        of_one[stg.stored(name)] = batch.stored(size)
+    known = conditions.unread(table.known)
+    found: dict[str, Size] = {roles.batch: batch.rows.size}
+    for name, each in of_one.items():
+        if batch.sums is None:
+            found[name] = batch.per_row(batch.total(each))
+        else:
+            batch.sums.size(each, name)
+            found[name] = symbolic.constant(batch.sums.first(name, known))
     # `serve { decode B at 1500 }` says the size of `B` by itself.
     changed = {name: size for name, size in found.items() if size != symbolic.symbol(name)}
-    known = conditions.unread(table.known)
     numbers = {n: symbolic.constant(v) for n, v in known.items() if n in changed}
     span = batch.serve.span
     assert span is not None
@@ -333,6 +439,6 @@ def substituted(size: Size, numbers: Mapping[str, Size]) -> Size:
 
 def batch_of_one(roles: Roles, span: Span) -> Batch:
     """One sequence of one position: under it a model has all of its caches, whatever its plan."""
-    one, none = (Quantity(size, size.evaluate({})) for size in (ONE, symbolic.ZERO))
-    serve = Serve(sequences=(Sequences(one, one, none, span),), span=span)
+    one = known_size(1)
+    serve = Serve(sequences=(Sequences(one, one, known_size(0), span),), span=span)
     return Batch(serve, roles, one, False, is_imagined=True)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stagec.frontend.syntax.expressions import Expr, Name, Reference, SyntaxNode, Text, Value
+from stagec.frontend.syntax.expressions import (
+    Expr,
+    ListValue,
+    Name,
+    Reference,
+    SyntaxNode,
+    Text,
+    Value,
+)
 
 
 @dataclass(frozen=True)
@@ -231,11 +239,19 @@ class Load(SyntaxNode):
 
 
 @dataclass(frozen=True)
+class Lengths(SyntaxNode):
+    """`file "lengths.csv"`, or `uniform { most = 4000, seed = 1 }`: a length of each sequence."""
+
+    form: Name
+    what: Text | Settings
+
+
+@dataclass(frozen=True)
 class Measure(SyntaxNode):
-    """`x 2048`: new tokens of each sequence; `at 1500`: tokens before them."""
+    """`x 2048`: new tokens of each sequence; `at 1500`: tokens before them; `at [100, 250]`: of one after the other."""
 
     word: Name
-    number: Expr
+    number: Expr | ListValue | Lengths
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from stagec.driver import Stops, compile_program
 from stagec.estimate import step_time
 from stagec.explaining.sweeping.plans import Request, checked_at
 from stagec.explaining.sweeping.run import SweepTable, sweep
-from stagec.explaining.sweeping.vectors import Columns
 from stagec.frontend import check, parse_file, parse_text
 from stagec.symbolic import parse
+from stagec.symbolic.columns import Columns
 from stagec.symbolic.conditions import recording
 from tests.differential.random_plans import Drawn, draw
 from tests.differential.sweeps import QUANTITIES, differences, request, whole

@@ -1,4 +1,4 @@
-"""Sizes of many plans at once, exactly: `int64` where products stay below 2**62, Python's integers where not."""
+"""Sizes under many values of their names at once, exactly: `int64` where products stay below 2**62, Python's integers where not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stagec.symbolic import Call, Size
+from stagec.symbolic.algebra import Call, Size
 
 Column = np.ndarray
 """One number per plan; `int64`, or objects that are integers."""

@@ -1,0 +1,212 @@
+"""The numbers of `dist.sequences`: what its names, and those that follow from them, are on each device in each iteration.
+
+An iteration is a coordinate like those of ranks: `iteration.index`. Of a series all iterations are evaluated at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+
+from stagec.analysis.coordinates import SUFFIX, joint_index
+from stagec.analysis.sizes import dim_sizes, size_values
+from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
+from stagec.dialects import dist, sched, stg
+from stagec.dialects.dist.sequences import CONTEXT, COUNT, NEW, Kind
+from stagec.symbolic import Size, constant
+from stagec.symbolic.columns import Columns
+from stagec.symbolic.conditions import Conditions, unread
+from stagec.symbolic.verdict import verdict
+
+ITERATION = f"iteration{SUFFIX}"
+"""The number of an iteration, from 0."""
+
+Values = Mapping[str, int | Fraction]
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """The sequences of a module whose devices or iterations differ."""
+
+    op: dist.SequencesOp
+    definitions: Mapping[str, Size]
+    """Of the names that follow from sums."""
+    others: Mapping[str, int]
+    """The numbers of all names that do not."""
+    _columns: dict[int, Columns] = field(default_factory=dict)
+
+    @staticmethod
+    def of(module: ModuleOp) -> Sequences | None:
+        op = next((each for each in module.body.ops if isinstance(each, dist.SequencesOp)), None)
+        if op is None:
+            return None
+        named = dim_sizes(module)
+        varying = set(op.sizes)
+        while more := {n for n, s in named.items() if s.names & varying} - varying:
+            varying |= more
+        numbers = unread(size_values(module))
+        others = {name: number for name, number in numbers.items() if name not in varying}
+        definitions = {name: named[name] for name in named if name in varying - set(op.sizes)}
+        return Sequences(op, definitions, others)
+
+    @staticmethod
+    def around(program: stg.ProgramOp) -> Sequences | None:
+        module = program.parent_op()
+        return Sequences.of(module) if isinstance(module, ModuleOp) else None
+
+    @property
+    def num_iterations(self) -> int:
+        return self.op.sequences.data.num_iterations
+
+    @property
+    def is_series(self) -> bool:
+        return self.num_iterations > 1
+
+    @property
+    def axes(self) -> set[str]:
+        """Axes along which ranks have other sequences."""
+        return set(self.op.over.data)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset((*self.op.sizes, *self.definitions))
+
+    @property
+    def names_of_one(self) -> tuple[str, ...]:
+        return (COUNT, NEW, CONTEXT)
+
+    def device(self, values: Values) -> int:
+        """A rank's place among those that have sequences of their own."""
+        known = {f"{axis}{SUFFIX}": 0 for axis in self.axes} | dict(values)
+        return joint_index(self.op.over.data).integer(known)
+
+    def sizes(self, values: Values) -> dict[str, int]:
+        """What the names are on a rank in an iteration, by its coordinates."""
+        columns = self.columns(self.device(values))
+        at = int(values.get(ITERATION, 0))
+        return {name: int(columns.names[name][at]) for name in self.names}
+
+    def kinds(self, values: Values) -> list[Kind]:
+        """The sequences of a rank in an iteration."""
+        return self.op.sequences.data.at(int(values.get(ITERATION, 0)), self.device(values))
+
+    def columns(self, device: int) -> Columns:
+        """What the names are on a device, in all iterations."""
+        if device not in self._columns:
+            self._columns[device] = self.made(device)
+        return self._columns[device]
+
+    def made(self, device: int) -> Columns:
+        sequences = self.op.sequences.data
+        starts, ends = sequences.starts[:, device], sequences.ends[:, device]
+        lengths = ends - starts
+        here = np.repeat(starts, lengths) + (
+            np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        )
+        kinds = sequences.kinds[here]
+        each = Columns({NEW: kinds[:, 1], CONTEXT: kinds[:, 2]}, len(kinds))
+        bounds = np.concatenate([[0], np.cumsum(lengths)])
+        names: dict[str, np.ndarray] = {}
+        for name, size in self.op.sizes.items():
+            of_one = each.number(self.in_numbers(size))
+            if not self.is_small(of_one, kinds[:, 0]):
+                of_one = of_one.astype(object)
+            sums = np.concatenate([[0], np.cumsum(of_one * kinds[:, 0])])
+            names[name] = sums[bounds[1:]] - sums[bounds[:-1]]
+        found = Columns(names, sequences.num_iterations)
+        pending = dict(self.definitions)
+        while pending:
+            ready = [name for name, size in pending.items() if not size.names & pending.keys()]
+            assert ready, "sizes follow from one another"
+            for name in ready:
+                size = self.in_numbers(pending.pop(name))
+                found.names = {**found.names, name: found.number(size)}
+        return found
+
+    def fullest(self, device: int) -> list[int]:
+        """Iterations of which none other is as large in every size: one of them needs most memory, as no buffer shrinks where sizes grow."""
+        columns = self.columns(device)
+        table = np.stack([columns.names[name] for name in sorted(self.names)], axis=1)
+        rows, first = np.unique(table, axis=0, return_index=True)
+        order = np.argsort(-rows.astype(float).sum(axis=1), kind="stable")
+        found: list[int] = []
+        left = np.ones(len(rows), bool)
+        for row in order.tolist():
+            if left[row]:
+                found.append(int(first[row]))
+                left &= ~(rows <= rows[row]).all(axis=1)
+        return sorted(found)
+
+    @staticmethod
+    def is_small(numbers: np.ndarray, counts: np.ndarray) -> bool:
+        if numbers.dtype == object:
+            return False
+        return float(np.sum(numbers.astype(float) * counts)) < 2.0**62
+
+    def in_numbers(self, size: Size, values: Values | None = None) -> Size:
+        """A size in which all other names are numbers."""
+        known = self.others if values is None else values
+        return size.substitute(
+            {n: constant(known[n]) for n in size.names if n in known and n not in self.names}
+        )
+
+    def concern(self, size: Size) -> bool:
+        """Whether a size is not the same on every device, or in every iteration."""
+        return bool(size.names & self.names)
+
+
+def check_alike(module: ModuleOp, asked: Conditions) -> None:
+    """That all iterations on all devices are the program that was compiled for the first, by what that asked of sizes. Else E0421; E0414 for devices."""
+    sequences = Sequences.of(module)
+    if sequences is None:
+        return
+    for device in range(sequences.op.sequences.data.num_devices):
+        columns = sequences.columns(device)
+        others = {n: columns.constant(v) for n, v in sequences.others.items()}
+        known = Columns({**others, **columns.names}, columns.count)
+        told = verdict(asked, known, is_compiled=True)
+        if told.same.all() and not told.refused:
+            continue
+        number = int(np.argmin(told.same))
+        reason = "it is another program than the first"
+        if told.refused:
+            failing, reason = told.refused[0]
+            number = int(np.argmax(failing))
+        where = f" on device {device}" if sequences.op.sequences.data.num_devices > 1 else ""
+        message = f"iteration {number + 1}{where} cannot be one of the plan: {reason}"
+        code = "E0421" if sequences.is_series else "E0414"
+        raise CompileError([Diagnostic(code, message, span_of(sequences.op.location))])
+    check_groups(module, sequences)
+
+
+def check_groups(module: ModuleOp, sequences: Sequences) -> None:
+    """E0414 for what devices exchange of which they have not as much: all members of a group name one size."""
+    if any(isinstance(op, dist.ExpertLoadOp) for op in module.body.ops):
+        message = "experts of a load, and sequences that are not the same on every device or in every iteration"
+        help_ = "leave out `load`, or serve one iteration of sequences that divide"
+        raise CompileError(
+            [Diagnostic("E0414", message, span_of(sequences.op.location), help=help_)]
+        )
+    if sequences.op.sequences.data.num_devices == 1:
+        return
+    shared = [sequences.columns(d) for d in range(sequences.op.sequences.data.num_devices)]
+    for op in module.walk():
+        if not isinstance(op, sched.CollectiveOp | sched.SendOp | sched.RecvOp):
+            continue
+        if not sequences.axes & set(op.axes.data):
+            continue
+        size = op.bytes_in.data if isinstance(op, sched.CollectiveOp) else op.num_bytes.data
+        if not sequences.concern(size):
+            continue
+        written = sequences.in_numbers(size)
+        numbers = [columns.number(written) for columns in shared]
+        if any(not np.array_equal(numbers[0], other) for other in numbers[1:]):
+            what = sched.node_name(op)
+            message = f"`{what}` over {quoted(op.axes.data)} has other sizes on devices that have other sequences"
+            help_ = f"serve sequences whose new tokens divide over {quoted(sorted(sequences.axes))}"
+            raise CompileError([Diagnostic("E0414", message, span_of(op.location), help=help_)])

@@ -1,0 +1,46 @@
+"""`--timeline` of a series of iterations: how long each takes, and how many tokens it computes."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from stagec.analysis.sequences import Sequences
+from stagec.cli.tables import plain_table, text_of
+from stagec.driver import Compiled
+from stagec.estimate.series import Clock
+from stagec.pictures.scales import MICROSECONDS, in_unit
+
+MOST_LISTED = 40
+"""Iterations that are listed; of more, some."""
+SHARES = (0, 50, 90, 99, 100)
+
+
+def show_series(compiled: Compiled) -> None:
+    """A line for each iteration, or for some of many; then the times of all. E0410 without the device's numbers."""
+    clock = Clock(compiled)
+    times = np.array([clock.time_us(number) for number in range(compiled.num_iterations)])
+    sequences = Sequences.of(compiled.module)
+    assert sequences is not None
+    own = sequences.op.sequences.data
+    table = plain_table("iterations, each by itself")
+    for title in ("iteration", "sequences", "new tokens", "time"):
+        table.add_column(title, justify="right", no_wrap=True)
+    chosen = np.unique(np.linspace(0, len(times) - 1, min(MOST_LISTED, len(times))).astype(int))
+    for number in chosen.tolist():
+        kinds = [kind for device in range(own.num_devices) for kind in own.at(number, device)]
+        counts = sum(count for count, _, _ in kinds), sum(n * new for n, new, _ in kinds)
+        table.add_row(
+            str(number), *map("{:,}".format, counts), in_unit(float(times[number]), MICROSECONDS)
+        )
+    spread = ", ".join(
+        f"{share} % {in_unit(float(np.percentile(times, share)), MICROSECONDS)}" for share in SHARES
+    )
+    total = in_unit(float(times.sum()), MICROSECONDS)
+    tokens = int((own.kinds[:, 0] * own.kinds[:, 1]).sum())
+    rate = tokens / float(times.sum()) * 1e6
+    sys.stdout.write(
+        f"\n{text_of(table)}\n{len(times):,} iterations take {total} one after the other: {rate:,.0f} new tokens/s\n"
+        f"as long or less take {spread}\n"
+    )

@@ -1,0 +1,170 @@
+"""Which sequences an iteration of serving computes, where they are not the same on every device or in every iteration.
+
+    dist.sequences over [dp] sums {S = "sequence.new", T = "sequence.context + sequence.new"} of "1x512@0 63x1@1500|64x1@1500, 64x1@1501|64x1@1501"
+
+One iteration after the other, with commas between; in each the sequences of every device along `over`, with bars between: so many, of so many new
+positions, after so many others. The names of `sums` are sizes: each is a sum over the sequences of a device in an iteration. What numbers they
+have is `stagec.analysis.sequences`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from xdsl.dialects.builtin import DictionaryAttr
+from xdsl.ir import Data
+from xdsl.irdl import IRDLOperation, irdl_attr_definition, irdl_op_definition, prop_def
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.attributes import NamesAttr, SizeAttr
+from stagec.symbolic import Size
+
+COUNT, NEW, CONTEXT = "sequence.count", "sequence.new", "sequence.context"
+"""Names of sizes that a sum is over: sequences that are alike, their new positions, and those before them."""
+
+KIND = re.compile(r"(\d{1,15})x(\d{1,15})@(\d{1,15})")
+
+Kind = tuple[int, int, int]
+"""How many sequences, of how many new positions, after how many others."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """The sequences of a series of iterations, on each of some devices."""
+
+    kinds: np.ndarray
+    """int64 [n, 3]: count, new positions, positions before."""
+    ends: np.ndarray
+    """int64 [iterations, devices]: where the kinds of each end."""
+
+    @staticmethod
+    def of(iterations: Sequence[Sequence[Sequence[Kind]]]) -> Sequences:
+        """From the kinds of each device in each iteration."""
+        lengths = [[len(device) for device in devices] for devices in iterations]
+        kinds = [kind for devices in iterations for device in devices for kind in device]
+        ends = np.cumsum(np.array(lengths, np.int64).reshape(-1))
+        shape = (len(lengths), len(lengths[0]) if lengths else 0)
+        return Sequences(np.array(kinds, np.int64).reshape(-1, 3), ends.reshape(shape))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Sequences)
+            and np.array_equal(self.kinds, other.kinds)
+            and np.array_equal(self.ends, other.ends)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.kinds.tobytes(), self.ends.tobytes()))
+
+    @property
+    def num_iterations(self) -> int:
+        return len(self.ends)
+
+    @property
+    def num_devices(self) -> int:
+        return self.ends.shape[1]
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """Where the kinds of each device begin, by iteration."""
+        return np.concatenate([[0], self.ends.reshape(-1)[:-1]]).reshape(self.ends.shape)
+
+    def at(self, iteration: int, device: int) -> list[Kind]:
+        """The sequences of a device in an iteration."""
+        here = slice(int(self.starts[iteration, device]), int(self.ends[iteration, device]))
+        return [(count, new, context) for count, new, context in self.kinds[here].tolist()]
+
+    def __str__(self) -> str:
+        words = [f"{count}x{new}@{context}" for count, new, context in self.kinds.tolist()]
+        places = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
+        return ", ".join(
+            "|".join(" ".join(words[a:b]) for a, b in zip(first, last, strict=True))
+            for first, last in places
+        )
+
+
+def read_sequences(text: str) -> Sequences:
+    """The same from text. ValueError where it is none."""
+    iterations: list[list[list[Kind]]] = []
+    for iteration in text.split(","):
+        iterations.append([kinds_in(device) for device in iteration.split("|")])
+    if len({len(devices) for devices in iterations}) > 1:
+        raise ValueError("iterations are on as many devices each")
+    return Sequences.of(iterations)
+
+
+def kinds_in(text: str) -> list[Kind]:
+    found: list[Kind] = []
+    for word in text.split():
+        match = KIND.fullmatch(word)
+        if match is None:
+            raise ValueError(f"`{word}` are no sequences, like `64x1@1500`")
+        count, new, context = map(int, match.groups())
+        if not count or not new:
+            raise ValueError(f"`{word}` computes nothing")
+        found.append((count, new, context))
+    return found
+
+
+@irdl_attr_definition
+class SequencesAttr(Data[Sequences]):
+    """The sequences of iterations: `"1x512@0 63x1@1500, 64x1@1501"`."""
+
+    name = "dist.sequences_of"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Sequences:
+        position = parser.pos
+        try:
+            return read_sequences(parser.parse_str_literal(" expected sequences"))
+        except ValueError as error:
+            parser.raise_error(str(error), position)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f'"{self.data}"')
+
+
+@irdl_op_definition
+class SequencesOp(IRDLOperation):
+    """The sequences of one iteration, or of a series of them, on the devices along `over`; and the sizes that are sums over them.
+
+    A sum is a size in `sequence.new` and `sequence.context`, of one sequence. Of a size that no sum is, and that does not follow from one, all
+    devices and all iterations have the same.
+    """
+
+    name = "dist.sequences"
+
+    over = prop_def(NamesAttr)
+    sums = prop_def(DictionaryAttr)
+    sequences = prop_def(SequencesAttr)
+
+    assembly_format = "`over` $over `sums` $sums `of` $sequences attr-dict"
+
+    def __init__(self, over: Iterable[str], sums: Mapping[str, Size], sequences: Sequences) -> None:
+        super().__init__(
+            properties={
+                "over": NamesAttr(tuple(over)),
+                "sums": DictionaryAttr({name: SizeAttr(size) for name, size in sums.items()}),
+                "sequences": SequencesAttr(sequences),
+            }
+        )
+
+    @property
+    def sizes(self) -> dict[str, Size]:
+        """The sum of each name."""
+        return {n: each.data for n, each in self.sums.data.items() if isinstance(each, SizeAttr)}
+
+    def verify_(self) -> None:
+        if len(self.sizes) < len(self.sums.data):
+            raise VerifyException("dist.sequences: a sum is a size of one sequence")
+        sequences = self.sequences.data
+        if not sequences.num_iterations:
+            raise VerifyException("dist.sequences: there is no iteration")
+        if not len(self.over.data) and sequences.num_devices != 1:
+            raise VerifyException("dist.sequences: without axes there is one device")

@@ -1,0 +1,149 @@
+"""A file of iterations: a line for each, with what is prefilled and what is decoded, in the words of `serve`.
+
+    prefill,decode
+    1x512@4096,63@1500
+    1x512@4608,63@1501
+    ,64@1502
+
+`2x512` are two sequences of 512 new tokens, `@4096` those after 4096 others; under `decode` sequences have one new token each, or as many as in
+`64x4@1500`. Of several the words stand side by side, with spaces between. Between bars are those of one device and of the next that has
+sequences of its own: `63@1500|64@1500`; without bars they are dealt out.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stagec.diagnostics import CompileError, Diagnostic
+from stagec.dialects.dist.sequences import Kind, Sequences
+from stagec.reading import read_file
+
+COLUMNS = ("prefill", "decode")
+PREFILL = re.compile(r"([0-9]{1,12})x([0-9]{1,12})(?:@([0-9]{1,12}))?")
+DECODE = re.compile(r"([0-9]{1,12})(?:x([0-9]{1,12}))?@([0-9]{1,12})")
+HELP = "write `2x512@4096` for two sequences of 512 new tokens after 4096 others, and `63@1500` for 63 that are decoded"
+
+
+@dataclass
+class Iterations:
+    """What a series of iterations computes: of each, the sequences of each device, or of all where nobody says of which."""
+
+    path: str
+    rows: list[tuple[tuple[Kind, ...], ...]] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    """Where in the file each stands."""
+
+    def dealt(self, devices: int) -> Sequences:
+        """On so many devices. E0421 for a row that says it of another number."""
+        if devices == 1 and all(len(row) == 1 for row in self.rows):
+            return self.alone()
+        dealt: list[list[list[Kind]]] = []
+        for line, row in zip(self.lines, self.rows, strict=True):
+            if len(row) == 1:
+                dealt.append(deal(row[0], devices))
+            elif len(row) == devices:
+                dealt.append([list(device) for device in row])
+            else:
+                message = (
+                    f"an iteration on {len(row)} devices, and {devices} have sequences of their own"
+                )
+                help_ = "write what each has between bars, or leave out the bars"
+                raise self.wrong(line, message, help_)
+            if not all(dealt[-1]):
+                message = f"device {dealt[-1].index([])} has no sequence, and {devices} have some of their own"
+                help_ = "engines let such a device compute one token that nobody reads: `1x1` under `prefill`"
+                raise self.wrong(line, message, help_)
+        return Sequences.of(dealt)
+
+    def alone(self) -> Sequences:
+        """On one device, made at once."""
+        ends = np.cumsum([len(row[0]) for row in self.rows], dtype=np.int64)
+        kinds = [kind for row in self.rows for kind in row[0]]
+        return Sequences(np.array(kinds, np.int64).reshape(-1, 3), ends[:, None])
+
+    def wrong(self, line: int, message: str, help_: str = HELP) -> CompileError:
+        origin = f"{self.path}:{line}" if line else self.path
+        return CompileError([Diagnostic("E0421", message, origin=origin, help=help_)])
+
+
+def deal(kinds: Sequence[Kind], devices: int) -> list[list[Kind]]:
+    """Sequences dealt out like cards: one to each device in turn."""
+    found: list[list[Kind]] = [[] for _ in range(devices)]
+    turn = 0
+    for count, new, context in kinds:
+        each, rest = divmod(count, devices)
+        for at, hand in enumerate(found):
+            number = each + ((at - turn) % devices < rest)
+            if number:
+                hand.append((number, new, context))
+        turn = (turn + rest) % devices
+    return found
+
+
+def read_iterations(path: str) -> Iterations:
+    """E0421 for a file that cannot be read, or a line that is no iteration."""
+    found = Iterations(path)
+    try:
+        text = read_file(path).decode("utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise found.wrong(0, f"cannot read `{path}`: {reason}") from None
+    reader = csv.reader(text.splitlines())
+    places: list[int] | None = None
+    cells: dict[tuple[str, str], tuple[tuple[Kind, ...], ...]] = {}
+    for words in reader:
+        line = reader.line_num
+        if not words or not any(words) or words[0].lstrip().startswith("#"):
+            if words and any(words) is False and len(words) > 1 and places is not None:
+                raise found.wrong(line, "an iteration that computes nothing")
+            continue
+        if places is None:
+            names = [word.strip() for word in words]
+            if not all(name in names for name in COLUMNS):
+                message = "the first line does not name the columns `prefill` and `decode`"
+                raise found.wrong(line, message, "write `prefill,decode` above the iterations")
+            places = [names.index(name) for name in COLUMNS]
+            continue
+        said = tuple(words[at].strip() if at < len(words) else "" for at in places)
+        assert len(said) == 2
+        if said not in cells:
+            cells[said] = tuple(tuple(device) for device in iteration(found, line, *said))
+        found.rows.append(cells[said])
+        found.lines.append(line)
+    if not found.rows:
+        raise found.wrong(0, "there are no iterations in it")
+    return found
+
+
+def iteration(file: Iterations, line: int, prefill: str, decode: str) -> list[list[Kind]]:
+    """Of each device: first what is decoded, as engines put it, then what is prefilled."""
+    parts = [prefill.split("|"), decode.split("|")]
+    number = max(map(len, parts))
+    if any(len(part) != number for part in parts if part != [""]):
+        raise file.wrong(line, "`prefill` and `decode` are of other numbers of devices")
+    prefills, decodes = (part if part != [""] else [""] * number for part in parts)
+    found = [
+        [*kinds(file, line, decodes[at], DECODE), *kinds(file, line, prefills[at], PREFILL)]
+        for at in range(number)
+    ]
+    if not any(found):
+        raise file.wrong(line, "an iteration that computes nothing")
+    return found
+
+
+def kinds(file: Iterations, line: int, text: str, form: re.Pattern[str]) -> Iterator[Kind]:
+    for word in text.split():
+        match = form.fullmatch(word)
+        if match is None:
+            raise file.wrong(
+                line, f"`{word}` is nothing that one {'decodes' if form is DECODE else 'prefills'}"
+            )
+        count, new, context = int(match[1]), int(match[2] or 1), int(match[3] or 0)
+        if not count or not new or (form is DECODE and not context):
+            raise file.wrong(line, f"`{word}` computes nothing, or goes on from nothing")
+        yield count, new, context

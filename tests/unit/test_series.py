@@ -1,0 +1,152 @@
+"""A series of iterations is its iterations one by one, and sequences that are dealt unevenly are those of each device."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from stagec.backend.bundle import Bundle, from_bytes, to_bytes
+from stagec.backend.encode import encode_traces
+from stagec.backend.et_file import TraceReader
+from stagec.backend.writer import iterate_traces
+from stagec.driver import Compiled, compile_model
+from stagec.memory import Kind
+from tests.unit.test_serving import text
+
+Group = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Case:
+    dp: int
+    tp: int
+    pp: int
+    window: bool
+    iterations: tuple[tuple[Group, ...], ...]
+
+    @property
+    def plan(self) -> str:
+        return f"""
+plan p {{
+  mesh pp = {self.pp}, dp = {self.dp}, tp = {self.tp}
+  shard B over dp
+  shard H, K, F over tp
+  {"pipeline L over pp { schedule = forward_only }" if self.pp > 1 else ""}
+  precision {{ weights = bf16, cache = fp8 }}
+  device h100
+  serve {{ decode 1 at 1, block = 16 }}
+}}
+"""
+
+
+def drawn(seed: int) -> Case:
+    rng = random.Random(seed)
+
+    def group() -> Group:
+        if rng.random() < 0.5:
+            return rng.randint(1, 5), 1, rng.randint(1, 300)
+        return rng.randint(1, 3), rng.randint(2, 200), rng.choice([0, rng.randint(1, 90)])
+
+    dp, tp, pp = rng.choice([(1, 1, 1), (1, 4, 1), (2, 2, 1), (1, 2, 3), (3, 1, 1), (2, 1, 3)])
+    iterations = tuple(
+        ((dp, 1, 7), *(group() for _ in range(rng.randint(1, 4)))) for _ in range(rng.randint(2, 6))
+    )
+    return Case(dp, tp, pp, rng.random() < 0.4, iterations)
+
+
+def line(groups: tuple[Group, ...]) -> str:
+    """A line of the file: what is decoded stands first in an iteration, but sums do not mind."""
+    prefills = [f"{n}x{new}@{before}" for n, new, before in groups if new > 1]
+    decodes = [f"{n}@{before}" for n, new, before in groups if new == 1]
+    return f"{' '.join(prefills)},{' '.join(decodes)}"
+
+
+def compiled(case: Case, iterations: tuple[tuple[Group, ...], ...], folder: Path) -> Compiled:
+    model, rows = folder / "net.stg", folder / "rows.csv"
+    model.write_text(text(case.window) + case.plan)
+    rows.write_text("\n".join(["prefill,decode", *map(line, iterations)]) + "\n")
+    return compile_model(model, iterations=rows)
+
+
+def traces_of(done: Compiled) -> dict[int, list]:
+    encoded = from_bytes(to_bytes(Bundle(encode_traces(done.trace_set)))).traces
+    return {rank: list(TraceReader(BytesIO(data), "")) for rank, data in iterate_traces(encoded)}
+
+
+def said(node, first: int) -> tuple[object, ...]:
+    """All that a node says, with ids counted from the first of its iteration; tags and groups are another matter."""
+    values = {a.name: str(a) for a in node.attr if a.name not in ("comm_tag", "pg_name")}
+    own = [
+        sorted(d - first for d in deps if d > first) for deps in (node.ctrl_deps, node.data_deps)
+    ]
+    return node.id - first, node.name.partition("/i")[0], node.type, own, values
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_series_is_its_iterations_one_by_one(seed: int, tmp_path: Path):
+    case = drawn(seed)
+    series = traces_of(compiled(case, case.iterations, tmp_path))
+    alone = [traces_of(compiled(case, (groups,), tmp_path)) for groups in case.iterations]
+    for rank, nodes in series.items():
+        number = len(alone[0][rank])
+        assert len(nodes) == number * len(alone)
+        tags: set[int] = set()
+        for at, other in enumerate(alone):
+            here = nodes[at * number : (at + 1) * number]
+            assert [said(n, at * number) for n in here] == [said(n, 0) for n in other[rank]]
+            # It begins when all before it has ended.
+            sinks = {n.id for n in other[rank]}
+            sinks -= {d for n in other[rank] for d in (*n.ctrl_deps, *n.data_deps)}
+            for node, twin in zip(here, other[rank], strict=True):
+                before = {d - (at - 1) * number for d in node.ctrl_deps if d <= at * number}
+                is_root = not twin.ctrl_deps and not twin.data_deps
+                assert before == (sinks if is_root and at else set())
+            own = {a.int32_val for n in here for a in n.attr if a.name == "comm_tag"}
+            assert not own & tags
+            tags |= own
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_dealt_out_is_each_devices_own(seed: int, tmp_path: Path):
+    """Of each device that has sequences of its own: the costs and the memory of these alone."""
+    rng = random.Random(f"dealt {seed}")
+    ways, tp = rng.choice([2, 3]), rng.choice([1, 2])
+    lengths = [rng.randint(1, 400) for _ in range(rng.randint(ways, 3 * ways))]
+    plan = f"""
+plan p {{
+  mesh dp = WAYS, tp = {tp}
+  shard B over dp
+  shard H, K, F over tp
+  precision {{ weights = bf16, cache = fp8 }}
+  device h100
+  serve {{ decode COUNT at LENGTHS, block = 16 }}
+}}
+"""
+    window = rng.random() < 0.4
+
+    def served(own: list[int], ways: int) -> Compiled:
+        said = plan.replace("WAYS", str(ways)).replace("COUNT", str(len(own)))
+        model = tmp_path / "net.stg"
+        model.write_text(text(window) + said.replace("LENGTHS", str(own)))
+        return compile_model(model)
+
+    whole = served(lengths, ways)
+    # Of each kind the sequences are dealt in turn; equal lengths are one kind.
+    hands: list[list[int]] = [[] for _ in range(ways)]
+    for turn, length in enumerate(sorted(lengths, key=lengths.index)):
+        hands[turn % ways].append(length)
+    found = traces_of(whole)
+    for device, hand in enumerate(hands):
+        alone = served(hand, 1)
+        own = traces_of(alone)[0]
+        assert [said(n, 0) for n in found[device * tp]] == [said(n, 0) for n in own]
+        caches = {m.static.num_bytes[Kind.CACHE] for m in alone.memory}
+        (of_device,) = (
+            m for m in whole.memory if not m.where or device in m.where.get("dp", (device,))
+        )
+        assert {of_device.static.num_bytes[Kind.CACHE]} == caches
+        assert of_device.peak_bytes == alone.memory[0].peak_bytes
