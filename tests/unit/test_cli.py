@@ -116,7 +116,7 @@ def test_bug_of_ours(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("two and two")
 
-    monkeypatch.setattr("stagec.cli.inputs.compile_program", fail)
+    monkeypatch.setattr("stagec.cli.inputs.compile_checked", fail)
     assert main([TINY]) == 2
     message = capsys.readouterr().err
     assert message.startswith(
