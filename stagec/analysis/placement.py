@@ -179,6 +179,8 @@ def op_splits(op: stg.TensorOp, rules: Sequence[Rule], contexts: Contexts | None
     splits = splits_by_rules(op, rules)
     if isinstance(op, stg.AttentionOp) and contexts is not None:
         splits = in_context(op, splits, rules, contexts)
+    if isinstance(op, stg.ConcatOp | stg.SplitOp):
+        return with_joint_dims(op, splits, rules)
     if isinstance(op, SharesHeads):
         return with_shared_heads(op, splits)
     if isinstance(op, stg.DispatchOp | stg.CombineOp):
@@ -194,6 +196,18 @@ def with_routed_tokens(
     own = tensor_of(op.routed.type).with_splits(own_splits(op.routed, rules))
     axes = stg.merged_axes(splits, parts, own)
     return splits | {index: axes} if axes else splits
+
+
+def with_joint_dims(
+    op: stg.ConcatOp | stg.SplitOp, splits: Splits, rules: Sequence[Rule]
+) -> Splits:
+    """Axes that split the whole and each of its parts split the op: a device has its part of each."""
+    axes = {own_splits(value, rules).get(dim, ()) for value, dim in op.joint}
+    if len(axes) > 1 or not all(axes):
+        return splits
+    (joint,) = axes
+    others = {i: tuple(a for a in split if a not in joint) for i, split in splits.items()}
+    return {i: a for i, a in others.items() if a} | {dim: joint for _, dim in op.joint}
 
 
 SharesHeads = stg.AttentionOp | stg.RepeatHeadsOp

@@ -3,7 +3,8 @@
     %k = stg.concat %n, %r over [N, R] to "E"     // [B, S, H, N] and [B, S, R] -> [B, S, H, E], with E = N + R
     %a, %b = stg.split %x over "E" to [N, R]      // [B, S, H, E] -> [B, S, H, N] and [B, S, H, R]
 
-Each is the gradient of the other. A dim that is joined or cut is whole on each device.
+Each is the gradient of the other. A dim that is joined or cut is whole on each device, or split like all of its parts: then a device has its part of
+each part side by side, as Megatron-LM stores fused weights (queries, keys and values of each group; a gate and what it gates).
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ class ConcatOp(TensorOp):
         types = [tensor_type(v) for v in parts]
         splits = {d.name: d.split for t in types for d in t.dims}
         names = joined_names(types, over, to)
+        splits[to] = types[0].dim(over[0]).split
         super().__init__(
             operands=[parts],
             properties={"over": NamesAttr(tuple(over)), "to": StringAttr(to)},
@@ -165,7 +167,7 @@ class ConcatOp(TensorOp):
         for part, dim in zip(types, self.over.data, strict=True):
             if dim not in part.names:
                 raise VerifyException(f"stg.concat: there is no dim `{dim}` in <{part.body}>")
-            verify_whole(self, part, dim)
+        verify_alike(self, list(zip(types, self.over.data, strict=True)))
         expect_dims(
             self,
             types[0],
@@ -173,6 +175,16 @@ class ConcatOp(TensorOp):
             joined_names(types, self.over.data, self.to.data),
         )
         super().verify_()
+
+    @property
+    def joint(self) -> tuple[tuple[SSAValue, str], ...]:
+        """The whole and its parts, each with its dim that is joined."""
+        parts = zip(self.parts, self.over.data, strict=True)
+        return ((self.result, self.to.data), *parts)
+
+    def splits_of_operands(self) -> dict[str, tuple[str, ...]]:
+        splits = super().splits_of_operands()
+        return splits | {self.to.data: splits[self.over.data[0]]}
 
     def flops(self) -> Size:
         return ZERO
@@ -214,7 +226,9 @@ class SplitOp(TensorOp):
         source = tensor_type(x)
         kinds = [
             TensorType.of(
-                [Dim(n) if d.name == over else d for d in source.dims], source.dtype, source.partial
+                [Dim(n, d.split) if d.name == over else d for d in source.dims],
+                source.dtype,
+                source.partial,
             )
             for n in to
         ]
@@ -247,7 +261,6 @@ class SplitOp(TensorOp):
         source, over = tensor_type(self.x), self.over.data
         if over not in source.names:
             raise VerifyException(f"stg.split: there is no dim `{over}` in <{source.body}>")
-        verify_whole(self, source, over)
         if len(self.parts) != len(self.to.data):
             raise VerifyException(
                 f"stg.split: {len(self.to.data)} dims are cut, for {len(self.parts)} results"
@@ -256,6 +269,16 @@ class SplitOp(TensorOp):
             names = [name if n == over else n for n in source.names]
             expect_dims(self, source, tensor_type(part), names)
         super().verify_()
+
+    @property
+    def joint(self) -> tuple[tuple[SSAValue, str], ...]:
+        """The whole and its parts, each with its dim that is cut."""
+        parts = zip(self.parts, self.to.data, strict=True)
+        return ((self.x, self.over.data), *parts)
+
+    def splits_of_operands(self) -> dict[str, tuple[str, ...]]:
+        splits = super().splits_of_operands()
+        return splits | dict.fromkeys(self.to.data, splits[self.over.data])
 
     def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
         if not gradients.wants(self.x):
@@ -284,6 +307,12 @@ def joined_names(types: Sequence[TensorType], over: Sequence[str], to: str) -> l
     )
 
 
-def verify_whole(op: TensorOp, tensor: TensorType, dim: str) -> None:
-    if PLACEMENT not in op.properties and tensor.dim(dim).split:
-        raise VerifyException(f"{op.name}: each device needs all of `{dim}` in <{tensor.body}>")
+def verify_alike(op: TensorOp, parts: Sequence[tuple[TensorType, str]]) -> None:
+    """What is joined is split alike."""
+    axes = {part.dim(dim).split for part, dim in parts}
+    if PLACEMENT not in op.properties and len(axes) > 1:
+        (first, name), *others = parts
+        other, dim = next((p, d) for p, d in others if p.dim(d).split != first.dim(name).split)
+        raise VerifyException(
+            f"{op.name}: `{name}` in <{first.body}> and `{dim}` in <{other.body}> are not split alike"
+        )

@@ -1,4 +1,4 @@
-// What is joined is whole on each device, a dim of each operand, and partial in all or none.
+// What is joined is split alike, a dim of each operand, and partial in all or none.
 // RUN: stagec-opt %s --verify-diagnostics --split-input-file | filecheck %s
 
 // CHECK: error[E0709]: `stg.concat`: there is no dim `R` in <[S, C], bf16>
@@ -13,7 +13,7 @@
 
 // -----
 
-// CHECK: error[E0709]: `stg.concat`: each device needs all of `N` in <[S, N/tp], bf16>
+// CHECK: error[E0709]: `stg.concat`: `N` in <[S, N/tp], bf16> and `R` in <[S, R], bf16> are not split alike
 %a, %b = "test.op"() : () -> (!stg.tensor<[S, N/tp], bf16>, !stg.tensor<[S, R], bf16>)
 %k = stg.concat %a, %b over [N, R] to "E" : (!stg.tensor<[S, N/tp], bf16>, !stg.tensor<[S, R], bf16>) -> !stg.tensor<[S, E], bf16>
 

@@ -1,4 +1,4 @@
-// What is cut is a dim of the operand, whole on each device.
+// What is cut is a dim of the operand, split as its parts are.
 // RUN: stagec-opt %s --verify-diagnostics --split-input-file | filecheck %s
 
 // CHECK: error[E0709]: `stg.split`: there is no dim `F` in <[S, E], bf16>
@@ -7,7 +7,7 @@
 
 // -----
 
-// CHECK: error[E0709]: `stg.split`: each device needs all of `E` in <[S, E/tp], bf16>
+// CHECK: error[E0709]: `stg.split`: the result is <[S, N], bf16>, but its operands make it <[S, N/tp], bf16>
 %x = "test.op"() : () -> !stg.tensor<[S, E/tp], bf16>
 %n, %r = stg.split %x over "E" to [N, R] : (!stg.tensor<[S, E/tp], bf16>) -> (!stg.tensor<[S, N], bf16>, !stg.tensor<[S, R], bf16>)
 

@@ -1,0 +1,93 @@
+"""A fused weight that is split as its parts are costs what they cost by themselves, and nothing is gathered to cut it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from stagec.dialects import dist, stg
+from stagec.driver import Compiled, Stops, compile_text
+from stagec.rewriting import programs
+from stagec.summary import ClassSummary, summarize
+
+SIZES = """
+dim B = 4
+dim S = 16
+dim D = 32
+dim F = 48
+dim U = F
+dim G = F + U
+dim H = 8
+dim K = 4
+dim J = K
+dim Q = H + K + J
+dim E = 4
+dim L = 2
+"""
+
+APART = """
+module Layer(x[B, S, D]) -> [B, S, D] {
+  weight q[D, H, E], k[D, K, E], v[D, K, E], o[H, E, D], gate[D, F], up[D, F], down[F, D]
+  h = x + attention(x @ q, x @ k, x @ v, causal = true) @ o
+  return h + (silu(h @ gate) * (h @ up)) @ down
+}
+"""
+
+FUSED = """
+module Layer(x[B, S, D]) -> [B, S, D] {
+  weight qkv[D, Q, E], o[H, E, D], gate_up[D, G], down[F, D]
+  q, k, v = split(x @ qkv, over = Q, to = [H, K, J])
+  h = x + attention(q, k, v[J -> K], causal = true) @ o
+  gate, up = split(h @ gate_up, over = G, to = [F, U])
+  return h + (silu(gate) * up[U -> F]) @ down
+}
+"""
+
+REST = """
+model M(x[B, S, D]) {
+  repeat L { x = Layer(x) }
+  loss = mean(x, over = [B, S, D])
+}
+plan p {
+  mesh dp = 2, tp = TP
+  shard B over dp
+  shard RULES over tp
+  CLAUSES
+}
+"""
+
+
+def compiled(layer: str, clauses: str, tp: int) -> Compiled:
+    rules = "H, K, F" if layer is APART else "Q, G, H, K, J, F, U"
+    rest = REST.replace("RULES", rules).replace("CLAUSES", clauses).replace("TP", str(tp))
+    return compile_text(f"{SIZES}{layer}{rest}")
+
+
+def one_rank(layer: str, clauses: str, tp: int) -> ClassSummary:
+    job = compiled(layer, clauses, tp)
+    (found,) = summarize(job.module, job.counts).classes
+    return found
+
+
+@pytest.mark.parametrize("clauses", ["", "shard S over tp", "shard S over tp\n  recompute full"])
+@pytest.mark.parametrize("tp", [2, 4])
+def test_nothing_is_gathered_to_cut_a_fused_weight(clauses: str, tp: int):
+    fused, apart = (one_rank(layer, clauses, tp) for layer in (FUSED, APART))
+    assert fused.parameters == apart.parameters
+    assert fused.matrix_flops == apart.matrix_flops
+
+    def over_tp(found: ClassSummary) -> dict[str, tuple[int, int]]:
+        return {t.kind: (t.count, t.operand_bytes) for t in found.traffic if t.axes == ("tp",)}
+
+    ours, theirs = over_tp(fused), over_tp(apart)
+    assert ours.keys() == theirs.keys()
+    for kind, (count, operand_bytes) in ours.items():
+        assert count <= theirs[kind][0] and operand_bytes <= theirs[kind][1], kind
+
+
+def test_without_a_rule_for_the_whole_it_is_whole():
+    text = f"{SIZES}{FUSED}{REST}".replace("RULES", "H, K, J, F, U").replace("CLAUSES", "")
+    module = compile_text(text.replace("TP", "2"), stops=Stops(after="insert-collectives")).module
+    kinds = Counter(type(op) for op in programs(module)[0].walk())
+    assert kinds[dist.SliceOp] and kinds[stg.SplitOp]
