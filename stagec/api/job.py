@@ -29,7 +29,7 @@ from stagec.frontend import check, parse_file, parse_text
 from stagec.frontend.checker import sizes_of
 from stagec.frontend.files import Source
 from stagec.ir_text import print_ir
-from stagec.memory import TITLES
+from stagec.memory import TITLES, peak_along_time
 from stagec.plugins import registry
 from stagec.reports.headline import Headline, headline
 from stagec.reports.memory_charts import Scene, memory_section
@@ -155,6 +155,15 @@ class Job:
     def peak_bytes(self) -> int:
         """The memory of the rank that needs most."""
         return max(each.peak_bytes for each in self._compiled.memory)
+
+    @property
+    def peak_bytes_along_time(self) -> int:
+        """The same along the estimated time of the step: communication that lags behind keeps its buffers. E0410 if the plan names no device."""
+        timeline = self._estimate.timeline
+        return max(
+            peak_along_time(each, *timeline.of_class(number)).num_bytes
+            for number, each in enumerate(self._compiled.memory)
+        )
 
     @cached_property
     def headline(self) -> Headline:

@@ -40,6 +40,7 @@ from stagec.driver import Compiled, Stops
 from stagec.estimate import Timeline, estimate, with_durations
 from stagec.estimate.costs import missing_numbers, require_numbers
 from stagec.ir_text import print_ir
+from stagec.memory import peak_along_time
 from stagec.pipelines import schedule_files
 from stagec.plugins import Registry, registry
 from stagec.reading import read_file
@@ -313,7 +314,16 @@ def explain_memory(compiled: Compiled, options: argparse.Namespace) -> None:
         if not options.quiet:
             sys.stdout.write(f"{options.memory}: memory of {len(compiled.memory)} rank classes\n")
     else:
-        show_memory(compiled.memory)
+        timeline = timeline_of(compiled)
+        timed = (
+            []
+            if timeline is None
+            else [
+                peak_along_time(each, *timeline.of_class(number))
+                for number, each in enumerate(compiled.memory)
+            ]
+        )
+        show_memory(compiled.memory, timed)
 
 
 def timeline_of(compiled: Compiled) -> Timeline | None:

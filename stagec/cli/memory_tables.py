@@ -11,9 +11,10 @@ from rich.table import Table
 from stagec.advice import gib
 from stagec.cli.tables import plain_table, text_of
 from stagec.dialects.memory import STORED
-from stagec.memory import TITLES, BufferGroup, ClassPlan, Kind
+from stagec.memory import TITLES, BufferGroup, ClassPlan, Kind, TimedPeak
 from stagec.memory.arena import assign_offsets
 from stagec.memory.samples import sample
+from stagec.pictures.scales import MICROSECONDS, in_unit
 
 BARS = " ▁▂▃▄▅▆▇█"
 TIMELINE_WIDTH = 64
@@ -22,13 +23,13 @@ MOST_PLACED = 100_000
 """Buffers that are given offsets: that takes the square of their number, 5 s of CPU for 60,000."""
 
 
-def show_memory(classes: Sequence[ClassPlan]) -> None:
-    """Print it to standard output."""
+def show_memory(classes: Sequence[ClassPlan], timed: Sequence[TimedPeak] = ()) -> None:
+    """Print it to standard output. `timed` has the peak of each class along the estimated time, where that is known."""
     worst = max(classes, key=lambda each: each.peak_bytes)
     parts = [
         "",
         text_of(static_table(classes)),
-        f"{worst.name} needs most at {worst.peak}\n{arena_text(worst)}",
+        f"{worst.name} needs most at {worst.peak}\n{timed_text(classes, timed)}{arena_text(worst)}",
         text_of(peak_table(worst)),
         text_of(places_table("by module", worst, lambda part: part.scope or "the model")),
         text_of(places_table("by source line", worst, lambda part: part.location or part.name)),
@@ -117,6 +118,16 @@ def host_table(classes: Sequence[ClassPlan]) -> Table:
             title = "activations" if kind == Kind.HOST else TITLES[kind]
             table.add_row(", ".join(names) if not number else "", title, gib(num_bytes))
     return table
+
+
+def timed_text(classes: Sequence[ClassPlan], timed: Sequence[TimedPeak]) -> str:
+    """The most at any time: communication that lags behind computation keeps its buffers."""
+    if not timed:
+        return ""
+    number = max(range(len(timed)), key=lambda each: timed[each].num_bytes)
+    most = timed[number]
+    when = in_unit(most.time_us, MICROSECONDS)
+    return f"along the estimated time: {gib(most.num_bytes)} on {classes[number].name}, {when} into the step, at {most.at}\n"
 
 
 def arena_text(worst: ClassPlan) -> str:

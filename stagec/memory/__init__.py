@@ -5,6 +5,7 @@ of the schedule; `static` what stays from step to step. `with_tensors` writes th
 """
 
 from stagec.dialects.memory import Kind
+from stagec.memory.along_time import TimedPeak, peak_along_time
 from stagec.memory.kinds import TITLES
 from stagec.memory.plan import BufferGroup, ClassPlan, Moment, plan_memory
 from stagec.memory.tracking import with_tensors
@@ -15,6 +16,8 @@ __all__ = [
     "ClassPlan",
     "Kind",
     "Moment",
+    "TimedPeak",
+    "peak_along_time",
     "plan_memory",
     "with_tensors",
 ]

@@ -76,12 +76,14 @@ class ChunkLives:
     """The first reader of what was received, else the birth."""
 
 
-def lifetimes(arrangement: Arrangement, tables: Sequence[ValueTable]) -> Lifetimes:
-    """The buffers of a rank class."""
-    places = Places(arrangement)
+def lifetimes(
+    arrangement: Arrangement, tables: Sequence[ValueTable], position: Ints | None = None
+) -> Lifetimes:
+    """The buffers of a rank class. `position` has the place of each node, if it is another than that in issue order."""
+    places = Places(arrangement, position)
     chunks = [chunk_lives(places, number, table) for number, table in enumerate(tables)]
     hand_over(arrangement.neighbours, chunks)
-    last = int(arrangement.first[-1]) - 1
+    last = places.last
     parts = [
         part
         for number, lives in enumerate(chunks)
@@ -99,10 +101,24 @@ def lifetimes(arrangement: Arrangement, tables: Sequence[ValueTable]) -> Lifetim
 class Places:
     """Nodes from tasks, rows and microbatches."""
 
-    def __init__(self, arrangement: Arrangement) -> None:
+    def __init__(self, arrangement: Arrangement, position: Ints | None = None) -> None:
+        self.position = position
         self.place = arrangement.place
         self.first = arrangement.first
         self.bases = arrangement.bases
+
+    @property
+    def last(self) -> int:
+        """The last place of a node."""
+        if self.position is None:
+            return int(self.first[-1]) - 1
+        return int(self.position.max(initial=-1))
+
+    def placed(self, nodes: Ints) -> Ints:
+        """The places of nodes; -1 where there is none."""
+        if self.position is None or not len(self.position):
+            return nodes
+        return np.where(nodes >= 0, self.position[nodes], -1)
 
     def microbatches(self, chunk: int) -> Ints:
         own = [rows[:-1] >= 0 for (_, c), rows in self.bases.rows.items() if c == chunk]
@@ -129,10 +145,12 @@ class Places:
 
 def chunk_lives(places: Places, chunk: int, table: ValueTable) -> ChunkLives:
     microbatches = places.microbatches(chunk)
-    birth = places.nodes(chunk, table.tasks, microbatches, table.task, table.row, table.node)
-    reads = places.nodes(
+    made = places.nodes(chunk, table.tasks, microbatches, table.task, table.row, table.node)
+    readers = places.nodes(
         chunk, table.tasks, microbatches, table.read_task, table.read_row, table.read_node
     )
+    birth, reads = places.placed(made), places.placed(readers)
+    readers = np.where(readers >= 0, readers - table.read_after, -1)
     reads = np.where(reads >= 0, reads - table.read_after, -1)
     once = np.isin(table.task, indices(table.tasks, ONCE))
     latest = reads.max(axis=0) if len(microbatches) else reads
@@ -141,7 +159,7 @@ def chunk_lives(places: Places, chunk: int, table: ValueTable) -> ChunkLives:
     death[:, once] = np.maximum(
         death, highest(latest[None, of_value], table.read_value[of_value], len(table))
     )[:, once]
-    follow_gathers(table, birth, death, reads, once)
+    follow_gathers(table, (made, readers), birth, death, reads, once)
     sum_death = highest(latest[None, table.of_sum], table.read_value[table.of_sum], len(table))[0]
     saved = read_by(table, BACKWARD) & made_in(table, FORWARD)
     deferred = read_by(table, ("W",)) & made_in(table, ("I", "RECV_B"))
@@ -153,8 +171,19 @@ def chunk_lives(places: Places, chunk: int, table: ValueTable) -> ChunkLives:
     )
 
 
-def follow_gathers(table: ValueTable, birth: Ints, death: Ints, reads: Ints, once: Ints) -> None:
-    """Let what was gathered live until its last reader before its unit is gathered again, in whichever pass and of whichever microbatch."""
+def follow_gathers(
+    table: ValueTable,
+    issued: tuple[Ints, Ints],
+    birth: Ints,
+    death: Ints,
+    reads: Ints,
+    once: Ints,
+) -> None:
+    """Let what was gathered live until its last reader before its unit is gathered again, in whichever pass and of whichever microbatch.
+
+    Which gather a reader is of, is decided in issue order: `issued` has the nodes that make and read values.
+    """
+    made, readers = issued
     unit_read = np.where(table.of_sum, -1, table.unit[table.read_value])
     by_unit = np.argsort(unit_read, kind="stable")
     for unit in np.unique(table.unit[table.unit >= 0]).tolist():
@@ -163,13 +192,14 @@ def follow_gathers(table: ValueTable, birth: Ints, death: Ints, reads: Ints, onc
         m, v = np.nonzero(birth[:, values] >= 0)
         own = ~once[values[v]] | (m == 0)
         m, v = m[own], values[v[own]]
-        in_order = np.argsort(birth[m, v], kind="stable")
+        in_order = np.argsort(made[m, v], kind="stable")
         m, v = m[in_order], v[in_order]
         last = birth[m, v].copy()
         start, stop = np.searchsorted(unit_read[by_unit], [unit, unit + 1]).tolist()
-        positions = reads[:, by_unit[start:stop]]
-        positions = positions[positions >= 0]
-        which = np.searchsorted(birth[m, v], positions, side="right") - 1
+        own_readers = readers[:, by_unit[start:stop]]
+        positions = reads[:, by_unit[start:stop]][own_readers >= 0]
+        own_readers = own_readers[own_readers >= 0]
+        which = np.searchsorted(made[m, v], own_readers, side="right") - 1
         np.maximum.at(last, which[which >= 0], positions[which >= 0])
         death[m, v] = last
 
