@@ -127,19 +127,35 @@ class Filler:
     _bytes: dict[int, int] = field(default_factory=dict)
 
     def filled(self) -> Rows:
+        late: list[tuple[int, int]] = []
         for row, number in enumerate(self.rows.segment.tolist()):
             if number in self.bucketed:
-                self.fill(row, number)
+                if self.has_early and "late" in stg.marks(self.bucketed[number].first):
+                    late.append((row, number))
+                else:
+                    self.fill(row, number)
                 continue
             if self.task == "step" and not self.reduces(number):
+                self.fill_all(late)
                 self.close()
             self.issue_what_is_read(row, number)
             self.order.append(row)
             self.joins.append(False)
+        self.fill_all(late)
         self.close()
         table = self.rows.table[self.order]
         table[:, 1] = self.joins
         return Rows.of_table(table)
+
+    @property
+    def has_early(self) -> bool:
+        """Whether some reductions go during the backward pass: those that go after it (`late`) come behind them, and may share a bucket with the last."""
+        return any("late" not in stg.marks(each.first) for each in self.bucketed.values())
+
+    def fill_all(self, rows: list[tuple[int, int]]) -> None:
+        for row, number in rows:
+            self.fill(row, number)
+        rows.clear()
 
     def fill(self, row: int, number: int) -> None:
         op = self.bucketed[number].first

@@ -130,7 +130,8 @@ def when_ready(
                     if place is not None:
                         place = first_of_bucket(tasks[TASKS[place[0]]], place)
                         ready = max(ready, issued.get(place, place))
-            if is_late(movable[int(rows.segment[start])]):
+            members = rows.segment[start:stop].tolist()
+            if any(is_late(movable[number]) for number in members if number in movable):
                 ready = max(ready, end or here)
             latest = ready
             issued[here] = min(latest, here) if latest > NOTHING else here

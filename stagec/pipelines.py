@@ -186,6 +186,7 @@ def reduce_gradients(plan: Plan, facts: ModelFacts) -> ModulePass:
         one_unit=plan.units == (),
         flat=zero is not None and zero.shards_flat,
         overlap=plan.gradients.overlap,
+        late=plan.gradients.late,
         of_stage=plan.reduces_with_stages,
         stored=plan.precision.gradients if sums_whole_gradients(plan) else "",
         every_microbatch=plan.reduces_each_microbatch

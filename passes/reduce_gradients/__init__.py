@@ -43,6 +43,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec.analysis.dependence import Dependence
+from stagec.analysis.recompute_choice import call_of
 from stagec.analysis.units import ROOT, first_use, takes_gradient, unit_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, ValueType, tensor_of, with_dtype
@@ -79,6 +80,8 @@ class ReduceGradients(ModulePass):
     """Storage is split by elements of a parameter, not by its rows."""
     overlap: bool = True
     """Reduce during the backward pass, as gradients become ready; else after it."""
+    late: tuple[str, ...] = ()
+    """Weights and modules whose gradients are reduced after the backward pass all the same."""
     of_stage: bool = False
     """Reduce unit by unit where the schedule of a pipeline says: when a stage has done its last backward pass."""
 
@@ -389,9 +392,16 @@ class Reducer:
         stg.marks(op)["phase"] = StringAttr("grad_reduce")
         if self.options.of_stage:
             stg.marks(op)[stg.OF_STAGE] = UnitAttr()
-        elif not self.options.overlap:
+        elif not self.options.overlap or self.is_late(op):
             stg.marks(op)["late"] = UnitAttr()
         inherit(op, origin, NAME)
+
+    def is_late(self, op: Operation) -> bool:
+        """Whether a reduction is of a weight that `late` names, or of one in a module that it names."""
+        names = self.options.late
+        steps = stg.scope_of(op).split(".")
+        ends = {".".join(steps[i:]) for i in range(len(steps))}
+        return bool(names) and (not ends.isdisjoint(names) or bool(call_of(op, names)))
 
 
 def marking_first(insert: Callable[[Operation], None]) -> Callable[[Operation], None]:

@@ -245,6 +245,8 @@ class Gradients(Clause):
     bucket_bytes: int | None = setting("bytes", None, least=1)
     first_bucket_bytes: int | None = setting("bytes", None, least=1)
     overlap: bool = setting("bool", True)
+    late: tuple[str, ...] = setting("words", ())
+    """Weights and modules whose gradients are reduced after the backward pass, though others overlap with it."""
     reduce: str | None = setting("choice", None, "step", "microbatch")
     """None: as the stage of ZeRO has it, see `Plan.reduces_each_microbatch`."""
 

@@ -241,8 +241,9 @@ def gradient_lines(case: Case) -> list[str]:
         first = bucket if "bucket_mb" in case.parallel else MIB
         settings += [f"bucket_bytes = {bucket}", f"first_bucket_bytes = {first}"]
         if case.degree("tp") > 1:
-            # DDP sees a DTensor's gradient when a hook makes it local: after the backward pass.
-            settings.append("overlap = false")
+            # DDP sees a DTensor's gradient where it was made of the local tensor: before the forward pass, so that its backward pass is last.
+            # Other parameters are not DTensors (`_reconstruct_dtensor` in `torch/distributed/tensor/parallel/ddp.py`).
+            settings.append(f"late = [{', '.join(parallel_weights(case))}]")
     if zero_axes(case) and case.degree("pp") > 1:
         # The pipeline's runtime reduces a stage's units after its last backward pass.
         settings.append("overlap = false")
@@ -250,6 +251,22 @@ def gradient_lines(case: Case) -> list[str]:
         every = bool(case.parallel.get("sync_every_mb"))
         settings.append(f"reduce = {'microbatch' if every else 'step'}")
     return [f"gradients {{ {', '.join(settings)} }}"] if settings else []
+
+
+def parallel_weights(case: Case) -> list[str]:
+    """The weights that tensor parallelism makes DTensors: those of the modules that it names."""
+    m, is_gpt = case.model, case.model["arch"] == "gpt"
+    has_bias = is_gpt or m.get("qkv_bias")
+    names = ["wqkv"] if m["fused_qkv"] else ["wq", "wk", "wv"]
+    found = [each for name in names for each in (name, *([f"b{name[1:]}"] if has_bias else []))]
+    found += ["wo", *(["bo"] if is_gpt else [])]
+    if m["arch"] != "moe":
+        found += ["w1", "b1", "w2", "b2"] if is_gpt else ["w1", "w3", "w2"]
+    found += [] if "tp_embed" in case.parallel else ["embed"]
+    found += [] if "tp_head" in case.parallel or case.is_tied else ["head"]
+    if is_sequence_parallel(case):
+        found += ["norm1", "norm2", "norm", *(["shift1", "shift2", "shift", "places"] * is_gpt)]
+    return found
 
 
 def precision_lines(case: Case) -> list[str]:

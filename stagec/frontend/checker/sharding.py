@@ -186,18 +186,20 @@ class PlanChecker:
         self.check_precision()
 
     def check_precision(self) -> None:
-        """Values that are kept in fewer bits, and modules and weights whose products are not of them."""
+        """Values that are kept in fewer bits; modules and weights whose products are not of them, or whose gradients are reduced late."""
         precision = self.plan.precision
         span = precision.given.get("saved_values")
         self.check_words(precision.saved_values, (), "keep in fewer bits", span)
         weights = list(weights_of(self.model, self.bodies, Scope(self.model.name)))
-        for name in precision.unquantized:
+        gradients = self.plan.gradients
+        named = [(name, precision.given.get("unquantized")) for name in precision.unquantized]
+        named += [(name, gradients.given.get("late")) for name in gradients.late]
+        for name, span in named:
             if not any(is_named(name.split("."), scope, step.name) for scope, step in weights):
                 paths = {(*scope.instances, step.name) for scope, step in weights}
                 close = closest(name, {*self.definitions.modules, *endings(paths)})
                 help_ = f"did you mean `{close}`?" if close else ""
                 message = f"there is no weight `{name}`, and no module of weights"
-                span = precision.given.get("unquantized")
                 self.findings.add(Diagnostic("E0401", message, span, help=help_))
 
     def check_words(
