@@ -42,7 +42,42 @@ class Entry:
 
 def reduces_when_read(case: Case) -> bool:
     """Whether a partial gradient is reduced by whoever reads it, after the backward pass."""
-    return any(is_late(c) for rank in case.ranks.values() for c in rank.communications)
+    return any(
+        is_late(c) and not is_vector_of_norms(case, rank, c)
+        for rank, record in case.ranks.items()
+        for c in record.communications
+    )
+
+
+def is_vector_of_norms(case: Case, rank: int, communication: Communication) -> bool:
+    of_all = 4 * len(parameters_of(case, rank))
+    return communication.phase == "clip" and communication.bytes_in == of_all
+
+
+def reduces_each_microbatch(case: Case) -> bool:
+    """DDP over sequence parallelism: a DTensor's partial gradient is made whole where it becomes that of a local tensor."""
+    return (
+        has_other_weights(case)
+        and is_sequence_parallel(case)
+        and accumulated(case) > 1
+        and not case.parallel.get("sync_every_mb")
+    )
+
+
+def with_last_reductions(case: Case, measured: RankRecord, traced: RankRecord) -> RankRecord:
+    """Without the reductions over `tp` of all microbatches but the last, if they are those of each."""
+    own = Counter((c.kind, c.dtype, c.bytes_in) for c in traced.communications if is_tp_gradient(c))
+    places = [
+        n
+        for n, c in enumerate(measured.communications)
+        if c.phase == "bwd" and c.axis == "tp" and (c.kind, c.dtype, c.bytes_in) in own
+    ]
+    times = accumulated(case)
+    if len(places) != times * sum(own.values()):
+        return measured
+    dropped = set(places[: len(places) // times * (times - 1)])
+    kept = [c for n, c in enumerate(measured.communications) if n not in dropped]
+    return replace(measured, communications=tuple(kept))
 
 
 def has_short_shards(case: Case) -> bool:
@@ -74,12 +109,16 @@ def has_other_weights(case: Case) -> bool:
 
 
 def weight_bytes_read(case: Case, parameter_bytes: int) -> int:
-    """Of the parameters of a rank, those that the backward pass reads: all but the tables of embeddings and biases of linears."""
+    """Of the parameters of a rank, DTensors that the forward pass keeps for the backward pass: all but the tables of embeddings and biases of linears; where
+    blocks are computed again, those behind them alone."""
     m, tp = case.model, case.degree("tp")
-    table = (
-        0 if case.is_tied else m["vocab"] * m["dim"] // (1 if "tp_embed" in case.parallel else tp)
-    )
-    unread = table
+    if "ac" in case.parallel:
+        head = 0 if "tp_head" in case.parallel else m["vocab"] * m["dim"] // tp
+        norm = m["dim"] * (2 if m["arch"] == "gpt" else 1) * is_sequence_parallel(case)
+        return (head + norm) * case.element_bytes
+    unread = m["vocab"] * m["dim"] // (1 if "tp_embed" in case.parallel else tp)
+    if "tp_head" in case.parallel and not case.is_tied:
+        unread += m["vocab"] * m["dim"]
     if m["arch"] == "gpt":
         rows = m["seq"] // (tp if is_sequence_parallel(case) else 1)
         biases = (3 * m["dim"] + m["ffn"]) // tp + 2 * m["dim"]
@@ -158,6 +197,7 @@ def keeps_tables(case: Case) -> bool:
 
 ENTRIES = (
     Entry("repeated-reductions", reduces_when_read),
+    Entry("reductions-of-microbatches", reduces_each_microbatch),
     Entry("row-bias-gradients", has_row_biases),
     Entry("vocabulary-gradient", has_whole_table_gradients),
     Entry("optimizer-steps", lambda case: case.is_training),
@@ -222,10 +262,11 @@ def set_aside(
     if has_alternating_experts(case):
         measured = with_all_experts_again(case, measured)
     if case.opts.get("clip"):
-        norms = 4 * len(parameters_of(case, rank))
-        measured = without(measured, lambda c: c.phase == "clip" and c.bytes_in == norms)
+        measured = without(measured, lambda c: is_vector_of_norms(case, rank, c))
     if has_row_biases(case):
         traced = without(traced, lambda c: is_row_bias(case, c))
+    if reduces_each_microbatch(case):
+        measured = with_last_reductions(case, measured, traced)
     if not reduces_when_read(case):
         return measured, traced, None
     partial = PartialGradients(
