@@ -1,4 +1,4 @@
-"""Changes to IR, one file per pass. `ALL_PASSES` lists them in pipeline order.
+"""Changes to IR, one file or folder per pass. `ALL_PASSES` lists them in pipeline order.
 
 A pass is imported when it is used: `stagec --version` needs none of them.
 """

@@ -46,7 +46,8 @@ def constant(name: str, value: Any) -> Callable[[Launch, Any], None]:
 
 
 def truth(name: str) -> Callable[[Launch, Any], None]:
-    return lambda run, value: run.set(name, is_true(value))
+    """Yes or no; a flag without a value says yes."""
+    return lambda run, value: run.set(name, value is None or is_true(value))
 
 
 def is_true(value: Any) -> bool:
@@ -177,7 +178,7 @@ MEGATRON: dict[str, Word] = {
     "context-parallel-size": Word("mesh cp = N; shard S over cp; context cp", size("cp")),
     "expert-model-parallel-size": Word("mesh ep = N; shard X over ep", size("ep")),
     "expert-tensor-parallel-size": Word("experts whole (1) or cut as the rest", size("etp")),
-    "sequence-parallel": Word("shard S over tp", constant("sequence_parallel", True), False),
+    "sequence-parallel": Word("shard S over tp", truth("sequence_parallel"), False),
     "num-layers-per-virtual-pipeline-stage": Word(
         "pipeline { virtual_stages = layers / pp / N }", size("layers_per_virtual_stage")
     ),
@@ -189,10 +190,10 @@ MEGATRON: dict[str, Word] = {
     ),
     "decoder-last-pipeline-num-layers": Word("pipeline { layers = [..., N] }", size("last_layers")),
     "account-for-embedding-in-pipeline-split": Word(
-        "pipeline { first = -1 }", constant("embedding_in_split", True), False
+        "pipeline { first = -1 }", truth("embedding_in_split"), False
     ),
     "account-for-loss-in-pipeline-split": Word(
-        "pipeline { last = -1 }", constant("loss_in_split", True), False
+        "pipeline { last = -1 }", truth("loss_in_split"), False
     ),
     "num-layers": Word("layers, for virtual and uneven stages", size("layers")),
     "num-experts": Word("shard T over dp", size("experts")),
@@ -215,17 +216,13 @@ MEGATRON: dict[str, Word] = {
     "grad-reduce-in-bf16": Word("precision { gradients = bf16 }", gradients_in("bf16"), False),
     "optimizer": Word("optimizer", megatron_optimizer),
     "optimizer-cpu-offload": Word(
-        "offload { optimizer = true }", constant("offload_optimizer", True), False
+        "offload { optimizer = true }", truth("offload_optimizer"), False
     ),
-    "overlap-grad-reduce": Word(
-        "gradients { overlap = true }", constant("overlap_gradients", True), False
-    ),
-    "overlap-param-gather": Word(
-        "overlap { zero = true }", constant("overlap_parameters", True), False
-    ),
-    "tp-comm-overlap": Word("overlap { tp = true }", constant("overlap_tensor", True), False),
+    "overlap-grad-reduce": Word("gradients { overlap = true }", truth("overlap_gradients"), False),
+    "overlap-param-gather": Word("overlap { zero = true }", truth("overlap_parameters"), False),
+    "tp-comm-overlap": Word("overlap { tp = true }", truth("overlap_tensor"), False),
     "overlap-moe-expert-parallel-comm": Word(
-        "overlap { ep = true }", constant("overlap_experts", True), False
+        "overlap { ep = true }", truth("overlap_experts"), False
     ),
     "no-overlap-p2p-communication": Word(
         "overlap { p2p = false }", constant("overlap_pipeline", False), False
@@ -256,54 +253,50 @@ MEGATRON: dict[str, Word] = {
 FIELDS: dict[str, Word] = {
     "tensor_model_parallel_size": MEGATRON["tensor-model-parallel-size"],
     "pipeline_model_parallel_size": MEGATRON["pipeline-model-parallel-size"],
-    "virtual_pipeline_model_parallel_size": Word(
-        "pipeline { virtual_stages = N }", size("virtual_stages")
-    ),
+    "virtual_pipeline_model_parallel_size": MEGATRON["virtual-pipeline-model-parallel-size"],
     "context_parallel_size": MEGATRON["context-parallel-size"],
     "expert_model_parallel_size": MEGATRON["expert-model-parallel-size"],
     "expert_tensor_parallel_size": MEGATRON["expert-tensor-parallel-size"],
-    "sequence_parallel": Word("shard S over tp", truth("sequence_parallel")),
+    "sequence_parallel": MEGATRON["sequence-parallel"],
     "num_layers": MEGATRON["num-layers"],
     "num_moe_experts": MEGATRON["num-experts"],
     "num_layers_in_first_pipeline_stage": MEGATRON["decoder-first-pipeline-num-layers"],
     "num_layers_in_last_pipeline_stage": MEGATRON["decoder-last-pipeline-num-layers"],
-    "account_for_embedding_in_pipeline_split": Word(
-        "pipeline { first = -1 }", truth("embedding_in_split")
-    ),
-    "account_for_loss_in_pipeline_split": Word("pipeline { last = -1 }", truth("loss_in_split")),
+    "account_for_embedding_in_pipeline_split": MEGATRON["account-for-embedding-in-pipeline-split"],
+    "account_for_loss_in_pipeline_split": MEGATRON["account-for-loss-in-pipeline-split"],
     "micro_batch_size": MEGATRON["micro-batch-size"],
     "global_batch_size": MEGATRON["global-batch-size"],
     "seq_length": MEGATRON["seq-length"],
     "encoder_seq_length": MEGATRON["seq-length"],
     "cp_comm_type": MEGATRON["cp-comm-type"],
-    "use_distributed_optimizer": Word("zero 1 over dp, cp", shards_at_least(1)),
-    "use_megatron_fsdp": Word("zero 3 over dp, cp", fully_sharded),
+    "use_distributed_optimizer": MEGATRON["use-distributed-optimizer"],
+    "use_megatron_fsdp": MEGATRON["use-megatron-fsdp"],
     "data_parallel_sharding_strategy": MEGATRON["data-parallel-sharding-strategy"],
     "recompute_granularity": MEGATRON["recompute-granularity"],
     "activations_checkpoint_granularity": MEGATRON["recompute-granularity"],
-    "bf16": Word("precision { weights = bf16, ... }", half("bf16")),
-    "fp16": Word("precision { weights = fp16, ... }", half("fp16")),
-    "grad_reduce_in_fp32": Word("precision { gradients = fp32 }", gradients_in("fp32")),
-    "overlap_grad_reduce": Word("gradients { overlap }", truth("overlap_gradients")),
-    "overlap_param_gather": Word("overlap { zero }", truth("overlap_parameters")),
-    "tp_comm_overlap": Word("overlap { tp }", truth("overlap_tensor")),
+    "bf16": MEGATRON["bf16"],
+    "fp16": MEGATRON["fp16"],
+    "grad_reduce_in_fp32": MEGATRON["accumulate-allreduce-grads-in-fp32"],
+    "overlap_grad_reduce": MEGATRON["overlap-grad-reduce"],
+    "overlap_param_gather": MEGATRON["overlap-param-gather"],
+    "tp_comm_overlap": MEGATRON["tp-comm-overlap"],
     "overlap_p2p_comm": Word("overlap { p2p }", truth("overlap_pipeline")),
     "bucket_size": MEGATRON["ddp-bucket-size"],
-    "num_nodes": Word("nodes", size("nodes")),
-    "num_gpus_per_node": Word("GPUs of a node", size("gpus_per_node")),
-    "gpus_per_node": Word("GPUs of a node", size("gpus_per_node")),
-    "num_gpus": Word("GPUs", size("gpus")),
-    "devices": Word("GPUs of a node", size("gpus_per_node")),
-    "fp8": Word("precision { products = fp8 }", products_in("fp8")),
-    "fp4": Word("precision { products = fp4 }", products_in("fp4")),
-    "fp8_param_gather": Word("precision { gather = fp8 }", gathered_in_fp8),
-    "ub_tp_comm_overlap": Word("overlap { tp }", truth("overlap_tensor")),
-    "overlap_grad_sync": Word("gradients { overlap }", truth("overlap_gradients")),
-    "overlap_param_sync": Word("overlap { zero }", truth("overlap_parameters")),
+    "num_nodes": MEGATRON["nnodes"],
+    "num_gpus_per_node": MEGATRON["nproc-per-node"],
+    "gpus_per_node": MEGATRON["nproc-per-node"],
+    "num_gpus": MEGATRON["world-size"],
+    "devices": MEGATRON["nproc-per-node"],
+    "fp8": MEGATRON["fp8-format"],
+    "fp4": MEGATRON["fp4-format"],
+    "fp8_param_gather": MEGATRON["fp8-param-gather"],
+    "ub_tp_comm_overlap": MEGATRON["tp-comm-overlap"],
+    "overlap_grad_sync": MEGATRON["overlap-grad-reduce"],
+    "overlap_param_sync": MEGATRON["overlap-param-gather"],
     "grad_sync_dtype": Word("precision { gradients }", gradient_dtype),
     "bucket_cap_mb": Word("gradients { bucket_bytes = N MiB }", bucket_mebibytes),
     "precision": Word("precision { weights, ... }", trainer_precision),
-    "fsdp": Word("zero 3 over dp, cp", fully_sharded),
+    "fsdp": MEGATRON["use-megatron-fsdp"],
     "fsdp_sharding_strategy": Word("zero 2 or 3", one_of("strategy", FSDP_SHARDING)),
 }
 """Fields of recipes of NeMo and Megatron-Bridge."""
