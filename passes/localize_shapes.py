@@ -72,7 +72,7 @@ def localize_block(block: Block) -> None:
 
 def localize_place(op: stg.PlaceOp) -> None:
     """An override is a change of placement, and no more: the types say which."""
-    if op.x.type == op.result.type:
+    if op.x.type == op.result.type or not op.result.uses:
         op.result.replace_all_uses_with(op.x)
         Rewriter.erase_op(op)
     else:
