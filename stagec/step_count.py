@@ -64,21 +64,50 @@ class Costs(Generic[N]):
         )
 
 
+Among = tuple[tuple[str, tuple[int, ...]], ...]
+"""The coordinates of a collective's ranks along an axis of which it has not all."""
+
+
 @dataclass
-class WholeNumbers:
-    """Sizes as traces state them: a fraction of an operation counts as a whole one. Ranks that agree in a size's names share its number."""
+class Known:
+    """What ranks share: the costs of an op, and their numbers on ranks that agree in the sizes which these name."""
 
-    _names: dict[Size, tuple[str, ...]] = field(default_factory=dict)
-    _known: dict[tuple[Size, tuple[int | Fraction, ...]], int] = field(default_factory=dict)
+    _sizes: dict[Size, tuple[str, ...]] = field(default_factory=dict)
+    _wholes: dict[tuple[Size, tuple[int | Fraction, ...]], int] = field(default_factory=dict)
+    _costs: dict[tuple[Operation, Among], tuple[Costs[Size], tuple[str, ...]]] = field(
+        default_factory=dict
+    )
+    _numbers: dict[tuple[Operation, Among, tuple[int | Fraction, ...]], Costs[int]] = field(
+        default_factory=dict
+    )
 
-    def of(self, size: Size, values: Mapping[str, int | Fraction]) -> int:
-        if size not in self._names:
-            self._names[size] = tuple(sorted(size.names))
-        key = size, tuple([values[name] for name in self._names[size]])
-        if key not in self._known:
+    def whole(self, size: Size, values: Mapping[str, int | Fraction]) -> int:
+        """As traces state it: a fraction of an operation counts as a whole one."""
+        if size not in self._sizes:
+            self._sizes[size] = tuple(sorted(size.names))
+        key = size, tuple([values[name] for name in self._sizes[size]])
+        if key not in self._wholes:
             exact = size.evaluate(values)
-            self._known[key] = -(-exact.numerator // exact.denominator)
-        return self._known[key]
+            self._wholes[key] = -(-exact.numerator // exact.denominator)
+        return self._wholes[key]
+
+    def costs(self, each: CountedOp) -> tuple[Costs[Size], tuple[str, ...]]:
+        """The costs of an op, and the names in them."""
+        key = each.op, each.among
+        if key not in self._costs:
+            made = costs_of(each)
+            sizes = (made.flops, made.read, made.written, made.before, made.after, made.sent)
+            self._costs[key] = made, tuple(sorted({name for size in sizes for name in size.names}))
+        return self._costs[key]
+
+    def numbers(self, each: CountedOp) -> Costs[int]:
+        """The costs of an op, in numbers."""
+        costs, names = self.costs(each)
+        values = each.values
+        key = each.op, each.among, tuple([values[name] for name in names])
+        if key not in self._numbers:
+            self._numbers[key] = costs.evaluated(lambda size: self.whole(size, values))
+        return self._numbers[key]
 
 
 @dataclass(frozen=True)
@@ -103,7 +132,7 @@ class CountedOp:
     """Of the stages; empty without a pipeline."""
     boundary_shift: int = 1
     """Of a transfer between stages: how far along that axis its peer is."""
-    whole: WholeNumbers = field(default_factory=WholeNumbers, compare=False, repr=False)
+    known: Known = field(default_factory=Known, compare=False, repr=False)
 
     @property
     def runs(self) -> int:
@@ -183,28 +212,16 @@ class CountedOp:
         return self.boundary_shift
 
     @property
-    def among(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """Of a collective, the coordinates of its ranks along an axis of which it has not all: of a tied weight, those that have it."""
+    def among(self) -> Among:
+        """Of a collective of a tied weight: the ranks that have it."""
         return self.stage.owners.get(stg.text(self.op, "tied"), ())
 
     # What it costs
 
-    @cached_property
+    @property
     def costs(self) -> Costs[Size]:
         """As exact expressions in the names of its stage."""
-        op = self.op
-        match op:
-            case sched.ComputeOp():
-                return Costs(op.flops.data, op.reads.data, op.writes.data, ZERO, ZERO, ZERO)
-            case sched.CollectiveOp():
-                sent = ring_bytes(op, self.group_size)
-                return Costs(ZERO, ZERO, ZERO, op.bytes_in.data, op.bytes_out.data, sent)
-            case sched.StageSendOp() | sched.StageRecvOp():
-                moved = tensor_of(op.value.type).num_bytes
-            case _:
-                assert isinstance(op, sched.SendOp | sched.RecvOp | sched.HostCopyOp)
-                moved = op.num_bytes.data
-        return Costs(ZERO, ZERO, ZERO, moved, moved, moved if self.sends else ZERO)
+        return self.known.costs(self)[0]
 
     @property
     def group_size(self) -> Size:
@@ -229,7 +246,7 @@ class CountedOp:
     @cached_property
     def numbers(self) -> Costs[int]:
         """As a trace states them."""
-        return self.costs.evaluated(lambda size: self.whole.of(size, self.values))
+        return self.known.numbers(self)
 
     def node(self, sizes: Mapping[str, int] | None = None) -> Node:
         """What it is in a trace; with other sizes, if given. A transfer goes to the next stage, whichever its channel."""
@@ -243,6 +260,22 @@ class CountedOp:
         else:
             action = templates.action(op)
         return templates.node(op, self.scope, action, ())
+
+
+def costs_of(each: CountedOp) -> Costs[Size]:
+    op = each.op
+    match op:
+        case sched.ComputeOp():
+            return Costs(op.flops.data, op.reads.data, op.writes.data, ZERO, ZERO, ZERO)
+        case sched.CollectiveOp():
+            sent = ring_bytes(op, each.group_size)
+            return Costs(ZERO, ZERO, ZERO, op.bytes_in.data, op.bytes_out.data, sent)
+        case sched.StageSendOp() | sched.StageRecvOp():
+            moved = tensor_of(op.value.type).num_bytes
+        case _:
+            assert isinstance(op, sched.SendOp | sched.RecvOp | sched.HostCopyOp)
+            moved = op.num_bytes.data
+    return Costs(ZERO, ZERO, ZERO, moved, moved, moved if each.sends else ZERO)
 
 
 def ring_bytes(op: sched.CollectiveOp, ways: Size) -> Size:
@@ -306,7 +339,7 @@ class ListedOp:
 class Counting:
     """Counts rank classes; what stages share is looked up once."""
 
-    whole: WholeNumbers = field(default_factory=WholeNumbers)
+    known: Known = field(default_factory=Known)
     _listed: dict[tuple[stg.ProgramOp, int], list[ListedOp]] = field(default_factory=dict)
 
     def operations(self, run: RankRun) -> Iterator[CountedOp]:
@@ -324,7 +357,7 @@ class Counting:
                         in_layer=bool(each.repeats),
                         axis=run.axis,
                         boundary_shift=shift,
-                        whole=self.whole,
+                        known=self.known,
                     )
                     yield from of_layers(made, each.layers, flow)
 

@@ -151,7 +151,7 @@ class Forms:
             form = self.names.write(own, self.stage)
             if self.names.rounded or own.evaluate(each.values).denominator != 1:
                 form = symbolic.ceildiv(form, 1)
-            self._known[key] = Amount(form, each.whole.of(size, each.values))
+            self._known[key] = Amount(form, each.known.whole(size, each.values))
         return self._known[key]
 
     def count(self, each: CountedOp) -> Amount:
