@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 COMMANDS = {
+    "batch": "make iterations of requests, by continuous batching",
     "calibrate": "make a device file from measured operators",
     "check": "prove that a set of traces can run, or say why not",
     "devices": "list the devices that ship, or show one: its numbers, tables and sources",

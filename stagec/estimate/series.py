@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from stagec.backend.program import TraceSet
+from stagec.dialects.dist.sequences import Kind, Sequences, SequencesAttr
 from stagec.driver import Compiled
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.interference import slowed
@@ -27,6 +29,15 @@ class Clock:
         """One iteration as a job of its own."""
         runs = self.reader.at(iteration)
         return self.compiled.unroller.trace_set(self.compiled.module, runs)
+
+    def time_of_us(self, devices: Sequence[Sequence[Kind]]) -> float:
+        """Of any sequences on each device, as an iteration of the program."""
+        known = self.reader.sequences
+        assert known is not None
+        known.op.sequences = SequencesAttr(Sequences.of([devices]))
+        self.reader.sequences = served = replace(known, _columns={})
+        self.compiled.unroller.serve(served)
+        return self.time_us(0)
 
     def time_us(self, iteration: int) -> float:
         """How long it takes alone, until the last rank is done."""

@@ -78,6 +78,10 @@ class Unroller:
             self._sequences[program] = Sequences.around(program)
         return self._sequences[program]
 
+    def serve(self, sequences: Sequences) -> None:
+        """Other sequences from here on."""
+        self._sequences = dict.fromkeys(self._sequences, sequences)
+
     def templates(self, run: RankRun) -> list[StageTemplates]:
         sequences = self.sequences(run.stages[0].program)
         return [StageTemplates(stage, run.axis, sequences) for stage in run.stages]

@@ -1,0 +1,240 @@
+"""`stagec batch REQUESTS.csv MODEL.stg`: the iterations in which an engine serves requests, as a file for `--iterations`."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from stagec.backend.files import write_whole
+from stagec.cli.commands import model_named
+from stagec.cli.inputs import is_ir
+from stagec.cli.usage import CommandParser, overrides, some_text, usage_error
+from stagec.diagnostics import CompileError, Diagnostic
+from stagec.driver import Stops, compile_checked
+from stagec.estimate.batcher import Batches, Kind, Policy, Request, batch, unfit
+from stagec.estimate.series import Clock
+from stagec.frontend import check, parse_file
+from stagec.frontend.plans.iterations import Iterations
+from stagec.plugins import registry
+from stagec.reading import read_file
+
+COLUMNS = ("arrival", "prompt", "output")
+MOST_ENGINES = 4096
+EPILOG = """\
+REQUESTS.csv names the columns `arrival` (seconds), `prompt` and `output` (tokens), and has a line for each request.
+
+  stagec batch requests.csv llama3_70b --plan serve_tp8 -o rows.csv
+  stagec llama3_70b --plan serve_tp8 --iterations rows.csv -o traces/
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = make_parser().read(arguments)
+    policy = Policy(
+        options.tokens, options.sequences, options.block, options.blocks, not options.whole_prompts
+    )
+    requests = read_requests(options.requests)
+    for number in unfit(requests, policy):
+        message = f"request {number + 1} fits no engine: {requests[number].prompt:,} tokens and {requests[number].output:,} more"
+        raise wrong(options.requests, message, "allow more `--tokens`, more `--blocks`, or chunks")
+    clock, engines = clock_of(options)
+    found = batch(requests, policy, clock, engines)
+    if options.out is not None:
+        write_whole(options.out, rows_of(found).encode())
+    sys.stdout.write(page(found, policy, options.out))
+    return 0
+
+
+def make_parser() -> CommandParser:
+    parser = CommandParser(
+        "stagec batch",
+        "Serve requests by continuous batching: the iterations, and how long users wait.",
+        EPILOG,
+    )
+    parser.add_argument("requests", metavar="REQUESTS.csv")
+    parser.add_argument(
+        "model", nargs="?", metavar="MODEL.stg", help="whose estimated times are the clock"
+    )
+    parser.add_argument("--plan", metavar="NAME", help="a plan that serves")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=SIZE",
+        help="the size of a dim or a mesh axis",
+    )
+    parser.add_argument(
+        "-o",
+        dest="out",
+        metavar="FILE.csv",
+        type=some_text("-o"),
+        help="write the iterations, for `--iterations`",
+    )
+    parser.add_argument(
+        "--step-time",
+        type=positive,
+        metavar="SECONDS",
+        help="what each iteration takes, instead of an estimate",
+    )
+    parser.add_argument(
+        "--tokens",
+        type=whole,
+        default=8192,
+        metavar="N",
+        help="new tokens of an iteration, at most (8192)",
+    )
+    parser.add_argument(
+        "--sequences",
+        type=whole,
+        default=256,
+        metavar="N",
+        help="sequences that run at a time, at most (256)",
+    )
+    parser.add_argument(
+        "--block",
+        type=whole,
+        default=16,
+        metavar="N",
+        help="positions of a block of the cache (16)",
+    )
+    parser.add_argument(
+        "--blocks", type=whole, metavar="N", help="blocks of the cache of one engine (no limit)"
+    )
+    parser.add_argument("--whole-prompts", action="store_true", help="compute no prompt in parts")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    return parser
+
+
+def whole(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 16 and int(text)):
+        raise usage_error(text, f"`{text}` is no number from 1 on", "E0710")
+    return int(text)
+
+
+def positive(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < 1e9:
+        raise usage_error(f"--step-time {text}", f"`{text}` is no time in seconds", "E0710")
+    return found
+
+
+def wrong(path: str, message: str, help_: str) -> CompileError:
+    return CompileError([Diagnostic("E0421", message, origin=path, help=help_)])
+
+
+def read_requests(path: str) -> list[Request]:
+    """E0421 for a file that cannot be read, or a line that is no request."""
+    help_ = (
+        "write `arrival,prompt,output` above the requests, and a line like `0.25,1500,120` for each"
+    )
+    try:
+        rows = list(csv.reader(read_file(path).decode("utf-8").splitlines()))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise wrong(path, f"cannot read `{path}`: {reason}", help_) from None
+    names = [word.strip() for word in rows[0]] if rows else []
+    if not all(name in names for name in COLUMNS):
+        raise wrong(path, "the first line does not name `arrival`, `prompt` and `output`", help_)
+    places = [names.index(name) for name in COLUMNS]
+    found: list[Request] = []
+    for number, words in enumerate(rows[1:], 2):
+        if not any(words):
+            continue
+        try:
+            arrival, prompt, output = (words[at].strip() for at in places)
+            request = Request(float(arrival), int(prompt), int(output))
+        except (ValueError, IndexError):
+            raise wrong(f"{path}:{number}", "this is no request", help_) from None
+        if not 0 <= request.arrival_s < 1e12 or request.prompt < 1 or request.output < 1:
+            raise wrong(f"{path}:{number}", "a request has a prompt, and an output", help_)
+        found.append(request)
+    if not found:
+        raise wrong(path, "there are no requests in it", help_)
+    return found
+
+
+def clock_of(options) -> tuple[Callable[[Sequence[Sequence[Kind]]], float], int]:
+    """How long an iteration takes, and how many devices have sequences of their own."""
+    if options.model is None:
+        if options.step_time is None:
+            message = "nothing says how long an iteration takes"
+            raise usage_error("", message, help="name a model and its plan, or a `--step-time`")
+        return lambda _: options.step_time, 1
+    path = model_named(options.model)
+    if is_ir(path):
+        raise usage_error(path, "a batcher wants a model, and this is IR", "E0711")
+    source, plug_ins = parse_file(path), registry()
+    # Other sequences on each device, so that each is a class of its own.
+    stub = Iterations("the batcher", [(tuple((1, 1, n + 1) for n in range(MOST_ENGINES)),)], [0])
+    compiled = compile_checked(
+        lambda: check(source, options.plan, overrides(options.set), plug_ins.functions, stub),
+        stops=Stops(),
+        load_pass=plug_ins.make_pass,
+    )
+    assert compiled.model is not None
+    assert compiled.model.batch is not None
+    assert compiled.model.batch.sums is not None
+    engines = compiled.model.batch.sums.sequences.num_devices
+    if options.step_time is not None:
+        return lambda _: options.step_time, engines
+    clock = Clock(compiled)
+    return lambda devices: clock.time_of_us(devices) / 1e6, engines
+
+
+def rows_of(found: Batches) -> str:
+    """The file of the iterations."""
+    lines = ["prefill,decode"]
+    for each in found.iterations:
+        prefills = [
+            " ".join(f"{n}x{new}@{before}" for n, new, before in kinds if new > 1 or not before)
+            for kinds in each.devices
+        ]
+        decodes = [
+            " ".join(f"{n}@{before}" for n, new, before in kinds if new == 1 and before)
+            for kinds in each.devices
+        ]
+        lines.append(f"{'|'.join(prefills)},{'|'.join(decodes)}")
+    return "\n".join(lines) + "\n"
+
+
+def page(found: Batches, policy: Policy, out: str | None) -> str:
+    """What users and operators ask."""
+    first = np.array([each.first_s - each.request.arrival_s for each in found.served])
+    later = np.array(
+        [
+            (each.end_s - each.first_s) / (each.request.output - 1)
+            for each in found.served
+            if each.request.output > 1
+        ]
+    )
+    took = found.iterations[-1].end_s - found.served[0].request.arrival_s
+    made = sum(each.request.output for each in found.served)
+    used = np.array([each.used for each in found.iterations], float)
+    lengths = np.array([each.end_s - each.begin_s for each in found.iterations])
+    blocks = float((used * lengths).sum() / lengths.sum())
+    whole = (
+        "" if policy.blocks is None else f" of {policy.blocks * len(found.iterations[0].devices):,}"
+    )
+    lines = [
+        f"requests    {len(found.served):,}, {made:,} tokens made in {took:.4g} s: {made / took:,.1f} tokens/s",
+        f"iterations  {len(found.iterations):,}, {lengths.mean() * 1e3:.4g} ms each",
+        f"TTFT        {spread(first)}",
+        *([f"TPOT        {spread(later)}"] if len(later) else []),
+        f"cache       {blocks:,.1f} blocks{whole} on average, {int(used.max()):,} at most; {found.preempted:,} sequences thrown out",
+    ]
+    if out is not None:
+        lines.append(f"{out}: {len(found.iterations):,} iterations, for `--iterations`")
+    return "\n".join(lines) + "\n"
+
+
+def spread(seconds: np.ndarray) -> str:
+    """Of times: the mean, the median, and what 99 % are below."""
+    numbers = (float(seconds.mean()), *(float(np.percentile(seconds, q)) for q in (50, 99)))
+    mean, median, high = (f"{number * 1e3:.4g} ms" for number in numbers)
+    return f"{mean} on average, {median} in the middle, {high} for 99 %"
