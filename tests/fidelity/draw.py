@@ -35,7 +35,18 @@ SPREADS = (
     ("cp", "tp"),
     (),
 )
-SPREADS_OF_EXPERTS = (("ddp",), ("fsdp",), ("ep",), ("ep", "fsdp"), ("ep", "fsdp"))
+SPREADS_OF_EXPERTS = (
+    ("ddp",),
+    ("fsdp",),
+    ("hsdp",),
+    ("tp",),
+    ("tp", "fsdp"),
+    ("cp",),
+    ("pp", "fsdp"),
+    ("ep",),
+    ("ep", "fsdp"),
+    ("ep", "fsdp"),
+)
 
 
 def text_of(words: Mapping[str, object]) -> str:
@@ -50,6 +61,7 @@ def draw(rng: random.Random, name: str) -> Words:
     spread = rng.choice(SPREADS_OF_EXPERTS if arch == "moe" else SPREADS)
     if arch == "gpt" and "cp" in spread:
         spread = ("tp", "fsdp")
+    is_moe = arch == "moe"
     words: Words = {"name": name, "arch": arch}
     tp = rng.choice([2, 4] if spread == ("tp",) else [2]) if "tp" in spread else 1
     words |= draw_model(rng, arch, tp)
@@ -61,7 +73,7 @@ def draw(rng: random.Random, name: str) -> Words:
         batch *= int(str(words["microbatches"]))
     if "cp" in spread:
         words |= draw_context_parallelism(rng, spread)
-    words |= draw_data_parallelism(rng, spread, tp)
+    words |= draw_data_parallelism(rng, spread, tp, is_moe=is_moe)
     if words.get("schedule") in SPLIT and "reshard" in words:
         # What a stage reduces after split backward passes is lost where it was freed in between.
         words["reshard"] = False
@@ -75,15 +87,41 @@ def draw(rng: random.Random, name: str) -> Words:
         batch *= 2
     # PyTorch recomputes nothing in a backward pass of two halves.
     if rng.random() < 0.3 and words.get("schedule") not in SPLIT:
-        words["ac"] = (
-            "full" if "pp" in spread else rng.choice(["full", "full", "sac_attn", "sac_mm2"])
-        )
+        words["ac"] = rng.choice(["full", "full", "sac_attn", "sac_mm2"])
     elif not {"pp", "cp"} & set(spread) and rng.random() < 0.15:
         words["attn"] = "eager"
     words["batch"] = batch
+    draw_seldom(rng, spread, words)
     if "pp" not in spread and rng.random() < 0.12:
         draw_inference(rng, spread, words)
     return words
+
+
+def draw_seldom(rng: random.Random, spread: tuple[str, ...], words: Words) -> None:
+    """What few runs have, each by itself."""
+    is_split = "tp" in spread
+    whole_is_fine = is_split and words.get("tp_mode") != "sp" and "loss_parallel" not in words
+    kinds: list[Words] = [{"fused_qkv": True}, {"norm": "fused"}, {"clip": True}]
+    if "mp" not in words and "cp" not in spread:
+        kinds.append({"dtype": "bfloat16"})
+    if words.get("fsdp_group") != "titan" or is_split:
+        kinds.append({"tie": True})
+    if "cp" in spread:
+        kinds.append({"cp_load_balance": False})
+    else:
+        kinds.append({"causal": False})
+    if "ddp" in spread:
+        kinds.append({"bucket_view": True})
+    if whole_is_fine:
+        # Where a whole head reads what was tied, `distribute_module` left it a DTensor.
+        kinds.append({"tp_head": "replicated"})
+        kinds.append({"tp_head": "replicated", "tp_embed": "replicated"})
+    for kind in kinds:
+        if rng.random() < 0.08 and not ("tp_head" in kind and "tie" in words):
+            words |= kind
+    if is_split and "clip" in words and "fsdp" in spread and words.get("tp_mode") != "sp":
+        # Norms over two meshes, which PyTorch does not stack.
+        del words["clip"]
 
 
 def draw_inference(rng: random.Random, spread: tuple[str, ...], words: Words) -> None:
@@ -121,7 +159,8 @@ def draw_tensor_parallelism(
     rng: random.Random, arch: str, tp: int, spread: tuple[str, ...]
 ) -> Words:
     words: Words = {"tp": tp}
-    if mode := rng.choice([None, "tp_merged", "sp", "sp"]):
+    # Experts beside tensor parallelism are plain modules, into which nothing split goes.
+    if arch != "moe" and (mode := rng.choice([None, "tp_merged", "sp", "sp"])):
         words["tp_mode"] = mode
     if "pp" not in spread and rng.random() < 0.5:
         words["loss_parallel"] = True
@@ -147,10 +186,14 @@ def draw_context_parallelism(rng: random.Random, spread: tuple[str, ...]) -> Wor
     words["cp_rotate"] = rng.choice(["allgather", "alltoall"])
     if "tp" in spread:
         words["tp_mode"] = "sp"
+    elif rng.random() < 0.3:
+        words |= {"cp": 2, "dp": 2}
     return words
 
 
-def draw_data_parallelism(rng: random.Random, spread: tuple[str, ...], tp: int) -> Words:
+def draw_data_parallelism(
+    rng: random.Random, spread: tuple[str, ...], tp: int, *, is_moe: bool
+) -> Words:
     budget = 8 // tp // (2 if "pp" in spread else 1)
     words: Words = {}
     if "ep" in spread:
@@ -169,7 +212,7 @@ def draw_data_parallelism(rng: random.Random, spread: tuple[str, ...], tp: int) 
             words["reshard"] = False
         if (group := rng.choice(["block", "block", "titan", "root"])) != "block":
             words["fsdp_group"] = group
-        if "ep" not in spread and rng.random() < 0.35:
+        if not is_moe and rng.random() < 0.35:
             words["mp"] = "bf16"
             if rng.random() < 0.4:
                 words["reduce_dtype"] = "bfloat16"

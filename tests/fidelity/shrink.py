@@ -21,6 +21,16 @@ OPTIONAL = [
     "attn",
     "cp_rotate",
     "infer",
+    "clip",
+    "tie",
+    "fused_qkv",
+    "norm",
+    "dtype",
+    "causal",
+    "tp_embed",
+    "tp_head",
+    "cp_load_balance",
+    "bucket_view",
 ]
 """Choices that a case may be without."""
 
