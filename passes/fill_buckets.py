@@ -57,10 +57,9 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from stagec.analysis.dataflow import Dataflow, OpInstance
-from stagec.analysis.segments import Segment, path_of, segments_of, stage_values, whole
+from stagec.analysis.segments import Segment, path_of, scheduled, whole
 from stagec.dialects import sched, stg
 from stagec.dialects.sched.tasks import Rows
-from stagec.rewriting import programs
 from stagec.symbolic import Size
 
 NAME = "fill-buckets"
@@ -71,11 +70,8 @@ class FillBuckets(ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        segments = {stg.text(each, "kind"): segments_of(each) for each in programs(op)}
-        for tasks in op.body.ops:
-            if isinstance(tasks, sched.TasksOp):
-                values = stage_values(op, tasks)
-                tasks.with_rows(in_buckets(tasks.rows.data, segments[tasks.kind.data], values))
+        for tasks, segments, values in scheduled(op):
+            tasks.with_rows(in_buckets(tasks.rows.data, segments, values))
 
 
 def in_buckets(

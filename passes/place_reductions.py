@@ -72,10 +72,9 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from stagec.analysis.dataflow import Dataflow
-from stagec.analysis.segments import RowFinder, Segment, path_of, segments_of, stage_values
-from stagec.dialects import sched, stg
+from stagec.analysis.segments import RowFinder, Segment, path_of, scheduled
+from stagec.dialects import stg
 from stagec.dialects.sched.tasks import TASK_NUMBER, TASKS, Rows
-from stagec.rewriting import programs
 from stagec.symbolic.conditions import unread
 
 NAME = "place-reductions"
@@ -90,11 +89,8 @@ class PlaceReductions(ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        segments = {stg.text(each, "kind"): segments_of(each) for each in programs(op)}
-        for tasks in op.body.ops:
-            if isinstance(tasks, sched.TasksOp):
-                values = stage_values(op, tasks)
-                tasks.with_rows(when_ready(tasks.rows.data, segments[tasks.kind.data], values))
+        for tasks, segments, values in scheduled(op):
+            tasks.with_rows(when_ready(tasks.rows.data, segments, values))
 
 
 def when_ready(

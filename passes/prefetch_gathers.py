@@ -80,13 +80,11 @@ from stagec.analysis.segments import (
     RowFinder,
     Segment,
     path_of,
-    segments_of,
-    stage_values,
+    scheduled,
     whole,
 )
-from stagec.dialects import sched, stg
+from stagec.dialects import stg
 from stagec.dialects.sched.tasks import PASS_GATHERS, TASK_NUMBER, Rows
-from stagec.rewriting import programs
 
 NAME = "prefetch-gathers"
 
@@ -96,11 +94,8 @@ class PrefetchGathers(ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        segments = {stg.text(each, "kind"): segments_of(each) for each in programs(op)}
-        for tasks in op.body.ops:
-            if isinstance(tasks, sched.TasksOp):
-                values = stage_values(op, tasks)
-                tasks.with_rows(issued_ahead(tasks.rows.data, segments[tasks.kind.data], values))
+        for tasks, segments, values in scheduled(op):
+            tasks.with_rows(issued_ahead(tasks.rows.data, segments, values))
 
 
 def issued_ahead(

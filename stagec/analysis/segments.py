@@ -98,6 +98,20 @@ def stage_values(module: ModuleOp, tasks: sched.TasksOp) -> dict[str, int]:
     return with_known(size_values(module), {**places, **counts, **firsts})
 
 
+def scheduled(
+    module: ModuleOp,
+) -> Iterator[tuple[sched.TasksOp, dict[int, Segment], dict[str, int]]]:
+    """The tasks of each kind of stage, with the segments of its program and the numbers of its sizes (`stage_values`)."""
+    segments = {
+        stg.text(each, "kind"): segments_of(each)
+        for each in module.body.ops
+        if isinstance(each, stg.ProgramOp)
+    }
+    for tasks in module.body.ops:
+        if isinstance(tasks, sched.TasksOp):
+            yield tasks, segments[tasks.kind.data], stage_values(module, tasks)
+
+
 @dataclass
 class RowFinder:
     """Finds the row that makes a value."""
