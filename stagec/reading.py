@@ -1,5 +1,6 @@
 """Files that a user names, read whole: regular ones of a sane size, and never for ever."""
 
+import json
 import os
 import stat
 
@@ -19,10 +20,14 @@ def read_file(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
         raise FileNotFoundError(0, "it is not there") from None
     except ValueError as error:
         raise OSError(0, str(error)) from None
-    mode = os.fstat(handle).st_mode
+    status = os.fstat(handle)
+    mode = status.st_mode
     if not stat.S_ISREG(mode):
         os.close(handle)
         raise OSError(0, f"it is {'a directory' if stat.S_ISDIR(mode) else 'no regular file'}")
+    if status.st_size > most:
+        os.close(handle)
+        raise too_long(most)
     with open(handle, "rb", buffering=0) as file:
         parts: list[bytes] = []
         left = most + 1
@@ -32,5 +37,26 @@ def read_file(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
             parts.append(part)
             left -= len(part)
     if not left:
-        raise OSError(0, f"it has more than {most >> 20} MiB")
+        raise too_long(most)
     return b"".join(parts)
+
+
+def read_whole_text(path: str | os.PathLike[str], most: int = MOST_BYTES) -> str:
+    """The text of a file. `OSError` as from `read_file`, with a `strerror` too for what is no UTF-8."""
+    try:
+        return read_file(path, most).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise OSError(0, f"it is no text: byte {error.start} is not UTF-8") from None
+
+
+def parse_json(text: str | bytes) -> object:
+    """What a JSON text says. `ValueError`, if it nests too deeply too."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it nests too deeply") from None
+
+
+def too_long(most: int) -> OSError:
+    size = f"{most >> 20} MiB" if most >> 20 else f"{most >> 10} KiB"
+    return OSError(0, f"it has more than {size}")

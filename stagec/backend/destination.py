@@ -19,6 +19,9 @@ from stagec.backend.errors import TraceError
 from stagec.backend.files import UNFINISHED, Files, LocalFiles, create, disk_error, nearest
 from stagec.backend.manifest import COMM_GROUP, NAME, own_files, parse_manifest
 from stagec.backend.remote import RemoteFiles, StorageOptions
+from stagec.reading import read_file
+
+MOST_MANIFEST_BYTES = 256 << 20
 
 MARKER = "stagec-unfinished.json"
 """Says which job the files belong to, as long as it is unfinished."""
@@ -178,7 +181,7 @@ class LocalDestination:
         there = {entry.name for entry in os.scandir(self.final)} - {self._inner.name}
         own: set[str] = set()
         if NAME in there:
-            own = own_files((self.final / NAME).read_bytes()) or set()
+            own = own_files(_short(self.final / NAME)) or set()
         return own & there, sorted(there - own)
 
     @property
@@ -212,7 +215,7 @@ class LocalDestination:
         self._lock()
         marker = self.staging / MARKER
         if resume and marker.exists():
-            unfinished = _parse_marker(marker.read_bytes())
+            unfinished = _parse_marker(_short(marker))
             if unfinished and unfinished["digest"] == self.digest:
                 return True
             self._unlock()
@@ -226,7 +229,7 @@ class LocalDestination:
     def _clear(self, marker: Path) -> None:
         """Remove what an earlier run of ours left in the staging directory, and nothing else."""
         names = sorted(os.listdir(self.staging))
-        earlier = _parse_marker(marker.read_bytes()) if MARKER in names else None
+        earlier = _parse_marker(_short(marker)) if MARKER in names else None
         pattern = _file_pattern(earlier["model"]) if earlier else None
         for name in names:
             path = self.staging / name
@@ -241,7 +244,7 @@ class LocalDestination:
     def _is_complete(self) -> bool:
         if NAME not in self.own:
             return False
-        manifest = parse_manifest((self.final / NAME).read_bytes())
+        manifest = parse_manifest(_short(self.final / NAME))
         return manifest is not None and manifest.get("digest") == self.digest
 
     def _lock(self) -> None:
@@ -286,6 +289,11 @@ def _is_own_directory(path: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
+def _short(path: Path) -> bytes:
+    """A manifest or a marker; `OSError` of what is no regular file."""
+    return read_file(path, MOST_MANIFEST_BYTES)
+
+
 def _is_set(path: Path) -> bool:
     """Whether a directory has a set of ours, or what is left of one, and nothing else."""
     if not _is_own_directory(path):
@@ -293,7 +301,7 @@ def _is_set(path: Path) -> bool:
     if not os.listdir(path):
         return True
     try:
-        own = own_files((path / NAME).read_bytes()) or set()
+        own = own_files(_short(path / NAME)) or set()
     except OSError:
         return False
     return {*os.listdir(path)} <= {*own, NAME}

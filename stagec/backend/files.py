@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Protocol
 
 from stagec.backend.errors import TraceError
+from stagec.reading import read_file
 
 _NO_LINKS = {errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOTSUP, errno.ENOSYS, errno.EOPNOTSUPP}
 
 _WRITE_BYTES = 128 << 10
+MOST_BUNDLE_BYTES = 4 << 30
 """Larger writes make Linux look for larger free pages, which on a machine that has run for a while
 takes up to four times as long."""
 
@@ -136,7 +138,7 @@ def _put(file: int, data: Data) -> None:
 
 def read_whole(path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return read_file(path, MOST_BUNDLE_BYTES)
     except OSError as error:
         raise disk_error(error, path) from None
 

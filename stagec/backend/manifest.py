@@ -41,7 +41,7 @@ def parse_manifest(text: bytes) -> dict[str, Any] | None:
     """A manifest of ours, or None."""
     try:
         manifest = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         return None

@@ -9,18 +9,21 @@ and what has `duration_micros` and tensor sizes.
 from __future__ import annotations
 
 import gzip
-import json
+import io
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from stagec.backend.et_def_pb2 import Node as ChakraNode
 from stagec.backend.et_def_pb2 import NodeType
 from stagec.calibrate.folder import unreadable
 from stagec.calibrate.measured import Measured, Row, gathered
 from stagec.devices.model import Key
+from stagec.reading import parse_json, read_file
 
 Event = Mapping[str, Any]
 DTYPES = {
@@ -42,6 +45,8 @@ NCCL = {
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::linear")
 ATTENTION = ("flash_attention_forward", "efficient_attention_forward", "cudnn_attention_forward")
 BACKWARD = "backward"
+MOST_BYTES = 2 << 30
+"""Of a trace, unpacked."""
 
 
 def read_trace(path: Path) -> dict[Key, Measured]:
@@ -55,10 +60,10 @@ def read_trace(path: Path) -> dict[Key, Measured]:
 
 def kineto_rows(path: Path) -> Iterator[Row]:
     try:
-        raw = path.read_bytes()
-        data = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+        raw = read_file(path, MOST_BYTES)
+        data: Any = parse_json(unpacked(raw) if path.suffix == ".gz" else raw)
         events: Sequence[Event] = data["traceEvents"] if isinstance(data, dict) else data
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, EOFError, ValueError, KeyError) as error:
         raise unreadable(f"`{path.name}` is no trace of Kineto: {error}") from None
     operators = {
         event["args"]["External id"]: event
@@ -156,12 +161,27 @@ def chakra_rows(path: Path) -> Iterator[Row]:
                 yield ("memory",), (size,), us, "primary"
 
 
+def unpacked(raw: bytes) -> bytes:
+    """What is in gzip. `ValueError` if it has no end in sight."""
+    with gzip.open(io.BytesIO(raw)) as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES >> 20} MiB")
+    return data
+
+
 def chakra_nodes(path: Path) -> Iterator[Any]:
     """Length-delimited messages: the metadata, then nodes."""
-    data, at, first = path.read_bytes(), 0, True
+    try:
+        data = read_file(path, MOST_BYTES)
+    except OSError as error:
+        raise unreadable(f"`{path.name}` cannot be read: {error.strerror}") from None
+    at, first = 0, True
     while at < len(data):
         length = shift = 0
         while True:
+            if at >= len(data) or shift > 63:
+                raise unreadable(f"`{path.name}` is no trace of Chakra: it ends inside a message")
             byte = data[at]
             at += 1
             length |= (byte & 127) << shift
@@ -169,5 +189,8 @@ def chakra_nodes(path: Path) -> Iterator[Any]:
             if byte < 128:
                 break
         if not first:
-            yield ChakraNode.FromString(data[at : at + length])
+            try:
+                yield ChakraNode.FromString(data[at : at + length])
+            except DecodeError as error:
+                raise unreadable(f"`{path.name}` is no trace of Chakra: {error}") from None
         first, at = False, at + length

@@ -25,6 +25,7 @@ from stagec.calibrate.traces import read_trace
 from stagec.cli.usage import CommandParser
 from stagec.devices.file import load, table_text
 from stagec.devices.model import DeviceModel, Key, TimeTable
+from stagec.reading import read_whole_text
 
 LAYER_OPS = "layer_ops.csv"
 LEAST_ROWS = 8
@@ -127,7 +128,7 @@ def save(options: argparse.Namespace, device: DeviceModel, tables: Sequence[Time
     if options.licence:
         source += f'licence = "{options.licence}"\n'
     if options.update:
-        head = path.read_text(encoding="utf-8").partition(MARK)[0]
+        head = read_whole_text(path).partition(MARK)[0]
         number = head.count("[[sources]]")
     else:
         head = f'base = "{options.device}"\ntitle = "{device.title}, calibrated"\n\n'

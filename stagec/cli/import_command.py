@@ -17,8 +17,10 @@ from stagec.frontend import parse_file, syntax
 from stagec.importing import import_configuration
 from stagec.importing.launch import import_plan
 from stagec.importing.launch.read import KINDS, kind_of
+from stagec.importing.launch.shell import MOST_SCRIPT_BYTES
 from stagec.importing.model import read_configuration
 from stagec.importing.shipped import configurations, shipped
+from stagec.reading import MOST_BYTES, read_whole_text
 
 EPILOG = """\
 examples:
@@ -96,7 +98,8 @@ def source_text(path: Path) -> str:
     if path.is_dir():
         return json.dumps(dict(read_configuration(path)))
     try:
-        return path.read_text(encoding="utf-8")
+        most = MOST_BYTES if path.suffix == ".json" else MOST_SCRIPT_BYTES
+        return read_whole_text(path, most)
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
         names = [name for full in configurations() for name in (full, full.partition("/")[2])]

@@ -35,6 +35,7 @@ import numpy as np
 
 from stagec.devices.model import Citation, DeviceModel, GridAxis, Key, Reached, TimeTable
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
+from stagec.reading import read_whole_text
 
 SUFFIX = ".toml"
 HUNDREDTHS = 100
@@ -92,15 +93,15 @@ def load(text: str) -> DeviceModel:
     try:
         changed = path.stat().st_mtime_ns
         return read_file(path, changed)
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
         raise bad(f"the device file `{path.name}` cannot be read: {why}") from None
 
 
 @lru_cache(maxsize=64)
 def read_file(path: Path, changed: int) -> DeviceModel:
     """A file, once for each time that it is changed."""
-    return parse(path.read_text(encoding="utf-8"), path.stem, path.name, path.parent)
+    return parse(read_whole_text(path), path.stem, path.name, path.parent)
 
 
 def no_device(name: str) -> str:

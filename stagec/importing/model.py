@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from stagec.importing.config import Config, Unsupported, classes
 from stagec.importing.families import FAMILIES
 from stagec.importing.starters import starter_plans
 from stagec.importing.text import Module, Weight, Writer
+from stagec.reading import parse_json, read_whole_text
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def read_configuration(path: Path) -> Mapping[str, Any]:
     """The configuration in a file, or in `config.json` of a folder."""
     file = path / "config.json" if path.is_dir() else path
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = parse_json(read_whole_text(file))
     except OSError as error:
         raise failure(
             str(path), f"cannot read `{path}`: {str(error.strerror).lower()}", "E0701"

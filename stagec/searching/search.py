@@ -21,6 +21,7 @@ from stagec.driver import Compiled, compile_program
 from stagec.estimate import Timeline, estimate
 from stagec.explaining.sweeping.run import PEAK
 from stagec.frontend import check, parse_text
+from stagec.reading import read_whole_text
 from stagec.searching.forms import NAME, TIMES, FormsTask, Found, evaluate
 from stagec.searching.model import ModelDims
 from stagec.searching.space import Point, Space, points
@@ -409,6 +410,8 @@ def computing(compiled: Compiled, timeline: Timeline) -> float:
 
 # What is known already
 
+MOST_CACHE_BYTES = 1 << 30
+
 
 class Cache:
     """Answers of earlier searches, a line each; one that was interrupted goes on from there."""
@@ -417,7 +420,14 @@ class Cache:
         self.path = path
         self.lines: dict[str, Found] = {}
         if path is not None and path.exists():
-            for line in path.read_text().splitlines():
+            try:
+                text = read_whole_text(path, MOST_CACHE_BYTES)
+            except OSError as error:
+                message = f"cannot read `{path}`: {error.strerror}"
+                raise CompileError(
+                    [Diagnostic("E0701", message, origin=f"--cache {path}")]
+                ) from None
+            for line in text.splitlines():
                 try:
                     said = json.loads(line)
                     columns = {
@@ -425,7 +435,7 @@ class Cache:
                         for name, column in said["columns"].items()
                     }
                     self.lines[said["key"]] = Found((), columns, said["reasons"])
-                except (ValueError, KeyError, TypeError, AttributeError):
+                except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
                     continue  # A line that was cut off.
 
     def key(self, task: FormsTask) -> str:

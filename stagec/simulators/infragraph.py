@@ -202,7 +202,10 @@ class InfraGraph:
         except ImportError:
             help_ = "`pip install '.[infragraph]'` in stagec's clone"
             raise unfit(path, "cannot be read without the package infragraph", help_) from None
-        text = read_file(path).decode(errors="replace")
+        try:
+            text = read_file(path).decode(errors="replace")
+        except OSError as error:
+            raise unfit(path, f"cannot be read: {error.strerror}") from None
         reader = service.InfraGraphService()
         try:
             with warnings.catch_warnings():

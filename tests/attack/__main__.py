@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.attack.case import Failure, Kind, attempt, shrink
+from tests.attack.files import FILES
 from tests.attack.ir import IR
 from tests.attack.large import SIZED
 from tests.attack.plans import PLANS, SWEEPS
@@ -21,7 +22,7 @@ from tests.attack.traces import SEEDED, TRACES
 
 KINDS = {
     kind.name: kind
-    for kind in (TEXTS, SIZED, PLANS, SWEEPS, IR, TRACES, SEEDED, DISKS, STREAMS, KILLS)
+    for kind in (TEXTS, SIZED, PLANS, SWEEPS, IR, TRACES, SEEDED, FILES, DISKS, STREAMS, KILLS)
 }
 SLICE_SECONDS = 4
 MOST_SHOWN = 20

@@ -17,6 +17,7 @@ CASES = {
     "ir": 6,
     "traces": 40,
     "faults": 20,
+    "files": 8,
     "disks": 12,
     "streams": 2,
     "kills": 1,

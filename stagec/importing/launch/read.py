@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
@@ -23,6 +22,7 @@ from stagec.importing.launch.words import (
     TORCHTITAN,
     Word,
 )
+from stagec.reading import parse_json
 
 KINDS = ("megatron", "torchtitan", "deepspeed", "nemo", "mlperf")
 
@@ -108,9 +108,10 @@ def kind_of(path: Path, text: str) -> str:
     if path.suffix == ".toml":
         return "torchtitan"
     if path.suffix == ".json":
-        data = json.loads(text)
-        known = isinstance(data, dict) and not DEEPSPEED_KEYS.isdisjoint(data)
-        return "deepspeed" if known and "model_type" not in data else ""
+        data = parse_json(text)
+        if not isinstance(data, dict) or DEEPSPEED_KEYS.isdisjoint(data):
+            return ""
+        return "" if "model_type" in data else "deepspeed"
     if re.search(
         r"--tensor-model-parallel-size|--micro-batch-size|--num-layers|--use-mcore-models", text
     ):
@@ -343,7 +344,7 @@ def read_torchtitan(text: str, reading: Reading) -> None:
 
 
 def read_deepspeed(text: str, reading: Reading) -> None:
-    data = json.loads(text)
+    data = parse_json(text)
     if not isinstance(data, dict):
         reading.wrong("these are no settings of DeepSpeed", code="E0801")
         return

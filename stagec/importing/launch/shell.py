@@ -9,6 +9,10 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from stagec.reading import read_whole_text
+
+MOST_SCRIPT_BYTES = 256 << 10
+"""Of a script: its words are taken apart letter by letter."""
 ASSIGNMENT = re.compile(
     r"^[ \t]*(?:export[ \t]+|declare[ \t]+(?:-\w+[ \t]+)*|local[ \t]+)?([A-Za-z_]\w*)(\+?)=(\((?:[^()]|\([^()]*\))*\)|\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s;#]*)",
     re.MULTILINE | re.DOTALL,
@@ -65,7 +69,12 @@ def with_sourced(text: str, folder: Path | None, depth: int = 5) -> tuple[str, l
         if path is None or not depth or not path.is_file():
             missing.append(name)
             return ""
-        inner, absent = with_sourced(path.read_text("utf-8"), folder, depth - 1)
+        try:
+            text = read_whole_text(path, MOST_SCRIPT_BYTES)
+        except OSError:
+            missing.append(name)
+            return ""
+        inner, absent = with_sourced(text, folder, depth - 1)
         missing.extend(absent)
         return inner
 
