@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 
 from stagec.checking.findings import Findings, Place
+from stagec.reading import read_file
 
 MAX_GROUP_FILE_BYTES = 32 << 20
 TAG_PERIOD = 500
@@ -53,12 +54,8 @@ def read_groups(path: str | None, ranks: set[int], findings: Findings, astra_sim
 def _load(path: str, groups: Groups, findings: Findings) -> list[tuple[str, object]] | None:
     message = "the file of groups cannot be read"
     try:
-        if not os.path.isfile(path):
-            raise OSError("it is not a regular file" if os.path.exists(path) else "there is none")
-        if os.path.getsize(path) > MAX_GROUP_FILE_BYTES:
-            raise OSError(f"it has over {MAX_GROUP_FILE_BYTES} bytes")
-        with open(path, encoding="utf-8") as file:
-            loaded = json.load(file, object_pairs_hook=_Pairs)
+        text = read_file(path, MAX_GROUP_FILE_BYTES)
+        loaded = json.loads(text, object_pairs_hook=_Pairs)
     except RecursionError:
         _report(findings, groups, "E0640", message, "it is nested too deeply")
         return None

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from stagec.backend.program import Mesh
 from stagec.checking.program import WORLD
+from stagec.reading import read_file
 
 MOST_MANIFEST_BYTES = 256 << 20
 
@@ -22,9 +22,7 @@ def mesh_of_manifest(directory: str) -> Mesh | None:
     """The mesh that the manifest of a set of ours names; none if there is no such manifest."""
     path = Path(directory, "manifest.json")
     try:
-        if not path.is_file() or os.path.getsize(path) > MOST_MANIFEST_BYTES:
-            return None
-        found = json.loads(path.read_text("utf-8"))
+        found = json.loads(read_file(path, MOST_MANIFEST_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
     axes = found.get("mesh") if isinstance(found, dict) else None
