@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from stagec.backend.files import write_whole
-from stagec.cli.tables import amount, plain_table, text_of
+from stagec.cli.tables import amount, folded, plain_table, text_of
 from stagec.cli.usage import CommandParser, some_text, usage_error
 from stagec.devices import DeviceModel, load, named, names
 from stagec.devices.rules import KINDS
@@ -51,8 +51,17 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def listed() -> str:
-    table = plain_table("devices: dense FLOP/s by dtype, bytes per second")
-    for column in ("device", "bf16", "fp8", "fp4", "memory", "", "link", "network", "tables"):
+    table = plain_table("devices: dense FLOP/s by dtype, memory, and bytes a second")
+    for column in (
+        "device",
+        "bf16",
+        "fp8",
+        "fp4",
+        "memory",
+        "memory per s",
+        "link per s",
+        "network per s",
+    ):
         table.add_column(column, justify="left" if column == "device" else "right", no_wrap=True)
     for name in names():
         device = named(name)
@@ -62,9 +71,9 @@ def listed() -> str:
             *(peak_text(device, dtype) for dtype in ("bf16", "fp8", "fp4")),
             f"{numbers['capacity'] / 2**30:.0f} GiB",
             *(speed(numbers.get(f"{what}_bytes_per_s")) for what in ("memory", "link", "network")),
-            str(len(device.tables)),
         )
-    return f"{text_of(table)}\n`stagec devices NAME` shows one; `device NAME` in a plan or `--device NAME` takes it\n"
+    said = "`stagec devices NAME` shows one; `device NAME` in a plan or `--device NAME` takes it"
+    return "\n".join([text_of(table), *folded(said), ""])
 
 
 def peak_text(device: DeviceModel, dtype: str) -> str:
@@ -72,11 +81,11 @@ def peak_text(device: DeviceModel, dtype: str) -> str:
 
 
 def speed(number: float | None) -> str:
-    return "-" if number is None else f"{amount(int(number))}B/s"
+    return "-" if number is None else f"{amount(int(number))}B"
 
 
 def shown(device: DeviceModel) -> Iterator[str]:
-    yield device.title
+    yield from folded(device.title)
     yield ""
     for dtype, peak in device.peaks.items():
         yield f"  {dtype + ' peak':<28} {peak / 1e12:g} TFLOP/s"
@@ -97,7 +106,8 @@ def shown(device: DeviceModel) -> Iterator[str]:
     for key, table in sorted(device.tables.items()):
         axes = ", ".join(f"{a.name} 2^{a.first:g}..2^{a.last:g}" for a in table.axes)
         title = f"{KINDS[key[0]].title}: {' '.join(key[1:])}" if key[1:] else KINDS[key[0]].title
-        yield f"  {title:<48} {axes} ({table.values.size})"
+        yield from folded(f"{title}:", margin=2)
+        yield from folded(f"{axes} ({table.values.size:,} points)", margin=6)
     yield ""
     for title, unit, rows in curves(device):
         yield f"{title}, of {unit}"
@@ -107,9 +117,9 @@ def shown(device: DeviceModel) -> Iterator[str]:
     yield "sources"
     for source in device.sources:
         licence = f" ({source.licence})" if source.licence else ""
-        yield f"  {source.what}{licence}"
+        yield from folded(f"{source.what}{licence}", "  ", margin=2)
     for name, note in device.notes.items():
-        yield f"  {name}: {note}"
+        yield from folded(f"{name}: {note}", "  ", margin=2)
 
 
 def curves(device: DeviceModel) -> Iterator[tuple[str, str, list[tuple[str, float]]]]:

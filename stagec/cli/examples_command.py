@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from stagec.cli import zoo
-from stagec.cli.tables import plain_table, text_of
+from stagec.cli.tables import amount, folded, seconds
 from stagec.cli.usage import CommandParser
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean
 from stagec.importing.shipped import configurations
@@ -51,21 +51,24 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def listing(figures: dict, names: Sequence[str]) -> str:
-    """A table of all plans, and the names of configurations."""
-    table = plain_table("models that ship")
-    table.add_column("name", no_wrap=True)
-    table.add_column("parameters", justify="right", no_wrap=True)
-    for title in zoo.COLUMNS[:5]:
-        justify = "left" if title == "plan" else "right"
-        table.add_column(title, justify=justify, no_wrap=True)
+    """All plans, by model, and the names of configurations."""
+    lines = [
+        "models that ship, and their plans: peak memory of a rank, time of a step",
+        "",
+        f"  {'plan':<20} {'ranks':>6}  {'product FLOPs':>16}  {'peak':>10}  step",
+    ]
     for name in names or figures:
         model = figures[name]
-        head = (name, f"{model['parameters']:,}")
-        for row in zoo.rows(name, model):
-            table.add_row(*head, *row[:5])
-            head = ("", "")
-    text = text_of(table)
+        lines += ["", f"{name}: {model['parameters']:,} parameters"]
+        for plan, each in model["plans"].items():
+            flops = f"{amount(int(each['flops']))}/{each['per']}"
+            peak = f"{each['peak_gib']:.4g} GiB"
+            step = f"{seconds(each['step_s'])} on {each['device']}" if "step_s" in each else ""
+            lines.append(
+                f"  {plan:<20} {each['ranks']:>6,}  {flops:>16}  {peak:>10}  {step}".rstrip()
+            )
     if not names:
         known = ", ".join(configurations())
-        text += f"\nconfigurations that `stagec import NAME` makes models of\n{known}\n"
-    return text
+        lines += ["", "configurations that `stagec import NAME` makes models of:"]
+        lines += folded(known, margin=2)
+    return "".join(f"{line}\n" for line in lines)

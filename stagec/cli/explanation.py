@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from stagec.cli.forms import number, simplified, where, wrapped
 from stagec.cli.inputs import compile_input
-from stagec.cli.node_page import node_page
+from stagec.cli.node_page import node_page, sources_text
 from stagec.cli.step_page import step_page
-from stagec.cli.tables import amount, label, plain_table, text_of
+from stagec.cli.tables import amount, label, lines_of, plain_table, text_of
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import did_you_mean, quoted
 from stagec.driver import Stops
@@ -125,12 +125,12 @@ def page(job: Job, answer: Answer, shown: Sequence[Shown], options: argparse.Nam
         used |= algebra.names_in(found)
         out.append(f"{title}\n{wrapped(algebra.as_text(found))}  = {number(value, answer.unit)}\n")
     if used:
-        out.append(f"where {where(job, used)}\n")
-    notes = "".join(f"note: {note}\n" for note in answer.notes)
+        out.append(lines_of(f"where {where(job, used)}", "  "))
+    notes = "".join(lines_of(f"note: {note}", "  ") for note in answer.notes)
     worst = max(shown, key=lambda each: (bool(each[3]), each[2]))
     if worst[3]:
         out.append(parts_text(job, worst, answer, options))
-    sources = "".join(f"  {name}: {source}\n" for name, source in answer.sources.items())
+    sources = sources_text(answer.sources)
     if sources:
         out.append(f"sources\n{sources}")
     return "\n".join(out) + (f"\n{notes}" if notes else "")
@@ -140,7 +140,7 @@ def heading(job: Job) -> str:
     compiled = job.compiled
     plan = f", plan {compiled.plan.name}" if compiled.plan.name else ""
     axes = ", ".join(f"{axis} = {size}" for axis, size in job.names.mesh.items())
-    return f"{compiled.name}{plan}{f' ({axes})' if axes else ''}\n"
+    return lines_of(f"{compiled.name}{plan}{f' ({axes})' if axes else ''}", " " * 8)
 
 
 def parts_text(job: Job, shown: Shown, answer: Answer, options: argparse.Namespace) -> str:
@@ -148,27 +148,31 @@ def parts_text(job: Job, shown: Shown, answer: Answer, options: argparse.Namespa
     table = plain_table(f"parts of {title.partition(' (')[0]}")
     table.add_column("share", justify="right", no_wrap=True)
     table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("module")
-    table.add_column("line", no_wrap=True)
-    table.add_column("op", no_wrap=True)
-    table.add_column("made by", no_wrap=True)
+    table.add_column("module\nline")
+    table.add_column("op\nmade by")
     table.add_column("closed form", overflow="fold")
     folder = os.path.dirname(options.model)
     for part in parts[: options.parts]:
         table.add_row(
             f"{100 * part.value / max(value, 1):.1f} %",
             f"{amount(part.value)}{answer.unit if answer.unit == 'B' else ''}".strip(),
-            part.scope or job.compiled.name,
-            os.path.relpath(part.location, folder or ".") if part.location else "",
-            part.op,
-            "the text" if part.made_by == "lower" else part.made_by,
+            joined(
+                part.scope or job.compiled.name,
+                os.path.relpath(part.location, folder or ".") if part.location else "",
+            ),
+            joined(part.op, "the text" if part.made_by == "lower" else part.made_by),
             algebra.as_text(simplified(job, part.form)),
         )
     rest = parts[options.parts :]
     if rest:
         share = 100 * sum(part.value for part in rest) / max(value, 1)
-        table.add_row(f"{share:.1f} %", "", f"{len(rest)} more (`--parts`)", "", "", "", "")
+        table.add_row(f"{share:.1f} %", "", f"{len(rest)} more (`--parts`)", "", "")
     return text_of(table)
+
+
+def joined(*cells: str) -> str:
+    """What stands below one another in a cell."""
+    return "\n".join(filter(None, cells))
 
 
 def spelled(job: Job, shown: Sequence[Shown], options: argparse.Namespace) -> str:
@@ -218,7 +222,7 @@ def derivatives(
                 f"{title}\n{wrapped(algebra.as_text(found))}  = {text}{unit} per {options.d}\n"
             )
     if used and options.format == "text":
-        out.append(f"where {where(job, used)}\n")
+        out.append(lines_of(f"where {where(job, used)}", "  "))
     return "\n".join(out)
 
 

@@ -15,6 +15,7 @@ from stagec.memory import TITLES, BufferGroup, ClassPlan, Kind, TimedPeak
 from stagec.memory.arena import assign_offsets
 from stagec.memory.samples import sample
 from stagec.pictures.scales import MICROSECONDS, in_unit
+from stagec.reports.headline import UNITS
 
 BARS = " ▁▂▃▄▅▆▇█"
 TIMELINE_WIDTH = 64
@@ -43,7 +44,9 @@ def show_memory(classes: Sequence[ClassPlan], timed: Sequence[TimedPeak] = ()) -
 def static_table(classes: Sequence[ClassPlan]) -> Table:
     """What stays, by kind. Only where something is served there are caches to show."""
     kinds = [k for k in STORED if k != Kind.CACHE or any(c.static.num_bytes[k] for c in classes)]
-    table = plain_table("memory of one rank")
+    most = max(each.peak_bytes for each in classes)
+    unit, name = next((size, name) for size, name in UNITS if most >= size or size == 1)
+    table = plain_table(f"memory of one rank, in {name}")
     table.add_column("class")
     for title in (
         *(SHORT.get(kind, TITLES[kind]) for kind in kinds),
@@ -57,7 +60,7 @@ def static_table(classes: Sequence[ClassPlan]) -> Table:
         kept = [each.static.num_bytes[kind] for kind in kinds]
         shared.setdefault((*kept, saved, each.peak_bytes), []).append(each.name)
     for numbers, names in shared.items():
-        table.add_row(", ".join(names), *map(gib, numbers))
+        table.add_row(", ".join(names), *(f"{number / unit:,.2f}" for number in numbers))
     return table
 
 

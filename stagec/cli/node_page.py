@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from stagec.backend.program import Collective, Transfer
 from stagec.cli.forms import number, simplified, where, wrapped
+from stagec.cli.tables import lines_of
 from stagec.explaining import algebra
 from stagec.explaining.job import Job
 from stagec.explaining.nodes import NodeAnswer
@@ -23,7 +26,7 @@ def node_page(job: Job, answer: NodeAnswer) -> str:
         ("stream", node.stream),
     ]
     out = [f"node {answer.number} of a rank of {answer.rank_class}\n"]
-    out.append("".join(f"  {name:<12}{text}\n" for name, text in rows))
+    out.append("".join(lines_of(f"{name:<12}{text}", " " * 12, margin=2) for name, text in rows))
     used: set[str] = set()
     for figure in answer.figures:
         form = simplified(job, figure.amount.form)
@@ -31,10 +34,17 @@ def node_page(job: Job, answer: NodeAnswer) -> str:
         value = number(figure.amount.number, figure.unit)
         out.append(f"{figure.name}\n{wrapped(algebra.as_text(form))}  = {value}\n")
     if used:
-        out.append(f"where {where(job, used)}\n")
+        out.append(lines_of(f"where {where(job, used)}", "  "))
     if answer.sources:
-        out.append("sources\n" + "".join(f"  {k}: {v}\n" for k, v in answer.sources.items()))
+        out.append(f"sources\n{sources_text(answer.sources)}")
     return "\n".join(out)
+
+
+def sources_text(sources: Mapping[str, str]) -> str:
+    """What passes and ops follow: papers and code, by name."""
+    return "".join(
+        lines_of(f"{name}: {source}", "  ", margin=2) for name, source in sources.items()
+    )
 
 
 def title(answer: NodeAnswer) -> str:

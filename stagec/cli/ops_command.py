@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 
+from stagec.cli.tables import folded
 from stagec.cli.usage import CommandParser
 from stagec.dialects import stg
 from stagec.plugins import STAGEC_UNIVERSE
@@ -37,7 +38,7 @@ def shown(signature: stg.Signature) -> str:
     """How it is called: `rms_norm(x, weight?, over = dims)`."""
     needed = len(signature.operands) - signature.optional_operands
     operands = [f"{name}{'?' * (i >= needed)}" for i, name in enumerate(signature.operands)]
-    options = [f"{o.name} = {'|'.join(o.choices) or o.kind}" for o in signature.options]
+    options = [f"{o.name} = {' | '.join(o.choices) or o.kind}" for o in signature.options]
     return f"{signature.name}({', '.join([*operands, *options])})"
 
 
@@ -47,12 +48,15 @@ def first_line(documented: object) -> str:
 
 
 def section(title: str, rows: Sequence[tuple[str, str]]) -> str:
-    """A title and two columns; a long first entry has a line of its own."""
-    width = min(max((len(name) for name, _ in rows), default=0), 36)
-    lines = [title, ""]
+    """A title and two columns, on this terminal; a long first entry has lines of its own."""
+    width = min(max((len(name) for name, _ in rows), default=0), 30)
+    lines = [*folded(title, "  "), ""]
     for name, text in rows:
+        told = folded(text, margin=width + 4)
         if len(name) > width:
-            lines += [f"  {name}", f"  {'':<{width}}  {text}"]
+            lines += folded(name, "    ", margin=2)
         else:
-            lines.append(f"  {name:<{width}}  {text}".rstrip())
+            first = told.pop(0).lstrip() if told else ""
+            lines.append(f"  {name:<{width}}  {first}".rstrip())
+        lines += told
     return "\n".join(lines) + "\n"

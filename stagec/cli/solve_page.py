@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from stagec.cli.device_flags import planned
-from stagec.cli.tables import amount
+from stagec.cli.tables import amount, lines_of
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import did_you_mean, quoted
 from stagec.explaining.names import MICROBATCH
@@ -108,7 +108,7 @@ def said(name: str, what: str, condition: str, good: Found, bad: Found, largest:
 
     if not good:
         least = f"; {with_value(min(bad, key=lambda row: row[1]))} comes closest" if bad else ""
-        return f"no {name} meets `{condition}`: {tried}, none does{least}\n"
+        return lines_of(f"no {name} meets `{condition}`: {tried}, none does{least}", "  ")
     lines = [f"{condition}: met by {len(good):,} values of `{name}` ({tried})"]
     lines.append(f"  smallest: {with_value(good[0])}")
     lines.append(f"  largest:  {with_value(good[-1])}")
@@ -121,4 +121,4 @@ def said(name: str, what: str, condition: str, good: Found, bad: Found, largest:
     between = [row for row in bad if good[0][0] < row[0] < good[-1][0]]
     if between:
         lines.append(f"  nor by {len(between):,} values in between")
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(lines_of(line, "    ") for line in lines)

@@ -72,16 +72,22 @@ def width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
 
 
-def folded(line: str, indent: str = "") -> list[str]:
-    """A line of prose on as many as it needs here; further ones begin with `indent`."""
+def folded(line: str, indent: str = "", margin: int = 0) -> list[str]:
+    """A line of prose on as many as it needs here, behind a margin; further ones begin with `indent` too."""
     return textwrap.wrap(
         line,
-        max(width(), 40),
-        subsequent_indent=indent,
+        max(width(), margin + 24),
+        initial_indent=" " * margin,
+        subsequent_indent=" " * margin + indent,
         break_on_hyphens=False,
         break_long_words=False,
         drop_whitespace=True,
     )
+
+
+def lines_of(line: str, indent: str = "", margin: int = 0) -> str:
+    """`folded`, as text. Spaces that put columns below one another are kept."""
+    return "".join(f"{part}\n" for part in folded(line, indent, margin))
 
 
 def text_of(table: Table) -> str:
@@ -141,7 +147,8 @@ def heading(summary: Summary) -> str:
     axes = ", ".join(f"{axis} = {size}" for axis, size in pairs)
     ranks = "1 rank" if summary.num_ranks == 1 else f"{summary.num_ranks:,} ranks"
     mesh = f" ({axes})" if axes else ""
-    return f"{summary.model}{plan}: {summary.num_parameters:,} parameters on {ranks}{mesh}\n"
+    line = f"{summary.model}{plan}: {summary.num_parameters:,} parameters on {ranks}{mesh}"
+    return lines_of(line, " " * 8)
 
 
 def padding(summary: Summary) -> str:
