@@ -9,7 +9,7 @@ import numpy as np
 from rich.table import Table
 
 from stagec.advice import gib
-from stagec.cli.tables import plain_table, text_of
+from stagec.cli.tables import lines_of, plain_table, text_of
 from stagec.dialects.memory import STORED
 from stagec.memory import TITLES, BufferGroup, ClassPlan, Kind, TimedPeak
 from stagec.memory.arena import assign_offsets
@@ -30,7 +30,7 @@ def show_memory(classes: Sequence[ClassPlan], timed: Sequence[TimedPeak] = ()) -
     parts = [
         "",
         text_of(static_table(classes)),
-        f"{worst.name} needs most at {worst.peak}\n{timed_text(classes, timed)}{arena_text(worst)}",
+        f"{lines_of(f'{worst.name} needs most at {worst.peak}', '  ')}{timed_text(classes, timed)}{arena_text(worst)}",
         text_of(peak_table(worst)),
         text_of(places_table("by module", worst, lambda part: part.scope or "the model")),
         text_of(places_table("by source line", worst, lambda part: part.location or part.name)),
@@ -130,7 +130,8 @@ def timed_text(classes: Sequence[ClassPlan], timed: Sequence[TimedPeak]) -> str:
     number = max(range(len(timed)), key=lambda each: timed[each].num_bytes)
     most = timed[number]
     when = in_unit(most.time_us, MICROSECONDS)
-    return f"along the estimated time: {gib(most.num_bytes)} on {classes[number].name}, {when} into the step, at {most.at}\n"
+    where = f"{classes[number].name}, {when} into the step, at {most.at}"
+    return lines_of(f"along the estimated time: {gib(most.num_bytes)} on {where}", "  ")
 
 
 def arena_text(worst: ClassPlan) -> str:
