@@ -117,7 +117,13 @@ def arguments(module: ModuleOp, op: sched.ScheduleOp) -> tuple[str, int, int, in
     """Name, p, v and m."""
     name, virtual = op.schedule.data, op.virtual_stages.value.data
     values = size_values(module)
-    ranks = op.ranks.data.integer(values)
+    if name in CATALOGUE and CATALOGUE[name].placement == "loop":
+        # Stages in a row are the first, the last, and any number of others that are alike.
+        ranks = op.ranks.data.integer(conditions.unread(values))
+        if not conditions.compare(op.ranks.data, ">", 2, values):
+            conditions.read(op.ranks.data, ranks)
+    else:
+        ranks = op.ranks.data.integer(values)
     if name in CATALOGUE:
         # The placement of stages is that of any number of microbatches with which the schedule runs.
         reason = f"`{name}` does not run so few or so many microbatches"

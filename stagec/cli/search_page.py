@@ -23,7 +23,7 @@ from stagec.plans.clauses import Plan
 from stagec.reports.plans_chart import plans_page
 from stagec.searching.changes import changes
 from stagec.searching.model import ModelDims, read_model
-from stagec.searching.objective import objective
+from stagec.searching.objective import objective, rises
 from stagec.searching.search import (
     NAME,
     Goal,
@@ -68,6 +68,7 @@ def show_search(options: argparse.Namespace) -> int:
         value=objective(options.minimise),
         top=options.top,
         overrides=tuple(options.sizes.items()),
+        rises=rises(options.minimise),
     )
     cache = Path(options.cache) if options.cache else None
     with (
@@ -156,8 +157,10 @@ def summary(goal: Goal, outcome: Outcome, options: argparse.Namespace) -> str:
             "allocator and to libraries"
         )
     undecided = ""
+    if outcome.num_slower:
+        undecided += f"; {outcome.num_slower:,} cannot be better than these, by a lower bound"
     if outcome.num_undecided:
-        undecided = f"; {outcome.num_undecided:,} are slower in outline than all that fit"
+        undecided += f"; {outcome.num_undecided:,} are slower in outline than all that fit"
     return (
         f"{outcome.num_points:,} plans, {outcome.num_outlined:,} by closed forms"
         f"{undecided}; {compiled}\n"
@@ -247,6 +250,7 @@ def as_json(outcome: Outcome, tested: Sequence[Scaled]) -> str:
         "plans": outcome.num_points,
         "bounded": outcome.num_bounded,
         "by_closed_forms": outcome.num_outlined,
+        "slower_by_bound": outcome.num_slower,
         "undecided": outcome.num_undecided,
         "interrupted": outcome.interrupted,
         "left_out": dict(outcome.reasons),

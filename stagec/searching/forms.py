@@ -12,12 +12,18 @@ from stagec.diagnostics import CompileError
 from stagec.explaining.sweeping.plans import Request
 from stagec.explaining.sweeping.points import Listed
 from stagec.explaining.sweeping.run import PEAK, Measure, Sweep
+from stagec.explaining.sweeping.structures import Structure
 from stagec.frontend import parse_text
-from stagec.searching.outline import PARTS, outline
+from stagec.searching.held import saved
+from stagec.searching.outline import LEAST, PARTS, Turns, outline
+from stagec.symbolic.columns import Columns
 
 STORED = ("memory.parameters", "memory.master", "memory.optimizer")
 """What is on a device at any time, unless its host keeps it."""
 TIMES = ("step", *PARTS)
+SAVED = "saved"
+HELD = "held"
+"""What is stored, and what is saved when the first backward pass begins: less than that is no peak."""
 NAME = "searched"
 
 
@@ -34,6 +40,8 @@ class FormsTask:
     """Of the points that these are."""
     wants_memory: bool = False
     overrides: tuple[tuple[str, str], ...] = ()
+    turns: tuple[Turns, ...] = ()
+    """How each plan runs its pipeline, where that is not as the text says."""
 
 
 @dataclass(frozen=True)
@@ -46,26 +54,39 @@ class Found:
     reasons: dict[str, int] = field(default_factory=dict)
 
 
+UNTIL = "build-programs"
+"""What a rank runs is known then; when its nodes run, and where buffers are, is not asked for."""
+
+
 def evaluate(task: FormsTask) -> Found:
-    """Times in outline and what is stored, or the peaks of memory."""
+    """Times in outline, what is stored and what is held at least; or the peaks of memory."""
+
+    def measured(structure: Structure, sizes: Columns, rows: np.ndarray) -> dict[str, np.ndarray]:
+        turns = [task.turns[row] for row in rows.tolist()] if task.turns else ()
+        return {
+            **outline(structure, sizes, turns),
+            SAVED: saved(structure, sizes, turns),
+        }
+
     quantities: Sequence[str] = (PEAK,) if task.wants_memory else STORED
-    measure = None if task.wants_memory else Measure(TIMES, outline)
+    measure = None if task.wants_memory else Measure((*TIMES, LEAST, SAVED), measured)
+    until = None if task.wants_memory else UNTIL
+    names = (PEAK,) if task.wants_memory else (*TIMES, LEAST, "stored", HELD)
     try:
         source = parse_text(task.text, task.file)
         asked = Request(
             source, NAME, dict(task.overrides), Listed(task.names, task.rows), tuple(quantities)
         )
-        sweep = Sweep(asked, measure, is_known_good=True)
+        sweep = Sweep(asked, measure, is_known_good=True, until=until)
         _, values, found = sweep.columns()
     except CompileError as error:
         nothing = [float("nan")] * len(task.rows)
-        names = (PEAK,) if task.wants_memory else (*TIMES, "stored")
         reasons = Counter({error.diagnostics[0].message: len(task.rows)})
         return Found(task.numbers, {name: nothing for name in names}, dict(reasons))
-    columns: dict[str, list[float]] = {}
-    wanted = {PEAK: values[PEAK]} if task.wants_memory else {t: values[t] for t in TIMES}
     if not task.wants_memory:
-        wanted["stored"] = np.sum([values[name] for name in STORED], axis=0)
-    for name, column in wanted.items():
-        columns[name] = np.where(found.left, column.astype(float), np.nan).tolist()
+        values["stored"] = np.sum([values[name] for name in STORED], axis=0)
+        values[HELD] = values["stored"] + values[SAVED]
+    columns = {
+        name: np.where(found.left, values[name].astype(float), np.nan).tolist() for name in names
+    }
     return Found(task.numbers, columns, dict(found.reasons))

@@ -41,6 +41,20 @@ def objective(text: str) -> Objective:
     return value
 
 
+def rises(text: str) -> bool:
+    """Whether it is no less where each of the numbers is no less, as far as one can see: sums, products and powers of what is not negative."""
+    tree = ast.parse(NAMED.get(text.strip(), text).strip(), mode="eval").body
+    return all(
+        isinstance(node.op, ast.Add | ast.Mult | ast.Pow)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.BinOp | ast.UnaryOp)
+    ) and all(
+        isinstance(node.right, ast.Constant)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
+    )
+
+
 def name_of(node: ast.expr) -> str | None:
     """`memory.peak`, as Python reads it."""
     if isinstance(node, ast.Name):

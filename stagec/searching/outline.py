@@ -1,14 +1,18 @@
 """How long a step takes, in outline: sums of what its ops cost, for all plans of a structure at once.
 
 A rank works through its forward and backward passes; communication that computation waits for is added, what runs beside it counts
-as far as it lasts longer. The ranks of a pipeline idle for the share that its schedule leaves them with stages of equal cost, over the
+as far as it lasts longer. The ranks of a pipeline idle for the share that their schedule leaves them with stages of equal cost, over the
 slowest rank. What runs once per step comes on top. So plans are ranked; the times that a search reports are whole estimates
 (`stagec.estimate`), which follow every node.
+
+How a pipeline's stages take turns decides nothing of this but the idle share and how often values change ranks. So plans that differ
+in their schedules, or in the stages of a rank, are one structure: `Turns` says how each of them runs.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,19 +21,31 @@ import numpy as np
 from stagec.arrays import Floats
 from stagec.backend.program import Compute, Mesh
 from stagec.dialects.sched import COMPUTE_STREAM
-from stagec.dialects.sched.tasks import ONCE
+from stagec.dialects.sched.tasks import ONCE, TRANSFER_TASKS
 from stagec.estimate.kernels import KernelPrices
-from stagec.explaining.bubble import published
+from stagec.explaining.bubble import FORMS, idle_share
 from stagec.explaining.job import Job
 from stagec.explaining.rolled_operations import ClassOperations, Term
 from stagec.explaining.sweeping.structures import Structure
+from stagec.schedules import build
 from stagec.searching.prices import Prices, kernels_of
+from stagec.symbolic import symbol
 from stagec.symbolic.columns import Columns
 
 Total = np.ndarray | float
 PARTS = ("compute", "exposed", "idle")
 """What a step consists of: computing, waiting for communication, and a pipeline's bubble."""
+LEAST = "least"
+"""Seconds of the microbatches and of the bubble alone: plans that besides compute something again, or split what they store, take no less."""
 GRADIENTS = "grad_reduce"
+
+
+@dataclass(frozen=True)
+class Turns:
+    """How the ranks of a pipeline run their stages: a schedule, and the stages of each rank."""
+
+    schedule: str = ""
+    virtual_stages: int = 1
 
 
 @dataclass
@@ -45,6 +61,14 @@ class Sums:
     """By part and stream."""
     gradients: Floats = field(default_factory=lambda: np.zeros(1))
 
+    def add(self, other: Sums, factor: Total = 1.0) -> None:
+        """So many times what another has of communication."""
+        for part, seconds in other.waited.items():
+            self.waited[part] = self.waited[part] + factor * seconds
+        for part, streams in other.beside.items():
+            for stream, seconds in streams.items():
+                self.beside[part][stream] = self.beside[part][stream] + factor * seconds
+
 
 def part_of(term: Term) -> str:
     if term.task in (*ONCE, "GATHER"):
@@ -52,34 +76,78 @@ def part_of(term: Term) -> str:
     return "F" if term.task in ("F", "GATHER_F", "SEND_F", "RECV_F") else "B"
 
 
-def outline(structure: Structure, sizes: Columns) -> dict[str, Floats]:
-    """Seconds of a step and of its parts, of the rank that takes longest."""
+def outline(structure: Structure, sizes: Columns, turns: Sequence[Turns] = ()) -> dict[str, Floats]:
+    """Seconds of a step and of its parts, of the rank that takes longest.
+
+    `turns` are those of each plan. Without any the plans run as the structure does.
+    """
     job = structure.job
     microbatches = sizes.number(job.names.num_microbatches).astype(float)
-    idle = idle_share(structure, sizes, microbatches.astype(np.int64))
+    turns = turns or own_turns(structure, sizes)
+    idle = idle_shares(structure, sizes, turns)
     prices = PriceColumns(job, sizes)
+    every = [sums_of(each, prices, sizes) for each in job.classes]
+    between = transfers_between(structure, [travel for _, travel in every])
+    more = np.array([each.virtual_stages for each in turns], float) if turns else np.ones(1)
+    more = more / structure.names.virtual_stages - 1
     found: list[dict[str, Floats]] = []
-    for each in job.classes:
-        sums = sums_of(each, prices, sizes)
+    for sums, travel in every:
+        sums.add(travel)
+        sums.add(between, more)
         found.append(of_class(job, sums, microbatches, idle))
     worst = np.argmax(np.stack([each["step"] for each in found]), axis=0)
     rows = np.arange(sizes.count)
-    return {
+    columns = {
         name: np.stack([each[name] for each in found])[worst, rows] for name in ("step", *PARTS)
     }
+    return {**columns, LEAST: np.max([each[LEAST] for each in found], axis=0)}
 
 
-def idle_share(structure: Structure, sizes: Columns, microbatches: np.ndarray) -> Floats:
+def own_turns(structure: Structure, sizes: Columns) -> Sequence[Turns]:
+    """Plans that run as the structure's own text says."""
+    pipeline = structure.plan.pipeline
+    if pipeline is None:
+        return ()
+    return [Turns(pipeline.schedule, structure.names.virtual_stages)] * sizes.count
+
+
+def transfers_between(structure: Structure, of_classes: Sequence[Sums]) -> Sums:
+    """What a stage with neighbours on both sides sends and receives."""
+    if structure.names.stages is None:
+        return Sums()
+    if len(of_classes) > 2:
+        return of_classes[1]
+    found = Sums()
+    for each in of_classes:
+        found.add(each)
+    return found
+
+
+def idle_shares(structure: Structure, sizes: Columns, turns: Sequence[Turns]) -> Floats:
     """Idle over computing time: as the schedule's paper says it, or simulated."""
     names = structure.names
-    pipeline = structure.plan.pipeline
-    if pipeline is None or names.stages is None:
-        return np.zeros(sizes.count)
-    form = published(names, pipeline.schedule)
-    if form is None:
-        return structure.bubble(sizes, microbatches)
-    found = sizes.ratio(form)
-    return np.asarray(found.top, float) / np.asarray(found.bottom, float)
+    found = np.zeros(sizes.count)
+    if names.stages is None:
+        return found
+    axis = names.stages.axis.data
+    rows_of: Mapping[Turns, list[int]] = defaultdict(list)
+    for row, each in enumerate(turns):
+        rows_of[each].append(row)
+    for each, rows in rows_of.items():
+        own = Columns({name: column[rows] for name, column in sizes.names.items()}, len(rows))
+        if each.schedule in FORMS:
+            form = FORMS[each.schedule]
+            share = own.ratio(form(symbol(axis), each.virtual_stages, names.num_microbatches))
+            found[rows] = np.asarray(share.top, float) / np.asarray(share.bottom, float)
+            continue
+        ranks, microbatches = own.names[axis], own.number(names.num_microbatches)
+        pairs = list(zip(ranks.tolist(), microbatches.tolist(), strict=True))
+        known = {
+            pair: float(idle_share(build(each.schedule, pair[0], each.virtual_stages, pair[1]))[1])
+            for pair in dict.fromkeys(pairs)
+        }
+        found[rows] = [known[pair] for pair in pairs]
+    return found
 
 
 def of_class(job: Job, sums: Sums, microbatches: Floats, idle: Floats) -> dict[str, Floats]:
@@ -100,6 +168,7 @@ def of_class(job: Job, sums: Sums, microbatches: Floats, idle: Floats) -> dict[s
     exposed = waiting + once
     zeros = np.zeros(len(microbatches))
     return {
+        LEAST: (compute + waiting) * (1 + idle) + zeros,
         "compute": own + zeros,
         "exposed": exposed + zeros,
         "idle": bubble + zeros,
@@ -107,22 +176,24 @@ def of_class(job: Job, sums: Sums, microbatches: Floats, idle: Floats) -> dict[s
     }
 
 
-def sums_of(each: ClassOperations, prices: PriceColumns, sizes: Columns) -> Sums:
-    sums = Sums()
+def sums_of(each: ClassOperations, prices: PriceColumns, sizes: Columns) -> tuple[Sums, Sums]:
+    """Of a rank's own work, and of what travels to and from other stages."""
+    own, travel = Sums(), Sums()
     for term in each.terms:
         times = sizes.number(term.count.form).astype(float)
         seconds = times * prices.seconds(term)
         node = term.node
         part = part_of(term)
+        sums = travel if term.task in TRANSFER_TASKS else own
         if isinstance(node.action, Compute):
-            sums.compute[part] = sums.compute[part] + seconds
+            own.compute[part] = own.compute[part] + seconds
         elif node.phase == GRADIENTS:
-            sums.gradients = sums.gradients + seconds
+            own.gradients = own.gradients + seconds
         elif node.serial or node.stream == COMPUTE_STREAM:
             sums.waited[part] = sums.waited[part] + seconds
         else:
             sums.beside[part][node.stream] = sums.beside[part][node.stream] + seconds
-    return sums
+    return own, travel
 
 
 @dataclass

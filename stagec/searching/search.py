@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version as installed
@@ -22,15 +22,17 @@ from stagec.estimate import Timeline, estimate
 from stagec.explaining.sweeping.run import PEAK
 from stagec.frontend import check, parse_text
 from stagec.reading import read_whole_text
-from stagec.searching.forms import NAME, TIMES, FormsTask, Found, evaluate
+from stagec.searching.forms import HELD, NAME, TIMES, FormsTask, Found, evaluate
 from stagec.searching.model import ModelDims
+from stagec.searching.outline import LEAST
 from stagec.searching.space import Point, Space, points
-from stagec.searching.texts import plan_text, sizes_of, text_key
+from stagec.searching.texts import at_least, in_turn, plan_text, sizes_of, text_key, turns_of
 
-BATCH_OF_PEAKS = 64
-"""Points whose memory is asked for at a time, the fastest first."""
-MARGIN = 3
+AT_A_TIME = 8
+"""Structures that are asked for at a time, the most promising first: those that follow may be left out by what they say."""
+MARGIN = 2
 """So many times as many plans as are wanted are compiled whole, as the outline may rank them a little otherwise."""
+TOO_LARGE = "a rank needs more memory than its device has"
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class Goal:
     """What is minimised, of `step_time`, `ranks` and `memory.peak`."""
     top: int = 10
     overrides: tuple[tuple[str, str], ...] = ()
+    rises: bool = True
+    """Whether that is no less where each of these is no less: then bounds leave out what cannot be among the best."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +89,12 @@ class Outcome:
     """Left out by a bound on their memory, without a compilation."""
     num_outlined: int = 0
     """Evaluated by closed forms."""
+    num_refused: int = 0
+    """That do not compile, or do not fit."""
+    num_slower: int = 0
+    """Slower by a lower bound than all that were to be compiled, so never evaluated."""
     num_undecided: int = 0
-    """Slower in outline than all that were proved, so their memory was never asked for."""
+    """Slower in outline than all that were to be compiled, so their memory was never asked for."""
     reasons: Counter[str] = field(default_factory=Counter)
     mismatches: list[str] = field(default_factory=list)
     """Where a compilation said otherwise than its closed forms. There are none."""
@@ -117,20 +125,21 @@ class Search:
             self.outcome.reasons.update(space.left_out)
         self.outcome.num_points = len(self.points)
         self.known: list[dict[str, float]] = [{} for _ in self.points]
+        self.left: set[int] = set()
+        """Points that no bound on memory leaves out."""
 
     def run(self) -> Outcome:
         """Ctrl-C leads to the best of what is known until then."""
         try:
-            self.outline_all(self.within_bounds())
-            ranked = self.peaks(self.ranked())
+            self.bound(self.within_bounds())
+            self.find_best()
         except KeyboardInterrupt:
             self.outcome.interrupted = True
-            ranked = [n for n in self.ranked() if self.fits(n)]
-        self.prove(ranked)
+        self.prove([n for n in self.ranked()[: self.wanted] if self.may_fit(n)])
         self.outcome.all = [
             (point, known)
             for point, known in zip(self.points, self.known, strict=True)
-            if known.get("step", np.nan) == known.get("step", np.nan) and known
+            if known.get("step", np.nan) == known.get("step", np.nan) and "step" in known
         ]
         return self.outcome
 
@@ -160,23 +169,94 @@ class Search:
 
     # Closed forms
 
-    def outline_all(self, numbers: Sequence[int]) -> None:
-        done = 0
-        for found in self.evaluated(numbers, wants_memory=False):
-            done += len(found.numbers)
-            self.told("closed forms", done, len(numbers))
-            self.note(found)
-        limit = self.goal.memory
-        self.outcome.num_outlined = done
-        if limit is None:
+    def bound(self, numbers: Sequence[int]) -> None:
+        """How long each plan takes at least: of a few structures, which do what all others do besides."""
+        self.left = set(numbers)
+        if not self.goal.rises:
             return
-        for known in self.known:
-            if known.get("stored", 0) > limit:
-                known["step"] = float("nan")
-                self.outcome.reasons["a rank needs more memory than its device has"] += 1
+        rows: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        for number in numbers:
+            point = {**at_least(self.points[number]), **self.own_turns(number)}
+            rows[tuple(point.values())].append(number)
+        same = {members[0]: members for members in rows.values()}
+        done = 0
+        for found in self.evaluated(list(self.tasks(list(same), at_least))):
+            done += len(found.numbers)
+            self.told("bounds", done, len(same))
+            for number, seconds in zip(found.numbers, found.columns[LEAST], strict=True):
+                for each in same[number]:
+                    self.known[each][LEAST] = seconds
+            self.drop_refused(found, same)
 
-    def evaluated(self, numbers: Sequence[int], wants_memory: bool) -> Iterator[Found]:
-        tasks = list(self.tasks(numbers, wants_memory))
+    def own_turns(self, number: int) -> dict[str, int | str]:
+        point = self.points[number]
+        return {name: point[name] for name in ("schedule", "virtual_stages")}
+
+    def drop_refused(self, found: Found, same: Mapping[int, Sequence[int]]) -> None:
+        """What is no plan without recomputation and with whole storage is none with them."""
+        no_plan = [n for n, v in zip(found.numbers, found.columns[LEAST], strict=True) if v != v]
+        refused = [each for n in no_plan for each in same[n]]
+        self.left -= set(refused)
+        self.outcome.num_refused += len(refused)
+        scale = len(refused) / max(len(no_plan), 1)
+        for reason, number in found.reasons.items():
+            self.outcome.reasons[reason] += round(number * scale)
+
+    def find_best(self) -> None:
+        """The best that fit, by closed forms: of the structures the most promising first, until no other can have a better plan."""
+        waiting: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        for number in self.left:
+            waiting[text_key(in_turn(self.points[number]))].append(number)
+        least = {key: min(map(self.value, group)) for key, group in waiting.items()}
+        queue = sorted(waiting, key=lambda key: least[key])
+        while True:
+            best = self.ranked()[: self.wanted]
+            enough = self.value(best[-1]) if len(best) == self.wanted else np.inf
+            now = [key for key in queue[:AT_A_TIME] if not least[key] >= enough]
+            if now:
+                self.outline([n for key in now for n in waiting[key] if self.value(n) < enough])
+                queue = queue[len(now) :]
+                # Those of a structure that were too slow are so by their bounds.
+                self.told("closed forms", self.outcome.num_outlined, len(self.left))
+                continue
+            unknown = [n for n in best if PEAK not in self.known[n]]
+            if not unknown:
+                break
+            self.peaks(unknown)
+            self.told("memory, the fastest first", len(best) - len(unknown), len(best))
+        self.count_undecided()
+
+    def outline(self, numbers: Sequence[int]) -> None:
+        for found in self.evaluated(list(self.tasks(numbers, in_turn))):
+            self.outcome.num_outlined += len(found.numbers)
+            self.note(found)
+            for number in found.numbers:
+                if not self.may_fit(number):
+                    self.refuse(number)
+
+    def peaks(self, numbers: Sequence[int]) -> None:
+        for found in self.evaluated(list(self.tasks(numbers, None))):
+            self.note(found)
+            for number in found.numbers:
+                if not self.may_fit(number):
+                    self.refuse(number)
+
+    def refuse(self, number: int) -> None:
+        """It needs too much memory, if it is a plan at all."""
+        known = self.known[number]
+        if known.get("step", np.nan) == known.get("step", np.nan):
+            self.outcome.num_refused += 1
+            self.outcome.reasons[TOO_LARGE] += 1
+        known["step"] = float("nan")
+
+    def count_undecided(self) -> None:
+        proposed = set(self.ranked()[: self.wanted])
+        for number in self.left - proposed:
+            step = self.known[number].get("step")
+            self.outcome.num_slower += step is None
+            self.outcome.num_undecided += step is not None and step == step
+
+    def evaluated(self, tasks: Sequence[FormsTask]) -> Iterator[Found]:
         waiting: list[FormsTask] = []
         for task in tasks:
             found = self.cache.get(task)
@@ -190,18 +270,27 @@ class Search:
             self.cache.put(task, found)
             yield found
 
-    def tasks(self, numbers: Sequence[int], wants_memory: bool) -> Iterator[FormsTask]:
+    def tasks(
+        self, numbers: Sequence[int], structure: Callable[[Point], Point] | None
+    ) -> Iterator[FormsTask]:
+        """Points that share a text, together: their own, to know their memory, or that of a `structure` that says as much of their times."""
         groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
-        for number in numbers:
-            point = self.points[number]
-            groups[(*text_key(point), point["devices"])].append(number)
+        shown = {n: structure(self.points[n]) if structure else self.points[n] for n in numbers}
+        for number, point in shown.items():
+            groups[text_key(point)].append(number)
         for group in groups.values():
-            first = self.points[group[0]]
-            names = tuple(sizes_of(first))
-            rows = tuple(tuple(sizes_of(self.points[n])[k] for k in names) for n in group)
-            text = f"{self.goal.text}\n{self.plan(NAME, first)}"
+            first = shown[group[0]]
+            is_pipeline = structure is not None and first["pp"] != 1
+            sizes = [sizes_of(shown[n]) for n in group]
             yield FormsTask(
-                self.goal.file, text, names, rows, tuple(group), wants_memory, self.goal.overrides
+                self.goal.file,
+                f"{self.goal.text}\n{self.plan(NAME, first)}",
+                tuple(sizes[0]),
+                tuple(tuple(each.values()) for each in sizes),
+                tuple(group),
+                structure is None,
+                self.goal.overrides,
+                tuple(turns_of(self.points[n]) for n in group) if is_pipeline else (),
             )
 
     def plan(self, name: str, point: Point) -> str:
@@ -216,45 +305,38 @@ class Search:
 
     # The best of them
 
+    @property
+    def wanted(self) -> int:
+        """Plans to compile whole."""
+        return self.goal.top * MARGIN
+
     def value(self, number: int) -> float:
+        """What is known of it: no more than it is."""
         known = self.known[number]
+        if not self.goal.rises and "step" not in known:
+            return -np.inf
         return self.goal.value(
             {
-                "step_time": known.get("step", float("nan")),
+                "step_time": known.get("step", known.get(LEAST, 0.0)),
                 "ranks": float(self.points[number]["devices"]),
-                PEAK: known.get(PEAK, known.get("stored", 0.0)),
+                PEAK: known.get(PEAK, known.get(HELD, 0.0)),
             }
         )
 
     def ranked(self) -> list[int]:
         """Points that may be plans, the best in outline first."""
-        left = [n for n, known in enumerate(self.known) if known.get("step", np.nan) > 0]
-        return sorted(left, key=self.value)
-
-    def fits(self, number: int) -> bool:
-        peak = self.known[number].get(PEAK, float("nan"))
-        return peak == peak and (self.goal.memory is None or peak <= self.goal.memory)
-
-    def peaks(self, ranked: Sequence[int]) -> list[int]:
-        """The first that fit, as many as are to be compiled."""
-        wanted, found = self.goal.top * MARGIN, list[int]()
-        at = 0
-        while at < len(ranked) and len(found) < wanted:
-            now = ranked[at : at + BATCH_OF_PEAKS]
-            for answer in self.evaluated(now, wants_memory=True):
-                self.note(answer)
-            found += [n for n in now if self.fits(n)]
-            small = [n for n in now if not self.fits(n) and self.known[n].get(PEAK, 0) > 0]
-            self.outcome.reasons["a rank needs more memory than its device has"] += len(small)
-            at += len(now)
-            self.told("memory, the fastest first", len(found), wanted)
-        self.outcome.num_undecided = len(ranked) - at if at < len(ranked) else 0
+        found = [n for n, known in enumerate(self.known) if known.get("step", np.nan) > 0]
         return sorted(found, key=self.value)
+
+    def may_fit(self, number: int) -> bool:
+        known = self.known[number]
+        needs = known.get(PEAK, known.get(HELD, np.nan))
+        return needs == needs and (self.goal.memory is None or needs <= self.goal.memory)
 
     # Proof
 
     def prove(self, ranked: Sequence[int]) -> None:
-        chosen = list(ranked[: self.goal.top * MARGIN])
+        chosen = list(ranked)
         proofs = [
             Proof(
                 self.goal.file,
@@ -281,7 +363,7 @@ class Search:
         if proof.error:
             self.outcome.mismatches.append(f"{proof.error}: {point}")
             return None
-        if proof.peak_bytes != int(known[PEAK]):
+        if PEAK in known and proof.peak_bytes != int(known[PEAK]):
             said = f"{int(known[PEAK]):,} B by closed forms, {proof.peak_bytes:,} B compiled"
             self.outcome.mismatches.append(f"memory.peak is {said}: {point}")
         if self.goal.memory is not None and proof.peak_bytes > self.goal.memory:
@@ -439,7 +521,16 @@ class Cache:
                     continue  # A line that was cut off.
 
     def key(self, task: FormsTask) -> str:
-        said = json.dumps([task.text, task.names, task.rows, task.wants_memory, task.overrides])
+        said = json.dumps(
+            [
+                task.text,
+                task.names,
+                task.rows,
+                task.wants_memory,
+                task.overrides,
+                [(each.schedule, each.virtual_stages) for each in task.turns],
+            ]
+        )
         return hashlib.sha256(f"{version()}\n{said}".encode()).hexdigest()
 
     def get(self, task: FormsTask) -> Found | None:

@@ -7,9 +7,12 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import product
 
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
+from stagec.schedules.catalogue import CATALOGUE, check_sizes
+from stagec.schedules.errors import ScheduleError
 from stagec.searching.model import ModelDims
 
 Value = int | str
@@ -200,11 +203,11 @@ def points(space: Space, dims: ModelDims, devices: int, batch: int) -> Iterator[
                 continue
             sizes = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, "microbatch": micro}
             own: dict[str, Value] = {"devices": devices, **sizes}
-            yield from of_mesh(space, dims, own, layers)
+            yield from of_mesh(space, dims, own, layers, batch)
 
 
 def of_mesh(
-    space: Space, dims: ModelDims, own: dict[str, Value], layers: int
+    space: Space, dims: ModelDims, own: dict[str, Value], layers: int, batch: int
 ) -> Iterator[dict[str, Value]]:
     values = space.values
     tp, cp, dp = own["tp"], own["cp"], own["dp"]
@@ -215,7 +218,7 @@ def of_mesh(
     experts = [ep for ep in values["ep"] if isinstance(ep, int) and dp % ep == 0]
     if len(experts) < len(values["ep"]):
         space.left_out["ep does not divide dp"] += len(values["ep"]) - len(experts)
-    cuts = list(stages(space, own, layers))
+    cuts = list(stages(space, own, layers, batch))
     rest = product(
         range(len(cuts)),
         sequences,
@@ -246,10 +249,25 @@ def of_mesh(
                 space.left_out["forbidden"] += 1
 
 
-def stages(space: Space, own: Mapping[str, Value], layers: int) -> Iterator[dict[str, Value]]:
+@cache
+def unfit(schedule: str, ranks: int, virtual: int, microbatches: int) -> str:
+    """Why a schedule does not run with so many ranks and microbatches; nothing if it does, or is a user's own."""
+    if schedule not in CATALOGUE:
+        return ""
+    try:
+        check_sizes(schedule, ranks, CATALOGUE[schedule].stages_per_rank or virtual, microbatches)
+    except ScheduleError:
+        return f"`{schedule}` does not run so few or so many microbatches"
+    return ""
+
+
+def stages(
+    space: Space, own: Mapping[str, Value], layers: int, batch: int
+) -> Iterator[dict[str, Value]]:
     """How the layers are cut, and in which order stages work."""
-    values, pp = space.values, own["pp"]
-    assert isinstance(pp, int)
+    values, pp, dp, micro = space.values, own["pp"], own["dp"], own["microbatch"]
+    assert isinstance(pp, int) and isinstance(dp, int) and isinstance(micro, int)
+    microbatches = batch // dp // micro
     if pp == 1:
         yield {"schedule": "none", "virtual_stages": 1, "uneven": 0}
         return
@@ -264,6 +282,10 @@ def stages(space: Space, own: Mapping[str, Value], layers: int) -> Iterator[dict
             space.left_out[f"the {layers} layers do not divide into stages"] += 1
             continue
         if uneven and layers % number == 0:
+            continue
+        refused = unfit(str(schedule), pp, virtual, microbatches)
+        if refused:
+            space.left_out[refused] += 1
             continue
         yield {"schedule": schedule, "virtual_stages": virtual, "uneven": uneven}
 

@@ -4,17 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stagec.schedules.catalogue import CATALOGUE, FORWARD_ONLY
+from stagec.schedules.transfers import RESIDENT_STAGES
 from stagec.searching.model import ModelDims
-from stagec.searching.space import SIZES, Point
+from stagec.searching.outline import Turns
+from stagec.searching.space import NAMES, SIZES, Point
 
 AXES = ("pp", "replicas", "shards", "dp", "edp", "ep", "cp", "tp")
 RECOMPUTE = {"none": "none", "selective": "attention", "full": "full"}
 
 
+CHOICES = tuple(name for name in NAMES if name not in SIZES)
+FLAGS = ("tp", "cp", "pp", "ep", "replicas", "dp")
+
+
 def text_key(point: Point) -> tuple[object, ...]:
     """Points with the same key have the same text but for sizes."""
-    choices = tuple(sorted((n, v) for n, v in point.items() if n not in (*SIZES, "devices")))
-    return (*choices, *(point[name] != 1 for name in ("tp", "cp", "pp", "ep", "replicas", "dp")))
+    return (
+        point["devices"],
+        *(point[name] for name in CHOICES),
+        *(point[name] != 1 for name in FLAGS),
+    )
+
+
+PLAIN = "gpipe"
+"""Of the schedules that place stages in a row, one that runs any number of microbatches."""
+
+
+def in_turn(point: Point) -> Point:
+    """The point whose structure has the same ops: how stages in a row take turns changes none, unless they gather weights for each turn."""
+    entry = CATALOGUE.get(str(point["schedule"]))
+    if entry is None or entry.placement != "loop" or point["schedule"] == FORWARD_ONLY:
+        return point
+    if point["zero"] == 3 and int(point["virtual_stages"]) > RESIDENT_STAGES:
+        return point
+    return {**point, "schedule": PLAIN, "virtual_stages": 1}
+
+
+def at_least(point: Point) -> Point:
+    """The point that does what this one does and no more: nothing is computed again, and storage is not split."""
+    return in_turn({**point, "zero": 0, "replicas": 1, "recompute": "none"})
+
+
+def turns_of(point: Point) -> Turns:
+    return Turns(str(point["schedule"]), int(point["virtual_stages"]))
 
 
 def sizes_of(point: Point) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -10,12 +11,15 @@ import pytest
 
 from stagec.backend.executors import SerialExecutor
 from stagec.diagnostics import CompileError
+from stagec.explaining.sweeping.run import PEAK
 from stagec.frontend import check, parse_text
+from stagec.searching.forms import HELD, evaluate
 from stagec.searching.model import ModelDims, read_model
 from stagec.searching.objective import objective
+from stagec.searching.outline import LEAST
 from stagec.searching.search import NAME, Goal, Proof, Search, compiled_whole
 from stagec.searching.space import NAMES, default_space, fix, forbid, points, read_space
-from stagec.searching.texts import plan_text
+from stagec.searching.texts import at_least, in_turn, plan_text
 from tests.differential.random_plans import model
 
 DEVICES, BATCH = 8, 16
@@ -56,7 +60,7 @@ def test_the_best_of_all(seed: int) -> None:
     """Every plan of a small space is compiled: the search has the fastest that fits, with its numbers."""
     text, dims = drawn(seed)
     tries = 0
-    compiled = []
+    compiled, every = [], []
     while not compiled:
         tries += 1
         assert tries < 20
@@ -76,6 +80,36 @@ def test_the_best_of_all(seed: int) -> None:
     assert len(outcome.proved) == len(fits)
     assert [p.step_time for p in outcome.proved] == sorted(a.step_time for a in fits)
     assert sorted(p.peak_bytes for p in outcome.proved) == sorted(a.peak_bytes for a in fits)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_bounds_hold(seed: int) -> None:
+    """No plan is faster than its bound or needs less than it holds; a structure that others share says the same of a plan as its own."""
+    text, dims = drawn(seed)
+    rng = Random(seed)
+    space = default_space(dims, DEVICES, 4)
+    space.values["schedule"] = ("1f1b", "interleaved_1f1b", "zb_h1", "gpipe", "looped_bfs")
+    of_goal = goal(text, dims, None, 1)
+    every = list(points(space, dims, DEVICES, BATCH))
+    pipelines = [point for point in every if int(point["pp"]) > 1]
+    tried = 0
+    for point in rng.sample(pipelines, min(3, len(pipelines))) + rng.sample(every, 2):
+        search = Search(of_goal, [space], SerialExecutor())
+        search.points = [dict(point)]
+        (own,) = search.tasks([0], lambda point: point)
+        (shared,) = search.tasks([0], in_turn)
+        (least,) = search.tasks([0], at_least)
+        (memory,) = search.tasks([0], None)
+        found = evaluate(shared).columns
+        if found["step"][0] != found["step"][0]:
+            continue
+        tried += 1
+        assert found["step"] == pytest.approx(
+            evaluate(replace(own, turns=())).columns["step"], rel=0.01
+        )
+        assert evaluate(least).columns[LEAST][0] <= found["step"][0] * (1 + 1e-9)
+        assert found[HELD][0] <= evaluate(memory).columns[PEAK][0]
+    assert tried
 
 
 def test_what_is_found_is_kept(tmp_path: Path) -> None:

@@ -60,9 +60,11 @@ def with_microbatch(plan: Plan, size: int) -> Plan:
     return replace(plan, microbatch=size)
 
 
-def compiled_at(request: Request, point: Point, verify: bool = True) -> Compiled:
-    """One plan as `stagec` compiles it, before its programs are unrolled. Who records, notes what its structure depends on."""
-    stops = Stops(unroll=False, verify=verify)
+def compiled_at(
+    request: Request, point: Point, verify: bool = True, until: str | None = None
+) -> Compiled:
+    """One plan as `stagec` compiles it, before its programs are unrolled, or `until` a pass. Who records, notes what its structure depends on."""
+    stops = Stops(after=until, unroll=False, verify=verify)
     checked = checked_at(request, point)
     return compile_program(checked, stops=stops, load_pass=request.plug_ins.make_pass)
 

@@ -74,16 +74,23 @@ class Measure:
     """Further columns of a sweep: numbers that follow from a structure and the sizes of its plans."""
 
     names: tuple[str, ...]
-    of: Callable[[Structure, Columns], Mapping[str, np.ndarray]]
+    of: Callable[[Structure, Columns, np.ndarray], Mapping[str, np.ndarray]]
+    """Of a structure, the sizes of its plans, and which points of the sweep these are."""
 
 
 class Sweep:
     def __init__(
-        self, request: Request, measure: Measure | None = None, *, is_known_good: bool = False
+        self,
+        request: Request,
+        measure: Measure | None = None,
+        *,
+        is_known_good: bool = False,
+        until: str | None = None,
     ) -> None:
-        """`is_known_good`: nobody has to be told what is wrong with the request."""
+        """`is_known_good`: nobody has to be told what is wrong with the request. `until`: the last pass, where it says enough."""
         self.request = request
         self.measure = measure
+        self.until = until
         self.verify = not is_known_good
         self.points = list(request.grid.points())
         self.quantities = request.quantities
@@ -155,7 +162,7 @@ class Sweep:
             with recording(self.settings) as asked:
                 try:
                     point = self.point(sizes, first)
-                    compiled = compiled_at(self.request, point, self.verify)
+                    compiled = compiled_at(self.request, point, self.verify, self.until)
                     job = Job(compiled, rounded=True, sampled=True)
                     message = ""
                 except CompileError as error:
@@ -206,7 +213,7 @@ class Sweep:
             names = [*{*self.quantities, RANKS, *self.always}]
             columns = self.one_by_one(sizes, names, rows, found)
         if self.measure is not None:
-            columns = {**columns, **self.measure.of(structure, sizes)}
+            columns = {**columns, **self.measure.of(structure, sizes, rows)}
         for name, column in columns.items():
             values[name][rows] = column
             if is_of_lives(name):
