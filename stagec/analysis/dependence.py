@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from xdsl.ir import Block, Operation, SSAValue
 
 from stagec.analysis.placement import Rule, copies_of
+from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import stg
 from stagec.dialects.types import FLOATS, StackType, TensorType, tensor_of
 
@@ -24,6 +25,23 @@ class Facts:
         return Facts(self.weights or other.weights, self.data or other.data, self.axes | other.axes)
 
 
+class FactsOfValues(dict[SSAValue, Facts]):
+    """Facts of the values of a program. E0709 for one that stands outside of it."""
+
+    def __init__(self, program: stg.ProgramOp) -> None:
+        super().__init__()
+        self.program = program
+
+    def __missing__(self, value: SSAValue) -> Facts:
+        owner = value.owner
+        if self.program.is_ancestor(owner):
+            raise KeyError(value)
+        place = span_of(owner.location) if isinstance(owner, Operation) else None
+        name = owner.name if isinstance(owner, Operation) else "an argument"
+        message = f"`{name}` is outside of the `stg.program` that reads it"
+        raise CompileError([Diagnostic("E0709", message, place, help="put it into the program")])
+
+
 class Dependence:
     """Facts of every value in a program. Values carried by a repeat: a fixpoint over its body.
 
@@ -31,7 +49,7 @@ class Dependence:
     """
 
     def __init__(self, program: stg.ProgramOp, rules: Sequence[Rule] = ()) -> None:
-        self.facts: dict[SSAValue, Facts] = {}
+        self.facts = FactsOfValues(program)
         self.rules = [rule for rule in rules if rule.copies]
         for argument in program.body.block.args:
             self.facts[argument] = Facts(data=True, axes=own_axes(argument))

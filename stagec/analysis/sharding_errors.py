@@ -24,6 +24,8 @@ class ShardingErrors:
     def __init__(self, module: ModuleOp) -> None:
         self.sizes = size_values(module)
         self.rules = [op for op in module.body.ops if isinstance(op, dist.RuleOp)]
+        dims = [op for op in module.body.ops if isinstance(op, stg.DimOp)]
+        self.pads = {op.dim.data: op.pads.data for op in dims if op.pads is not None}
         self.findings = Findings()
         self.seen: set[tuple[str, tuple[str, ...]]] = set()
 
@@ -46,7 +48,8 @@ class ShardingErrors:
         """E0310: without drops the experts' tokens are the tokens, once for each of their experts."""
         routed, chosen = tensor_of(op.routed.type), tensor_of(op.experts.type)
         sent = symbolic.product(symbolic.symbol(n) for n in chosen.names)
-        arrived = symbolic.product(symbolic.symbol(n) for n in routed.names[:2])
+        # Experts that pad have tokens too: those that are sent go to the experts of the text.
+        arrived = symbolic.product(symbolic.symbol(self.unpadded(n)) for n in routed.names[:2])
         reason = f"experts have not the `{sent}` tokens that are sent"
         if op.dropless is None or conditions.compare(sent, "==", arrived, self.sizes, reason):
             return
@@ -61,6 +64,10 @@ class ShardingErrors:
                 "or `dropless = false` for a capacity",
             )
         )
+
+    def unpadded(self, name: str) -> str:
+        """A dim as the text has it."""
+        return self.pads.get(name, name)
 
     def check_dim(self, dim: Dim, value: str, notes: Sequence[str] = ()) -> None:
         """E0301: the axes that split a dim do not divide it."""

@@ -22,7 +22,6 @@ from stagec.estimate.tasks import tasks_of
 from stagec.pictures.colours import colour
 from stagec.pipeline_schedule import pipeline_schedule, schedule_op
 from stagec.schedules import (
-    ActionKind,
     Schedule,
     ScheduleReport,
     Timing,
@@ -176,7 +175,7 @@ def timed_lines(compiled: Compiled, found: Estimate, schedule: Schedule | None) 
     with_stage = schedule is not None and schedule.stages_per_rank > 1
     labels = row_labels(compiled)
     for number, rank_class in enumerate(compiled.trace_set.classes):
-        halves = schedule is not None and has_halves(schedule, coordinate(compiled, rank_class))
+        halves = schedule is not None and schedule.has_halves(coordinate(compiled, rank_class))
         tasks = tasks_of(rank_class, *found.timeline.of_class(number), halves)
         bars = [Drawn(t.start_us, t.end_us, t.label(with_stage), t.letter, t.stage) for t in tasks]
         rows.append((labels[number], bars))
@@ -204,15 +203,6 @@ def row_labels(compiled: Compiled) -> list[str]:
     if len(set(places)) == len(places):
         return [f"rank {place}" for place in places]
     return [each.name for each in classes]
-
-
-def has_halves(schedule: Schedule, rank: int) -> bool:
-    """Whether a rank's trace has the backward pass in two halves."""
-    return bool(
-        np.isin(
-            schedule.row(rank).kind, (ActionKind.BACKWARD_INPUT, ActionKind.BACKWARD_WEIGHT)
-        ).any()
-    )
 
 
 def drawn(rows: Sequence[tuple[str, Sequence[Drawn]]], span: float) -> list[Text]:

@@ -19,7 +19,6 @@ from stagec.pictures.scales import MICROSECONDS, Scale, digits, unit_for
 from stagec.pipeline_schedule import pipeline_schedule, schedule_op
 from stagec.reports.headline import COMPUTE, stream_spans
 from stagec.reports.spans import at_most, joined, without
-from stagec.schedules import ActionKind
 
 MOST_CLASSES = 24
 MOST_SPANS = 6_000
@@ -67,8 +66,7 @@ def has_halves(compiled: Compiled, number: int) -> bool:
     if pipeline is None or schedule_op(compiled.module) is None:
         return False
     (place,) = compiled.trace_set.classes[number].where[pipeline.axis]
-    halves = (ActionKind.BACKWARD_INPUT, ActionKind.BACKWARD_WEIGHT)
-    return bool(np.isin(pipeline_schedule(compiled.module).row(place).kind, halves).any())
+    return pipeline_schedule(compiled.module).has_halves(place)
 
 
 def picture(rows: Sequence[TaskRow], step_us: float) -> str:

@@ -169,6 +169,11 @@ class Schedule:
         row = self.row(rank)
         return [int(stage) for stage in np.unique(row.stage[row.kind < FIRST_TRANSFER])]
 
+    def has_halves(self, rank: int) -> bool:
+        """Whether the backward passes of a rank are two actions, one for inputs and one for weights."""
+        halves = (ActionKind.BACKWARD_INPUT, ActionKind.BACKWARD_WEIGHT)
+        return bool(np.isin(self.row(rank).kind, halves).any())
+
     def row(self, rank: int) -> Columns:
         """The columns of one rank."""
         return self.table.pick(np.arange(self.starts[rank], self.starts[rank + 1]))

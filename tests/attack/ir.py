@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import random
 import re
@@ -84,9 +85,13 @@ def run(case: Case) -> None:
         with open(path, "w", encoding="utf-8") as file:
             file.write(case.text)
         arguments = [path, "-o", os.path.join(directory, "out.mlir")]
-        status = opt_main([*arguments, "-p", case.passes] if case.passes else arguments)
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            status = opt_main([*arguments, "-p", case.passes] if case.passes else arguments)
     if status not in (0, 1):
-        raise Failure(f"exit status {status}")
+        # Where it was is what failures of one cause share.
+        place = re.search(r"note: (in .*)", said.getvalue())
+        raise Failure(f"{place[1] if place else ''}, exit status {status}\n{said.getvalue()}")
 
 
 def smaller(case: Case) -> Iterator[Case]:
