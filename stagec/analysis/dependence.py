@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from stagec.analysis.placement import Rule, copies_of
 from stagec.diagnostics import CompileError, Diagnostic, span_of
@@ -33,6 +33,9 @@ class FactsOfValues(dict[SSAValue, Facts]):
         self.program = program
 
     def __missing__(self, value: SSAValue) -> Facts:
+        if not isinstance(value, OpResult | BlockArgument):
+            message = "a value that no op makes is read"
+            raise CompileError([Diagnostic("E0709", message, span_of(self.program.location))])
         owner = value.owner
         if self.program.is_ancestor(owner):
             raise KeyError(value)
