@@ -106,11 +106,9 @@ class Registry:
     def find_pass(self, name: str) -> type[ModulePass]:
         """The class of a pass. E0704 if there is none, E0712 if it cannot be imported."""
         if name not in self.passes:
-            help_ = did_you_mean(name, self.passes)
             advice = "`stagec passes` lists them; `--load-pass FILE.py` adds yours"
-            raise CompileError(
-                [Diagnostic("E0704", f"there is no pass `{name}`", help=help_ or advice)]
-            )
+            helps = [each for each in (did_you_mean(name, self.passes), advice) if each]
+            raise CompileError([Diagnostic("E0704", f"there is no pass `{name}`", help=helps)])
         try:
             return self.passes[name]()
         except Exception as error:
