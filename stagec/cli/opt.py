@@ -20,7 +20,7 @@ from typing import IO, NoReturn
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass, PassPipeline
 from xdsl.utils.arg_spec import parse_pipeline
-from xdsl.utils.exceptions import ArgSpecParseError
+from xdsl.utils.exceptions import ArgSpecParseError, VerifyException
 from xdsl.xdsl_opt_main import xDSLOptMain
 
 from stagec import __version__
@@ -29,7 +29,7 @@ from stagec.cli.usage import add_trust_flags, mistake, overrides, trust_of, usag
 from stagec.diagnostics import CompileError, Diagnostic, render
 from stagec.frontend import check, lower, parse_text, warnings_of
 from stagec.frontend.files import decode
-from stagec.ir_text import parse_ir, print_ir, verify_ir
+from stagec.ir_text import parse_ir, place_of, print_ir, verify_ir
 from stagec.plugins import Registry, registry
 from stagec.reading import read_file
 from stagec.running import apply_pass
@@ -195,7 +195,13 @@ class StagecOpt(xDSLOptMain):
         passes = self.pipeline.passes
         for number, each in enumerate(passes, 1):
             start = time.perf_counter()
-            apply_pass(each, self.ctx, prog)
+            try:
+                apply_pass(each, self.ctx, prog)
+            except VerifyException as error:
+                # What the IR says of one op, and not of another that goes with it, a pass may notice first.
+                notes = [f"in the pass `{each.name}`"]
+                found = Diagnostic("E0709", str(error), place_of(prog), notes=notes)
+                raise CompileError([found]) from error
             if self.args.time_passes:
                 print(f"Pass {each.name} took {time.perf_counter() - start} seconds")
             self.verify(prog)
