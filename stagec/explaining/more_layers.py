@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from stagec.analysis.coordinates import axes_in
 from stagec.diagnostics import CompileError
 from stagec.dialects import stg
 from stagec.dialects.types import TIME_AXIS
@@ -32,6 +33,7 @@ def layer_counts(plan: ClassPlan, names: Names) -> Iterator[tuple[StageRun, str,
             for op in stage.program.walk()
             if isinstance(op, stg.RepeatOp)
             for name in op.count.data.names - {TIME_AXIS, *names.mesh}
+            if not axes_in([name])  # no coordinate of a rank
         }
         for name in sorted(found):
             if 0 < stage.values[name] < ENOUGH:
