@@ -13,6 +13,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, UnknownLoc
 from xdsl.ir import ErasedSSAValue, Operation, OpResult, SSAValue
 from xdsl.parser import Parser
+from xdsl.parser.core import ForwardDeclaredValue
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError, VerifyException
 
@@ -34,6 +35,10 @@ def parse_ir(
         for op in module.body.ops:
             if isinstance(op, ModuleOp):
                 message = "a module in a module: ops stand before or after the one that is meant"
+                raise CompileError([Diagnostic("E0708", message, place_of(op))], sources)
+        for op in module.walk():
+            if any(isinstance(operand, ForwardDeclaredValue) for operand in op.operands):
+                message = f"`{op.name}` reads a value that nothing makes where it can be read"
                 raise CompileError([Diagnostic("E0708", message, place_of(op))], sources)
         return module
     except ParseError as error:

@@ -29,7 +29,7 @@ from stagec.schedules import (
     placement_of,
     validate,
 )
-from stagec.symbolic import conditions
+from stagec.symbolic import Size, conditions, constant
 from stagec.trust import may_run
 
 T = TypeVar("T")
@@ -59,6 +59,22 @@ def pipeline_schedule(module: ModuleOp) -> Schedule:
     if name in CATALOGUE:
         return explained(op, lambda: known(name, p, v, m))
     return explained(op, lambda: proved(own_schedule(op, name, p, v, m)))
+
+
+def num_stages(module: ModuleOp) -> Size:
+    """Of a module's schedule; 1 without one. A number where it is no product of the ranks and the virtual stages of each."""
+    op = schedule_op(module)
+    if op is None:
+        return constant(1)
+    if is_in_a_row(op):
+        return op.ranks.data * op.virtual_stages.value.data
+    return constant(len(stage_placement(module) or [()]))
+
+
+def is_in_a_row(op: sched.ScheduleOp) -> bool:
+    """Whether stages go round the ranks: the first, the last, and any number of others that are alike."""
+    name = op.schedule.data
+    return name in CATALOGUE and CATALOGUE[name].placement == "loop"
 
 
 def read_sizes(module: ModuleOp) -> None:
@@ -117,8 +133,7 @@ def arguments(module: ModuleOp, op: sched.ScheduleOp) -> tuple[str, int, int, in
     """Name, p, v and m."""
     name, virtual = op.schedule.data, op.virtual_stages.value.data
     values = size_values(module)
-    if name in CATALOGUE and CATALOGUE[name].placement == "loop":
-        # Stages in a row are the first, the last, and any number of others that are alike.
+    if is_in_a_row(op):
         ranks = op.ranks.data.integer(conditions.unread(values))
         if not conditions.compare(op.ranks.data, ">", 2, values):
             conditions.read(op.ranks.data, ranks)

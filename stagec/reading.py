@@ -1,5 +1,6 @@
 """Files that a user names, read whole: regular ones of a sane size, and never for ever."""
 
+import errno
 import json
 import os
 import stat
@@ -17,7 +18,7 @@ def read_file(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise FileNotFoundError(0, "it is not there") from None
+        raise FileNotFoundError(errno.ENOENT, "it is not there") from None
     except ValueError as error:
         raise OSError(0, str(error)) from None
     status = os.fstat(handle)

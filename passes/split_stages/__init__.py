@@ -82,10 +82,10 @@ from stagec.passes.split_stages.cuts import (
 )
 from stagec.passes.split_stages.stage_program import StageProgram
 from stagec.passes.split_stages.transfer_parts import TransferParts
-from stagec.pipeline_schedule import stage_placement
+from stagec.pipeline_schedule import num_stages, stage_placement
 from stagec.rewriting import inherit, programs
 from stagec.schedules import Placement
-from stagec.symbolic import Size, conditions, size
+from stagec.symbolic import Size, conditions, constant, size
 
 NAME = "split-stages"
 
@@ -112,13 +112,16 @@ class SplitStages(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         values = size_values(op)
         stages = self.stages or len(stage_placement(op) or [()])
+        every = constant(self.stages) if self.stages else num_stages(op)
         for program in programs(op):
             cuts = find_cuts(program, [size(c) for c in self.counts])
             if cuts is None:
                 raise CompileError([nothing_to_cut(program, self.counts)])
             if len(cuts.forward) == 1 and not self.layers:
-                note_division(self, stages, cuts.forward[0].count.data, values)
+                note_division(self, every, cuts.forward[0].count.data, values)
                 values = conditions.unread(values)
+            else:
+                conditions.read(every, stages)
             totals = [r.count.data.integer(values) for r in cuts.forward]
             per_stage = layers_per_stage(self, stages, sum(totals), program)
             split(op, program, cuts, totals, per_stage, self)
@@ -171,10 +174,10 @@ def layers_per_stage(
 
 
 def note_division(
-    options: SplitStages, stages: int, total: Size, values: Mapping[str, int]
+    options: SplitStages, stages: Size, total: Size, values: Mapping[str, int]
 ) -> None:
     """What an even division asks of the number of layers: that it divides, and which stages have some."""
-    if stages == 1:
+    if not conditions.compare(stages, ">", 1, values):
         return
     even = (total - options.first - options.last) / stages
     reason = f"the layers `{total}` do not divide into stages"

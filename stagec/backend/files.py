@@ -194,6 +194,8 @@ def disk_error(error: OSError, path: str) -> TraceError:
             )
         case errno.ENOENT:
             return TraceError("E0603", f"there is no `{path}`")
+        case 0:  # of `read_file`, which says why in words
+            return TraceError("E0603", f"`{path}` cannot be read: {error.strerror}")
         case _:
             reason = (error.strerror or str(error)).lower()
             return TraceError("E0603", f"the disk failed at `{path}`: {reason}")
