@@ -110,7 +110,8 @@ def test_memory_page(clause: str, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert check_whole(written).count("svg") == 3
     assert ("time in the step (ms)" in written) == bool(clause)
     assert main([str(model), "--memory"]) == 0
-    found = re.search(r"(\d+\.\d\d) GiB\n", capsys.readouterr().out.split("peak", 1)[1])
+    table = capsys.readouterr().out.split("peak\n", 1)[1]
+    found = re.search(r"^all .* (\d+\.\d\d)$", table, re.MULTILINE)
     assert found
     assert f"{found[1]} GiB at " in written
 
