@@ -15,7 +15,7 @@ from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.repeated_experts import repeated_experts
 from stagec.frontend.plans.unused_axes import unused_axes
 from stagec.frontend.plans.unused_rules import unused_rules
-from stagec.frontend.summed_experts import summed_experts
+from stagec.frontend.routed_tokens import summed_experts
 from stagec.symbolic.conditions import unrecorded
 
 

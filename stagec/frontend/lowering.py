@@ -35,6 +35,7 @@ from stagec.frontend.checker.steps import (
 )
 from stagec.frontend.paths import Scope, is_named
 from stagec.frontend.plans.serving import Sums
+from stagec.frontend.routed_tokens import transposed_experts
 from stagec.frontend.served import (
     ATTENTION,
     ServedAttention,
@@ -52,7 +53,7 @@ Values = dict[Value, SSAValue]
 
 
 def lower(checked: CheckedModel) -> ModuleOp:
-    """The module: sizes, mesh, rules, contexts, and one `stg.program`."""
+    """The module: sizes, mesh, rules, contexts, and one `stg.program`. E0205 if a `combine` has the experts in another dim than its `dispatch`."""
     module = ModuleOp([])
     block = module.body.block
     copied = checked.sizes.copied
@@ -77,6 +78,8 @@ def lower(checked: CheckedModel) -> ModuleOp:
         for op in sequences_ops(checked, checked.batch.sums):
             block.add_op(op)
     block.add_op(program)
+    if wrong := transposed_experts(module):
+        raise CompileError(wrong)
     return module
 
 

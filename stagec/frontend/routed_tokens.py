@@ -1,4 +1,4 @@
-"""A product that adds up rows of different experts: W0203."""
+"""What is wrong with the tokens of experts between `dispatch` and `combine`: W0203, E0205."""
 
 from __future__ import annotations
 
@@ -32,6 +32,27 @@ def summed_experts(module: ModuleOp) -> list[Diagnostic]:
                 for each in dict.fromkeys(products(op.routed, experts, tokens))
                 if experts in each.over.data
             ]
+    return found
+
+
+def transposed_experts(module: ModuleOp) -> list[Diagnostic]:
+    """An error for each `combine` of rows whose experts are not the first dim, as those of the `dispatch` by the same choice are."""
+    found: list[Diagnostic] = []
+    for op in module.walk():
+        if isinstance(op, stg.CombineOp):
+            names = stg.tensor_type(op.routed).names
+            sent = [use.operation for use in op.experts.uses]
+            wanted = {(s.over.data, s.tokens.data) for s in sent if isinstance(s, stg.DispatchOp)}
+            if tuple(reversed(names[:2])) in wanted and names[:2] not in wanted:
+                experts, tokens = names[1], names[0]
+                found.append(
+                    Diagnostic(
+                        "E0205",
+                        f"experts' tokens are [{experts}, {tokens}, {names[2]}], but this is [{', '.join(names)}]",
+                        span_of(op.location),
+                        help=f"name the dims in the order of `dispatch`: `y[{experts}, {tokens}, {names[2]}] = ...`",
+                    )
+                )
     return found
 
 
