@@ -169,6 +169,7 @@ def _batch(
     clause = merged.get(syntax.Serve)
     if clause is None:
         if iterations is not None:
+            findings.raise_errors(source.texts)  # the plan may not be there
             raise iterations.wrong(
                 0,
                 "the plan serves nothing",
