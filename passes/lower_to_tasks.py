@@ -39,10 +39,12 @@ from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from stagec.analysis.contexts import Contexts
-from stagec.analysis.sizes import mesh_of
+from stagec.analysis.sizes import mesh_of, size_values
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.interfaces import TaskInterface
-from stagec.rewriting import rewrite
+from stagec.rewriting import programs, rewrite
+from stagec.symbolic import conditions
+from stagec.symbolic.conditions import is_split
 
 NAME = "lower-to-tasks"
 
@@ -58,6 +60,7 @@ class LowerToTasks(ModulePass):
         mesh, contexts = mesh_of(op), Contexts.of(op).axes()
         far = None if "ep" in self.serial else farthest_exchanges(op, mesh, contexts)
         rewrite(op, LowerOne(mesh, contexts, self.serial, far))
+        note_what_runs(op)
 
 
 def farthest_exchanges(
@@ -66,7 +69,16 @@ def farthest_exchanges(
     """The outermost axis that tokens travel over, where devices are farthest apart: what travels in steps travels longest there."""
     moved = [op for op in module.walk() if communication_kind(op, contexts) == "ep"]
     axes = {axis for op in moved if isinstance(op, dist.Collective) for axis in op.axes.data}
-    return next((axis for axis in mesh if axis in axes and mesh[axis] > 1), None)
+    return next((axis for axis in mesh if axis in axes and is_split(axis, mesh)), None)
+
+
+def note_what_runs(module: ModuleOp) -> None:
+    """Note which repeats run at all: ops of one that does not are in no row of any rank, so that nobody counts them."""
+    values = size_values(module)
+    for program in programs(module):
+        for op in program.walk():
+            if isinstance(op, stg.RepeatOp) and op.count.data.names <= values.keys():
+                conditions.compare(op.count.data, ">", 0, values)
 
 
 KEPT = (
