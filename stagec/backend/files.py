@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import secrets
+import time
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,12 +96,36 @@ def write_whole(path: str, data: Data) -> None:
         raise TraceError("E0603", f"`{path}` is a directory", help="name a file")
     try:
         if os.path.exists(path) and not os.path.isfile(path):
-            with open(path, "wb", buffering=0) as file:
-                _put(file.fileno(), data)
+            file = _open_special(path)
+            try:
+                _put(file, data)
+            finally:
+                os.close(file)
         else:
             _replace(os.path.realpath(path), data)
     except OSError as error:
         raise disk_error(error, path) from None
+
+
+WAIT_FOR_READER = 2.0
+"""Seconds that somebody has to open the other end of a pipe."""
+
+
+def _open_special(path: str) -> int:
+    """A device or a pipe, to write into. E0603 for a pipe that nobody reads: it would be waited for without end."""
+    until = time.monotonic() + WAIT_FOR_READER
+    while True:
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            if time.monotonic() > until:
+                raise TraceError("E0603", f"nobody reads the pipe `{path}`") from None
+            time.sleep(0.05)
+        else:
+            os.set_blocking(file, True)
+            return file
 
 
 def _replace(path: str, data: Data) -> None:

@@ -1,10 +1,13 @@
 """What the disk refuses is said of the part of a path that is at fault."""
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
 
+from stagec.backend import files
+from stagec.backend.errors import TraceError
 from stagec.backend.files import disk_error, nearest
 
 
@@ -35,3 +38,16 @@ def test_of_a_parent_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
     for number in (errno.ENOTDIR, errno.EEXIST):
         assert refused(number, tmp_path / "a" / "b") == f"`{tmp_path}/a` is a file, not a directory"
+
+
+def test_a_pipe_that_nobody_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not waited for without end; one that is read gets the bytes."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    monkeypatch.setattr(files, "WAIT_FOR_READER", 0.0)
+    with pytest.raises(TraceError, match="nobody reads the pipe"):
+        files.write_whole(str(path), b"some")
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    files.write_whole(str(path), b"some")
+    assert os.read(reader, 10) == b"some"
+    os.close(reader)
