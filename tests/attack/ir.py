@@ -17,7 +17,7 @@ from stagec.diagnostics import CompileError
 from stagec.driver import Stops, compile_text
 from stagec.ir_text import print_ir
 from tests.attack.case import Failure, Kind, fewer_lines
-from tests.attack.models import MODELS, random_plan
+from tests.attack.models import MODELS, random_model, random_plan
 
 PASSES = (
     "propagate-shardings",
@@ -57,7 +57,7 @@ def texts(model: str, seed: int) -> list[str]:
 def make(draw: random.Random) -> Case:
     known: list[str] = []
     while not known:
-        known = texts(draw.choice(list(MODELS)), draw.randrange(12))
+        known = texts(random_model(draw), draw.randrange(12))
     lines = draw.choice(known).splitlines()
     for _ in range(draw.randint(1, 2)):
         at, other = draw.randrange(len(lines)), draw.randrange(len(lines))

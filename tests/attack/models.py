@@ -19,6 +19,8 @@ dim V = 96
 dim L = 4
 """
 
+SMALL_HEAD = HEAD.replace("B = 24", "B = 12").replace("S = 24", "S = 12")
+
 ATTENTION = """
 module Mlp(x[B, S, D]) -> [B, S, D] {
   weight up[D, F], down[F, D]
@@ -84,8 +86,35 @@ model Net(x[B, D]) {{
   loss = sum(y * last, over = [B, D])
 }}
 """,
+    "attention": f"""{SMALL_HEAD}
+module Attention(x[B, S, D]) -> [B, S, D] {{
+  weight wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D]
+  return attention(x @ wq, x @ wk, x @ wv, causal = true) @ wo
+}}
+model Net(x[B, S, D]) {{
+  weight last[D]
+  repeat L {{ x = x + Attention(x) }}
+  loss = sum(x * last, over = [B, S, D])
+}}
+""",
+    "words": f"""{SMALL_HEAD}
+module Mlp(x[B, S, D]) -> [B, S, D] {{
+  weight up[D, F], down[F, D]
+  return relu(x @ up) @ down
+}}
+model Net(tokens[B, S]: i32, targets[B, S]: i32) {{
+  weight embed[V, D], head[D, V]
+  x = embedding(tokens, embed)
+  repeat L {{ x = Mlp(x) }}
+  loss = cross_entropy(x @ head, targets)
+}}
+""",
 }
+SMALL = ("matrices", "attention", "words")
+"""Of few ops: what most random cases are made of, for there are many more of them in a minute."""
 DIMS = {
+    "attention": ("B", "S", "D", "H", "K"),
+    "words": ("B", "S", "D", "F", "V"),
     "dense": ("B", "S", "D", "H", "K", "F", "V"),
     "tied": ("B", "S", "D", "H", "K", "F", "V"),
     "experts": ("B", "S", "D", "H", "K", "F", "V", "X", "N"),
@@ -129,6 +158,11 @@ class _Plan:
         return self.draw.random() < share
 
 
+def random_model(draw: random.Random) -> str:
+    """The name of a model: a small one three times out of four."""
+    return draw.choice(SMALL if draw.random() < 0.75 else list(MODELS))
+
+
 def random_plan(draw: random.Random, model: str) -> str:
     """A plan of a model, as text. Its axes are mostly used as users use them, sometimes not at all so."""
     axes: dict[str, int] = {}
@@ -161,9 +195,8 @@ def usual_rules(plan: _Plan, model: str) -> list[str]:
             f"shard N over {', '.join(batch)}" if batch else "shard N over ep",
         ]
     if "tp" in axes and plan.often(0.9):
-        found.append(
-            f"shard {', '.join(d for d in ('H', 'K', 'F', 'V') if d in plan.dims)} over tp"
-        )
+        split = [d for d in ("H", "K", "F", "V") if d in plan.dims]
+        found.append(f"shard {', '.join(split)} over tp")
     sequence = [a for a in ("cp", "tp") if a in axes and (a == "cp" or plan.often())]
     if sequence and "S" in plan.dims:
         found.append(f"shard S over {', '.join(sequence)}")

@@ -20,7 +20,7 @@ from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, compile_text
 from stagec.summary import Summary, summarize
 from tests.attack.case import Failure, Kind
-from tests.attack.models import MODELS, random_plan
+from tests.attack.models import MODELS, random_model, random_plan
 from tests.differential.random_plans import Drawn
 from tests.differential.sweeps import differences
 from tests.fidelity.trace import attributes
@@ -42,7 +42,7 @@ class Case:
 
 
 def make(draw: random.Random) -> Case:
-    model = draw.choice(list(MODELS))
+    model = random_model(draw)
     return Case(model, random_plan(draw, model))
 
 

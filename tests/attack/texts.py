@@ -10,7 +10,7 @@ from stagec.backend.errors import TraceError
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
 from tests.attack.case import Failure, Kind, fewer_lines
-from tests.attack.models import MODELS, random_plan
+from tests.attack.models import MODELS, random_model, random_plan
 from tests.unit.examples import EXAMPLES
 
 TOKEN = re.compile(r'[A-Za-z_0-9.]+|"[^"\n]*"|->|[=<>!*]=|\*\*|[^\s]|\s+')
@@ -29,9 +29,9 @@ ODD = string.printable + "é×\0\u2028\u202e😀"
 
 
 def base(draw: random.Random) -> str:
-    if draw.random() < 0.2:
+    if draw.random() < 0.04:
         return draw.choice(EXAMPLES).read_text("utf-8")
-    name = draw.choice(list(MODELS))
+    name = random_model(draw)
     return MODELS[name] + random_plan(draw, name)
 
 

@@ -3,6 +3,7 @@
 import json
 import struct
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 INVALID, METADATA, MEM_LOAD, MEM_STORE, COMP, SEND, RECV, COLL = range(8)
@@ -115,9 +116,17 @@ def delimited(number: int, data: bytes) -> bytes:
 
 def encode_attribute(attribute: Attribute, width: int = 0) -> bytes:
     name, kind, value = attribute
+    return _attribute(name, kind, tuple(value) if isinstance(value, list) else value, width)
+
+
+@lru_cache(1 << 14)
+def _attribute(
+    name: str, kind: str, value: int | float | str | tuple[str, ...], width: int
+) -> bytes:
+    """The sets of an attack have the same few attributes again and again."""
     number = FIELDS[kind]
     out = delimited(1, name.encode())
-    if isinstance(value, list):
+    if isinstance(value, tuple):
         return out + delimited(number, b"".join(delimited(1, text.encode()) for text in value))
     if isinstance(value, str):
         return out + delimited(number, value.encode())
