@@ -45,23 +45,26 @@ class ShardingErrors:
                 self.check_dim(dim, operand.name_hint or "", [note] if same else [])
 
     def check_routing(self, op: stg.DispatchOp) -> None:
-        """E0310: without drops the experts' tokens are the tokens, once for each of their experts."""
+        """E0310: without drops the experts' tokens are the tokens, once for each of their experts, or the next whole number for each expert."""
         routed, chosen = tensor_of(op.routed.type), tensor_of(op.experts.type)
         sent = symbolic.product(symbolic.symbol(n) for n in chosen.names)
         # Experts that pad have tokens too: those that are sent go to the experts of the text.
-        arrived = symbolic.product(symbolic.symbol(self.unpadded(n)) for n in routed.names[:2])
+        experts, each = (symbolic.symbol(self.unpadded(n)) for n in routed.names[:2])
+        share = symbolic.ceildiv(sent, experts)
         reason = f"experts have not the `{sent}` tokens that are sent"
-        if op.dropless is None or conditions.compare(sent, "==", arrived, self.sizes, reason):
+        if op.dropless is None or conditions.compare(share, "==", each, self.sizes, reason):
             return
-        tokens, experts = routed.names[1], routed.names[0]
+        number, tokens = routed.names[0], routed.names[1]
+        all_sent = " * ".join(chosen.names)
+        divides = (sent / experts).evaluate(self.sizes).denominator == 1
+        wanted = f"{all_sent} / {number}" if divides else f"ceildiv({all_sent}, {number})"
         self.findings.add(
             Diagnostic(
                 "E0310",
-                f"{sent.evaluate(self.sizes)} tokens are sent, but the {self.sizes[experts]} experts have "
+                f"{sent.evaluate(self.sizes)} tokens are sent, but the {self.sizes[number]} experts have "
                 f"`{tokens} = {self.sizes[tokens]}` each",
                 span_of(op.location),
-                help=f"write `dim {tokens} = {' * '.join(chosen.names)} / {experts}`, "
-                "or `dropless = false` for a capacity",
+                help=f"write `dim {tokens} = {wanted}`, or `dropless = false` for a capacity",
             )
         )
 

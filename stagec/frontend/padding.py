@@ -6,10 +6,10 @@ is called `V.unpadded`. So Megatron-LM pads a vocabulary: `--make-vocab-size-div
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import reduce
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from stagec.diagnostics import Diagnostic
 from stagec.frontend import syntax
@@ -34,12 +34,24 @@ def multiples(merged: Merged, products: Mapping[str, tuple[str, ...]]) -> dict[s
             continue
         axes = dict.fromkeys(p for a in rule.axes for p in products.get(a.text, (a.text,)))
         span = pad.span
+        multiple = of_axes(pad.value, products)
         parts = [syntax.Reference(syntax.Name(axis, span=span), span=span) for axis in axes]
         for target in rule.targets:
             name = target.path.names[0].text
             first = [found[name]] if name in found else []
-            found[name] = reduce(times, [*first, pad.value, *parts])
+            found[name] = reduce(times, [*first, multiple, *parts])
     return found
+
+
+def of_axes(expr: syntax.Expr, products: Mapping[str, tuple[str, ...]]) -> syntax.Expr:
+    """The same size, with the axes that a product of axes is in place of its name."""
+
+    def axes(name: syntax.Name) -> syntax.Expr:
+        parts = products.get(name.text, (name.text,))
+        named = (replace(name, text=part) for part in parts)
+        return reduce(times, [syntax.Reference(each, span=name.span) for each in named])
+
+    return with_references(expr, axes)
 
 
 def entries(rule: syntax.Shard) -> tuple[syntax.Setting, ...]:
@@ -60,16 +72,25 @@ def rounded_up(expr: syntax.Expr, multiple: syntax.Expr) -> syntax.Expr:
 
 def with_names(expr: E, names: Mapping[str, str]) -> E:
     """The same expression of other names."""
+
+    def other(name: syntax.Name) -> syntax.Expr:
+        text = names.get(name.text, name.text)
+        return syntax.Reference(replace(name, text=text), span=name.span)
+
+    return with_references(expr, other)
+
+
+def with_references(expr: E, of: Callable[[syntax.Name], syntax.Expr]) -> E:
+    """The same expression with something else in place of each name."""
     if isinstance(expr, syntax.Reference):
-        name = expr.name
-        return replace(expr, name=replace(name, text=names.get(name.text, name.text)))
+        return cast(E, of(expr.name))
     if isinstance(expr, syntax.Binary):
-        left, right = with_names(expr.left, names), with_names(expr.right, names)
+        left, right = with_references(expr.left, of), with_references(expr.right, of)
         return replace(expr, left=left, right=right)
     if isinstance(expr, syntax.Negate):
-        return replace(expr, operand=with_names(expr.operand, names))
+        return replace(expr, operand=with_references(expr.operand, of))
     if isinstance(expr, syntax.Call):
-        values = [replace(a, value=with_names(a.value, names)) for a in expr.arguments]
+        values = [replace(a, value=with_references(a.value, of)) for a in expr.arguments]
         return replace(expr, arguments=tuple(values))
     return expr
 

@@ -63,6 +63,8 @@ RELEASED = {
     "gpt-oss-120b": ("gpt_oss_120b", {}, 116_829_156_672),
     "Qwen2.5-72B": ("qwen2_5_72b", {}, 72_706_203_648),
     "Llama-4-Maverick": ("llama4_maverick", {}, 400_711_848_960),
+    # The model's page says 1026.5B, with one scale for each 128 x 128 weights in fp8: 62 million.
+    "Kimi-K2": ("kimi_k2", {}, 1_026_408_232_448),
     "Phi-3-mini": ("phi3_mini", {}, 3_821_079_552),
     "Nemotron-H-8B": ("nemotron_h_8b", {}, 8_100_852_736),
     "whisper-large-v3": ("whisper_large_v3", {}, 1_543_490_560),
@@ -251,6 +253,8 @@ AGAIN = {
     # Heads of one group share b and c, so that each rank multiplies those of all tokens.
     ("mamba2_2b7", "dp8_tp8"): 0.006,
     ("mamba2_attention_2b7", "dp32_tp2"): 0.001,
+    # 86 tokens of a sequence for each expert, where 85 1/3 go to it.
+    ("kimi_k2", "h800_4096"): 0.005,
 }
 """Under these plans several ranks compute the same: by which share of all FLOPs at most."""
 
