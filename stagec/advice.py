@@ -1,4 +1,9 @@
-"""A device that has not enough memory: what is too much, when, and what of the plan to change."""
+"""A device that has not enough memory: what is too much, when, and what of the plan to change.
+
+Two peaks are held against what a device has. That in the order in which nodes are issued is the plan's alone: too much is an error, E0501, where
+the plan says what there is. That along the estimated time depends on the network too, for communication that lags behind keeps its buffers: too
+much is a warning, W0501.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
+from stagec.estimate import Timeline, timeline_of
+from stagec.estimate.memory import most_along_time, timed_peaks
+from stagec.memory import ClassPlan, TimedPeak
 from stagec.memory.kinds import TITLES, Kind
-from stagec.memory.plan import ClassPlan
-from stagec.plans.clauses import Device, Plan, Recompute, Zero
+from stagec.plans.clauses import Plan, Recompute, Zero
 from stagec.plans.in_ir import ModelFacts
 
 MOST_CAUSES = 5
@@ -28,7 +36,7 @@ class Suggestion:
 
     def applied(self, plan: Plan) -> Plan:
         """Without the limit, which is what a change is tried for."""
-        return replace(plan, device=Device(), **self.clauses)
+        return replace(plan, device=replace(plan.device, memory=None), **self.clauses)
 
 
 @dataclass(frozen=True)
@@ -37,32 +45,36 @@ class Tried:
 
     change: Suggestion
     peak_bytes: int
+    timed_bytes: int = 0
+    """Along the estimated time; 0 where that is not known."""
 
 
-def check_memory(
-    classes: Sequence[ClassPlan],
-    plan: Plan,
-    facts: ModelFacts,
-    peak_with: Callable[[Plan], int | None],
-) -> None:
+def check_memory(compiled: Compiled, compile_with: Callable[[Plan], Compiled | None]) -> None:
     """E0501 if a rank needs more memory than the plan says a device has.
 
-    `peak_with` compiles another plan, for its peak; nothing where it does not compile, and is none to propose.
+    `compile_with` compiles another plan, for its peak; nothing where it does not compile, and is none to propose.
     """
-    limit = plan.device.memory
-    worst = too_much(classes, limit) if limit is not None else None
+    plan, limit = compiled.plan, compiled.plan.device.memory
+    worst = too_much(compiled.memory, limit) if limit is not None else None
     if worst is None or limit is None:
         return
 
     def tries(changed: Iterable[Suggestion]) -> list[Tried]:
-        pairs = [(each, peak_with(each.applied(plan))) for each in changed]
-        return [Tried(each, peak) for each, peak in pairs if peak is not None]
+        pairs = [(each, compile_with(each.applied(plan))) for each in changed]
+        return [Tried(each, *peaks(other)) for each, other in pairs if other is not None]
 
-    tried = tries(changes(plan, facts))
+    tried = tries(changes(plan, compiled.facts))
     if all(each.peak_bytes > limit for each in tried):
         combined = together(tried)
         tried += tries([combined] if combined is not None else [])
-    raise CompileError([explain(worst, plan, tried)])
+    raise CompileError([explain(worst, peaks(compiled)[1], plan, tried)])
+
+
+def peaks(compiled: Compiled) -> tuple[int, int]:
+    """The most that a rank needs in the order in which nodes are issued, and along the estimated time."""
+    most = most_along_time(timed_peaks(compiled, timeline_of(compiled)))
+    issued = max(each.peak_bytes for each in compiled.memory)
+    return issued, most[1].num_bytes if most is not None else 0
 
 
 def too_much(classes: Sequence[ClassPlan], limit: int) -> ClassPlan | None:
@@ -172,7 +184,7 @@ def more_stages(plan: Plan) -> Iterator[Suggestion]:
     yield Suggestion((f"mesh {pipeline.axis} = {2 * plan.mesh[pipeline.axis]}",), {"axes": axes})
 
 
-def explain(worst: ClassPlan, plan: Plan, tried: Sequence[Tried]) -> Diagnostic:
+def explain(worst: ClassPlan, timed_bytes: int, plan: Plan, tried: Sequence[Tried]) -> Diagnostic:
     """The error: by how much, where, when, the largest causes, and the changes that would do."""
     limit = plan.device.memory
     assert limit is not None
@@ -188,6 +200,7 @@ def explain(worst: ClassPlan, plan: Plan, tried: Sequence[Tried]) -> Diagnostic:
         label=f"the device has {gib(limit)}",
         notes=[
             f"the peak is at {worst.peak}",
+            *along_time(timed_bytes, worst.peak_bytes),
             *(f"{gib(part.num_bytes)} {TITLES[part.kind]}: {part.place}" for part in causes),
         ],
         help=[help_text(each, limit) for each in (fitting if is_alone else fitting + others)]
@@ -195,26 +208,73 @@ def explain(worst: ClassPlan, plan: Plan, tried: Sequence[Tried]) -> Diagnostic:
     )
 
 
-def doubt(classes: Sequence[ClassPlan], plan: Plan, facts: ModelFacts) -> list[Diagnostic]:
-    """W0501 if a rank needs more than the preset has, and the plan does not say how much it may need."""
+def along_time(timed_bytes: int, issued_bytes: int) -> Iterator[str]:
+    if timed_bytes > issued_bytes:
+        yield f"along the estimated time it is {gib(timed_bytes)}: communication that lags behind keeps its buffers"
+
+
+def warnings(compiled: Compiled, timeline: Timeline | None) -> list[Diagnostic]:
+    """What is doubtful, seen from the end: W0501, W0703. `timeline` is that of the step, if it is known."""
+    device = compiled.plan.device
+    if compiled.traces is None or (device.capacity is None and device.memory is None):
+        return list(compiled.idle)
+    timed = timed_peaks(compiled, timeline)
+    return [*compiled.idle, *doubt(compiled.memory, timed, compiled.plan, compiled.facts)]
+
+
+def doubt(
+    classes: Sequence[ClassPlan], timed: Sequence[TimedPeak], plan: Plan, facts: ModelFacts
+) -> list[Diagnostic]:
+    """W0501 if a rank needs more than the preset has, and the plan does not say how much it may need; or if it does along the estimated time alone."""
     device = plan.device
+    limit = device.memory or device.capacity
+    if limit is None:
+        return []
+    worst = too_much(classes, limit)
+    if worst is None:
+        return doubt_in_time(classes, timed, limit, plan)
     if device.capacity is None or device.memory is not None:
         return []
-    worst = too_much(classes, device.capacity)
-    if worst is None:
-        return []
+    most = most_along_time(timed)
     return [
         Diagnostic(
             "W0501",
             f"rank class `{worst.name}` needs {gib(worst.peak_bytes)}, "
             f"and `{device.preset}` has {gib(device.capacity)}",
             device.span,
-            notes=[f"the peak is at {worst.peak}"],
+            notes=[
+                f"the peak is at {worst.peak}",
+                *along_time(most[1].num_bytes if most is not None else 0, worst.peak_bytes),
+            ],
             help=[
                 *remedies(worst, plan, facts),
                 f"`device {device.preset} {{ memory = {device.capacity // GIB}GiB }}` makes this an error, "
                 "which says what would fit",
             ],
+        )
+    ]
+
+
+def doubt_in_time(
+    classes: Sequence[ClassPlan], timed: Sequence[TimedPeak], limit: int, plan: Plan
+) -> list[Diagnostic]:
+    """W0501 if a rank needs more than the limit because communication lags behind."""
+    most, device = most_along_time(timed), plan.device
+    if most is None or most[1].num_bytes <= limit:
+        return []
+    number, peak = most
+    issued = max(each.peak_bytes for each in classes)
+    has = f"`{device.preset}` has" if device.memory is None else "the device has"
+    return [
+        Diagnostic(
+            "W0501",
+            f"rank class `{classes[number].name}` needs {gib(peak.num_bytes)} along the estimated time, and {has} {gib(limit)}",
+            device.given.get("memory", device.span),
+            notes=[
+                f"in the order in which nodes are issued it is {gib(issued)}: communication that lags behind keeps its buffers",
+                f"the peak is at {peak.at}",
+            ],
+            help="fewer things ahead of their readers, faster links, or room for what waits",
         )
     ]
 
@@ -258,6 +318,8 @@ def help_text(tried: Tried, limit: int) -> str:
     shown = " and ".join(f"`{text}`" for text in texts)
     alone = " alone" if len(texts) == 1 else ""
     fits = "" if tried.peak_bytes <= limit else f", which is not enough{alone}"
+    if tried.peak_bytes <= limit < tried.timed_bytes:
+        fits = f", but of {gib(tried.timed_bytes)} along the estimated time"
     verb = "gives" if len(texts) == 1 else "together give"
     return f"{shown} {verb} a peak of {gib(tried.peak_bytes)}{fits}"
 

@@ -8,25 +8,22 @@ What remains, writing a file per rank, is `stagec.backend.write_traces`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from stagec.advice import check_memory, doubt
-from stagec.analysis.sequences import Sequences, check_alike
+from stagec.advice import check_memory
+from stagec.analysis.sequences import check_alike
 from stagec.analysis.sizes import mesh_of
-from stagec.backend.lowering.programs import Unroller
-from stagec.backend.program import TraceSet
+from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
 from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text
 from stagec.frontend.plans.iterations import read_iterations
 from stagec.ir_text import parse_ir, place_of, verify_ir
-from stagec.memory import ClassPlan, plan_memory, with_tensors
 from stagec.pipelines import default_pipeline, final_passes
 from stagec.plans.clauses import Plan
 from stagec.plans.in_ir import ModelFacts, plan_op, read_plan
@@ -46,79 +43,8 @@ from stagec.running import (
     write_down,
 )
 from stagec.schedules.catalogue import FORWARD_ONLY
-from stagec.step_count import ClassCount, count_classes
 from stagec.symbolic import conditions
-from stagec.unrolling.module import Reader, rank_runs
-from stagec.unrolling.rank import RankRun
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A model and a plan, compiled: the IR where it stopped, and the traces if it got there."""
-
-    plan: Plan
-    module: ModuleOp
-    traces: TraceSet | None
-    facts: ModelFacts
-    runs: Sequence[RankRun] = ()
-    """What each rank class runs."""
-    unroller: Unroller = field(default_factory=Unroller)
-    """What it unrolled serves the traces and the plan of memory."""
-    model: CheckedModel | None = None
-    """The text that it was compiled from; nothing for IR."""
-    sources: Mapping[str, str] = field(default_factory=dict)
-    """The texts of the files that were read."""
-    is_read: bool = False
-    """Whether the IR was read, and so may say what passes would not."""
-    idle: tuple[Diagnostic, ...] = ()
-    """W0703 for each of the plan's own passes that changed nothing."""
-
-    @property
-    def checked(self) -> CheckedModel:
-        assert self.model is not None, "what was compiled is IR"
-        return self.model
-
-    @property
-    def name(self) -> str:
-        return programs(self.module)[0].model.data
-
-    @property
-    def trace_set(self) -> TraceSet:
-        assert self.traces is not None, "the compilation stopped before"
-        return self.traces
-
-    @property
-    def num_iterations(self) -> int:
-        """Of the series that it serves, if it does."""
-        sequences = Sequences.of(self.module)
-        return 1 if sequences is None else sequences.num_iterations
-
-    @cached_property
-    def counts(self) -> list[ClassCount]:
-        """What each rank class runs in a step, and how often."""
-        return count_classes(self.runs or rank_runs(self.module))
-
-    @cached_property
-    def memory(self) -> list[ClassPlan]:
-        """The memory of each rank class; in a series, of the iteration in which it needs most."""
-        sequences = Sequences.of(self.module)
-        if sequences is not None and sequences.is_series:
-            return fullest(self.module, sequences, self.unroller)
-        runs = self.runs or rank_runs(self.module)
-        return plan_memory(runs, self.unroller.arrangements)
-
-    @cached_property
-    def warnings(self) -> list[Diagnostic]:
-        """What is doubtful, seen from the end: W0501, W0703."""
-        fits = self.traces is None or self.plan.device.capacity is None
-        return [*self.idle, *([] if fits else doubt(self.memory, self.plan, self.facts))]
-
-    @cached_property
-    def tracked(self) -> TraceSet:
-        """The traces, with the tensors that each node reads and writes."""
-        traces = self.trace_set
-        pairs = zip(traces.classes, self.memory, strict=True)
-        return replace(traces, classes=tuple(with_tensors(ranks, plan) for ranks, plan in pairs))
+from stagec.unrolling.module import rank_runs
 
 
 def compile_model(
@@ -263,43 +189,18 @@ def finish(
         runs = rank_runs(module, checked=not start.is_read)
         traces = start.unroller.trace_set(module, runs)
     compiled = replace(start, traces=traces, runs=runs)
-    limit = compiled.plan.device.memory
-    if limit is not None:
-        check_memory(
-            compiled.memory,
-            compiled.plan,
-            compiled.facts,
-            lambda plan: peak(start, plan, load_pass),
-        )
+    check_memory(compiled, lambda plan: compiled_with(start, plan, load_pass))
     return compiled
 
 
-def peak(start: Compiled, plan: Plan, load_pass: PassLoader | None) -> int | None:
-    """The most that a rank needs under another plan; nothing where that does not compile, or there is no model."""
+def compiled_with(start: Compiled, plan: Plan, load_pass: PassLoader | None) -> Compiled | None:
+    """The model with another plan; nothing where that does not compile, or there is no model."""
     if start.model is None:
         return None
     try:
-        other = compile_program(replace(start.model, plan=plan), load_pass=load_pass)
+        return compile_program(replace(start.model, plan=plan), load_pass=load_pass)
     except CompileError:
         return None
-    return max(each.peak_bytes for each in other.memory)
-
-
-def fullest(module: ModuleOp, sequences: Sequences, unroller: Unroller) -> list[ClassPlan]:
-    """The memory of each class in the iteration in which it needs most."""
-    reader = Reader(module)
-    tried: dict[int, list[ClassPlan]] = {}
-    found: list[ClassPlan] = []
-    for number, run in enumerate(reader.runs()):
-        best: ClassPlan | None = None
-        for iteration in sequences.fullest(sequences.device(run.stages[0].values)):
-            if iteration not in tried:
-                tried[iteration] = plan_memory(reader.at(iteration), unroller.arrangements)
-            other = tried[iteration][number]
-            best = other if best is None or other.peak_bytes > best.peak_bytes else best
-        assert best is not None
-        found.append(best)
-    return found
 
 
 def plan_of(module: ModuleOp) -> tuple[Plan, ModelFacts]:

@@ -9,15 +9,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from stagec.advice import warnings
 from stagec.api.tables import Table, framed
 from stagec.api.traces import selected
 from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import TraceOptions
 from stagec.backend.files import write_whole
 from stagec.backend.writer import WriteOptions, WriteReport, write_traces
+from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
-from stagec.driver import Compiled, Stops, compile_program
-from stagec.estimate import Estimate, estimate, on_device
+from stagec.driver import Stops, compile_program
+from stagec.estimate import Estimate, estimate, on_device, timeline_of
+from stagec.estimate.memory import timed_peaks
 from stagec.explaining.algebra import as_text, simplified
 from stagec.explaining.job import Job as Question
 from stagec.explaining.names import MICROBATCH
@@ -29,7 +32,7 @@ from stagec.frontend import check, parse_file, parse_text
 from stagec.frontend.checker import sizes_of
 from stagec.frontend.files import Source
 from stagec.ir_text import print_ir
-from stagec.memory import TITLES, peak_along_time
+from stagec.memory import TITLES
 from stagec.plugins import registry
 from stagec.reports.headline import Headline, headline
 from stagec.reports.memory_charts import Scene, memory_section
@@ -132,7 +135,10 @@ class Job:
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
         """What is doubtful: diagnostics with a code, a message and advice."""
-        return (*self._compiled.checked.warnings, *self._compiled.warnings)
+        return (
+            *self._compiled.checked.warnings,
+            *warnings(self._compiled, timeline_of(self._compiled)),
+        )
 
     @property
     def ir(self) -> str:
@@ -159,11 +165,8 @@ class Job:
     @property
     def peak_bytes_along_time(self) -> int:
         """The same along the estimated time of the step: communication that lags behind keeps its buffers. E0410 if the plan names no device."""
-        timeline = self._estimate.timeline
-        return max(
-            peak_along_time(each, *timeline.of_class(number)).num_bytes
-            for number, each in enumerate(self._compiled.memory)
-        )
+        peaks = timed_peaks(self._compiled, self._estimate.timeline)
+        return max(each.num_bytes for each in peaks)
 
     @cached_property
     def headline(self) -> Headline:

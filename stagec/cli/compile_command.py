@@ -13,6 +13,7 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec import __version__
+from stagec.advice import warnings
 from stagec.backend.bundle import Bundle, write_bundle
 from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import SCHEMA_VERSION, EncodedTraces, TraceOptions
@@ -35,12 +36,13 @@ from stagec.cli.usage import (
     some_text,
     usage_error,
 )
+from stagec.compiled import Compiled
 from stagec.diagnostics import render
-from stagec.driver import Compiled, Stops
-from stagec.estimate import Timeline, estimate, with_durations
-from stagec.estimate.costs import missing_numbers, require_numbers
+from stagec.driver import Stops
+from stagec.estimate import estimate_if_known, timeline_of, with_durations
+from stagec.estimate.costs import require_numbers
+from stagec.estimate.memory import timed_peaks
 from stagec.ir_text import print_ir
-from stagec.memory import peak_along_time
 from stagec.pipelines import schedule_files
 from stagec.plugins import Registry, registry
 from stagec.reading import read_file
@@ -77,8 +79,10 @@ def run(arguments: Sequence[str]) -> int:
         if show_brief(options, plug_ins, many):
             return 0
         compiled = compile_with(options, plug_ins)
-    if compiled.warnings:
-        sys.stderr.write(render(compiled.warnings, compiled.sources))
+    found = None if options.quiet else estimate_if_known(compiled)
+    doubts = warnings(compiled, found.timeline if found is not None else None)
+    if doubts:
+        sys.stderr.write(render(doubts, compiled.sources))
     if options.stop_after is not None:
         sys.stdout.write(print_ir(compiled.module))
         return 0
@@ -87,7 +91,10 @@ def run(arguments: Sequence[str]) -> int:
     if options.timeline or options.durations:
         require_numbers(compiled.plan, compiled.trace_set.classes)  # before anything is written
     if not options.quiet:
-        show(summarize(compiled.module, compiled.counts, compiled.plan.name), headline(compiled))
+        show(
+            summarize(compiled.module, compiled.counts, compiled.plan.name),
+            headline(compiled, found),
+        )
     if options.memory is not None:
         explain_memory(compiled, options)
     if options.timeline is not None:
@@ -314,23 +321,7 @@ def explain_memory(compiled: Compiled, options: argparse.Namespace) -> None:
         if not options.quiet:
             sys.stdout.write(f"{options.memory}: memory of {len(compiled.memory)} rank classes\n")
     else:
-        timeline = timeline_of(compiled)
-        timed = (
-            []
-            if timeline is None
-            else [
-                peak_along_time(each, *timeline.of_class(number))
-                for number, each in enumerate(compiled.memory)
-            ]
-        )
-        show_memory(compiled.memory, timed)
-
-
-def timeline_of(compiled: Compiled) -> Timeline | None:
-    """When nodes start and end; None where the plan does not say how fast its device is."""
-    if missing_numbers(compiled.plan, compiled.trace_set.classes):
-        return None
-    return estimate(compiled).timeline
+        show_memory(compiled.memory, timed_peaks(compiled, timeline_of(compiled)))
 
 
 def add_model_flags(parser: CommandParser) -> None:

@@ -10,8 +10,9 @@ from dataclasses import replace
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec.cli.usage import usage_error
+from stagec.compiled import Compiled
 from stagec.diagnostics import render
-from stagec.driver import Compiled, Stops, compile_checked, compile_ir
+from stagec.driver import Stops, compile_checked, compile_ir
 from stagec.frontend import CheckedModel, check, parse_file, warnings_of
 from stagec.frontend.files import read_text
 from stagec.frontend.plans.iterations import read_iterations

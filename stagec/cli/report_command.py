@@ -7,12 +7,15 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from stagec.advice import warnings
 from stagec.backend.files import write_whole
 from stagec.cli.commands import model_named
 from stagec.cli.tables import plain_table, text_of
 from stagec.cli.usage import CommandParser, overrides, usage_error
+from stagec.compiled import Compiled
 from stagec.diagnostics import render
-from stagec.driver import Compiled, compile_model
+from stagec.driver import compile_model
+from stagec.estimate import timeline_of
 from stagec.reports.headline import headline
 from stagec.reports.step_report import comparison, report_page, title
 
@@ -72,9 +75,9 @@ def compiled(text: str, sizes: dict[str, str]) -> Compiled:
     path, mark, plan = model_named(text).rpartition(".stg:")
     name, chosen = (f"{path}.stg", plan) if mark else (model_named(text), None)
     found = compile_model(name, chosen, sizes)
-    warnings = [*found.checked.warnings, *found.warnings]
-    if warnings:
-        sys.stderr.write(render(warnings, found.sources))
+    doubts = [*found.checked.warnings, *warnings(found, timeline_of(found))]
+    if doubts:
+        sys.stderr.write(render(doubts, found.sources))
     return found
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from stagec.analysis.sequences import Sequences
 from stagec.cli.tables import plain_table, text_of
-from stagec.driver import Compiled
+from stagec.compiled import Compiled
 from stagec.estimate.series import Clock
 from stagec.pictures.scales import MICROSECONDS, in_unit
 

@@ -13,8 +13,8 @@ from rich.text import Text
 from stagec.backend.files import write_whole
 from stagec.backend.program import RankClass
 from stagec.cli.tables import amount, folded, seconds, width
+from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
-from stagec.driver import Compiled
 from stagec.estimate import Estimate, estimate
 from stagec.estimate.drawing import Drawn, runs
 from stagec.estimate.perfetto import perfetto_trace

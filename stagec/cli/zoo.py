@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from stagec.analysis.sizes import size_values
+from stagec.compiled import Compiled
 from stagec.dialects import stg
 from stagec.dialects.types import ValueType
-from stagec.driver import Compiled, compile_program
+from stagec.driver import compile_program
 from stagec.estimate import batch_of, product_flops
 from stagec.frontend import check, parse_file, syntax
 from stagec.frontend.files import Source

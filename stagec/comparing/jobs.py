@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stagec.comparing.comparison import Comparison, Section, compare
-from stagec.driver import Compiled
+from stagec.compiled import Compiled
 from stagec.memory import TITLES, ClassPlan, Kind
 from stagec.step_count import CountedOp
 from stagec.summary import ClassSummary, Summary, summarize

@@ -16,10 +16,10 @@ import numpy as np
 from stagec.analysis.sequences import Sequences
 from stagec.analysis.sizes import size_values
 from stagec.backend.program import RankClass, TraceSet
+from stagec.compiled import Compiled
 from stagec.dialects import stg
-from stagec.driver import Compiled
 from stagec.estimate.breakdown import Breakdown, breakdown
-from stagec.estimate.costs import require_numbers
+from stagec.estimate.costs import missing_numbers, require_numbers
 from stagec.estimate.interference import slowed
 from stagec.estimate.kernels import Basis
 from stagec.estimate.prices import Prices
@@ -35,9 +35,11 @@ __all__ = [
     "Timeline",
     "batch_of",
     "estimate",
+    "estimate_if_known",
     "on_device",
     "step_summary",
     "step_time",
+    "timeline_of",
     "with_durations",
 ]
 
@@ -73,6 +75,20 @@ class Estimate:
         assert self.traces is not None
         assert self.prices is not None
         return breakdown(self.traces, self.timeline, self.prices)
+
+
+def estimate_if_known(compiled: Compiled) -> Estimate | None:
+    """A step of a compilation whose plan says how fast its device is; nothing otherwise, nor of a series of steps."""
+    is_step = compiled.traces is not None and compiled.num_iterations == 1
+    if not is_step or missing_numbers(compiled.plan, compiled.trace_set.classes):
+        return None
+    return estimate(compiled)
+
+
+def timeline_of(compiled: Compiled) -> Timeline | None:
+    """When nodes start and end; nothing where the plan does not say how fast its device is."""
+    found = estimate_if_known(compiled)
+    return found.timeline if found is not None else None
 
 
 def estimate(compiled: Compiled, plan: Plan | None = None) -> Estimate:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from stagec.backend.program import TraceSet
+from stagec.compiled import Compiled
 from stagec.dialects.dist.sequences import Kind, Sequences, SequencesAttr
-from stagec.driver import Compiled
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.interference import slowed
 from stagec.estimate.prices import Prices

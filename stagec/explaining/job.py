@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from stagec import symbolic
+from stagec.compiled import Compiled
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
-from stagec.driver import Compiled
 from stagec.explaining.more_layers import with_more_layers
 from stagec.explaining.names import Names
 from stagec.explaining.rolled_operations import ClassOperations, class_operations

@@ -9,10 +9,10 @@ import numpy as np
 
 from stagec.analysis.sizes import size_values
 from stagec.backend.program import Compute, RankClass
+from stagec.compiled import Compiled
 from stagec.dialects.types import TIME_AXIS
-from stagec.driver import Compiled
-from stagec.estimate import Estimate, batch_of, estimate
-from stagec.estimate.costs import missing_numbers
+from stagec.estimate import Estimate, batch_of, estimate_if_known
+from stagec.estimate.memory import most_along_time, timed_peaks
 from stagec.memory import TITLES, Kind
 from stagec.pictures.scales import MICROSECONDS, digits, in_unit
 from stagec.plans.presets import KNOWN
@@ -40,6 +40,9 @@ class Headline:
     shares: Mapping[str, float]
     """Of the step of the rank that is done last, by what it does: `products`, ..., `exposed tp`, ..., `bubble`; they add up to 1."""
     peak_bytes: int
+    """In the order in which nodes are issued."""
+    timed_bytes: int | None
+    """The peak along the estimated time, where that is known: communication that lags behind keeps its buffers."""
     capacity: int | None
     """Bytes of the device's memory."""
     kinds: Mapping[str, int]
@@ -58,7 +61,10 @@ class Headline:
 
     @property
     def fits(self) -> bool | None:
-        return None if self.capacity is None else self.peak_bytes <= self.capacity
+        """Both in issue order and along the estimated time."""
+        if self.capacity is None:
+            return None
+        return max(self.peak_bytes, self.timed_bytes or 0) <= self.capacity
 
     def lines(self) -> list[str]:
         """What the command line prints."""
@@ -91,11 +97,16 @@ class Headline:
             peak = peak if unit == GIB else verdict[None]
             has = f"{peak} of {self.capacity / GIB:.4g} GiB"
             verdict |= {True: f"{has}, fits", False: f"{has}, DOES NOT FIT"}
+        timed = f"{(self.timed_bytes or 0) / unit:.2f}"
+        is_more = (
+            self.timed_bytes or 0
+        ) > self.peak_bytes and timed != f"{self.peak_bytes / unit:.2f}"
+        lagging = f" ({timed} along the estimated time)" if is_more else ""
         shown = list(self.kinds.items())[:MOST_PARTS]
         rest = sum(self.kinds.values()) - sum(size for _, size in shown)
         parts = [f"{kind} {size / unit:.2f}" for kind, size in shown]
         parts += [f"other {rest / unit:.2f}"] if rest >= unit / 200 else []
-        return f"memory  {verdict[self.fits]}: {', '.join(parts)}"
+        return f"memory  {verdict[self.fits]}{lagging}: {', '.join(parts)}"
 
 
 def rounded(value: float) -> float:
@@ -107,17 +118,16 @@ def headline(
     compiled: Compiled, found: Estimate | None = None, microbatches: int | None = None
 ) -> Headline:
     """Of a job. What is estimated already, and the number of microbatches that a text is to name, may be given."""
-    traces, plan = compiled.trace_set, compiled.plan
+    plan = compiled.plan
     worst = max(compiled.memory, key=lambda each: each.peak_bytes)
     kinds = {TITLES[kind]: size for kind, size in worst.at_peak().items() if kind != Kind.HOST}
     step_us = mfu = None
     shares: dict[str, float] = {}
     about = ""
-    if compiled.num_iterations > 1:
-        found = None
-    elif found is None and not missing_numbers(plan, traces.classes):
-        found = estimate(compiled)
+    found = found or estimate_if_known(compiled)
+    most = None
     if found is not None:
+        most = most_along_time(timed_peaks(compiled, found.timeline))
         step_us, mfu = found.step_time_us, found.mfu
         parts = found.breakdown
         shares = {name: time / parts.total_us for name, time in parts.parts.items() if time}
@@ -132,6 +142,7 @@ def headline(
         samples=samples,
         shares=shares,
         peak_bytes=worst.peak_bytes,
+        timed_bytes=most[1].num_bytes if most is not None else None,
         capacity=plan.device.memory or plan.device.capacity,
         iterations=compiled.num_iterations,
         reduction=reduction_of(compiled, microbatches),

@@ -19,11 +19,13 @@ from xdsl.dialects.builtin import ModuleOp
 from stagec.advice import doubt
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.backend.program import TraceProgram
+from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects.types import TIME_AXIS
-from stagec.driver import Compiled, plan_of
+from stagec.driver import plan_of
 from stagec.estimate import Estimate, estimate
 from stagec.estimate.costs import missing_numbers
+from stagec.estimate.memory import timed_peaks
 from stagec.memory import ClassPlan
 from stagec.plans.clauses import Plan
 from stagec.reports.headline import Headline, headline
@@ -141,7 +143,13 @@ def extended(
         estimates = [one, other]
     added = (next_number - number) * times
     memory = [moved(own, block, added) for own, block in zip(more.memory, blocks, strict=True)]
-    fits = more.plan.device.capacity is None
+    heads = [
+        headline(one, found, microbatches)
+        for one, found in zip((few, more), estimates, strict=True)
+    ]
+    if heads[0].timed_bytes != heads[1].timed_bytes:
+        return None
+    timed = timed_peaks(more, estimates[1].timeline if estimates[1] is not None else None)
     return Brief(
         grown_summary(
             summarize(few.module, few.counts, few.plan.name),
@@ -149,11 +157,11 @@ def extended(
             times,
         ),
         grown_headline(
-            headline(few, estimates[0], microbatches),
-            headline(more, estimates[1], microbatches),
+            heads[0],
+            heads[1],
             times,
         ),
-        [*more.idle, *([] if fits else doubt(memory, more.plan, more.facts))],
+        [*more.idle, *doubt(memory, timed, more.plan, more.facts)],
         few,
         number,
         microbatches,

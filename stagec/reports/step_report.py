@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from stagec.backend.program import Compute, RankClass
-from stagec.driver import Compiled
+from stagec.compiled import Compiled
 from stagec.estimate import Estimate, estimate
 from stagec.estimate.costs import missing_numbers
 from stagec.memory import TITLES
@@ -96,7 +96,7 @@ def figures(job: Compiled, head: Headline) -> str:
             ("MFU", f"{head.mfu:.1%}", ""),
             (what, digits(rounded(head.per_s)), ""),
         ]
-    memory = in_unit(head.peak_bytes, BYTES)
+    memory = in_unit(max(head.peak_bytes, head.timed_bytes or 0), BYTES)
     if head.capacity:
         memory += f" of {in_unit(head.capacity, BYTES)}"
     boxes.append(
@@ -291,6 +291,9 @@ def comparison(jobs: Sequence[Compiled], heads: Sequence[Headline]) -> list[list
     cells("MFU", [f"{h.mfu:.1%}" if h.mfu is not None else "-" for h in heads])
     cells("tokens or samples/s", [digits(rounded(h.per_s)) if h.per_s else "-" for h in heads])
     cells("peak memory", [in_unit(h.peak_bytes, BYTES) for h in heads])
+    if any((h.timed_bytes or 0) > h.peak_bytes for h in heads):
+        timed = [in_unit(h.timed_bytes, BYTES) if h.timed_bytes else "-" for h in heads]
+        cells("peak along the estimated time", timed)
     cells("fits", [{None: "-", True: "yes", False: "no"}[h.fits] for h in heads])
     shares = list(dict.fromkeys(part for head in heads for part in head.shares))
     for part in shares:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stagec.driver import Compiled
+from stagec.compiled import Compiled
 from stagec.estimate import Estimate
 from stagec.estimate.tasks import TaskSpan, tasks_of
 from stagec.pictures.colours import colour

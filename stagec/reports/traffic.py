@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from stagec.backend.program import Mesh
-from stagec.driver import Compiled
+from stagec.compiled import Compiled
 from stagec.step_count import ClassCount
 
 MOST_BLOCKS = 64

@@ -16,8 +16,9 @@ import numpy as np
 
 from stagec.backend.executors import run_tasks
 from stagec.backend.program import Compute
+from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
-from stagec.driver import Compiled, compile_program
+from stagec.driver import compile_program
 from stagec.estimate import Timeline, estimate
 from stagec.explaining.sweeping.run import PEAK
 from stagec.frontend import check, parse_text

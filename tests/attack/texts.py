@@ -6,6 +6,7 @@ import random
 import re
 import string
 
+from stagec.advice import warnings
 from stagec.backend.errors import TraceError
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
@@ -100,7 +101,7 @@ def run(text: str) -> None:
     try:
         compiled = compile_text(text, "attack.stg")
         if compiled.traces is not None and compiled.trace_set.mesh.num_ranks <= 4096:
-            assert isinstance(compiled.warnings, list)
+            assert isinstance(warnings(compiled, None), list)
     except CompileError as error:
         if not re.match(r"(error|warning)\[[EW]\d{4}\]: ", error.render()):
             raise Failure(f"a diagnostic without its form: {error.render()!r}") from None

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from stagec.advice import warnings
 from stagec.cli import main
 from stagec.driver import Compiled, compile_text
+from stagec.estimate import timeline_of
 from stagec.reports import many_microbatches
 from stagec.reports.headline import headline
 from stagec.reports.many_microbatches import Brief, ManyMicrobatches, brief
@@ -50,12 +52,12 @@ def test_few_tell_of_many(name: str, seed: int) -> None:
     assert found is not None
     assert found.summary == summarize(whole.module, whole.counts, "p")
     expected = headline(whole)
-    for key in ("peak_bytes", "kinds", "tokens", "samples", "reduction", "device"):
+    for key in ("peak_bytes", "timed_bytes", "kinds", "tokens", "samples", "reduction", "device"):
         assert getattr(found.headline, key) == getattr(expected, key), key
     assert found.headline.step_us == pytest.approx(expected.step_us, rel=1e-9)
     assert found.headline.mfu == pytest.approx(expected.mfu, rel=1e-9)
     assert found.headline.shares == pytest.approx(dict(expected.shares), abs=1e-9)
-    told = [each.render() for each in whole.warnings]
+    told = [each.render() for each in warnings(whole, timeline_of(whole))]
     assert [each.render() for each in found.warnings] == told
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from stagec.analysis.coordinates import axes_in, sizes_of
 from stagec.analysis.loads import Loads
 from stagec.analysis.sequences import Sequences
+from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
-from stagec.driver import Compiled, Stops, compile_program
+from stagec.driver import Stops, compile_program
 from stagec.explaining.job import Job
 from stagec.explaining.names import MICROBATCH
 from stagec.explaining.sweeping.points import Grid, Listed

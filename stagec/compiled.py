@@ -1,0 +1,102 @@
+"""What a compilation gives: the IR where it stopped, and what is asked of it when it got to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from xdsl.dialects.builtin import ModuleOp
+
+from stagec.analysis.sequences import Sequences
+from stagec.backend.lowering.programs import Unroller
+from stagec.backend.program import TraceSet
+from stagec.diagnostics import Diagnostic
+from stagec.frontend import CheckedModel
+from stagec.memory import ClassPlan, plan_memory, with_tensors
+from stagec.plans.clauses import Plan
+from stagec.plans.in_ir import ModelFacts
+from stagec.rewriting import programs
+from stagec.step_count import ClassCount, count_classes
+from stagec.unrolling.module import Reader, rank_runs
+from stagec.unrolling.rank import RankRun
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A model and a plan, compiled: the IR where it stopped, and the traces if it got there."""
+
+    plan: Plan
+    module: ModuleOp
+    traces: TraceSet | None
+    facts: ModelFacts
+    runs: Sequence[RankRun] = ()
+    """What each rank class runs."""
+    unroller: Unroller = field(default_factory=Unroller)
+    """What it unrolled serves the traces and the plan of memory."""
+    model: CheckedModel | None = None
+    """The text that it was compiled from; nothing for IR."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """The texts of the files that were read."""
+    is_read: bool = False
+    """Whether the IR was read, and so may say what passes would not."""
+    idle: tuple[Diagnostic, ...] = ()
+    """W0703 for each of the plan's own passes that changed nothing."""
+
+    @property
+    def checked(self) -> CheckedModel:
+        assert self.model is not None, "what was compiled is IR"
+        return self.model
+
+    @property
+    def name(self) -> str:
+        return programs(self.module)[0].model.data
+
+    @property
+    def trace_set(self) -> TraceSet:
+        assert self.traces is not None, "the compilation stopped before"
+        return self.traces
+
+    @property
+    def num_iterations(self) -> int:
+        """Of the series that it serves, if it does."""
+        sequences = Sequences.of(self.module)
+        return 1 if sequences is None else sequences.num_iterations
+
+    @cached_property
+    def counts(self) -> list[ClassCount]:
+        """What each rank class runs in a step, and how often."""
+        return count_classes(self.runs or rank_runs(self.module))
+
+    @cached_property
+    def memory(self) -> list[ClassPlan]:
+        """The memory of each rank class; in a series, of the iteration in which it needs most."""
+        sequences = Sequences.of(self.module)
+        if sequences is not None and sequences.is_series:
+            return fullest(self.module, sequences, self.unroller)
+        runs = self.runs or rank_runs(self.module)
+        return plan_memory(runs, self.unroller.arrangements)
+
+    @cached_property
+    def tracked(self) -> TraceSet:
+        """The traces, with the tensors that each node reads and writes."""
+        traces = self.trace_set
+        pairs = zip(traces.classes, self.memory, strict=True)
+        return replace(traces, classes=tuple(with_tensors(ranks, plan) for ranks, plan in pairs))
+
+
+def fullest(module: ModuleOp, sequences: Sequences, unroller: Unroller) -> list[ClassPlan]:
+    """The memory of each class in the iteration in which it needs most."""
+    reader = Reader(module)
+    tried: dict[int, list[ClassPlan]] = {}
+    found: list[ClassPlan] = []
+    for number, run in enumerate(reader.runs()):
+        best: ClassPlan | None = None
+        for iteration in sequences.fullest(sequences.device(run.stages[0].values)):
+            if iteration not in tried:
+                tried[iteration] = plan_memory(reader.at(iteration), unroller.arrangements)
+            other = tried[iteration][number]
+            best = other if best is None or other.peak_bytes > best.peak_bytes else best
+        assert best is not None
+        found.append(best)
+    return found

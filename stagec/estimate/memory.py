@@ -1,0 +1,27 @@
+"""What ranks need in memory at any time of the estimated step, beside what they need in the order in which nodes are issued."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stagec.compiled import Compiled
+from stagec.estimate.timeline import Timeline
+from stagec.memory import TimedPeak, peak_along_time
+
+
+def timed_peaks(compiled: Compiled, timeline: Timeline | None) -> list[TimedPeak]:
+    """The peak of each rank class along the time of a step; none where that is not known."""
+    if timeline is None:
+        return []
+    return [
+        peak_along_time(each, *timeline.of_class(number))
+        for number, each in enumerate(compiled.memory)
+    ]
+
+
+def most_along_time(peaks: Sequence[TimedPeak]) -> tuple[int, TimedPeak] | None:
+    """The highest of the peaks of all classes, with the number of its class."""
+    if not peaks:
+        return None
+    number = max(range(len(peaks)), key=lambda each: peaks[each].num_bytes)
+    return number, peaks[number]
