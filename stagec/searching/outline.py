@@ -5,8 +5,8 @@ as far as it lasts longer. The ranks of a pipeline idle for the share that their
 slowest rank. What runs once per step comes on top. So plans are ranked; the times that a search reports are whole estimates
 (`stagec.estimate`), which follow every node.
 
-How a pipeline's stages take turns decides nothing of this but the idle share and how often values change ranks. So plans that differ
-in their schedules, or in the stages of a rank, are one structure: `Turns` says how each of them runs.
+How a pipeline's stages take turns decides nothing of this but the idle share, how often values change ranks, and how often parameters that are split are
+gathered. So plans that differ in their schedules, or in the stages of a rank, are one structure: `Turns` says how each of them runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -28,8 +28,9 @@ from stagec.explaining.job import Job
 from stagec.explaining.rolled_operations import ClassOperations, Term
 from stagec.explaining.sweeping.structures import Structure
 from stagec.schedules import build
+from stagec.schedules.transfers import RESIDENT_STAGES
 from stagec.searching.prices import Prices, kernels_of
-from stagec.symbolic import symbol
+from stagec.symbolic import ceildiv, symbol
 from stagec.symbolic.columns import Columns
 
 Total = np.ndarray | float
@@ -38,6 +39,8 @@ PARTS = ("compute", "exposed", "idle")
 LEAST = "least"
 """Seconds of the microbatches and of the bubble alone: plans that besides compute something again, or split what they store, take no less."""
 GRADIENTS = "grad_reduce"
+SAME_ROUNDS = 4
+"""From the round before on, each round of microbatches gathers as many stages as the last."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,8 @@ def outline(structure: Structure, sizes: Columns, turns: Sequence[Turns] = ()) -
     turns = turns or own_turns(structure, sizes)
     idle = idle_shares(structure, sizes, turns)
     prices = PriceColumns(job, sizes)
-    every = [sums_of(each, prices, sizes) for each in job.classes]
+    gathers = gathers_of(structure, sizes, turns)
+    every = [sums_of(each, prices, sizes, gathers) for each in job.classes]
     between = transfers_between(structure, [travel for _, travel in every])
     more = np.array([each.virtual_stages for each in turns], float) if turns else np.ones(1)
     more = more / structure.names.virtual_stages - 1
@@ -176,12 +180,40 @@ def of_class(job: Job, sums: Sums, microbatches: Floats, idle: Floats) -> dict[s
     }
 
 
-def sums_of(each: ClassOperations, prices: PriceColumns, sizes: Columns) -> tuple[Sums, Sums]:
-    """Of a rank's own work, and of what travels to and from other stages."""
+def gathers_of(structure: Structure, sizes: Columns, turns: Sequence[Turns]) -> Floats:
+    """How often each stage's parameters are gathered in a step, for a structure that gathers them once: more often where not all of a rank's stay."""
+    names, zero = structure.names, structure.plan.zero
+    found = np.ones(sizes.count)
+    resident = names.virtual_stages <= RESIDENT_STAGES
+    if names.stages is None or zero is None or zero.level < 3 or not resident:
+        return found
+    rounds = sizes.number(ceildiv(names.num_microbatches, symbol(names.stages.axis.data))).tolist()
+    for row, each in enumerate(turns):
+        if each.virtual_stages > RESIDENT_STAGES:
+            found[row] = gathers_per_stage(each, rounds[row])
+    return found
+
+
+@cache
+def gathers_per_stage(turns: Turns, rounds: int) -> float:
+    """Of the first rank, in the mean over its stages: it goes round them with as many microbatches as there are ranks, and rounds are alike."""
+    if rounds > SAME_ROUNDS:
+        one, two = (gathers_per_stage(turns, SAME_ROUNDS - n) for n in (1, 0))
+        return two + (two - one) * (rounds - SAME_ROUNDS)
+    schedule = build(turns.schedule, 2, turns.virtual_stages, 2 * rounds)
+    return float((schedule.gathers[:, 0] == 0).sum()) / turns.virtual_stages
+
+
+def sums_of(
+    each: ClassOperations, prices: PriceColumns, sizes: Columns, gathers: Floats
+) -> tuple[Sums, Sums]:
+    """Of a rank's own work, and of what travels to and from other stages; parameters are gathered so often."""
     own, travel = Sums(), Sums()
     for term in each.terms:
         times = sizes.number(term.count.form).astype(float)
         seconds = times * prices.seconds(term)
+        if is_gather(term):
+            seconds = seconds * gathers
         node = term.node
         part = part_of(term)
         sums = travel if term.task in TRANSFER_TASKS else own
@@ -194,6 +226,11 @@ def sums_of(each: ClassOperations, prices: PriceColumns, sizes: Columns) -> tupl
         else:
             sums.beside[part][node.stream] = sums.beside[part][node.stream] + seconds
     return own, travel
+
+
+def is_gather(term: Term) -> bool:
+    """Of parameters, before the first microbatch."""
+    return term.task == "pre" and term.op == "all_gather"
 
 
 @dataclass

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stagec.schedules.catalogue import CATALOGUE, FORWARD_ONLY
-from stagec.schedules.transfers import RESIDENT_STAGES
 from stagec.searching.model import ModelDims
 from stagec.searching.outline import Turns
 from stagec.searching.space import NAMES, SIZES, Point
@@ -32,11 +31,9 @@ PLAIN = "gpipe"
 
 
 def in_turn(point: Point) -> Point:
-    """The point whose structure has the same ops: how stages in a row take turns changes none, unless they gather weights for each turn."""
+    """The point whose structure has the same ops: how stages in a row take turns changes none."""
     entry = CATALOGUE.get(str(point["schedule"]))
     if entry is None or entry.placement != "loop" or point["schedule"] == FORWARD_ONLY:
-        return point
-    if point["zero"] == 3 and int(point["virtual_stages"]) > RESIDENT_STAGES:
         return point
     return {**point, "schedule": PLAIN, "virtual_stages": 1}
 

@@ -1,9 +1,9 @@
-"""A run of `nanotron_h100.csv`: what of it decides its memory, and its model and plan as a text."""
+"""A run of `nanotron_h100.csv`, and its model and plan as a text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LLAMA_WIDTHS = {2048: 8192, 3072: 8192, 4096: 14336, 8192: 28672, 16384: 53248}
 """Of the feed-forward layer by model width, for rows that failed and do not say it."""
@@ -11,7 +11,7 @@ LLAMA_WIDTHS = {2048: 8192, 3072: 8192, 4096: 14336, 8192: 28672, 16384: 53248}
 
 @dataclass(frozen=True)
 class Run:
-    """What of a row decides its memory."""
+    """What a row says of its model and plan."""
 
     sequence: int
     microbatch: int
@@ -32,20 +32,19 @@ class Run:
 
 
 def read_run(row: Mapping[str, str]) -> Run:
-    """Microbatches beyond those that can be in flight change nothing; rows that failed do not say whether tables are tied."""
+    """Rows that failed do not say whether tables are tied."""
 
     def number(name: str) -> int:
         return int(float(row[name]))
 
     tied = row["tie_word_embeddings"]
     heads = number("num_heads") if row["num_heads"] else number("hidden_size") // 128
-    pp, zero = number("pp"), number("zero_stage")
     return Run(
         number("seq_len"),
         number("mbs"),
-        min(number("batch_accum"), pp + 1),
-        number("dp") if zero else 1,
-        pp,
+        number("batch_accum"),
+        number("dp"),
+        number("pp"),
         number("tp"),
         number("hidden_size"),
         number("interm_dim") if row["interm_dim"] else LLAMA_WIDTHS[number("hidden_size")],
@@ -54,9 +53,15 @@ def read_run(row: Mapping[str, str]) -> Run:
         number("num_kv_heads") if row["num_kv_heads"] else heads,
         number("vocab_size"),
         tied == "True" if tied else number("hidden_size") < 4096,
-        zero if number("dp") > 1 else 0,
+        number("zero_stage") if number("dp") > 1 else 0,
         number("dp") > 1,
     )
+
+
+def for_memory(run: Run) -> Run:
+    """What of a run decides its memory: microbatches beyond those that can be in flight, and replicas that share nothing, change nothing."""
+    microbatches = min(run.microbatches, run.pp + 1)
+    return replace(run, microbatches=microbatches, dp=run.dp if run.zero else 1)
 
 
 def layers_of_stages(run: Run) -> list[int]:

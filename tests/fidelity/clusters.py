@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.fidelity.cluster_plans import KEPT, Planned, plan_all
-from tests.fidelity.cluster_runs import Run, read_run
+from tests.fidelity.cluster_runs import Run, for_memory, read_run
 
 GIB = 1 << 30
 NEAR, BELOW, APART = 0.9, 1.0, 0.95
@@ -73,9 +73,9 @@ class Tally:
 
 
 def read(row: Mapping[str, str]) -> Run | str:
-    """What a row says of its run; or what it lacks."""
+    """What of a run decides its memory; or what its row lacks."""
     try:
-        return read_run(row)
+        return for_memory(read_run(row))
     except (KeyError, ValueError) as error:
         return f"not understood: {type(error).__name__} {error}"
 

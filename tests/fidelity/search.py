@@ -1,9 +1,9 @@
-"""How well plans of one model on as many nodes are ranked: `python -m tests.fidelity.search FILE.csv [--groups 12]`.
+"""How well plans of one model on as many devices are ranked: `python -m tests.fidelity.search FILE.csv... [--groups 12]`.
 
-For each group of measured runs that have the model, the nodes, the sequence and the batch in common, five or more of them
-successful, plans are ranked by what a search ranks them by. Told are the regret of the first choice against the best measured
-(the share of its throughput that is lost), how often the best is among the first five, Kendall's tau, and whether plans that
-ran out of memory are said to. Beside it stands the roofline alone: FLOPs and bytes of memory at the peaks of the device, no network, no pipeline.
+For each group of measured runs that have the model, the devices, the sequence and the batch in common, five or more of them successful, plans are
+ranked by what a search ranks them by. Told are the regret of the first choice against the best measured (the share of its throughput that is
+lost), how often the best is among the first five, Kendall's tau, and whether plans that ran out of memory are said to. Beside it stand two others on the
+same rows: the roofline alone (FLOPs and bytes of memory of the rank that computes longest, no network and no pipeline), and Calculon's published method.
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ import argparse
 import csv
 import os
 import sys
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from random import Random
 from statistics import median
 
 from stagec.searching.forms import NAME, FormsTask, evaluate
+from tests.fidelity import calculon
+from tests.fidelity.cluster_plans import sizes_of, structure_of
 from tests.fidelity.cluster_runs import read_run, run_text
+from tests.fidelity.time_rows import deepspeed
 
 LEAST = 5
 """Successful runs of a group."""
@@ -29,51 +33,140 @@ CAPACITY = 80 * 2**30
 MARGIN = 0.06
 """Of the memory, as `stagec search` leaves it free."""
 BARS = {"median regret": 0.03, "worst regret": 0.20, "best in five": 0.90}
+METHODS = ("stagec search", "roofline alone", "Calculon's method")
 Row = Mapping[str, str]
-COMMON = [
-    "nodes",
-    "seq_len",
-    "gbs",
-    "hidden_size",
-    "num_layers",
-    "num_heads",
-    "num_kv_heads",
-    "vocab_size",
-    "interm_dim",
-]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run: what of it is measured, and how it is asked for."""
+
+    group: str
+    throughput: float
+    """Of devices together, in anything per second; 0 where it ran out of memory."""
+    text: str
+    """Of the model and its plan."""
+    sizes: Mapping[str, int]
+    """What the text is to be evaluated with."""
+    shares: object
+    """Runs that have this in common are one text but for sizes."""
+    job: calculon.Job
+    judges_memory: bool = True
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One run: what was measured, and what is said of it."""
+    """What is said of a run: seconds by each of `METHODS`."""
 
-    throughput: float
-    """Tokens per second and GPU; 0 where it ran out of memory."""
-    seconds: float
-    roofline: float
+    run: Measured
+    seconds: tuple[float, ...]
     peak_bytes: float
 
 
-def groups(rows: Sequence[Row]) -> list[list[Row]]:
-    """Runs that differ in their plans alone."""
-    found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        found[tuple(row[name] for name in COMMON)].append(row)
-    return [g for g in found.values() if sum(r["status"] == "Success" for r in g) >= LEAST]
+def runs_of(path: Path) -> list[Measured]:
+    """By what columns a file has: nanotron's sweep, or vTrain's."""
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    if rows and "tok/s/gpu" in rows[0]:
+        return [nanotron(row) for row in rows]
+    if rows and "iteration time (ms)" in rows[0]:
+        return [vtrain(row) for row in rows]
+    raise ValueError(f"`{path.name}` has no plans with times that are known")
 
 
-def judged(row: Row) -> Judged | None:
-    """By closed forms. Nothing for a run that does not compile."""
+def nanotron(row: Row) -> Measured:
     run = read_run(row)
-    run = replace(run, dp=int(float(row["dp"])), microbatches=int(float(row["batch_accum"])))
-    text = run_text(run).replace("plan run {", f"plan {NAME} {{\n  device h100")
-    task = FormsTask("run.stg", text, ("microbatch",), ((run.microbatch,),), (0,))
-    times, memory = evaluate(task), evaluate(replace(task, wants_memory=True))
-    seconds, peak = times.columns["step"][0], memory.columns["memory.peak"][0]
-    if seconds != seconds or peak != peak:
-        return None
-    throughput = float(row["tok/s/gpu"]) if row["status"] == "Success" else 0.0
-    return Judged(throughput, seconds, times.columns["compute"][0], peak)
+    ranks = run.dp * run.pp * run.tp
+    batch = run.dp * run.microbatch * run.microbatches
+    group = f"{run.width} x {run.layers}, {run.vocabulary} on {ranks}, {batch} of {run.sequence}"
+    device = "device h100 { kernels = eager, graphs = false }"
+    return Measured(
+        f"nanotron {group}",
+        float(row["tok/s/gpu"]) if row["status"] == "Success" else 0.0,
+        run_text(run).replace("plan run {", f"plan {NAME} {{\n  {device}"),
+        sizes_of(run),
+        ("nanotron", structure_of(run)),
+        calculon.Job(
+            "h100",
+            run.layers,
+            run.width,
+            run.feed_forward,
+            run.heads,
+            run.key_heads,
+            run.sequence,
+            run.microbatch,
+            run.microbatches,
+            run.tp,
+            run.pp,
+            run.dp,
+            gated=True,
+            sequence_parallel=run.tp > 1,
+            zero=run.zero > 0,
+        ),
+    )
+
+
+def vtrain(row: Row) -> Measured:
+    def number(name: str) -> int:
+        return int(float(row[name]))
+
+    timed = deepspeed(row)
+    width, layers, heads = number("hidden size"), number("# layers"), number("attention heads")
+    batch, micro = number("global batch"), number("micro batch")
+    tp, pp = number("tensor parallelism"), number("pipeline parallelism")
+    dp, sequence = number("data parallelism"), number("sequence length")
+    sizes = {"dp": dp, "tp": tp, "microbatch": micro}
+    return Measured(
+        f"vTrain {width} x {layers} on {number('# GPUs')}, {batch} of {sequence}",
+        1 / timed.measured_s,
+        timed.text.replace("plan measured {", f"plan {NAME} {{"),
+        sizes,
+        ("vTrain", width, layers, batch, sequence, pp, dp > 1, tp > 1),
+        calculon.Job(
+            "a100",
+            layers,
+            width,
+            4 * width,
+            heads,
+            heads,
+            sequence,
+            micro,
+            batch // dp // micro,
+            tp,
+            pp,
+            dp,
+            recomputes=True,
+        ),
+        judges_memory=False,
+    )
+
+
+def grouped(runs: Iterable[Measured]) -> list[list[Measured]]:
+    """Runs that differ in their plans alone."""
+    found: dict[str, list[Measured]] = defaultdict(list)
+    for run in runs:
+        found[run.group].append(run)
+    return [g for g in found.values() if sum(run.throughput > 0 for run in g) >= LEAST]
+
+
+def judged(runs: Sequence[Measured]) -> list[Judged | None]:
+    """Runs of one text, by its closed forms. Nothing for one that does not compile."""
+    names = tuple(runs[0].sizes)
+    rows = tuple(tuple(run.sizes[name] for name in names) for run in runs)
+    found: list[dict[str, list[float]]] = []
+    for wants_memory in (False, True):
+        task = FormsTask(
+            "run.stg", runs[0].text, names, rows, tuple(range(len(runs))), wants_memory
+        )
+        found.append(evaluate(task).columns)
+    times, memory = found
+    answers: list[Judged | None] = []
+    for n, run in enumerate(runs):
+        step, compute, peak = times["step"][n], times["compute"][n], memory["memory.peak"][n]
+        known = step == step and peak == peak
+        seconds = (step, compute, calculon.step_seconds(run.job))
+        answers.append(Judged(run, seconds, peak) if known else None)
+    return answers
 
 
 @dataclass(frozen=True)
@@ -85,17 +178,18 @@ class Score:
     tau: float
 
 
-def score(runs: Sequence[Judged], times: Sequence[float]) -> Score:
-    order = sorted(range(len(runs)), key=lambda i: times[i])
-    best = max(range(len(runs)), key=lambda i: runs[i].throughput)
-    first = runs[order[0]].throughput
+def score(runs: Sequence[Judged], method: int) -> Score:
+    order = sorted(range(len(runs)), key=lambda i: runs[i].seconds[method])
+    throughput = [each.run.throughput for each in runs]
+    best = max(range(len(runs)), key=lambda i: throughput[i])
     agree = 0
     pairs = list(combinations(range(len(runs)), 2))
     for i, j in pairs:
-        measured = runs[i].throughput - runs[j].throughput
-        said = times[j] - times[i]
+        measured = throughput[i] - throughput[j]
+        said = runs[j].seconds[method] - runs[i].seconds[method]
         agree += (measured * said > 0) - (measured * said < 0)
-    return Score(1 - first / runs[best].throughput, best in order[:5], agree / max(len(pairs), 1))
+    regret = 1 - throughput[order[0]] / throughput[best]
+    return Score(regret, best in order[:5], agree / max(len(pairs), 1))
 
 
 def told(title: str, scores: Sequence[Score]) -> dict[str, float]:
@@ -110,52 +204,80 @@ def told(title: str, scores: Sequence[Score]) -> dict[str, float]:
         f"{name} {value:.2f}" if name.startswith("K") else f"{name} {100 * value:.1f} %"
         for name, value in found.items()
     )
-    sys.stdout.write(f"{title}: {line}\n")
+    sys.stdout.write(f"{title:18} {line}\n")
     return found
+
+
+def told_memory(answers: Sequence[Judged]) -> None:
+    """Of the plans that ran out of memory, how many are said to, and of those that are said to, how many did."""
+    ran_out = [each.run.throughput == 0 for each in answers]
+    said = [each.peak_bytes > CAPACITY * (1 - MARGIN) for each in answers]
+    if not answers:
+        return
+    both = sum(a and b for a, b in zip(ran_out, said, strict=True))
+    sys.stdout.write(
+        f"out of memory, with {100 * MARGIN:g} % of the device left free: "
+        f"precision {100 * both / max(sum(said), 1):.1f} %, recall {100 * both / max(sum(ran_out), 1):.1f} % "
+        f"({sum(ran_out)} of {len(answers)} plans did)\n"
+    )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser("python -m tests.fidelity.search", description=__doc__)
-    parser.add_argument("files", nargs="+", metavar="FILE.csv")
+    parser.add_argument("files", nargs="+", metavar="FILE.csv", type=Path)
     parser.add_argument("--groups", type=int, help="so many of the groups, chosen at random")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rows", action="store_true", help="print each plan")
     options = parser.parse_args()
-    chosen: list[list[Row]] = []
-    for path in options.files:
-        with open(path, newline="") as file:
-            chosen += groups(list(csv.DictReader(file)))
+    try:
+        chosen = grouped(run for path in options.files for run in runs_of(path))
+    except (OSError, ValueError, KeyError) as error:
+        parser.error(str(error))
     if options.groups is not None and options.groups < len(chosen):
         chosen = Random(options.seed).sample(chosen, options.groups)
-    ours: list[Score] = []
-    roofline: list[Score] = []
-    memory: list[tuple[bool, bool]] = []
+    alike: dict[object, list[Measured]] = defaultdict(list)
+    for run in (run for group in chosen for run in group):
+        alike[run.shares].append(run)
+    answers: dict[str, list[Judged]] = defaultdict(list)
+    lost: Counter[str] = Counter()
     with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for group in chosen:
-            answers = [each for each in pool.map(judged, group) if each is not None]
-            memory += [(a.throughput == 0, a.peak_bytes > CAPACITY * (1 - MARGIN)) for a in answers]
-            ran = [a for a in answers if a.throughput]
-            if len(ran) < LEAST:
-                continue
-            ours.append(score(ran, [a.seconds for a in ran]))
-            roofline.append(score(ran, [a.roofline for a in ran]))
-            sys.stdout.write(f"{len(ran)} runs: regret {100 * ours[-1].regret:.1f} %\n")
-            sys.stdout.flush()
-    if not ours:
+        texts = sorted(alike.values(), key=len, reverse=True)
+        for runs, found in zip(texts, pool.map(judged, texts), strict=True):
+            for run, each in zip(runs, found, strict=True):
+                if each is None:
+                    lost[run.group] += 1
+                else:
+                    answers[run.group].append(each)
+    scores: list[tuple[Score, ...]] = []
+    for name, group in sorted(answers.items()):
+        ran = [each for each in group if each.run.throughput]
+        if len(ran) < LEAST:
+            continue
+        scores.append(tuple(score(ran, method) for method in range(len(METHODS))))
+        own = scores[-1][0]
+        without = f", {lost[name]} do not compile" if lost[name] else ""
+        sys.stdout.write(
+            f"{name}: {len(ran)} runs{without}: regret {100 * own.regret:.1f} %, tau {own.tau:.2f}\n"
+        )
+        for each in sorted(ran, key=lambda e: e.seconds[0]) if options.rows else ():
+            job = each.run.job
+            sys.stdout.write(
+                f"  {each.run.throughput:10.4g} "
+                + " ".join(f"{s:8.4g}" for s in each.seconds)
+                + f"  dp {job.dp} tp {job.tp} pp {job.pp} mb {job.microbatch} x {job.microbatches} zero {job.zero:d}\n"
+            )
+    if not scores:
         sys.stdout.write("no group\n")
         return 1
-    sys.stdout.write(f"{len(ours)} groups\n")
-    found = told("stagec search", ours)
-    told("roofline alone", roofline)
-    both = sum(out and said for out, said in memory)
-    sys.stdout.write(
-        f"out of memory: precision {100 * both / max(sum(s for _, s in memory), 1):.1f} %, "
-        f"recall {100 * both / max(sum(o for o, _ in memory), 1):.1f} %\n"
-    )
+    sys.stdout.write(f"{len(scores)} groups\n")
+    every = [told(title, [each[n] for each in scores]) for n, title in enumerate(METHODS)]
+    told_memory([each for group in answers.values() for each in group if each.run.judges_memory])
     missed = [
         name
         for name, bar in BARS.items()
-        if (found[name] < bar if name == "best in five" else found[name] > bar)
+        if (every[0][name] < bar if name == "best in five" else every[0][name] > bar)
     ]
+    missed += ["every group's plans compile"] if lost else []
     sys.stdout.write(f"missed: {', '.join(missed)}\n" if missed else "all bars are met\n")
     return 1 if missed else 0
 

@@ -112,6 +112,33 @@ def test_bounds_hold(seed: int) -> None:
     assert tried
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_points_together_are_what_each_is_alone(seed: int) -> None:
+    """Plans of one text are evaluated at once: each has the numbers that it has by itself, whatever was compiled for the others."""
+    text, dims = drawn(seed)
+    rng = Random(seed)
+    space = default_space(dims, DEVICES, 4)
+    search = Search(goal(text, dims, None, 1), [space], SerialExecutor())
+    tasks = [t for t in search.tasks(range(len(search.points)), in_turn) if len(t.rows) > 2]
+    tried = 0
+    for task in rng.sample(tasks, len(tasks)):
+        chosen = rng.sample(range(len(task.rows)), min(len(task.rows), 4))
+        if len({task.rows[n][-1] for n in chosen}) == 1:
+            continue  # Of one microbatch.
+        rows = tuple(task.rows[n] for n in chosen)
+        turns = tuple(task.turns[n] for n in chosen) if task.turns else ()
+        together = evaluate(replace(task, rows=rows, numbers=tuple(chosen), turns=turns)).columns
+        for at, row in enumerate(rows):
+            own = turns[at : at + 1]
+            alone = evaluate(replace(task, rows=(row,), numbers=(at,), turns=own)).columns
+            for name, column in alone.items():
+                assert together[name][at] == pytest.approx(column[0], rel=1e-9, nan_ok=True), name
+        tried += 1
+        if tried == 2:
+            break
+    assert tried
+
+
 def test_what_is_found_is_kept(tmp_path: Path) -> None:
     """A second search asks the cache; one that is stopped has what was known until then."""
     text, dims = drawn(0)

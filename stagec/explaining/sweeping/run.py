@@ -9,6 +9,7 @@ import numpy as np
 
 from stagec.analysis.sizes import dim_sizes
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
+from stagec.dialects.types import TIME_AXIS
 from stagec.estimate import estimate
 from stagec.explaining.job import Job
 from stagec.explaining.names import MICROBATCH
@@ -206,7 +207,9 @@ class Sweep:
         """The values of plans of one structure."""
         table = structure.job.compiled.checked.sizes
         axes = {name: table.axes[name].size for parts in table.copied.values() for name in parts}
-        sizes = with_definitions(sizes, {**dim_sizes(structure.module), **axes})
+        # Of the module's own definitions one is of the microbatch that was compiled.
+        definitions = {**dim_sizes(structure.module), TIME_AXIS: structure.names.num_microbatches}
+        sizes = with_definitions(sizes, {**definitions, **axes})
         if is_plain(structure.job):
             columns = self.evaluate(structure, sizes)
         else:
