@@ -315,10 +315,17 @@ class Sharder:
             values = [w.weight for w in members]
             before = min(map(self.position, needing))
             if at_start:
-                before = 0 if phase == FORWARD else first_of_phase(block, BACKWARD)
+                before = 0 if phase == FORWARD else self.first_backward(block, readers)
             gathered = self.gather(values, phase, operation_at(block, before))
             for weight, use in chosen:
                 set_operand(use.operation, use.index, gathered[weight.weight])
+
+    def first_backward(self, block: Block, readers: Readers) -> int:
+        """Where the root's backward pass begins, that of the loss behind it: at the first reader of any weight (`FSDPState._pre_backward`, a hook on what the
+        root's forward pass returns)."""
+        uses = [use.operation for each in readers.values() for use in each]
+        found = [self.position(op) for op in uses if phase_in_loop(op) == BACKWARD]
+        return min(found, default=first_of_phase(block, BACKWARD))
 
     def complete_units(
         self,

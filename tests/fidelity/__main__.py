@@ -31,6 +31,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--show-text", action="store_true", help="print each case's .stg text")
     parser.add_argument("--random", type=int, default=0, metavar="N", help="draw N cases")
     parser.add_argument("--seed", type=int, default=0, metavar="S")
+    parser.add_argument(
+        "--fake",
+        action="store_true",
+        help="draw runs on fake tensors, whose live peaks are compared",
+    )
     parser.add_argument("--capture", type=Path, default=DEFAULT, help="the capture tool")
     parser.add_argument("--keep", type=Path, help="write what was drawn and run to this archive")
     parser.add_argument(

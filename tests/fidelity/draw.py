@@ -219,3 +219,37 @@ def draw_data_parallelism(
     elif "ddp" in spread and rng.random() < 0.5:
         words["bucket_mb"] = rng.choice([1, 2])
     return words
+
+
+def draw_fake(rng: random.Random, name: str) -> Words:
+    """A run on fake tensors, whose live peak is compared: what fills memory is drawn larger. Those take neither DDP nor a mesh of HSDP beside another axis."""
+    arch = rng.choice(["llama", "llama", "gpt"])
+    tp = rng.choice([1, 2, 2, 2, 4])
+    key_heads = tp * rng.choice([1, 2])
+    heads = key_heads * (1 if arch == "gpt" else rng.choice([1, 2]))
+    words: Words = {
+        "name": name,
+        "arch": arch,
+        "fake": 1,
+        "heads": heads,
+        "kv_heads": key_heads,
+        "dim": heads * rng.choice([16, 32, 64]),
+        "ffn": tp * rng.randrange(40, 600),
+        "vocab": tp * rng.randrange(60, 2000),
+        "layers": rng.randrange(1, 5),
+        "seq": tp * rng.choice([16, 32, 64]),
+        "batch": rng.choice([1, 2, 4, 8]),
+    }
+    if tp > 1:
+        words |= draw_tensor_parallelism(rng, arch, tp, ("tp",))
+    if tp == 1 or rng.random() < 0.6:
+        words |= {"dp": rng.choice([2, 4, 8]), "dp_mode": "fsdp"}
+        if (group := rng.choice(["block", "block", "titan", "root"])) != "block":
+            words["fsdp_group"] = group
+        if rng.random() < 0.3:
+            words["mp"] = "bf16"
+        if rng.random() < 0.3:
+            words["reshard"] = False
+    if rng.random() < 0.3:
+        words["ac"] = "full"
+    return words

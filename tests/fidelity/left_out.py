@@ -17,11 +17,12 @@ from tests.fidelity.parameters import missing_of, parameters_of, stays_gathered
 from tests.fidelity.peaks import (
     has_shadows,
     has_whole_table_gradients,
+    makes_whole_table_gradients,
     random_state_bytes,
     table_bytes,
     table_copy_bytes,
 )
-from tests.fidelity.plan_text import is_sequence_parallel
+from tests.fidelity.plan_text import is_sequence_parallel, zero_axes
 from tests.fidelity.record import Communication, Memory, RankRecord
 
 TABLE = Path(__file__).parents[2] / "docs" / "fidelity.md"
@@ -80,6 +81,11 @@ def with_last_reductions(case: Case, measured: RankRecord, traced: RankRecord) -
     return replace(measured, communications=tuple(kept))
 
 
+def shows_whole_table_gradients(case: Case) -> bool:
+    """Under FSDP peaks alone show them."""
+    return has_whole_table_gradients(case) or (case.is_fake and makes_whole_table_gradients(case))
+
+
 def has_short_shards(case: Case) -> bool:
     return len({missing_of(case, rank) for rank in case.ranks}) > 1
 
@@ -123,6 +129,9 @@ def weight_bytes_read(case: Case, parameter_bytes: int) -> int:
         rows = m["seq"] // (tp if is_sequence_parallel(case) else 1)
         biases = (3 * m["dim"] + m["ffn"]) // tp + 2 * m["dim"]
         unread += rows * m["dim"] + m["layers"] * biases
+    elif m.get("qkv_bias"):
+        width = m["dim"] // m["heads"]
+        unread += m["layers"] * (m["heads"] + 2 * m["kv_heads"]) * width // tp
     if not is_sequence_parallel(case):
         # Weights of norms are split over nothing: parameters as they are.
         unread += (2 * m["layers"] + 1) * m["dim"] * (2 if m["arch"] == "gpt" else 1)
@@ -199,7 +208,7 @@ ENTRIES = (
     Entry("repeated-reductions", reduces_when_read),
     Entry("reductions-of-microbatches", reduces_each_microbatch),
     Entry("row-bias-gradients", has_row_biases),
-    Entry("vocabulary-gradient", has_whole_table_gradients),
+    Entry("vocabulary-gradient", shows_whole_table_gradients),
     Entry("optimizer-steps", lambda case: case.is_training),
     Entry("wide-shards", has_wide_shards),
     Entry("loss-statistics", lambda case: case.is_training),
@@ -212,6 +221,8 @@ ENTRIES = (
     Entry("rotary-tables", keeps_tables),
     Entry("random-states", lambda case: random_state_bytes(case) > 0),
     Entry("shapes-of-whole-tensors", has_shadows),
+    Entry("flat-buffers", lambda case: case.is_fake and bool(zero_axes(case))),
+    Entry("copies-of-collectives", lambda case: case.is_fake and case.degree("tp") > 1),
     Entry("grouped-experts", lambda case: case.model["arch"] == "moe"),
     Entry("alternating-experts", has_alternating_experts),
     Entry("steady-state", lambda case: False),

@@ -5,6 +5,8 @@ Fake tensors have sizes and lifetimes and no data: no kernel's scratch memory, n
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from stagec.memory import ClassPlan, Kind
@@ -19,7 +21,11 @@ TABLE_BYTES = 4
 def planned_peak(case: Case, plan: ClassPlan) -> int:
     """With what PyTorch adds to the measured peak at the loss, when it does."""
     lives, timeline = plan.lives, with_whole_tables(case, plan)
+    add_flat_buffers(plan, timeline)
+    add_copies_of_collectives(case, plan, timeline)
     peak = int(timeline.max())
+    if makes_whole_table_gradients(case):
+        peak = max(peak, int(timeline[where_rows_are_cut(plan)]) + own_rows_bytes(case))
     if has_shadows(case):
         for node, held in zip(loss_nodes(plan), (held_bytes(case), 0), strict=True):
             # Shapes are worked out before the results are made.
@@ -31,15 +37,80 @@ def planned_peak(case: Case, plan: ClassPlan) -> int:
 def with_whole_tables(case: Case, plan: ClassPlan) -> np.ndarray:
     """The planned timeline, with the other ranks' rows of the gradients that PyTorch makes of tables, from when they are made."""
     timeline, lives = plan.timeline().copy(), plan.lives
-    if not has_whole_table_gradients(case):
+    if not makes_whole_table_gradients(case):
         return timeline
+    end = where_rows_are_cut(plan) + 1 or len(timeline)
     tp = case.degree("tp")
     split = {rows // tp * width * case.element_bytes for rows, width in row_split_tables(case)}
     for row in np.flatnonzero(lives.kind == Kind.GRADIENTS).tolist():
         size = int(lives.num_bytes[row])
         if plan.about(row).op == "embedding_grad" and size in split:
-            timeline[lives.birth[row] :] += (tp - 1) * size
+            timeline[lives.birth[row] : end] += (tp - 1) * size
     return timeline
+
+
+def add_flat_buffers(plan: ClassPlan, timeline: np.ndarray) -> None:
+    """FSDP2 gathers a unit into one buffer and copies it from there. In forward passes it frees the buffer once it has copied the next unit, or as the
+    root's pass ends (`FSDPParamGroup.wait_for_unshard`, `FSDPState._post_forward`)."""
+    nodes = nodes_by(plan, "fwd", ("all_gather",), "shard-parameters")
+    others = nodes_by(plan, "fwd", ("contract", "all_gather"), "")
+    backward = np.array(sorted(nodes_by(plan, "bwd", (), "")))
+    gathers = sorted(nodes)
+    for gather, following in pairwise([*gathers, len(timeline)]):
+        after = backward[backward > gather]
+        first_backward = int(after[0]) if len(after) else len(timeline)
+        last = max((node for node in others if node < first_backward), default=gather)
+        timeline[gather : min(following, last) + 1] += nodes[gather]
+
+
+def add_copies_of_collectives(case: Case, plan: ClassPlan, timeline: np.ndarray) -> None:
+    """What DTensor's collectives have beside operand and result (`torch/distributed/_functional_collectives.py`): a gather is by rank, and copied where
+    another dim than the first is gathered (`_maybe_view_chunk_cat`), as a reduce-scatter's operand is; and waiting makes another tensor of a fake one."""
+    m, tp = case.model, case.degree("tp")
+    if tp == 1:
+        return
+    logits = m["batch"] * m["seq"] * m["vocab"] * DTYPE_BYTES[case.compute_dtype]
+    for phase in ("fwd", "bwd", "recompute"):
+        for node, size in nodes_by(plan, phase, ("all_gather",), "insert-collectives").items():
+            is_view = m["batch"] == 1 and size != logits
+            timeline[node] += size if is_view else 2 * size
+        for node, size in nodes_by(plan, phase, ("reduce_scatter",), "insert-collectives").items():
+            timeline[node] += (tp + 1) * size
+        for node, size in nodes_by(plan, phase, ("all_reduce",), "insert-collectives").items():
+            timeline[node] += size
+
+
+def nodes_by(plan: ClassPlan, phase: str, ops: tuple[str, ...], made_by: str) -> dict[int, int]:
+    """Nodes of a phase, of these ops and this pass if they are given, and the bytes that each makes."""
+    lives = plan.lives
+    found: dict[int, int] = {}
+    for row in range(len(lives)):
+        said = plan.about(row)
+        right = said.phase == phase and (not ops or said.op in ops)
+        if right and made_by in ("", said.made_by):
+            node = int(lives.birth[row])
+            found[node] = found.get(node, 0) + int(lives.num_bytes[row])
+    return found
+
+
+def makes_whole_table_gradients(case: Case) -> bool:
+    """Under FSDP they are gone when the step is over."""
+    is_sharded = "dp_mode" in case.parallel and bool(row_split_tables(case)) and case.is_training
+    return is_sharded or has_whole_table_gradients(case)
+
+
+def where_rows_are_cut(plan: ClassPlan) -> int:
+    """Where the rank's own rows of the gradients of tables are copied: before their reduction is prepared (`FSDPParam.unsharded_grad_data`), else as the update
+    begins (`_fused_adam`)."""
+    made = max(nodes_by(plan, "wgrad", ("embedding_grad",), ""), default=0)
+    copies = nodes_by(plan, "grad_reduce", ("copy_in",), "reduce-gradients")
+    return min((node - 1 for node in copies if node > made), default=-1)
+
+
+def own_rows_bytes(case: Case) -> int:
+    """Of the tables that are split by rows, those of the rank."""
+    tp = case.degree("tp")
+    return sum(rows // tp * width for rows, width in row_split_tables(case)) * case.element_bytes
 
 
 def has_whole_table_gradients(case: Case) -> bool:
