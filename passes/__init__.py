@@ -36,6 +36,7 @@ ALL_PASSES = (
     "split-collectives",
     "shard-parameters",
     "bucket-gradients",
+    "orthogonalize-updates",
     "count-attention-pairs",
     "expand-ring-attention",
     "offload-activations",

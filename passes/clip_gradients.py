@@ -114,16 +114,7 @@ class Clipping:
 
 def scaled(step: stg.OptimizerStepOp, scale: SSAValue) -> None:
     """Let a step read its gradients scaled."""
-    new = stg.OptimizerStepOp(
-        step.algorithm.data,
-        step.states.data,
-        step.master.data if step.master is not None else None,
-        step.weights,
-        step.gradients,
-        step.kept,
-        step.average.data if step.average is not None else None,
-        scale,
-    )
+    new = step.of(step.weights, step.gradients, step.kept, scale)
     stg.marks(new).take(stg.marks(step))
     new.location = step.location
     Rewriter.replace_op(step, new)

@@ -31,6 +31,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
+from stagec.analysis.matrices import matrices_of
 from stagec.dialects import stg
 from stagec.rewriting import inherit, insert_before, programs
 
@@ -42,7 +43,7 @@ class InsertOptimizer(ModulePass):
     name = NAME
 
     algorithm: str
-    """`sgd`, `sgd_momentum`, `adam`, `adamw`, `lion` or `adafactor`."""
+    """`sgd`, `sgd_momentum`, `adam`, `adamw`, `lion`, `adafactor`, or `muon`: then the step says which weights are matrices."""
     states: str = "fp32"
     """Dtype of the moments."""
     master: str = ""
@@ -64,6 +65,9 @@ class InsertOptimizer(ModulePass):
                 output.weights,
                 output.gradients,
                 average=self.average or None,
+                matrices=matrices_of(program, output.weights)
+                if self.algorithm == stg.MUON
+                else None,
             )
             stg.marks(step)["phase"] = StringAttr("optim")
             insert_before(output, [step], NAME)

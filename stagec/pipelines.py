@@ -8,6 +8,7 @@ from xdsl.passes import ModulePass
 
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects.memory import CONTIGUOUS, COPIED, PARTITIONED
+from stagec.dialects.stg import MUON
 from stagec.passes import load_pass
 from stagec.pipeline_schedule import unwanted_code
 from stagec.plans import presets
@@ -64,7 +65,12 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
     if facts.is_training:
         passes += saved_value_passes(plan)
     passes += [make("exchange-counts"), *load_passes(plan)]
-    return passes + storage_passes(plan) + context_passes(plan) + offload_passes(plan, facts)
+    return (
+        passes
+        + storage_passes(plan, facts.is_training)
+        + context_passes(plan)
+        + offload_passes(plan, facts)
+    )
 
 
 def backward_passes(plan: Plan) -> list[ModulePass]:
@@ -239,8 +245,8 @@ def load_passes(plan: Plan) -> list[ModulePass]:
     return [make("spread-load", zipf=zipf, seed=load.seed, shares=shares)]
 
 
-def storage_passes(plan: Plan) -> list[ModulePass]:
-    """ZeRO, and the buckets in which gradients travel."""
+def storage_passes(plan: Plan, is_training: bool) -> list[ModulePass]:
+    """ZeRO, the buckets in which gradients travel, and updates that are computed of whole matrices."""
     passes: list[ModulePass] = []
     zero, gradients, precision = plan.zero, plan.gradients, plan.precision
     if zero is not None and zero.level:
@@ -273,6 +279,9 @@ def storage_passes(plan: Plan) -> list[ModulePass]:
                 and presets.KNOWN[zero.like].buckets_of_first_stage,
             )
         )
+    if is_training and plan.optimizer.algorithm == MUON:
+        is_dealt = zero is not None and zero.level == 3
+        passes.append(make("orthogonalize-updates", steps=plan.optimizer.steps, dealt=is_dealt))
     return passes
 
 

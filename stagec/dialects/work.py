@@ -44,6 +44,8 @@ class Work(StrEnum):
     """A part of the operand."""
     DISPATCH = "dispatch"
     """Tokens to the places of the experts that they go to."""
+    ORTHOGONALIZATION = "orthogonalization"
+    """Of matrices, by products of an optimizer: no FLOPs of a model."""
     WAIT = "wait"
     """No kernel: what follows waits."""
 

@@ -68,7 +68,16 @@ class KernelPrices:
             return self.moved(compute.num_bytes, compute.num_ops)
         if kernel.kind == Work.PRODUCT:
             return self.product(kernel, in_layer)
+        if kernel.kind == Work.ORTHOGONALIZATION:
+            return self.products_in_turn(compute, kernel.dtype)
         return self.attention(compute, kernel)
+
+    def products_in_turn(self, compute: Compute, dtype: str) -> Price:
+        """Of square products on matrix units, one after the other, at the peak or as fast as memory is."""
+        peak = self.device.peak(dtype) or self.device.peak("bf16") or 1.0
+        rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
+        seconds = max(compute.num_ops / peak, compute.num_bytes / rate)
+        return Price(1e6 * seconds + self.device.launch_us, Basis.ROOFLINE)
 
     def moved(self, num_bytes: float, num_ops: float = 0.0) -> Price:
         """What a kernel takes that moves so many bytes."""

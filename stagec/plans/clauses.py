@@ -206,6 +206,8 @@ class Optimizer(Clause):
     """The dtype of a moving average of the weights."""
     bits: int = setting("whole", 32, least=8)
     """Of a state's element: 8, with a scale for 256, or as `precision` says."""
+    steps: int = setting("whole", 5, least=1)
+    """Newton-Schulz iterations of Muon."""
 
     @property
     def algorithm(self) -> str:

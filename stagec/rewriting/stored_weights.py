@@ -104,15 +104,7 @@ def gather_after_step(program: stg.ProgramOp, axes: Sequence[str], dtype: str, f
         stg.marks(take)["phase"] = StringAttr("optim")
         insert(take, step)
         shards.append(take.outputs[0])
-    updated = stg.OptimizerStepOp(
-        step.algorithm.data,
-        step.states.data,
-        step.master.data if step.master is not None else None,
-        shards,
-        step.gradients,
-        average=step.average.data if step.average is not None else None,
-        scale=step.scale,
-    )
+    updated = step.of(shards, step.gradients)
     stg.marks(updated).take(stg.marks(step))
     updated.location = step.location
     Rewriter.replace_op(step, updated)

@@ -19,7 +19,7 @@ from stagec.dialects.dist.mesh import (MeshAttr, MeshOp, RuleOp)
 from stagec.dialects.dist.plan import (PassesOp, PlanOp)
 from stagec.dialects.dist.sequences import SequencesAttr, SequencesOp
 from stagec.dialects.dist.stages import (GiveGradientOp, STAGE_OPS, Stage, StageRecvOp, StageSendOp, StagesAttr, StagesOp, TakeGradientOp, first_layer, local_count)
-from stagec.dialects.dist.storage import (AllReduceGradientOp, AllReduceShardOp, AllReduceTiedOp, ReduceShardOp, STORAGE_OPS, StorageOp, TakeShardOp, UnshardOp)
+from stagec.dialects.dist.storage import (AllReduceGradientOp, AllReduceShardOp, AllReduceTiedOp, DealShardsOp, ReduceShardOp, STORAGE_OPS, StorageOp, TakeShardOp, UnshardOp)
 from stagec.dialects.dist.transfers import (ExchangeCountsOp, GatherBlocksOp, RecvOp, RotateOp, SendOp, TRANSFER_OPS, WaitOp)
 from stagec.dialects.types import (ShardType)
 
@@ -54,6 +54,7 @@ __all__ = [
     "COLLECTIVES",
     "Collective",
     "ContextOp",
+    "DealShardsOp",
     "Dist",
     "Distribution",
     "ExchangeCountsOp",

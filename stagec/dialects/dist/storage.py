@@ -398,11 +398,43 @@ class TakeShardOp(StorageOp):
         return shard_of(value_type, self.axes.data, rows=rows_of(wanted))
 
 
+@irdl_op_definition
+class DealShardsOp(StorageOp):
+    """Exchange shards so that each rank has some of the tensors whole; the same op brings them back. One all-to-all in `dtype`.
+
+    As many bytes as a rank has shards of: the types stay those of shards, of which a rank then has those of its own tensors.
+    `axes` may have those that split the tensors, besides those over which they are stored.
+    """
+
+    name = "dist.deal_shards"
+    COLLECTIVE: ClassVar[str] = "all_to_all"
+
+    traits = traits_def(Pure())
+    assembly_format = _FORMAT
+
+    def __init__(self, shards: Sequence[SSAValue], axes: Sequence[str], dtype: str) -> None:
+        super().__init__(
+            operands=[list(shards)],
+            result_types=[[s.type for s in shards]],
+            properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
+        )
+
+    def effects(self) -> Effects:
+        return Effects(one_buffer=True)
+
+    def verify_operand(self, value_type: Attribute) -> None:
+        self.expect_shard(value_type)
+
+    def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
+        return value_type
+
+
 STORAGE_OPS = (
     UnshardOp,
     ReduceShardOp,
     AllReduceShardOp,
     AllReduceGradientOp,
     AllReduceTiedOp,
+    DealShardsOp,
     TakeShardOp,
 )

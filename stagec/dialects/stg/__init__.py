@@ -129,9 +129,14 @@ from stagec.dialects.stg.normalization import (
     SoftmaxOp,
 )
 from stagec.dialects.stg.optimizer import (
+    MUON,
     NUM_STATES,
     GradientStatisticOp,
+    Matrix,
+    MatrixAttr,
+    MomentumOp,
     OptimizerStepOp,
+    OrthogonalizeOp,
     state_bytes,
 )
 from stagec.dialects.stg.quantizing import QuantizeOp
@@ -243,6 +248,8 @@ OPS = [
     CombineWeightGradOp,
     *FORWARDING_OPS,
     GradientStatisticOp,
+    MomentumOp,
+    OrthogonalizeOp,
     OptimizerStepOp,
     UserOp,
     UserGradOp,
@@ -251,7 +258,7 @@ OPS = [
 FUNCTIONS = functions_of(OPS)
 """The functions of the language, by name."""
 
-Stg = Dialect("stg", OPS, [TensorType, StackType, SizeAttr, NamesAttr, RequestsAttr])
+Stg = Dialect("stg", OPS, [TensorType, StackType, SizeAttr, NamesAttr, RequestsAttr, MatrixAttr])
 
 __all__ = [
     "AppendOp",
@@ -279,6 +286,9 @@ __all__ = [
     "FanInWeightGradOp",
     "FanOutOp",
     "NAMES",
+    "MUON",
+    "Matrix",
+    "MatrixAttr",
     "NUM_STATES",
     "state_bytes",
     "MAKES_GRADIENTS",

@@ -1,14 +1,17 @@
-"""The optimizer's step over all parameters of a device, as one fused (multi-tensor) kernel."""
+"""The optimizer's step over all parameters of a device, as one fused (multi-tensor) kernel, and what Muon computes for it of matrices."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
-from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, i64
+from xdsl.ir import Attribute, Data, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     ParsePropInAttrDict,
+    irdl_attr_definition,
     irdl_op_definition,
     opt_operand_def,
     opt_prop_def,
@@ -17,20 +20,35 @@ from xdsl.irdl import (
     var_operand_def,
     var_result_def,
 )
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
+from stagec.dialects.attributes import NamesAttr, parse_names
 from stagec.dialects.interfaces import Bytes, CostInterface, all_bytes, elements, num_bytes
 from stagec.dialects.memory import Effects, Overwrite, Update
-from stagec.dialects.types import StackType, TensorType, bytes_of, tensor_of
-from stagec.symbolic import Size
+from stagec.dialects.types import StackType, TensorType, bytes_of, tensor_of, with_dtype
+from stagec.dialects.work import Work
+from stagec.symbolic import ONE, ZERO, Size
 
-NUM_STATES = {"sgd": 0, "sgd_momentum": 1, "adam": 2, "adamw": 2, "lion": 1, "adafactor": 0}
-"""State tensors as large as the parameter: momentum (Lion: Chen et al., arXiv:2302.06675); first and second moment (Kingma and Ba 2015)."""
+MUON = "muon"
+NUM_STATES = {
+    **{"sgd": 0, "sgd_momentum": 1, "adam": 2, "adamw": 2, "lion": 1, "adafactor": 0},
+    MUON: 1,
+}
+"""State tensors as large as the parameter: momentum (Lion: Chen et al., arXiv:2302.06675; Muon: Liu et al., arXiv:2502.16982); first and second
+moment (Kingma and Ba 2015)."""
 
-UPDATE_FLOPS = {"sgd": 2, "sgd_momentum": 4, "adam": 12, "adamw": 14, "lion": 10, "adafactor": 10}
+UPDATE_FLOPS = {
+    **{"sgd": 2, "sgd_momentum": 4, "adam": 12, "adamw": 14, "lion": 10, "adafactor": 10},
+    MUON: 3,
+}
 """Operations per parameter of the update's formulas (Kingma and Ba 2015; Loshchilov and Hutter 2019; arXiv:2302.06675, algorithm 2;
-arXiv:1804.04235, algorithm 4)."""
+arXiv:1804.04235, algorithm 4). Of Muon: decay, scale, subtract; the rest is `stg.momentum` and `stg.orthogonalize`."""
+
+ORTHOGONALIZED = "bf16"
+"""The dtype in which Newton-Schulz iterations run, and momenta travel (arXiv:2502.16982, section 2.3)."""
 
 EMA_FLOPS = 3
 """`e = d e + (1 - d) w`."""
@@ -55,6 +73,32 @@ def state_bytes(algorithm: str, dtype: str, weight: SSAValue) -> Size:
     return bytes_of(elements(weight) / columns + columns * layers, dtype)
 
 
+@dataclass(frozen=True)
+class Matrix:
+    """The dims of a weight that are the rows of its matrix, and its columns; others count matrices, as experts do. None of either: it is no matrix."""
+
+    rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+
+
+@irdl_attr_definition
+class MatrixAttr(Data[Matrix]):
+    """`#stg.matrix<[D] x [H, E]>`: the matrices of a weight [D, H, E]; `#stg.matrix<[] x []>` of what is none."""
+
+    name = "stg.matrix"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Matrix:
+        with parser.in_angle_brackets():
+            rows = parse_names(parser)
+            parser.parse_characters("x")
+            return Matrix(rows, parse_names(parser))
+
+    def print_parameter(self, printer: Printer) -> None:
+        rows, columns = (", ".join(names) for names in (self.data.rows, self.data.columns))
+        printer.print_string(f"<[{rows}] x [{columns}]>")
+
+
 @irdl_op_definition
 class OptimizerStepOp(CostInterface):
     """Update each weight from its gradient: `stg.optimizer_step "adamw" (%w, ...) from (%g, ...)`.
@@ -63,6 +107,8 @@ class OptimizerStepOp(CostInterface):
     the weights themselves are narrower (Micikevicius et al. 2018). What it keeps is implied; where that comes from
     the host, it stands behind `with`, and comes out updated in place, to be stored. `average` is the dtype of a moving average of the weights, if
     one is kept. Gradients are read `scaled by` a number, where they are clipped or their loss was scaled.
+    Of `muon`, `matrices` says of each weight what matrix it is; what is none is updated as by `adamw`, with its two moments. The step reads
+    gradients of matrices until `orthogonalize-updates` has made what is subtracted of them.
     """
 
     name = "stg.optimizer_step"
@@ -71,6 +117,7 @@ class OptimizerStepOp(CostInterface):
     states = prop_def(StringAttr)
     master = opt_prop_def(StringAttr)
     average = opt_prop_def(StringAttr)
+    matrices = opt_prop_def(ArrayAttr[MatrixAttr])
     weights = var_operand_def()
     gradients = var_operand_def()
     scale = opt_operand_def(TensorType)
@@ -79,7 +126,7 @@ class OptimizerStepOp(CostInterface):
 
     irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
     assembly_format = (
-        "$algorithm `states` $states (`master` $master^)? (`average` $average^)? "
+        "$algorithm `states` $states (`master` $master^)? (`average` $average^)? (`matrices` $matrices^)? "
         "`(` $weights `)` `from` `(` $gradients `)` (`scaled` `by` $scale^ `:` type($scale))? (`with` `(` $kept^ `)`)? attr-dict "
         "`:` type($weights) `from` type($gradients) (`with` type($kept)^ `->` type($updated))?"
     )
@@ -94,16 +141,46 @@ class OptimizerStepOp(CostInterface):
         kept: Sequence[SSAValue] = (),
         average: str | None = None,
         scale: SSAValue | None = None,
+        matrices: ArrayAttr[MatrixAttr] | None = None,
     ) -> None:
-        properties = {"algorithm": StringAttr(algorithm), "states": StringAttr(states)}
+        properties: dict[str, Attribute] = {
+            "algorithm": StringAttr(algorithm),
+            "states": StringAttr(states),
+        }
         if master is not None:
             properties["master"] = StringAttr(master)
         if average is not None:
             properties["average"] = StringAttr(average)
+        if matrices is not None:
+            properties["matrices"] = matrices
         super().__init__(
             operands=[list(weights), list(gradients), scale, list(kept)],
             result_types=[[value.type for value in kept]],
             properties=properties,
+        )
+
+    def of(
+        self,
+        weights: Sequence[SSAValue],
+        gradients: Sequence[SSAValue],
+        kept: Sequence[SSAValue] = (),
+        scale: SSAValue | None = None,
+        chosen: Sequence[int] | None = None,
+    ) -> OptimizerStepOp:
+        """The same step of other values; of some of its weights only, `chosen` by number. It reads what this one is scaled by, unless that is given."""
+        matrices = self.matrices
+        if matrices is not None and chosen is not None:
+            matrices = ArrayAttr([matrices.data[number] for number in chosen])
+        return OptimizerStepOp(
+            self.algorithm.data,
+            self.states.data,
+            self.master.data if self.master is not None else None,
+            weights,
+            gradients,
+            kept,
+            self.average.data if self.average is not None else None,
+            self.scale if scale is None else scale,
+            matrices,
         )
 
     def verify_(self) -> None:
@@ -113,6 +190,13 @@ class OptimizerStepOp(CostInterface):
             raise VerifyException("stg.optimizer_step: one gradient per weight")
         if [v.type for v in self.kept] != [v.type for v in self.updated]:
             raise VerifyException("stg.optimizer_step: what is kept comes out with its type")
+        if (self.algorithm.data == MUON) != (self.matrices is not None):
+            raise VerifyException("stg.optimizer_step: `muon`, and no other, has matrices")
+        if self.matrices is not None:
+            if len(self.matrices.data) != len(self.weights):
+                raise VerifyException("stg.optimizer_step: one matrix per weight")
+            for each, weight in zip(self.matrices.data, self.weights, strict=True):
+                verify_matrix(self.name, each.data, weight)
         for weight, gradient in zip(self.weights, self.gradients, strict=True):
             if tensor_of(weight.type).names != tensor_of(gradient.type).names:
                 raise VerifyException(f"stg.optimizer_step: {gradient.type} for {weight.type}")
@@ -123,27 +207,35 @@ class OptimizerStepOp(CostInterface):
         overwrites = (Overwrite(first + number, number) for number in range(len(self.kept)))
         return Effects(
             tuple(overwrites),
-            updates=Update(tuple(map(self.kept_bytes, self.weights)), master),
+            updates=Update(tuple(self.kept_bytes(w, by) for w, by in self.updated_by()), master),
         )
 
-    def kept_bytes(self, weight: SSAValue) -> Size:
+    def updated_by(self) -> Iterator[tuple[SSAValue, str]]:
+        """Each weight and the algorithm that updates it."""
+        for number, weight in enumerate(self.weights):
+            is_other = self.matrices is not None and not self.matrices.data[number].data.rows
+            yield weight, "adamw" if is_other else self.algorithm.data
+
+    def kept_bytes(self, weight: SSAValue, algorithm: str) -> Size:
         """Bytes of states and of an average, which a rank keeps of a weight."""
-        states = state_bytes(self.algorithm.data, self.states.data, weight)
+        states = state_bytes(algorithm, self.states.data, weight)
         if self.average is None:
             return states
         return states + bytes_of(elements(weight), self.average.data)
 
     def flops(self) -> Size:
-        per_parameter = UPDATE_FLOPS[self.algorithm.data]
-        per_parameter += EMA_FLOPS if self.average is not None else 0
-        per_parameter += 1 if self.scale is not None else 0
-        return symbolic.total(elements(w) for w in self.weights) * per_parameter
+        more = EMA_FLOPS if self.average is not None else 0
+        more += 1 if self.scale is not None else 0
+        return symbolic.total(
+            elements(w) * (UPDATE_FLOPS[by] + more) for w, by in self.updated_by()
+        )
 
     def moved_bytes(self) -> Bytes:
         # Reads the gradient, the weight (or its master copy) and the states; writes all but the gradient.
         parameters = symbolic.total(elements(w) for w in self.weights)
-        form = (self.algorithm.data, self.states.data)
-        states = symbolic.total(state_bytes(*form, w) for w in self.weights)
+        states = symbolic.total(
+            state_bytes(by, self.states.data, w) for w, by in self.updated_by() if by != MUON
+        )
         if self.average is not None:
             states = states + bytes_of(parameters, self.average.data)
         weights, gradients = all_bytes(self.weights), all_bytes(self.gradients)
@@ -192,3 +284,142 @@ class GradientStatisticOp(CostInterface):
 
 STATISTICS = {"norm": 2, "finite": 1}
 """Operations for each element: a square and a sum; a comparison."""
+
+
+def verify_matrix(name: str, matrix: Matrix, value: SSAValue) -> None:
+    """That rows and columns are different dims of what a value is of."""
+    named = (*matrix.rows, *matrix.columns)
+    known = tensor_of(value.type).names
+    if len(set(named)) != len(named) or not set(named) <= set(known):
+        raise VerifyException(f"{name}: {value.type} is no matrix of {', '.join(named)}")
+    if bool(matrix.rows) != bool(matrix.columns):
+        raise VerifyException(f"{name}: a matrix has rows and columns")
+
+
+@irdl_op_definition
+class MomentumOp(CostInterface):
+    """Add gradients to Muon's momenta, and go on from there by Nesterov's rule: `m = b m + g`, and `g + b m` comes out, in bf16.
+
+    One fused kernel. The momenta, in `states`, are kept as `stg.optimizer_step` says.
+    """
+
+    name = "stg.momentum"
+
+    states = prop_def(StringAttr)
+    gradients = var_operand_def()
+    scale = opt_operand_def(TensorType)
+    moments = var_result_def()
+
+    irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
+    assembly_format = (
+        "`states` $states `(` $gradients `)` (`scaled` `by` $scale^ `:` type($scale))? attr-dict "
+        "`:` `(` type($gradients) `)` `->` `(` type($moments) `)`"
+    )
+
+    def __init__(self, states: str, gradients: Sequence[SSAValue], scale: SSAValue | None) -> None:
+        super().__init__(
+            operands=[list(gradients), scale],
+            properties={"states": StringAttr(states)},
+            result_types=[[with_dtype(g.type, ORTHOGONALIZED) for g in gradients]],
+        )
+
+    def verify_(self) -> None:
+        if [with_dtype(g.type, ORTHOGONALIZED) for g in self.gradients] != [*self.moments.types]:
+            raise VerifyException(f"stg.momentum: gradients come out in {ORTHOGONALIZED}")
+
+    def flops(self) -> Size:
+        more = 1 if self.scale is not None else 0
+        return symbolic.total(map(elements, self.gradients)) * (4 + more)
+
+    def moved_bytes(self) -> Bytes:
+        momenta = symbolic.total(bytes_of(elements(g), self.states.data) for g in self.gradients)
+        return Bytes(all_bytes(self.gradients) + momenta, momenta + all_bytes(self.moments))
+
+
+@irdl_op_definition
+class OrthogonalizeOp(CostInterface):
+    """The nearest orthogonal matrix of each, by `steps` Newton-Schulz iterations `A = X X'`, `B = b A + c A A`, `X = a X + B X` (Jordan et al. 2024).
+
+    An iteration of n x m, n the smaller, takes `4 n^2 m + 2 n^3` FLOPs: at most the 6 n^2 m of its authors' count. Ranks along the axes that it is
+    `shared over` have the same matrices to make, or parts of them: they deal them out, and the busiest has an equal share, rounded up, but a whole
+    matrix at least. Results are the parts that a rank stores.
+    """
+
+    name = "stg.orthogonalize"
+    WORK: ClassVar[Work] = Work.ORTHOGONALIZATION
+
+    values = var_operand_def()
+    steps = prop_def(IntegerAttr)
+    matrices = prop_def(ArrayAttr[MatrixAttr])
+    axes = prop_def(NamesAttr)
+    updates = var_result_def()
+
+    irdl_options = (ParsePropInAttrDict(),)
+    assembly_format = (
+        "`(` $values `)` `steps` $steps `as` $matrices `shared` `over` $axes attr-dict "
+        "`:` functional-type($values, $updates)"
+    )
+
+    def __init__(
+        self,
+        values: Sequence[SSAValue],
+        steps: int,
+        matrices: Sequence[Matrix],
+        axes: Sequence[str],
+        result_types: Sequence[Attribute],
+    ) -> None:
+        super().__init__(
+            operands=[list(values)],
+            properties={
+                "steps": IntegerAttr(steps, i64),
+                "matrices": ArrayAttr(map(MatrixAttr, matrices)),
+                "axes": NamesAttr(tuple(axes)),
+            },
+            result_types=[list(result_types)],
+        )
+
+    def verify_(self) -> None:
+        if not len(self.values) == len(self.matrices.data) == len(self.updates):
+            raise VerifyException("stg.orthogonalize: one matrix and one result per operand")
+        for each, value, result in zip(self.matrices.data, self.values, self.updates, strict=True):
+            verify_matrix(self.name, each.data, value)
+            if not each.data.rows:
+                raise VerifyException(f"stg.orthogonalize: {value.type} has no rows")
+            if tensor_of(value.type).names != tensor_of(result.type).names:
+                raise VerifyException(f"stg.orthogonalize: {result.type} of {value.type}")
+
+    def sizes(self) -> Iterator[tuple[Size, Size, Size]]:
+        """How many matrices the ranks have together, the smaller side of each, and the larger one."""
+        for each, value in zip(self.matrices.data, self.values, strict=True):
+            sides = [
+                symbolic.product(map(symbolic.symbol, names))
+                for names in (each.data.rows, each.data.columns)
+            ]
+            named = (*each.data.rows, *each.data.columns)
+            tensor = tensor_of(value.type)
+            count = symbolic.product(d.size for d in tensor.dims if d.name not in named)
+            count = count * (value.type.total_count if isinstance(value.type, StackType) else ONE)
+            yield count, symbolic.call("min", *sides), symbolic.call("max", *sides)
+
+    def share(self, costs: Sequence[tuple[Size, Size]]) -> Size:
+        """What the busiest rank has of costs: of so many matrices, and of one."""
+        everything = symbolic.total(count * cost for count, cost in costs)
+        if not self.axes.data:
+            return everything
+        ranks = symbolic.product(map(symbolic.symbol, self.axes.data))
+        largest = costs[0][1]
+        for _, cost in costs[1:]:
+            largest = symbolic.call("max", largest, cost)
+        return symbolic.call("max", largest, symbolic.ceildiv(everything, ranks))
+
+    def flops(self) -> Size:
+        steps = self.steps.value.data
+        costs = [(count, steps * (4 * n * n * m + 2 * n * n * n)) for count, n, m in self.sizes()]
+        return self.share(costs) if costs else ZERO
+
+    def moved_bytes(self) -> Bytes:
+        # Of an iteration: X is read three times, A and B twice and once; A, B and X are written.
+        steps, sizes = self.steps.value.data, list(self.sizes())
+        read = [(count, 2 * steps * (3 * n * m + 3 * n * n)) for count, n, m in sizes]
+        written = [(count, 2 * steps * (n * m + 2 * n * n)) for count, n, m in sizes]
+        return Bytes(self.share(read), self.share(written))

@@ -27,6 +27,17 @@ from stagec.symbolic import conditions
 
 MOST_RANKS = 2**22
 MOST_AXES = 64
+STAYS_ON_DEVICE = {
+    "adafactor": (
+        "the sums that `adafactor` keeps are small, and stay on the device",
+        "keeps no moments",
+    ),
+    "muon": (
+        "the momenta of `muon` are gathered for all layers at once, and stay on the device",
+        "reads whole matrices",
+    ),
+}
+"""Optimizers whose state is not offloaded, and why."""
 """More ranks than that are a slip of the pen."""
 
 
@@ -506,6 +517,10 @@ class _PlanResolver:
             help_ = "momentum is a setting of `sgd`"
             message = f"`{name}` has no setting `momentum`"
             self.findings.add(Diagnostic("E0402", message, read["given"]["momentum"], help=help_))
+        if "steps" in read and name != "muon":
+            help_ = "iterations are a setting of `muon`"
+            message = f"`{name}` has no setting `steps`"
+            self.findings.add(Diagnostic("E0402", message, read["given"]["steps"], help=help_))
         found = resolved.Optimizer(name=name, span=clause.span, **read)
         if found.bits not in (8, 32):
             message = f"states of an optimizer have 8 or 32 bits, not {found.bits}"
@@ -515,9 +530,10 @@ class _PlanResolver:
             message = f"`{name}` has no states as large as weights to keep in 8 bits"
             self.findings.add(Diagnostic("E0402", message, found.given["bits"]))
         offload = self.merged.get(syntax.Offload)
-        if name == "adafactor" and offload is not None and self.offload().optimizer:
-            message = "the sums that `adafactor` keeps are small, and stay on the device"
-            where = [(clause.span, "keeps no moments")]
+        stays = STAYS_ON_DEVICE.get(name)
+        if stays is not None and offload is not None and self.offload().optimizer:
+            message, reason = stays
+            where = [(clause.span, reason)]
             help_ = "leave `optimizer` out of `offload`"
             self.findings.add(
                 Diagnostic("E0401", message, offload.span, secondary=where, help=help_)

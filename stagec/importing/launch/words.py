@@ -119,9 +119,8 @@ def granularity(run: Launch, value: Any) -> None:
 
 
 def megatron_optimizer(run: Launch, value: Any) -> None:
-    one_of("optimizer", {"adam": "adamw", "adamw": "adamw", "sgd": "sgd { momentum = 0.9 }"})(
-        run, value
-    )
+    known = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd { momentum = 0.9 }", "muon": "muon"}
+    one_of("optimizer", known)(run, value)
 
 
 def products_in(dtype: str) -> Callable[[Launch, Any], None]:

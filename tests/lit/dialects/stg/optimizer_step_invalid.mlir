@@ -23,3 +23,15 @@ stg.optimizer_step "sgd" states "fp32" (%w) from () : !stg.tensor<[D], fp32> fro
 %w = "test.op"() : () -> !stg.tensor<[D], fp32>
 %m = stg.optimizer_step "sgd" states "fp32" (%w) from (%w) with (%w)
   : !stg.tensor<[D], fp32> from !stg.tensor<[D], fp32> with !stg.tensor<[D], fp32> -> !stg.tensor<[D], bf16>
+
+// -----
+
+// CHECK: error[E0709]: `stg.optimizer_step`: `muon`, and no other, has matrices
+%w = "test.op"() : () -> !stg.tensor<[D], fp32>
+stg.optimizer_step "muon" states "fp32" (%w) from (%w) : !stg.tensor<[D], fp32> from !stg.tensor<[D], fp32>
+
+// -----
+
+// CHECK: error[E0709]: `stg.optimizer_step`: one matrix per weight
+%w = "test.op"() : () -> !stg.tensor<[D], fp32>
+stg.optimizer_step "muon" states "fp32" matrices [] (%w) from (%w) : !stg.tensor<[D], fp32> from !stg.tensor<[D], fp32>

@@ -15,3 +15,8 @@ stg.optimizer_step "sgd" states "fp32" (%w) from (%g)
 // CHECK: %m = stg.optimizer_step "sgd_momentum" states "fp32"(%w) from(%g) with(%g) : !stg.tensor<[D], bf16> from !stg.tensor<[D], fp32> with !stg.tensor<[D], fp32> -> !stg.tensor<[D], fp32>
 %m = stg.optimizer_step "sgd_momentum" states "fp32" (%w) from (%g) with (%g)
   : !stg.tensor<[D], bf16> from !stg.tensor<[D], fp32> with !stg.tensor<[D], fp32> -> !stg.tensor<[D], fp32>
+
+// Muon's step says of each weight which matrix it is.
+// CHECK: stg.optimizer_step "muon" states "fp32" matrices [#stg.matrix<[] x []>](%w) from(%g)
+stg.optimizer_step "muon" states "fp32" matrices [#stg.matrix<[] x []>] (%w) from (%g)
+  : !stg.tensor<[D], bf16> from !stg.tensor<[D], fp32>

@@ -1,0 +1,202 @@
+"""Compute Muon's updates of matrices: momenta, gathered where they are split, and the nearest orthogonal matrices.
+
+Before `orthogonalize-updates{steps=5}`:
+
+    stg.program "M" () {
+      %w = stg.weight "w" : !stg.tensor<[D, F/tp], bf16>
+      %s = dist.take_shard (%w) over [dp] in "bf16" {phase = "optim"}
+        : (!stg.tensor<[D, F/tp], bf16>) -> !dist.shard<!stg.tensor<[D, F/tp], bf16> over [dp]>
+      %g = "test.op"() : () -> !dist.shard<!stg.tensor<[D, F/tp], fp32> over [dp]>
+      stg.optimizer_step "muon" states "fp32" matrices [#stg.matrix<[D] x [F]>] (%s) from (%g) {phase = "optim"}
+        : !dist.shard<!stg.tensor<[D, F/tp], bf16> over [dp]> from !dist.shard<!stg.tensor<[D, F/tp], fp32> over [dp]>
+      stg.output
+    }
+
+After:
+
+    stg.program "M" () {
+      %w = stg.weight "w" : !stg.tensor<[D, F/tp], bf16>
+      %s = dist.take_shard (%w) over [dp] in "bf16" {phase = "optim"}
+        : (!stg.tensor<[D, F/tp], bf16>) -> !dist.shard<!stg.tensor<[D, F/tp], bf16> over [dp]>
+      %g = "test.op"() : () -> !dist.shard<!stg.tensor<[D, F/tp], fp32> over [dp]>
+      %m = stg.momentum states "fp32" (%g) {phase = "optim", made_by = "orthogonalize-updates"}
+        : (!dist.shard<!stg.tensor<[D, F/tp], fp32> over [dp]>) -> (!dist.shard<!stg.tensor<[D, F/tp], bf16> over [dp]>)
+      %f = dist.unshard (%m) over [dp] in "bf16" {phase = "optim", made_by = "orthogonalize-updates"}
+        : (!dist.shard<!stg.tensor<[D, F/tp], bf16> over [dp]>) -> !stg.tensor<[D, F/tp], bf16>
+      %t = dist.all_gather %f dim "F" over [tp] {phase = "optim", made_by = "orthogonalize-updates"}
+        : !stg.tensor<[D, F/tp], bf16> -> !stg.tensor<[D, F], bf16>
+      %u = stg.orthogonalize (%t) steps 5 as [#stg.matrix<[D] x [F]>] shared over [dp] {phase = "optim", made_by = "orthogonalize-updates"}
+        : (!stg.tensor<[D, F], bf16>) -> !dist.shard<!stg.tensor<[D, F/tp], bf16> over [dp]>
+      stg.optimizer_step "muon" states "fp32" matrices [#stg.matrix<[D] x [F]>] (%s) from (%u) {phase = "optim"}
+        : !dist.shard<!stg.tensor<[D, F/tp], bf16> over [dp]> from !dist.shard<!stg.tensor<[D, F/tp], bf16> over [dp]>
+      stg.output
+    }
+
+So Moonlight's Distributed Muon does it under ZeRO-1 (Liu et al., arXiv:2502.16982, section 2.3, algorithm 1): momenta are gathered in bf16, here layer by
+layer, over data and then tensor parallelism; a rank orthogonalizes the matrices that its part of the flat buffer is of, and keeps that part. Ranks of tensor
+parallelism make the same (Megatron-LM's `duplicated` mode). Where parameters themselves are shards (`dealt`, ZeRO 3), every rank has some rows of all
+matrices: an all-to-all over all axes that split them brings each rank whole matrices, another one brings rows back, as the Muon of Dion's authors does under
+FSDP2 (github.com/microsoft/dion). Experts are whole matrices, of which a rank has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from stagec.dialects import dist, stg
+from stagec.dialects.types import ShardType, StackType, ValueType, tensor_of
+from stagec.rewriting import insert_before, programs
+
+NAME = "orthogonalize-updates"
+
+Make = Callable[[SSAValue], list[Operation]]
+"""The ops that bring a matrix together, or nothing if it is whole. The last one's result is it."""
+
+
+@dataclass(frozen=True)
+class OrthogonalizeUpdates(ModulePass):
+    name = NAME
+
+    steps: int = 5
+    """Newton-Schulz iterations."""
+    dealt: bool = False
+    """Bring whole matrices to single ranks, and rows back."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for program in programs(op):
+            for step in list(program.body.block.ops):
+                if isinstance(step, stg.OptimizerStepOp) and step.matrices is not None:
+                    Orthogonalizing(self, step).run()
+
+
+@dataclass
+class Orthogonalizing:
+    options: OrthogonalizeUpdates
+    step: stg.OptimizerStepOp
+
+    def run(self) -> None:
+        step = self.step
+        assert step.matrices is not None
+        numbers = [n for n, each in enumerate(step.matrices.data) if each.data.rows]
+        matrices = [step.matrices.data[n].data for n in numbers]
+        if not numbers:
+            return
+        gradients = [step.gradients[n] for n in numbers]
+        momentum = stg.MomentumOp(step.states.data, gradients, step.scale)
+        self.insert(momentum)
+        updates = dict(zip(numbers, self.orthogonal(list(momentum.moments), matrices), strict=True))
+        read = [updates.get(n, gradient) for n, gradient in enumerate(step.gradients)]
+        new = step.of(step.weights, read, step.kept)
+        stg.marks(new).take(stg.marks(step))
+        new.location = step.location
+        Rewriter.replace_op(step, new)
+
+    def orthogonal(
+        self, moments: Sequence[SSAValue], matrices: Sequence[stg.Matrix]
+    ) -> list[SSAValue]:
+        """What is subtracted of each matrix: a kernel for those that the same ranks share."""
+        by_axes: dict[tuple[str, ...], list[int]] = {}
+        for number, (moment, matrix) in enumerate(zip(moments, matrices, strict=True)):
+            by_axes.setdefault(self.shared(moment, matrix), []).append(number)
+        found: dict[int, SSAValue] = {}
+        for axes, numbers in by_axes.items():
+            own = [self.whole(moments[n], matrices[n]) for n in numbers]
+            op = stg.OrthogonalizeOp(
+                own,
+                self.options.steps,
+                [matrices[n] for n in numbers],
+                axes,
+                [moments[n].type for n in numbers],
+            )
+            self.insert(op)
+            results: list[SSAValue] = list(op.updates)
+            if self.options.dealt and axes:
+                results = [self.each(r, lambda v, a=axes: [deal(v, a)]) for r in results]
+            found |= dict(zip(numbers, results, strict=True))
+        return [found[number] for number in range(len(moments))]
+
+    def shared(self, moment: SSAValue, matrix: stg.Matrix) -> tuple[str, ...]:
+        """The axes whose ranks deal matrices out."""
+        stored = stored_over(moment)
+        return (*stored, *split_over(moment, matrix)) if self.options.dealt else stored
+
+    def whole(self, moment: SSAValue, matrix: stg.Matrix) -> SSAValue:
+        axes = self.shared(moment, matrix)
+        if self.options.dealt and stored_over(moment):
+            return self.each(moment, lambda v: [deal(v, axes)])
+        return self.each(moment, lambda v: gathers(v, matrix))
+
+    def each(self, value: SSAValue, make: Make) -> SSAValue:
+        """The same of a value, or of each layer of a stack."""
+        if not isinstance(value.type, StackType):
+            made = make(value)
+            for op in made:
+                self.insert(op)
+            return made[-1].results[0] if made else value
+        repeat = repeated(value, make)
+        if repeat is None:
+            return value
+        self.insert(repeat)
+        return repeat.results[0]
+
+    def insert(self, op: Operation) -> None:
+        for inner in op.walk():
+            stg.marks(inner)["phase"] = StringAttr("optim")
+            if not isinstance(inner, stg.YieldOp):
+                stg.marks(inner)[stg.MADE_BY] = StringAttr(NAME)
+            inner.location = self.step.location
+        insert_before(self.step, [op], NAME)
+
+
+def repeated(stack: SSAValue, make: Make) -> stg.RepeatOp | None:
+    """A repeat that does so to each element of a stack; none if there is nothing to do."""
+    assert isinstance(stack.type, StackType)
+    body = Block()
+    inner = body.insert_arg(stack.type.element, 0)
+    nested = repeated(inner, make) if isinstance(inner.type, StackType) else None
+    made = [nested] if nested is not None else []
+    made = made if isinstance(inner.type, StackType) else make(inner)
+    if not made:
+        return None
+    body.add_ops(made)
+    result = made[-1].results[0]
+    assert isinstance(result.type, ValueType)
+    body.add_op(stg.YieldOp([result]))
+    kind = StackType.of(stack.type.count, result.type)
+    return stg.RepeatOp(stack.type.count, [], [stack], Region(body), [kind])
+
+
+def gathers(moment: SSAValue, matrix: stg.Matrix) -> list[Operation]:
+    """Of a momentum: over the ranks that store parts of it, then over those that split its rows or columns."""
+    made: list[Operation] = []
+    if stored_over(moment):
+        made.append(dist.UnshardOp([moment], stored_over(moment), tensor_of(moment.type).dtype))
+        moment = made[-1].results[0]
+    for dim in tensor_of(moment.type).dims:
+        if dim.split and dim.name in (*matrix.rows, *matrix.columns):
+            made.append(dist.AllGatherOp(moment, dim.name, dim.split))
+            moment = made[-1].results[0]
+    return made
+
+
+def deal(shard: SSAValue, axes: Sequence[str]) -> Operation:
+    return dist.DealShardsOp([shard], axes, tensor_of(shard.type).dtype)
+
+
+def stored_over(value: SSAValue) -> tuple[str, ...]:
+    """The axes over which a value is stored, besides those that split its tensor."""
+    leaf = value.type.leaf if isinstance(value.type, StackType) else value.type
+    return leaf.axes if isinstance(leaf, ShardType) else ()
+
+
+def split_over(value: SSAValue, matrix: stg.Matrix) -> tuple[str, ...]:
+    """The axes that split rows or columns."""
+    named = (*matrix.rows, *matrix.columns)
+    return tuple(a for d in tensor_of(value.type).dims if d.name in named for a in d.split)

@@ -1,0 +1,61 @@
+"""Which matrix a weight is: rows are what products sum over, columns what they make, or the other way round.
+
+`wq[D, H, E]` is one of D x (H E) where `x @ wq` sums over D; `up[X, D, F]` is X of D x F, as products keep X, the experts. A table that
+is looked up, and a weight that makes logits, are not taken for matrices: Moonlight (arXiv:2502.16982, section 2.2) and Megatron-LM
+(`is_embedding_or_output_parameter`) leave embeddings and heads to AdamW.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from xdsl.dialects.builtin import ArrayAttr
+from xdsl.ir import Operation, SSAValue
+
+from stagec.dialects import dist, stg
+from stagec.dialects.types import TensorType, tensor_of
+
+VIEWS = (stg.CastOp, stg.QuantizeOp, dist.ReshardOp)
+"""What a product reads a weight through."""
+
+
+def matrices_of(program: stg.ProgramOp, weights: Sequence[SSAValue]) -> ArrayAttr[stg.MatrixAttr]:
+    """What matrix each weight of a program is."""
+    classes = {
+        stg.tensor_type(op.operands[0]).names[-1]
+        for op in program.walk()
+        if isinstance(op, stg.CrossEntropyOp | stg.LogSoftmaxLossOp)
+    }
+    return ArrayAttr(stg.MatrixAttr(matrix_of(weight, classes)) for weight in weights)
+
+
+def matrix_of(weight: SSAValue, classes: set[str]) -> stg.Matrix:
+    """Of a weight in a program. `classes` are the dims that logits have one element of for each class."""
+    found, own = stg.Matrix(), tensor_of(weight.type).names
+    if classes & {*own}:
+        return found
+    for op, value in readers(weight):
+        if isinstance(op, stg.EmbeddingOp):
+            return stg.Matrix()
+        if isinstance(op, stg.ContractOp) and not found.rows:
+            other = op.right if op.left is value else op.left
+            assert isinstance(other.type, TensorType)
+            rows = tuple(n for n in own if n in op.over.data)
+            columns = tuple(n for n in own if n not in other.type.names)
+            if rows and columns:
+                found = stg.Matrix(rows, columns)
+    return found
+
+
+def readers(value: SSAValue) -> Iterator[tuple[Operation, SSAValue]]:
+    """The ops that compute with a weight, and what of it they read: through repeats, casts and changes of placement."""
+    for use in value.uses:
+        op = use.operation
+        if isinstance(op, stg.RepeatOp):
+            index = use.index - (len(op.operands) - len(op.stacks))
+            if index >= 0:
+                yield from readers(op.body.block.args[len(op.carried) + index])
+        elif isinstance(op, VIEWS):
+            yield from readers(op.results[0])
+        else:
+            yield op, value
