@@ -12,6 +12,7 @@ from itertools import accumulate
 
 from xdsl.ir import Block, Operation, SSAValue
 
+from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.symbolic import Size
 
@@ -62,7 +63,10 @@ class Cuts:
 
 
 def find_cuts(program: stg.ProgramOp, counts: Sequence[Size]) -> Cuts | None:
-    """The repeats with these counts in the microbatch loop; nothing if there are none."""
+    """The repeats with these counts in the microbatch loop; nothing if there are none.
+
+    E0705 where there are others than those of the forward pass and their gradients: a later pass made them.
+    """
     loop = next((op for op in program.body.block.ops if isinstance(op, stg.AccumulateOp)), None)
     if loop is None:
         return None
@@ -74,7 +78,8 @@ def find_cuts(program: stg.ProgramOp, counts: Sequence[Size]) -> Cuts | None:
     if not forward:
         return None
     backward.reverse()
-    assert not backward or len(backward) == len(forward)
+    if backward and len(backward) != len(forward):
+        raise CompileError([others_than_layers(program, (*forward, *backward))])
     sections: dict[Operation, int] = {}
     forward_ops: set[Operation] = set()
     passed, passed_back = 0, 0
@@ -90,6 +95,18 @@ def find_cuts(program: stg.ProgramOp, counts: Sequence[Size]) -> Cuts | None:
         elif not isinstance(op, stg.YieldOp):
             sections[op] = len(forward) - passed_back if in_backward else passed
     return Cuts(loop, tuple(forward), tuple(backward), sections, frozenset(forward_ops))
+
+
+def others_than_layers(program: stg.ProgramOp, repeats: Sequence[stg.RepeatOp]) -> Diagnostic:
+    makers = sorted({stg.made_by(op) for op in repeats} - {"lower", "build-backward"})
+    after = f": {quoted(makers)} made others" if makers else ""
+    return Diagnostic(
+        "E0705",
+        "`split-stages` cuts the layers of the forward pass and their gradients, one of each",
+        span_of(program.location),
+        notes=[f"`{program.model.data}` has {len(repeats)} repeats of this count{after}"],
+        help="run it before the passes that make repeats of their own",
+    )
 
 
 def stage_ranges(totals: Sequence[int], per_stage: Sequence[int]) -> list[Range]:

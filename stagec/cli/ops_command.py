@@ -1,4 +1,4 @@
-"""`stagec ops`: the functions of the language, and the ops of our dialects."""
+"""`stagec ops`: the functions of the language, and the ops of our dialects; with a name, all that is said of one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 
+from xdsl.ir import Operation
+from xdsl.irdl import IRDLOperation
+
 from stagec.cli.tables import folded
-from stagec.cli.usage import CommandParser
+from stagec.cli.usage import CommandParser, usage_error
+from stagec.diagnostics import did_you_mean
 from stagec.dialects import stg
 from stagec.plugins import STAGEC_UNIVERSE
 
@@ -17,8 +21,17 @@ def run(arguments: Sequence[str]) -> int:
     parser = CommandParser(
         "stagec ops", "List the functions of the language, and the ops of the dialects."
     )
+    parser.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="of a function or an op: say all that is known of it",
+    )
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    parser.read(arguments)
+    options = parser.read(arguments)
+    if options.name is not None:
+        sys.stdout.write(page_of(options.name))
+        return 0
     sections = [("functions of the language", [(shown(s), s.summary) for s in signatures()])]
     for name, factory in STAGEC_UNIVERSE.all_dialects.items():
         dialect = factory()
@@ -28,6 +41,57 @@ def run(arguments: Sequence[str]) -> int:
         )
     sys.stdout.write("\n".join(section(title, rows) for title, rows in sections))
     return 0
+
+
+def page_of(name: str) -> str:
+    """All functions and ops of a name: `rms_norm`, `stg.rms_norm`. E0707 if there are none."""
+    ops = {
+        op.name: op
+        for factory in STAGEC_UNIVERSE.all_dialects.values()
+        for op in factory().operations
+    }
+    found: list[str] = []
+    function = stg.FUNCTIONS.get(name)
+    if function is not None:
+        found.append(function_page(function.signature, function.op.name))
+    for full, op in ops.items():
+        if name in (full, full.partition(".")[2]) or (function and op is function.op):
+            found.append(op_page(op))
+    if not found:
+        advice = "`stagec ops` lists all"
+        known = [*stg.FUNCTIONS, *ops]
+        help_ = did_you_mean(name, known) or advice
+        raise usage_error(f"ops {name}", f"there is no function or op `{name}`", help=help_)
+    return "\n".join(found)
+
+
+def function_page(signature: stg.Signature, op: str) -> str:
+    options = [
+        (o.name, " | ".join(o.choices) or o.kind, "" if o.required else "may be left out")
+        for o in signature.options
+    ]
+    lines = [shown(signature), "", *folded(signature.summary, margin=2)]
+    lines += [f"  {name}: {kind}{', ' * bool(note)}{note}" for name, kind, note in options]
+    return "\n".join([*lines, f"  makes a `{op}`"]) + "\n"
+
+
+def op_page(op: type[Operation]) -> str:
+    """What an op's class says of it, and the names of its parts."""
+    parts = op.get_irdl_definition() if issubclass(op, IRDLOperation) else None
+    lines = [op.name, ""]
+    lines += [f"  {line}".rstrip() for line in (inspect.getdoc(op) or "").splitlines()]
+    if parts is not None:
+        named = {
+            "operands": [name for name, _ in parts.operands],
+            "results": [name for name, _ in parts.results],
+            "regions": [name for name, _ in parts.regions],
+            "attributes": [*parts.properties, *parts.attributes],
+        }
+        lines.append("")
+        for kind, names in named.items():
+            if names:
+                lines += folded(f"{kind + ':':<12}{', '.join(names)}", " " * 12, margin=2)
+    return "\n".join(lines) + "\n"
 
 
 def signatures() -> Iterable[stg.Signature]:

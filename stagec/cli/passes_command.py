@@ -1,4 +1,4 @@
-"""`stagec passes`: what can be named in `--stop-after`, `pass NAME { ... }` and `stagec-opt -p`."""
+"""`stagec passes`: what can be named in `--stop-after`, `pass NAME { ... }` and `stagec-opt -p`; with a name, what that pass does."""
 
 from __future__ import annotations
 
@@ -18,11 +18,17 @@ from stagec.plugins import Registry, last_line, registry
 def run(arguments: Sequence[str]) -> int:
     parser = CommandParser("stagec passes", "List the passes, ours in the order in which they run.")
     parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="of a pass: say what it does, with an example"
+    )
+    parser.add_argument(
         "--load-pass", action="append", default=[], metavar="FILE.py", help="list its passes too"
     )
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     options = parser.read(arguments)
     plug_ins = registry(options.load_pass)
+    if options.name is not None:
+        sys.stdout.write(page_of(plug_ins.find_pass(options.name)))
+        return 0
     others = sorted(
         name for name, owner in plug_ins.owners.items() if owner not in ("xdsl", "stagec")
     )
@@ -61,8 +67,28 @@ def spelling(pass_class: type[ModulePass]) -> str:
     return pass_class.name + (f"{{{' '.join(options)}}}" if options else "")
 
 
+def page_of(pass_class: type[ModulePass]) -> str:
+    """How a pass is written, all that is said of it, and its parameters."""
+    lines = [spelling(pass_class), ""]
+    lines += [
+        f"  {line}".rstrip() for line in (inspect.getdoc(documented(pass_class)) or "").splitlines()
+    ]
+    infos = get_pass_option_infos(pass_class)
+    if infos:
+        lines += ["", "  parameters:"]
+    for option in infos:
+        default = "" if option.default_value is None else f", {option.default_value} by default"
+        kind = option.expected_type.strip("'")
+        lines.append(f"    {option.name}: {kind}{default}")
+    return "\n".join(lines) + "\n"
+
+
 def summary(pass_class: type[ModulePass]) -> str:
-    """Of the class if it has a docstring of its own, else of its module, as our passes do."""
+    return first_line(documented(pass_class))
+
+
+def documented(pass_class: type[ModulePass]) -> object:
+    """The class if it has a docstring of its own, else its module, as our passes do."""
     own = vars(pass_class).get("__doc__") or ""
     generated = own.startswith(f"{pass_class.__name__}(")
-    return first_line(inspect.getmodule(pass_class) if generated or not own else pass_class)
+    return inspect.getmodule(pass_class) if generated or not own else pass_class

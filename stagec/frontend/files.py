@@ -66,9 +66,14 @@ def read_text(file: str) -> str:
     try:
         content = read_file(file)
     except OSError as error:
-        message = f"cannot read `{file}`: {(error.strerror or str(error)).lower()}"
+        message = f"cannot read `{file}`: {uncapitalised(error.strerror or str(error))}"
         raise CompileError([Diagnostic("E0701", message, origin=file)]) from None
     return decode(content, file)
+
+
+def uncapitalised(reason: str) -> str:
+    """The words of an `OSError` as a part of a sentence: `No such file` begins in small letters, 64 MiB stays."""
+    return reason[:1].lower() + reason[1:]
 
 
 class _Reader:
@@ -120,7 +125,7 @@ class _Reader:
         self.reading.pop()
 
     def unreadable(self, file: str, span: Span | None, reason: str) -> None:
-        message = f"cannot read `{file}`: {reason.lower()}"
+        message = f"cannot read `{file}`: {uncapitalised(reason)}"
         help_ = "the path is relative to the file that imports it" if span else ""
         origin = "" if span else file
         self.findings.add(Diagnostic("E0701", message, span, help=help_, origin=origin))
