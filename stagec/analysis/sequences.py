@@ -167,7 +167,8 @@ def check_alike(module: ModuleOp, asked: Conditions) -> None:
         return
     for device in range(sequences.op.sequences.data.num_devices):
         columns = sequences.columns(device)
-        others = {n: columns.constant(v) for n, v in sequences.others.items()}
+        numbers = {**asked.numbers, **sequences.others}
+        others = {n: columns.constant(v) for n, v in numbers.items()}
         known = Columns({**others, **columns.names}, columns.count)
         told = verdict(asked, known, is_compiled=True)
         if told.same.all() and not told.refused:

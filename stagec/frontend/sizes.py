@@ -159,6 +159,7 @@ class _SizeResolver:
         for name, size in self.served.items():
             self.table.dims[name], self.table.values[name] = size, size.value
             self.exprs.pop(name, None)
+            conditions.define(name, size.size)
         for name in self.order():
             self.evaluate(name)
         for name, parts in self.table.products.items():
@@ -344,6 +345,8 @@ class _SizeResolver:
         self.table.values[name] = None
         if found is not None:
             self.table.values[name] = int(found.value)
+            if self.served:
+                conditions.define(name, found.size)
             span = definition.name.span
             table[name] = NamedSize(found.size, int(found.value), span)
 

@@ -67,6 +67,8 @@ class Conditions:
 
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings of a plan that are varied like sizes, and what they are called in conditions."""
+    numbers: dict[str, int] = field(default_factory=dict)
+    """What those settings are in the plan that is compiled."""
     found: dict[Condition, None] = field(default_factory=dict)
     definitions: dict[str, Size] = field(default_factory=dict)
     """What names that the compiler made stand for."""
@@ -133,7 +135,9 @@ def setting(name: str, value: int) -> Size:
     recorder = _RECORDER.get()
     if recorder is None or name not in recorder.settings:
         return constant(value)
-    return symbol(recorder.settings[name])
+    known = recorder.settings[name]
+    recorder.numbers[known] = value
+    return symbol(known)
 
 
 class Observed(dict[str, Value]):

@@ -1,4 +1,4 @@
-"""`python -m tests.differential [--seed 1] [--number 100] [--points 12]`."""
+"""`python -m tests.differential [--seed 1] [--number 100] [--points 12] [--serving]`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from random import Random
 
 from tests.differential.random_plans import draw
+from tests.differential.random_serving import draw_serving
 from tests.differential.sweeps import differences
 
 
@@ -15,11 +16,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first of the random plans")
     parser.add_argument("--number", type=int, default=100, help="how many")
     parser.add_argument("--points", type=int, default=12, help="points of a sweep, at most")
+    parser.add_argument("--serving", action="store_true", help="plans that serve")
     options = parser.parse_args()
     wrong = 0
     for seed in range(options.seed, options.seed + options.number):
         rng = Random(seed)
-        drawn = draw(rng)
+        drawn = (draw_serving if options.serving else draw)(rng)
         try:
             found = differences(drawn, rng, options.points)
         except Exception as error:

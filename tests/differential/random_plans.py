@@ -28,6 +28,31 @@ EXPERTS = """module Mlp(x[B, S, D]) -> [B, S, D] {
   y[X, N, D] = h @ down
   return combine(y, gates, chosen)
 }"""
+LIKE = {
+    1: ("like = megatron", "like = deepspeed"),
+    2: ("like = deepspeed", "shards = rows"),
+    3: ("like = fsdp2", "like = deepspeed", "shards = flat"),
+}
+"""Settings of `zero` by level."""
+PRECISIONS = (
+    "weights = bf16, gradients = fp32",
+    "weights = bf16",
+    "master = none",
+    "weights = fp32, activations = bf16",
+    "weights = bf16, products = fp8_1x128",
+    "weights = bf16, products = mxfp8, product_weights = mxfp8",
+    "weights = bf16, products = fp8, weight_gradients = bf16",
+    "weights = bf16, saved_values = [silu, gelu]",
+)
+OPTIMIZERS = (
+    "adamw",
+    "adamw",
+    "sgd",
+    "adafactor",
+    "adamw { clip = 1 }",
+    "adamw { clip = 1, loss_scale = dynamic }",
+    "adam { bits = 8, average = fp32 }",
+)
 SCHEDULES = (
     "gpipe",
     "1f1b",
@@ -63,7 +88,7 @@ def draw(rng: Random, device: str = "") -> Drawn:
     if has_experts:
         clauses.append("shard N over dp")
     if "tp" in axes:
-        clauses.append(f"shard {pick(('H, K, F, V', 'H, K, F', 'F, V'))} over tp")
+        clauses += tensor_parallel(rng)
         if rng.random() < 0.5:
             clauses.append(f"shard S over {'cp, ' if 'cp' in axes else ''}tp")
     if "cp" in axes:
@@ -76,6 +101,8 @@ def draw(rng: Random, device: str = "") -> Drawn:
     clauses += pipeline(rng) if "pp" in axes else []
     if "pp" not in axes and rng.random() < 0.7:
         clauses.append(f"microbatch {pick(('1', '2', 'B / dp', 'B / dp / 2'))}")
+    if rng.random() < 0.08:
+        clauses[clauses.index("shard B over dp")] = "shard B over dp { pad = 1 }"
     clauses += storage(rng)
     clauses += options(rng)
     if split_experts and "pp" in axes and rng.random() < 0.5:
@@ -134,13 +161,27 @@ plan p {{
 """
 
 
+def tensor_parallel(rng: Random) -> list[str]:
+    """What `tp` splits, and what is done where it does not divide."""
+    padded = rng.choice(("", "", "", " { pad = 1 }", " { pad = 3 }"))
+    if rng.random() < 0.2:
+        shared = rng.choice(("", " { replicate = true }"))
+        return [
+            f"shard H, F over tp{padded}",
+            f"shard K over tp{shared}",
+            *rng.choice(((), ("shard V over tp { pad = 1 }",))),
+        ]
+    return [f"shard {rng.choice(('H, K, F, V', 'H, K, F', 'F, V'))} over tp{padded}"]
+
+
 def pipeline(rng: Random) -> list[str]:
     schedule = rng.choice(SCHEDULES)
-    settings = [f"schedule = {schedule}", f"microbatch = {rng.choice((1, 2))}"]
+    settings = [f"schedule = {schedule}", f"microbatch = {rng.choice(('1', '2', 'B / dp / 4'))}"]
     if schedule in ("looped_bfs", "interleaved_1f1b"):
-        settings.append(f"virtual_stages = {rng.choice((1, 2))}")
+        settings.append(f"virtual_stages = {rng.choice(('1', '2', 'L / pp'))}")
     if rng.random() < 0.2:
-        settings.append(f"first = {rng.choice((-1, 1))}, last = {rng.choice((-1, 1))}")
+        ends = ("first = -1, last = 1", "first = 1, last = -1", "last = 1", "first = 2 - pp")
+        settings.append(rng.choice(ends))
     if rng.random() < 0.2:
         settings.append("scatter_gather = true")
     if rng.random() < 0.2:
@@ -153,7 +194,9 @@ def storage(rng: Random) -> list[str]:
     level = rng.choice((0, 0, 1, 2, 3, 3))
     if level:
         settings = rng.choice(("", "", " { reshard = false }", " { prefetch = 2 }"))
-        found.append(f"zero {level} over dp{settings if level == 3 else ''}")
+        like = rng.choice(("", "", *LIKE[level]))
+        settings = f" {{ {like} }}" if like else settings if level == 3 else ""
+        found.append(f"zero {level} over dp{settings}")
         if level == 3:
             found.append(rng.choice(("unit Block", "unit Block", "unit none")))
     if level != 3 and rng.random() < 0.25:
@@ -177,11 +220,13 @@ def options(rng: Random) -> list[str]:
     if rng.random() < 0.25:
         found.append(f"collectives {{ keep = shard, reduce = {rng.choice(('lazy', 'eager'))} }}")
     if rng.random() < 0.15:
-        found.append(f"loss_chunks {rng.choice((2, 3, 4))}")
+        found.append(f"loss_chunks {rng.choice(('2', '3', '4', 'S / 8'))}")
+    if rng.random() < 0.1:
+        frozen = ("embed", "Block.n1", "Attention", "wq, wo", "Mlp")
+        found.append(f"freeze {rng.choice(frozen)}")
     if rng.random() < 0.7:
-        widths = rng.choice(("weights = bf16, gradients = fp32", "weights = bf16", "master = none"))
-        found.append(f"precision {{ {widths} }}")
-    found.append(f"optimizer {rng.choice(('adamw', 'adamw', 'sgd'))}")
+        found.append(f"precision {{ {rng.choice(PRECISIONS)} }}")
+    found.append(f"optimizer {rng.choice(OPTIMIZERS)}")
     return found
 
 

@@ -52,7 +52,7 @@ def named_sizes(
 ) -> Columns:
     """The values of all names; those that are varied are given. A fraction is rounded up: compilation refuses it.
 
-    Of a dim that a rule pads, what is given is the size that the text has.
+    Of a dim that a rule pads, what is given is the size that the text has. Those to `leave` have no values, nor what is made of them.
     """
     table = checked.sizes
     columns = {table.unpadded.get(name, name): column for name, column in columns.items()}

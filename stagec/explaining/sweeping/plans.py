@@ -65,8 +65,14 @@ def compiled_at(
     request: Request, point: Point, verify: bool = True, until: str | None = None
 ) -> Compiled:
     """One plan as `stagec` compiles it, before its programs are unrolled, or `until` a pass. Who records, notes what its structure depends on."""
+    return compiled_from(request, checked_at(request, point), verify, until)
+
+
+def compiled_from(
+    request: Request, checked: CheckedModel, verify: bool = True, until: str | None = None
+) -> Compiled:
+    """A plan that was checked, compiled."""
     stops = Stops(after=until, unroll=False, verify=verify)
-    checked = checked_at(request, point)
     return compile_program(checked, stops=stops, load_pass=request.plug_ins.make_pass)
 
 

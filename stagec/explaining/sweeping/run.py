@@ -26,6 +26,7 @@ from stagec.explaining.sweeping.plans import (
     Request,
     checked_at,
     compiled_at,
+    compiled_from,
     first_that_checks,
     first_that_compiles,
     is_plain,
@@ -33,6 +34,7 @@ from stagec.explaining.sweeping.plans import (
 from stagec.explaining.sweeping.structures import OF_PEAK, PEAKS, Structure
 from stagec.frontend import CheckedModel
 from stagec.pipelines import microbatch_size
+from stagec.plans.clauses import Plan
 from stagec.symbolic import ZERO
 from stagec.symbolic.columns import Columns
 from stagec.symbolic.conditions import recording
@@ -146,7 +148,8 @@ class Sweep:
                 found.require(before.whole(size), f"`{name} = {size}` is no whole number")
                 found.require(before.number(size) >= 1, f"`{name}` is less than 1")
                 columns = {**columns, name: np.maximum(before.number(size), 1)}
-        return named_sizes(checked, columns, count)
+        # What `serve` makes of the sequences is not the same in all structures: each says what it is.
+        return named_sizes(checked, columns, count, leave=checked.sizes.served)
 
     # Values
 
@@ -160,15 +163,17 @@ class Sweep:
         while len(waiting):
             first = int(waiting[0])
             own = select(sizes, waiting)
+            plan = self.checked.plan
             with recording(self.settings) as asked:
                 try:
-                    point = self.point(sizes, first)
-                    compiled = compiled_at(self.request, point, self.verify, self.until)
+                    checked = checked_at(self.request, self.point(sizes, first))
+                    plan = checked.plan
+                    compiled = compiled_from(self.request, checked, self.verify, self.until)
                     job = Job(compiled, rounded=True, sampled=True)
                     message = ""
                 except CompileError as error:
                     job, message = None, error.diagnostics[0].message
-            own = self.with_microbatch(own, job)
+            own = self.with_microbatch(own, plan)
             told = verdict(asked, own, is_compiled=job is not None)
             for chosen, reason in told.refused:
                 found.drop(waiting[chosen], reason)
@@ -188,12 +193,15 @@ class Sweep:
         name = self.microbatch
         return {} if name is None else {MICROBATCH: name}
 
-    def with_microbatch(self, sizes: Columns, job: Job | None) -> Columns:
-        """The plan's own microbatch, where none is asked for. One that is a formula is the same in all plans of a structure."""
+    def with_microbatch(self, sizes: Columns, plan: Plan) -> Columns:
+        """The plan's own microbatch, where none is asked for. One that is a formula is the same in all plans of a structure.
+
+        Of a plan that is refused it is that plan's own, too: those that fail as it does have the same.
+        """
         name = self.microbatch
         if name is None or name in self.request.grid.names:
             return sizes
-        size = microbatch_size(self.checked.plan if job is None else job.compiled.plan)
+        size = microbatch_size(plan)
         return Columns({**sizes.names, name: np.full(sizes.count, size, np.int64)}, sizes.count)
 
     def fill(

@@ -29,6 +29,7 @@ from stagec.frontend.sizes import (
     resolve_sizes,
 )
 from stagec.plans.clauses import Plan
+from stagec.symbolic.conditions import unrecorded
 
 SUFFIX = ".stg"
 
@@ -177,13 +178,16 @@ def _batch(
             )
         return None
     unheard = Findings()
-    table = resolve_sizes(definitions.dims, merged, overrides, unheard)
-    plan = resolve_plan(merged, table, unheard)
+    with unrecorded():
+        # What is asked of the text's sizes is not asked of those that are served.
+        table = resolve_sizes(definitions.dims, merged, overrides, unheard)
+        plan = resolve_plan(merged, table, unheard)
     serve = ServeReader(clause, table.values, findings).read()
     if serve is None:
         return None
     _trains_nothing(merged, clause, findings)
-    bodies = _check_bodies(source, definitions, table, plan, unheard)
+    with unrecorded():
+        bodies = _check_bodies(source, definitions, table, plan, unheard)
     roles = roles_of(bodies.values(), findings)
     if roles is None:
         message = "the model has no `cache`, so nothing says which dims are sequences and positions"
@@ -201,7 +205,8 @@ def sizes_of(source: Source, plan: str | None = None) -> list[str]:
     definitions.plans = plans if plans is not None else definitions.plans
     merged = merge(_choose(definitions, plan, findings), definitions.plans, findings)
     findings.raise_errors(source.texts)
-    table = resolve_sizes(definitions.dims, merged, {}, Findings())
+    with unrecorded():
+        table = resolve_sizes(definitions.dims, merged, {}, Findings())
     mesh = merged.get(syntax.Mesh)
     axes = [axis.name.text for axis in mesh.axes] if mesh else []
     hidden = set(table.unpadded.values())

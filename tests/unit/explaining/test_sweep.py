@@ -21,6 +21,7 @@ from stagec.symbolic import parse
 from stagec.symbolic.columns import Columns
 from stagec.symbolic.conditions import recording
 from tests.differential.random_plans import Drawn, draw
+from tests.differential.random_serving import draw_serving
 from tests.differential.sweeps import QUANTITIES, differences, request, whole
 from tests.unit.test_serving import text as served_text
 
@@ -96,6 +97,14 @@ def test_random_models_and_plans(seed: int) -> None:
     rng = random.Random(seed)
     drawn = draw(rng)
     assert not differences(drawn, rng, most=2), drawn.text
+
+
+@pytest.mark.parametrize("seed", [13, 29, 38])
+def test_random_iterations_of_serving(seed: int) -> None:
+    """As above, of plans that serve: sequences that divide and that do not, in pipelines."""
+    rng = random.Random(seed)
+    drawn = draw_serving(rng)
+    assert not differences(drawn, rng, most=3), drawn.text
 
 
 def test_one_microbatch_and_several() -> None:

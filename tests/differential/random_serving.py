@@ -1,0 +1,135 @@
+"""Random plans of serving, and what to vary of them."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.differential.random_plans import Drawn
+
+MODEL = """dim B = 8
+dim S = 64
+dim T = S
+dim V = 40
+dim D = 32
+dim H = {heads}
+dim K = {kv}
+dim E = 8
+dim F = 48
+dim L = {layers}
+dim W = 24
+dim X = 4
+dim A = 2
+dim R = B * S * A / X
+dim N = {decoded}
+dim M = {prefilled}
+dim P = {new}
+dim C = {context}
+
+module Attention(x[B, S, D]) -> [B, S, D] {{
+  weight wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D]
+  cache k[B, T, K, E], v[B, T, K, E]
+  keys = append(k, rope(x @ wk){window})
+  values = append(v, x @ wv{window})
+  return attention(rope(x @ wq), keys, values, causal = true{window}) @ wo
+}}
+
+{mlp}
+
+module Block(x[B, S, D]) -> [B, S, D] {{
+  weight n1[D], n2[D]
+  h = x + Attention(rms_norm(x, n1))
+  return h + Mlp(rms_norm(h, n2))
+}}
+
+model Net(tokens[B, S]: i32, targets[B, S]: i32) {{
+  weight embed[V, D], head[D, V]
+  x = embedding(tokens, embed)
+  repeat L {{ x = Block(x) }}
+  loss = cross_entropy(x @ head, targets)
+}}
+
+plan p {{
+  {clauses}
+}}
+"""
+MLP = """module Mlp(x[B, S, D]) -> [B, S, D] {
+  weight up[D, F], down[F, D]
+  return gelu(x @ up) @ down
+}"""
+EXPERTS = """module Mlp(x[B, S, D]) -> [B, S, D] {
+  weight router[D, X], up[X, D, F], down[X, F, D]
+  gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
+  routed = dispatch(x, chosen, experts = X, tokens = R)
+  h[X, R, F] = silu(routed @ up)
+  y[X, R, D] = h @ down
+  return combine(y, gates, chosen)
+}"""
+
+
+def draw_serving(rng: Random) -> Drawn:
+    """A model with caches, an iteration of a few kinds of sequences, and one to three names with values."""
+    pick = rng.choice
+    has_experts = rng.random() < 0.25
+    axes = ["dp", *(a for a in ("pp", "tp") if rng.random() < 0.6)]
+    clauses = [f"mesh {', '.join(f'{a} = {pick((1, 2, 2, 4))}' for a in axes)}"]
+    if has_experts and rng.random() < 0.6:
+        clauses.append("shard X over dp")
+    clauses.append("shard B over dp")
+    if has_experts:
+        clauses.append("shard R over dp")
+    if "tp" in axes:
+        clauses += pick(
+            (
+                ("shard H, K, F, V over tp",),
+                ("shard H, K, F over tp",),
+                ("shard H, F over tp", "shard K over tp { replicate = true }"),
+                ("shard H, K, F over tp", "shard V over tp { pad = 3 }"),
+                ("shard T over tp",),
+            )
+        )
+    if "pp" in axes:
+        clauses.append("pipeline L over pp { schedule = forward_only }")
+    widths = pick(("weights = bf16", "weights = bf16, cache = fp8", "weights = fp8, cache = fp8"))
+    clauses.append(f"precision {{ {widths} }}")
+    served = iteration(rng, has_experts)
+    if rng.random() < 0.15:
+        clauses.append("zero 3 over dp")
+    clauses.append(f"serve {{ {served} }}")
+    text = MODEL.format(
+        heads=pick((4, 8)),
+        kv=pick((2, 4)),
+        layers=pick((1, 2, 3, 4)),
+        decoded=pick((4, 8, 12)),
+        prefilled=pick((2, 4)),
+        new=pick((1, 8, 30)),
+        context=pick((1, 20, 31)),
+        window=pick(("", "", ", window = W")),
+        mlp=EXPERTS if has_experts else MLP,
+        clauses="\n  ".join(clauses),
+    )
+    values = {axis: "1,2,4" for axis in axes} | {"N": "4,6,8,16", "C": "1,30,31", "L": "1..4"}
+    values |= {"M": "2,3,4", "P": "1,16,33", "H": "4,8", "K": "1,2,4", "V": "39,40"}
+    if "decode B" in served:
+        values["B"] = "4,6,8,16"
+    chosen = rng.sample(sorted(values), pick((1, 2, 2, 3)))
+    return Drawn(text, tuple(f"{name}={values[name]}" for name in chosen))
+
+
+def iteration(rng: Random, has_experts: bool) -> str:
+    """What a `serve` clause says."""
+    kinds = (
+        f"decode {rng.choice('NNB')} at C",
+        "prefill M x P",
+        "decode M x 3 at C",
+        "prefill M x P at C",
+    )
+    entries = rng.sample(kinds, rng.choice((1, 1, 2, 3)))
+    if rng.random() < 0.15:
+        entries.append("decode 4 at uniform { least = 1, most = 50, seed = 3 }")
+    if rng.random() < 0.3:
+        entries.append(f"block = {rng.choice((4, 16))}")
+    if rng.random() < 0.2:
+        entries.append("logits = all")
+    if has_experts and rng.random() < 0.7:
+        entries.append("experts = padded")
+    return ", ".join(entries)
