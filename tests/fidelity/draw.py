@@ -33,6 +33,7 @@ SPREADS = (
     ("pp", "hsdp"),
     ("cp",),
     ("cp", "tp"),
+    ("hsdp", "cp"),
     (),
 )
 SPREADS_OF_EXPERTS = (
@@ -43,6 +44,8 @@ SPREADS_OF_EXPERTS = (
     ("tp", "fsdp"),
     ("cp",),
     ("pp", "fsdp"),
+    ("hsdp", "cp"),
+    ("ep",),
     ("ep",),
     ("ep", "fsdp"),
     ("ep", "fsdp"),
@@ -119,7 +122,12 @@ def draw_seldom(rng: random.Random, spread: tuple[str, ...], words: Words) -> No
     for kind in kinds:
         if rng.random() < 0.08 and not ("tp_head" in kind and "tie" in words):
             words |= kind
-    if is_split and "clip" in words and "fsdp" in spread and words.get("tp_mode") != "sp":
+    if (
+        is_split
+        and "clip" in words
+        and {"fsdp", "hsdp"} & set(spread)
+        and words.get("tp_mode") != "sp"
+    ):
         # Norms over two meshes, which PyTorch does not stack.
         del words["clip"]
 
@@ -150,6 +158,8 @@ def draw_model(rng: random.Random, arch: str, tp: int) -> Words:
     }
     if arch == "moe":
         words |= {"experts": 8, "top_k": 2, "moe_ffn": rng.randrange(30, 120)}
+        if rng.random() < 0.3:
+            words["router"] = "learned"
     if arch == "llama" and rng.random() < 0.2:
         words["qkv_bias"] = True
     return words
@@ -194,10 +204,10 @@ def draw_context_parallelism(rng: random.Random, spread: tuple[str, ...]) -> Wor
 def draw_data_parallelism(
     rng: random.Random, spread: tuple[str, ...], tp: int, *, is_moe: bool
 ) -> Words:
-    budget = 8 // tp // (2 if "pp" in spread else 1)
+    budget = 8 // tp // (2 if {"pp", "cp"} & set(spread) else 1)
     words: Words = {}
     if "ep" in spread:
-        words |= {"dp": 4, "ep": rng.choice([2, 4]) if "fsdp" in spread else 4}
+        words |= {"dp": 4, "ep": rng.choice([2, 4])}
     elif "hsdp" in spread:
         words |= {"dp": 2, "dp_shard": rng.choice([n for n in (2, 4) if 2 * n <= budget])}
         words["dp_mode"] = "hsdp"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.fidelity.attention_text import repeats_heads
+from tests.fidelity.loads import has_learned_loads, with_mean_loads
 from tests.fidelity.model_text import ROW_BIASES, row_split_tables
 from tests.fidelity.oracle import DTYPE_BYTES, Case
 from tests.fidelity.parameters import missing_of, parameters_of, stays_gathered
@@ -24,6 +25,12 @@ from tests.fidelity.peaks import (
 )
 from tests.fidelity.plan_text import is_sequence_parallel, zero_axes
 from tests.fidelity.record import Communication, Memory, RankRecord
+from tests.fidelity.unsummed import (
+    leaves_out_experts,
+    leaves_out_rings,
+    with_sums_over_rings,
+    without_sums_of_experts,
+)
 
 TABLE = Path(__file__).parents[2] / "docs" / "fidelity.md"
 STEP_COUNTER_BYTES = 4
@@ -225,6 +232,9 @@ ENTRIES = (
     Entry("copies-of-collectives", lambda case: case.is_fake and case.degree("tp") > 1),
     Entry("grouped-experts", lambda case: case.model["arch"] == "moe"),
     Entry("alternating-experts", has_alternating_experts),
+    Entry("learned-loads", has_learned_loads),
+    Entry("sums-over-rings", leaves_out_rings),
+    Entry("sums-of-experts", leaves_out_experts),
     Entry("steady-state", lambda case: False),
 )
 
@@ -269,9 +279,17 @@ class PartialGradients:
 def set_aside(
     case: Case, rank: int, measured: RankRecord, traced: RankRecord
 ) -> tuple[RankRecord, RankRecord, PartialGradients | None]:
-    """Both records without what the entries `row-bias-gradients` and `repeated-reductions` cover."""
+    """Both records without what the entries on computations and communications cover."""
+    if leaves_out_experts(case):
+        traced = without_sums_of_experts(case, rank, traced)
+    records = dict(case.ranks)
     if has_alternating_experts(case):
-        measured = with_all_experts_again(case, measured)
+        records = {each: with_all_experts_again(case, record) for each, record in records.items()}
+        measured = records[rank]
+    if has_learned_loads(case):
+        measured = with_mean_loads(case, rank, records)
+    if leaves_out_rings(case):
+        measured = with_sums_over_rings(case, rank, measured)
     if case.opts.get("clip"):
         measured = without(measured, lambda c: is_vector_of_norms(case, rank, c))
     if has_row_biases(case):

@@ -102,7 +102,7 @@ def missing_of(case: Case, rank: int) -> int:
         return 0
     missing = 0
     for each in parameters_of(case, rank):
-        axes = ["dp_shard", "cp"] if mode == "hsdp" else ["dp", "edp", "ep", "cp"]
+        axes = ["dp_shard"] if mode == "hsdp" else ["dp", "edp", "ep", "cp"]
         if each.is_expert and case.degree("ep") > 1:
             axes = ["edp"]
         position, ways = place_along(case, rank, axes)
