@@ -30,6 +30,7 @@ OPTIONAL = [
     "tp_embed",
     "tp_head",
     "cp_load_balance",
+    "router",
     "bucket_view",
 ]
 """Choices that a case may be without."""
