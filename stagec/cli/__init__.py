@@ -4,10 +4,14 @@ The only package that prints. Everything is imported when it is needed: `stagec 
 nothing but this file.
 """
 
+import gc
 import sys
 from collections.abc import Sequence
 
 from stagec import __version__
+
+SELDOM = 100_000, 20, 100
+"""When garbage is looked for. Most of what a command makes is IR, which stays: looking through it often takes a tenth of the time."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -16,6 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments == ["--version"]:
         print(f"stagec {__version__}")
         return 0
+    gc.set_threshold(*SELDOM)
     from stagec.cli.outcome import guarded
 
     def run() -> int:
@@ -29,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def opt_main(argv: Sequence[str] | None = None) -> int:
     """`stagec-opt`: passes on IR text and on models. The same exit statuses."""
     arguments = sys.argv[1:] if argv is None else list(argv)
+    gc.set_threshold(*SELDOM)
     from stagec.cli.outcome import guarded
 
     def run() -> int:

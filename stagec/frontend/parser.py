@@ -5,10 +5,14 @@ The grammar is `grammar/stg.lark`; `syntax.py` has a class for each of its rules
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib import resources
+from importlib.util import cache_from_source
+from pathlib import Path
 from typing import Any
 
 from lark import Lark, Token, Tree
@@ -45,13 +49,31 @@ def grammar_text() -> str:
     return resources.files("stagec.grammar").joinpath("stg.lark").read_text("utf-8")
 
 
-def build_parser(strict: bool = False) -> Lark:
-    """The LALR parser. `strict` looks for conflicts, which takes long: for a test."""
+def tables_file() -> str | None:
+    """Where the grammar's tables are kept between processes: where Python keeps what it compiled of the package.
+
+    Nothing if Python is told to keep nothing, or has no folder for it.
+    """
+    grammar = resources.files("stagec.grammar").joinpath("stg.lark")
+    if not isinstance(grammar, Path):
+        return None
+    file = Path(cache_from_source(str(grammar))).with_suffix(".tables")
+    may_write = not sys.dont_write_bytecode and os.access(file.parent, os.W_OK)
+    return str(file) if file.exists() or may_write else None
+
+
+def build_parser(strict: bool = False, tables: str | None = None) -> Lark:
+    """The LALR parser. `strict` looks for conflicts, which takes long: for a test.
+
+    `tables` is a file that has the tables of this grammar, or gets them: Lark compares a hash, and builds them again if that
+    differs or the file cannot be read.
+    """
     return Lark(
         grammar_text(),
         start="program",
         parser="lalr",
         strict=strict,
+        cache=tables or False,
         propagate_positions=True,
         maybe_placeholders=True,
         postlex=_NamesAnywhere(),
@@ -61,7 +83,7 @@ def build_parser(strict: bool = False) -> Lark:
 @cache
 def parser() -> Lark:
     """The parser, built once for a process."""
-    return build_parser()
+    return build_parser(tables=tables_file())
 
 
 @cache

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
 import pytest
 from lark.exceptions import GrammarError
 
@@ -15,6 +19,7 @@ from stagec.frontend.parser import (
     class_name,
     grammar_text,
     parse,
+    tables_file,
 )
 from stagec.frontend.printing import text_of
 from stagec.frontend.syntax_errors import TERMINAL_NAMES
@@ -38,6 +43,31 @@ def test_a_conflict_would_be_found(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("stagec.frontend.parser.grammar_text", lambda: ambiguous)
     with pytest.raises(GrammarError, match="conflict"):
         build_parser(strict=True)
+
+
+def test_tables_are_kept_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What is read back parses alike; a broken file, or one of another grammar, is built again."""
+    file = tmp_path / "stg.tables"
+    built = build_parser(tables=str(file))
+    kept = file.read_bytes()
+    text = "dim A = 1\nmodule F(x[A]) -> [A] {\n  return x\n}\n"
+    assert build_parser(tables=str(file)).parse(text) == built.parse(text)
+    assert file.read_bytes() == kept
+    file.write_bytes(kept[: len(kept) // 2])
+    assert build_parser(tables=str(file)).parse(text) == built.parse(text)
+    other = grammar_text().replace('"module"', '"part"')
+    monkeypatch.setattr("stagec.frontend.parser.grammar_text", lambda: other)
+    assert build_parser(tables=str(file)).parse(text.replace("module", "part"))
+
+
+def test_tables_are_where_python_keeps_what_it_compiled(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(os, "access", lambda *_: True)
+    assert Path(tables_file() or "").parent.name == "__pycache__"
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(Path, "exists", lambda _: False)
+    assert tables_file() is None
 
 
 def test_each_rule_builds_a_class_and_each_class_has_a_rule():
