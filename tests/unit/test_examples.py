@@ -1,8 +1,5 @@
 """Every example: compiles with every plan, small in IR, the same each time, and what it writes can run."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,8 +22,11 @@ from tests.unit.examples import (
     smaller,
 )
 
-MOST_NODES = 150_000
+MOST_NODES = 50_000
 """A set that is written and replayed here has at most so many nodes on all ranks together."""
+
+COMPILED_TWICE = ("gpt", "mixtral_8x22b", "t5_base")
+"""Examples that are compiled again, to the same bytes; test_cli.py does so in processes of their own."""
 
 
 def num_nodes(traces: TraceSet) -> int:
@@ -50,7 +50,7 @@ def test_compiles_to_a_small_program(path: Path, plan: str) -> None:
 @pytest.mark.parametrize(("path", "plan"), ENDS, ids=ids(ENDS))
 def test_a_small_version_runs(path: Path, plan: str, tmp_path: Path) -> None:
     example = compile_small(path, plan)
-    if plan == plans_of(path)[0]:
+    if path.stem in COMPILED_TWICE and plan == plans_of(path)[0]:
         assert digest(example) == digest(compile_model(path, plan, smaller(path, plan)))
     traces = example.trace_set
     encoded = encode_traces(traces)
@@ -68,25 +68,6 @@ def test_a_small_version_runs(path: Path, plan: str, tmp_path: Path) -> None:
 def test_every_example_has_a_plan() -> None:
     for path in EXAMPLES:
         assert plans_of(path), path
-
-
-def test_bytes_do_not_depend_on_hash_seeds() -> None:
-    program = (
-        "from tests.unit.examples import digest; from stagec.driver import compile_model;"
-        f"print(digest(compile_model({str(FOLDER / 'gpt2.stg')!r})))"
-    )
-    digests = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2", "3")
-    }
-    assert len(digests) == 1
 
 
 def test_gpt_by_hand() -> None:

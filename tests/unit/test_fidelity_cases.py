@@ -1,21 +1,28 @@
-"""Traces against PyTorch's own runs, recorded in the repository."""
+"""Traces against PyTorch's own runs, recorded in the repository: as many as have all that recorded runs have, two by two.
+
+`python -m tests.fidelity` compares all of them, as `.ci/run` does.
+"""
 
 from __future__ import annotations
 
 import json
 import random
+from itertools import combinations
 
 import pytest
 
-from tests.fidelity.archive import RECORDED, compact, names_in, read_cases, whole
+from tests.fidelity.archive import RECORDED, compact, lines_of, names_in, read_cases, whole
+from tests.fidelity.cover import covering, words
 from tests.fidelity.draw import draw, text_of
 from tests.fidelity.report import outcome_text
 from tests.fidelity.run import run_case
 from tests.fidelity.shrink import shrunk
 
 NAMES = names_in(RECORDED)
-AT_ONCE = 8
-GROUPS = [NAMES[start : start + AT_ONCE] for start in range(0, len(NAMES), AT_ONCE)]
+WORDS = {data["name"]: words(data) for data in lines_of(RECORDED)}
+CHOSEN = covering(WORDS)
+AT_ONCE = 4
+GROUPS = [CHOSEN[start : start + AT_ONCE] for start in range(0, len(CHOSEN), AT_ONCE)]
 
 
 @pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
@@ -28,6 +35,12 @@ def test_traces_agree_with_recorded_runs(names: list[str]) -> None:
 
 def test_there_are_hundreds_of_cases() -> None:
     assert len(NAMES) >= 280
+
+
+def test_whatever_two_things_a_case_has_together_a_chosen_one_has() -> None:
+    together = {pair for name in CHOSEN for pair in combinations(sorted(WORDS[name]), 2)}
+    for name in NAMES:
+        assert set(combinations(sorted(WORDS[name]), 2)) <= together, name
 
 
 def test_an_archive_gives_back_what_was_recorded() -> None:

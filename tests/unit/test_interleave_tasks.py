@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 import stagec
@@ -76,4 +78,4 @@ def test_exchanges_travel_while_the_other_task_computes(schedule: str) -> None:
 @pytest.mark.parametrize("schedule", ["dualpipe", "dualpipe_v"])
 def test_a_sweep_says_what_compilations_say(schedule: str) -> None:
     drawn = Drawn(text(schedule, overlap=True), ("B=32,48", "S=32,256", "L=4,8"))
-    assert not differences(drawn)
+    assert not differences(drawn, Random(schedule), most=3)

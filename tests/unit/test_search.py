@@ -93,7 +93,7 @@ def test_bounds_hold(seed: int) -> None:
     every = list(points(space, dims, DEVICES, BATCH))
     pipelines = [point for point in every if int(point["pp"]) > 1]
     tried = 0
-    for point in rng.sample(pipelines, min(3, len(pipelines))) + rng.sample(every, 2):
+    for point in rng.sample(pipelines, min(2, len(pipelines))) + rng.sample(every, 1):
         search = Search(of_goal, [space], SerialExecutor())
         search.points = [dict(point)]
         (own,) = search.tasks([0], lambda point: point)

@@ -91,7 +91,7 @@ def same_rows(asked: Request, table: SweepTable, chosen: list[int]) -> None:
         }
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_random_models_and_plans(seed: int) -> None:
     """A few of what `python -m tests.differential` tries: each point is a row as compiled, or does not compile."""
     rng = random.Random(seed)
@@ -135,7 +135,7 @@ def test_a_sweep_of_an_option_that_follows_from_sizes() -> None:
     """`loss_chunks`, a setting that is a formula: its chunks have a size of their own."""
     text = TINY.replace("CLAUSES", "loss_chunks S / 6\n  microbatch B / dp / 2")
     drawn = Drawn(text, ("S=12,13,18,24", "dp=1,2"))
-    assert not differences(drawn)
+    assert not differences(drawn, random.Random(0), most=4)
 
 
 RULES = {
@@ -155,14 +155,14 @@ def test_dims_that_axes_do_not_divide(rules: str) -> None:
     if rules == "padded":
         text = text.replace("H over tp {", "H, K over tp {")
     drawn = Drawn(text, (varied, "tp=1,2,3,6", "dp=1,2"))
-    assert not differences(drawn, random.Random(rules), most=8)
+    assert not differences(drawn, random.Random(rules), most=4)
 
 
 @pytest.mark.parametrize("clauses", CLAUSES)
 def test_every_row_is_a_compilation(clauses: str) -> None:
     """All feasible points of a small grid, and that all others are refused."""
     source = parse_text(TINY.replace("CLAUSES", CLAUSES[clauses]), "tiny.stg")
-    varied = ["tp=1,2,4", "pp=1,2,4", "B=16", "microbatch=1,2"]
+    varied = ["tp=1,2", "pp=1,2,4", "B=16", "microbatch=1,2"]
     if clauses in COMPILED_EACH:
         varied = ["tp=1,2,4", "pp=2", "S=11,24"]
     asked = request(source, "p", QUANTITIES, *varied)

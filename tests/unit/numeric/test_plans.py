@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.numeric.models import CAPPED, GPT, LLAMA, SINKS
-from tests.unit.numeric.training import Model
+from tests.unit.numeric.training import Model, passes_of
 
 MODELS = {"llama": LLAMA, "gpt": GPT}
 
@@ -91,6 +91,24 @@ ONE_MODEL = {
 }
 """Plans about what only one of the models has."""
 
+AFTER_EACH_PASS = [
+    "data",
+    "eager",
+    "zero2",
+    "zero3_units",
+    "recompute_attention",
+    "gathered_again_in",
+    "heads_exchanged",
+    "offloaded",
+    "offloaded_zero3",
+    "chunked_zero3",
+    "fp8_stored",
+    "fp8_saved",
+    "deepspeed",
+    "shared_heads",
+]
+"""Plans under which a model is computed after each pass; under the others only after the last one that leaves what can be computed."""
+
 
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("name", MODELS)
@@ -99,7 +117,16 @@ def test_spread_as_on_one_device(name: str, plan: str):
         optimizer = "adamw" if "optimizer = true" in PLANS[plan] else "sgd"
         if plan == "clipped":
             optimizer += " { clip = 1, loss_scale = dynamic }"
-        MODELS[name].check(f"{PLANS[plan]}\noptimizer {optimizer}")
+        text = f"{PLANS[plan]}\noptimizer {optimizer}"
+        MODELS[name].check(text, after_each=name == "llama" and plan in AFTER_EACH_PASS)
+
+
+def test_some_plan_is_computed_after_each_pass():
+    def passes(plan: str) -> set[str]:
+        return set(passes_of(LLAMA.spread(PLANS[plan])))
+
+    seen = {each for plan in AFTER_EACH_PASS for each in passes(plan)}
+    assert {each for plan in PLANS for each in passes(plan)} == seen
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -12,27 +12,17 @@ from xdsl.dialects.builtin import ModuleOp
 from stagec.analysis.sizes import size_values
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
-from stagec.driver import Stops, compile_text
+from stagec.driver import Stops, compile_program, compile_text, model_facts
+from stagec.frontend import check, parse_text
+from stagec.frontend.checker import CheckedModel
+from stagec.frontend.lowering import lower
+from stagec.pipelines import default_pipeline
 from stagec.rewriting import programs
 from tests.unit.numeric.interpreter import Outcome, run
 from tests.unit.numeric.machine import Array
 
 NOT_LOCAL = ("lower", "propagate-shardings")
 """After these, operands do not yet agree with their ops."""
-
-WITHOUT_MEANING = (
-    "lower-to-tasks",
-    "cut-segments",
-    "build-programs",
-    "prefetch-gathers",
-    "fill-buckets",
-    "place-reductions",
-    "interleave-tasks",
-    "chain-streams",
-    "order-communication",
-    "plan-memory",
-)
-"""After these, ops are costs."""
 
 ONE_DEVICE = "plan one_device { optimizer sgd }"
 
@@ -101,32 +91,50 @@ class Model:
                 losses.append(self.loss(moved))
             yield path, float(gradient[place]), (losses[0] - losses[1]) / (2 * step)
 
+    def spread(self, plan: str) -> CheckedModel:
+        text = f"{self.text}\nplan spread {{\n{plan}\n}}"
+        return check(parse_text(text), "spread")
+
     def outcomes(self, plan: str) -> dict[str, Outcome]:
         """What the program computes after each pass, spread as the plan says."""
         found: dict[str, Outcome] = {}
 
         def interpret(name: str, module: ModuleOp) -> None:
-            if name not in (*NOT_LOCAL, *WITHOUT_MEANING):
+            if name not in NOT_LOCAL:
                 found[name] = run(module, self.weights, self.inputs)
 
-        compile_text(
-            f"{self.text}\nplan spread {{\n{plan}\n}}",
-            plan="spread",
-            stops=Stops(on_pass=interpret),
-        )
+        checked = self.spread(plan)
+        stops = Stops(after=passes_of(checked)[-1], on_pass=interpret)
+        compile_program(checked, stops=stops)
         return found
 
-    def check(self, plan: str) -> None:
-        """Each pass leaves a program of the same loss and the same gradients."""
+    def check(self, plan: str, *, after_each: bool = False) -> None:
+        """The passes leave a program of the same loss and the same gradients: all of them together, or `after_each` of them too.
+
+        If they do not, it says after which one first.
+        """
+        if not after_each:
+            checked = self.spread(plan)
+            last = passes_of(checked)[-1]
+            compiled = compile_program(checked, stops=Stops(after=last, verify=False))
+            try:
+                self.check_outcome(run(compiled.module, self.weights, self.inputs), last)
+            except AssertionError:
+                self.check(plan, after_each=True)
+                raise
+            return
         outcomes = self.outcomes(plan)
         assert {"localize-shapes", "build-backward", "insert-collectives"} <= outcomes.keys()
         for name, outcome in outcomes.items():
-            for loss in outcome.outputs:
-                np.testing.assert_allclose(
-                    loss, self.reference.outputs[0], rtol=1e-7, atol=1e-9, err_msg=name
-                )
-            if name not in ("localize-shapes", "quantize-products"):
-                self.check_gradients(outcome, name)
+            self.check_outcome(outcome, name)
+
+    def check_outcome(self, outcome: Outcome, name: str) -> None:
+        for loss in outcome.outputs:
+            np.testing.assert_allclose(
+                loss, self.reference.outputs[0], rtol=1e-7, atol=1e-9, err_msg=name
+            )
+        if name not in ("localize-shapes", "quantize-products"):
+            self.check_gradients(outcome, name)
 
     def check_gradients(self, outcome: Outcome, name: str) -> None:
         assert outcome.gradients.keys() == self.reference.gradients.keys()
@@ -138,6 +146,12 @@ class Model:
                 atol=1e-9,
                 err_msg=f"gradient of `{path}` after {name}",
             )
+
+
+def passes_of(checked: CheckedModel) -> list[str]:
+    """The passes after which a program can be computed: those behind them leave costs."""
+    facts = model_facts(lower(checked), checked.plan)
+    return [each.name for each in default_pipeline(checked.plan, facts)]
 
 
 def shape_of(value_type: object, sizes: dict[str, int]) -> Sequence[int]:
