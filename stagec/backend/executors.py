@@ -9,6 +9,7 @@ import importlib
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -59,6 +60,14 @@ class SerialExecutor(Executor):
 def num_cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _serial(argument: str) -> Executor:
+    if argument:
+        raise TraceError(
+            "E0608", f"`serial` does one task at a time, not `{argument}`", help="write `serial`"
+        )
+    return SerialExecutor()
 
 
 def _processes(argument: str) -> Executor:
@@ -136,18 +145,49 @@ async def _ask(distributed: Any, address: str) -> None:
 
 def _mpi(argument: str) -> Executor:
     futures = _extra("mpi4py.futures", "mpi")
-    world = importlib.import_module("mpi4py.MPI").COMM_WORLD
-    if world.Get_size() > 1 and getattr(futures._core, "SharedPool", None) is None:
+    mpi = importlib.import_module("mpi4py.MPI")
+    pool = getattr(futures._core, "SharedPool", None)
+    if mpi.COMM_WORLD.Get_size() > 1 and pool is None:
+        if mpi.COMM_WORLD.Get_rank():
+            raise SystemExit(1)  # Process 0 says why.
         raise TraceError(
             "E0608",
             "each process of `mpirun` would write the whole set",
-            help="let mpi4py hand out the work: `mpirun -n 8 python -m mpi4py.futures -m stagec ...`",
+            help=f"let mpi4py hand out the work: {_UNDER_MPI}",
+        )
+    if pool is None and _needs_mpiexec(mpi) and shutil.which("mpiexec") is None:
+        raise TraceError(
+            "E0608",
+            "MPI has no `mpiexec` to start processes with",
+            note=f"{mpi.get_vendor()[0]} looks for it in the PATH",
+            help=f"add its directory to the PATH, or start the processes: {_UNDER_MPI}",
         )
     return futures.MPIPoolExecutor(_count(argument, "mpi") if argument else None)
 
 
+_UNDER_MPI = "`mpirun -n 8 python -m mpi4py.futures -m stagec ...`"
+
+_LAUNCHERS = (
+    "PMI_FD",
+    "PMI_PORT",
+    "PMI_RANK",
+    "PMIX_RANK",
+    "PMIX_NAMESPACE",
+    "OMPI_COMM_WORLD_SIZE",
+)
+"""Variables that a process has which something of MPI's started: what starts further ones is there already."""
+
+
+def _needs_mpiexec(mpi: Any) -> bool:
+    """Whether MPI runs `mpiexec` for the first process more: it aborts this one, or waits for ever, if there is none.
+
+    Open MPI has a launcher of its own beside its library.
+    """
+    return mpi.get_vendor()[0] != "Open MPI" and not any(name in os.environ for name in _LAUNCHERS)
+
+
 _BUILT_IN: dict[str, Callable[[str], Executor]] = {
-    "serial": lambda argument: SerialExecutor(),
+    "serial": _serial,
     "threads": lambda argument: ThreadPoolExecutor(_count(argument, "threads")),
     "processes": _processes,
     "dask": _dask,
@@ -187,8 +227,13 @@ def _make(spec: str) -> Executor:
     if "." in name and argument:
         try:
             made = getattr(importlib.import_module(name), argument)()
-        except (ImportError, AttributeError) as error:
-            raise TraceError("E0608", f"there is no executor `{spec}`", note=str(error)) from None
+        except TraceError:
+            raise
+        except Exception as error:  # Whatever the module or the function of a user's raises.
+            missing = isinstance(error, ImportError | AttributeError)
+            reason = str(error) if missing else f"{type(error).__name__}: {error}"
+            message = f"there is no executor `{spec}`" if missing else f"`{spec}` failed"
+            raise TraceError("E0608", message, note=reason) from None
         return _checked(made, spec)
     known = sorted({*_BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
     raise TraceError(

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.attack.case import Failure, Kind, attempt, shrink
+from tests.attack.executors import EXECUTORS
 from tests.attack.files import FILES
 from tests.attack.ir import IR
 from tests.attack.large import SIZED
@@ -23,7 +24,20 @@ from tests.attack.traces import SEEDED, TRACES
 
 KINDS = {
     kind.name: kind
-    for kind in (TEXTS, SIZED, PLANS, SWEEPS, IR, TRACES, SEEDED, FILES, DISKS, STREAMS, KILLS)
+    for kind in (
+        TEXTS,
+        SIZED,
+        PLANS,
+        SWEEPS,
+        IR,
+        TRACES,
+        SEEDED,
+        FILES,
+        DISKS,
+        STREAMS,
+        KILLS,
+        EXECUTORS,
+    )
 }
 SLICE_SECONDS = 4
 MOST_SHOWN = 20

@@ -21,6 +21,7 @@ CASES = {
     "disks": 12,
     "streams": 2,
     "kills": 1,
+    "executors": 6,
 }
 
 
