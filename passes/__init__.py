@@ -52,6 +52,7 @@ ALL_PASSES = (
     "chain-streams",
     "order-communication",
     "plan-memory",
+    "place-buffers",
 )
 
 

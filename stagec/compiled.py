@@ -12,13 +12,16 @@ from stagec.analysis.sequences import Sequences
 from stagec.backend.lowering.programs import Unroller
 from stagec.backend.program import TraceSet
 from stagec.diagnostics import Diagnostic
+from stagec.dialects import sched
 from stagec.frontend import CheckedModel
-from stagec.memory import ClassPlan, plan_memory, with_tensors
+from stagec.memory import ClassPlan, plan_module
+from stagec.memory.arena import Arena, read_arena
 from stagec.plans.clauses import Plan
 from stagec.plans.in_ir import ModelFacts
 from stagec.rewriting import programs
 from stagec.step_count import ClassCount, count_classes
-from stagec.unrolling.module import Reader, rank_runs
+from stagec.tracking import with_tensors
+from stagec.unrolling.module import rank_runs
 from stagec.unrolling.rank import RankRun
 
 
@@ -71,11 +74,18 @@ class Compiled:
     @cached_property
     def memory(self) -> list[ClassPlan]:
         """The memory of each rank class; in a series, of the iteration in which it needs most."""
-        sequences = Sequences.of(self.module)
-        if sequences is not None and sequences.is_series:
-            return fullest(self.module, sequences, self.unroller)
-        runs = self.runs or rank_runs(self.module)
-        return plan_memory(runs, self.unroller.arrangements)
+        return plan_module(self.module, self.runs, self.unroller.arrangements)
+
+    @property
+    def arenas(self) -> dict[str, Arena]:
+        """Where the buffers of a class are, by its name; nothing unless `place-buffers` has run."""
+        plans = {plan.name: plan for plan in self.memory}
+        ops = (op for op in self.module.body.ops if isinstance(op, sched.ArenaOp))
+        return {
+            op.class_name.data: read_arena(op, plans[op.class_name.data])
+            for op in ops
+            if op.class_name.data in plans
+        }
 
     @cached_property
     def tracked(self) -> TraceSet:
@@ -83,20 +93,3 @@ class Compiled:
         traces = self.trace_set
         pairs = zip(traces.classes, self.memory, strict=True)
         return replace(traces, classes=tuple(with_tensors(ranks, plan) for ranks, plan in pairs))
-
-
-def fullest(module: ModuleOp, sequences: Sequences, unroller: Unroller) -> list[ClassPlan]:
-    """The memory of each class in the iteration in which it needs most."""
-    reader = Reader(module)
-    tried: dict[int, list[ClassPlan]] = {}
-    found: list[ClassPlan] = []
-    for number, run in enumerate(reader.runs()):
-        best: ClassPlan | None = None
-        for iteration in sequences.fullest(sequences.device(run.stages[0].values)):
-            if iteration not in tried:
-                tried[iteration] = plan_memory(reader.at(iteration), unroller.arrangements)
-            other = tried[iteration][number]
-            best = other if best is None or other.peak_bytes > best.peak_bytes else best
-        assert best is not None
-        found.append(best)
-    return found

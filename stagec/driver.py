@@ -24,7 +24,7 @@ from stagec.dialects import dist, stg
 from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text
 from stagec.frontend.plans.iterations import read_iterations
 from stagec.ir_text import parse_ir, place_of, verify_ir
-from stagec.pipelines import default_pipeline, final_passes
+from stagec.pipelines import default_pipeline, final_passes, make
 from stagec.plans.clauses import Plan
 from stagec.plans.in_ir import ModelFacts, plan_op, read_plan
 from stagec.plans.places import shown_in_the_plan
@@ -121,6 +121,7 @@ def compile_program(
         *default_pipeline(checked.plan, facts),
         *plan_passes(checked.plan, load_pass or registry().make_pass),
         *final_passes(checked.plan),
+        *map(make, stops.further),
     ]
     check_names(module, checked.plan)
     write_down(module, plan_op(checked.plan, facts), passes)
@@ -167,6 +168,7 @@ def compile_ir(
         plan, facts = plan_of(module)
         passes = remaining_passes(module, known.make_pass)
         stops = stops or Stops()
+        passes += [make(name) for name in stops.further if name not in {p.name for p in passes}]
         check_stop(stops, passes)
         start = Compiled(plan, module, None, facts, sources={name: text}, is_read=True)
         return finish(start, passes, stops, known.make_pass)

@@ -22,6 +22,9 @@ PassLoader = Callable[[str, Mapping[str, Argument]], ModulePass]
 """Makes a pass from its name and its arguments."""
 
 
+PLACE_BUFFERS = "place-buffers"
+
+
 @dataclass(frozen=True)
 class Stops:
     """Where to stop, and what to do on the way."""
@@ -39,6 +42,14 @@ class Stops:
 
     shows_each: bool = False
     """Whether somebody is shown what each pass leaves."""
+    places_buffers: bool = False
+    """Whether buffers are given offsets, which no trace depends on."""
+
+    @property
+    def further(self) -> tuple[str, ...]:
+        """The passes that run because somebody asks for what they find."""
+        is_asked = self.places_buffers or self.after == PLACE_BUFFERS
+        return (PLACE_BUFFERS,) if is_asked else ()
 
     def verifies(self, after: ModulePass, is_last: bool) -> bool:
         """Whether IR is held against its rules after a pass."""

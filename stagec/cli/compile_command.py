@@ -321,7 +321,8 @@ def explain_memory(compiled: Compiled, options: argparse.Namespace) -> None:
         if not options.quiet:
             sys.stdout.write(f"{options.memory}: memory of {len(compiled.memory)} rank classes\n")
     else:
-        show_memory(compiled.memory, timed_peaks(compiled, timeline_of(compiled)))
+        timed = timed_peaks(compiled, timeline_of(compiled))
+        show_memory(compiled.memory, compiled.arenas, timed)
 
 
 def add_model_flags(parser: CommandParser) -> None:
@@ -378,7 +379,12 @@ def compile_with(
             options.model,
             options.plan,
             overrides(options.set),
-            stops=Stops(options.stop_after, on_pass, shows_each=print_each),
+            stops=Stops(
+                options.stop_after,
+                on_pass,
+                shows_each=print_each,
+                places_buffers=options.memory is not None,
+            ),
             plug_ins=plug_ins,
             adapt=lambda plan: planned(plan, options),
             iterations=options.iterations,

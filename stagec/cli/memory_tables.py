@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from rich.table import Table
@@ -12,7 +12,7 @@ from stagec.advice import gib
 from stagec.cli.tables import lines_of, plain_table, text_of
 from stagec.dialects.memory import STORED
 from stagec.memory import TITLES, BufferGroup, ClassPlan, Kind, TimedPeak
-from stagec.memory.arena import assign_offsets
+from stagec.memory.arena import Arena
 from stagec.memory.samples import sample
 from stagec.pictures.scales import MICROSECONDS, in_unit
 from stagec.reports.headline import UNITS
@@ -20,17 +20,17 @@ from stagec.reports.headline import UNITS
 BARS = " ▁▂▃▄▅▆▇█"
 TIMELINE_WIDTH = 64
 MOST_PARTS = 10
-MOST_PLACED = 100_000
-"""Buffers that are given offsets: that takes the square of their number, 5 s of CPU for 60,000."""
 
 
-def show_memory(classes: Sequence[ClassPlan], timed: Sequence[TimedPeak] = ()) -> None:
+def show_memory(
+    classes: Sequence[ClassPlan], arenas: Mapping[str, Arena], timed: Sequence[TimedPeak]
+) -> None:
     """Print it to standard output. `timed` has the peak of each class along the estimated time, where that is known."""
     worst = max(classes, key=lambda each: each.peak_bytes)
     parts = [
         "",
         text_of(static_table(classes)),
-        f"{lines_of(f'{worst.name} needs most at {worst.peak}', '  ')}{timed_text(classes, timed)}{arena_text(worst)}",
+        f"{lines_of(f'{worst.name} needs most at {worst.peak}', '  ')}{timed_text(classes, timed)}{arena_text(arenas.get(worst.name))}",
         text_of(peak_table(worst)),
         text_of(places_table("by module", worst, lambda part: part.scope or "the model")),
         text_of(places_table("by source line", worst, lambda part: part.location or part.name)),
@@ -134,11 +134,10 @@ def timed_text(classes: Sequence[ClassPlan], timed: Sequence[TimedPeak]) -> str:
     return lines_of(f"along the estimated time: {gib(most.num_bytes)} on {where}", "  ")
 
 
-def arena_text(worst: ClassPlan) -> str:
-    """What placing all buffers but the static ones at fixed offsets would take."""
-    if len(worst.lives) > MOST_PLACED:
-        return f"{len(worst.lives):,} buffers come and go: too many to place them in one arena\n"
-    arena = assign_offsets(worst.lives)
+def arena_text(arena: Arena | None) -> str:
+    """What all buffers but the static ones take where `place-buffers` puts them."""
+    if arena is None:
+        return ""
     wasted = gib(arena.fragmentation_bytes)
     return f"one arena for all that comes and goes: {gib(arena.num_bytes)}, {wasted} of it gaps\n"
 

@@ -16,6 +16,7 @@ from stagec.dialects.memory import (
     StoredAttr,
     StoredOp,
 )
+from stagec.dialects.sched.arena import ArenaOp, OffsetsAttr
 from stagec.dialects.sched.host_copy import HostCopyOp
 from stagec.dialects.sched.nodes import (
     COMPUTE_STREAM,
@@ -51,12 +52,13 @@ from stagec.dialects.work import Work, WorkAttr
 
 Sched = Dialect(
     "sched",
-    [*NODES, ViewOp, TakenOp, ScheduleOp, TasksOp, RankProgramOp, RanksOp, StoredOp],
+    [*NODES, ViewOp, TakenOp, ScheduleOp, TasksOp, RankProgramOp, RanksOp, StoredOp, ArenaOp],
     [
         WorkAttr,
         EffectsAttr,
         MemoryAttr,
         StoredAttr,
+        OffsetsAttr,
         SegmentAttr,
         RowsAttr,
         OrderAttr,
@@ -72,6 +74,7 @@ __all__ = [
     "COPY_IN",
     "NODES",
     "TASKS",
+    "ArenaOp",
     "CollectiveOp",
     "ComputeOp",
     "HostCopyOp",

@@ -320,44 +320,55 @@ class PerRowAttr(Data[PerRow]):
 
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> PerRow:
-        def pattern() -> Ints:
-            parser.parse_integer(allow_boolean=False, allow_negative=False)
-            parser.parse_punctuation("=")
-            return read_column(parser)
-
-        patterns = parser.parse_comma_separated_list(parser.Delimiter.BRACES, pattern)
-        position = parser.pos
-        which = read_column(parser)
-        if len(which) and not 0 <= which.min() <= which.max() < len(patterns):
-            parser.raise_error("a task has a pattern that there is not", position)
-        columns = [patterns[number] for number in which.tolist()]
-        empty = np.zeros(0, np.int64)
-        lengths = np.array([len(column) for column in columns], np.int64)
-        return PerRow(np.concatenate([empty, *columns]), lengths)
+        return read_patterns(parser)
 
     def print_parameter(self, printer: Printer) -> None:
-        numbers: dict[bytes, int] = {}
-        texts: list[str] = []
-        which: list[int] = []
-        for column in self.data.of_tasks:
-            number = numbers.setdefault(column.tobytes(), len(numbers))
-            if number == len(texts):
-                texts.append(f'{number} = "{spell_column(column)}"')
-            which.append(number)
-        order = spell_column(np.array(which, np.int64))
-        with printer.indented():
-            printer.print_string("{")
-            for number, text in enumerate(texts):
-                printer.print_string("," if number else "")
-                printer._print_new_line()
-                printer.print_string(text)
-        if texts:
+        print_patterns(printer, self.data)
+
+
+def read_patterns(parser: AttrParser) -> PerRow:
+    """Numbers of tasks: each pattern once, then which task has which."""
+
+    def pattern() -> Ints:
+        parser.parse_integer(allow_boolean=False, allow_negative=False)
+        parser.parse_punctuation("=")
+        return read_column(parser)
+
+    patterns = parser.parse_comma_separated_list(parser.Delimiter.BRACES, pattern)
+    position = parser.pos
+    which = read_column(parser)
+    if len(which) and not 0 <= which.min() <= which.max() < len(patterns):
+        parser.raise_error("a task has a pattern that there is not", position)
+    columns = [patterns[number] for number in which.tolist()]
+    empty = np.zeros(0, np.int64)
+    lengths = np.array([len(column) for column in columns], np.int64)
+    return PerRow(np.concatenate([empty, *columns]), lengths)
+
+
+def print_patterns(printer: Printer, data: PerRow, grows: bool = False) -> None:
+    """Likewise. Where numbers grow, so is written what repeats and grows evenly."""
+    numbers: dict[bytes, int] = {}
+    texts: list[str] = []
+    which: list[int] = []
+    for column in data.of_tasks:
+        number = numbers.setdefault(column.tobytes(), len(numbers))
+        if number == len(texts):
+            texts.append(f'{number} = "{spell_column(column, grows)}"')
+        which.append(number)
+    order = spell_column(np.array(which, np.int64))
+    with printer.indented():
+        printer.print_string("{")
+        for number, text in enumerate(texts):
+            printer.print_string("," if number else "")
             printer._print_new_line()
-        printer.print_string(f'}} "{order}"')
+            printer.print_string(text)
+    if texts:
+        printer._print_new_line()
+    printer.print_string(f'}} "{order}"')
 
 
-def spell_column(column: Ints) -> str:
-    return written(column[:, None], (False,), lambda line, _: str(line[0]))
+def spell_column(column: Ints, grows: bool = False) -> str:
+    return written(column[:, None], (grows,), lambda line, by: growing(line[0], by[0]))
 
 
 def read_column(parser: AttrParser) -> Ints:

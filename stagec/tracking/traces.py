@@ -23,7 +23,7 @@ from stagec.backend.program import (
     TraceTensor,
 )
 from stagec.memory.plan import ClassPlan
-from stagec.memory.tensors import ON_ENTRY, TensorTable, tensor_table
+from stagec.tracking.tensors import ON_ENTRY, TensorTable, tensor_table
 
 MOST_SLOTS = 32
 """An instance that reads what more nodes wrote names them by absolute ids: an optimizer's step, which runs once."""

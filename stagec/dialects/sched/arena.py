@@ -1,0 +1,63 @@
+"""Where the buffers of a rank begin, in one arena."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr, i64
+from xdsl.ir import Data
+from xdsl.irdl import IRDLOperation, irdl_attr_definition, irdl_op_definition, prop_def
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.sched.tasks import PerRow, print_patterns, read_patterns
+
+
+@irdl_attr_definition
+class OffsetsAttr(Data[PerRow]):
+    """Offsets in bytes of what each task makes, each pattern once, then which task has which: `{0 = "(0+4096)*8"} "0*7"`."""
+
+    name = "sched.offsets"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> PerRow:
+        return read_patterns(parser)
+
+    def print_parameter(self, printer: Printer) -> None:
+        print_patterns(printer, self.data, grows=True)
+
+
+@irdl_op_definition
+class ArenaOp(IRDLOperation):
+    """The arena of a class of ranks: for each task of their order, where the buffers begin that come to be in it.
+
+    Node by node in issue order, and those of one node in the order of stages and of what `plan-memory` calls memory of its own; what is received is a buffer
+    of communication until it is read, and a sum over microbatches one more. No two that are alive together share a byte.
+    `live` is the most that is alive at once, in bytes, which no arena can be below. What stays from step to step is not in it.
+    """
+
+    name = "sched.arena"
+
+    class_name = prop_def(StringAttr)
+    size = prop_def(IntegerAttr[I64])
+    live = prop_def(IntegerAttr[I64])
+    offsets = prop_def(OffsetsAttr)
+
+    assembly_format = "`of` $class_name `bytes` $size `live` $live $offsets attr-dict"
+
+    def __init__(self, of_class: str, size: int, live: int, offsets: PerRow) -> None:
+        super().__init__(
+            properties={
+                "class_name": StringAttr(of_class),
+                "size": IntegerAttr(size, i64),
+                "live": IntegerAttr(live, i64),
+                "offsets": OffsetsAttr(offsets),
+            }
+        )
+
+    def verify_(self) -> None:
+        size, live = self.size.value.data, self.live.value.data
+        offsets = self.offsets.data.numbers
+        if not 0 <= live <= size:
+            raise VerifyException(f"sched.arena: {live} bytes are alive at once, and it has {size}")
+        if len(offsets) and not 0 <= offsets.min() <= offsets.max() <= size:
+            raise VerifyException("sched.arena: a buffer begins outside of it")

@@ -1,0 +1,40 @@
+"""The memory of all ranks of a module; of a series of iterations, of that in which each needs most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import ModuleOp
+
+from stagec.analysis.sequences import Sequences
+from stagec.memory.plan import ClassPlan, plan_memory
+from stagec.unrolling.module import Reader, rank_runs
+from stagec.unrolling.rank import Arrangements, RankRun
+
+
+def plan_module(
+    module: ModuleOp, runs: Sequence[RankRun] = (), arrangements: Arrangements | None = None
+) -> list[ClassPlan]:
+    """The memory of each rank class. What is unrolled already may be given."""
+    sequences = Sequences.of(module)
+    arranged = arrangements or Arrangements()
+    if sequences is not None and sequences.is_series:
+        return fullest(module, sequences, arranged)
+    return plan_memory(runs or rank_runs(module), arranged)
+
+
+def fullest(module: ModuleOp, sequences: Sequences, arrangements: Arrangements) -> list[ClassPlan]:
+    """The memory of each class in the iteration in which it needs most."""
+    reader = Reader(module)
+    tried: dict[int, list[ClassPlan]] = {}
+    found: list[ClassPlan] = []
+    for number, run in enumerate(reader.runs()):
+        best: ClassPlan | None = None
+        for iteration in sequences.fullest(sequences.device(run.stages[0].values)):
+            if iteration not in tried:
+                tried[iteration] = plan_memory(reader.at(iteration), arrangements)
+            other = tried[iteration][number]
+            best = other if best is None or other.peak_bytes > best.peak_bytes else best
+        assert best is not None
+        found.append(best)
+    return found
