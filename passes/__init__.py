@@ -42,6 +42,7 @@ ALL_PASSES = (
     "offload-activations",
     "offload-parameters",
     "offload-optimizer",
+    "hand-over-caches",
     "lower-to-tasks",
     "cut-segments",
     "build-programs",

@@ -144,7 +144,7 @@ def is_received(rank: Arrangement, bodies: Sequence[Body]) -> Ints:
 
 
 def receives(op: Operation) -> bool:
-    return isinstance(op, sched.RecvOp | sched.StageRecvOp)
+    return isinstance(op, sched.RecvOp | sched.StageRecvOp | sched.PoolRecvOp)
 
 
 def gathers_alone(body: Body) -> bool:

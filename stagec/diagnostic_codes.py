@@ -70,6 +70,8 @@ CODES: dict[str, str] = {
     "E0419": "a network that cannot be read, or does not fit",
     "E0420": "sequences that begin beside sequences that go on",
     "E0421": "sequences or iterations that cannot be read",
+    "E0422": "a plan of several pools where one is meant",
+    "E0423": "pools that cannot hand over what one of them keeps",
     "E0501": "a device with too little memory",
     "E0701": "a file that cannot be read",
     "E0702": "a `--set` that sets nothing",

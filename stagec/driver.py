@@ -13,6 +13,7 @@ from pathlib import Path
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from stagec.advice import check_memory
@@ -24,7 +25,7 @@ from stagec.dialects import dist, stg
 from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text
 from stagec.frontend.plans.iterations import read_iterations
 from stagec.ir_text import parse_ir, place_of, verify_ir
-from stagec.pipelines import default_pipeline, final_passes, make
+from stagec.pipelines import default_pipeline, final_passes, make, pool_passes
 from stagec.plans.clauses import Plan
 from stagec.plans.in_ir import ModelFacts, plan_op, read_plan
 from stagec.plans.places import shown_in_the_plan
@@ -87,8 +88,9 @@ def compile_checked(
     stops: Stops | None = None,
     load_pass: PassLoader | None = None,
     seen: Callable[[CheckedModel, ModuleOp], object] = lambda checked, module: None,
+    handed: Sequence[Operation] = (),
 ) -> Compiled:
-    """Compile the model that `make` checks; `seen` is told of it before any pass.
+    """Compile the model that `make` checks; `seen` is told of it before any pass. `handed` says which pool of a job it is, and what that hands over.
 
     Where devices or iterations have other sequences, what sizes decide is noted on the way, and has to come out the same for all.
     """
@@ -97,7 +99,7 @@ def compile_checked(
         module = lower(checked)
         with conditions.unrecorded():
             seen(checked, module)
-        return compile_program(checked, module, stops=stops, load_pass=load_pass)
+        return compile_program(checked, module, stops=stops, load_pass=load_pass, handed=handed)
 
     checked = make()
     if checked.batch is None or checked.batch.sums is None:
@@ -112,6 +114,7 @@ def compile_program(
     *,
     stops: Stops | None = None,
     load_pass: PassLoader | None = None,
+    handed: Sequence[Operation] = (),
 ) -> Compiled:
     """From a checked model, and its IR if there is it already, to trace programs."""
     stops = stops or Stops()
@@ -119,12 +122,14 @@ def compile_program(
     facts = model_facts(module, checked.plan)
     passes = [
         *default_pipeline(checked.plan, facts),
+        *pool_passes(bool(handed)),
         *plan_passes(checked.plan, load_pass or registry().make_pass),
         *final_passes(checked.plan),
         *map(make, stops.further),
     ]
     check_names(module, checked.plan)
     write_down(module, plan_op(checked.plan, facts), passes)
+    module.body.block.insert_ops_before(handed, programs(module)[0])
     stops = with_notes_closed(stops)
     start = Compiled(checked.plan, module, None, facts, model=checked, sources=texts)
     if told(stops, "lower", module):

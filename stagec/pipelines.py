@@ -329,6 +329,11 @@ def final_passes(plan: Plan) -> list[ModulePass]:
     ]
 
 
+def pool_passes(is_pool: bool) -> list[ModulePass]:
+    """What comes after the passes of its plan, in one pool of several."""
+    return [make("hand-over-caches")] if is_pool else []
+
+
 def gradient_buffers(plan: Plan) -> str:
     """What becomes of the memory of gradients, by the stage of ZeRO, and by how often a step reduces them."""
     level = plan.zero.level if plan.zero is not None else 0

@@ -186,7 +186,7 @@ class CountedOp:
     @property
     def sends(self) -> bool:
         """Whether it is the sending end of a transfer."""
-        return isinstance(self.op, sched.SendOp | sched.StageSendOp)
+        return isinstance(self.op, sched.SendOp | sched.StageSendOp | sched.PoolSendOp)
 
     @property
     def on_matrix_units(self) -> bool:
@@ -195,12 +195,14 @@ class CountedOp:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Of a communication."""
+        """Of a communication; of one with another pool that one's name."""
         match self.op:
             case sched.CollectiveOp() | sched.SendOp() | sched.RecvOp():
                 return self.op.axes.data
             case sched.StageSendOp() | sched.StageRecvOp():
                 return (self.axis,)
+            case sched.PoolSendOp() | sched.PoolRecvOp():
+                return (self.op.pool.data,)
             case _:
                 return ()
 
@@ -273,7 +275,14 @@ def costs_of(each: CountedOp) -> Costs[Size]:
         case sched.StageSendOp() | sched.StageRecvOp():
             moved = tensor_of(op.value.type).num_bytes
         case _:
-            assert isinstance(op, sched.SendOp | sched.RecvOp | sched.HostCopyOp)
+            assert isinstance(
+                op,
+                sched.SendOp
+                | sched.RecvOp
+                | sched.PoolSendOp
+                | sched.PoolRecvOp
+                | sched.HostCopyOp,
+            )
             moved = op.num_bytes.data
     return Costs(ZERO, ZERO, ZERO, moved, moved, moved if each.sends else ZERO)
 

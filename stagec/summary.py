@@ -169,8 +169,9 @@ def in_all_iterations(counted: CountedOp, sequences: Sequences) -> Costs[int]:
 def sorted_keys(
     mesh: Mesh, keys: Iterable[tuple[tuple[str, ...], str]]
 ) -> list[tuple[tuple[str, ...], str]]:
-    """In the order of the mesh, then by kind."""
-    return sorted(keys, key=lambda key: ([mesh.axes.index(a) for a in key[0]], key[1]))
+    """In the order of the mesh, then by kind; what goes to other pools comes last."""
+    number = {axis: at for at, axis in enumerate(mesh.axes)}
+    return sorted(keys, key=lambda key: ([number.get(a, len(number)) for a in key[0]], key))
 
 
 def stored_parameters(stages: Sequence[StageRun]) -> Parameters:

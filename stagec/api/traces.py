@@ -14,7 +14,7 @@ from typing import Literal
 
 from stagec.backend.bundle import MAGIC, read_bundle
 from stagec.backend.encode import encode_traces
-from stagec.backend.encoded import EncodedTraces, TraceOptions
+from stagec.backend.encoded import Encoded, TraceOptions
 from stagec.backend.writer import iterate_traces
 from stagec.driver import compile_model
 from stagec.trust import Trust, trusting
@@ -52,7 +52,7 @@ def traces(
 
 
 def selected(
-    encoded: EncodedTraces, ranks: str, compress: Literal["none", "gzip"]
+    encoded: Encoded, ranks: str, compress: Literal["none", "gzip"]
 ) -> Iterator[tuple[int, bytes]]:
     for rank, data in iterate_traces(encoded, ranks, compress):
         yield rank, bytes(data)

@@ -14,12 +14,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stagec import symbolic
 from stagec.backend.encoded import (
+    Encoded,
     EncodedClass,
+    EncodedPools,
     EncodedTraces,
     GroupOf,
     RankAt,
     RankFormulas,
+    RankOf,
     TraceOptions,
     Variable,
 )
@@ -35,12 +39,20 @@ MAGIC = b"stagec bundle 1\n"
 class Bundle:
     """`about` is what the manifest says besides (inputs, versions)."""
 
-    traces: EncodedTraces
+    traces: Encoded
     about: Mapping[str, Any] = field(default_factory=dict)
 
 
-def describe(traces: EncodedTraces) -> dict[str, Any]:
+def describe(traces: Encoded) -> dict[str, Any]:
     """Everything that decides the traces' bytes, as JSON; payloads by their SHA-256."""
+    if isinstance(traces, EncodedPools):
+        pairs = zip(traces.names, traces.pools, strict=True)
+        return {"pools": [{"name": name, **describe_one(pool)} for name, pool in pairs]}
+    return describe_one(traces)
+
+
+def describe_one(traces: EncodedTraces) -> dict[str, Any]:
+    """The same of one mesh."""
     formulas = traces.formulas
     groups = formulas.groups
     return {
@@ -55,10 +67,8 @@ def describe(traces: EncodedTraces) -> dict[str, Any]:
             "stride": groups.stride,
             "width": groups.width,
         },
-        "variables": [
-            {"group": v.kind} if isinstance(v, GroupOf) else {"axes": v.axes, "shift": v.shift}
-            for v in formulas.variables
-        ],
+        "variables": [described(v) for v in formulas.variables],
+        **({"first_rank": formulas.first} if formulas.first else {}),
         "classes": [
             {
                 "name": c.name,
@@ -74,7 +84,23 @@ def describe(traces: EncodedTraces) -> dict[str, Any]:
     }
 
 
-def digest_of(traces: EncodedTraces, chosen: Mapping[str, Any]) -> str:
+def described(variable: Variable) -> dict[str, Any]:
+    if isinstance(variable, GroupOf):
+        return {"group": variable.kind}
+    if isinstance(variable, RankOf):
+        return {"rank": str(variable.formula)}
+    return {"axes": variable.axes, "shift": variable.shift}
+
+
+def variable_of(said: Mapping[str, Any]) -> Variable:
+    if "group" in said:
+        return GroupOf(said["group"])
+    if "rank" in said:
+        return RankOf(symbolic.parse(said["rank"]))
+    return RankAt(tuple(said["axes"]), said["shift"])
+
+
+def digest_of(traces: Encoded, chosen: Mapping[str, Any]) -> str:
     """SHA-256 of what decides the files of a set: equal digests, equal files."""
     return hashlib.sha256(_json([describe(traces), dict(chosen)])).hexdigest()
 
@@ -117,6 +143,23 @@ def _parse(data: bytes) -> Bundle:
     if hashlib.sha256(data[at:end]).digest() != check:
         raise ValueError("its head is not what it was")
     head = json.loads(data[at:end])
+    if "pools" in head:
+        names: list[str] = []
+        pools: list[EncodedTraces] = []
+        for each in head["pools"]:
+            traces, end = parse_one(each, data, end)
+            names.append(each["name"])
+            pools.append(traces)
+        traces = EncodedPools(tuple(names), tuple(pools))
+    else:
+        traces, end = parse_one(head, data, end)
+    if end != len(data):
+        raise ValueError("there is more in it than its head says")
+    return Bundle(traces, head["about"])
+
+
+def parse_one(head: Mapping[str, Any], data: bytes, end: int) -> tuple[EncodedTraces, int]:
+    """The traces of one mesh, whose payloads begin at `end`; and where they end."""
     mesh = Mesh(tuple(head["mesh"]), tuple(map(int, head["mesh"].values())))
     if not all(size >= 1 for size in mesh.sizes):
         raise ValueError("an axis has no ranks")
@@ -126,10 +169,7 @@ def _parse(data: bytes) -> Bundle:
         )
         for k in head["groups"]["kinds"]
     )
-    variables: tuple[Variable, ...] = tuple(
-        GroupOf(v["group"]) if "group" in v else RankAt(tuple(v["axes"]), v["shift"])
-        for v in head["variables"]
-    )
+    variables = tuple(variable_of(v) for v in head["variables"])
     classes: list[EncodedClass] = []
     for c in head["classes"]:
         payload = data[end : end + c["payload_bytes"]]
@@ -146,10 +186,8 @@ def _parse(data: bytes) -> Bundle:
                 payload,
             )
         )
-    if end != len(data):
-        raise ValueError("there is more in it than its head says")
     groups = head["groups"]
-    return Bundle(
+    return (
         EncodedTraces(
             head["model"],
             TraceOptions(**head["options"]),
@@ -159,10 +197,11 @@ def _parse(data: bytes) -> Bundle:
                 mesh,
                 GroupIds(kinds, groups["first"], groups["stride"], groups["width"]),
                 variables,
+                head.get("first_rank", 0),
             ),
             tuple(classes),
         ),
-        head["about"],
+        end,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from stagec.backend.encoded import ClassTraces, EncodedTraces, GroupOf
+from stagec.backend.encoded import ClassTraces, Encoded, GroupOf
 from stagec.backend.files import Data, Files
 from stagec.backend.readable import readable_trace
 from stagec.backend.stamping import Compression, make_stamp
@@ -65,7 +65,7 @@ class ChunkResult:
         self.crcs.append(crc)
 
 
-def make_chunks(traces: EncodedTraces, ranks: np.ndarray, output: Output) -> Iterator[Chunk]:
+def make_chunks(traces: Encoded, ranks: np.ndarray, output: Output) -> Iterator[Chunk]:
     """Cut the work on `ranks` up, class by class."""
     for number, members in traces.by_class(ranks):
         class_traces = traces.class_traces(number)
@@ -99,10 +99,10 @@ def equal_ranks(
     if len(groups) < len(used):
         return ranks, np.zeros(len(ranks), dtype=np.int64), ranks[:0]
     common = set(formulas.mesh.axes).intersection(*(kind.axes for kind in groups))
-    key = ranks.copy()
+    key = ranks - formulas.first
     for axis in common:
         stride, size = formulas.mesh.stride(axis), formulas.mesh.size(axis)
-        key -= ranks // stride % size * stride
+        key -= (ranks - formulas.first) // stride % size * stride
     order = np.argsort(key, kind="stable")
     is_first = np.diff(key[order], prepend=-1) != 0
     counts = np.diff(np.append(np.flatnonzero(is_first), len(ranks))) - 1

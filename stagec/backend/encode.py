@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 
@@ -10,10 +11,12 @@ from stagec.backend.class_map import ClassMap
 from stagec.backend.class_table import HOLE, ClassTable, pack
 from stagec.backend.encoded import (
     EncodedClass,
+    EncodedPools,
     EncodedTraces,
     GroupOf,
     RankAt,
     RankFormulas,
+    RankOf,
     TraceOptions,
     Variable,
     header_record,
@@ -32,11 +35,13 @@ from stagec.backend.node_records import (
     frame,
     frame_key,
 )
+from stagec.backend.pool_pairs import check_pairs
 from stagec.backend.program import (
     Collective,
     Dep,
     Mesh,
     Node,
+    PooledTraces,
     RankClass,
     Sum,
     TraceProgram,
@@ -52,19 +57,69 @@ MAX_TAG = 500_000_000
 """ASTRA-sim takes tags modulo this number."""
 
 
-def encode_traces(traces: TraceSet, options: TraceOptions | None = None) -> EncodedTraces:
+@overload
+def encode_traces(traces: TraceSet, options: TraceOptions | None = None) -> EncodedTraces: ...
+@overload
+def encode_traces(traces: PooledTraces, options: TraceOptions | None = None) -> EncodedPools: ...
+def encode_traces(
+    traces: TraceSet | PooledTraces, options: TraceOptions | None = None
+) -> EncodedTraces | EncodedPools:
     """Encode every class of a job. E0613 for one whose ranks might wait for each other for ever."""
+    if isinstance(traces, PooledTraces):
+        for _, each in traces.pools:
+            check_progress(each)
+        return encode_pools(traces, options)
     traces = chained_set(traces)
     check_progress(traces)
     return encode_unproved(traces, options)
 
 
-def encode_unproved(traces: TraceSet, options: TraceOptions | None = None) -> EncodedTraces:
-    """The same of any job: for tests."""
+def encode_pools(traces: PooledTraces, options: TraceOptions | None = None) -> EncodedPools:
+    """The pools of a job: their ranks and groups are numbered one after the other, and their tags are of one span.
+
+    What they hand over goes one way, from pools that do not wait for the ones that take it; each was proved to get through when what it takes
+    is there. What is left is that each receive has its send: E0613 else.
+    """
+    span = max(tag_span_of(each) for _, each in traces.pools)
+    found: list[EncodedTraces] = []
+    above = 0
+    for name, each in traces.pools:
+        place = Place(traces.firsts[name], traces.num_ranks, above, span)
+        found.append(encode_unproved(each, options, place))
+        above = found[-1].formulas.groups.largest(each.mesh)
+    encoded = EncodedPools(tuple(name for name, _ in traces.pools), tuple(found))
+    check_pairs(traces, encoded)
+    return encoded
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a pool is in its job."""
+
+    first: int
+    num_ranks: int
+    """Of the job."""
+    above: int
+    """The largest id of a group before it."""
+    tag_span: int
+
+
+def tag_span_of(traces: TraceSet) -> int:
+    """Tags that a channel needs."""
+    programs = [c.program for c in traces.classes]
+    iterations = max((p.num_iterations for p in programs), default=1)
+    return iterations * (1 + max(largest_tag(p) for p in programs))
+
+
+def encode_unproved(
+    traces: TraceSet, options: TraceOptions | None = None, place: Place | None = None
+) -> EncodedTraces:
+    """The same of any job: for tests, and for a pool of a job that is proved as a whole."""
     options = options or TraceOptions()
     mesh = traces.mesh
+    place = place or Place(0, mesh.num_ranks, 0, tag_span_of(traces))
     kinds: set[GroupKind] = set()
-    peers: set[RankAt] = set()
+    peers: set[RankAt | RankOf] = set()
     channels = 0
     for program in (c.program for c in traces.classes):
         for node in program.nodes_that_run():
@@ -76,12 +131,12 @@ def encode_unproved(traces: TraceSet, options: TraceOptions | None = None) -> En
                     channels = max(channels, node.action.channel + 1)
                 case _:
                     pass
-    groups = GroupIds.assign(tuple(kinds), mesh)
-    ordered_peers = sorted(peers, key=lambda p: (p.axes, p.shift))
+    groups = GroupIds.assign(tuple(kinds), mesh, place.above)
+    ordered_peers = sorted(peers, key=_order_of_peer)
     variables = (*(GroupOf(k) for k in range(len(groups.kinds))), *ordered_peers)
     programs = [c.program for c in traces.classes]
     iterations = max((p.num_iterations for p in programs), default=1)
-    tag_span = iterations * (1 + max(largest_tag(p) for p in programs))
+    tag_span = place.tag_span
     if channels * tag_span > MAX_TAG:
         raise TraceError(
             "E0610",
@@ -93,7 +148,7 @@ def encode_unproved(traces: TraceSet, options: TraceOptions | None = None) -> En
     widths = Widths(
         node=wire.varint_width(num_nodes + FIRST_ID),
         tag=wire.varint_width(max(0, channels * tag_span - 1)),
-        rank=wire.varint_width(mesh.num_ranks - 1),
+        rank=wire.varint_width(place.num_ranks - 1),
         group=groups.width,
         layer=max(3, len(str(_largest(p.layer for p in programs)))),
         microbatch=max(2, len(str(_largest(p.microbatch for p in programs)))),
@@ -110,7 +165,7 @@ def encode_unproved(traces: TraceSet, options: TraceOptions | None = None) -> En
         options=options,
         header=header_record(),
         tag_span=tag_span,
-        formulas=RankFormulas(mesh, groups, variables),
+        formulas=RankFormulas(mesh, groups, variables, place.first),
         classes=tuple(encoder.encode_class(c) for c in traces.classes),
     )
     _check_groups_agree(encoded)
@@ -153,7 +208,15 @@ def _largest(arrays: Iterator[np.ndarray]) -> int:
     return max((int(a.max()) for a in arrays if len(a)), default=0)
 
 
-def _peer(transfer: Transfer, mesh: Mesh) -> RankAt:
+def _order_of_peer(peer: RankAt | RankOf) -> tuple[str, tuple[str, ...], int]:
+    if isinstance(peer, RankOf):
+        return str(peer.formula), (), 0
+    return "", peer.axes, peer.shift
+
+
+def _peer(transfer: Transfer, mesh: Mesh) -> RankAt | RankOf:
+    if transfer.peer is not None:
+        return RankOf(transfer.peer.rank)
     axes = tuple(axis for axis in transfer.axes if mesh.size(axis) > 1)
     length = int(np.prod([mesh.size(axis) for axis in axes], dtype=np.int64))
     shift = transfer.shift % length

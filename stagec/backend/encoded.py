@@ -5,17 +5,21 @@ does not depend on the number of ranks, and hardly on those of layers and microb
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from stagec.analysis.coordinates import SUFFIX as INDEX
 from stagec.backend import wire
 from stagec.backend.class_map import ClassMap
-from stagec.backend.groups import GroupIds
+from stagec.backend.groups import GroupIds, comm_groups
 from stagec.backend.node_records import NameStyle
 from stagec.backend.program import Mesh
-from stagec.backend.ranks import shifted
+from stagec.backend.ranks import coordinate, shifted
+from stagec.symbolic import Size
+from stagec.symbolic.columns import Columns
 
 SCHEMA_VERSION = "0.0.4"
 
@@ -43,7 +47,14 @@ class RankAt:
     shift: int = 0
 
 
-Variable = GroupOf | RankAt
+@dataclass(frozen=True, slots=True)
+class RankOf:
+    """A number that depends on the rank: a rank of another pool, as a size in the rank's coordinates."""
+
+    formula: Size
+
+
+Variable = GroupOf | RankAt | RankOf
 
 
 @dataclass(frozen=True)
@@ -66,13 +77,22 @@ class RankFormulas:
     mesh: Mesh
     groups: GroupIds
     variables: tuple[Variable, ...]
+    first: int = 0
+    """The rank at the mesh's origin: those of other pools come before it."""
 
     def values(self, variable: int, ranks: np.ndarray) -> np.ndarray:
         """A variable's value at each rank."""
-        source = self.variables[variable]
+        source, own = self.variables[variable], ranks - self.first
         if isinstance(source, GroupOf):
-            return self.groups.of_ranks(source.kind, self.mesh, ranks)
-        return shifted(self.mesh, source.axes, source.shift, ranks)
+            return self.groups.of_ranks(source.kind, self.mesh, own)
+        if isinstance(source, RankOf):
+            return self.at(source.formula, own)
+        return self.first + shifted(self.mesh, source.axes, source.shift, own)
+
+    def at(self, formula: Size, own: np.ndarray) -> np.ndarray:
+        """A size in the coordinates of ranks of the mesh."""
+        names = {f"{axis}{INDEX}": coordinate(self.mesh, axis, own) for axis in self.mesh.axes}
+        return Columns(names, len(own)).number(formula).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -102,6 +122,15 @@ class EncodedTraces:
     def mesh(self) -> Mesh:
         return self.formulas.mesh
 
+    @property
+    def num_ranks(self) -> int:
+        return self.mesh.num_ranks
+
+    @property
+    def meshes(self) -> dict[str, Any]:
+        """The mesh as a manifest says it."""
+        return {"mesh": dict(zip(self.mesh.axes, self.mesh.sizes, strict=True))}
+
     @cached_property
     def class_map(self) -> ClassMap:
         return ClassMap.make(self.mesh, [dict(c.where) for c in self.classes])
@@ -111,19 +140,95 @@ class EncodedTraces:
 
     def by_class(self, ranks: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """The classes that `ranks` belong to, each with its own, in the order of both."""
-        owner = self.class_map.of(ranks)
+        owner = self.class_map.of(ranks - self.formulas.first)
         for number in np.unique(owner).tolist():
             yield number, ranks[owner == number]
 
     def group_users(self, ranks: np.ndarray) -> list[np.ndarray]:
         """For each kind of group, those of `ranks` whose traces name a group of it."""
-        owner = self.class_map.of(ranks)
+        owner = self.class_map.of(ranks - self.formulas.first)
         users: list[np.ndarray] = []
         for kind in range(len(self.formulas.groups.kinds)):
             variable = self.formulas.variables.index(GroupOf(kind))
             using = np.array([variable in c.variables for c in self.classes])
             users.append(ranks[using[owner]])
         return users
+
+    def comm_groups(self, ranks: np.ndarray) -> Iterator[tuple[int, list[int]]]:
+        """Ids and members, by ascending id, of the groups that traces of `ranks` name."""
+        first = self.formulas.first
+        users = [own - first for own in self.group_users(ranks)]
+        for number, members in comm_groups(self.formulas.groups, self.mesh, users):
+            yield number, [first + rank for rank in members] if first else members
+
+
+@dataclass(frozen=True)
+class EncodedPools:
+    """A whole job of several pools. The ranks of the first come first, and its groups have the lowest ids."""
+
+    names: tuple[str, ...]
+    pools: tuple[EncodedTraces, ...]
+
+    @property
+    def model(self) -> str:
+        return self.pools[0].model
+
+    @property
+    def options(self) -> TraceOptions:
+        return self.pools[0].options
+
+    @property
+    def num_ranks(self) -> int:
+        return sum(pool.num_ranks for pool in self.pools)
+
+    @property
+    def meshes(self) -> dict[str, Any]:
+        """The meshes as a manifest says them."""
+        return {
+            "pools": [
+                {"name": name, "first": pool.formulas.first, **pool.meshes}
+                for name, pool in zip(self.names, self.pools, strict=True)
+            ]
+        }
+
+    @property
+    def classes(self) -> tuple[EncodedClass, ...]:
+        """Those of the first pool, then those of the next; each with the name of its pool."""
+        return tuple(
+            replace(each, name=f"{name} {each.name}")
+            for name, pool in zip(self.names, self.pools, strict=True)
+            for each in pool.classes
+        )
+
+    def class_traces(self, number: int) -> ClassTraces:
+        for pool in self.pools:
+            if number < len(pool.classes):
+                return pool.class_traces(number)
+            number -= len(pool.classes)
+        raise IndexError(number)
+
+    def by_class(self, ranks: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """The classes that `ranks` belong to, each with its own, in the order of both."""
+        before = 0
+        for pool, own in self.by_pool(ranks):
+            for number, members in pool.by_class(own):
+                yield before + number, members
+            before += len(pool.classes)
+
+    def by_pool(self, ranks: np.ndarray) -> Iterator[tuple[EncodedTraces, np.ndarray]]:
+        """All pools, each with those of `ranks` that are its."""
+        for pool in self.pools:
+            first = pool.formulas.first
+            yield pool, ranks[(ranks >= first) & (ranks < first + pool.num_ranks)]
+
+    def comm_groups(self, ranks: np.ndarray) -> Iterator[tuple[int, list[int]]]:
+        """Ids and members, by ascending id, of the groups that traces of `ranks` name."""
+        for pool, own in self.by_pool(ranks):
+            yield from pool.comm_groups(own)
+
+
+Encoded = EncodedTraces | EncodedPools
+"""A job, of one mesh or of several pools."""
 
 
 def header_record() -> bytes:

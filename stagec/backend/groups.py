@@ -73,7 +73,8 @@ class GroupIds:
     """Decimal digits of every id."""
 
     @staticmethod
-    def assign(kinds: Sequence[GroupKind], mesh: Mesh) -> "GroupIds":
+    def assign(kinds: Sequence[GroupKind], mesh: Mesh, above: int = 0) -> "GroupIds":
+        """`above`: the largest id of another pool of the job."""
         if len(kinds) > TAG_PERIOD:
             raise TraceError(
                 "E0610",
@@ -87,10 +88,22 @@ class GroupIds:
         for number, kind in enumerate(kinds):
             groups = math.prod(mesh.size(axis) for axis in kind.other_axes(mesh))
             largest = max(largest, number + stride * (groups - 1))
-        width = 1
-        while 10 ** (width - 1) + largest >= 10**width:
+        width = len(str(above + 1)) if above else 1
+        while max(10 ** (width - 1), above + 1) + largest >= 10**width:
             width += 1
-        return GroupIds(tuple(kinds), 10 ** (width - 1), stride, width)
+        return GroupIds(tuple(kinds), max(10 ** (width - 1), above + 1), stride, width)
+
+    def largest(self, mesh: Mesh) -> int:
+        """The largest id."""
+        return max(
+            (
+                self.first
+                + number
+                + self.stride * (math.prod(mesh.size(axis) for axis in kind.other_axes(mesh)) - 1)
+                for number, kind in enumerate(self.kinds)
+            ),
+            default=self.first,
+        )
 
     def of_ranks(self, kind: int, mesh: Mesh, ranks: np.ndarray) -> np.ndarray:
         """The id of each rank's group of one kind."""

@@ -87,8 +87,16 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True)
+class Peer:
+    """A rank of another pool, by its number in the whole job: a size in the coordinates (`tp.index`) of a rank of this one."""
+
+    pool: str
+    rank: Size
+
+
+@dataclass(frozen=True, slots=True)
 class Transfer:
-    """A send or a receive: the peer is `shift` further along `axes` (as one axis, modulo its size).
+    """A send or a receive: the peer is `shift` further along `axes` (as one axis, modulo its size), or a rank of another pool.
 
     Both ends carry the same tag: `channel`, and the instance's `tag`, decide it.
     """
@@ -99,6 +107,7 @@ class Transfer:
     num_bytes: int
     channel: int
     dtype: str
+    peer: Peer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,3 +297,23 @@ class TraceSet:
     mesh: Mesh
     classes: tuple[RankClass, ...]
     attributes: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PooledTraces:
+    """A job of several pools, by name. The ranks of the first come first; each has a mesh of its own."""
+
+    pools: tuple[tuple[str, TraceSet], ...]
+
+    @property
+    def firsts(self) -> dict[str, int]:
+        """The first rank of each pool."""
+        return {name: self.num_ranks_before(name) for name, _ in self.pools}
+
+    @property
+    def num_ranks(self) -> int:
+        return sum(traces.mesh.num_ranks for _, traces in self.pools)
+
+    def num_ranks_before(self, name: str) -> int:
+        names = [each for each, _ in self.pools]
+        return sum(traces.mesh.num_ranks for _, traces in self.pools[: names.index(name)])

@@ -283,7 +283,7 @@ class _AllRanks:
             frozenset(node.action.axes)
             for each in self.traces.classes
             for node in each.program.nodes_that_run()
-            if isinstance(node.action, Transfer)
+            if isinstance(node.action, Transfer) and node.action.axes
         }
         while more := {axis for some in along if some & axes for axis in some} - axes:
             axes |= more
@@ -320,6 +320,9 @@ class _AllRanks:
             for j, node in enumerate(program.segments[segment].nodes):
                 action = node.action
                 if not isinstance(action, Transfer | Collective):
+                    continue
+                if isinstance(action, Transfer) and action.peer is not None:
+                    # Of another pool: `check_pairs` looks at those.
                     continue
                 is_inside = self._is_inside(action)
                 if is_inside and isinstance(action, Collective):

@@ -19,10 +19,10 @@ import numpy as np
 from stagec.backend.bundle import digest_of
 from stagec.backend.chunks import Chunk, ChunkResult, Format, Output, make_chunks, write_chunk
 from stagec.backend.destination import Destination, open_destination
-from stagec.backend.encoded import EncodedTraces
+from stagec.backend.encoded import Encoded
 from stagec.backend.errors import TraceError
 from stagec.backend.executors import open_executor, run_tasks
-from stagec.backend.groups import comm_group_json, comm_groups
+from stagec.backend.groups import comm_group_json
 from stagec.backend.manifest import COMM_GROUP, FileEntry, manifest_json
 from stagec.backend.ranks import format_ranks, parse_ranks
 from stagec.backend.stamping import Compression, make_stamp
@@ -97,7 +97,7 @@ class _Tally:
 
 
 def write_traces(
-    traces: EncodedTraces,
+    traces: Encoded,
     out: str,
     options: WriteOptions | None = None,
     *,
@@ -153,7 +153,7 @@ def write_traces(
 
 
 def iterate_traces(
-    traces: EncodedTraces, ranks: str = "", compress: Compression = "none"
+    traces: Encoded, ranks: str = "", compress: Compression = "none"
 ) -> Iterator[tuple[int, bytes]]:
     """Ranks and the bytes of their files, class by class, ascending within each."""
     for number, members in traces.by_class(select_ranks(traces, ranks)):
@@ -164,11 +164,11 @@ def iterate_traces(
                 yield rank, bytes(data)
 
 
-def select_ranks(traces: EncodedTraces, selection: str) -> np.ndarray:
+def select_ranks(traces: Encoded, selection: str) -> np.ndarray:
     """The ranks that a selection names; all where it is empty."""
     if selection.strip():
-        return parse_ranks(selection, traces.mesh.num_ranks)
-    return np.arange(traces.mesh.num_ranks, dtype=np.int64)
+        return parse_ranks(selection, traces.num_ranks)
+    return np.arange(traces.num_ranks, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -177,16 +177,16 @@ class _Groups:
     entry: FileEntry
 
 
-def _write_groups(traces: EncodedTraces, ranks: np.ndarray, destination: Destination) -> _Groups:
+def _write_groups(traces: Encoded, ranks: np.ndarray, destination: Destination) -> _Groups:
     """`comm_group.json`: the groups that the traces of `ranks` name, and no others."""
-    groups = list(comm_groups(traces.formulas.groups, traces.mesh, traces.group_users(ranks)))
+    groups = list(traces.comm_groups(ranks))
     text = comm_group_json(iter(groups))
     destination.files.write(COMM_GROUP, text)
     return _Groups(len(groups), FileEntry(len(text), zlib.crc32(text)))
 
 
 def _write_ranks(
-    traces: EncodedTraces,
+    traces: Encoded,
     ranks: np.ndarray,
     options: WriteOptions,
     destination: Destination,
@@ -214,7 +214,7 @@ def _write_ranks(
 
 
 def _check_space(
-    traces: EncodedTraces, chunks: list[Chunk], options: WriteOptions, destination: Destination
+    traces: Encoded, chunks: list[Chunk], options: WriteOptions, destination: Destination
 ) -> None:
     """Plain sizes are known; of compressed traces the first class tells how far they shrink, and
     readable ones are never smaller."""
@@ -232,7 +232,7 @@ def _check_space(
 
 
 def _manifest_head(
-    traces: EncodedTraces, options: WriteOptions, ranks: np.ndarray, about: Mapping[str, Any]
+    traces: Encoded, options: WriteOptions, ranks: np.ndarray, about: Mapping[str, Any]
 ) -> dict[str, Any]:
     chosen = {
         "names": traces.options.names,
@@ -245,8 +245,8 @@ def _manifest_head(
         "model": traces.model,
         "about": dict(about),
         "options": chosen,
-        "mesh": dict(zip(traces.mesh.axes, traces.mesh.sizes, strict=True)),
-        "num_ranks": traces.mesh.num_ranks,
+        **traces.meshes,
+        "num_ranks": traces.num_ranks,
         "classes": [
             {
                 "name": traces.classes[number].name,
@@ -259,15 +259,13 @@ def _manifest_head(
     }
 
 
-def _notes(
-    traces: EncodedTraces, out: str, ranks: np.ndarray, options: WriteOptions
-) -> Iterator[str]:
+def _notes(traces: Encoded, out: str, ranks: np.ndarray, options: WriteOptions) -> Iterator[str]:
     if "empty" in f"{out}/{COMM_GROUP}":
         yield "ASTRA-sim ignores a comm_group.json whose path contains `empty`"
-    if traces.mesh.num_ranks == 1:
+    if traces.num_ranks == 1:
         yield "ASTRA-sim does not run a single rank"
-    elif len(ranks) < traces.mesh.num_ranks:
-        yield f"ASTRA-sim needs all {traces.mesh.num_ranks} ranks; these are {len(ranks)}"
+    elif len(ranks) < traces.num_ranks:
+        yield f"ASTRA-sim needs all {traces.num_ranks} ranks; these are {len(ranks)}"
     if options.compress == "gzip":
         yield "ASTRA-sim does not read gzip; Chakra's own feeder does"
     if options.format == "json":

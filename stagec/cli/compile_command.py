@@ -16,11 +16,12 @@ from stagec import __version__
 from stagec.advice import warnings
 from stagec.backend.bundle import Bundle, write_bundle
 from stagec.backend.encode import encode_traces
-from stagec.backend.encoded import SCHEMA_VERSION, EncodedTraces, TraceOptions
+from stagec.backend.encoded import SCHEMA_VERSION, Encoded, TraceOptions
 from stagec.backend.files import write_whole
+from stagec.backend.program import TraceSet
 from stagec.cli.commands import COMMANDS
 from stagec.cli.device_flags import add_device_flags, planned
-from stagec.cli.inputs import compile_input
+from stagec.cli.inputs import compile_input, is_ir
 from stagec.cli.memory_tables import show_memory
 from stagec.cli.output import WRITING_FLAGS, add_writing_flags, refuse_idle_flags, write
 from stagec.cli.progress import pass_progress
@@ -42,9 +43,12 @@ from stagec.driver import Stops
 from stagec.estimate import estimate_if_known, timeline_of, with_durations
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.memory import timed_peaks
+from stagec.frontend import CheckedModel, parse_file, warnings_of
+from stagec.frontend.checker import pools_in
 from stagec.ir_text import print_ir
 from stagec.pipelines import schedule_files
 from stagec.plugins import Registry, registry
+from stagec.pools import compile_pools
 from stagec.reading import read_file
 from stagec.reports.headline import headline
 from stagec.reports.many_microbatches import ManyMicrobatches, brief, look
@@ -73,6 +77,9 @@ def run(arguments: Sequence[str]) -> int:
     plug_ins = registry(options.load_pass)
     if plug_ins.warnings:
         sys.stderr.write(render(plug_ins.warnings))
+    if has_pools(options):
+        run_pools(options, plug_ins)
+        return 0
     try:
         compiled = compile_with(options, plug_ins, is_brief=is_brief(options))
     except ManyMicrobatches as many:
@@ -109,6 +116,85 @@ def run(arguments: Sequence[str]) -> int:
     if options.out is not None or options.bundle is not None:
         save(compiled, options)
     return 0
+
+
+def has_pools(options: argparse.Namespace) -> bool:
+    """Whether the plan is one of several pools."""
+    return not is_ir(options.model) and bool(pools_in(parse_file(options.model), options.plan))
+
+
+def run_pools(options: argparse.Namespace, plug_ins: Registry) -> None:
+    """Compile all pools of a plan: show each after the other, and write the traces of all as one job."""
+    refuse_in_pools(options)
+    printer = PassPrinter(options)
+
+    def warn(checked: CheckedModel, module: ModuleOp) -> None:
+        if found := warnings_of(checked, module):
+            sys.stderr.write(render(found, checked.source.texts))
+
+    with pass_progress(options.quiet or printer.prints) as told:
+
+        def stops(pool: str) -> Stops:
+            def on_pass(name: str, module: ModuleOp) -> None:
+                told(name)
+                printer.after(f"{name}, pool {pool}", module)
+
+            return Stops(
+                options.stop_after,
+                on_pass,
+                shows_each=printer.prints,
+                places_buffers=options.memory is not None,
+            )
+
+        compiled = compile_pools(
+            parse_file(options.model),
+            options.plan,
+            overrides(options.set),
+            known=plug_ins,
+            stops=stops,
+            seen=warn,
+            adapt=lambda plan: planned(plan, options),
+        )
+    for number, (name, each) in enumerate(compiled.pools.items()):
+        times = None if options.quiet else estimate_if_known(each)
+        if doubts := warnings(each, times.timeline if times is not None else None):
+            sys.stderr.write(render(doubts, each.sources))
+        if options.stop_after is not None:
+            separator = "// -----\n" if number else ""
+            sys.stdout.write(f"{separator}// pool {name}\n{print_ir(each.module)}")
+            continue
+        if options.timeline is not None or options.durations:
+            require_numbers(each.plan, each.trace_set.classes)
+        if number and not options.quiet:
+            sys.stdout.write("\n")
+        if not options.quiet:
+            show(summarize(each.module, each.counts, each.plan.name), headline(each, times))
+        if options.memory is not None:
+            explain_memory(each, options)
+        if options.timeline is not None:
+            show_timeline(each)
+        if options.schedule:
+            show_schedule(each)
+    if options.out is not None or options.bundle is not None:
+        programs = compiled.pooled(lambda each: programs_of(each, options))
+        traces = encode_traces(programs, chosen_options(options))
+        write_all(traces, compiled.first, compiled.name, options, {})
+
+
+def refuse_in_pools(options: argparse.Namespace) -> None:
+    """E0711 for what is about one mesh."""
+    flags = {
+        "--report": options.report,
+        "--iterations": options.iterations,
+        "--for": options.simulator,
+        f"--timeline {options.timeline}": options.timeline,
+        "--memory FILE": options.memory,
+    }
+    for flag, value in flags.items():
+        if value:
+            message = f"`{flag}` is about one mesh, and the pools of a plan have several"
+            help_ = "ask about one of them: `--plan PLAN.POOL`"
+            raise usage_error(flag, message, "E0711", help_)
 
 
 def is_brief(options: argparse.Namespace) -> bool:
@@ -360,20 +446,14 @@ def compile_with(
     options: argparse.Namespace, plug_ins: Registry, is_brief: bool = False
 ) -> Compiled:
     """Compile, with warnings, progress and IR on the way. What is brief may raise `ManyMicrobatches`."""
-    print_each = options.print_ir and options.stop_after is None
-    first = True
-
-    with pass_progress(options.quiet or print_each) as told:
+    printer = PassPrinter(options)
+    with pass_progress(options.quiet or printer.prints) as told:
 
         def on_pass(name: str, module: ModuleOp) -> None:
-            nonlocal first
             told(name)
             if is_brief and name == "split-microbatches":
                 look(module)
-            if print_each:
-                separator = "" if first else "// -----\n"
-                sys.stdout.write(f"{separator}// IR after {name}\n{print_ir(module)}")
-                first = False
+            printer.after(name, module)
 
         return compile_input(
             options.model,
@@ -382,7 +462,7 @@ def compile_with(
             stops=Stops(
                 options.stop_after,
                 on_pass,
-                shows_each=print_each,
+                shows_each=printer.prints,
                 places_buffers=options.memory is not None,
             ),
             plug_ins=plug_ins,
@@ -391,18 +471,49 @@ def compile_with(
         )
 
 
+class PassPrinter:
+    """Prints the IR after each pass, if that is asked for."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.prints = bool(options.print_ir and options.stop_after is None)
+        self.is_first = True
+
+    def after(self, name: str, module: ModuleOp) -> None:
+        if self.prints:
+            separator = "" if self.is_first else "// -----\n"
+            sys.stdout.write(f"{separator}// IR after {name}\n{print_ir(module)}")
+            self.is_first = False
+
+
 def save(compiled: Compiled, options: argparse.Namespace) -> None:
     """Write the bundle, the traces, or both."""
-    chosen = TraceOptions(names=options.names or "full", provenance=bool(options.provenance))
+    traces = encode_traces(programs_of(compiled, options), chosen_options(options))
+    beside = simulator_files(compiled, options)  # wrong input ends before anything is written
+    write_all(traces, compiled, compiled.plan.name, options, beside)
+
+
+def chosen_options(options: argparse.Namespace) -> TraceOptions:
+    return TraceOptions(names=options.names or "full", provenance=bool(options.provenance))
+
+
+def programs_of(compiled: Compiled, options: argparse.Namespace) -> TraceSet:
+    """What traces are to say besides what runs."""
     programs = compiled.tracked if options.track_memory else compiled.trace_set
-    if options.durations:
-        programs = with_durations(programs, compiled.plan)
-    traces = encode_traces(programs, chosen)
-    about = about_job(compiled, options)
+    return with_durations(programs, compiled.plan) if options.durations else programs
+
+
+def write_all(
+    traces: Encoded,
+    compiled: Compiled,
+    plan: str,
+    options: argparse.Namespace,
+    beside: dict[str, str],
+) -> None:
+    """Write the bundle, the traces, or both, and what lies beside them."""
+    about = about_job(compiled, plan, options)
     if options.bundle is not None:
         save_bundle(traces, options, about)
     if options.out is not None:
-        beside = simulator_files(compiled, options)  # wrong input ends before anything is written
         write(traces, options, about)
         for name, text in beside.items():
             path = os.path.join(options.out, name)
@@ -423,14 +534,14 @@ def simulator_files(compiled: Compiled, options: argparse.Namespace) -> dict[str
     return astra_sim_files(compiled.trace_set, compiled.plan, bool(options.track_memory))
 
 
-def save_bundle(traces: EncodedTraces, options: argparse.Namespace, about: dict[str, Any]) -> None:
+def save_bundle(traces: Encoded, options: argparse.Namespace, about: dict[str, Any]) -> None:
     num_bytes = write_bundle(options.bundle, Bundle(traces, about))
     if not options.quiet:
-        ranks = f"{traces.mesh.num_ranks:,} ranks"
+        ranks = f"{traces.num_ranks:,} ranks"
         sys.stdout.write(f"{options.bundle}: {ranks} ({amount(num_bytes)}B written)\n")
 
 
-def about_job(compiled: Compiled, options: argparse.Namespace) -> dict[str, Any]:
+def about_job(compiled: Compiled, plan: str, options: argparse.Namespace) -> dict[str, Any]:
     """What decides the traces: texts, by name and hash, and flags. No path of this machine."""
     folder = os.path.dirname(options.model)
     texts = {
@@ -445,7 +556,7 @@ def about_job(compiled: Compiled, options: argparse.Namespace) -> dict[str, Any]
     return {
         "versions": {"stagec": __version__, "chakra": SCHEMA_VERSION},
         "inputs": {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()},
-        "plan": compiled.plan.name,
+        "plan": plan,
         "set": overrides(options.set),
         **tracked,
     }

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from stagec.backend.encoded import EncodedTraces
+from stagec.backend.encoded import Encoded
 from stagec.backend.writer import WriteOptions, WriteReport, write_traces
 from stagec.cli.progress import writing_progress
 from stagec.cli.tables import amount
@@ -77,7 +77,7 @@ def write_options(options: argparse.Namespace) -> WriteOptions:
     return WriteOptions(**{name: value for name, value in given.items() if value is not None})
 
 
-def write(traces: EncodedTraces, options: argparse.Namespace, about: Mapping[str, Any]) -> None:
+def write(traces: Encoded, options: argparse.Namespace, about: Mapping[str, Any]) -> None:
     """Write the traces and say so."""
     chosen = write_options(options)
     with writing_progress(options.quiet) as progress:

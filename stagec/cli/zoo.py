@@ -21,7 +21,8 @@ from stagec.dialects import stg
 from stagec.dialects.types import ValueType
 from stagec.driver import compile_program
 from stagec.estimate import batch_of, product_flops
-from stagec.frontend import check, parse_file, syntax
+from stagec.frontend import check, parse_file
+from stagec.frontend.checker import plans_of_one_mesh
 from stagec.frontend.files import Source
 from stagec.frontend.lowering import lower
 from stagec.reports.headline import headline
@@ -56,8 +57,7 @@ def measured(chosen: Collection[str] = ()) -> dict[str, Any]:
 
 def model_figures(path: Path) -> dict[str, Any]:
     source = parse_file(path)
-    items = source.files[str(path)].items
-    plans = [item.name.text for item in items if isinstance(item, syntax.Plan)]
+    plans = plans_of_one_mesh(source)
     title = source.texts[str(path)].partition("\n")[0].lstrip("# ")
     return {
         "title": title,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 
 from xdsl.ir import Attribute, Data
 from xdsl.irdl import irdl_attr_definition
@@ -85,6 +86,45 @@ class SizeAttr(Data[Size]):
 
     def print_parameter(self, printer: Printer) -> None:
         printer.print_string(f'"{self.data}"')
+
+
+@irdl_attr_definition
+class RankAttr(Data[Size]):
+    """A rank of the whole job, in the coordinates of another: `"8 + floordiv(tp.index, 2)"`. Ranks of a class have peers of their own by it."""
+
+    name = "stg.rank"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Size:
+        return parse_size(parser)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f'"{self.data}"')
+
+
+@irdl_attr_definition
+class LayerStagesAttr(Data[tuple[int, ...]]):
+    """Of each layer, the place of its stage along the axis of the stages: `<0 x 16, 1 x 16>`."""
+
+    name = "stg.layer_stages"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> tuple[int, ...]:
+        def run() -> tuple[int, ...]:
+            stage = parser.parse_integer(allow_boolean=False, allow_negative=False)
+            parser.parse_characters("x")
+            return (stage,) * parser.parse_integer(allow_boolean=False, allow_negative=False)
+
+        runs = parser.parse_comma_separated_list(parser.Delimiter.ANGLE, run)
+        return tuple(stage for each in runs for stage in each)
+
+    def print_parameter(self, printer: Printer) -> None:
+        runs = [(stage, len(list(same))) for stage, same in groupby(self.data)]
+        printer.print_string(f"<{', '.join(f'{stage} x {count}' for stage, count in runs)}>")
+
+    def of_layer(self, layer: int) -> int:
+        """Of a layer; of what is in none, its only stage."""
+        return self.data[max(layer, 0)]
 
 
 @irdl_attr_definition

@@ -12,7 +12,8 @@ from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.driver import Stops, compile_program
 from stagec.editing.names import Index, NamePlace
-from stagec.frontend import check, parse_text, syntax
+from stagec.frontend import check, parse_text
+from stagec.frontend.checker import plans_of_one_mesh
 from stagec.frontend.parser import class_name, grammar_text
 from stagec.frontend.words import DEFINITIONS
 from stagec.plans import clauses as plans
@@ -30,7 +31,7 @@ def diagnose(text: str, file: str) -> list[Diagnostic]:
         source = parse_text(text, file)
     except CompileError as error:
         return list(error.diagnostics)
-    names = [item.name.text for item in source.files[file].items if isinstance(item, syntax.Plan)]
+    names = plans_of_one_mesh(source)
     found: dict[tuple[str, str, object], Diagnostic] = {}
     for name in names or [None]:
         try:

@@ -27,6 +27,7 @@ CLAUSES = (
     "overlap",
     "pass",
     "pipeline",
+    "pool",
     "precision",
     "rank_order",
     "recompute",

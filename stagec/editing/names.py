@@ -89,7 +89,8 @@ def definitions(program: syntax.Program) -> Iterator[tuple[str, syntax.Name, str
                     yield from inside(item.name.text, item.body)
             case syntax.Plan():
                 yield "", item.name, "plan"
-                for clause in item.clauses:
+                pools = [clause for clause in item.clauses if isinstance(clause, syntax.Pool)]
+                for clause in (*item.clauses, *(own for pool in pools for own in pool.clauses)):
                     if isinstance(clause, syntax.Mesh):
                         for axis in clause.axes:
                             yield AXIS, axis.name, "axis"

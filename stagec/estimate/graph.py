@@ -133,7 +133,8 @@ class GraphBuilder:
         """Whether what other classes do, or other ranks of its own, decides when a node ends."""
         action = node.action
         if isinstance(action, Transfer):
-            return action.kind == "recv"
+            # What another pool hands over is there when it is asked for.
+            return action.kind == "recv" and action.peer is None
         return isinstance(action, Collective) and len(self.members(number, action)) > 1
 
     # Between classes
@@ -183,7 +184,7 @@ class GraphBuilder:
         sources: dict[tuple[int, Static], tuple[int, ...]] = {}
         for piece in self.pieces:
             action = piece.nodes[0].action
-            if isinstance(action, Transfer) and action.kind == "recv":
+            if isinstance(action, Transfer) and action.kind == "recv" and action.peer is None:
                 key = (piece.rank_class, self.static(action))
                 groups[key].append(piece)
                 if key not in sources:

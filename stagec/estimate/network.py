@@ -134,8 +134,10 @@ class Network:
         return Price(self.transfer_us(action) if action.kind == "send" else 0.0, basis)
 
     def transfer_us(self, action: Transfer) -> float:
-        """One message. Where some ranks' peers are in another node, that is what all of them take."""
-        if set(action.axes) & self.own.keys():
+        """One message; to another pool over the network. Where some ranks' peers are in another node, that is what all of them take."""
+        if action.peer is not None:
+            link = self.far
+        elif set(action.axes) & self.own.keys():
             link = self.slowest(action.axes)
         else:
             link = self.far if self.leaves_node(action) else self.near

@@ -95,7 +95,7 @@ def units(node: syntax.SyntaxNode) -> Iterator[tuple[syntax.SyntaxNode, str]]:
             kind, parts = "item", each.items
         elif isinstance(each, syntax.Body):
             kind, parts = "statement", each.statements
-        elif isinstance(each, syntax.Plan):
+        elif isinstance(each, syntax.Plan | syntax.Pool):
             kind, parts = "statement", each.clauses
         elif isinstance(each, syntax.Settings):
             kind, parts = "setting", each.entries

@@ -123,6 +123,11 @@ def _plan(node: syntax.Plan) -> str:
     return f"plan {node.name}{base} {_block(node.clauses)}"
 
 
+def _pool(node: syntax.Pool) -> str:
+    base = f" extends {node.base}" if node.base else ""
+    return f"pool {node.name}{base} {_block(node.clauses)}"
+
+
 def _argument(node: syntax.Argument) -> str:
     return (f"{node.name} = " if node.name else "") + text_of(node.value)
 
@@ -208,6 +213,7 @@ _PRINTERS: dict[type[syntax.SyntaxNode], Callable[[Any], str]] = {
     syntax.Decode: _sequences,
     syntax.Served: lambda n: f"{{ {_list(n.entries)} }}",
     syntax.Serve: lambda n: f"serve {text_of(n.what)}",
+    syntax.Pool: _pool,
     syntax.Pass: lambda n: f"pass {n.name}{_settings(n.settings)}",
     syntax.Plan: _plan,
 }

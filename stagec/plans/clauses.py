@@ -342,6 +342,8 @@ class Sequences:
     context: Quantity
     """Positions that are in the cache before."""
     span: Span
+    source: str = ""
+    """The pool that computes those in this iteration, and hands them over; empty: they are here."""
 
     @property
     def is_continued(self) -> bool:

@@ -18,7 +18,7 @@ from stagec.rewriting import programs
 from stagec.symbolic.conditions import unread
 from stagec.unrolling.checks import check_module, wrong
 from stagec.unrolling.rank import RankRun, StageRun
-from stagec.unrolling.stage import Layout
+from stagec.unrolling.stage import Layout, has_peers_by_layer
 
 
 def rank_runs(module: ModuleOp, checked: bool = True) -> list[RankRun]:
@@ -100,7 +100,8 @@ class Reader:
         numbers = {**values, **tasks.counts, **self.first_layers(stage.number)}
         owners = {path: ((self.axis, at),) for path, at in stage.tied}
         # Where layers begin makes a difference only where each layer has other numbers.
-        where = tuple(self.first_layers(stage.number).items()) if Loads.around(kind).loads else ()
+        by_layer = Loads.around(kind).loads or any(map(has_peers_by_layer, kind.walk()))
+        where = tuple(self.first_layers(stage.number).items()) if by_layer else ()
         key = (tasks, stage.tied, where)
 
         def lay_out() -> Layout:

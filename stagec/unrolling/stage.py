@@ -220,6 +220,7 @@ class Layout:
         depends = self.loads.loads and any(
             self.loads.concern(*sizes_of_node(op)) for op in segment.ops
         )
+        depends = depends or any(map(has_peers_by_layer, segment.ops))
         key = (segment.number, layer if depends else None)
         if key not in self._known:
             deps, inputs = self._dependencies(segment)
@@ -287,6 +288,11 @@ class Layout:
 def instance_of(rows: Rows, row: int) -> int:
     """Where a row of a table stands among those that run: what joins one before is none of its own."""
     return int((~rows.joins[: row + 1]).sum()) - 1
+
+
+def has_peers_by_layer(op: Operation) -> bool:
+    """Whether the other end of a transfer is elsewhere for other layers."""
+    return isinstance(op, sched.PoolSendOp | sched.PoolRecvOp) and op.stages is not None
 
 
 def sizes_of_node(op: Operation) -> tuple[Size, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from functools import lru_cache
 from math import prod
 from pathlib import Path
@@ -13,6 +12,7 @@ from stagec.backend.bundle import describe
 from stagec.backend.encode import encode_traces
 from stagec.driver import Compiled, compile_program
 from stagec.frontend import check, parse_file
+from stagec.frontend.checker import plans_of_one_mesh
 from stagec.frontend.files import Source
 from stagec.pipelines import virtual_stages
 
@@ -21,8 +21,8 @@ EXAMPLES = sorted(FOLDER.glob("*.stg"))
 
 
 def plans_of(path: Path) -> list[str]:
-    """The plans that a model's file has."""
-    return re.findall(r"^plan (\w+)", path.read_text("utf-8"), re.MULTILINE)
+    """The plans that a model's file has; of one that has pools, these."""
+    return plans_of_one_mesh(parse_file(path))
 
 
 Case = tuple[Path, str]

@@ -118,8 +118,20 @@ class Unroller:
             layer=rank.layer(run.stages)[order].astype(np.int32),
             microbatch=microbatch.astype(np.int32),
             stage=rank.column(stage[: len(names)])[order].astype(np.int32),
-            tag=np.maximum(microbatch, 0).astype(np.int64),
+            tag=self.tags(run, rank)[order].astype(np.int64),
         )
+
+    def tags(self, run: RankRun, rank: Arrangement) -> Ints:
+        """Of each row: its microbatch. Of what is handed to another pool its layer: both ends know that, and messages of a layer keep their order."""
+        microbatch = np.maximum(rank.column(run.order.microbatch), 0)
+        between = [
+            isinstance(each.body.nodes[0], sched.PoolSendOp | sched.PoolRecvOp)
+            for each in rank.bodies
+        ]
+        if not any(between):
+            return microbatch
+        layer = np.maximum(rank.layer(run.stages), 0)
+        return np.where(np.array(between)[rank.body], layer, microbatch)
 
     def segments(self, run: RankRun, rank: Arrangement) -> tuple[list[TraceSegment], Ints]:
         """The segments of a rank, and the number of each body's."""

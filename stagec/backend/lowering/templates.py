@@ -20,6 +20,7 @@ from stagec.backend.program import (
     Kernel,
     Node,
     NodeAction,
+    Peer,
     Sum,
     TraceSegment,
     Transfer,
@@ -108,7 +109,7 @@ class StageTemplates:
             if layer is not None:
                 loads = Loads.around(self.stage.program)
                 values = {**values, **loads.sizes(layer, self.stage.values)}
-            self._of_layers[layer] = Templates(values, self.stage.owners, self.sequences)
+            self._of_layers[layer] = Templates(values, self.stage.owners, self.sequences, layer)
         return self._of_layers[layer]
 
     def transfer(self, op: sched.StageSendOp | sched.StageRecvOp, rank_body: RankBody) -> Transfer:
@@ -129,12 +130,16 @@ class Templates:
     values: Mapping[str, int | Fraction]
     owners: Owners = field(default_factory=dict)
     sequences: Sequences | None = None
+    layer: int | None = None
+    """That of the nodes, where layers have other numbers or peers."""
     _numbers: dict[Size, int] = field(default_factory=dict)
 
     def node(self, op: Operation, scope: str, action: NodeAction, deps: tuple[Dep, ...]) -> Node:
         location = op.location
         assert isinstance(op, sched.NODES)
-        crosses = isinstance(op, sched.StageSendOp | sched.StageRecvOp)
+        crosses = isinstance(
+            op, sched.StageSendOp | sched.StageRecvOp | sched.PoolSendOp | sched.PoolRecvOp
+        )
         return Node(
             op=sched.node_name(op),
             phase="p2p" if crosses else stg.phase_of(op),
@@ -193,6 +198,16 @@ class Templates:
                 op.channel.value.data,
                 op.dtype.data,
             )
+        if isinstance(op, sched.PoolSendOp | sched.PoolRecvOp):
+            return Transfer(
+                sched.node_name(op),
+                (),
+                0,
+                self.num_bytes(op.num_bytes.data),
+                op.channel.value.data,
+                op.dtype.data,
+                self.peer(op),
+            )
         assert isinstance(op, sched.CollectiveOp)
         return Collective(
             op.kind.data,
@@ -202,6 +217,14 @@ class Templates:
             op.dtype.data,
             self.among(op),
         )
+
+    def peer(self, op: sched.PoolSendOp | sched.PoolRecvOp) -> Peer:
+        """The rank of another pool, in the coordinates of one of this."""
+        rank = op.rank.data
+        if op.stages is not None:
+            stage = op.stages.of_layer(-1 if self.layer is None else self.layer)
+            rank = rank.substitute({sched.PEER_STAGE: stage})
+        return Peer(op.pool.data, rank)
 
     def kernel(self, op: sched.ComputeOp) -> Kernel | None:
         form = kernel_form(op)
@@ -260,7 +283,9 @@ def sums_of_op(op: Operation) -> tuple[Sum, ...]:
         return (op.bytes_in.data,), (op.bytes_out.data,)
     if isinstance(op, sched.StageSendOp | sched.StageRecvOp):
         return ((tensor_of(op.value.type).num_bytes,),)
-    assert isinstance(op, sched.HostCopyOp | sched.SendOp | sched.RecvOp)
+    assert isinstance(
+        op, sched.HostCopyOp | sched.SendOp | sched.RecvOp | sched.PoolSendOp | sched.PoolRecvOp
+    )
     return ((op.num_bytes.data,),)
 
 

@@ -17,6 +17,7 @@ from stagec.dialects.dist.expert_load import (Distribution, ExpertLoadOp, MAX, S
 from stagec.dialects.dist.host import (HOST_OPS, HostOp, LoadOp, StateOp, StoreOp)
 from stagec.dialects.dist.mesh import (MeshAttr, MeshOp, RuleOp)
 from stagec.dialects.dist.plan import (PassesOp, PlanOp)
+from stagec.dialects.dist.pools import (GivesOp, HandedOp, POOL_OPS, PoolOp, PoolRecvOp, PoolSendOp, TakesOp)
 from stagec.dialects.dist.sequences import SequencesAttr, SequencesOp
 from stagec.dialects.dist.stages import (GiveGradientOp, STAGE_OPS, Stage, StageRecvOp, StageSendOp, StagesAttr, StagesOp, TakeGradientOp, first_layer, local_count)
 from stagec.dialects.dist.storage import (AllReduceGradientOp, AllReduceShardOp, AllReduceTiedOp, DealShardsOp, ReduceShardOp, STORAGE_OPS, StorageOp, TakeShardOp, UnshardOp)
@@ -40,6 +41,7 @@ Dist = Dialect(
         *STAGE_OPS,
         *TRANSFER_OPS,
         *HOST_OPS,
+        *POOL_OPS,
     ],
     [MeshAttr, PlacementAttr, SequencesAttr, ShardType, StagesAttr],
 )
@@ -61,6 +63,8 @@ __all__ = [
     "ExpertLoadOp",
     "GatherBlocksOp",
     "GiveGradientOp",
+    "GivesOp",
+    "HandedOp",
     "HostOp",
     "LoadOp",
     "MAX",
@@ -69,6 +73,9 @@ __all__ = [
     "Movement",
     "PassesOp",
     "PlanOp",
+    "PoolOp",
+    "PoolRecvOp",
+    "PoolSendOp",
     "RecvOp",
     "ReduceScatterOp",
     "ReduceShardOp",
@@ -89,6 +96,7 @@ __all__ = [
     "StoreOp",
     "TakeGradientOp",
     "TakeShardOp",
+    "TakesOp",
     "UnshardOp",
     "WaitOp",
     "first_layer",

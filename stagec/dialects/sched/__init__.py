@@ -37,6 +37,7 @@ from stagec.dialects.sched.nodes import (
     planned,
     work_of,
 )
+from stagec.dialects.sched.pools import PEER_STAGE, PoolRecvOp, PoolSendOp
 from stagec.dialects.sched.rank_programs import RankProgramOp, RanksOp, TasksOp
 from stagec.dialects.sched.tasks import (
     TASKS,
@@ -73,11 +74,14 @@ __all__ = [
     "COMPUTE_STREAM",
     "COPY_IN",
     "NODES",
+    "PEER_STAGE",
     "TASKS",
     "ArenaOp",
     "CollectiveOp",
     "ComputeOp",
     "HostCopyOp",
+    "PoolRecvOp",
+    "PoolSendOp",
     "RankProgramOp",
     "RanksOp",
     "RecvOp",

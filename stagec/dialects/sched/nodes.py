@@ -31,6 +31,7 @@ from stagec.dialects.memory import (
 )
 from stagec.dialects.sched.crossing import verify_crossing, verify_number
 from stagec.dialects.sched.host_copy import HostCopyOp
+from stagec.dialects.sched.pools import IN_PLACE, PoolRecvOp, PoolSendOp
 from stagec.dialects.sched.tasks import (
     SegmentAttr,
 )
@@ -443,7 +444,17 @@ class ScheduleOp(IRDLOperation):
         )
 
 
-NODES = (ComputeOp, CollectiveOp, SendOp, RecvOp, StageSendOp, StageRecvOp, HostCopyOp)
+NODES = (
+    ComputeOp,
+    CollectiveOp,
+    SendOp,
+    RecvOp,
+    StageSendOp,
+    StageRecvOp,
+    PoolSendOp,
+    PoolRecvOp,
+    HostCopyOp,
+)
 """Ops that become nodes of a trace; each has a stream."""
 
 
@@ -455,6 +466,8 @@ def effects_of(op: Operation) -> Effects:
     """What a node does with memory. What is copied to the host is there, what is loaded comes from there."""
     if isinstance(op, HostCopyOp):
         return Effects(makes=Kind.HOST if op.direction.data == "store" else Kind.FETCHED)
+    if isinstance(op, PoolRecvOp):
+        return IN_PLACE
     said = op.effects if isinstance(op, ComputeOp | CollectiveOp) else None
     return said.data if said is not None else PLAIN
 
@@ -479,4 +492,4 @@ def node_name(op: IRDLOperation) -> str:
         return op.kind.data
     if isinstance(op, HostCopyOp):
         return op.direction.data
-    return "send" if isinstance(op, SendOp | StageSendOp) else "recv"
+    return "send" if isinstance(op, SendOp | StageSendOp | PoolSendOp) else "recv"

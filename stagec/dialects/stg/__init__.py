@@ -5,7 +5,14 @@
 
 from xdsl.ir import Dialect
 
-from stagec.dialects.attributes import NamesAttr, PlacementAttr, RequestsAttr, SizeAttr
+from stagec.dialects.attributes import (
+    LayerStagesAttr,
+    NamesAttr,
+    PlacementAttr,
+    RankAttr,
+    RequestsAttr,
+    SizeAttr,
+)
 from stagec.dialects.stg.attention import (
     AttentionGradOp,
     AttentionOp,
@@ -258,7 +265,20 @@ OPS = [
 FUNCTIONS = functions_of(OPS)
 """The functions of the language, by name."""
 
-Stg = Dialect("stg", OPS, [TensorType, StackType, SizeAttr, NamesAttr, RequestsAttr, MatrixAttr])
+Stg = Dialect(
+    "stg",
+    OPS,
+    [
+        TensorType,
+        StackType,
+        SizeAttr,
+        NamesAttr,
+        RequestsAttr,
+        MatrixAttr,
+        RankAttr,
+        LayerStagesAttr,
+    ],
+)
 
 __all__ = [
     "AppendOp",

@@ -3,6 +3,13 @@
 `check` takes what was parsed and yields a `CheckedModel`, in which nothing is left to resolve.
 """
 
-from stagec.frontend.checker.program import CheckedModel, check, sizes_of
+from stagec.frontend.checker.program import (
+    CheckedModel,
+    check,
+    plan_of_pool,
+    plans_of_one_mesh,
+    pools_in,
+    sizes_of,
+)
 
-__all__ = ["CheckedModel", "check", "sizes_of"]
+__all__ = ["CheckedModel", "check", "plan_of_pool", "plans_of_one_mesh", "pools_in", "sizes_of"]

@@ -19,7 +19,7 @@ from stagec.frontend.checker.types import TypeReader
 from stagec.frontend.checker.user_ops import read_costs
 from stagec.frontend.files import Source, parse_file
 from stagec.frontend.plans.iterations import Iterations
-from stagec.frontend.plans.merge import Merged, merge
+from stagec.frontend.plans.merge import DOT, Merged, merge, pools_of, with_pools
 from stagec.frontend.plans.resolve import resolve_plan
 from stagec.frontend.plans.serving import Batch, Roles, ServeReader, batch_of, roles_of, unserved
 from stagec.frontend.sizes import (
@@ -82,8 +82,9 @@ def check(
     source, plan, plans = _lent(source, plan)
     findings = Findings(most=MOST_ERRORS, sources=source.texts)
     definitions = collect(source, findings, functions)
-    definitions.plans = plans if plans is not None else definitions.plans
+    definitions.plans = with_pools(plans if plans is not None else definitions.plans)
     chosen = _choose(definitions, plan, findings)
+    _is_one(chosen, definitions.plans, findings, source)
     merged = merge(chosen, definitions.plans, findings)
     batch = _batch(source, definitions, merged, overrides or {}, findings, iterations)
     served = batch.sizes if batch is not None else {}
@@ -186,6 +187,11 @@ def _batch(
     if serve is None:
         return None
     _trains_nothing(merged, clause, findings)
+    for each in serve.sequences:
+        if each.source and (merged.plan is None or DOT not in merged.plan.name.text):
+            message = f"sequences come from `{each.source}`, and the plan has no pools"
+            help_ = f"leave out `from {each.source}`, or serve them in a `pool`"
+            findings.add(Diagnostic("E0401", message, each.span, help=help_))
     with unrecorded():
         bodies = _check_bodies(source, definitions, table, plan, unheard)
     roles = roles_of(bodies.values(), findings)
@@ -202,7 +208,7 @@ def sizes_of(source: Source, plan: str | None = None) -> list[str]:
     source, plan, plans = _lent(source, plan)
     findings = Findings(most=MOST_ERRORS, sources=source.texts)
     definitions = collect(source, findings)
-    definitions.plans = plans if plans is not None else definitions.plans
+    definitions.plans = with_pools(plans if plans is not None else definitions.plans)
     merged = merge(_choose(definitions, plan, findings), definitions.plans, findings)
     findings.raise_errors(source.texts)
     with unrecorded():
@@ -212,6 +218,59 @@ def sizes_of(source: Source, plan: str | None = None) -> list[str]:
     hidden = set(table.unpadded.values())
     dims = [name for name in table.dim_names if name not in hidden]
     return [*dims, *(a for a in axes if a not in table.products or a in table.copied)]
+
+
+def pools_in(source: Source, plan: str | None) -> list[str]:
+    """The names of a plan's pools, in the order in which their ranks follow one another; none of a plan that is one by itself.
+
+    A plan that is not there has none: `check` says so.
+    """
+    source, plan, plans = _lent(source, plan)
+    plans = plans if plans is not None else plans_of(source)
+    chosen = plans.get(plan) if plan is not None else next(iter(plans.values()), None)
+    return [pool.name.text for pool in pools_of(chosen, plans)]
+
+
+def plans_of_one_mesh(source: Source) -> list[str]:
+    """The plans of a file that can be asked about: of one that has pools, these."""
+    named = [item for item in source.files[source.file].items if isinstance(item, syntax.Plan)]
+    known = plans_of(source)
+    found: list[str] = []
+    for plan in named:
+        pools = pools_of(plan, known)
+        found += [f"{plan.name}{DOT}{pool.name}" for pool in pools] or [plan.name.text]
+    return found
+
+
+def plan_of_pool(source: Source, plan: str | None, pool: str) -> str:
+    """What a pool is called as a plan by itself."""
+    if plan is None or plan.endswith(SUFFIX):
+        lent, _, plans = _lent(source, plan)
+        first = next(iter(plans if plans is not None else plans_of(lent)))
+        plan = first if plan is None else f"{plan}:{first}"
+    return f"{plan}{DOT}{pool}"
+
+
+def _is_one(
+    plan: syntax.Plan | None,
+    plans: Mapping[str, syntax.Plan],
+    findings: Findings,
+    source: Source,
+) -> None:
+    """E0422 for a plan of several pools, E0401 for a pool that has some."""
+    if plan is None:
+        return
+    for clause in plan.clauses:
+        if DOT in plan.name.text and isinstance(clause, syntax.Pool):
+            help_ = "put it beside the other one"
+            findings.add(Diagnostic("E0401", "a pool has no pools", clause.span, help=help_))
+            findings.raise_errors(source.texts)
+    pools = [pool.name.text for pool in pools_of(plan, plans)] if DOT not in plan.name.text else []
+    if pools:
+        message = f"plan `{plan.name}` has pools, each with a mesh of its own"
+        help_ = f"ask about one of them: {' or '.join(f'`--plan {plan.name}{DOT}{pool}`' for pool in pools)}"
+        findings.add(Diagnostic("E0422", message, plan.name.span, help=help_))
+        findings.raise_errors(source.texts)
 
 
 def _lent(

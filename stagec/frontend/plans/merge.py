@@ -55,10 +55,60 @@ def is_rule(target: syntax.ShardTarget) -> bool:
 def merge(plan: syntax.Plan | None, plans: Mapping[str, syntax.Plan], findings: Findings) -> Merged:
     """Apply the plans from the one that extends nothing to `plan`."""
     merged = Merged(plan)
-    for step in reversed(_chain(plan, plans, findings)):
+    for step in reversed(steps_of(plan, plans, findings)):
         own = _own(step, findings)
         _apply(own, merged)
     return merged
+
+
+def steps_of(
+    plan: syntax.Plan | None, plans: Mapping[str, syntax.Plan], findings: Findings
+) -> list[syntax.Plan]:
+    """The plans whose clauses make up one, the first one above all others.
+
+    A pool has what it says, then what its plan says for all pools, then what the plan says that it extends.
+    """
+    if plan is None or DOT not in plan.name.text:
+        return _chain(plan, plans, findings)
+    of_plan, _, name = plan.name.text.rpartition(DOT)
+    found: list[syntax.Plan] = []
+    extended: list[syntax.Plan] = []
+    for step in _chain(plans[of_plan], plans, Findings()):
+        for pool in _pools_of_step(step):
+            if pool.name.text == name:
+                own = replace(plan, base=pool.base, clauses=pool.clauses)
+                found.append(own)
+                extended += _chain(own, plans, findings)[1:]
+        common = tuple(c for c in step.clauses if not isinstance(c, syntax.Pool))
+        found.append(replace(step, clauses=common))
+    return [*found, *extended]
+
+
+DOT = "."
+"""Between the name of a plan and that of one of its pools."""
+
+
+def _pools_of_step(plan: syntax.Plan) -> list[syntax.Pool]:
+    return [clause for clause in plan.clauses if isinstance(clause, syntax.Pool)]
+
+
+def pools_of(plan: syntax.Plan | None, plans: Mapping[str, syntax.Plan]) -> list[syntax.Pool]:
+    """The pools of a plan and of those that it extends, each once, in the order in which their ranks follow one another."""
+    found: dict[str, syntax.Pool] = {}
+    for step in reversed(_chain(plan, plans, Findings())):
+        for pool in _pools_of_step(step):
+            found.setdefault(pool.name.text, pool)
+    return list(found.values())
+
+
+def with_pools(plans: Mapping[str, syntax.Plan]) -> dict[str, syntax.Plan]:
+    """The plans, and each of their pools as a plan by itself: `disaggregated.prefill`."""
+    found = dict(plans)
+    for plan in plans.values():
+        for pool in pools_of(plan, plans):
+            name = replace(pool.name, text=f"{plan.name}{DOT}{pool.name}")
+            found[name.text] = syntax.Plan(name, pool.base, pool.clauses, span=plan.span)
+    return found
 
 
 def _chain(
@@ -126,8 +176,8 @@ def _twice(
 def _key(clause: syntax.Clause) -> _Key:
     if isinstance(clause, syntax.Context | syntax.Link):
         return (type(clause).__name__, clause.axis.text)
-    if isinstance(clause, syntax.Pass):
-        return ("Pass", clause.name.text)
+    if isinstance(clause, syntax.Pass | syntax.Pool):
+        return (type(clause).__name__, clause.name.text)
     return (type(clause).__name__,)
 
 

@@ -43,8 +43,8 @@ OfOne = Callable[[Size, Size], Size]
 MOST_SEQUENCES = 1_000_000
 """Sequences that are not alike."""
 
-NEW, CONTEXT = "x", "at"
-"""The words before the numbers of a sequence's new tokens, and of those before them."""
+NEW, CONTEXT, SOURCE = "x", "at", "from"
+"""The words before the numbers of a sequence's new tokens, of those before them, and before the pool that computes these."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,8 @@ class ServeReader:
         is_prefill = isinstance(entry, syntax.Prefill)
         given = {measure.word.text: measure for measure in entry.measures}
         needed = NEW if is_prefill else CONTEXT
-        known = set(given) <= {NEW, CONTEXT} and len(given) == len(entry.measures)
+        words = {NEW, CONTEXT} if is_prefill else {NEW, CONTEXT, SOURCE}
+        known = set(given) <= words and len(given) == len(entry.measures)
         if not known or needed not in given:
             help_ = "write `prefill 4 x 2048`, and `at 512` for what is cached before"
             if not is_prefill:
@@ -155,12 +156,13 @@ class ServeReader:
             self.findings.add(Diagnostic("E0401", message, entry.span, help=help_))
             return []
         count = self.number(entry.count, "the number of sequences")
-        if count is None:
+        source = self.source(given.pop(SOURCE)) if SOURCE in given else ""
+        if count is None or source is None:
             return []
         sizes: dict[str, syntax.Value] = {}
         for word, measure in given.items():
             if isinstance(measure.number, syntax.ListValue | syntax.Lengths):
-                return self.ragged(entry, given, count)
+                return [replace(s, source=source) for s in self.ragged(entry, given, count)]
             sizes[word] = measure.number
         new = context = None
         if NEW in sizes:
@@ -169,7 +171,18 @@ class ServeReader:
             context = self.number(sizes[CONTEXT], "the number of tokens before", 0)
         if (NEW in given and new is None) or (CONTEXT in given and not context):
             return []
-        return [Sequences(count, new or known_size(1), context or known_size(0), entry.span)]
+        return [
+            Sequences(count, new or known_size(1), context or known_size(0), entry.span, source)
+        ]
+
+    def source(self, measure: syntax.Measure) -> str | None:
+        """The pool that sequences come from. E0401 if that is no name."""
+        if isinstance(measure.number, syntax.Reference):
+            return measure.number.name.text
+        message = "sequences come from a pool"
+        help_ = "write `decode 4 at 2048 from prefill`"
+        self.findings.add(Diagnostic("E0401", message, measure.span, help=help_))
+        return None
 
     def ragged(
         self,

@@ -285,6 +285,15 @@ class Serve(SyntaxNode):
 
 
 @dataclass(frozen=True)
+class Pool(SyntaxNode):
+    """`pool prefill extends serve_tp8 { mesh tp = 8 }`: a part of the ranks, with a plan of its own."""
+
+    name: Name
+    base: Name | None
+    clauses: tuple[Clause, ...]
+
+
+@dataclass(frozen=True)
 class Pass(SyntaxNode):
     """`pass decompose-all-reduce { axis = "tp" }`."""
 
@@ -316,6 +325,7 @@ Clause = (
     | Link
     | Load
     | Serve
+    | Pool
     | Pass
 )
 

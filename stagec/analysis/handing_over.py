@@ -1,0 +1,138 @@
+"""The messages in which devices of one pool hand what they have of a cache to devices of another, that holds it otherwise.
+
+A dim that n devices of the one side split and m of the other is cut into as many parts as both divide, their least common multiple:
+each device has as many of them as any other of its pool, and each part is on one device of either side. Of each part every
+microbatch hands over its share: which sequences are in which is the engine's business. What several devices have in full, each
+sends in shares: with p copies on one side and q on the other there are lcm(p, q) shares, so that every device sends as much, and
+every copy is sent every byte once. All devices of a pool run one program: how many messages there are is the same for each, and the
+peer is a formula in its coordinates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import lcm, prod
+
+from stagec import symbolic
+from stagec.analysis.coordinates import index
+from stagec.dialects.sched.pools import PEER_STAGE
+from stagec.dialects.types import TIME_AXES, TensorType, bytes_of
+from stagec.symbolic import ZERO, Size, constant
+
+
+@dataclass(frozen=True)
+class Side:
+    """How the devices of a pool hold a cache."""
+
+    first: int
+    """The first rank."""
+    mesh: Mapping[str, int]
+    holds: TensorType
+    microbatches: int
+    axis: str = ""
+    """That of its stages: a layer is on those at one place of it."""
+
+    def split(self, dim: str) -> tuple[str, ...]:
+        """The axes that split a dim, of more ranks than one."""
+        return tuple(a for a in self.holds.dim(dim).split if self.is_along(a))
+
+    @property
+    def copies(self) -> tuple[str, ...]:
+        """The axes along which devices have the same."""
+        splits = set(self.holds.split_axes)
+        return tuple(
+            a for a in self.mesh if a not in splits and a != self.axis and self.is_along(a)
+        )
+
+    def is_along(self, axis: str) -> bool:
+        return axis not in TIME_AXES and self.mesh[axis] > 1
+
+    def ways(self, axes: Sequence[str]) -> int:
+        return prod(self.mesh[axis] for axis in axes)
+
+    def joint(self, axes: Sequence[str]) -> Size:
+        """A rank's place along axes taken as one, the last of them the fastest."""
+        found = ZERO
+        for axis in axes:
+            found = found * self.mesh[axis] + index(axis)
+        return found
+
+    def stride(self, axis: str) -> int:
+        axes = list(self.mesh)
+        return prod(self.mesh[each] for each in axes[axes.index(axis) + 1 :])
+
+    def offset(self, axes: Sequence[str], joint: Size) -> Size:
+        """How far behind the first rank that is which stands at a place along axes taken as one."""
+        found = ZERO
+        for number, axis in enumerate(axes):
+            inner = constant(self.ways(axes[number + 1 :]))
+            place = symbolic.call("floordiv", joint, inner)
+            if number:
+                place = symbolic.call("mod", place, constant(self.mesh[axis]))
+            found = found + place * self.stride(axis)
+        return found
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What is cut into parts, of which devices of each side have equally many."""
+
+    axes: tuple[str, ...]
+    """Of this side."""
+    others: tuple[str, ...]
+    """Of the other."""
+    count: int
+
+    def places(self, own: Side, other: Side) -> Iterator[Size]:
+        """For each part that a device of this side has: where the other one's is, from its first rank."""
+        each, theirs = self.count // own.ways(self.axes), self.count // other.ways(self.others)
+        for number in range(each):
+            part = own.joint(self.axes) * each + number
+            place = symbolic.call("floordiv", part, constant(theirs))
+            yield other.offset(self.others, place)
+
+
+@dataclass(frozen=True)
+class Messages:
+    """The messages of a device about one layer of a cache, in order."""
+
+    ranks: tuple[Size, ...]
+    """The peer of each."""
+    num_bytes: Size
+    """Of each."""
+    num_parts: int
+    """Into which sequences are cut, by the devices of both pools."""
+
+
+def messages(own: Side, other: Side, moving: Size, batch: str, gives: bool) -> Messages:
+    """Those that a device of `own` gives, or takes. `moving` counts the elements of a layer that are handed over, of one copy."""
+    cut = {
+        dim: Parts(
+            own.split(dim),
+            other.split(dim),
+            lcm(own.ways(own.split(dim)), other.ways(other.split(dim))),
+        )
+        for dim in own.holds.names
+    }
+    copies = Parts(own.copies, other.copies, lcm(own.ways(own.copies), other.ways(other.copies)))
+    turns = lcm(own.microbatches, other.microbatches)
+    receiver = other if gives else own
+    shares = copies.count // receiver.ways(receiver.copies)
+    stage = (
+        symbolic.symbol(PEER_STAGE) * other.stride(other.axis)
+        if other.axis and other.is_along(other.axis)
+        else ZERO
+    )
+    places = [*(list(each.places(own, other)) for each in cut.values())]
+    places.append(list(copies.places(own, other)))
+    ranks = [constant(other.first) + stage + symbolic.total(each) for each in product(*places)]
+    again = turns // own.microbatches
+    parts = prod(each.count for each in cut.values()) * turns * shares
+    of_batch = cut[batch].count if batch in cut else 1
+    return Messages(
+        tuple(rank for rank in ranks for _ in range(again)),
+        bytes_of(moving, own.holds.dtype) / parts,
+        of_batch,
+    )

@@ -1,0 +1,457 @@
+"""Pools: parts of one job that each run a plan of their own, and hand state of requests to each other.
+
+    compiled = compile_pools(parse_file("model.stg"), "disaggregated", {})
+    encode_traces(compiled.traces)
+
+Each pool is compiled like a plan by itself. What one has to know of the other is how its devices hold each cache: that is
+read off the IR of both, as far as it does not depend on what is handed over, and said in both (`dist.gives`, `dist.takes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+
+from stagec import symbolic
+from stagec.analysis.handing_over import Side, messages
+from stagec.analysis.sizes import mesh_of, size_values
+from stagec.backend.program import PooledTraces, TraceSet
+from stagec.compiled import Compiled
+from stagec.diagnostics import CompileError, Diagnostic, Span, location_of, quoted
+from stagec.dialects import dist, stg
+from stagec.dialects.types import TIME_AXIS, StackType, TensorType, tensor_of
+from stagec.driver import compile_checked
+from stagec.frontend import CheckedModel, Source, check
+from stagec.frontend.checker import plan_of_pool, pools_in, sizes_of
+from stagec.pipeline_schedule import stage_placement
+from stagec.plans.clauses import Plan, Sequences
+from stagec.plugins import Registry, registry
+from stagec.rewriting import programs
+from stagec.running import PassLoader, Stops
+from stagec.symbolic import Size, conditions
+
+KNOWN_AFTER = "insert-collectives"
+"""The pass after which nothing changes any more of how devices hold caches."""
+
+
+@dataclass(frozen=True)
+class CompiledPools:
+    """A model under a plan of several pools."""
+
+    name: str
+    """Of the plan."""
+    pools: Mapping[str, Compiled]
+
+    @property
+    def traces(self) -> PooledTraces:
+        return self.pooled(lambda compiled: compiled.trace_set)
+
+    def pooled(self, of: Callable[[Compiled], TraceSet]) -> PooledTraces:
+        """The traces of all pools as one job."""
+        return PooledTraces(tuple((name, of(each)) for name, each in self.pools.items()))
+
+    @property
+    def first(self) -> Compiled:
+        return next(iter(self.pools.values()))
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        return {path: text for each in self.pools.values() for path, text in each.sources.items()}
+
+
+def compile_pools(
+    source: Source,
+    plan: str | None,
+    overrides: Mapping[str, str],
+    *,
+    known: Registry | None = None,
+    stops: Callable[[str], Stops] = lambda pool: Stops(),
+    load_pass: PassLoader | None = None,
+    seen: Callable[[CheckedModel, ModuleOp], object] = lambda checked, module: None,
+    adapt: Callable[[Plan], Plan] = lambda plan: plan,
+) -> CompiledPools:
+    """Compile each pool of a plan. E0423 where one cannot hand over what another takes.
+
+    `overrides` are those of `--set`: of all pools that have the name, or of one, as `prefill.tp`.
+    """
+    known = known or registry()
+    names = pools_in(source, plan)
+    own = overrides_by_pool(source, plan, names, overrides)
+
+    def checked(pool: str) -> CheckedModel:
+        name = plan_of_pool(source, plan, pool)
+        found = check(source, name, own[pool], known.functions)
+        return replace(found, plan=adapt(found.plan))
+
+    pools = [
+        Pool.of(name, compile_checked(lambda name=name: checked(name), stops=UNTIL_KNOWN))
+        for name in names
+    ]
+    said = Exchange(pools).ops()
+    found = {
+        pool.name: compile_checked(
+            lambda pool=pool: checked(pool.name),
+            stops=stops(pool.name),
+            load_pass=load_pass or known.make_pass,
+            seen=seen,
+            handed=said[pool.name],
+        )
+        for pool in pools
+    }
+    return CompiledPools(pools[0].plan_name, found)
+
+
+UNTIL_KNOWN = Stops(after=KNOWN_AFTER, verify=False)
+
+
+def overrides_by_pool(
+    source: Source, plan: str | None, pools: Sequence[str], overrides: Mapping[str, str]
+) -> dict[str, dict[str, str]]:
+    """What `--set` says to each pool: `tp=8` to all that have a `tp`, `prefill.tp=8` to one."""
+    found: dict[str, dict[str, str]] = {pool: {} for pool in pools}
+    settable = {pool: sizes_of(source, plan_of_pool(source, plan, pool)) for pool in pools}
+    for name, text in overrides.items():
+        of_pool, dot, rest = name.partition(".")
+        if dot and of_pool in found:
+            found[of_pool][rest] = text
+            continue
+        having = [pool for pool in pools if name in settable[pool]]
+        for pool in having or pools[:1]:  # of which the first says that there is no such name
+            found[pool][name] = text
+    return found
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A cache of a pool."""
+
+    holds: TensorType
+    stages: tuple[int, ...]
+    """Where along the pipeline's axis each layer is; nothing without a pipeline."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What others have to know of a pool."""
+
+    name: str
+    checked: CheckedModel
+    module: ModuleOp
+    mesh: Mapping[str, int]
+    microbatches: int
+    axis: str
+    """Of its stages; empty without a pipeline."""
+    caches: Mapping[str, Kept]
+
+    @staticmethod
+    def of(name: str, compiled: Compiled) -> Pool:
+        """From the IR in which every cache has the shape that devices hold. E0423 for a pool that serves nothing."""
+        module, checked = compiled.module, compiled.checked
+        if checked.batch is None:
+            message = f"the pool `{name}` serves nothing"
+            help_ = "add `serve { prefill 4 x 2048 }`, or `serve { decode 4 at 2048 from prefill }`"
+            raise wrong(message, checked.plan.span, help_)
+        with conditions.unrecorded():
+            values = conditions.unread(size_values(module))
+            mesh = dict(conditions.unread(mesh_of(module)))
+            stages = next((op for op in module.body.ops if isinstance(op, dist.StagesOp)), None)
+            axis = stages.axis.data if stages is not None else ""
+            caches = dict(caches_of(module))
+        return Pool(name, checked, module, mesh, int(values[TIME_AXIS]), axis, caches)
+
+    @property
+    def plan_name(self) -> str:
+        return self.checked.plan.name.rpartition(".")[0]
+
+    @property
+    def num_ranks(self) -> int:
+        return prod(self.mesh.values())
+
+    @property
+    def served(self) -> tuple[Sequences, ...]:
+        assert self.checked.batch is not None
+        return self.checked.batch.serve.sequences
+
+    @property
+    def span(self) -> Span | None:
+        assert self.checked.batch is not None
+        return self.checked.batch.serve.span
+
+    def side(self, path: str, first: int) -> Side:
+        return Side(first, self.mesh, self.caches[path].holds, self.microbatches, self.axis)
+
+
+def caches_of(module: ModuleOp) -> Iterator[tuple[str, Kept]]:
+    """The caches of a module, by path."""
+    kinds = {stg.text(each, "kind"): each for each in programs(module)}
+    stages = next((op for op in module.body.ops if isinstance(op, dist.StagesOp)), None)
+    if stages is None:
+        for program in kinds.values():
+            for op in caches_in(program):
+                yield op.path.data, Kept(tensor_of(op.cache.type), ())
+        return
+    places = stage_placement(module)
+    assert places is not None
+    found: dict[str, Kept] = {}
+    for stage, at in zip(stages.stages.data, places, strict=True):
+        for op in caches_in(kinds[stage.kind]):
+            before = found.get(op.path.data, Kept(tensor_of(op.cache.type), ()))
+            here = (at[0],) * layers_in(op, stage)
+            found[op.path.data] = replace(before, stages=before.stages + here)
+    yield from found.items()
+
+
+def caches_in(program: stg.ProgramOp) -> Iterator[stg.CacheOp]:
+    return (op for op in program.walk() if isinstance(op, stg.CacheOp))
+
+
+def layers_in(op: stg.CacheOp, stage: dist.Stage) -> int:
+    """How many layers of a cache a stage has: of a repeat that is cut those that it runs, else all are on one stage."""
+    if not isinstance(op.cache.type, StackType):
+        return 1
+    count = op.cache.type.total_count
+    names = {dist.local_count(number): n for number, n in enumerate(stage.layers)}
+    values = {**dict(conditions.unread(size_values(module_of(op)))), **names}
+    return count.integer(values)
+
+
+def module_of(op: Operation) -> ModuleOp:
+    found = op.get_toplevel_object()
+    assert isinstance(found, ModuleOp)
+    return found
+
+
+def wrong(message: str, span: Span | None, help_: str, notes: Sequence[str] = ()) -> CompileError:
+    return CompileError([Diagnostic("E0423", message, span, notes=tuple(notes), help=help_)])
+
+
+@dataclass(frozen=True)
+class Going:
+    """Sequences of a pool that go on in another: so many, of so many positions that the first one computes."""
+
+    count: int
+    new: int
+
+
+@dataclass
+class Exchange:
+    """Who hands what to whom."""
+
+    pools: Sequence[Pool]
+
+    def ops(self) -> dict[str, list[Operation]]:
+        """What the module of each pool is to say."""
+        total = sum(pool.num_ranks for pool in self.pools)
+        found: dict[str, list[Operation]] = {}
+        firsts: dict[str, int] = {}
+        first = 0
+        for pool in self.pools:
+            firsts[pool.name] = first
+            op = dist.PoolOp(pool.name, first, first + pool.num_ranks, total)
+            if pool.checked.plan.span is not None:
+                op.location = location_of(pool.checked.plan.span)
+            found[pool.name] = [op]
+            first += pool.num_ranks
+        going = self.going()
+        for (giver, taker), sequences in going.items():
+            one, other = self.named(giver), self.named(taker)
+            self.check_caches(one, other)
+            for number, path in enumerate(one.caches):
+                moving = self.moving(one, other, path, sequences)
+                self.check_parts(one, other, path, moving, sequences)
+                give = said_of(dist.GivesOp, path, other, firsts[taker], moving, number)
+                take = said_of(dist.TakesOp, path, one, firsts[giver], moving, number)
+                found[giver].append(give)
+                found[taker].append(take)
+        return found
+
+    def named(self, name: str) -> Pool:
+        return next(pool for pool in self.pools if pool.name == name)
+
+    def going(self) -> dict[tuple[str, str], list[Going]]:
+        """By giver and taker: which sequences. E0423 where pools do not agree on them."""
+        left = {
+            pool.name: [
+                [int(s.count.value), int(s.new.value), int(s.context.value), s] for s in pool.served
+            ]
+            for pool in self.pools
+        }
+        found: dict[tuple[str, str], list[Going]] = {}
+        givers: set[str] = set()
+        for taker in self.pools:
+            for each in taker.served:
+                if not each.source:
+                    continue
+                self.check_source(taker, each)
+                givers.add(each.source)
+                wanted, end = int(each.count.value), int(each.context.value)
+                for kind in left[each.source]:
+                    if kind[1] + kind[2] == end and kind[0] and wanted:
+                        taken = min(wanted, kind[0])
+                        kind[0] -= taken
+                        wanted -= taken
+                        going = found.setdefault((each.source, taker.name), [])
+                        going.append(Going(taken, kind[1]))
+                if wanted:
+                    message = f"`{taker.name}` goes on with {wanted} sequences of {end} positions that `{each.source}` does not leave"
+                    notes = [f"`{each.source}` computes {spelled(self.named(each.source).served)}"]
+                    help_ = (
+                        f"take as many as end in `{each.source}`, at the positions where they end"
+                    )
+                    raise wrong(message, each.span, help_, notes)
+        for name in givers:
+            for count, new, before, sequences in left[name]:
+                if count:
+                    message = f"{count} sequences of `{name}`, at {before + new} positions, go on in no pool"
+                    help_ = f"write `decode {count} at {before + new} from {name}` in the pool that goes on with them"
+                    raise wrong(message, sequences.span, help_)
+        if not found and len(self.pools) > 1:
+            one, other = self.pools[0].name, self.pools[-1].name
+            message = (
+                f"no pool goes on with what another computes: {quoted(p.name for p in self.pools)}"
+            )
+            help_ = f"write `decode 4 at 2048 from {one}` in `{other}`"
+            raise wrong(message, self.pools[-1].span, help_)
+        self.check_order(found)
+        return found
+
+    def check_source(self, taker: Pool, each: Sequences) -> None:
+        names = [pool.name for pool in self.pools if pool.name != taker.name]
+        if each.source not in names:
+            message = (
+                f"sequences of `{taker.name}` come from `{each.source}`, which is no other pool"
+            )
+            raise wrong(message, each.span, f"there are {quoted(names)}")
+
+    def check_order(self, found: Mapping[tuple[str, str], object]) -> None:
+        """That nobody waits for what it hands over itself: transfers go one way. E0423 else."""
+        reached = {name: {t for g, t in found if g == name} for name, _ in found}
+        for _ in self.pools:
+            for name, others in reached.items():
+                others |= {far for other in tuple(others) for far in reached.get(other, ())}
+                if name in others:
+                    message = (
+                        f"`{name}` waits for sequences that come from itself, by way of other pools"
+                    )
+                    span = self.named(name).span
+                    raise wrong(message, span, "let sequences go one way in an iteration")
+
+    def check_caches(self, one: Pool, other: Pool) -> None:
+        """That both keep the same of a sequence. E0423 else."""
+        here, there = set(one.caches), set(other.caches)
+        for path in sorted(here ^ there):
+            has, lacks = (one, other) if path in here else (other, one)
+            message = f"`{has.name}` keeps `{path}` of a sequence, and `{lacks.name}` does not"
+            raise wrong(message, lacks.span, "let both run modules that have the same caches")
+        for path, kept in one.caches.items():
+            theirs = other.caches[path].holds
+            if kept.holds.names != theirs.names:
+                message = f"`{path}` is [{', '.join(kept.holds.names)}] in `{one.name}`, and [{', '.join(theirs.names)}] in `{other.name}`"
+                raise wrong(message, other.span, "let both run modules that have the same caches")
+            if kept.holds.dtype != theirs.dtype:
+                message = f"`{path}` is {kept.holds.dtype} in `{one.name}`, and {theirs.dtype} in `{other.name}`"
+                help_ = "say `precision { cache = ... }` for both, beside the pools"
+                raise wrong(message, other.span, help_)
+            mine, own = one.checked.sizes.known, other.checked.sizes.known
+            for dim in sized_dims(one, path):
+                if mine.get(dim) != own.get(dim):
+                    message = f"`{dim}` is {mine.get(dim)} in `{one.name}`, and {own.get(dim)} in `{other.name}`"
+                    help_ = f"`{path}` is handed over: let it be of one size"
+                    raise wrong(message, other.span, help_)
+
+    def moving(self, one: Pool, other: Pool, path: str, sequences: Sequence[Going]) -> Size:
+        """Elements of a layer that are handed over: of each sequence the positions that are new, or all that is kept of it."""
+        holds = one.caches[path].holds
+        assert one.checked.batch is not None
+        roles = one.checked.batch.roles
+        dims = sized_dims(one, path)
+        of_one = symbolic.product(map(symbolic.symbol, dims))
+        for name, window in roles.positions.items():
+            if stg.stored(name) in holds.names:
+                most = None if window is None else int(window.value)
+                total = sum(
+                    s.count * (s.new if most is None else min(s.new, most)) for s in sequences
+                )
+                return of_one * total
+        in_rows = stg.SEQUENCES not in holds.names
+        for pool in (one, other):
+            if in_rows and pool.checked.batch is not None and pool.checked.batch.is_packed:
+                message = f"`{path}` has no dim of positions, and sequences of `{pool.name}` are no rows of their own"
+                help_ = "serve sequences of one kind in each pool"
+                raise wrong(message, pool.span, help_)
+        return of_one * sum(s.count for s in sequences)
+
+    def check_parts(
+        self, one: Pool, other: Pool, path: str, moving: Size, sequences: Sequence[Going]
+    ) -> None:
+        """That sequences and bytes divide over the devices of both. E0423 else."""
+        for pool in (one, other):
+            split = pool.caches[path].holds
+            inner = [dim for dim in split.names[1:2] if split.dim(dim).split]
+            if inner and inner[0] in {stg.stored(n) for n in roles_of(pool)}:
+                message = f"`{pool.name}` splits the positions of `{path}` over devices"
+                raise wrong(message, pool.span, "split heads, or sequences")
+        batch = one.caches[path].holds.names[0]
+        found = messages(one.side(path, 0), other.side(path, 0), moving, batch, gives=True)
+        for each in sequences:
+            if each.count % found.num_parts:
+                message = f"{each.count} sequences do not divide over the devices of `{one.name}` and of `{other.name}`"
+                help_ = f"hand over a multiple of {found.num_parts}"
+                raise wrong(message, other.span, help_)
+        size = found.num_bytes.evaluate(one.checked.sizes.known)
+        if size.denominator != 1:
+            message = (
+                f"`{path}` does not divide over the devices of `{one.name}` and of `{other.name}`"
+            )
+            notes = [f"a part has {size} bytes"]
+            raise wrong(message, other.span, "choose sizes that divide", notes)
+
+
+def sized_dims(pool: Pool, path: str) -> list[str]:
+    """The dims of a cache that are the same for every sequence."""
+    holds = pool.caches[path].holds
+    positions = {stg.stored(name) for name in roles_of(pool)}
+    return [name for name in holds.names[1:] if name not in (*positions, stg.SEQUENCES)]
+
+
+def roles_of(pool: Pool) -> Mapping[str, object]:
+    assert pool.checked.batch is not None
+    return pool.checked.batch.roles.positions
+
+
+def spelled(sequences: Sequence[Sequences]) -> str:
+    found = [
+        f"{s.count.value} that end at {int(s.new.value) + int(s.context.value)}" for s in sequences
+    ]
+    return ", ".join(found)
+
+
+def said_of(
+    kind: type[dist.GivesOp | dist.TakesOp],
+    path: str,
+    other: Pool,
+    first: int,
+    moving: Size,
+    channel: int,
+) -> Operation:
+    kept = other.caches[path]
+    axis = other.axis if kept.stages else ""
+    op = kind(
+        path,
+        other.name,
+        first,
+        other.mesh,
+        kept.holds,
+        moving,
+        channel,
+        other.microbatches,
+        axis,
+        kept.stages,
+    )
+    if other.span is not None:
+        op.location = location_of(other.span)
+    return op
