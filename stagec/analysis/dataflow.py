@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cache
 from itertools import product
+from typing import NamedTuple
 
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
@@ -21,8 +22,7 @@ from stagec.dialects.types import StackType
 Path = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OpInstance:
+class OpInstance(NamedTuple):
     """An op in one iteration: a node's, or the `sched.taken` that stands for a node of another stage."""
 
     op: Operation

@@ -132,7 +132,7 @@ class TensorType(Data[Tensor], TypeAttribute):
     def verify(self) -> None:
         if self.data.dtype not in DTYPE_BITS:
             raise VerifyException(f"`{self.data.dtype}` is no dtype")
-        names = self.names
+        names = [d.name for d in self.data.dims]
         if len(set(names)) != len(names):
             raise VerifyException(f"a dim appears twice in [{', '.join(names)}]")
         axes = [a for d in self.data.dims for a in d.split] + list(self.data.partial)
@@ -153,7 +153,7 @@ class TensorType(Data[Tensor], TypeAttribute):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(d.name for d in self.data.dims)
+        return tuple([d.name for d in self.data.dims])
 
     @property
     def splits(self) -> dict[str, tuple[str, ...]]:

@@ -15,6 +15,7 @@ from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, Rewrite
 
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import stg
+from stagec.dialects.marks import marks_of_class
 from stagec.dialects.types import StackType
 
 INHERITED = ("scope", "phase", "late", stg.OF_STAGE)
@@ -62,10 +63,16 @@ class _Inheriting(RewritePattern):
     """Mistakes. xDSL would wrap them in an exception of its own."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        origin = Origin(op.location, dict(stg.marks(op)))
-        rewriter.operation_insertion_handler.insert(
-            0, lambda new: inherit(new, origin, self.pass_name)
-        )
+        # As it is before the pattern changes it; what of that are marks is asked if something is inserted.
+        location, properties, attributes = op.location, dict(op.properties), dict(op.attributes)
+
+        def inserted(new: Operation) -> None:
+            known = marks_of_class(type(op))
+            places = {key: properties if key in known else attributes for key in INHERITED}
+            marks = {key: place[key] for key, place in places.items() if key in place}
+            inherit(new, Origin(location, marks), self.pass_name)
+
+        rewriter.operation_insertion_handler.insert(0, inserted)
         try:
             self.pattern.match_and_rewrite(op, rewriter)
         except CompileError as error:

@@ -63,9 +63,10 @@ class Size:
 
     def __init__(self, terms: Mapping[Monomial, Fraction]) -> None:
         kept = [(m, c) for m, c in terms.items() if c]
-        kept.sort(key=lambda term: (-_degree(term[0]), [(_order(a), -e) for a, e in term[0]]))
+        if len(kept) > 1:
+            kept.sort(key=lambda term: (-_degree(term[0]), [(_order(a), -e) for a, e in term[0]]))
         self.terms = tuple(kept)
-        self._hash = hash(self.terms)
+        self._hash: int | None = None
         self._text: str | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -74,6 +75,8 @@ class Size:
         return isinstance(other, Size) and self.terms == other.terms
 
     def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(self.terms)
         return self._hash
 
     def __bool__(self) -> bool:
@@ -184,7 +187,7 @@ class Size:
         """The exact number. Raises `NoNumberError`, a `KeyError`, for a name that has no value."""
         if type(values) is not dict and (exact := getattr(values, "exact", None)):
             return exact(self)
-        total = Fraction(0)
+        whole, rest = 0, Fraction(0)
         for monomial, coefficient in self.terms:
             # Whole numbers until the one division at the end: Fraction reduces at every step.
             numerator, denominator = coefficient.numerator, coefficient.denominator
@@ -209,8 +212,11 @@ class Size:
                 denominator *= bottom**exponent
             if denominator == 0:
                 raise SizeError(f"`{self}` divides by zero")
-            total += Fraction(numerator, denominator)
-        return total
+            if numerator % denominator:
+                rest += Fraction(numerator, denominator)
+            else:
+                whole += numerator // denominator
+        return rest + whole if rest else Fraction(whole)
 
     def integer(self, values: Mapping[str, int | Fraction]) -> int:
         """The number, which must be whole."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation
 
 from stagec.arrays import Ints
@@ -160,8 +161,9 @@ def ends_before(rank: Arrangement, body: Ints, belongs: Belongs) -> Ints:
 
 
 def stream_of(op: Operation) -> str:
-    assert isinstance(op, sched.NODES)
-    return op.stream.data
+    stream = op.properties["stream"]
+    assert isinstance(stream, StringAttr)
+    return stream.data
 
 
 def stands_in(rank: Arrangement, each: RankBody, op: Operation, stream: str) -> bool:

@@ -389,7 +389,7 @@ def handed_over(
         direction = "forward" if place.task == "RECV_F" else "backward"
         number = stages[stage].layout.received[direction, place.row, place.node]
         source = stages[other].layout.handed_over[direction, number]
-        arguments.append(replace(source, stage=other) if source is not None else None)
+        arguments.append(source._replace(stage=other) if source is not None else None)
     return replace(row, arguments=arguments)
 
 
@@ -398,7 +398,7 @@ def given(place: NodePlace, stage: int, stages: Sequence[StageRun]) -> NodePlace
     weight = place.task.removeprefix(TAKEN)
     givers = [i for i, each in enumerate(stages) if i != stage and weight in each.layout.given]
     source = stages[givers[place.row]].layout.given[weight]
-    return replace(source, stage=givers[place.row]) if source is not None else None
+    return source._replace(stage=givers[place.row]) if source is not None else None
 
 
 def pack(rows: Sequence[Row], stage: int, first_body: int) -> Packed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
@@ -33,8 +34,7 @@ Dep = tuple[int, int]
 """A slot of the row, or `OWN` and a node of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodePlace:
+class NodePlace(NamedTuple):
     """A node: in which task, which row of it, which node of the row."""
 
     task: str
