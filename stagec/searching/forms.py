@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from stagec.explaining.sweeping.plans import Request
 from stagec.explaining.sweeping.points import Listed
 from stagec.explaining.sweeping.run import PEAK, Measure, Sweep
 from stagec.explaining.sweeping.structures import Structure
-from stagec.frontend import parse_text
+from stagec.frontend import Source, parse_text
 from stagec.searching.held import saved
 from stagec.searching.outline import LEAST, PARTS, Turns, outline
 from stagec.symbolic.columns import Columns
@@ -33,7 +34,7 @@ class FormsTask:
 
     file: str
     text: str
-    """Of the whole file, with a plan `searched`."""
+    """Of the file."""
     names: tuple[str, ...]
     rows: tuple[tuple[int, ...], ...]
     numbers: tuple[int, ...]
@@ -42,6 +43,8 @@ class FormsTask:
     overrides: tuple[tuple[str, str], ...] = ()
     turns: tuple[Turns, ...] = ()
     """How each plan runs its pipeline, where that is not as the text says."""
+    plan: str = ""
+    """The text of a plan `searched`, behind that of the file if it is not in there."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,21 @@ class Found:
 
 UNTIL = "build-programs"
 """What a rank runs is known then; when its nodes run, and where buffers are, is not asked for."""
+
+
+@lru_cache(maxsize=2)
+def source_of(text: str, file: str) -> Source:
+    return parse_text(text, file)
+
+
+def source_with(text: str, plan: str, file: str) -> Source:
+    """A file, which is read once for all plans, and a plan behind it."""
+    source = source_of(text, file)
+    own = parse_text(plan, file).files[file]
+    items = (*source.files[file].items, *own.items)
+    program = replace(source.files[file], items=items)
+    texts = {**source.texts, file: f"{text}\n{plan}"}
+    return Source(source.file, {**source.files, file: program}, texts)
 
 
 def evaluate(task: FormsTask) -> Found:
@@ -73,7 +91,7 @@ def evaluate(task: FormsTask) -> Found:
     until = None if task.wants_memory else UNTIL
     names = (PEAK,) if task.wants_memory else (*TIMES, LEAST, "stored", HELD)
     try:
-        source = parse_text(task.text, task.file)
+        source = source_with(task.text, task.plan, task.file)
         asked = Request(
             source, NAME, dict(task.overrides), Listed(task.names, task.rows), tuple(quantities)
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
 import numpy as np
@@ -26,6 +26,7 @@ from stagec.estimate.kernels import KernelPrices
 from stagec.explaining.bubble import FORMS, idle_share
 from stagec.explaining.job import Job
 from stagec.explaining.rolled_operations import ClassOperations, Term
+from stagec.explaining.sweeping.actions import ActionForm, Distinct, with_numbers
 from stagec.explaining.sweeping.structures import Structure
 from stagec.schedules import build
 from stagec.schedules.transfers import RESIDENT_STAGES
@@ -241,6 +242,7 @@ class PriceColumns:
     sizes: Columns
     _prices: dict[tuple[int, ...], Prices] = field(default_factory=dict)
     _known: dict[object, Floats] = field(default_factory=dict)
+    _forms: dict[int, ActionForm | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         axes = list(self.job.names.mesh)
@@ -261,24 +263,34 @@ class PriceColumns:
         return self._prices[mesh.sizes]
 
     def seconds(self, term: Term) -> Floats:
-        forms = (
-            term.amounts.flops.form,
-            term.amounts.read.form,
-            term.amounts.written.form,
-            term.amounts.before.form,
-            term.amounts.after.form,
-        )
+        """As its own node: what neighbours share is not told here."""
         node, counted = term.node, term.counted
-        key = (forms, node.op, counted.in_layer, node.action)
+        if id(counted.op) not in self._forms:
+            self._forms[id(counted.op)] = ActionForm.of(counted.op)
+        form = self._forms[id(counted.op)]
+        if form is None:
+            return self.one_by_one(term)
+        stage = counted.stage.stage
+        sizes = tuple(self.job.names.write(size, stage) for size in form.sizes)
+        key = (sizes, node.action, node.op, counted.in_layer)
         if key not in self._known:
-            columns = [self.sizes.number(form) for form in forms]
-            if not isinstance(node.action, Compute):
-                columns.append(self.mesh)
-            table = np.stack([np.asarray(c, float) for c in columns], axis=1)
-            _, first, inverse = np.unique(table, axis=0, return_index=True, return_inverse=True)
-            found = np.empty(len(first))
-            for number, row in enumerate(first.tolist()):
-                sizes = {name: int(column[row]) for name, column in self.sizes.names.items()}
-                found[number] = self.prices(int(self.mesh[row])).seconds(counted, sizes)
-            self._known[key] = found[inverse.ravel()]
+            columns = [self.sizes.number(size) for size in sizes]
+            is_alone = isinstance(node.action, Compute)
+            distinct = Distinct.of(columns if is_alone else [*columns, self.mesh], self.sizes.count)
+
+            def price(row: tuple[int, ...]) -> float:
+                mesh, numbers = (0, row) if is_alone else (row[-1], row[:-1])
+                action = with_numbers(node.action, numbers)
+                return self.prices(mesh).seconds(replace(node, action=action), counted.in_layer)
+
+            self._known[key] = distinct.each(price)
         return self._known[key]
+
+    def one_by_one(self, term: Term) -> Floats:
+        """Of an op whose numbers are no sizes alone."""
+        found = np.empty(self.sizes.count)
+        for row in range(self.sizes.count):
+            sizes = {name: int(column[row]) for name, column in self.sizes.names.items()}
+            node = term.counted.node(sizes)
+            found[row] = self.prices(int(self.mesh[row])).seconds(node, term.counted.in_layer)
+        return found

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stagec.backend.program import Mesh
+from stagec.backend.program import Mesh, Node
 from stagec.estimate.kernels import KernelPrices
 from stagec.estimate.network import Network
 from stagec.estimate.prices import Prices as NodePrices
 from stagec.estimate.prices import with_settings
 from stagec.plans.clauses import Plan
-from stagec.step_count import CountedOp
 
 
 def kernels_of(plan: Plan) -> KernelPrices | None:
@@ -33,6 +31,6 @@ class Prices:
     def of(plan: Plan, mesh: Mesh, kernels: KernelPrices | None) -> Prices:
         return Prices(NodePrices(plan, Network.of(plan, mesh), kernels))
 
-    def seconds(self, counted: CountedOp, sizes: Mapping[str, int]) -> float:
+    def seconds(self, node: Node, in_layer: bool) -> float:
         """By itself: what neighbours share is not told here."""
-        return self.nodes.node(counted.node(sizes), counted.in_layer).us / 1e6
+        return self.nodes.node(node, in_layer).us / 1e6

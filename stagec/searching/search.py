@@ -280,19 +280,27 @@ class Search:
         for number, point in shown.items():
             groups[text_key(point)].append(number)
         for group in groups.values():
+            # What is compiled for all is the plan with the fewest passes.
+            group.sort(key=lambda n: self.num_passes(shown[n]))
             first = shown[group[0]]
             is_pipeline = structure is not None and first["pp"] != 1
             sizes = [sizes_of(shown[n]) for n in group]
             yield FormsTask(
                 self.goal.file,
-                f"{self.goal.text}\n{self.plan(NAME, first)}",
+                self.goal.text,
                 tuple(sizes[0]),
                 tuple(tuple(each.values()) for each in sizes),
                 tuple(group),
                 structure is None,
                 self.goal.overrides,
                 tuple(turns_of(self.points[n]) for n in group) if is_pipeline else (),
+                self.plan(NAME, first),
             )
+
+    def num_passes(self, point: Point) -> int:
+        """Of microbatches through ranks."""
+        microbatches = self.goal.batch // int(point["dp"]) // int(point["microbatch"])
+        return int(point["pp"]) * int(point["virtual_stages"]) * microbatches
 
     def plan(self, name: str, point: Point) -> str:
         goal = self.goal
@@ -525,6 +533,7 @@ class Cache:
         said = json.dumps(
             [
                 task.text,
+                task.plan,
                 task.names,
                 task.rows,
                 task.wants_memory,

@@ -1,0 +1,93 @@
+"""What an op does in a trace, under the sizes of many plans at once: its numbers are evaluated together, and plans that have the same share one action."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from xdsl.ir import Operation
+
+from stagec.analysis.kernels import kernel_form
+from stagec.backend.program import Collective, Compute, HostCopy, NodeAction, Transfer
+from stagec.dialects import sched
+from stagec.dialects.types import tensor_of
+from stagec.symbolic import Size
+
+
+@dataclass(frozen=True)
+class ActionForm:
+    """The sizes behind the numbers of an op's action, in the order in which `with_numbers` takes them."""
+
+    sizes: tuple[Size, ...]
+
+    @staticmethod
+    def of(op: Operation) -> ActionForm | None:
+        """Nothing for attention about several kinds of sequences, which are no sizes alone."""
+        match op:
+            case sched.ComputeOp():
+                form = kernel_form(op)
+                own = (op.flops.data, op.reads.data, op.writes.data)
+                if form is None:
+                    return ActionForm(own)
+                if form.requests:
+                    return None
+                return ActionForm((*own, *(size for _, size in form.sizes)))
+            case sched.CollectiveOp():
+                return ActionForm((op.bytes_in.data, op.bytes_out.data))
+            case sched.StageSendOp() | sched.StageRecvOp():
+                return ActionForm((tensor_of(op.value.type).num_bytes,))
+            case sched.SendOp() | sched.RecvOp() | sched.HostCopyOp():
+                return ActionForm((op.num_bytes.data,))
+            case _:
+                return None
+
+
+def with_numbers(action: NodeAction, numbers: Sequence[int]) -> NodeAction:
+    """The action with other numbers, those of its `ActionForm`."""
+    match action:
+        case Compute():
+            flops, reads, writes, *sizes = numbers
+            kernel = action.kernel
+            if kernel is not None:
+                named = zip((name for name, _ in kernel.sizes), sizes, strict=True)
+                kernel = replace(kernel, sizes=tuple(named))
+            return replace(
+                action,
+                num_ops=flops,
+                num_bytes=reads + writes,
+                num_written=writes,
+                kernel=kernel,
+            )
+        case Collective():
+            before, after = numbers
+            return replace(action, operand_bytes=before, result_bytes=after)
+        case Transfer() | HostCopy():
+            (num_bytes,) = numbers
+            return replace(action, num_bytes=num_bytes)
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """Rows of numbers, each once; `inverse` says which of them each plan has."""
+
+    rows: list[tuple[int, ...]]
+    inverse: np.ndarray
+
+    @staticmethod
+    def of(columns: Sequence[np.ndarray], count: int) -> Distinct:
+        """Of columns of numbers, one of each plan."""
+        if not columns:
+            return Distinct([()], np.zeros(count, np.int64))
+        if any(column.dtype == object for column in columns):
+            found: dict[tuple[int, ...], int] = {}
+            rows = zip(*(column.tolist() for column in columns), strict=True)
+            inverse = np.array([found.setdefault(row, len(found)) for row in rows], np.int64)
+            return Distinct(list(found), inverse)
+        table = np.stack(columns, axis=1)
+        kept, inverse = np.unique(table, axis=0, return_inverse=True)
+        return Distinct([tuple(row) for row in kept.tolist()], inverse.ravel())
+
+    def each(self, value: Callable[[tuple[int, ...]], float]) -> np.ndarray:
+        """A number of each plan, asked once for plans that are alike."""
+        return np.array([value(row) for row in self.rows])[self.inverse]
