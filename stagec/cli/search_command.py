@@ -46,6 +46,12 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         help="what they are, as a plan's `device` says it: `h100`, or `h100 { network_bytes_per_s = 100GB }`",
     )
     parser.add_argument(
+        "--network",
+        metavar="FILE",
+        type=some_text("--network"),
+        help="an InfraGraph of the cluster, which says how many devices a node has and how fast links are",
+    )
+    parser.add_argument(
         "--batch",
         metavar="SEQUENCES",
         type=some_text("--batch"),
@@ -114,7 +120,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     options.sizes = overrides(options.set)
     options.model = model_named(options.model)
     if options.like is not None:
-        for flag in ("devices", "space", "fix", "forbid", "batch", "cache"):
+        for flag in ("devices", "network", "space", "fix", "forbid", "batch", "cache"):
             if getattr(options, flag):
                 message = (
                     f"`--{flag}` is about a whole space, and `--like` about changes of one plan"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
@@ -36,9 +37,17 @@ from stagec.searching.search import (
 )
 from stagec.searching.sensitivity import DEVICE_NUMBERS, Scaled, scaled
 from stagec.searching.space import Space, default_space, fix, forbid, read_space
+from stagec.simulators.infragraph import on_network
 
 SHOWN = ("tp", "cp", "pp", "dp", "ep", "microbatch", "schedule", "zero", "recompute")
 MOST_REASONS = 8
+NETWORK_NUMBERS = (
+    "node",
+    "link_bytes_per_s",
+    "link_latency_us",
+    "network_bytes_per_s",
+    "network_latency_us",
+)
 TESTED = 3
 """Plans whose times are told for other devices."""
 
@@ -48,6 +57,8 @@ def show_search(options: argparse.Namespace) -> int:
     source = parse_text(text, options.model)
     if options.like is not None:
         return show_changes(options, text, source)
+    if options.network is not None:
+        options.device = device_of_network(options, text)
     checked = probed(options, text)
     dims = read_model(checked)
     device = checked.plan.device
@@ -93,9 +104,27 @@ def show_search(options: argparse.Namespace) -> int:
     return 0 if outcome.proved else 1
 
 
-def probed(options: argparse.Namespace, text: str) -> CheckedModel:
-    """The model under a plan with nothing but the device. E0710 for a device that there is not."""
-    probe = f"{text}\nplan {NAME} {{\n  device {options.device}\n}}\n"
+def device_of_network(options: argparse.Namespace, text: str) -> str:
+    """What `--device` says, with the nodes and links of `--network`. E0419 for a network that has no nodes of one size, or too few devices."""
+    plan = probed(options, text, f"mesh ranks_of_network = {max(options.numbers)}").plan
+    known, device = plan.device, on_network(plan, options.network).device
+    if device is known:
+        message = (
+            "the network joins no devices into nodes, and links of single axes belong to a plan"
+        )
+        raise usage_error(f"--network {options.network}", message, "E0419")
+    settings = dict(re.findall(r"(\w+)\s*=\s*([^,}]+)", options.device.partition("{")[2]))
+    for name in NETWORK_NUMBERS:
+        number = getattr(device, name)
+        if number is not None and number != getattr(known, name):
+            settings[name] = f"{number:.17g}"
+    said = ", ".join(f"{name} = {value.strip()}" for name, value in settings.items())
+    return f"{options.device.partition('{')[0].strip()} {{ {said} }}"
+
+
+def probed(options: argparse.Namespace, text: str, mesh: str = "") -> CheckedModel:
+    """The model under a plan with nothing but the device, and a mesh. E0710 for a device that there is not."""
+    probe = f"{text}\nplan {NAME} {{\n  {mesh}\n  device {options.device}\n}}\n"
     check(parse_text(text, options.model), None, options.sizes)
     try:
         return check(parse_text(probe, options.model), NAME, options.sizes)

@@ -72,10 +72,14 @@ def mesh_text(sizes: dict[str, int]) -> str:
     return ", ".join(listed)
 
 
+OPTIONS = {"collectives", "gradients", "offload", "optimizer", "precision", "recompute"}
+"""Clauses that are no sizes, and stand in a plan once."""
+
+
 def plan_text(
     name: str, point: Point, dims: ModelDims, batch: int, clauses: Sequence[str] = ()
 ) -> str:
-    """A whole plan. `clauses` are added at its end."""
+    """A whole plan. `clauses` are added at its end, in place of those of its own that say the same."""
     sizes = sizes_of(point)
     split_data = "dp" in sizes or "ep" in sizes or "replicas" in sizes
     lines = [f"set {dims.batch} = {batch}"]
@@ -99,6 +103,8 @@ def plan_text(
     lines += pipeline_lines(point, dims)
     lines += storage_lines(point, sizes, dims, split_data)
     lines += option_lines(point, dims)
+    given = {clause.split(maxsplit=1)[0] for clause in clauses if clause.strip()}
+    lines = [line for line in lines if line.split(maxsplit=1)[0] not in given & OPTIONS]
     body = "\n".join(f"  {line}" for line in (*lines, *clauses))
     return f"plan {name} {{\n{body}\n}}\n"
 

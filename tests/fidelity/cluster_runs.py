@@ -130,7 +130,7 @@ model Llama(tokens[B, S]: i32, targets[B, S]: i32) {{
 }}
 
 plan run {{
-  mesh dp = {run.dp}, pp = {run.pp}, tp = {run.tp}
+  mesh pp = {run.pp}, dp = {run.dp}, tp = {run.tp}
   shard B over dp
   shard H, K, F, V over tp
   shard S over tp

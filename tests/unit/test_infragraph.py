@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from infragraph.blueprints.devices.nvidia.dgx import NvidiaDGX
 from infragraph.infragraph_service import InfraGraphService
 
 from stagec.cli import main
+from stagec.cli.search_page import device_of_network, probed
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, compile_text
 from stagec.estimate import estimate
@@ -40,6 +42,27 @@ plan p {
 def compiled(dp: int, tp: int, device: str) -> Compiled:
     text = MODEL.replace("DP", str(dp)).replace("TP", str(tp)).replace("DEVICE", device)
     return compile_text(text)
+
+
+def test_a_search_takes_nodes_and_links_of_a_network(tmp_path: Path) -> None:
+    speeds = "link_bytes_per_s = 300000000000, network_bytes_per_s = 25000000000"
+    made = compiled(4, 2, f"device h100 {{ node = 4, {speeds} }}")
+    file = tmp_path / "network.json"
+    file.write_text(infragraph_json(made.trace_set.mesh, made.plan))
+    options = Namespace(
+        model="net.stg",
+        device="h100 { kernels = eager }",
+        network=str(file),
+        numbers=(8,),
+        sizes={},
+    )
+    text = MODEL.partition("plan")[0]
+    options.device = device_of_network(options, text)
+    device = probed(options, text).plan.device
+    assert (device.node, device.link_bytes_per_s, device.network_bytes_per_s) == (4, 3e11, 25e9)
+    assert device.kernels == "eager"
+    with pytest.raises(CompileError, match="8 XPUs"):
+        device_of_network(Namespace(**{**vars(options), "numbers": (16,)}), text)
 
 
 def expanded(text: str) -> networkx.Graph:

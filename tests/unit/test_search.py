@@ -179,6 +179,10 @@ def test_spaces() -> None:
     assert {point["pp"] for point in every} <= {1, 2}
     assert not [point for point in every if point["tp"] == 4 and point["zero"] == 3]
     assert space.clauses == ("overlap { tp = true }",)
+    # What a space says of every plan stands in place of what a plan says by itself.
+    said = plan_text(NAME, every[0], dims, 64, ("precision { weights = fp16 }",))
+    assert said.count("precision") == 1
+    assert "weights = fp16" in said
     assert all(int(p["tp"]) * int(p["cp"]) * int(p["pp"]) * int(p["dp"]) == 64 for p in every)
 
 

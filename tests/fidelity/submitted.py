@@ -1,0 +1,159 @@
+"""Where plans that others submitted rank in our search: `python -m tests.fidelity.submitted times/mlperf_training.csv [--only TEXT]`.
+
+Of each row of MLPerf's pre-training on one kind of GPU the model, the devices and the batch are searched, with the row's precision and overlaps; the
+row's degrees are a plan of the same space. Told are how much longer that takes than our best, both compiled whole, and how many plans that are known to
+fit are faster in outline.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stagec.backend.executors import open_executor
+from stagec.frontend import check, parse_text
+from stagec.searching.model import read_model
+from stagec.searching.objective import objective
+from stagec.searching.search import NAME, Goal, Proof, Search, compiled_whole
+from stagec.searching.space import Space, Value, default_space
+from stagec.searching.texts import plan_text
+from tests.fidelity.time_models import Model, text
+from tests.fidelity.time_rows import BENCHMARKS, device_of, number, products_of
+
+MARGIN = 0.06
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A row."""
+
+    name: str
+    model: Model
+    devices: int
+    device: str
+    batch: int
+    sequence: int
+    choice: Mapping[str, Value]
+    """What it chose of a space's names."""
+    clauses: tuple[str, ...]
+
+
+def rows_of(path: Path) -> Iterator[Submitted]:
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    seen: set[object] = set()
+    for r in rows:
+        model, _ = BENCHMARKS[r["benchmark"]]
+        virtual, pp = number(r, "vp"), number(r, "pp")
+        choice: dict[str, Value] = {
+            "tp": number(r, "tp"),
+            "cp": number(r, "cp"),
+            "pp": pp,
+            "microbatch": number(r, "micro_batch"),
+            "sequence": "on" if r["sequence_parallel"] == "1" and number(r, "tp") > 1 else "off",
+            "context": "ring" if number(r, "cp") > 1 else "none",
+            "virtual_stages": virtual,
+            "schedule": "none" if pp == 1 else "interleaved_1f1b" if virtual > 1 else "1f1b",
+            "uneven": int(r["embedding_in_split"] == "1" and pp > 1),
+            "zero": 1,
+            "recompute": "none",
+        }
+        precision = (
+            "weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32, reduce = bf16"
+        )
+        overlap = str(r["tp_comm_overlap"] == "1").lower()
+        clauses = (
+            f"precision {{ {precision}, products = {products_of(r['precision'])} }}",
+            f"overlap {{ tp = {overlap} }}",
+        )
+        name = f"{r['benchmark']} on {r['gpus']} {r['gpu']}, {products_of(r['precision'])}"
+        key = (name, tuple(choice.items()), r["global_batch"])
+        if model.adapters or key in seen:
+            continue
+        seen.add(key)
+        yield Submitted(
+            name,
+            model,
+            number(r, "gpus"),
+            device_of(r["gpu"]),
+            number(r, "global_batch"),
+            number(r, "sequence"),
+            choice,
+            clauses,
+        )
+
+
+def told(row: Submitted, executor: str) -> str:
+    file, source = "submitted.stg", text(row.model, row.batch, row.sequence, False, False)
+    device = f"device {row.device}"
+    probe = check(parse_text(f"{source}\nplan {NAME} {{\n  {device}\n}}\n", file), NAME)
+    dims, limit = read_model(probe), probe.plan.device.capacity
+    assert limit is not None
+    space = default_space(dims, row.devices, probe.plan.device.node)
+    widened(space, row.choice)
+    clauses = (*row.clauses, device)
+    goal = Goal(
+        file,
+        source,
+        dims,
+        (row.devices,),
+        row.batch,
+        clauses,
+        int(limit * (1 - MARGIN)),
+        objective("step_time"),
+    )
+    started = time.perf_counter()
+    with open_executor(executor) as pool:
+        search = Search(goal, [space], pool)
+        outcome = search.run()
+        seconds = time.perf_counter() - started
+        wanted = [n for n, p in enumerate(search.points) if is_choice(p, row.choice)]
+        if not wanted or not outcome.proved:
+            return f"{row.name}: not in the space, or nothing fits"
+        own = wanted[0]
+        search.outline([own] if "step" not in search.known[own] else [])
+    point = search.points[own]
+    whole = compiled_whole(
+        Proof(file, f"{source}\n{plan_text(NAME, point, dims, row.batch, clauses)}", 0)
+    )
+    best = outcome.proved[0]
+    faster = [n for n in search.ranked() if search.value(n) < search.value(own) and n != own]
+    degrees = " ".join(f"{k}={v}" for k, v in best.point.items() if k in row.choice)
+    gap = whole.step_time / best.step_time - 1
+    return (
+        f"{row.name}: theirs {whole.step_time:.4g} s ({whole.peak_bytes / 1e9:.1f} GB of {limit / 1e9:.1f}), our best {best.step_time:.4g} s, "
+        f"{100 * gap:+.1f} %; {len(faster):,} of {outcome.num_points:,} plans are known to be faster in outline; "
+        f"{seconds:.0f} s\n  ours: {degrees}"
+    )
+
+
+def widened(space: Space, choice: Mapping[str, Value]) -> None:
+    """The row's own values belong to the space.."""
+    for name, value in choice.items():
+        if value not in ("none",) and value not in space.values[name]:
+            space.values[name] = (*space.values[name], value)
+
+
+def is_choice(point: Mapping[str, Value], choice: Mapping[str, Value]) -> bool:
+    return all(point[name] == value for name, value in choice.items())
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser("python -m tests.fidelity.submitted", description=__doc__)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose name has this text")
+    parser.add_argument("--executor", default="processes")
+    options = parser.parse_args(arguments)
+    for row in rows_of(options.file):
+        if options.only in row.name:
+            print(told(row, options.executor), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
