@@ -91,6 +91,7 @@ from stagec.analysis.buffers import (
 )
 from stagec.analysis.dataflow import is_node
 from stagec.analysis.placement import source_of
+from stagec.analysis.process_memory import ProcessTerms, process_rows
 from stagec.dialects import sched, stg
 from stagec.dialects.memory import (
     ALONE,
@@ -128,6 +129,16 @@ class PlanMemory(ModulePass):
 
     gradients: str = CONTIGUOUS
     """What becomes of the memory of gradients: `contiguous`, `partitioned` or `copied`."""
+    dummy_gradients: bool = False
+    """Whether Transformer Engine keeps a gradient that nobody reads for each shape of a weight."""
+    workspace: int = 0
+    """Bytes of what libraries keep for themselves."""
+    context: int = 0
+    """Bytes of the context of the device, and of loaded kernels."""
+    communicator: int = 0
+    """Bytes of each set of ranks that a rank communicates with."""
+    reserve: int = 0
+    """Bytes that the allocator has beyond its peak."""
 
     def __post_init__(self) -> None:
         if self.gradients not in GRADIENTS:
@@ -145,7 +156,15 @@ class PlanMemory(ModulePass):
             rows = [each.rows.data for each in tables if each.kind.data == kind]
             Planner(program, self.gradients, rows).run()
             stored = tuple(stored_rows(program, self.gradients))
-            op.body.block.add_op(StoredOp(kind, self.gradients, stored))
+            trained = [row.path for row in stored if row.kind == Kind.GRADIENTS]
+            kept = tuple(process_rows(program, self.terms, trained))
+            op.body.block.add_op(StoredOp(kind, self.gradients, stored + kept))
+
+    @property
+    def terms(self) -> ProcessTerms:
+        return ProcessTerms(
+            self.dummy_gradients, self.workspace, self.context, self.communicator, self.reserve
+        )
 
 
 @dataclass

@@ -325,7 +325,15 @@ def final_passes(plan: Plan) -> list[ModulePass]:
         make("interleave-tasks"),
         make("chain-streams"),
         make("order-communication"),
-        make("plan-memory", gradients=gradient_buffers(plan)),
+        make(
+            "plan-memory",
+            gradients=gradient_buffers(plan),
+            dummy_gradients=plan.process.dummy_gradients,
+            workspace=plan.process.workspace,
+            context=plan.process.context,
+            communicator=plan.process.communicator,
+            reserve=plan.process.reserve,
+        ),
     ]
 
 

@@ -5,7 +5,7 @@ Of a program of tasks, followed through views, loops and collectives; ops say by
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
@@ -213,10 +213,25 @@ def stored_of(program: stg.ProgramOp) -> tuple[Stored, ...]:
     return ()
 
 
-def weights_of(program: stg.ProgramOp) -> Mapping[str, stg.WeightOp | stg.CacheOp]:
-    """The weights and caches of a program by path."""
+@dataclass(frozen=True)
+class KeptBy:
+    """Whose a row of what is stored is."""
+
+    op: Operation
+    """A weight, a cache, or the program where it is the process'."""
+
+    @property
+    def is_of_layers(self) -> bool:
+        """Whether there is one for each layer of a stage: else stages of a rank share it."""
+        return any(isinstance(result.type, StackType) for result in self.op.results)
+
+
+def owners(program: stg.ProgramOp) -> Iterator[tuple[Stored, KeptBy]]:
+    """What a rank stores for a program, and whose it is."""
     ops = program.body.block.ops
-    return {op.path.data: op for op in ops if isinstance(op, stg.WeightOp | stg.CacheOp)}
+    known = {op.path.data: op for op in ops if isinstance(op, stg.WeightOp | stg.CacheOp)}
+    for row in stored_of(program):
+        yield row, KeptBy(program if row.kind == Kind.PROCESS else known[row.path])
 
 
 def is_loaded(weight: SSAValue) -> bool:

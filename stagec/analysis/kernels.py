@@ -219,18 +219,22 @@ def dims_product(tensor: TensorType, names: set[str]) -> Size:
 
 
 def is_weight(value: SSAValue) -> bool:
-    """Whether a value is a weight, perhaps gathered or cast: followed through views, collectives, casts and stacks."""
+    return weight_behind(value) is not None
+
+
+def weight_behind(value: SSAValue) -> stg.WeightOp | None:
+    """The weight that a value is, perhaps gathered or cast: followed through views, collectives, casts and stacks."""
     while True:
         if isinstance(value, BlockArgument):
             repeat = value.block.parent_op()
             if not isinstance(repeat, stg.RepeatOp) or value.index < len(repeat.carried):
-                return False
+                return None
             value = repeat.stacks[value.index - len(repeat.carried)]
             continue
         assert isinstance(value, OpResult)
         made = value.op
         if isinstance(made, stg.WeightOp):
-            return True
+            return made
         if isinstance(made, sched.ViewOp):
             value = made.operand
         elif isinstance(made, sched.CollectiveOp) and len(made.values) == len(made.outputs):
@@ -238,4 +242,4 @@ def is_weight(value: SSAValue) -> bool:
         elif isinstance(made, sched.ComputeOp) and sched.work_of(made).keeps_values:
             value = made.inputs[0]
         else:
-            return False
+            return None

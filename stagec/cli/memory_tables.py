@@ -32,6 +32,7 @@ def show_memory(
         text_of(static_table(classes)),
         f"{lines_of(f'{worst.name} needs most at {worst.peak}', '  ')}{timed_text(classes, timed)}{arena_text(arenas.get(worst.name))}",
         text_of(peak_table(worst)),
+        *([text_of(process_table(worst))] if worst.static.num_bytes[Kind.PROCESS] else []),
         text_of(places_table("by module", worst, lambda part: part.scope or "the model")),
         text_of(places_table("by source line", worst, lambda part: part.location or part.name)),
         text_of(parts_table(worst)),
@@ -42,8 +43,8 @@ def show_memory(
 
 
 def static_table(classes: Sequence[ClassPlan]) -> Table:
-    """What stays, by kind. Only where something is served there are caches to show."""
-    kinds = [k for k in STORED if k != Kind.CACHE or any(c.static.num_bytes[k] for c in classes)]
+    """What stays, by kind. Only where something is served there are caches to show, and only where a plan says so what a process keeps."""
+    kinds = [k for k in STORED if k not in SOME or any(c.static.num_bytes[k] for c in classes)]
     most = max(each.peak_bytes for each in classes)
     unit, name = next((size, name) for size, name in UNITS if most >= size or size == 1)
     table = plain_table(f"memory of one rank, in {name}")
@@ -64,8 +65,22 @@ def static_table(classes: Sequence[ClassPlan]) -> Table:
     return table
 
 
-SHORT = {Kind.MASTER: "master", Kind.OPTIMIZER: "optimizer"}
+SOME = (Kind.CACHE, Kind.PROCESS)
+"""What few plans have."""
+
+SHORT = {Kind.MASTER: "master", Kind.OPTIMIZER: "optimizer", Kind.PROCESS: "process"}
 """Titles of columns, where those of kinds are too long."""
+
+
+def process_table(worst: ClassPlan) -> Table:
+    """What a process keeps beside tensors, term by term, largest first."""
+    table = plain_table(f"kept by the process of {worst.name}")
+    table.add_column("what for", no_wrap=True)
+    table.add_column("bytes", justify="right", no_wrap=True)
+    terms = {row.path: row.num_bytes for row in worst.stored if row.kind == Kind.PROCESS}
+    for name, size in sorted(terms.items(), key=lambda each: -each[1]):
+        table.add_row(name, gib(size))
+    return table
 
 
 def peak_table(worst: ClassPlan) -> Table:

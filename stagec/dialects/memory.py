@@ -33,15 +33,17 @@ class Kind(IntEnum):
     OPTIMIZER = 2
     GRADIENTS = 3
     CACHE = 4
-    SAVED = 5
-    RECOMPUTED = 6
-    DEFERRED = 7
-    GATHERED = 8
-    FETCHED = 9
-    COMMUNICATION = 10
-    INPUTS = 11
-    TEMPORARIES = 12
-    HOST = 13
+    PROCESS = 5
+    """What a process keeps beside the tensors of its program."""
+    SAVED = 6
+    RECOMPUTED = 7
+    DEFERRED = 8
+    GATHERED = 9
+    FETCHED = 10
+    COMMUNICATION = 11
+    INPUTS = 12
+    TEMPORARIES = 13
+    HOST = 14
     """In the memory of the host: no part of a device's."""
 
 
@@ -51,6 +53,7 @@ STORED: tuple[Kind, ...] = (
     Kind.OPTIMIZER,
     Kind.GRADIENTS,
     Kind.CACHE,
+    Kind.PROCESS,
 )
 """What stays from step to step."""
 
@@ -354,7 +357,7 @@ def verify_memory(op: IRDLOperation, effects: Effects, memory: NodeMemory | None
 
 @dataclass(frozen=True)
 class Stored:
-    """What a rank keeps of a weight from step to step: `"Block.wq" optimizer "8*D*D/tp" on_host`."""
+    """What a rank keeps of a weight from step to step: `"Block.wq" optimizer "8*D*D/tp" on_host`; or its process: `"context" process "600000000"`."""
 
     path: str
     kind: Kind
@@ -403,7 +406,8 @@ def print_lines(printer: Printer, rows: tuple[Stored, ...], spell: Callable[[Sto
 
 @irdl_op_definition
 class StoredOp(IRDLOperation):
-    """What a rank of a kind of stage keeps from step to step: parameters, master weights, optimizer state, gradients, caches."""
+    """What a rank of a kind of stage keeps from step to step: parameters, master weights, optimizer state, gradients, caches, and what its
+    process keeps beside them."""
 
     name = "sched.stored"
 

@@ -29,6 +29,7 @@ CLAUSES = (
     "pipeline",
     "pool",
     "precision",
+    "process",
     "rank_order",
     "recompute",
     "serve",

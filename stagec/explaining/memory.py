@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from stagec.analysis.buffers import stored_of, weights_of
+from stagec.analysis.buffers import owners
 from stagec.diagnostics import CompileError
 from stagec.dialects import stg
 from stagec.dialects.memory import STORED
-from stagec.dialects.types import StackType
 from stagec.explaining.job import Job
 from stagec.explaining.more_layers import few_layers
 from stagec.explaining.papers import OF_MEMORY
@@ -89,11 +88,10 @@ def static_parts(job: Job, stages: Sequence[StageRun], kinds: Sequence[Kind]) ->
     """What a rank stores from step to step. A weight that two of its stages share it stores once."""
     found: dict[tuple[Kind, int, str], Contribution] = {}
     for chunk in stages:
-        weights = weights_of(chunk.program)
-        for row in stored_of(chunk.program):
-            weight, kind, size = weights[row.path], row.kind, row.num_bytes
+        for row, owner in owners(chunk.program):
+            weight, kind, size = owner.op, row.kind, row.num_bytes
             if kind in kinds:
-                stage = chunk.stage if isinstance(weight.results[0].type, StackType) else -1
+                stage = chunk.stage if owner.is_of_layers else -1
                 found.setdefault(
                     (kind, stage, row.path),
                     Contribution(
@@ -150,6 +148,7 @@ QUANTITIES: dict[str, tuple[str, Asked | tuple[Kind, ...]]] = {
     "optimizer": ("optimizer state that a rank stores", (Kind.OPTIMIZER,)),
     "gradients": ("gradients that a rank adds up", (Kind.GRADIENTS,)),
     "cache": ("what a rank keeps of requests, from iteration to iteration", (Kind.CACHE,)),
+    "process": ("what a process keeps beside the tensors of its program", (Kind.PROCESS,)),
     "static": ("what a rank stores from step to step", STORED),
     "activations": (
         "what one microbatch saves for its backward pass, on all virtual stages of a rank",

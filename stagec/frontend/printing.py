@@ -203,6 +203,7 @@ _PRINTERS: dict[type[syntax.SyntaxNode], Callable[[Any], str]] = {
     syntax.Gradients: lambda n: f"gradients {text_of(n.settings)}",
     syntax.Overlap: lambda n: f"overlap {text_of(n.settings)}",
     syntax.Offload: lambda n: f"offload {text_of(n.settings)}",
+    syntax.Process: lambda n: f"process {text_of(n.settings)}",
     syntax.LossChunks: lambda n: f"loss_chunks {text_of(n.count)}",
     syntax.Device: _device,
     syntax.Link: lambda n: f"link {n.axis}{_settings(n.settings)}",

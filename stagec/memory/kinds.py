@@ -10,6 +10,7 @@ TITLES = {
     Kind.OPTIMIZER: "optimizer state",
     Kind.GRADIENTS: "gradients",
     Kind.CACHE: "cache",
+    Kind.PROCESS: "kept by the process",
     Kind.SAVED: "saved activations",
     Kind.RECOMPUTED: "recomputed values",
     Kind.DEFERRED: "kept for weight gradients",

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stagec.analysis.buffers import stored_of, weights_of
+from stagec.analysis.buffers import owners
 from stagec.dialects import stg
 from stagec.dialects.dist.stages import is_first_layer
 from stagec.dialects.memory import STORED, Kind
-from stagec.dialects.types import StackType
 from stagec.memory.value_table import line_of
 from stagec.unrolling.rank import StageRun
 
@@ -52,21 +51,19 @@ class Weights:
         numbers = (each for each in chunk.values.items() if not is_first_layer(each[0]))
         key = (program, frozenset(numbers))
         if key not in self._stored:
-            weights = weights_of(program)
             self._stored[key] = [
                 (
                     StoredBytes(
                         row.path,
-                        stg.scope_of(weight),
-                        line_of(weight),
+                        stg.scope_of(owner.op),
+                        line_of(owner.op),
                         row.kind,
                         row.num_bytes.integer(chunk.values),
                         row.on_host,
                     ),
-                    not isinstance(weight.results[0].type, StackType),
+                    not owner.is_of_layers,
                 )
-                for row in stored_of(program)
-                for weight in [weights[row.path]]
+                for row, owner in owners(program)
             ]
         return self._stored[key]
 

@@ -275,6 +275,17 @@ class Offload(Clause):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Process(Clause):
+    """What a process keeps beside the tensors of its program: see `stagec.analysis.process_memory`."""
+
+    dummy_gradients: bool = setting("bool", False)
+    workspace: int = setting("bytes", 0)
+    context: int = setting("bytes", 0)
+    communicator: int = setting("bytes", 0)
+    reserve: int = setting("bytes", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Device(Clause):
     """The device that the plan is for. None: not said, by the plan or by the preset it names."""
 
@@ -424,6 +435,7 @@ class Plan:
     gradients: Gradients = Gradients()
     overlap: Overlap = Overlap()
     offload: Offload = Offload()
+    process: Process = Process()
     loss_chunks: int = 1
     """Parts of the sequence in which logits and cross-entropy are computed."""
     device: Device = Device()

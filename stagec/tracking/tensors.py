@@ -31,6 +31,7 @@ PREFIX = {
     Kind.OPTIMIZER: "optimizer",
     Kind.GRADIENTS: "gradient",
     Kind.CACHE: "cache",
+    Kind.PROCESS: "process",
 }
 
 

@@ -339,7 +339,7 @@ def is_of_lives(what: str) -> bool:
 
 
 SWEPT = ("flops", "bytes", "comm", "host", "params", BUBBLE)
-STORED = ("parameters", "master", "optimizer", "gradients", "static")
+STORED = ("parameters", "master", "optimizer", "gradients", "process", "static")
 
 
 def check_quantities(job: Job, quantities: Sequence[str]) -> None:

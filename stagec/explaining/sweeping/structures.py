@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stagec.analysis.buffers import stored_of, weights_of
+from stagec.analysis.buffers import owners, stored_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import Order, StageOfRank
 from stagec.dialects.types import TIME_AXIS, StackType
@@ -165,10 +165,9 @@ class Structure:
         """What a rank stores of these kinds."""
         seen: dict[tuple[Kind, int, str], Size] = {}
         for chunk in chunks:
-            weights = weights_of(chunk.program)
-            for row in stored_of(chunk.program):
+            for row, owner in owners(chunk.program):
                 if row.kind in kinds:
-                    stacked = isinstance(weights[row.path].results[0].type, StackType)
+                    stacked = owner.is_of_layers
                     own = row.num_bytes.substitute(
                         {
                             dist.local_count(0): chunk.values.get(dist.local_count(0), 0),

@@ -2,7 +2,7 @@
 
 A clause replaces the clause of its kind in the plan that is extended; `none` removes it. But:
 
-- `precision`, `collectives`, `gradients`, `overlap`, `offload`, and `device` without a preset replace only the
+- `precision`, `collectives`, `gradients`, `overlap`, `offload`, `process`, and `device` without a preset replace only the
   settings that they name; so does `set`, size by size.
 - `shard` rules for dims are ordered: a plan that has some replaces them all. An override replaces
   one of the same value, a `context` or a `link` one of the same axis, a `pass` one of the same name.
@@ -23,6 +23,7 @@ _BY_SETTING = (
     syntax.Gradients,
     syntax.Overlap,
     syntax.Offload,
+    syntax.Process,
     syntax.Device,
 )
 _Key = tuple[str, ...]

@@ -92,6 +92,7 @@ class _PlanResolver:
             gradients=self.gradients(zero, pipeline, precision),
             overlap=self.only_settings(syntax.Overlap, resolved.Overlap),
             offload=self.offload(),
+            process=self.only_settings(syntax.Process, resolved.Process),
             loss_chunks=self.loss_chunks(),
             device=self.device(),
             links=tuple(self.links()),

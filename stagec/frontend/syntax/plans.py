@@ -208,6 +208,13 @@ class Offload(SyntaxNode):
 
 
 @dataclass(frozen=True)
+class Process(SyntaxNode):
+    """`process { context = 600MB }`."""
+
+    settings: Settings
+
+
+@dataclass(frozen=True)
 class LossChunks(SyntaxNode):
     """`loss_chunks 8`."""
 
@@ -320,6 +327,7 @@ Clause = (
     | Gradients
     | Overlap
     | Offload
+    | Process
     | LossChunks
     | Device
     | Link

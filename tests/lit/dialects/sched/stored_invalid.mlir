@@ -1,7 +1,7 @@
 // What stays is of a known kind, and gradients are kept in a known way.
 // RUN: stagec-opt %s --verify-diagnostics --parsing-diagnostics --split-input-file | filecheck %s
 
-// CHECK: `temporaries` is not what stays: parameters, master, optimizer, gradients, cache
+// CHECK: `temporaries` is not what stays: parameters, master, optimizer, gradients, cache, process
 sched.stored of "" gradients "copied" {"w" temporaries "2*D"}
 
 // -----

@@ -5,5 +5,8 @@
 // CHECK-NEXT:   "Block.wq" optimizer "8*D/tp" on_host
 // CHECK-NEXT: }
 sched.stored of "middle" gradients "contiguous" {"Block.wq" parameters "2*D/tp", "Block.wq" optimizer "8*D/tp" on_host}
+// CHECK:      sched.stored of "" gradients "contiguous" {
+// CHECK-NEXT:   "context" process "600000000"
+sched.stored of "" gradients "contiguous" {"context" process "600000000"}
 // CHECK:      sched.stored of "" gradients "copied" {}
 sched.stored of "" gradients "copied" {}
