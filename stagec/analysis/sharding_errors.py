@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isqrt, prod
 
 from xdsl.dialects.builtin import ModuleOp
@@ -80,18 +80,19 @@ class ShardingErrors:
         if dim.name not in self.sizes or self.divides(dim):
             return
         size, ways = self.sizes[dim.name], prod(self.sizes[axis] for axis in dim.split)
-        axes = ", ".join(f"`{a} = {self.sizes[a]}`" for a in dim.split)
+        split = as_written(dim.split, self.sizes)
+        axes = ", ".join(f"`{a} = {number}`" for a, number in split.items())
         rule = self.rule_of(dim)
         self.findings.add(
             Diagnostic(
                 "E0301",
                 f"{axes} does not divide `{dim.name} = {size}`"
-                if len(dim.split) == 1
+                if len(split) == 1
                 else f"{axes} together do not divide `{dim.name} = {size}`",
                 span_of(rule.location) if rule is not None else None,
                 label=f"splits `{value}`" if value else "",
                 notes=notes,
-                help=divisor_help(dim, size, ways, self.sizes),
+                help=divisor_help(dim, size, ways, split),
             )
         )
 
@@ -109,25 +110,35 @@ class ShardingErrors:
         self.findings.raise_errors({})
 
 
+def as_written(axes: Sequence[str], sizes: Mapping[str, int]) -> dict[str, int]:
+    """The axes as a plan has them, and their sizes: one whose ranks share parts of a dim is two in the IR, `tp.K` and `tp.copies`."""
+    found: dict[str, int] = {}
+    for axis in axes:
+        name = axis.partition(".")[0]
+        found[name] = found.get(name, 1) * sizes[axis]
+    return found
+
+
 def largest_divisor(number: int, most: int) -> int:
     """The largest divisor up to `most`; of huge numbers, one of those below a million or their cofactors."""
     small = [n for n in range(1, min(isqrt(number), 1_000_000) + 1) if number % n == 0]
     return max((n for low in small for n in (low, number // low) if n <= most), default=1)
 
 
-def divisor_help(dim: Dim, size: int, ways: int, sizes: dict[str, int]) -> str:
-    """What to write instead: the nearest sizes that work, of the axis and of the dim."""
-    others = ways // sizes[dim.split[-1]]
-    fitting = largest_divisor(size // others, sizes[dim.split[-1]]) if size % others == 0 else 1
+def divisor_help(dim: Dim, size: int, ways: int, split: Mapping[str, int]) -> str:
+    """What to write instead: the nearest sizes that work, of the last of the axes that split the dim, and of the dim."""
+    last, number = list(split.items())[-1]
+    others = ways // number
+    fitting = largest_divisor(size // others, number) if size % others == 0 else 1
     rounded = -(-size // ways) * ways
     choices = [f"`{dim.name} = {rounded}`"]
     if fitting > 1:
-        choices.insert(0, f"`{dim.split[-1]} = {fitting}`")
+        choices.insert(0, f"`{last} = {fitting}`")
     text = f"choose {' or '.join(choices)}"
     if size > ways:
         text += ", or pad it: `{ pad = 1 }` after the rule"
-    if size < ways and ways % size == 0 and len(dim.split) == 1:
-        return f"{text}, or let ranks share them: `shard {dim.name} over {dim.split[0]} {{ replicate = true }}`"
+    if size < ways and ways % size == 0 and len(split) == 1:
+        return f"{text}, or let ranks share them: `shard {dim.name} over {last} {{ replicate = true }}`"
     if size < ways and len(dim.split) == 1:
         text += f", or split `{dim.split[0]}` into two axes and use one of them here"
     return text

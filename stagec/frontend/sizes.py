@@ -64,6 +64,8 @@ class SizeTable:
     """Axes that are larger than a dim of which their ranks share the parts: the axis that splits it, and that of the copies."""
     shared: dict[str, str] = field(default_factory=dict)
     """Those dims, and their axes."""
+    refused: set[str] = field(default_factory=set)
+    """Dims whose parts ranks cannot share, as E0303 says."""
     served: frozenset[str] = frozenset()
     """The dims that `serve` gives their sizes."""
     origins: dict[str, str] = field(default_factory=dict)
@@ -188,6 +190,8 @@ class _SizeResolver:
                 first = table.axes[table.copied[axis][0]]
                 if conditions.note("==", part, first.size, holds=first.value == size):
                     table.shared[dim] = axis
+                else:
+                    self.shared_otherwise(dim, size, axis, entry.value)
                 continue
             names = table.copied[axis] = (f"{axis}.{dim}", f"{axis}.{copying.COPIES}")
             table.shared[dim] = axis
@@ -200,6 +204,15 @@ class _SizeResolver:
                 apart = (p for part in parts for p in (names if part == axis else (part,)))
                 table.products[product] = tuple(apart)
             table.products[axis] = names
+
+    def shared_otherwise(self, dim: str, size: int, axis: str, ways: int) -> None:
+        """E0303: ranks of an axis share the parts of dims of one size."""
+        other = next(name for name, own in self.table.shared.items() if own == axis)
+        message = f"ranks along `{axis} = {ways}` share parts of `{other} = {self.table.values[other]}`, and not of `{dim} = {size}` too"
+        self.table.refused.add(dim)
+        larger = max(size, self.table.values[other] or 1)
+        help_ = f"choose `{axis} = {larger}`, where one of them is replicated"
+        self.error("E0303", message, self.dims[dim].name.span, help_)
 
     def find_products(self) -> None:
         """Axes whose size is a product of axes are those axes together."""

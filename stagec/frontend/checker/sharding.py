@@ -7,7 +7,7 @@ from math import prod
 
 from stagec.analysis import placement
 from stagec.analysis.recompute_choice import op_words
-from stagec.analysis.sharding_errors import divisor_help
+from stagec.analysis.sharding_errors import as_written, divisor_help
 from stagec.diagnostics import Diagnostic, Findings, Span, closest, quoted
 from stagec.dialects.attributes import Dim
 from stagec.frontend.checker.definitions import Definitions
@@ -55,6 +55,8 @@ class PlanChecker:
         for value, what in self.values():
             for name, axes in placement.split_dims(value.type.names, rules).items():
                 dim = Dim(name, axes)
+                if dim.name in self.table.refused:
+                    continue
                 if dim not in reported and not self.divides(dim):
                     reported.add(dim)
                     self.uneven(dim, value, what)
@@ -93,9 +95,10 @@ class PlanChecker:
     def uneven(self, dim: Dim, value: Value, what: str) -> None:
         ways = self.ways(dim)
         rule = next(r for r in self.plan.rules if dim.name in r.dims and dim.split[-1] in r.axes)
-        axes = quoted(f"{axis} = {self.sizes.get(axis)}" for axis in dim.split)
+        split = as_written(dim.split, self.sizes)
+        axes = quoted(f"{axis} = {number}" for axis, number in split.items())
         size = self.sizes[dim.name]
-        verb = "does" if len(dim.split) == 1 else "together do"
+        verb = "does" if len(split) == 1 else "together do"
         names = (*dim.split, dim.name)
         origins = [self.table.origins[name] for name in names if name in self.table.origins]
         self.findings.add(
@@ -106,7 +109,7 @@ class PlanChecker:
                 f"splits {what}",
                 secondary=[(value.span, shown(value.type))],
                 notes=[f"from {quoted(origins)}"] if origins else [],
-                help=divisor_help(dim, size, ways, dict(self.sizes)),
+                help=divisor_help(dim, size, ways, split),
             )
         )
 
