@@ -12,6 +12,7 @@ ALL_PASSES = (
     "propagate-shardings",
     "localize-shapes",
     "split-exchanges",
+    "gather-tokens",
     "quantize-products",
     "build-backward",
     "gather-quantized",

@@ -63,7 +63,7 @@ copies of the 16 tokens that a device has at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
@@ -75,6 +75,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec import symbolic
+from stagec.analysis.exchanges import Routed, exchanges, placements
 from stagec.analysis.sizes import dim_sizes, size_values
 from stagec.analysis.token_copies import num_copies, routing_of
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
@@ -85,7 +86,6 @@ from stagec.rewriting import inherit, programs
 from stagec.symbolic import Size, symbol
 
 NAME = "split-exchanges"
-Routed = stg.DispatchOp | stg.CombineOp
 
 
 @dataclass(frozen=True)
@@ -238,32 +238,6 @@ class Steps:
         block.insert_ops_before(list(made), op)
         op.results[0].replace_all_uses_with(result)
         Rewriter.erase_op(op)
-
-
-def exchanges(program: stg.ProgramOp) -> Iterator[tuple[Routed, dist.ReshardOp]]:
-    """Where tokens go to experts on other devices, and where they come back."""
-    for op in program.walk():
-        if isinstance(op, stg.DispatchOp):
-            users = [use.operation for use in op.routed.uses]
-            changes = [user for user in users if isinstance(user, dist.ReshardOp)]
-            if len(changes) == len(users):
-                yield from ((op, change) for change in changes if travels(op, change))
-        elif isinstance(op, stg.CombineOp):
-            change = op.routed.owner
-            if isinstance(change, dist.ReshardOp) and travels(op, change):
-                yield op, change
-
-
-def placements(routed: Routed, change: dist.ReshardOp) -> tuple[TensorType, TensorType]:
-    """Tokens where their experts are, and where they come from."""
-    if isinstance(routed, stg.DispatchOp):
-        return change.target, change.source
-    return change.source, change.target
-
-
-def travels(routed: Routed, change: dist.ReshardOp) -> bool:
-    own, _ = placements(routed, change)
-    return bool(own.dims[0].split)
 
 
 def defined(module: ModuleOp, origin: Operation, sizes: Mapping[str, Size]) -> list[str]:

@@ -45,7 +45,7 @@ CODES: dict[str, str] = {
     "E0310": "tokens of experts that do not add up",
     "E0311": "a load without experts",
     "E0312": "dtypes of an exchange that does not happen",
-    "E0313": "an exchange that has no two steps",
+    "E0313": "an exchange that cannot be done so",
     "W0301": "a rule that never applies",
     "W0302": "an axis that nothing uses",
     "W0303": "experts whose work is done several times",

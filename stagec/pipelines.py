@@ -32,6 +32,8 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
         size = microbatch_size(plan)
         conditions.read(conditions.setting("microbatch", size), size)
         passes.append(make("split-exchanges", batch=facts.batch_dim, microbatch=size))
+    if plan.collectives.exchange == "all_gather":
+        passes.append(make("gather-tokens"))
     passes += backward_passes(plan) if facts.is_training else []
     passes.append(
         make(

@@ -227,7 +227,7 @@ class Collectives(Clause):
     keep: str = setting("choice", "gathered", "gathered", "shard")
     keep_in: tuple[str, ...] = setting("words", ())
     """Modules in whose calls `keep` holds. None: everywhere."""
-    exchange: str = setting("choice", "direct", "direct", "hierarchical")
+    exchange: str = setting("choice", "direct", "direct", "hierarchical", "all_gather")
 
 
 @dataclass(frozen=True, kw_only=True)

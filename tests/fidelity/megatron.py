@@ -29,6 +29,8 @@ ELEMENTS, ELEMENTS_PER_RANK = 40_000_000, 1_000_000
 PARAMETER_ALIGNMENT, BUCKET_ALIGNMENT = 64, 128
 MAIN, NARROW = 4, 2
 """Bytes of a main gradient, which are reduced in fp32, and of a parameter."""
+NUMBER = 4
+"""Bytes of the number of an expert."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class Run:
     experts: int = 0
     top_k: int = 2
     ep: int = 1
+    gathers: bool = False
+    """Tokens for experts: the all-gather dispatcher."""
 
     @property
     def mesh(self) -> dict[str, int]:
@@ -99,7 +103,9 @@ def draw(rng: random.Random) -> Run:
     if rng.random() < 0.35:
         ep = rng.choice([2, 4])
         sizes = {"tp": 1, "heads": 2, "width": 32, "sequence": 16, "vocabulary": 100}
-        return Run(**{**vars(run), **sizes, "dp": 4, "ep": ep, "experts": 8})
+        return Run(
+            **{**vars(run), **sizes, "dp": 4, "ep": ep, "experts": 8, "gathers": rng.random() < 0.5}
+        )
     return run
 
 
@@ -173,6 +179,8 @@ def plan_text(run: Run) -> str:
         "zero 1 over dp { like = megatron }",
         f"gradients {{ overlap = {str(run.overlap).lower()}{bucket} }}",
     ]
+    if run.gathers:
+        lines.append("collectives { exchange = all_gather }")
     return "plan p {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
 
 
@@ -302,16 +310,40 @@ def compare_tables(
 
 
 def compare_dispatch(run: Run, rank: int, record: RankRecord, found: Comparison) -> None:
-    """`alltoall-dispatcher`: there and back, in both passes."""
-    size = run.tokens * run.top_k * run.width * NARROW
+    """`alltoall-dispatcher`, `allgather-dispatcher`: there and back, in both passes."""
+    times = (run.layers // run.pp) * 4 * run.pp if run.experts else 0
+    copies = run.tokens * run.top_k * run.width * NARROW
+    sent = Counter(
+        c.phase for c in record.communications if c.kind == "all_to_all" and c.bytes_in == copies
+    )
+    both = Counter({"fwd": 2 * times, "bwd": 2 * times} if times and not run.gathers else {})
+    found.same(f"exchanges of rank {rank}", sent, both)
+    if run.gathers:
+        compare_gathers(run, rank, record, times, found)
+
+
+def compare_gathers(run: Run, rank: int, record: RankRecord, times: int, found: Comparison) -> None:
+    """Numbers and weights of the chosen experts and tokens in the forward pass, gradients of results in the backward pass; terms the other way."""
+    chosen, hidden = run.tokens * run.top_k, run.tokens * run.width * NARROW
+    rows = {
+        ("fwd", "all_gather", hidden): times,
+        ("fwd", "reduce_scatter", run.ep * hidden): times,
+        ("bwd", "all_gather", hidden): times,
+        ("bwd", "reduce_scatter", run.ep * hidden): times,
+    }
+    there = Counter(rows) + Counter(
+        {
+            ("fwd", "all_gather", NUMBER * chosen): times,
+            ("fwd", "all_gather", NARROW * chosen): times,
+            ("bwd", "reduce_scatter", run.ep * NARROW * chosen): times,
+        }
+    )
     here = Counter(
-        c.phase for c in record.communications if c.kind == "all_to_all" and c.bytes_in == size
+        (c.phase, c.kind, c.bytes_in)
+        for c in record.communications
+        if c.axis == "ep" and c.phase in ("fwd", "bwd") and not c.reduces_gradient
     )
-    microbatches = 4 * run.pp
-    times = 2 * (run.layers // run.pp) * microbatches if run.experts else 0
-    found.same(
-        f"exchanges of rank {rank}", here, Counter({"fwd": times, "bwd": times} if times else {})
-    )
+    found.same(f"tokens of all for rank {rank}", here, there)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -457,7 +457,7 @@ class CombineOp(RoutedOp, CollectsTokens):
         dims = [*chosen.dims[:-1], source.dims[-1]]
         super().__init__(
             operands=[routed, experts, weights],
-            result_types=[TensorType.of(dims, source.dtype, source.partial)],
+            result_types=[TensorType.of(dims, source.dtype, terms_of(source))],
         )
 
     @classmethod
@@ -493,7 +493,8 @@ class CombineOp(RoutedOp, CollectsTokens):
     def verify_(self) -> None:
         self.verify_routing(self.result, self.routed, self.experts, self.weights)
         routed, result = tensor_type(self.routed), tensor_type(self.result)
-        if (result.dtype, result.partial) != (routed.dtype, routed.partial):
+        terms = routed.partial if PLACEMENT in self.properties else terms_of(routed)
+        if (result.dtype, set(result.partial)) != (routed.dtype, set(terms)):
             raise VerifyException(
                 f"stg.combine: what experts made is <{routed.body}>, the sum <{result.body}>"
             )
@@ -546,7 +547,7 @@ class CombineWeightGradOp(RoutedOp):
 
     def __init__(self, dy: SSAValue, routed: SSAValue, experts: SSAValue, dtype: str) -> None:
         cotangent, chosen = tensor_type(dy), tensor_type(experts)
-        summed = cotangent.dims[-1].split
+        summed = {*cotangent.dims[-1].split, *tensor_type(routed).dims[0].split}
         result = chosen.with_dtype(dtype).with_partial(sorted({*cotangent.partial, *summed}))
         super().__init__(operands=[dy, routed, experts], result_types=[result])
 
@@ -556,7 +557,7 @@ class CombineWeightGradOp(RoutedOp):
     def verify_(self) -> None:
         self.verify_routing(self.dy, self.routed, self.experts, self.dweights)
         dy, dweights = tensor_type(self.dy), tensor_type(self.dweights)
-        partial = {*dy.partial, *dy.dims[-1].split}
+        partial = {*dy.partial, *dy.dims[-1].split, *tensor_type(self.routed).dims[0].split}
         if PLACEMENT not in self.properties and set(dweights.partial) != partial:
             raise VerifyException(
                 f"stg.combine_weight_grad: the products are partial over "
@@ -579,8 +580,13 @@ def verify_splits(name: str, tokens: TensorType, routed: TensorType, experts: Te
             f"{name}: tokens <{tokens.body}>, experts <{experts.body}> and experts' tokens "
             f"<{routed.body}> are not split alike"
         )
-    if routed.dims[0].split or experts.dims[-1].split:
-        raise VerifyException(f"{name}: each device needs all of `{routed.names[0]}`")
+    if experts.dims[-1].split:
+        raise VerifyException(f"{name}: each device needs all of `{experts.names[-1]}`")
+
+
+def terms_of(routed: TensorType) -> list[str]:
+    """What a sum over the experts of a token is partial over: the axes that split the experts."""
+    return sorted({*routed.partial, *routed.dims[0].split})
 
 
 def expect_linear(op: TensorOp) -> None:

@@ -73,6 +73,8 @@ class Launch:
     overlap_tensor: bool | None = None
     overlap_pipeline: bool | None = None
     overlap_experts: bool | None = None
+    exchange: str | None = None
+    """How tokens reach experts, if not by a copy for each."""
     bucket_bytes: int | None = None
     bucket_elements: int | None = None
     offload_optimizer: bool = False
@@ -312,8 +314,11 @@ def rest(run: Launch) -> list[str]:
         clauses.append(f"zero {zero} over {', '.join(over)}{settings}")
     if run.recompute:
         clauses.append(f"recompute {run.recompute}")
-    if run.keeps_shard and run.sequence_parallel:
-        clauses.append("collectives { keep = shard }")
+    collectives = ["keep = shard"] if run.keeps_shard and run.sequence_parallel else []
+    if run.exchange and run.ep > 1:
+        collectives.append(f"exchange = {run.exchange}")
+    if collectives:
+        clauses.append(f"collectives {{ {', '.join(collectives)} }}")
     precision = dict(run.precision)
     if run.products:
         precision["products"] = run.products

@@ -183,6 +183,9 @@ def read_megatron(text: str, reading: Reading) -> None:
             values.append(tokens[i])
             i += 1
         take_megatron(name, values, reading, seen)
+    if reading.run.exchange is None:
+        # Unless a dispatcher is named (`--moe-token-dispatcher-type` in `arguments.py`).
+        reading.run.exchange = "all_gather"
     read_slurm(text, reading.run)
 
 

@@ -165,6 +165,8 @@ def distributed_adam(run: Launch, value: Any) -> None:
     run.zero = max(run.zero, 1)
 
 
+DISPATCHERS = {"allgather": "all_gather", "alltoall": "", "alltoall_seq": "", "flex": ""}
+
 FSDP_SHARDING = {"full": 3, "hybrid": 3, "grad": 2}
 
 CONTEXTS = {"p2p": "ring", "all_gather": "all_gather", "allgather": "all_gather", "a2a": "ulysses"}
@@ -222,6 +224,9 @@ MEGATRON: dict[str, Word] = {
     "tp-comm-overlap": Word("overlap { tp = true }", truth("overlap_tensor"), False),
     "overlap-moe-expert-parallel-comm": Word(
         "overlap { ep = true }", truth("overlap_experts"), False
+    ),
+    "moe-token-dispatcher-type": Word(
+        "collectives { exchange = all_gather }", one_of("exchange", DISPATCHERS)
     ),
     "no-overlap-p2p-communication": Word(
         "overlap { p2p = false }", constant("overlap_pipeline", False), False

@@ -37,9 +37,9 @@
 
 // -----
 
-// CHECK: error[E0709]: `stg.dispatch`: each device needs all of `X`
-%x, %i = "test.op"() : () -> (!stg.tensor<[B/dp, D], bf16>, !stg.tensor<[B/dp, A], i32>)
-%r, %n = stg.dispatch %x by %i to "X" "C" : (!stg.tensor<[B/dp, D], bf16>, !stg.tensor<[B/dp, A], i32>) -> (!stg.tensor<[X/ep, C/dp, D], bf16>, !stg.tensor<[X], i64>)
+// CHECK: error[E0709]: `stg.dispatch`: each device needs all of `A`
+%x, %i = "test.op"() : () -> (!stg.tensor<[B/dp, D], bf16>, !stg.tensor<[B/dp, A/ep], i32>)
+%r, %n = stg.dispatch %x by %i to "X" "C" : (!stg.tensor<[B/dp, D], bf16>, !stg.tensor<[B/dp, A/ep], i32>) -> (!stg.tensor<[X, C/dp, D], bf16>, !stg.tensor<[X], i64>)
 
 // -----
 

@@ -1,0 +1,180 @@
+"""Let each device take the tokens of its experts from the tokens of all, and add up what experts made of them: no token travels by itself.
+
+Before `gather-tokens`:
+
+    dist.mesh <ep = 4>
+    stg.program "M" (%x : !stg.tensor<[B/ep, D], bf16>, %g : !stg.tensor<[B/ep, A], bf16>, %i : !stg.tensor<[B/ep, A], i32>) {
+      %r, %n = stg.dispatch %x by %i to "X" "T" dropless
+        : (!stg.tensor<[B/ep, D], bf16>, !stg.tensor<[B/ep, A], i32>) -> (!stg.tensor<[X, T/ep, D], bf16>, !stg.tensor<[X], i64>)
+      %e = dist.reshard %r : !stg.tensor<[X, T/ep, D], bf16> -> !stg.tensor<[X/ep, T, D], bf16>
+      %b = dist.reshard %e : !stg.tensor<[X/ep, T, D], bf16> -> !stg.tensor<[X, T/ep, D], bf16>
+      %o = stg.combine %b by %i weights %g : (!stg.tensor<[X, T/ep, D], bf16>, !stg.tensor<[B/ep, A], i32>,
+        !stg.tensor<[B/ep, A], bf16>) -> !stg.tensor<[B/ep, D], bf16>
+      stg.output
+    }
+
+After:
+
+    dist.mesh <ep = 4>
+    stg.program "M" (%x : !stg.tensor<[B/ep, D], bf16>, %g : !stg.tensor<[B/ep, A], bf16>, %i : !stg.tensor<[B/ep, A], i32>) {
+      %j = dist.reshard %i : !stg.tensor<[B/ep, A], i32> -> !stg.tensor<[B, A], i32>
+      %w = dist.reshard %g : !stg.tensor<[B/ep, A], bf16> -> !stg.tensor<[B, A], bf16>
+      %y = dist.reshard %x : !stg.tensor<[B/ep, D], bf16> -> !stg.tensor<[B, D], bf16>
+      %e, %n = stg.dispatch %y by %j to "X" "T" dropless
+        : (!stg.tensor<[B, D], bf16>, !stg.tensor<[B, A], i32>) -> (!stg.tensor<[X/ep, T, D], bf16>, !stg.tensor<[X], i64>)
+      %p = stg.combine %e by %j weights %w : (!stg.tensor<[X/ep, T, D], bf16>, !stg.tensor<[B, A], i32>,
+        !stg.tensor<[B, A], bf16>) -> !stg.tensor<[B, D], bf16, partial [ep]>
+      %o = dist.reshard %p : !stg.tensor<[B, D], bf16, partial [ep]> -> !stg.tensor<[B/ep, D], bf16>
+      stg.output
+    }
+
+Megatron-LM's `MoEAllGatherTokenDispatcher`: numbers and weights of experts are gathered, then tokens; results are reduce-scattered. The backward pass is
+what follows: gradients of results are gathered, those of tokens and of weights reduce-scattered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from stagec.analysis.exchanges import Routed, exchanges, placements
+from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.dialects import dist, stg
+from stagec.dialects.attributes import Dim
+from stagec.dialects.types import TensorType, tensor_of
+from stagec.rewriting import inherit, programs
+
+NAME = "gather-tokens"
+
+
+@dataclass(frozen=True)
+class GatherTokens(ModulePass):
+    name = NAME
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        found = [each for program in programs(op) for each in exchanges(program)]
+        if not found:
+            raise CompileError([nothing_exchanged(op)])
+        gathers = Gathers()
+        for routed, change in found:
+            own, sent = placements(routed, change)
+            axes = [a for a in own.dims[0].split if a in sent.dims[1].split]
+            if isinstance(routed, stg.DispatchOp):
+                gathers.there(routed, change, axes)
+            else:
+                gathers.back(routed, change, axes)
+        for routed, _ in found:
+            if routed.parent is not None:
+                Rewriter.erase_op(routed)
+
+
+@dataclass
+class Gathers:
+    """What is gathered once for both ways."""
+
+    whole: dict[tuple[SSAValue, tuple[str, ...]], SSAValue] = field(default_factory=dict)
+
+    def there(self, dispatch: stg.DispatchOp, change: dist.ReshardOp, axes: list[str]) -> None:
+        experts = self.gathered(dispatch.experts, axes, dispatch)
+        for weights in weights_with(dispatch):
+            self.gathered(weights, axes, dispatch)
+        x = self.gathered(dispatch.x, axes, dispatch)
+        own, sent = change.target, change.source
+        rest = tuple(a for a in sent.dims[1].split if a not in axes)
+        arrives = TensorType.of(
+            [own.dims[0], Dim(own.names[1], rest), own.dims[2]], own.dtype, own.partial
+        )
+        taken = stg.DispatchOp(
+            x,
+            experts,
+            dispatch.over.data,
+            dispatch.tokens.data,
+            dropless=dispatch.dropless is not None,
+            routed_type=arrives,
+        )
+        made: list[Operation] = [taken]
+        if arrives != own:
+            made.append(dist.ReshardOp(taken.routed, own))
+        insert(made, dispatch, change)
+        replace(change, made[-1].results[0])
+
+    def back(self, combine: stg.CombineOp, change: dist.ReshardOp, axes: list[str]) -> None:
+        experts = self.gathered(combine.experts, axes, combine)
+        weights = combine.weights
+        if weights is not None:
+            weights = self.gathered(weights, axes, combine)
+        own, sent = change.source, change.target
+        rest = tuple(a for a in sent.dims[1].split if a not in axes)
+        needed = TensorType.of([own.dims[0], Dim(own.names[1], rest), own.dims[2]], own.dtype)
+        made: list[Operation] = []
+        value = change.operand
+        if needed != own:
+            # Terms of a sum are added up before they are weighted.
+            made.append(dist.ReshardOp(value, needed))
+            value = made[-1].results[0]
+        summed = stg.CombineOp(value, experts, weights)
+        result = dist.ReshardOp(summed.result, tensor_of(combine.result.type))
+        insert([*made, summed, result], combine, combine)
+        replace(combine, result.result)
+        Rewriter.erase_op(change)
+
+    def gathered(self, value: SSAValue, axes: list[str], reader: Routed) -> SSAValue:
+        """A value of tokens, whole over axes."""
+        key = value, tuple(axes)
+        if key not in self.whole:
+            source = tensor_of(value.type)
+            op = dist.ReshardOp(value, source.with_splits(without(source, axes)))
+            insert([op], reader, reader)
+            self.whole[key] = op.result
+        return self.whole[key]
+
+
+def without(source: TensorType, axes: Collection[str]) -> dict[str, tuple[str, ...]]:
+    return {d.name: tuple(a for a in d.split if a not in axes) for d in source.dims}
+
+
+def weights_with(dispatch: stg.DispatchOp) -> list[SSAValue]:
+    """The weights of the same choice, where they are there already: they travel with the numbers."""
+    block = dispatch.parent_block()
+    found: list[SSAValue] = []
+    for use in dispatch.experts.uses:
+        reader = use.operation
+        if isinstance(reader, stg.CombineOp) and reader.weights is not None:
+            maker = reader.weights.owner
+            is_there = not isinstance(maker, Operation) or (
+                maker.parent_block() is block and maker.is_before_in_block(dispatch)
+            )
+            if is_there and reader.parent_block() is block and reader.weights not in found:
+                found.append(reader.weights)
+    return found
+
+
+def insert(made: list[Operation], routed: Routed, before: Operation) -> None:
+    block = before.parent_block()
+    assert block is not None
+    for each in made:
+        inherit(each, routed, NAME)
+        stg.add_names(each, stg.names_of(routed))
+    block.insert_ops_before(made, before)
+
+
+def replace(op: Operation, result: SSAValue) -> None:
+    result.name_hint = op.results[0].name_hint
+    op.results[0].replace_all_uses_with(result)
+    Rewriter.erase_op(op)
+
+
+def nothing_exchanged(module: ModuleOp) -> Diagnostic:
+    """E0313: the experts are where the tokens are."""
+    return Diagnostic(
+        "E0313",
+        "no tokens go to experts on other devices, so that none are gathered for them",
+        span_of(programs(module)[0].location),
+        help="leave `exchange` out of `collectives`, or split the experts over an axis of the tokens: `shard X over dp`",
+    )
