@@ -17,7 +17,9 @@ from stagec.devices.model import Key
 
 Record = Mapping[str, Any]
 FRAMEWORKS = ("trtllm", "sglang", "vllm")
-DTYPES = {"bfloat16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4"}
+DTYPES = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4"}
+ATTENTION_DTYPES = {("bfloat16", "bfloat16"): "bf16", ("fp8", "fp8"): "fp8"}
+"""By the dtypes of products and of the cache."""
 ELEMENT_BYTES = {"half": 2, "int8": 1}
 
 
@@ -75,7 +77,8 @@ def gemm(r: Record, us: float, role: str) -> Row | None:
 
 def attention(kind: str) -> Callable[[Record, float, str], Row | None]:
     def read(r: Record, us: float, role: str) -> Row | None:
-        if (r["attn_dtype"], r["kv_cache_dtype"]) != ("bfloat16", "bfloat16"):
+        dtype = ATTENTION_DTYPES.get((r["attn_dtype"], r["kv_cache_dtype"]))
+        if dtype is None:
             return None
         length = r["isl"] + r["step"] if kind == "decode_attention" else r["isl"]
         # Without a number the measurement says that all heads have keys of their own.
@@ -83,7 +86,7 @@ def attention(kind: str) -> Callable[[Record, float, str], Row | None]:
         window = max(r["window_size"] or 0, 0)
         sizes = (r["batch_size"], length, r["num_heads"], kv_heads, r["head_dim"], window)
         parts = (str(r["head_dim"]), *(("window",) if window else ()))
-        return (kind, "bf16", *parts), tuple(map(float, sizes)), us, role
+        return (kind, dtype, *parts), tuple(map(float, sizes)), us, role
 
     return read
 

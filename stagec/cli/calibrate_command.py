@@ -8,7 +8,9 @@ columns), one such CSV file, the folder of an installed or unpacked `aiconfigura
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -58,6 +60,13 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--update", action="store_true", help="replace the tables of DEVICE, which is a file"
     )
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="KIND[:DTYPE]",
+        help="only these tables (product:fp8_block); with --update others stay as they are",
+    )
     parser.add_argument("--system", metavar="NAME", help="of aiconfigurator: h100_sxm, ...")
     parser.add_argument("--say", default="", metavar="TEXT", help="where the tables are from")
     parser.add_argument("--licence", default="", metavar="NAME", help="and under which licence")
@@ -72,6 +81,9 @@ def calibrate(options: argparse.Namespace) -> None:
     for source in options.sources:
         for key, rows in read_source(source, device.name, options.system).items():
             measured[key] = joined(measured[key], rows) if key in measured else rows
+    measured = {key: rows for key, rows in measured.items() if is_wanted(key, options.only)}
+    if not measured:
+        raise unreadable(f"nothing that was measured is {' or '.join(options.only) or 'a table'}")
     sys.stdout.write(f"{device.title}\n{HEAD}\n")
     tables = [
         table
@@ -80,6 +92,11 @@ def calibrate(options: argparse.Namespace) -> None:
     ]
     if options.update or options.out is not None:
         save(options, device, tables)
+
+
+def is_wanted(key: Key, only: Sequence[str]) -> bool:
+    """Whether a table is one of those that were asked for: all, without a word."""
+    return not only or any(tuple(each.split(":")) == key[: each.count(":") + 1] for each in only)
 
 
 def read_source(source: Path, device: str, system: str | None) -> Mapping[Key, Measured]:
@@ -128,11 +145,29 @@ def save(options: argparse.Namespace, device: DeviceModel, tables: Sequence[Time
     if options.licence:
         source += f'licence = "{options.licence}"\n'
     if options.update:
-        head = read_whole_text(path).partition(MARK)[0]
+        head, _, old = read_whole_text(path).partition(MARK)
+        if options.only:
+            head += MARK + without(old, {table.key for table in tables})
         number = head.count("[[sources]]")
     else:
         head = f'base = "{options.device}"\ntitle = "{device.title}, calibrated"\n\n'
         number = 0
     body = "\n".join(table_text(t.key, t.axes, t.values, number) for t in tables)
-    write_whole(str(path), f"{head}{MARK}\n{source}\n{body}".encode())
+    mark = "" if MARK in head else MARK
+    write_whole(str(path), f"{head}{mark}\n{source}\n{body}".encode())
     sys.stdout.write(f"{path}: {len(tables)} tables\n")
+
+
+def without(text: str, keys: set[Key]) -> str:
+    """What `stagec calibrate` wrote before, without tables of these keys. Sources stay: others are numbered behind them."""
+    parts = re.split(r"^(?=\[\[(?:sources|tables)\]\]$)", text, flags=re.MULTILINE)
+    kept = [part for part in parts if table_key(part) not in keys]
+    return "".join(kept).rstrip() + "\n"
+
+
+def table_key(part: str) -> Key:
+    """Of a `[[tables]]`; empty for anything else."""
+    head, _, rest = part.partition("\n")
+    if head != "[[tables]]":
+        return ()
+    return tuple(tomllib.loads(rest.partition("\n")[0])["key"])

@@ -99,6 +99,7 @@ def shown(device: DeviceModel) -> Iterator[str]:
         "launch_us",
         "host_launch_us",
         "backward_attention_rate",
+        "backward_fp8_rate",
     ):
         yield f"  {name:<28} {getattr(device, name):g}"
     yield ""

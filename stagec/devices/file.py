@@ -58,6 +58,7 @@ SCALARS = {
     "launch_us": float,
     "host_launch_us": float,
     "backward_attention_rate": float,
+    "backward_fp8_rate": float,
     "reduces_in_switch": bool,
     "price_per_hour": float,
 }

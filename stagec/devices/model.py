@@ -119,6 +119,8 @@ class DeviceModel:
     """What the host takes to launch a kernel, where no graph does it."""
     backward_attention_rate: float = 1.0
     """FLOP/s of attention's backward kernel over those of its forward kernel."""
+    backward_fp8_rate: float = 1.0
+    """FLOP/s of fp8 products in a backward pass, which add up in more bits, over those of the forward pass."""
     reduces_in_switch: bool = False
     """NVLink SHARP: all-reduces inside a node are summed by the switch."""
     price_per_hour: float | None = None
@@ -154,6 +156,7 @@ DTYPE_UNITS = {
     "f8e4m3": "fp8",
     "f8e5m2": "fp8",
     "mxfp8": "fp8",
+    "fp8_block": "fp8",
     "nvfp4": "fp4",
     "mxfp4": "fp4",
 }

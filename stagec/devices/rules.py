@@ -20,7 +20,11 @@ TILES = ((256, 128), (128, 256), (128, 128), (64, 256), (64, 128), (128, 64), (6
 FULL_TILE = 128 * 128
 """The smallest tile that loads its operands no slower than matrix units take them (CUTLASS, "Efficient GEMM")."""
 
-ELEMENT_BYTES = {"fp4": 0.5, "nvfp4": 0.5, "mxfp4": 0.5, "fp8": 1, "mxfp8": 1, "bf16": 2, "fp16": 2}
+ELEMENT_BYTES = {
+    **dict.fromkeys(("fp4", "nvfp4", "mxfp4"), 0.5),
+    **dict.fromkeys(("fp8", "mxfp8", "fp8_block"), 1),
+    **dict.fromkeys(("bf16", "fp16"), 2),
+}
 """Of a dtype's operands; 4 of any other."""
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import product
 
 import numpy as np
 
@@ -39,10 +40,17 @@ class Price:
 
 TILE = 128
 """Rows of a product that a multiprocessor works on at a time; experts with fewer tokens leave places empty."""
-NARROW = {"fp8": ("fp8",), "fp4": ("nvfp4", "fp4")}
+BLOCKS = ("fp8_block", "fp8")
+NARROW = {
+    "fp8": ("fp8",),
+    "fp4": ("nvfp4", "fp4"),
+    **dict.fromkeys(("fp8_1x128", "mxfp8"), BLOCKS),
+}
 """Tables of a dtype of linear layers."""
-UNITS = {"fp16": "bf16", **dict.fromkeys(QUANTIZED, "fp8")}
-"""The table of a dtype."""
+TABLES = {"fp16": ("bf16",), **dict.fromkeys(QUANTIZED, BLOCKS), "fp8": ("fp8",)}
+"""Of operands that are in a dtype, if it is not the table's name: formats with many scales have kernels of their own."""
+QUANTIZING = {"fp8": "computescale", "fp8_block": "scale_matrix"}
+"""What the layers of a table of products do first with their input, in bf16: a scale for all of it takes two readings, one for each block takes one."""
 
 
 @dataclass
@@ -53,21 +61,23 @@ class KernelPrices:
     linear: str | None = None
     merges: bool = True
     """Whether linear layers of one input are one product."""
+    attends: str = "bf16"
+    """What fused attention multiplies in."""
     _known: dict[object, Price] = field(default_factory=dict)
 
-    def price(self, compute: Compute, in_layer: bool) -> Price:
+    def price(self, compute: Compute, in_layer: bool, backward: bool = False) -> Price:
         kernel = compute.kernel
-        key = (kernel, compute.num_ops, compute.num_bytes, in_layer)
+        key = (kernel, compute.num_ops, compute.num_bytes, in_layer, backward)
         if key not in self._known:
-            self._known[key] = self.find(compute, in_layer)
+            self._known[key] = self.find(compute, in_layer, backward)
         return self._known[key]
 
-    def find(self, compute: Compute, in_layer: bool) -> Price:
+    def find(self, compute: Compute, in_layer: bool, backward: bool) -> Price:
         kernel = compute.kernel
         if kernel is None:
             return self.moved(compute.num_bytes, compute.num_ops)
         if kernel.kind == Work.PRODUCT:
-            return self.product(kernel, in_layer)
+            return self.product(kernel, in_layer, backward)
         if kernel.kind == Work.ORTHOGONALIZATION:
             return self.products_in_turn(compute, kernel.dtype)
         return self.attention(compute, kernel)
@@ -89,26 +99,25 @@ class KernelPrices:
         seconds = max(num_bytes / rate, num_ops / peak if peak else 0.0)
         return Price(1e6 * seconds + self.device.launch_us, Basis.ROOFLINE)
 
-    def product(self, kernel: Kernel, in_layer: bool) -> Price:
+    def product(self, kernel: Kernel, in_layer: bool, backward: bool) -> Price:
         own = {name: np.float64(max(size, 1)) for name, size in kernel.sizes}
         sizes = {name: own[name] for name in ("batch", "m", "n", "k")}
         if self.merges:
             sizes |= {"m": own.get("all_m", own["m"]), "n": own.get("all_n", own["n"])}
         share = own["m"] * own["n"] / (sizes["m"] * sizes["n"])
-        dtype = UNITS.get(kernel.dtype, kernel.dtype)
+        wide = TABLES.get(kernel.dtype, (kernel.dtype,))
         narrow = NARROW.get(self.linear or "", ()) if kernel.is_linear and in_layer else ()
         if own["m"] < TILE and own["batch"] > 1 and "hidden" in own:
-            for each in (*narrow, dtype):
+            for each in (*narrow, *wide):
                 found = self.experts(each, own)
                 if found is not None:
                     return found
-        for each in (*narrow, dtype):
+        for each in (*narrow, *wide):
             found = self.matrix(each, sizes)
             if found is not None:
-                if narrow and each == "fp8":
-                    found = self.without_scale(found, sizes)
-                return scaled(found, share)
-        return scaled(self.roofline_product(narrow[0] if narrow else dtype, sizes), share)
+                slower = self.device.backward_fp8_rate if backward and each == "fp8" else 1.0
+                return scaled(self.without_quantization(found, each, sizes), share / slower)
+        return scaled(self.roofline_product((*narrow, *wide)[0], sizes), share)
 
     def experts(self, dtype: str, own: Mapping[str, np.float64]) -> Price | None:
         """A product of a device's experts with few tokens each: its part of the measured kernels of a whole layer, by FLOPs."""
@@ -120,15 +129,16 @@ class KernelPrices:
         found = self.by_table(key, sizes | dict.fromkeys(("topk", "tp", "ep"), np.float64(1)))
         return found and scaled(found, 1 / (3 if gated else 2))
 
-    def without_scale(self, price: Price, sizes: Sizes) -> Price:
-        """A measured fp8 layer finds the scale of its input in a kernel of its own; where scales are those of earlier steps, or static, none runs.
+    def without_quantization(self, price: Price, dtype: str, sizes: Sizes) -> Price:
+        """A product alone: a measured layer in fp8 quantizes its input before it multiplies.
 
-        Transformer Engine's delayed scaling and engines' static scales are so; what is left quantizes the input once.
+        Where a step quantizes, a node of its own says so. Engines whose scales are static do it in the kernel before.
         """
-        scale = self.by_table(("quantize", "computescale"), {"m": sizes["m"], "k": sizes["k"]})
-        if scale is None:
+        rows = {"m": sizes["m"] * sizes["batch"], "k": sizes["k"]}
+        quantized = self.by_table(("quantize", QUANTIZING.get(dtype, "")), rows)
+        if quantized is None:
             return price
-        return Price(max(price.us - scale.us, self.device.launch_us), price.basis)
+        return Price(max(price.us - quantized.us, self.device.launch_us), price.basis)
 
     def matrix(self, dtype: str, sizes: Sizes) -> Price | None:
         """By the table of products. Several of one shape take as long as one of as many rows, if rows fill tiles."""
@@ -189,10 +199,9 @@ class KernelPrices:
             return self.resumed_attention(num_ops, num_bytes, kind, sizes)
         known = [name for name in ("64", "128", "192", "256") if int(name) >= width] or ["128"]
         found = None
-        for name in (str(width), *known):
-            found = self.by_table(
-                ("attention", "bf16", name), {**measured, "head_dim": np.float64(int(name))}
-            )
+        for dtype, name in product((self.attends, "bf16"), (str(width), *known)):
+            key = ("attention", dtype, name)
+            found = self.by_table(key, {**measured, "head_dim": np.float64(int(name))})
             if found is not None:
                 width = int(name)
                 break

@@ -34,6 +34,28 @@ ENGINES = {
 
 
 @dataclass(frozen=True)
+class Protocol:
+    """One of NCCL's: how long a step of a ring takes beside one with large buffers, and what share of the bandwidth is data."""
+
+    base_us: float
+    near: float
+    """Of the latency of a step over the links of a node, as `Simple` has it."""
+    far: float
+    """Of that over the network."""
+    share: float
+
+
+PROTOCOLS = (
+    Protocol(8.4, 1.0, 1.0, 1.0),  # Simple
+    Protocol(10.0, 1.9 / 3.4, 4.0 / 9.6, 0.92),  # LL128: 120 of 128 bytes are data
+    Protocol(
+        3.6, 1.8 * 0.47 / 3.4, 2.7 / 9.6, 0.25
+    ),  # LL: a flag beside each four bytes, and no direct reading
+)
+"""Of a ring between nodes, by NCCL's cost model (src/graph/tuning.cc: `baseLat`, `hwLat`, and how `busBw` is scaled). NCCL takes the fastest by it."""
+
+
+@dataclass(frozen=True)
 class Route:
     """What a ring over a group of ranks runs on."""
 
@@ -42,16 +64,27 @@ class Route:
     bytes_per_s: float
     latency_us: float
     """Of one pass around the ring: `size - 1` steps."""
+    far_latency_us: float = 0.0
+    """Of these, the steps over the network."""
+    protocols: tuple[Protocol, ...] = ()
+    """What NCCL chooses from; none: messages take what an alpha-beta network says."""
     inside: float = 1.0
     """Share of the other ranks that are in a rank's own node."""
     tree_latency_us: float | None = None
     """Of one way up or down a double binary tree between nodes; None where the ring is all there is."""
     has_own_link: bool = False
 
-    def ring_us(self, num_bytes: int) -> float:
-        """One pass, as in an all-gather or a reduce-scatter of `num_bytes` in all: (n-1) a + (n-1)/n b / B."""
-        moved = num_bytes * (self.size - 1) / self.size
-        return self.latency_us + 1e6 * moved / self.bytes_per_s
+    def ring_us(self, num_bytes: int, passes: int = 1) -> float:
+        """Passes around the ring, one in an all-gather or a reduce-scatter of `num_bytes` in all: (n-1) a + (n-1)/n b / B."""
+        moved = 1e6 * num_bytes * (self.size - 1) / self.size / self.bytes_per_s
+        near = self.latency_us - self.far_latency_us
+        return min(
+            (
+                p.base_us + passes * (near * p.near + self.far_latency_us * p.far + moved / p.share)
+                for p in self.protocols
+            ),
+            default=passes * (self.latency_us + moved),
+        )
 
 
 @dataclass
@@ -85,11 +118,29 @@ class Network:
         table = model.table("collective", action.kind)
         if table is not None and route.inside == 1 and not route.has_own_link and route.size > 1:
             larger = max(action.operand_bytes, action.result_bytes, 1)
-            sizes = {"gpus": np.float64(route.size), "bytes": np.float64(larger)}
-            us = collective_us(model, action.kind, sizes) * table.factor(sizes)
-            found = Price(float(us), Basis.MEASURED if table.covers(sizes) else Basis.RULE)
+            known = min(route.size, round(2 ** table.axes[0].last))
+            sizes = {"gpus": np.float64(known), "bytes": np.float64(larger)}
+            us = float(collective_us(model, action.kind, sizes) * table.factor(sizes))
+            if route.size > known:
+                return Price(us + self.further_us(action.kind, route, known, larger), Basis.RULE)
+            found = Price(us, Basis.MEASURED if table.covers(sizes) else Basis.RULE)
             return self.of_engine(found, action.kind, sizes)
         return Price(self.ring_collective_us(action), Basis.RULE)
+
+    def further_us(self, kind: str, route: Route, known: int, num_bytes: int) -> float:
+        """What more devices on the same links take than were measured: they move a larger share of the bytes, and a ring has more steps.
+
+        An exchange has no steps, nor has a sum in the switch.
+        """
+        model = self.device.model
+        assert model is not None
+        passes = 2 if kind == "all_reduce" else 1
+        moved = 1e6 * num_bytes / route.bytes_per_s
+        more = passes * moved * (1 / known - 1 / route.size)
+        if kind == "all_to_all" or (kind == "all_reduce" and model.reduces_in_switch):
+            return more
+        steps = passes * (route.size - known) * number(self.near.latency_us)
+        return more + min(steps * p.near + passes * moved * (1 / p.share - 1) for p in PROTOCOLS)
 
     def of_engine(self, price: Price, kind: str, sizes: dict[str, np.float64]) -> Price:
         """An inference engine's own all-reduce, where it is faster: engines choose by size."""
@@ -109,7 +160,7 @@ class Network:
         """all-gather and reduce-scatter (n-1)/n of the whole, all-reduce twice that, all-to-all (n-1)/n."""
         route = self.route(action.axes, action.among)
         if action.kind == "all_reduce":
-            ring = 2 * route.ring_us(action.operand_bytes)
+            ring = route.ring_us(action.operand_bytes, 2)
             if route.tree_latency_us is None:
                 return ring
             # NCCL takes the tree while latencies decide (Sanders, Speck and Träff 2009; NCCL 2.4).
@@ -196,10 +247,14 @@ class Network:
             speeds.append(together * rate(far.bytes_per_s))
         inside = (together - 1) / (size - 1) if size > 1 else 1.0
         tree = None
+        protocols: tuple[Protocol, ...] = ()
         if crossings and self.device.model is not None:
+            protocols = PROTOCOLS
             tree = (together - 1) * number(near.latency_us)
             tree += math.ceil(math.log2(crossings + 1)) * number(far.latency_us)
-        return Route(size, min(speeds or [rate(near.bytes_per_s)]), latency, inside, tree)
+        speed = min(speeds or [rate(near.bytes_per_s)])
+        beyond = crossings * number(far.latency_us)
+        return Route(size, speed, latency, beyond, protocols, inside, tree)
 
     def members(self, axes: Sequence[str], among: dict[str, tuple[int, ...]]) -> np.ndarray:
         """The group of rank 0, ascending."""

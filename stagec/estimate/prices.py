@@ -59,7 +59,9 @@ class Prices:
             # Where operands are quantized by nodes of their own, they say what a product is of.
             says = any(work_of(node) == Work.QUANTIZE for node in nodes)
             linear = None if says else plan.precision.products
-            kernels = KernelPrices(with_settings(plan), linear, plan.device.kernels != "eager")
+            merges = plan.device.kernels != "eager"
+            attends = plan.precision.attention or "bf16"
+            kernels = KernelPrices(with_settings(plan), linear, merges, attends)
         return Prices(plan, Network.of(plan, traces.mesh), kernels)
 
     def segment(self, rank_class: RankClass, index: int) -> SegmentPrices:
@@ -93,7 +95,7 @@ class Prices:
                 return Price(self.roofline_us(action), Basis.ROOFLINE)
             if action.work == Work.WAIT:
                 return Price(0.0, Basis.RULE)
-            return self.kernels.price(action, in_layer)
+            return self.kernels.price(action, in_layer, node.phase in ("bwd", "wgrad"))
         if isinstance(action, Collective):
             return self.network.collective(action)
         if isinstance(action, HostCopy):

@@ -159,6 +159,8 @@ class Precision(Clause):
     """What their weights' gradients are products of, if not of the same."""
     product_weights: str | None = setting("choice", None, "fp8", "fp8_128x128", "mxfp8")
     """How weights are stored that quantized products alone read. None: as others."""
+    attention: str | None = setting("choice", None, "bf16", "fp8")
+    """What fused attention multiplies in, for times. None: as most of them do, bf16."""
     saved: str = setting("choice", "fp8_1x128", *PRODUCTS)
     """What saved values are kept in that `saved_values` names."""
     saved_values: tuple[str, ...] = setting("words", ())

@@ -92,6 +92,10 @@ class Layout:
     zero: int = 1
     recompute: str = "none"
     products: str = "bf16"
+    stored: str = ""
+    """How weights are stored that narrow products alone read; empty: as others."""
+    attention: str = "bf16"
+    context: str = "ring"
     gather: str = "bf16"
     reduce: str = "bf16"
     tp_overlap: bool = False
@@ -111,14 +115,16 @@ def plan(layout: Layout, model: Model) -> str:
     inner = [("cp", x.cp), ("tp", x.tp)]
     outer = [("pp", x.pp), ("dp", x.dp)] if not x.pipeline_inside else [("dp", x.dp), ("pp", x.pp)]
     experts = model.experts and x.ep > 1
+    # Experts are whole (`expert_tensor_parallel_size` is 1), on ranks that share tensors first.
+    over = x.ep // x.tp if x.ep % x.tp == 0 else x.ep
     if experts:
-        share = x.dp // x.ep
-        outer = [("pp", x.pp), ("edp", share), ("ep", x.ep)]
+        outer = [("pp", x.pp), ("edp", x.dp // over), ("ep", over)]
     mesh = ", ".join(f"{axis} = {size}" for axis, size in [*outer, *inner])
     batch = "edp, ep" if experts else "dp"
     lines = [f"  mesh {mesh}", f"  shard B over {batch}"]
     if experts:
-        lines += ["  shard X over ep", "  shard C over edp"]
+        whose = "ep, tp" if over < x.ep else "ep"
+        lines += [f"  shard X over {whose}", "  shard C over edp"]
     elif model.experts:
         lines += ["  shard C over dp"]
     lines.append("  shard H, K, F, V over tp" if not model.experts else "  shard H, K, V over tp")
@@ -130,7 +136,7 @@ def plan(layout: Layout, model: Model) -> str:
     if sequence:
         lines.append(f"  shard S over {', '.join(sequence)}")
     if x.cp > 1:
-        lines.append("  context cp { method = ring }")
+        lines.append(f"  context cp {{ method = {x.context} }}")
     if x.pp > 1:
         schedule = "interleaved_1f1b" if x.vp > 1 else "1f1b"
         settings = [f"schedule = {schedule}", f"microbatch = {x.microbatch}"]
@@ -149,9 +155,10 @@ def plan(layout: Layout, model: Model) -> str:
     if model.adapters:
         lines.append("  freeze embed, head, norm, norm1, norm2, FeedForward, wq, wk, wv, wo")
     lines.append(f"  recompute {x.recompute}")
+    stored = f", product_weights = {x.stored}" if x.stored else ""
     lines.append(
         f"  precision {{ weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32, reduce = {x.reduce}, "
-        f"gather = {x.gather}, products = {x.products} }}"
+        f"gather = {x.gather}, products = {x.products}{stored}, attention = {x.attention} }}"
     )
     if x.zero < 3:
         settings = [f"overlap = {str(x.grad_overlap).lower()}"]
@@ -196,6 +203,8 @@ def products_of(precision: str) -> str:
     """What linear layers multiply in."""
     if "fp4" in precision:
         return "fp4"
+    if precision == "mxfp8":
+        return "mxfp8"
     return "fp8" if "fp8" in precision else "bf16"
 
 
@@ -229,6 +238,8 @@ def mlperf(r: Cells) -> Timed | None:
     source = "MLPerf LoRA" if r["benchmark"].endswith("_lora") else "MLPerf pre-training"
     measured = float(r["step_s"])
     model, _ = BENCHMARKS[r["benchmark"]]
+    gather = "fp8" if "gathered in fp8" in r["precision_parts"] else "bf16"
+    products = products_of(r["precision"])
     layout = Layout(
         tp=number(r, "tp"),
         pp=number(r, "pp"),
@@ -238,8 +249,13 @@ def mlperf(r: Cells) -> Timed | None:
         microbatch=number(r, "micro_batch"),
         sequence_parallel=r["sequence_parallel"] == "1",
         pipeline_inside=r["tp_pp_dp_order"] == "1",
-        products=products_of(r["precision"]),
-        gather="fp8" if "gathered in fp8" in r["precision_parts"] else "bf16",
+        products=products,
+        # LoRA's model is made under `fp8_model_init` (`custom_llama.py` of the submissions): frozen weights are fp8 alone.
+        stored="fp8" if products == "fp8" and (gather == "fp8" or model.adapters) else "",
+        attention="fp8" if "attention products fp8" in r["precision_parts"] else "bf16",
+        # `cp_comm_type` in LoRA's configuration; elsewhere Megatron's own, the ring.
+        context="ulysses" if model.adapters else "ring",
+        gather=gather,
         tp_overlap=r["tp_comm_overlap"] == "1",
         grad_overlap=r["overlap_grad_reduce"] != "0",
         in_split=r["embedding_in_split"] == "1",
@@ -317,6 +333,9 @@ def published(r: Cells) -> Timed | None:
     else:
         rack = rack_of(layout.device, number(r, "gpus"))
         layout = replace(layout, bucket_bytes=bucket_bytes(""), rack=rack)
+        # `mixed_precision.py` there: parameters are gathered, and stay, in what fp8 products read.
+        stored = layout.products if layout.products in ("fp8", "mxfp8") else ""
+        layout = replace(layout, stored=stored, gather=stored or layout.gather)
         # `scripts/performance` there: tensor-parallel communication overlaps where there is any; FSDP in one unit per block.
         layout = replace(layout, tp_overlap=layout.tp > 1)
     return timed(

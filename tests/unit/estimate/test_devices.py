@@ -1,6 +1,7 @@
 """Device files, tables, and what kernels and steps are priced at with them."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from stagec.backend.program import Compute, Kernel
 from stagec.backend.writer import iterate_traces
 from stagec.calibrate.fit import fit
 from stagec.calibrate.measured import Measured
+from stagec.cli import main
 from stagec.devices import load, named, names
 from stagec.devices.file import ALIASES, parse, table_text
 from stagec.devices.model import GridAxis, TimeTable
@@ -157,6 +159,43 @@ def test_narrow_products_are_those_of_linear_layers_in_blocks() -> None:
     assert prices.price(compute, True).basis == Basis.MEASURED
 
 
+def quantized(compute: Compute, dtype: str) -> Compute:
+    assert compute.kernel is not None
+    return replace(compute, kernel=replace(compute.kernel, dtype=dtype))
+
+
+@given(m=st.integers(256, 16384), n=st.integers(256, 16384), k=st.integers(256, 16384))
+@settings(max_examples=20, deadline=None)
+def test_a_product_of_fp8_is_without_the_quantization_that_was_measured_with_it(
+    m: int, n: int, k: int
+) -> None:
+    device = named("h100")
+    prices = KernelPrices(device)
+    forward, backward = (
+        prices.price(quantized(product(m, n, k), "fp8"), True, each).us for each in (False, True)
+    )
+    sizes = {name: np.float64(size) for name, size in (("m", m), ("n", n), ("k", k))}
+    known = [
+        float(KINDS[kind].rule(device, dtype, sizes) * device.tables[kind, dtype].factor(sizes))
+        for kind, dtype in (("product", "fp8"), ("quantize", "computescale"))
+    ]
+    least = 2e6 * m * n * k / device.peaks["fp8"]
+    assert forward == pytest.approx(max(max(known[0], least) - known[1], device.launch_us))
+    # Hopper adds up in more bits in a backward pass; a format with many scales does so anyway.
+    assert backward == pytest.approx(forward / device.backward_fp8_rate)
+    many = quantized(product(m, n, k), "fp8_1x128")
+    assert prices.price(many, True, True) == prices.price(many, True, False)
+
+
+def test_blackwell_is_measured_for_itself() -> None:
+    """GB300 has more power than B200, and its tables say so, though their datasheets have one peak."""
+    large = quantized(product(8192, 16384, 16384), "fp8")
+    b200, gb200, gb300 = (
+        KernelPrices(named(name)).price(large, True).us for name in ("b200", "gb200", "gb300")
+    )
+    assert gb300 < gb200 < b200
+
+
 @pytest.mark.parametrize(
     "device",
     [
@@ -208,3 +247,26 @@ def test_durations_are_in_the_traces() -> None:
     written = dict(iterate_traces(encode_traces(timed), "0", "none"))[0]
     spelled = [node.SerializeToString() for node in (Node(duration_micros=whole[0].duration_us),)]
     assert spelled[0] in bytes(written)
+
+
+def test_tables_are_added_to_a_file_one_kind_at_a_time(tmp_path: Path) -> None:
+    device, folder = tmp_path / "ours.toml", tmp_path / "measured"
+    folder.mkdir()
+    device.write_text('base = "h100"\ntitle = "ours"\n')
+    rows = [
+        f"{dtype},{m},4096,4096,{m / 4096}"
+        for dtype in ("fp8", "nvfp4", "bf16")
+        for m in (64, 128, 256, 512, 1024, 2048, 4096, 8192)
+    ]
+    (folder / "gemm.csv").write_text("dtype,m,n,k,ms\n" + "\n".join(rows) + "\n")
+    run = ["calibrate", str(device), str(folder), "--update", "--only"]
+    before = named("h100").tables
+    assert main([*run, "product:fp8"]) == 0
+    assert main([*run, "product:nvfp4", "--say", "later"]) == 0
+    assert main([*run, "product:fp8", "--say", "again"]) == 0
+    found = load(str(device))
+    own = {key for key, table in found.tables.items() if table is not before.get(key)}
+    assert own == {("product", "fp8"), ("product", "nvfp4")}
+    said = {key: found.sources[found.tables[key].source].what for key in own}
+    assert said == {("product", "fp8"): "again", ("product", "nvfp4"): "later"}
+    assert main([*run, "product:int4"]) == 1

@@ -89,3 +89,42 @@ def test_an_axis_has_its_own_link():
 def test_a_collective_of_some():
     action = Collective("all_reduce", ("dp",), 800, 800, "fp32", (("dp", (0, 1)),))
     assert Network(MESH, FLAT).ring_collective_us(action) == pytest.approx(2 * (2 + 400))
+
+
+MANY = Mesh(("far", "near"), (32, 8))
+H100 = Device.of("h100")
+
+
+def gathered(num_bytes: int) -> float:
+    return Network(MANY, H100).ring_collective_us(
+        collective("all_gather", "far", "near", num_bytes=num_bytes // 256, result=num_bytes)
+    )
+
+
+def test_a_ring_between_nodes_has_the_fastest_of_three_protocols():
+    # 31 of 255 steps are over the network; LL takes 1.8 * 0.47 and 2.7 µs, Simple 3.4 and 9.6 (tuning.cc).
+    assert gathered(256) == pytest.approx(3.6 + 224 * 1.8 * 0.47 + 31 * 2.7, rel=0.01)
+    slowest = min(450e9 * 0.82, 8 * 50e9 * 0.94) / 1e6
+    large = 1 << 34
+    assert gathered(large) == pytest.approx(
+        8.4 + 224 * 3.4 + 31 * 9.6 + large * 255 / 256 / slowest, rel=1e-3
+    )
+    sizes = [gathered(1 << power) for power in range(8, 35)]
+    assert sizes == sorted(sizes)
+    # Two passes start once.
+    whole = collective("all_reduce", "far", "near", num_bytes=large, result=large)
+    twice = Network(MANY, Device.of("h100")).ring_collective_us(whole)
+    assert twice <= 2 * gathered(large) - 8.4 + 1e-3
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_reduce", "all_to_all"])
+def test_more_devices_on_the_same_links_take_no_less(kind: str):
+    """Tables know eight; an NVL72 has 72."""
+    mesh = Mesh(("a", "b"), (8, 8))
+    network = Network(mesh, Device.of("gb200"))
+    for power in range(10, 31, 4):
+        few, many = (
+            network.collective(collective(kind, *axes, num_bytes=1 << power, result=1 << power)).us
+            for axes in (("b",), ("a", "b"))
+        )
+        assert few <= many < few + 56 * 3.4 * 2 + 2e6 * (1 << power) / 700e9
