@@ -126,8 +126,10 @@ class _Lowering:
         scope = Scope(self.checked.name)
         results = self.body(body, list(block.args), scope)
         place = body.results[0].span if body.results else body.span
+        dropped: set[Operation] = set()
         if self.batch is not None:
-            results = served_results(results, self.batch)
+            served = served_results(results, self.batch)
+            results, dropped = served.values, served.dropped
         output = stg.OutputOp(results)
         self.add(output, place, scope)
         first = block.first_op
@@ -138,7 +140,7 @@ class _Lowering:
                 Rewriter.erase_op(value.owner)
         program = stg.ProgramOp(self.checked.name, Region(block))
         if self.batch is not None:
-            drop_unread(program)
+            drop_unread(program, dropped)
             check_packed(program, self.batch)
             if self.batch.serve.experts == "padded":
                 pad_experts(program)

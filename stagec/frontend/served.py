@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
@@ -23,22 +24,86 @@ ATTENTION = (stg.AttentionOp, stg.LatentAttentionOp)
 LOSSES = (stg.CrossEntropyOp, stg.LogSoftmaxLossOp)
 
 
-def served_results(results: Sequence[SSAValue], batch: Batch) -> list[SSAValue]:
+Loss = stg.CrossEntropyOp | stg.LogSoftmaxLossOp
+
+
+@dataclass(frozen=True)
+class ServedResults:
+    """What an iteration returns, and what of the model it has no use for."""
+
+    values: list[SSAValue]
+    dropped: set[Operation] = field(default_factory=set)
+    """Ops of drafts alone: what they write, and the weights that they read."""
+
+
+def served_results(results: Sequence[SSAValue], batch: Batch) -> ServedResults:
     """What an iteration returns: for a loss the logits that it is made of, in a decoder those of each sequence's last position.
 
     Engines pick those positions just before the product that makes the logits (`logits_indices` in vLLM, `logits_to_keep` in transformers).
+    Logits that read what others are to predict are drafts of tokens further on (DeepSeek-V3's multi-token prediction, arXiv:2412.19437, section
+    2.2): in an iteration the token that they read is not known before it is sampled. They are computed where the plan asks for them. E0401 if there are none.
     """
-    found = [each for result in results for each in logits_of(result)]
-    if batch.serve.logits == "all":
-        return found
-    return [last_only(value, batch.roles.new) for value in found]
-
-
-def logits_of(result: SSAValue) -> list[SSAValue]:
-    """The logits behind a loss; any other result as it is."""
-    if tensor_of(result.type).dims:
-        return [result]
     found: list[SSAValue] = []
+    drafts: list[SSAValue] = []
+    for result in results:
+        if tensor_of(result.type).dims:
+            found.append(result)
+            continue
+        losses = losses_of(result)
+        ahead = [loss for loss in losses if is_draft(loss, losses)]
+        found += [loss.logits for loss in losses if loss not in ahead or batch.serve.drafts]
+        drafts += [loss.logits for loss in ahead]
+    if batch.serve.drafts and not drafts and not batch.is_imagined:
+        message = (
+            "the model has no logits that read what others predict, so there is nothing to draft"
+        )
+        span = batch.serve.given.get("drafts", batch.serve.span)
+        raise CompileError([Diagnostic("E0401", message, span, help="leave out `drafts`")])
+    dropped: set[Operation] = set()
+    if drafts and not batch.serve.drafts and not batch.is_imagined:
+        dropped = behind(drafts).ops - behind(found).ops
+    if batch.serve.logits != "all":
+        found = [last_only(value, batch.roles.new) for value in found]
+    return ServedResults(found, dropped)
+
+
+@dataclass(frozen=True)
+class Behind:
+    """What values are made of."""
+
+    ops: set[Operation] = field(default_factory=set)
+    inputs: set[SSAValue] = field(default_factory=set)
+    """Of the program."""
+
+
+def behind(values: Iterable[SSAValue]) -> Behind:
+    """All ops, with those inside of repeats, and inputs that lead to some values."""
+    found = Behind()
+    waiting, seen = list(values), set[SSAValue]()
+    while waiting:
+        value = waiting.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        owner = value.owner
+        if isinstance(owner, Operation):
+            for op in owner.walk():
+                found.ops.add(op)
+                waiting += op.operands
+        elif not isinstance(owner.parent_op(), stg.RepeatOp):
+            found.inputs.add(value)
+    return found
+
+
+def is_draft(loss: Loss, losses: Sequence[Loss]) -> bool:
+    """Whether logits read what other ones are to predict."""
+    others = behind(other.targets for other in losses if other is not loss)
+    return bool(behind([loss.logits]).inputs & others.inputs)
+
+
+def losses_of(result: SSAValue) -> list[Loss]:
+    """The cross-entropies that a loss is made of."""
+    found: list[Loss] = []
     waiting, seen = [result], set[SSAValue]()
     while waiting:
         value = waiting.pop()
@@ -46,7 +111,7 @@ def logits_of(result: SSAValue) -> list[SSAValue]:
             continue
         seen.add(value)
         if isinstance(value.op, LOSSES):
-            found.append(value.op.logits)
+            found.append(value.op)
         else:
             waiting += value.op.operands
     if not found:
@@ -118,11 +183,11 @@ def put_after(op: Operation, other: Operation) -> None:
     block.insert_op_after(op, other)
 
 
-def drop_unread(program: stg.ProgramOp) -> None:
-    """Take away what leads to a loss alone, or to what is in a cache already, and inputs that nothing reads."""
+def drop_unread(program: stg.ProgramOp, dropped: Collection[Operation] = ()) -> None:
+    """Take away what leads to a loss alone, or to what is in a cache already, and inputs that nothing reads; and what else is `dropped`."""
     block = program.body.block
     for op in reversed(list(program.walk())):
-        if is_pure(op) and not any(list(result.uses) for result in op.results):
+        if (is_pure(op) or op in dropped) and not any(list(result.uses) for result in op.results):
             op.detach()
             op.erase()
     for argument in reversed(block.args):

@@ -375,6 +375,8 @@ class Serve(Clause):
     sequences: tuple[Sequences, ...] = ()
     logits: str = setting("choice", "last", "last", "all")
     """Of which new positions: of each sequence's last, or of all."""
+    drafts: bool = setting("bool", False)
+    """Whether tokens further on are drafted, by what reads the ones before them."""
     block: int = setting("whole", 1, least=1)
     """Positions that a cache is allotted at a time, for each sequence."""
     experts: str = setting("choice", "exact", "exact", "padded")

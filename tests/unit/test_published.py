@@ -474,7 +474,7 @@ CACHED = {
     "mixtral_8x22b": (229_376, ""),
     "qwen3_30b_a3b": (98_304, ""),
     "qwen3_235b_a22b": (192_512, ""),
-    "deepseek_v3": (70_272, "Mtp"),
+    "deepseek_v3": (70_272, ""),
 }
 PLANS_OF_CACHES = {"deepseek_v3": "decode_ep128"}
 """Where the first plan is a large one. What a token keeps does not depend on the plan."""
