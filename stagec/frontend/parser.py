@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 from importlib.util import cache_from_source
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedInput
+from lark.grammar import Rule
 
 from stagec.diagnostics import CompileError, Diagnostic, Findings, Span
 from stagec.frontend import syntax, syntax_errors
@@ -83,7 +85,21 @@ def build_parser(strict: bool = False, tables: str | None = None) -> Lark:
 @cache
 def parser() -> Lark:
     """The parser, built once for a process."""
-    return build_parser(tables=tables_file())
+    return without_steps(build_parser(tables=tables_file()))
+
+
+def without_steps(built: Lark) -> Lark:
+    """The same parser, that does nothing at rules like `?sum: product`, which stand for their only part.
+
+    An operand passes a dozen of them, one for each precedence; at each Lark would look anew where the part begins and ends. That is
+    half of the time of parsing.
+    """
+    callbacks: dict[Rule, Any] = built._callbacks
+    for rule in built.rules:
+        is_step = rule.options.expand1 and not rule.alias and len(rule.expansion) == 1
+        if is_step and not rule.expansion[0].is_term:
+            callbacks[rule] = itemgetter(0)
+    return built
 
 
 @cache

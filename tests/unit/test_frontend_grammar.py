@@ -25,6 +25,8 @@ from stagec.frontend.printing import text_of
 from stagec.frontend.syntax_errors import TERMINAL_NAMES
 from stagec.frontend.words import DEFINITIONS, RESERVED
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
 
 def built_rules() -> set[str]:
     """Rules that build something: not those that stand for their parts."""
@@ -58,6 +60,27 @@ def test_tables_are_kept_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyP
     other = grammar_text().replace('"module"', '"part"')
     monkeypatch.setattr("stagec.frontend.parser.grammar_text", lambda: other)
     assert build_parser(tables=str(file)).parse(text.replace("module", "part"))
+
+
+def test_steps_that_are_left_out_change_nothing(monkeypatch: pytest.MonkeyPatch):
+    """Neither what a text says nor where."""
+    texts = [
+        path.read_text("utf-8") for path in (EXAMPLES / "gpt.stg", EXAMPLES / "mixtral_8x22b.stg")
+    ]
+    fast = [parse(text) for text in texts]
+    whole = build_parser()
+    monkeypatch.setattr("stagec.frontend.parser.parser", lambda: whole)
+    assert [parse(text) for text in texts] == fast
+    assert [spans(parse(text)) for text in texts] == [spans(each) for each in fast]
+
+
+def spans(node: object) -> list[object]:
+    """Where each part of a syntax tree stands, in order."""
+    if isinstance(node, tuple):
+        return [place for part in node for place in spans(part)]
+    if not isinstance(node, syntax.SyntaxNode):
+        return []
+    return [node.span, *(place for part in vars(node).values() for place in spans(part))]
 
 
 def test_tables_are_where_python_keeps_what_it_compiled(monkeypatch: pytest.MonkeyPatch):
