@@ -349,6 +349,7 @@ def test_every_syntax_class_is_built_by_the_trees_above():
         "Load",
         "LossChunks",
         "Freeze",
+        "Pool",
         "Replacement",
         "Use",
     }
