@@ -350,6 +350,7 @@ def test_every_syntax_class_is_built_by_the_trees_above():
         "LossChunks",
         "Freeze",
         "Pool",
+        "Process",
         "Replacement",
         "Use",
     }
