@@ -27,9 +27,11 @@ def unit_of(path: str, units: Sequence[str]) -> str:
 
 
 def is_call(call: str, module: str) -> bool:
-    """Whether a part of a path is a call of a module: `Block`, or `Block_2`, the second in a body."""
+    """Whether a part of a path is a call of a module: `Block`, or `Block_2`, the second in a body. No other module is called so (E0202)."""
     base, _, number = call.rpartition("_")
-    return call == module or (base == module and number.isdigit())
+    return call == module or (
+        base == module and number.isdigit() and number[0] != "0" and number != "1"
+    )
 
 
 def first_use(weight: SSAValue) -> int:

@@ -127,15 +127,6 @@ def test_each_call_has_weights_of_its_own():
     ]
 
 
-def test_a_call_is_not_named_like_another_module():
-    text = """
-    module A(x[B, D]) -> [B, D] { weight w[D] return x * w }
-    module A_2(x[B, D]) -> [B, D] { weight w[D] return x * w }
-    model M(x[B, D]) { return A(A(A_2(x))) }
-    """
-    assert sorted(weights(lowered(text))) == ["A.w", "A_2.w", "A_3.w"]
-
-
 def test_weights_of_repeats_are_stacks():
     text = (
         "model M(x[B, S, D]) { repeat L / 2 { repeat 2 { x = Block(x) } x = Linear(x) } return x }"

@@ -186,9 +186,7 @@ class CallChecker(ExpressionChecker):
     def instance_of(self, module: str) -> str:
         """`Attention`, then `Attention_2`: no two calls in one body share weights."""
         number, instance = 1, module
-        while instance in self.instances or (
-            instance != module and instance in self.context.definitions.modules
-        ):
+        while instance in self.instances:
             number += 1
             instance = f"{module}_{number}"
         self.instances[instance] = module

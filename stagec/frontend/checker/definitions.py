@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -58,8 +59,26 @@ def collect(
                     definitions.plans[item.name.text] = item
             elif _is_new(item.name, names, findings, functions):
                 _add(item, definitions)
+    _check_calls(definitions, findings)
     _check_models(source, definitions, lent, findings)
     return definitions
+
+
+LATER_CALL = re.compile(r"(.+)_([2-9]|[1-9]\d+)")
+"""What the second and later calls of a module in a body are called."""
+
+
+def _check_calls(definitions: Definitions, findings: Findings) -> None:
+    """No module has the name of a call of another: paths of weights, and the units of plans, go by such names."""
+    for name, module in definitions.modules.items():
+        found = LATER_CALL.fullmatch(name)
+        if found and (other := definitions.modules.get(found[1])) is not None:
+            message = f"`{name}` is what call {found[2]} of `{found[1]}` in a body is called"
+            secondary = [(other.name.span, f"`{found[1]}` is a module")]
+            help_ = "choose a name without a number at its end"
+            findings.add(
+                Diagnostic("E0202", message, module.name.span, help=help_, secondary=secondary)
+            )
 
 
 def plans_of(source: Source) -> dict[str, syntax.Plan]:
