@@ -355,6 +355,8 @@ class Sequences:
     context: Quantity
     """Positions that are in the cache before."""
     span: Span
+    shared: Quantity | None = None
+    """Of the positions before: those at the beginning that are the same for all sequences of the entry, and stored once on a device."""
     source: str = ""
     """The pool that computes those in this iteration, and hands them over; empty: they are here."""
 

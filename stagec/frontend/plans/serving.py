@@ -43,8 +43,9 @@ OfOne = Callable[[Size, Size], Size]
 MOST_SEQUENCES = 1_000_000
 """Sequences that are not alike."""
 
-NEW, CONTEXT, SOURCE = "x", "at", "from"
-"""The words before the numbers of a sequence's new tokens, of those before them, and before the pool that computes these."""
+NEW, CONTEXT, SHARED, SOURCE = "x", "at", "sharing", "from"
+"""The words before the numbers of a sequence's new tokens, of those before them, of the first of these that all sequences share, and before the pool that
+computes them."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ class ServeReader:
         is_prefill = isinstance(entry, syntax.Prefill)
         given = {measure.word.text: measure for measure in entry.measures}
         needed = NEW if is_prefill else CONTEXT
-        words = {NEW, CONTEXT} if is_prefill else {NEW, CONTEXT, SOURCE}
+        words = {NEW, CONTEXT, SHARED} if is_prefill else {NEW, CONTEXT, SHARED, SOURCE}
         known = set(given) <= words and len(given) == len(entry.measures)
         if not known or needed not in given:
             help_ = "write `prefill 4 x 2048`, and `at 512` for what is cached before"
@@ -157,12 +158,42 @@ class ServeReader:
             return []
         count = self.number(entry.count, "the number of sequences")
         source = self.source(given.pop(SOURCE)) if SOURCE in given else ""
+        sharing = given.pop(SHARED, None)
         if count is None or source is None:
             return []
+        kinds = self.kinds(entry, given, count)
+        if sharing is not None and kinds:
+            shared = self.shared(sharing, kinds)
+            kinds = [replace(s, shared=shared) for s in kinds] if shared is not None else []
+        return [replace(s, source=source) for s in kinds]
+
+    def shared(self, measure: syntax.Measure, kinds: list[Sequences]) -> Quantity | None:
+        """The positions that sequences share. E0401 if they do not all have as many before their new ones."""
+        least = min(int(s.context.value) for s in kinds)
+        if isinstance(measure.number, syntax.ListValue | syntax.Lengths):
+            message = "sequences of one entry share as many positions"
+            help_ = "write a number, and an entry for each prefix"
+            self.findings.add(Diagnostic("E0401", message, measure.span, help=help_))
+            return None
+        found = self.number(measure.number, "the number of tokens that are shared")
+        if found is not None and found.value > least:
+            message = f"{found.value} positions are shared, and a sequence has {least} before its new ones"
+            help_ = "share no more than `at` says"
+            self.findings.add(Diagnostic("E0401", message, measure.span, help=help_))
+            return None
+        return found
+
+    def kinds(
+        self,
+        entry: syntax.Prefill | syntax.Decode,
+        given: Mapping[str, syntax.Measure],
+        count: Quantity,
+    ) -> list[Sequences]:
+        """The sequences of an entry by their lengths."""
         sizes: dict[str, syntax.Value] = {}
         for word, measure in given.items():
             if isinstance(measure.number, syntax.ListValue | syntax.Lengths):
-                return [replace(s, source=source) for s in self.ragged(entry, given, count)]
+                return self.ragged(entry, given, count)
             sizes[word] = measure.number
         new = context = None
         if NEW in sizes:
@@ -171,9 +202,7 @@ class ServeReader:
             context = self.number(sizes[CONTEXT], "the number of tokens before", 0)
         if (NEW in given and new is None) or (CONTEXT in given and not context):
             return []
-        return [
-            Sequences(count, new or known_size(1), context or known_size(0), entry.span, source)
-        ]
+        return [Sequences(count, new or known_size(1), context or known_size(0), entry.span)]
 
     def source(self, measure: syntax.Measure) -> str | None:
         """The pool that sequences come from. E0401 if that is no name."""
@@ -313,8 +342,32 @@ class Batch:
         """Those that the new positions of a sequence attend to: under a window of W the last W - 1 and they themselves."""
         return lambda new, context: new + reach(context, window, -1)
 
+    def stored_in_all(self, window: Size | None) -> Size:
+        """Those that memory is set aside for on all devices: what sequences share once on each, in whole blocks of the prefix.
+
+        Under a window, of the prefix what is still seen.
+        """
+        found = self.total(self.stored(window))
+        block = symbolic.constant(self.serve.block)
+        shared: dict[Span, list[Size]] = {}
+        for each in self.serve.sequences:
+            if each.shared is None:
+                continue
+            seen = each.shared.size
+            if window is not None:
+                gone = each.context.size + each.new.size - window
+                seen = symbolic.call("max", 0, seen - symbolic.call("max", 0, gone))
+            whole = block * symbolic.call("floordiv", seen, block)
+            found = found - each.count.size * whole
+            shared.setdefault(each.span, []).append(whole)
+        for sizes in shared.values():
+            found = found + self.rows.size * (
+                symbolic.call("max", *sizes) if len(sizes) > 1 else sizes[0]
+            )
+        return found
+
     def stored(self, window: Size | None) -> OfOne:
-        """Those that memory is set aside for, in whole blocks."""
+        """Those that memory is set aside for, for one sequence that shares nothing, in whole blocks."""
         block = symbolic.constant(self.serve.block)
         return lambda new, context: block * symbolic.ceildiv(reach(context + new, window, 0), block)
 
@@ -367,7 +420,8 @@ def batch_of(
     ]
     axes = list(dict.fromkeys(a for a in axes if table.values.get(a)))
     ways = prod(table.values[a] or 1 for a in axes)
-    is_packed = len(serve.sequences) > 1
+    sharing = next((each for each in serve.sequences if each.shared is not None), None)
+    is_packed = sharing is not None or len(serve.sequences) > 1
     divide = [
         conditions.whole(
             each.count.size / symbolic.product(map(symbolic.symbol, axes)), table.known
@@ -397,6 +451,11 @@ def batch_of(
         for axis in axes:
             conditions.read(symbolic.symbol(axis), table.values[axis] or 1)
         sums = Sums(DealtSequences.of([deal(kinds, ways)]), tuple(axes))
+    if sums is not None and sharing is not None and iterations is None:
+        message = "sequences that share what they begin with are not as many on each device"
+        help_ = "serve as many of each entry as divide over the devices that have sequences of their own"
+        findings.add(Diagnostic("E0414", message, sharing.span, help=help_))
+        return None
     is_packed = is_packed or sums is not None
     rows = serve.sequences[0].count
     if is_packed:
@@ -410,15 +469,19 @@ def served_sizes(
     batch: Batch, roles: Roles, merged: Merged, table: SizeTable, findings: Findings
 ) -> dict[str, NamedSize]:
     """The dims that `serve` gives their sizes."""
+    stored: dict[str, Size | None] = {}
     of_one: dict[str, OfOne] = {roles.new: lambda new, _: new, stg.SEQUENCES: lambda *_: ONE}
     for name, window in roles.positions.items():
         size = window.size if window is not None else None
         of_one[name] = batch.positions(size)
         of_one[stg.stored(name)] = batch.stored(size)
+        stored[stg.stored(name)] = size
     known = conditions.unread(table.known)
     found: dict[str, Size] = {roles.batch: batch.rows.size}
     for name, each in of_one.items():
-        if batch.sums is None:
+        if name in stored and batch.sums is None:
+            found[name] = batch.per_row(batch.stored_in_all(stored[name]))
+        elif batch.sums is None:
             found[name] = batch.per_row(batch.total(each))
         else:
             batch.sums.size(each, name)
