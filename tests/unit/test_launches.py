@@ -222,6 +222,22 @@ def test_scripts_are_read_and_not_run(tmp_path: Path):
     assert not made.exists()
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_vocabularies_and_heads_that_ranks_do_not_divide(seed: int):
+    """Megatron-LM pads the vocabulary to a multiple of 128, or another number, times tensor parallel ranks; fewer heads of keys are on several ranks."""
+    draw = random.Random(seed)
+    tp, keys = draw.choice((2, 4, 8)), draw.choice((1, 2, 4, 8))
+    vocabulary, multiple = draw.randint(10_000, 60_000), draw.choice((None, 1, 64, 128, 1000))
+    flags = f"--tensor-model-parallel-size {tp} --num-query-groups {keys} --global-batch-size 8"
+    if multiple is not None:
+        flags += f" --make-vocab-size-divisible-by {multiple}"
+    text = import_plan("torchrun pretrain_gpt.py " + flags, "run.sh", "megatron", gpus=tp).text
+    found = checked(text, K=keys, V=vocabulary)
+    parts = tp * (multiple or 128)
+    assert found.sizes.known["V"] == -(-vocabulary // parts) * parts
+    assert (found.sizes.shared.get("K") == "tp") == (keys < tp)
+
+
 def test_torchtitan():
     text = """
     [training]

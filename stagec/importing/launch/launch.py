@@ -49,6 +49,10 @@ class Launch:
     minibatch: int | None = None
     """Sequences that a rank of data parallelism has in a step."""
     sequence: int | None = None
+    key_heads: int | None = None
+    """Heads of keys and values, where fewer than those of queries are said."""
+    vocabulary_multiple: int | None = None
+    """What each rank's part of the vocabulary is padded to a multiple of."""
     sequence_parallel: bool = False
     keeps_shard: bool = False
     """Whether backward gathers a split sequence again instead of keeping it (Megatron-LM's linear layers)."""
@@ -249,10 +253,15 @@ def shards(run: Launch) -> list[str]:
     if moe:
         clauses.append("shard T over dp")
     if run.tp > 1:
-        dims = ["H", "K", "F", "V"]
-        if moe and not folded(run):
-            dims.insert(3, "M")
-        clauses.append(f"shard {', '.join(dims)} over tp")
+        shares = run.key_heads is not None and run.key_heads < run.tp
+        heads = ["H"] if shares else ["H", "K"]
+        clauses += ["shard K over tp { replicate = true }"] if shares else []
+        inner = ["F", "M"] if moe and not folded(run) else ["F"]
+        if run.vocabulary_multiple is None:
+            clauses.append(f"shard {', '.join([*heads, *inner, 'V'])} over tp")
+        else:
+            clauses.append(f"shard {', '.join([*heads, *inner])} over tp")
+            clauses.append(f"shard V over tp {{ pad = {run.vocabulary_multiple} }}")
     over = [a for a, on in (("cp", run.cp > 1), ("tp", run.tp > 1 and run.sequence_parallel)) if on]
     if over:
         clauses.append(f"shard S over {', '.join(over)}")

@@ -27,6 +27,10 @@ from stagec.reading import parse_json
 KINDS = ("megatron", "torchtitan", "deepspeed", "nemo", "mlperf")
 
 
+VOCABULARY_MULTIPLE = 128
+"""Megatron-LM's default of `--make-vocab-size-divisible-by`: times tensor parallel ranks, the vocabulary is a multiple of it."""
+
+
 @dataclass
 class Reading:
     """What was read of a launcher's file."""
@@ -76,6 +80,8 @@ def import_plan(
         reading.run.gpus = gpus
     reading.run.sequence_parallel &= reading.run.tp > 1
     reading.run.keeps_shard = kind in ("megatron", "nemo", "mlperf")
+    if reading.run.vocabulary_multiple is None and kind in ("megatron", "nemo", "mlperf"):
+        reading.run.vocabulary_multiple = VOCABULARY_MULTIPLE
     if not reading.mistakes:
         remarks = [f"From {Path(file).name} ({kind})."]
         remarks += [f"Not in the plan: {what}." for what in dict.fromkeys(reading.unsaid)]

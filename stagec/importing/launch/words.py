@@ -198,6 +198,13 @@ MEGATRON: dict[str, Word] = {
     ),
     "num-layers": Word("layers, for virtual and uneven stages", size("layers")),
     "num-experts": Word("shard T over dp", size("experts")),
+    "num-query-groups": Word(
+        "shard K over tp { replicate = true }, of fewer than ranks (it gathers instead)",
+        size("key_heads"),
+    ),
+    "make-vocab-size-divisible-by": Word(
+        "shard V over tp { pad = N }; 128 without it", size("vocabulary_multiple")
+    ),
     "micro-batch-size": Word("pipeline { microbatch = N }, or microbatch N", size("micro_batch")),
     "global-batch-size": Word("set B = N", size("global_batch")),
     "seq-length": Word("set S = N", size("sequence")),
