@@ -20,6 +20,7 @@ from stagec.compiled import Compiled
 from stagec.dialects import stg
 from stagec.estimate.breakdown import Breakdown, breakdown
 from stagec.estimate.costs import missing_numbers, require_numbers
+from stagec.estimate.graph import PieceGraph
 from stagec.estimate.interference import slowed
 from stagec.estimate.kernels import Basis
 from stagec.estimate.prices import Prices
@@ -91,12 +92,17 @@ def timeline_of(compiled: Compiled) -> Timeline | None:
     return found.timeline if found is not None else None
 
 
-def estimate(compiled: Compiled, plan: Plan | None = None) -> Estimate:
-    """When everything happens in a step, on the plan's device or on that of another plan. E0410 if it does not say how fast its device is."""
+def estimate(
+    compiled: Compiled, plan: Plan | None = None, graph: PieceGraph | None = None
+) -> Estimate:
+    """When everything happens in a step, on the plan's device or on that of another plan. E0410 if it does not say how fast its device is.
+
+    What waits for what is `graph`, for those who ask about several devices.
+    """
     traces, plan = compiled.trace_set, plan or compiled.plan
     require_numbers(plan, traces.classes)
     prices = Prices.of(traces, plan)
-    timeline = slowed(traces, prices)
+    timeline = slowed(traces, prices, graph)
     model, again = product_flops(compiled)
     peak = (plan.device.flops_per_s or 0) * traces.mesh.num_ranks
     could = peak * timeline.makespan_us / 1e6

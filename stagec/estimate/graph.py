@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -61,6 +62,45 @@ class PieceGraph:
     begins: list[int]
     meetings: list[dict[int, list[int]]]
     """Of each group of several classes: the pieces that are its collectives, by class."""
+
+    @cached_property
+    def order(self) -> list[tuple[int, int]]:
+        """Instances of pieces, each after all that it waits for: piece and row."""
+        return topological_order(self)
+
+
+def topological_order(graph: PieceGraph) -> list[tuple[int, int]]:
+    """Instances of pieces, each after all that it waits for: piece and row."""
+    first = np.concatenate([piece.first for piece in graph.pieces])
+    numbers = np.repeat(np.arange(len(graph.pieces)), [len(p.first) for p in graph.pieces])
+    rows = np.concatenate([np.arange(len(p.first)) for p in graph.pieces])
+    order = np.argsort(first)
+    begins = first[order]
+    sources: list[np.ndarray] = []
+    targets: list[np.ndarray] = []
+    for piece in graph.pieces:
+        here = np.searchsorted(begins, piece.first)
+        for column in piece.columns:
+            known = column >= 0
+            sources.append(np.searchsorted(begins, column[known], side="right") - 1)
+            targets.append(here[known])
+    edges = np.unique(
+        np.concatenate([np.zeros(0, np.int64), *sources]) * len(begins)
+        + np.concatenate([np.zeros(0, np.int64), *targets])
+    )
+    source, target = np.divmod(edges, len(begins))
+    waiting = np.bincount(target, minlength=len(begins)).tolist()
+    readers = target.tolist()
+    begin = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=len(begins)))]).tolist()
+    ready = [i for i, count in enumerate(waiting) if not count]
+    for i in ready:
+        for reader in readers[begin[i] : begin[i + 1]]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                ready.append(reader)
+    assert len(ready) == len(begins), "ranks wait for each other"
+    found = order[ready]
+    return list(zip(numbers[found].tolist(), rows[found].tolist(), strict=True))
 
 
 def build_graph(traces: TraceSet) -> PieceGraph:

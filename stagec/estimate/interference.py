@@ -11,14 +11,14 @@ import numpy as np
 
 from stagec.backend.program import Collective, Compute, RankClass, TraceSet
 from stagec.estimate import intervals
-from stagec.estimate.graph import build_graph
+from stagec.estimate.graph import PieceGraph, build_graph
 from stagec.estimate.prices import Prices
 from stagec.estimate.timeline import Timeline, simulate_graph
 
 
-def slowed(traces: TraceSet, prices: Prices) -> Timeline:
-    """The timeline of a job, with what ranks' own collectives cost their computation."""
-    graph = build_graph(traces)
+def slowed(traces: TraceSet, prices: Prices, graph: PieceGraph | None = None) -> Timeline:
+    """The timeline of a job, with what ranks' own collectives cost their computation. Its graph is built if nobody did."""
+    graph = graph or build_graph(traces)
     timeline = simulate_graph(graph, traces, prices)
     model = prices.plan.device.model
     if model is None or not model.collective_units:

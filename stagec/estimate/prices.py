@@ -164,11 +164,16 @@ class Prices:
         """Nodes, by segment, that other instances read."""
         key = id(program)
         if key not in self._escaping:
-            positions = np.unique(program.slots[program.slots >= 0])
             first = program.first_node
+            is_read = np.zeros(int(first[-1]), bool)
+            is_read[program.slots[program.slots >= 0]] = True
+            positions = np.flatnonzero(is_read)
             row = np.searchsorted(first, positions, side="right") - 1
-            pairs = np.stack([program.segment[row], positions - first[row]], axis=1)
-            self._escaping[key] = {(int(a), int(b)) for a, b in np.unique(pairs, axis=0)}
+            most = max((len(each.nodes) for each in program.segments), default=1)
+            escapes = np.zeros(len(program.segments) * most, bool)
+            escapes[program.segment[row] * most + positions - first[row]] = True
+            found = np.flatnonzero(escapes).tolist()
+            self._escaping[key] = {divmod(each, most) for each in found}
         return self._escaping[key]
 
     def overlap(self, segment: TraceSegment, prices: list[Price]) -> None:

@@ -16,7 +16,7 @@ from stagec.explaining.sweeping.run import PEAK, Measure, Sweep
 from stagec.explaining.sweeping.structures import Structure
 from stagec.frontend import Source, parse_text
 from stagec.searching.held import saved
-from stagec.searching.outline import LEAST, PARTS, Turns, outline
+from stagec.searching.outline import LEAST, LEAST_AGAIN, PARTS, Turns, outline
 from stagec.symbolic.columns import Columns
 
 STORED = ("memory.parameters", "memory.master", "memory.optimizer")
@@ -87,9 +87,9 @@ def evaluate(task: FormsTask) -> Found:
         }
 
     quantities: Sequence[str] = (PEAK,) if task.wants_memory else STORED
-    measure = None if task.wants_memory else Measure((*TIMES, LEAST, SAVED), measured)
+    measure = None if task.wants_memory else Measure((*TIMES, LEAST, LEAST_AGAIN, SAVED), measured)
     until = None if task.wants_memory else UNTIL
-    names = (PEAK,) if task.wants_memory else (*TIMES, LEAST, "stored", HELD)
+    names = (PEAK,) if task.wants_memory else (*TIMES, LEAST, LEAST_AGAIN, "stored", HELD)
     try:
         source = source_with(task.text, task.plan, task.file)
         asked = Request(

@@ -22,6 +22,7 @@ from stagec.arrays import Floats
 from stagec.backend.program import Compute, Mesh
 from stagec.dialects.sched import COMPUTE_STREAM
 from stagec.dialects.sched.tasks import ONCE, TRANSFER_TASKS
+from stagec.dialects.work import Work
 from stagec.estimate.kernels import KernelPrices
 from stagec.explaining.bubble import FORMS, idle_share
 from stagec.explaining.job import Job
@@ -39,6 +40,9 @@ PARTS = ("compute", "exposed", "idle")
 """What a step consists of: computing, waiting for communication, and a pipeline's bubble."""
 LEAST = "least"
 """Seconds of the microbatches and of the bubble alone: plans that besides compute something again, or split what they store, take no less."""
+LEAST_AGAIN = "least, again"
+"""The same for plans that run the attention of their layers once more, and perhaps other ops."""
+ATTENTION = (Work.ATTENTION, Work.LATENT_ATTENTION)
 GRADIENTS = "grad_reduce"
 SAME_ROUNDS = 4
 """From the round before on, each round of microbatches gathers as many stages as the last."""
@@ -64,6 +68,8 @@ class Sums:
     )
     """By part and stream."""
     gradients: Floats = field(default_factory=lambda: np.zeros(1))
+    attention: Floats = field(default_factory=lambda: np.zeros(1))
+    """Of the forward passes of layers."""
 
     def add(self, other: Sums, factor: Total = 1.0) -> None:
         """So many times what another has of communication."""
@@ -105,7 +111,8 @@ def outline(structure: Structure, sizes: Columns, turns: Sequence[Turns] = ()) -
     columns = {
         name: np.stack([each[name] for each in found])[worst, rows] for name in ("step", *PARTS)
     }
-    return {**columns, LEAST: np.max([each[LEAST] for each in found], axis=0)}
+    least = {name: np.max([each[name] for each in found], axis=0) for name in (LEAST, LEAST_AGAIN)}
+    return {**columns, **least}
 
 
 def own_turns(structure: Structure, sizes: Columns) -> Sequence[Turns]:
@@ -174,6 +181,7 @@ def of_class(job: Job, sums: Sums, microbatches: Floats, idle: Floats) -> dict[s
     zeros = np.zeros(len(microbatches))
     return {
         LEAST: (compute + waiting) * (1 + idle) + zeros,
+        LEAST_AGAIN: (compute + waiting + sums.attention) * (1 + idle) + zeros,
         "compute": own + zeros,
         "exposed": exposed + zeros,
         "idle": bubble + zeros,
@@ -220,6 +228,10 @@ def sums_of(
         sums = travel if term.task in TRANSFER_TASKS else own
         if isinstance(node.action, Compute):
             own.compute[part] = own.compute[part] + seconds
+            kernel = node.action.kernel
+            is_again = kernel is not None and kernel.kind in ATTENTION
+            if is_again and part == "F" and term.counted.in_layer:
+                own.attention = own.attention + seconds
         elif node.phase == GRADIENTS:
             own.gradients = own.gradients + seconds
         elif node.serial or node.stream == COMPUTE_STREAM:

@@ -25,14 +25,16 @@ from stagec.frontend import check, parse_text
 from stagec.reading import read_whole_text
 from stagec.searching.forms import HELD, NAME, TIMES, FormsTask, Found, evaluate
 from stagec.searching.model import ModelDims
-from stagec.searching.outline import LEAST
+from stagec.searching.outline import LEAST, LEAST_AGAIN
 from stagec.searching.space import Point, Space, points
 from stagec.searching.texts import at_least, in_turn, plan_text, sizes_of, text_key, turns_of
 
 AT_A_TIME = 8
 """Structures that are asked for at a time, the most promising first: those that follow may be left out by what they say."""
+PROVED_AT_A_TIME = 2
 MARGIN = 2
-"""So many times as many plans as are wanted are compiled whole, as the outline may rank them a little otherwise."""
+"""So many times as many plans as are wanted may be compiled whole, as the outline may rank them a little otherwise."""
+RUNS_ATTENTION_AGAIN = ("selective", "full")
 TOO_LARGE = "a rank needs more memory than its device has"
 
 
@@ -184,9 +186,11 @@ class Search:
         for found in self.evaluated(list(self.tasks(list(same), at_least))):
             done += len(found.numbers)
             self.told("bounds", done, len(same))
-            for number, seconds in zip(found.numbers, found.columns[LEAST], strict=True):
+            bounds = zip(found.columns[LEAST], found.columns[LEAST_AGAIN], strict=True)
+            for number, (least, again) in zip(found.numbers, bounds, strict=True):
                 for each in same[number]:
-                    self.known[each][LEAST] = seconds
+                    runs_again = self.points[each]["recompute"] in RUNS_ATTENTION_AGAIN
+                    self.known[each][LEAST] = again if runs_again else least
             self.drop_refused(found, same)
 
     def own_turns(self, number: int) -> dict[str, int | str]:
@@ -345,27 +349,42 @@ class Search:
     # Proof
 
     def prove(self, ranked: Sequence[int]) -> None:
-        chosen = list(ranked)
-        proofs = [
-            Proof(
-                self.goal.file,
-                f"{self.goal.text}\n{self.plan(NAME, self.points[n])}",
-                n,
-                self.goal.overrides,
-            )
-            for n in chosen
-        ]
+        """As many as are wanted, and of those behind them the ones that would be better if their outline were as far off as that of any before."""
         found: list[Proved] = []
+        waiting = list(ranked)
+        done = 0
         try:
-            for done, each in enumerate(run_tasks(self.executor, compiled_whole, proofs), 1):
-                self.told("whole compilations", done, len(chosen))
-                made = self.judged(each)
-                if made is not None:
-                    found.append(made)
+            while waiting:
+                missing = self.goal.top - len(found)
+                if missing <= 0:
+                    found.sort(key=lambda each: each.value)
+                    least = min(each.step_time / each.outline["step"] for each in found)
+                    worst = found[self.goal.top - 1].value
+                    waiting = [n for n in waiting if self.would_be(n, least) < worst]
+                now = waiting[: missing if missing > 0 else PROVED_AT_A_TIME]
+                waiting = waiting[len(now) :]
+                proofs = [self.proof(n) for n in now]
+                for each in run_tasks(self.executor, compiled_whole, proofs):
+                    done += 1
+                    self.told("whole compilations", done, done + len(waiting))
+                    made = self.judged(each)
+                    if made is not None:
+                        found.append(made)
         except KeyboardInterrupt:
             self.outcome.interrupted = True
         found.sort(key=lambda each: each.value)
         self.outcome.proved = found[: self.goal.top]
+
+    def proof(self, number: int) -> Proof:
+        plan = self.plan(NAME, self.points[number])
+        goal = self.goal
+        return Proof(goal.file, f"{goal.text}\n{plan}", number, goal.overrides)
+
+    def would_be(self, number: int, ratio: float) -> float:
+        """What is minimised, of a plan that takes so many times as long as its outline."""
+        known = self.known[number]
+        names = {"step_time": known["step"] * ratio, PEAK: known.get(PEAK, known[HELD])}
+        return self.goal.value({**names, "ranks": float(self.points[number]["devices"])})
 
     def judged(self, proof: WholeAnswer) -> Proved | None:
         point, known = self.points[proof.number], self.known[proof.number]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from stagec.driver import compile_program
 from stagec.estimate import estimate
+from stagec.estimate.graph import build_graph
 from stagec.frontend import check, parse_text
 from stagec.searching.search import NAME, Proof
 
@@ -37,10 +38,11 @@ def with_twice(proof: Proof) -> Scaled:
     checked = check(parse_text(proof.text, proof.file), NAME, dict(proof.overrides))
     plan = replace(checked.plan, device=replace(checked.plan.device, memory=None))
     compiled = compile_program(replace(checked, plan=plan))
+    graph = build_graph(compiled.trace_set)
     found: dict[str, float] = {}
     for name in DEVICE_NUMBERS:
         number = getattr(plan.device, name)
         if number is not None:
             device = replace(plan.device, **{name: number * 2})
-            found[name] = estimate(compiled, replace(plan, device=device)).step_time_us / 1e6
-    return Scaled(estimate(compiled, plan).step_time_us / 1e6, found)
+            found[name] = estimate(compiled, replace(plan, device=device), graph).step_time_us / 1e6
+    return Scaled(estimate(compiled, plan, graph).step_time_us / 1e6, found)
