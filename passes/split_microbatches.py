@@ -70,7 +70,7 @@ class SplitMicrobatches(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.size and self.dim not in size_values(op):
             message = f"`{NAME}`: there is no dim `{self.dim}`"
-            place = span_of(programs(op)[0].location)
+            place = next((span_of(each.location) for each in programs(op)), None)
             raise CompileError([Diagnostic("E0705", message, place, help="name the batch dim")])
         if self.gradients not in FLOATS:
             message = f"`{NAME}`: there is no dtype `{self.gradients}` of gradients"

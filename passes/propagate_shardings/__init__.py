@@ -175,9 +175,8 @@ def retype_stacks(repeat: stg.RepeatOp) -> None:
     """Stacks that come out of a repeat are stacks of what is yielded."""
     yielded = repeat.yield_op.values[len(repeat.carried) :]
     for value, result in zip(yielded, repeat.stack_results, strict=True):
-        assert isinstance(value.type, TensorType | StackType)
-        stack = StackType.of(repeat.count.data, value.type)
-        set_type(result, stack)
+        if isinstance(value.type, TensorType | StackType):  # Not stored in parts already.
+            set_type(result, StackType.of(repeat.count.data, value.type))
 
 
 def place_weights(program: stg.ProgramOp, rules: Sequence[Rule]) -> None:

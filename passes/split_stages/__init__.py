@@ -151,23 +151,26 @@ def layers_per_stage(
         even, rest = divmod(total - options.first - options.last, stages)
         if stages == 1:
             return [total]
-        per_stage = [even] * stages
-        per_stage[0] += options.first
-        per_stage[-1] += options.last
-        if not rest and min(per_stage) >= 0:
+        if not rest and min(even, even + options.first, even + options.last) >= 0:
+            per_stage = [even] * stages
+            per_stage[0] += options.first
+            per_stage[-1] += options.last
             return per_stage
         problem = f"{total} layers do not divide into {stages} stages"
         if options.first or options.last:
             problem += f" with {options.first:+} on the first and {options.last:+} on the last"
     even, rest = divmod(total, stages)
-    example = [even + (s < rest) for s in range(stages)]
+    advice = "choose fewer stages than layers"
+    if even:
+        example = [even + (s < rest) for s in range(stages)]
+        advice = f"write how many each has: `layers = {example}`"
     raise CompileError(
         [
             Diagnostic(
                 "E0407",
                 problem,
                 span_of(program.location),
-                help=f"write how many each has: `layers = {example}`",
+                help=advice,
             )
         ]
     )

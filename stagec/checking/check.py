@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 
+from stagec.checking.as_written import check_written, written_files
 from stagec.checking.comm_groups import find_group_file, read_groups
 from stagec.checking.deadlock import NOT_CHECKED, check_deadlock
 from stagec.checking.findings import Findings, Place, ranges
@@ -56,10 +57,23 @@ def check_traces(
         names = ", ".join(s.prefix[:40] for s in sets[:6]) + (", ..." if len(sets) > 6 else "")
         detail = f"{len(sets)} of them: {names}"
         findings.add("W0690", "the directory holds several sets", Place(detail=detail))
+    written = written_files(directory)
+    crcs: dict[str, int] = {}
     summaries = [
-        _check_set(directory, trace_set, findings, comm_group, target, jobs, progress, stress)
+        _check_set(
+            directory,
+            trace_set,
+            findings,
+            comm_group,
+            target,
+            jobs,
+            progress,
+            stress,
+            crcs if written else None,
+        )
         for trace_set in sets
     ]
+    check_written(directory, written, crcs, findings)
     return Report(directory, target, findings.all(), _joined(summaries))
 
 
@@ -72,11 +86,15 @@ def _check_set(
     jobs: int | None,
     progress: Progress | None,
     stress: int,
+    crcs: dict[str, int] | None,
 ) -> SetSummary:
+    """What is in a set; what is wrong with it goes to `findings`, the CRC-32 of each file to `crcs`, if there is one."""
     astra_sim = target == "astra-sim"
     _check_files(trace_set, findings, astra_sim)
     files = [trace_set.files[rank] for rank in sorted(trace_set.files)]
-    scan = scan_traces(files, astra_sim, jobs, progress)
+    scan = scan_traces(files, astra_sim, jobs, progress, crcs is not None)
+    if crcs is not None:
+        crcs.update(scan.crcs)
     reader = TraceReader(trace_set.files, astra_sim)
     for rank in sorted(scan.summaries):
         for local in scan.summaries[rank].found:

@@ -183,6 +183,11 @@ CODES: dict[str, Code] = {
         "the schema has another version",
         "this checker reads v0.0.4: fields of others may mean something else",
     ),
+    "W0692": Code(
+        "a file is not as stagec wrote it",
+        "write the set again; or, if the change is meant, remove `manifest.json`, which has the old "
+        "CRC-32",
+    ),
     "W0630": Code("an attribute is there more than once", "write it once; the first one counts"),
     "W0631": Code(
         "compute has a duration and no cost",

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stagec.checking.analysis import FileSummary, analyse
+from stagec.checking.as_written import crc_of_file
 from stagec.checking.load import FileFindings, LoadedTrace, decode_trace
 from stagec.checking.program import Channel, Program
 from stagec.checking.templates import Templates
@@ -20,7 +22,8 @@ _SERIAL_BYTES = 16 << 20
 """Sets smaller than this are read by the calling process."""
 
 Shared = dict[bytes, object]
-Scanned = list[tuple[int, FileSummary]]
+Scanned = list[tuple[int, FileSummary, int | None]]
+"""Of each file its number, its summary, and its CRC-32 where that is asked for."""
 
 
 @dataclass
@@ -31,6 +34,8 @@ class TraceScan:
     """
 
     summaries: dict[int, FileSummary] = field(default_factory=dict)
+    crcs: dict[str, int] = field(default_factory=dict)
+    """CRC-32 of each file, by its name, if they are asked for."""
     programs: dict[bytes, Program] = field(default_factory=dict)
     durations: dict[bytes, np.ndarray] = field(default_factory=dict)
     channels: dict[bytes, Channel] = field(default_factory=dict)
@@ -56,24 +61,28 @@ class TraceScan:
 class Scanner:
     """Reads files one by one, and remembers templates."""
 
-    def __init__(self, astra_sim: bool) -> None:
+    def __init__(self, astra_sim: bool, with_crcs: bool = False) -> None:
         self._astra_sim = astra_sim
+        self._with_crcs = with_crcs
         self._templates = Templates()
         self._sent: set[bytes] = set()
 
-    def scan(self, path: str, shared: Shared) -> FileSummary:
-        """The summary of a file. Objects that it names, and that no earlier one did, go to `shared`."""
+    def scan(self, path: str, shared: Shared) -> tuple[FileSummary, int | None]:
+        """The summary of a file, and its CRC-32. Objects that it names, and that no earlier one did, go to `shared`."""
         found = FileFindings()
         try:
             buffer, compressed = read_bytes(path)
         except TraceFileError as error:
             found.add(error.code, "the file cannot be read", str(error))
-            return FileSummary(0, 0, path.endswith(".gz"), tuple(found.found))
+            return FileSummary(0, 0, path.endswith(".gz"), tuple(found.found)), None
+        crc = None
+        if self._with_crcs:
+            crc = crc_of_file(path) if compressed else zlib.crc32(buffer)
         try:
-            return self._summarize(buffer, compressed, found, shared)
+            return self._summarize(buffer, compressed, found, shared), crc
         except MemoryError:
             found.add("E0698", "the trace is too large", "it does not fit into memory")
-            return FileSummary(0, buffer.size, compressed, tuple(found.found))
+            return FileSummary(0, buffer.size, compressed, tuple(found.found)), crc
 
     def _summarize(
         self, buffer: np.ndarray, compressed: bool, found: FileFindings, shared: Shared
@@ -98,6 +107,7 @@ def scan_traces(
     astra_sim: bool,
     jobs: int | None,
     progress: Callable[[int, int], None] | None,
+    with_crcs: bool = False,
 ) -> TraceScan:
     """Summarize every file. Hard links to one file are read once."""
     scan = TraceScan()
@@ -113,16 +123,18 @@ def scan_traces(
         workers = 1
     batches = list(_batches(unique))
     results = (
-        _scan_here(batches, astra_sim)
+        _scan_here(batches, astra_sim, with_crcs)
         if workers == 1
-        else _scan_parallel(batches, astra_sim, workers)
+        else _scan_parallel(batches, astra_sim, with_crcs, workers)
     )
     for summaries, shared in results:
         scan.add_shared(shared)
-        for index, summary in summaries:
+        for index, summary, crc in summaries:
             scan.num_bytes += summary.num_bytes
             for file in links[index]:
                 scan.summaries[file.rank] = summary
+                if crc is not None:
+                    scan.crcs[os.path.basename(file.path)] = crc
             done += len(links[index])
         if progress is not None:
             progress(done, len(files))
@@ -152,15 +164,17 @@ def _batches(files: list[TraceFile]) -> Iterator[Batch]:
         yield batch
 
 
-def _scan_here(batches: list[Batch], astra_sim: bool) -> Iterator[tuple[Scanned, Shared]]:
-    scanner = Scanner(astra_sim)
+def _scan_here(
+    batches: list[Batch], astra_sim: bool, with_crcs: bool
+) -> Iterator[tuple[Scanned, Shared]]:
+    scanner = Scanner(astra_sim, with_crcs)
     for batch in batches:
         yield _scan_batch(scanner, batch)
 
 
 def _scan_batch(scanner: Scanner, batch: Batch) -> tuple[Scanned, Shared]:
     shared: Shared = {}
-    return [(index, scanner.scan(path, shared)) for index, path in batch], shared
+    return [(index, *scanner.scan(path, shared)) for index, path in batch], shared
 
 
 class _Worker:
@@ -169,28 +183,28 @@ class _Worker:
     scanner: Scanner
 
 
-def _start_worker(astra_sim: bool) -> None:
-    _Worker.scanner = Scanner(astra_sim)
+def _start_worker(astra_sim: bool, with_crcs: bool) -> None:
+    _Worker.scanner = Scanner(astra_sim, with_crcs)
 
 
 def _work(batch: Batch) -> tuple[Scanned, Shared]:
     return _scan_batch(_Worker.scanner, batch)
 
 
-def _pool(workers: int, astra_sim: bool) -> ProcessPoolExecutor:
+def _pool(workers: int, astra_sim: bool, with_crcs: bool) -> ProcessPoolExecutor:
     # Forked workers need no importable main module; they only read files.
     methods = multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("fork" if "fork" in methods else None)
-    return ProcessPoolExecutor(workers, context, _start_worker, (astra_sim,))
+    return ProcessPoolExecutor(workers, context, _start_worker, (astra_sim, with_crcs))
 
 
 def _scan_parallel(
-    batches: list[Batch], astra_sim: bool, workers: int
+    batches: list[Batch], astra_sim: bool, with_crcs: bool, workers: int
 ) -> Iterator[tuple[Scanned, Shared]]:
     waiting = list(reversed(batches))
     running: dict[Future[tuple[Scanned, Shared]], Batch] = {}
     lost: list[Batch] = []
-    with _pool(workers, astra_sim) as pool:
+    with _pool(workers, astra_sim, with_crcs) as pool:
         try:
             while waiting or running:
                 while waiting and len(running) < 2 * workers:
@@ -203,15 +217,15 @@ def _scan_parallel(
             lost = [*running.values(), *waiting]
     for batch in lost:
         for item in batch:
-            yield _scan_alone(item, astra_sim)
+            yield _scan_alone(item, astra_sim, with_crcs)
 
 
-def _scan_alone(item: tuple[int, str], astra_sim: bool) -> tuple[Scanned, Shared]:
+def _scan_alone(item: tuple[int, str], astra_sim: bool, with_crcs: bool) -> tuple[Scanned, Shared]:
     """Read a file in a process of its own, after one that read it or another had died."""
-    with _pool(1, astra_sim) as pool:
+    with _pool(1, astra_sim, with_crcs) as pool:
         try:
             return pool.submit(_work, [item]).result()
         except BrokenProcessPool:
             found = FileFindings()
             found.add("E0698", "the trace is too large", "the process that read it died")
-            return [(item[0], FileSummary(0, 0, False, tuple(found.found)))], {}
+            return [(item[0], FileSummary(0, 0, False, tuple(found.found)), None)], {}

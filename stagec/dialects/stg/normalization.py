@@ -98,6 +98,13 @@ class NormOp(TensorOp):
         base = super().indices()
         return Indices(base.operands, base.results, statistics=frozenset(self.over.data))
 
+    def verify_(self) -> None:
+        there = tensor_type(self.operands[0]).names
+        for dim in self.over.data:
+            if dim not in there:
+                raise VerifyException(f"{self.name}: there is no dim `{dim}` to be over")
+        super().verify_()
+
 
 @irdl_op_definition
 class RmsNormOp(NormOp):
