@@ -77,7 +77,7 @@ class Scanner:
             return FileSummary(0, 0, path.endswith(".gz"), tuple(found.found)), None
         crc = None
         if self._with_crcs:
-            crc = crc_of_file(path) if compressed else zlib.crc32(buffer)
+            crc = crc_of_file(path) if compressed else zlib.crc32(buffer.data)
         try:
             return self._summarize(buffer, compressed, found, shared), crc
         except MemoryError:

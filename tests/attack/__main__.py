@@ -19,6 +19,9 @@ from tests.attack.ir import IR
 from tests.attack.large import SIZED
 from tests.attack.plans import PLANS, SWEEPS
 from tests.attack.processes import DISKS, KILLS, STREAMS
+from tests.attack.seeded import SEEDED as FAULTS
+from tests.attack.seeded import SETS, found_in
+from tests.attack.slips import SLIPS, TYPOS
 from tests.attack.texts import TEXTS
 from tests.attack.traces import SEEDED, TRACES
 
@@ -32,6 +35,8 @@ KINDS = {
         IR,
         TRACES,
         SEEDED,
+        SETS,
+        TYPOS,
         FILES,
         DISKS,
         STREAMS,
@@ -97,6 +102,22 @@ def show(kind: Kind, seed: int, number: int, case: Any, error: Exception) -> Non
     )
 
 
+def list_faults() -> int:
+    """All seeded faults and slips, with what finds them; how many are not found."""
+    wrong = 0
+    for fault in FAULTS:
+        error = attempt(SETS, fault)
+        wrong += error is not None
+        found = ", ".join(sorted(found_in(fault)[1])) or "W0692"
+        says = f"changes no run: {fault.why}" if fault.why else found
+        print(f"{fault.name}: {says if error is None else f'NOT FOUND: {error}'}")
+    for slip in SLIPS:
+        error = attempt(TYPOS, slip)
+        wrong += error is not None
+        print(f"{slip.name}: {slip.codes if error is None else f'NOT FOUND: {error}'}")
+    return wrong
+
+
 def main() -> int:
     parser = argparse.ArgumentParser("python -m tests.attack", description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
@@ -104,7 +125,14 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND")
     parser.add_argument("--cases", type=int, default=1 << 40, help="of each kind at most")
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
+    parser.add_argument(
+        "--faults",
+        action="store_true",
+        help="try each seeded fault and slip, and list what finds it",
+    )
     options = parser.parse_args()
+    if options.faults:
+        return int(list_faults() > 0)
     # What is imported stays: looking through it for garbage again and again is a fifth of the time.
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)

@@ -10,7 +10,7 @@ import json
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -493,14 +493,6 @@ def run(each: Seeded) -> None:
         raise Failure(f"`{each.name}` is not found: {sorted(alone)}")
     if not each.adds and "W0692" not in written:
         raise Failure(f"`{each.name}` changes a file, and its CRC-32 is not looked at")
-
-
-def rows() -> Iterator[str]:
-    """The faults as a table of `docs/decisions/attack.md`."""
-    for each in SEEDED:
-        _, alone = found_in(each)
-        codes = ", ".join(sorted(alone)) or ("W0692, by the manifest" if not each.why else "")
-        yield f"| {each.name} | {codes or f'none: {each.why}'} |"
 
 
 def make(draw: random.Random) -> Seeded:

@@ -69,7 +69,7 @@ PLANS = [
     Slip("ZeRO over the axis of stages", "zero 1 over dp", "zero 1 over pp", "E0401"),
     Slip("ZeRO of a fourth stage", "zero 1", "zero 4", "E0401"),
     Slip("ZeRO over no axis", "zero 1 over dp", "zero 1 over xp", "E0302"),
-    Slip("a schedule misspelt", "schedule = 1f1b", "schedule = f1b1", "E0409"),
+    Slip("a schedule misspelt", "schedule = 1f1b", "schedule = f1b1", "E0403"),
     Slip("a microbatch that does not divide", "microbatch = 2", "microbatch = 5", "E0308"),
     Slip("a microbatch of nothing", "microbatch = 2", "microbatch = 0", "E0208 E0406"),
     Slip("more stages than layers", "pp = 2", "pp = 8", "E0409"),
@@ -126,10 +126,10 @@ def spoilt(text: str, slip: Slip) -> str:
 
 def codes_of_plan(slip: Slip) -> set[str]:
     try:
-        compiled = compile_text(MODELS["dense"] + spoilt(PLAN, slip), "attack.stg", "p")
+        compile_text(MODELS["dense"] + spoilt(PLAN, slip), "attack.stg", "p")
     except CompileError as error:
         return {d.code for d in error.diagnostics}
-    return {d.code for d in compiled.warnings}
+    return set()
 
 
 def codes_of_ir(slip: Slip) -> set[str]:

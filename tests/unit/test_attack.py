@@ -8,6 +8,8 @@ import pytest
 
 from tests.attack.__main__ import KINDS, attack
 from tests.attack.case import Failure, Kind, attempt, shrink
+from tests.attack.seeded import SEEDED
+from tests.attack.slips import SLIPS
 
 CASES = {
     "texts": 12,
@@ -17,6 +19,8 @@ CASES = {
     "ir": 6,
     "traces": 40,
     "faults": 20,
+    "sets": 12,
+    "slips": 6,
     "files": 8,
     "disks": 12,
     "streams": 2,
@@ -29,6 +33,12 @@ CASES = {
 def test_stagec_stands(name: str, capsys: pytest.CaptureFixture[str]):
     found = attack([KINDS[name]], seed=15, budget=60, cases=CASES[name])
     assert not found, capsys.readouterr().out
+
+
+def test_all_of_the_seeded_faults_are_there():
+    assert sum(not fault.why for fault in SEEDED) >= 57
+    assert len(SLIPS) >= 40
+    assert len({fault.name for fault in SEEDED}) == len(SEEDED)
 
 
 def test_what_fails_is_made_smaller():

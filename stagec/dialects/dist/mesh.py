@@ -105,7 +105,7 @@ class RuleOp(IRDLOperation):
         if self.copies is not None and set(self.copies.data) & set(self.axes.data):
             raise VerifyException("dist.rule: an axis that splits has no copies")
         beside = self.parent_block()
-        mesh = next((op for op in beside.ops if isinstance(op, MeshOp)), None) if beside else None
-        for axis in self.axes.data if mesh is not None else ():
-            if axis not in mesh.sizes:
+        meshes = [op for op in beside.ops if isinstance(op, MeshOp)] if beside else []
+        for axis in self.axes.data:
+            if meshes and axis not in meshes[0].sizes:
                 raise VerifyException(f"dist.rule: the mesh has no axis `{axis}`")
