@@ -89,8 +89,8 @@ from stagec.analysis.segments import whole
 from stagec.arrays import Ints
 from stagec.dialects import sched, stg
 from stagec.dialects.sched.tasks import PerRow, PerRowAttr
-from stagec.unrolling.module import program_runs
-from stagec.unrolling.rank import Arrangement, arrange
+from stagec.unrolling.module import KeepsRows, arranged_programs
+from stagec.unrolling.rank import Arrangement
 from stagec.unrolling.stage import Body
 
 NAME = "chain-streams"
@@ -101,12 +101,12 @@ NEVER = -1
 
 
 @dataclass(frozen=True)
-class ChainStreams(ModulePass):
+class ChainStreams(KeepsRows, ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for program, run in list(program_runs(op)):
-            arrangement = arrange(run)
+        for program, arranged in arranged_programs(op, ctx):
+            arrangement = arranged()
             program.waits = PerRowAttr(PerRow(held_back(arrangement), arrangement.lengths))
 
 

@@ -71,7 +71,7 @@ Where nothing is waited for, tasks follow one another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,10 +79,10 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from stagec.dialects import stg
+from stagec.dialects import sched, stg
 from stagec.dialects.sched.tasks import NOWHERE, TASKS, PerRow, PerRowAttr
-from stagec.unrolling.module import program_runs
-from stagec.unrolling.rank import Arrangement, RankRun, arrange
+from stagec.unrolling.module import KeepsRows, arranged_programs
+from stagec.unrolling.rank import Arrangement
 
 NAME = "interleave-tasks"
 
@@ -90,22 +90,22 @@ Ints = np.ndarray
 
 
 @dataclass(frozen=True)
-class InterleaveTasks(ModulePass):
+class InterleaveTasks(KeepsRows, ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for _, run in list(program_runs(op)):
-            interleave(run)
+        for program, arranged in arranged_programs(op, ctx):
+            interleave(program, arranged)
 
 
-def interleave(run: RankRun) -> None:
+def interleave(program: sched.RankProgramOp, arranged: Callable[[], Arrangement]) -> None:
     """Write down in which rounds the tasks of a rank take turns."""
-    run.program.rounds = None
-    if run.order.joined.any():
-        rank = arrange(run)
+    program.rounds = None
+    if program.order.data.joined.any():
+        rank = arranged()
         rounds = rounds_of(rank)
         if rounds.any():
-            run.program.rounds = PerRowAttr(PerRow(rounds, rank.lengths))
+            program.rounds = PerRowAttr(PerRow(rounds, rank.lengths))
 
 
 def rounds_of(rank: Arrangement) -> Ints:

@@ -59,7 +59,7 @@ class LowerToTasks(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         mesh, contexts = mesh_of(op), Contexts.of(op).axes()
         far = None if "ep" in self.serial else farthest_exchanges(op, mesh, contexts)
-        rewrite(op, LowerOne(mesh, contexts, self.serial, far))
+        rewrite(op, LowerOne(mesh, contexts, self.serial, far), once=True)
         note_what_runs(op)
 
 

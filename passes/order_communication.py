@@ -79,22 +79,22 @@ from stagec.analysis.segments import whole
 from stagec.arrays import Ints
 from stagec.dialects import sched
 from stagec.dialects.sched.tasks import HeldAttr, PairTable, PerRow, PerRowAttr
-from stagec.unrolling.module import program_runs
-from stagec.unrolling.queues import QueueFinder, Queues, stream_of, turns
-from stagec.unrolling.rank import Arrangement, arrange
+from stagec.unrolling.module import KeepsRows, arranged_programs, unrolled_in
+from stagec.unrolling.queues import Queues, stream_of, turns
+from stagec.unrolling.rank import Arrangement
 from stagec.unrolling.stage import OWN
 
 NAME = "order-communication"
 
 
 @dataclass(frozen=True)
-class OrderCommunication(ModulePass):
+class OrderCommunication(KeepsRows, ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        finder = QueueFinder()
-        for program, run in list(program_runs(op)):
-            rank = arrange(run)
+        finder = unrolled_in(ctx).queues
+        for program, arranged in arranged_programs(op, ctx):
+            rank = arranged()
             program.ahead = program.held = None
             if len(streams_of_collectives(rank)) > 1:
                 order(program, rank, finder.of(rank))

@@ -116,6 +116,7 @@ from stagec.dialects.sched.tasks import Rows
 from stagec.dialects.types import tensor_of
 from stagec.rewriting import programs
 from stagec.symbolic import Size
+from stagec.unrolling.module import KeepsRows
 
 NAME = "plan-memory"
 
@@ -124,7 +125,7 @@ FOLLOWING = {"F": ("B", "I", "W"), "I": ("W",)}
 
 
 @dataclass(frozen=True)
-class PlanMemory(ModulePass):
+class PlanMemory(KeepsRows, ModulePass):
     name = NAME
 
     gradients: str = CONTIGUOUS

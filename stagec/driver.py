@@ -19,6 +19,7 @@ from xdsl.passes import ModulePass
 from stagec.advice import check_memory
 from stagec.analysis.sequences import check_alike
 from stagec.analysis.sizes import mesh_of
+from stagec.backend.lowering.programs import Unroller
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
@@ -45,7 +46,7 @@ from stagec.running import (
 )
 from stagec.schedules.catalogue import FORWARD_ONLY
 from stagec.symbolic import conditions
-from stagec.unrolling.module import rank_runs
+from stagec.unrolling.module import UnrollingContext, rank_runs
 
 
 def compile_model(
@@ -187,15 +188,17 @@ def finish(
     """Run the passes that are left, and unroll what they say into trace programs."""
     module = start.module
     watched = {call.name: False for call in start.plan.passes}
+    context = UnrollingContext()
     with shown_in_the_plan(start.plan):
-        stopped = run_passes(module, passes, stops, watched)
+        stopped = run_passes(module, passes, stops, watched, context)
         if not stopped or stops.after in watched:
             start = replace(start, idle=tuple(idle_passes(start.plan, watched)))
         if stopped or not stops.unroll:
             return start
-        runs = rank_runs(module, checked=not start.is_read)
-        traces = start.unroller.trace_set(module, runs)
-    compiled = replace(start, traces=traces, runs=runs)
+        runs = rank_runs(module, not start.is_read, context.unrolled)
+        unroller = Unroller(context.unrolled.arrangements, context.unrolled.queues)
+        traces = unroller.trace_set(module, runs)
+    compiled = replace(start, traces=traces, runs=runs, unroller=unroller)
     check_memory(compiled, lambda plan: compiled_with(start, plan, load_pass))
     return compiled
 

@@ -17,6 +17,7 @@ from stagec.dialects import dist, stg
 from stagec.ir_text import Verifier, place_of
 from stagec.plans.clauses import Argument, Plan
 from stagec.symbolic import NoNumberError
+from stagec.unrolling.module import UnrollingContext
 
 PassLoader = Callable[[str, Mapping[str, Argument]], ModulePass]
 """Makes a pass from its name and its arguments."""
@@ -168,16 +169,18 @@ def run_passes(
     passes: Sequence[ModulePass],
     stops: Stops,
     watched: dict[str, bool] | None = None,
+    context: UnrollingContext | None = None,
 ) -> bool:
-    """Run the passes; whether it stopped at the one asked for.
+    """Run the passes; whether it stopped at the one asked for. `context` keeps what the last of them unrolled.
 
     `watched` has the names of passes, and is told whether any of that name changed the IR.
     """
-    context, verifier = Context(), Verifier()
+    context, verifier = context or UnrollingContext(), Verifier()
     for each in passes:
         is_watched = watched is not None and each.name in watched
         before = str(module) if is_watched else ""
         apply_pass(each, context, module)
+        context.after(each)
         if watched is not None and is_watched:
             watched[each.name] |= str(module) != before
         take_off(module, each.name)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
+from xdsl.passes import ModulePass
 
 from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.loads import Loads
@@ -17,21 +19,69 @@ from stagec.dialects.sched.tasks import StageOfRank, Where
 from stagec.rewriting import programs
 from stagec.symbolic.conditions import unread
 from stagec.unrolling.checks import check_module, wrong
-from stagec.unrolling.rank import RankRun, StageRun
+from stagec.unrolling.queues import QueueFinder
+from stagec.unrolling.rank import Arrangement, Arrangements, RankRun, StageRun
 from stagec.unrolling.stage import Layout, has_peers_by_layer
 
 
-def rank_runs(module: ModuleOp, checked: bool = True) -> list[RankRun]:
+@dataclass
+class Unrolled:
+    """What is unrolled of a module. It holds while ops, rows and tasks stay as they are."""
+
+    layouts: dict[object, Layout] = field(default_factory=dict)
+    arrangements: Arrangements = field(default_factory=Arrangements)
+    queues: QueueFinder = field(default_factory=QueueFinder)
+
+
+class UnrollingContext(Context):
+    """What passes of one compilation share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unrolled = Unrolled()
+
+    def after(self, done: ModulePass) -> None:
+        """Forget what a pass may have changed."""
+        if not isinstance(done, KeepsRows):
+            self.unrolled = Unrolled()
+
+
+class KeepsRows:
+    """A pass that changes nothing of which rows are made: no op and its operands, no `sched.tasks`, no order. What it unrolls, the next one finds."""
+
+
+def unrolled_in(ctx: Context) -> Unrolled:
+    return ctx.unrolled if isinstance(ctx, UnrollingContext) else Unrolled()
+
+
+def rank_runs(
+    module: ModuleOp, checked: bool = True, unrolled: Unrolled | None = None
+) -> list[RankRun]:
     """What each rank class runs, in order. What is not `checked`, as IR that was read, is first."""
     if not checked:
         check_module(module)
-    return list(Reader(module).runs())
+    return list(reader_of(module, unrolled).runs())
 
 
-def program_runs(module: ModuleOp) -> Iterator[tuple[sched.RankProgramOp, RankRun]]:
+def reader_of(module: ModuleOp, unrolled: Unrolled | None) -> Reader:
+    return Reader(module) if unrolled is None else Reader(module, layouts=unrolled.layouts)
+
+
+def arranged_programs(
+    module: ModuleOp, ctx: Context
+) -> Iterator[tuple[sched.RankProgramOp, Callable[[], Arrangement]]]:
+    """Each program of a module, and what arranges its rows."""
+    unrolled = unrolled_in(ctx)
+    for program, run in list(program_runs(module, unrolled)):
+        yield program, lambda run=run: unrolled.arrangements.of(run)
+
+
+def program_runs(
+    module: ModuleOp, unrolled: Unrolled | None = None
+) -> Iterator[tuple[sched.RankProgramOp, RankRun]]:
     """Each program of a module, with the first class that runs it."""
     seen: set[sched.RankProgramOp] = set()
-    for run in Reader(module).runs():
+    for run in reader_of(module, unrolled).runs():
         if run.program not in seen:
             seen.add(run.program)
             yield run.program, run
@@ -49,7 +99,7 @@ class Reader:
     symbols: dict[str, Operation] = field(init=False)
     sequences: Sequences | None = field(init=False)
     stages: dist.StagesOp | None = field(init=False)
-    _layouts: dict[object, Layout] = field(default_factory=dict)
+    layouts: dict[object, Layout] = field(default_factory=dict)
 
     def at(self, iteration: int) -> list[RankRun]:
         """What each rank class runs in an iteration of a series."""
@@ -105,9 +155,9 @@ class Reader:
         key = (tasks, stage.tied, where)
 
         def lay_out() -> Layout:
-            if key not in self._layouts:
-                self._layouts[key] = Layout(kind, tasks.rows.data, numbers)
-            return self._layouts[key]
+            if key not in self.layouts:
+                self.layouts[key] = Layout(kind, tasks.rows.data, numbers)
+            return self.layouts[key]
 
         return StageRun(kind, lay_out, numbers, stage.number, owners, tasks.rows.data)
 

@@ -35,8 +35,17 @@ class QueueFinder:
     """Finds what nodes of ranks wait for. Ranks share most of their bodies."""
 
     _known: dict[object, Deps] = field(default_factory=dict)
+    _found: dict[object, Queues] = field(default_factory=dict)
 
     def of(self, rank: Arrangement) -> Queues:
+        """The queues of a rank, found once for all that ask."""
+        program = rank.run.program
+        key = (program, program.order, program.rounds, program.waits)
+        if key not in self._found:
+            self._found[key] = self._find(rank)
+        return self._found[key]
+
+    def _find(self, rank: Arrangement) -> Queues:
         """Let each node follow the one before it on its stream.
 
         Within a body that is a node of its own; the first of a body follows the last node that the stream had in an earlier

@@ -205,12 +205,14 @@ class Arrangement:
 class Arrangements:
     """Where the rows of ranks stand. Classes that run the same program differ in numbers alone."""
 
-    _known: dict[sched.RankProgramOp, Arrangement] = field(default_factory=dict)
+    _known: dict[object, Arrangement] = field(default_factory=dict)
 
     def of(self, run: RankRun) -> Arrangement:
-        if run.program not in self._known:
-            self._known[run.program] = arrange(run)
-        known = self._known[run.program]
+        program = run.program
+        key = (program, program.order, program.rounds)
+        if key not in self._known:
+            self._known[key] = arrange(run)
+        known = self._known[key]
         return known if known.run is run else replace(known, run=run)
 
 

@@ -35,10 +35,10 @@ class Unroller:
     """Unrolls the programs of ranks. Classes that run the same one differ in numbers alone."""
 
     arrangements: Arrangements = field(default_factory=Arrangements)
+    queues: QueueFinder = field(default_factory=QueueFinder)
     _made: dict[sched.RankProgramOp, tuple[RankRun, TraceProgram]] = field(default_factory=dict)
     _segments: dict[object, TraceSegment] = field(default_factory=dict)
     _chained: dict[object, TraceSegment] = field(default_factory=dict)
-    _queues: QueueFinder = field(default_factory=QueueFinder)
     _controls: dict[sched.RankProgramOp, Control] = field(default_factory=dict)
     _named: dict[stg.ProgramOp, bool] = field(default_factory=dict)
     _sequences: dict[stg.ProgramOp, Sequences | None] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class Unroller:
         """Give rows their positions, and each stream its order as control dependencies."""
         rank = self.arrangements.of(run)
         segments, number = self.segments(run, rank)
-        queues = self._queues.of(rank)
+        queues = self.queues.of(rank)
         self._controls[run.program] = said_of(rank, queues)
         added = dict(zip(number.tolist(), queues.added, strict=False))
         chained: list[TraceSegment] = []
