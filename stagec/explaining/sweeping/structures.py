@@ -266,7 +266,7 @@ class Structure:
             listed = tuple(StageOfRank("", stage.stage) for stage in stages)
             program = sched.RankProgramOp("rank", listed, order)
             run = RankRun("", {}, stages, program, axis)
-            interleave(run)
+            interleave(program, lambda: arrange(run))
             arrangement = arrange(run)
             tables: list[ValueTable] = []
             for stage in stages:
