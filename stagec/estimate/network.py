@@ -73,6 +73,8 @@ class Route:
     tree_latency_us: float | None = None
     """Of one way up or down a double binary tree between nodes; None where the ring is all there is."""
     has_own_link: bool = False
+    in_switch_us: float | None = None
+    """The latency of an all-reduce in switches, up to them and down; None where they do not reduce."""
 
     def ring_us(self, num_bytes: int, passes: int = 1) -> float:
         """Passes around the ring, one in an all-gather or a reduce-scatter of `num_bytes` in all: (n-1) a + (n-1)/n b / B."""
@@ -157,8 +159,13 @@ class Network:
         return price
 
     def ring_collective_us(self, action: Collective) -> float:
-        """all-gather and reduce-scatter (n-1)/n of the whole, all-reduce twice that, all-to-all (n-1)/n."""
+        """all-gather and reduce-scatter (n-1)/n of the whole, all-reduce twice that, all-to-all (n-1)/n.
+
+        Where switches reduce, a rank sends what it has once and gets the sum once, in both directions at a time (Graham et al., SHARP, 2016).
+        """
         route = self.route(action.axes, action.among)
+        if action.kind == "all_reduce" and route.in_switch_us is not None and route.size > 1:
+            return route.in_switch_us + 1e6 * action.operand_bytes / route.bytes_per_s
         if action.kind == "all_reduce":
             ring = route.ring_us(action.operand_bytes, 2)
             if route.tree_latency_us is None:
@@ -228,8 +235,10 @@ class Network:
         size = len(ranks)
         if set(axes) & self.own.keys():
             slowest = self.slowest(axes)
-            latency = (size - 1) * number(slowest.latency_us)
-            return Route(size, rate(slowest.bytes_per_s), latency, has_own_link=True)
+            step = number(slowest.latency_us)
+            in_switch = 2 * step if slowest.reduces else None
+            speed = rate(slowest.bytes_per_s)
+            return Route(size, speed, (size - 1) * step, has_own_link=True, in_switch_us=in_switch)
         node = self.device.node
         if node is None:
             near = self.near
@@ -272,6 +281,7 @@ class Network:
             axes=tuple(axes),
             bytes_per_s=min(rate(link.bytes_per_s) for link in links),
             latency_us=max(number(link.latency_us) for link in links),
+            reduces=all(link.reduces for link in links),
         )
 
     def own_or_route(self, axis: str) -> Link:
@@ -287,6 +297,7 @@ class Network:
             axes=(axis,),
             bytes_per_s=given.bytes_per_s if speed is None else speed,
             latency_us=given.latency_us if latency is None else latency,
+            reduces=own.reduces,
         )
 
     def leaves_node(self, action: Transfer) -> bool:

@@ -343,6 +343,8 @@ class Link(Clause):
     axes: tuple[str, ...]
     bytes_per_s: float | None = setting("bandwidth", None)
     latency_us: float | None = setting("number", None)
+    reduces: bool = setting("bool", False)
+    """Whether switches add up what passes through them."""
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,24 @@ def test_an_axis_has_its_own_link():
     assert network.transfer_us(Transfer("send", ("pp",), 1, 100, 0, "bf16")) == pytest.approx(1001)
 
 
+def test_switches_reduce():
+    """Two steps, and each byte once, however many ranks there are; along axes of which one has no such switch a ring does it."""
+    links = (Link(axes=("dp",), reduces=True), Link(axes=("tp",), reduces=True, latency_us=3))
+    network = Network(MESH, NODES, links)
+    assert network.ring_collective_us(collective("all_reduce", "tp")) == pytest.approx(6 + 800)
+    # Over the network, with one port for each rank.
+    found = network.ring_collective_us(collective("all_reduce", "dp"))
+    assert found == pytest.approx(20 + 8000)
+    assert network.ring_collective_us(collective("all_gather", "tp")) == pytest.approx(9 + 600)
+    plain = Network(MESH, NODES, (Link(axes=("dp",)), Link(axes=("tp",), latency_us=3)))
+    assert found < plain.ring_collective_us(collective("all_reduce", "dp"))
+    mixed = Network(MESH, NODES, (links[0],))
+    both = collective("all_reduce", "dp", "tp")
+    ring = Network(MESH, NODES, (Link(axes=("dp",)),))
+    assert mixed.ring_collective_us(both) == ring.ring_collective_us(both)
+    assert network.ring_collective_us(both) == pytest.approx(20 + 8000)
+
+
 def test_a_collective_of_some():
     action = Collective("all_reduce", ("dp",), 800, 800, "fp32", (("dp", (0, 1)),))
     assert Network(MESH, FLAT).ring_collective_us(action) == pytest.approx(2 * (2 + 400))
