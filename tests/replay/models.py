@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from stagec.backend.encode import encode_traces
-from stagec.backend.encoded import EncodedTraces, TraceOptions
+from stagec.backend.encoded import Encoded, EncodedTraces, TraceOptions
 from stagec.backend.et_def_pb2 import Node
 from stagec.backend.et_file import TraceReader
-from stagec.backend.groups import comm_group_json, comm_groups
+from stagec.backend.groups import comm_group_json
 from stagec.backend.writer import iterate_traces, select_ranks
 from stagec.driver import Compiled, compile_text
 
@@ -105,9 +105,8 @@ def encoded(job: Job) -> EncodedTraces:
     return encode_traces(compiled(job).trace_set, TraceOptions(provenance=True))
 
 
-def traces_of(traces: EncodedTraces) -> tuple[dict[int, list[Node]], Mapping[str, list[int]]]:
+def traces_of(traces: Encoded) -> tuple[dict[int, list[Node]], Mapping[str, list[int]]]:
     """The nodes of every rank, and the groups."""
     ranks = {r: list(TraceReader.of_bytes(data)) for r, data in iterate_traces(traces)}
     every = select_ranks(traces, "")
-    groups = comm_groups(traces.formulas.groups, traces.mesh, traces.group_users(every))
-    return ranks, json.loads(comm_group_json(groups))
+    return ranks, json.loads(comm_group_json(traces.comm_groups(every)))

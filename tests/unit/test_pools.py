@@ -25,6 +25,8 @@ from stagec.driver import compile_program
 from stagec.frontend import check, parse_file, parse_text
 from stagec.frontend.files import Source
 from stagec.pools import CompiledPools, compile_pools
+from tests.replay.machine import replay
+from tests.replay.models import traces_of
 from tests.unit.examples import FOLDER
 
 MODEL = """
@@ -203,7 +205,9 @@ def test_each_byte_is_handed_over_once(seed: int, tmp_path: Path) -> None:
         assert total == count * of_one * copies
     for name in ("prefill", "decode"):
         assert work(compiled.pools[name].trace_set) == work(alone(source, f"p.{name}").trace_set)
-    write_traces(encode_traces(compiled.traces), str(tmp_path / "set"))
+    encoded = encode_traces(compiled.traces)
+    assert not replay(*traces_of(encoded)).missing
+    write_traces(encoded, str(tmp_path / "set"))
     report = check_traces(tmp_path / "set", jobs=1)
     assert not report.findings, report.text()
 

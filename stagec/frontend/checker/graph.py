@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 
 from stagec.diagnostics import Diagnostic, Findings
@@ -50,9 +50,11 @@ def expert_tokens(definitions: Definitions) -> set[str]:
     }
 
 
-def needed(file: str, definitions: Definitions) -> tuple[list[str], list[str]]:
-    """Modules and ops of the file itself, and all that they and the model call."""
-    own = [name for name, m in definitions.modules.items() if m.span.file == file]
+def needed(
+    file: str, definitions: Definitions, also: Collection[str] = ()
+) -> tuple[list[str], list[str]]:
+    """Modules and ops of the file itself, those that are asked for `also`, and all that they and the model call."""
+    own = [n for n, m in definitions.modules.items() if m.span.file == file or n in also]
     items: list[syntax.Module | syntax.Model] = [definitions.modules[name] for name in own]
     items += definitions.models[:1]
     modules = dict.fromkeys(own)

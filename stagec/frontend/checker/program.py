@@ -306,7 +306,7 @@ def _check_bodies(
     plan: Plan,
     findings: Findings,
 ) -> dict[str, Body]:
-    modules, ops = needed(source.file, definitions)
+    modules, ops = needed(source.file, definitions, plan.replaced.values())
     order = call_order(modules, definitions, findings)
     sizes = table.dim_values
     types = TypeReader(sizes, findings)

@@ -421,7 +421,8 @@ def batch_of(
     axes = list(dict.fromkeys(a for a in axes if table.values.get(a)))
     ways = prod(table.values[a] or 1 for a in axes)
     sharing = next((each for each in serve.sequences if each.shared is not None), None)
-    is_packed = sharing is not None or len(serve.sequences) > 1
+    num_kinds = len(serve.sequences)
+    is_packed = num_kinds > 1 or sharing is not None
     divide = [
         conditions.whole(
             each.count.size / symbolic.product(map(symbolic.symbol, axes)), table.known
