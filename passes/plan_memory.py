@@ -58,7 +58,7 @@ What nodes do with memory they say themselves (`effects`); the rest depends on w
 - Gradients are what an update reads, back to what made them. Values that a forward task makes and a backward task reads are saved
   activations: tasks say that.
 - What ops read that make the gradients of one op (`gradient_of`) is freed with the last of them, as a node of autograd does.
-- A unit beside the layers that is gathered once is there until its gradients are made, as FSDP frees it.
+- What a unit beside the layers gathered last is there until its gradients are made, as FSDP frees it: also a table, which no gradient reads.
 
 `gradients` is what a framework does with theirs, and each name stands for one (`docs/decisions/memory-plan.md`):
 
@@ -83,8 +83,9 @@ from xdsl.passes import ModulePass
 from stagec import symbolic
 from stagec.analysis.buffers import (
     gradient_values,
-    makers,
     ops_inside,
+    reduced_from,
+    roots,
     stored_rows,
     summed_results,
     updates,
@@ -290,7 +291,7 @@ class Planner:
                     self.nodes[op].keeps.append((n, group))
 
     def keep_units(self) -> None:
-        """A unit beside the layers that is gathered once is there until its gradients are made, as FSDP frees it."""
+        """What a unit beside the layers gathered last, which a backward pass may not read, is there until its gradients are made, as FSDP frees it."""
         of_layers = {op for op in self.nodes if isinstance(op.parent_op(), stg.RepeatOp)}
         gathers: dict[SSAValue, list[OpResult]] = {}
         for op, draft in self.nodes.items():
@@ -300,11 +301,12 @@ class Planner:
                     gathers.setdefault(shard, []).append(whole)
         for weight, update in updates(self.program).items():
             found = gathers.get(weight.weight, [])
-            last = [value.op for value in makers(update.gradient) if isinstance(value, OpResult)]
-            last = [op for op in last if op in self.nodes and op not in of_layers]
-            if len(found) == 1 and last:
-                group = self.group()
-                (whole,) = found
+            behind = roots(update.gradient, through_reductions=True)
+            # FSDP frees it before it copies gradients into the buffer that is reduced (`FSDPParamGroup.post_backward`).
+            made = [v.op for v in behind if isinstance(v, OpResult) and reduced_from(v) is None]
+            last = [op for op in made if op in self.nodes and op not in of_layers]
+            if found and last:
+                group, whole = self.group(), found[-1]
                 buffers = self.nodes[whole.op].buffers
                 buffers[whole.index] = replace(buffers[whole.index], until=group)
                 for op in last:

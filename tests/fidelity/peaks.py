@@ -25,7 +25,9 @@ def planned_peak(case: Case, plan: ClassPlan) -> int:
     add_copies_of_collectives(case, plan, timeline)
     peak = int(timeline.max())
     if makes_whole_table_gradients(case):
-        peak = max(peak, int(timeline[where_rows_are_cut(plan)]) + own_rows_bytes(case))
+        place = where_rows_are_cut(plan)
+        held = gathered_until(plan, place) + own_rows_bytes(case)
+        peak = max(peak, int(timeline[place]) + held)
     if has_shadows(case):
         for node, held in zip(loss_nodes(plan), (held_bytes(case), 0), strict=True):
             # Shapes are worked out before the results are made.
@@ -105,6 +107,15 @@ def where_rows_are_cut(plan: ClassPlan) -> int:
     made = max(nodes_by(plan, "wgrad", ("embedding_grad",), ""), default=0)
     copies = nodes_by(plan, "grad_reduce", ("copy_in",), "reduce-gradients")
     return min((node - 1 for node in copies if node > made), default=-1)
+
+
+def gathered_until(plan: ClassPlan, place: int) -> int:
+    """Units that were gathered until a table's gradient was made, which are freed behind the cut (`FSDPParamGroup.post_backward`)."""
+    lives = plan.lives
+    made = max(nodes_by(plan, "wgrad", ("embedding_grad",), ""), default=0)
+    here = (lives.kind == Kind.GATHERED) & (lives.birth <= made)
+    here &= (lives.death >= made) & (lives.death < place)
+    return int(lives.num_bytes[here].sum()) if place >= 0 else 0
 
 
 def own_rows_bytes(case: Case) -> int:

@@ -217,7 +217,7 @@ def test_the_peak_along_time_is_what_a_tracker_sees(name: str) -> None:
         tracked = tracked_along(nodes, start, end)
         assert found <= tracked <= found + unread_bytes(plan, nodes[1:]).max(), plan.name
         # Reductions of FSDP end long after later units are computed.
-        assert name != "fsdp" or found > 1.05 * plan.peak_bytes
+        assert name != "fsdp" or found > 1.02 * plan.peak_bytes
 
 
 def test_without_communication_time_is_issue_order() -> None:
