@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -15,14 +14,11 @@ from stagec.explaining.sweeping.points import Listed
 from stagec.explaining.sweeping.run import PEAK, Measure, Sweep
 from stagec.explaining.sweeping.structures import Structure
 from stagec.frontend import Source, parse_text
-from stagec.searching.held import saved
+from stagec.searching.held import saved, stored
 from stagec.searching.outline import LEAST, LEAST_AGAIN, PARTS, Turns, outline
 from stagec.symbolic.columns import Columns
 
-STORED = ("memory.parameters", "memory.master", "memory.optimizer")
-"""What is on a device at any time, unless its host keeps it."""
 TIMES = ("step", *PARTS)
-SAVED = "saved"
 HELD = "held"
 """What is stored, and what is saved when the first backward pass begins: less than that is no peak."""
 NAME = "searched"
@@ -83,27 +79,24 @@ def evaluate(task: FormsTask) -> Found:
         turns = [task.turns[row] for row in rows.tolist()] if task.turns else ()
         return {
             **outline(structure, sizes, turns),
-            SAVED: saved(structure, sizes, turns),
+            HELD: stored(structure, sizes) + saved(structure, sizes, turns),
         }
 
-    quantities: Sequence[str] = (PEAK,) if task.wants_memory else STORED
-    measure = None if task.wants_memory else Measure((*TIMES, LEAST, LEAST_AGAIN, SAVED), measured)
+    further = (*TIMES, LEAST, LEAST_AGAIN, HELD)
+    measure = None if task.wants_memory else Measure(further, measured)
     until = None if task.wants_memory else UNTIL
-    names = (PEAK,) if task.wants_memory else (*TIMES, LEAST, LEAST_AGAIN, "stored", HELD)
+    names = (PEAK,) if task.wants_memory else further
     try:
         source = source_with(task.text, task.plan, task.file)
-        asked = Request(
-            source, NAME, dict(task.overrides), Listed(task.names, task.rows), tuple(quantities)
-        )
+        quantities = (PEAK,) if task.wants_memory else ()
+        listed = Listed(task.names, task.rows)
+        asked = Request(source, NAME, dict(task.overrides), listed, quantities)
         sweep = Sweep(asked, measure, is_known_good=True, until=until)
         _, values, found = sweep.columns()
     except CompileError as error:
         nothing = [float("nan")] * len(task.rows)
         reasons = Counter({error.diagnostics[0].message: len(task.rows)})
         return Found(task.numbers, {name: nothing for name in names}, dict(reasons))
-    if not task.wants_memory:
-        values["stored"] = np.sum([values[name] for name in STORED], axis=0)
-        values[HELD] = values["stored"] + values[SAVED]
     columns = {
         name: np.where(found.left, values[name].astype(float), np.nan).tolist() for name in names
     }

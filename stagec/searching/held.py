@@ -12,7 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 from xdsl.ir import Block, SSAValue
 
+from stagec.analysis.buffers import stored_rows
 from stagec.dialects import sched
+from stagec.dialects.memory import CONTIGUOUS, Kind
 from stagec.dialects.types import StackType, tensor_of
 from stagec.explaining.names import Names
 from stagec.explaining.sweeping.structures import Structure
@@ -81,6 +83,21 @@ def layers_in_flight(
     one = np.where(np.isin(schedules, ONE_AT_A_TIME), together, 1.0)
     one = np.where(schedules == "gpipe", microbatches, one)
     return np.maximum(np.where(virtual > 1, looped, one * of_rank), 0)
+
+
+STORED = (Kind.PARAMETERS, Kind.MASTER, Kind.OPTIMIZER, Kind.CACHE)
+"""What is there at any time. Gradients may be freed before the peak."""
+
+
+def stored(structure: Structure, sizes: Columns) -> np.ndarray:
+    """Bytes that the first rank's device keeps from step to step, at least."""
+    names = structure.names
+    program = structure.programs.get(first_kind(names))
+    if program is None:
+        return np.zeros(sizes.count)
+    rows = stored_rows(program, CONTIGUOUS)
+    kept = [row.num_bytes for row in rows if row.kind in STORED and not row.on_host]
+    return sizes.number(ceildiv(total(names.write(size, 0) for size in kept), 1)).astype(float)
 
 
 def first_kind(names: Names) -> str:

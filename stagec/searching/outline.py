@@ -232,7 +232,7 @@ def sums_of(
             is_again = kernel is not None and kernel.kind in ATTENTION
             if is_again and part == "F" and term.counted.in_layer:
                 own.attention = own.attention + seconds
-        elif node.phase == GRADIENTS:
+        elif node.phase == GRADIENTS and part == "once":
             own.gradients = own.gradients + seconds
         elif node.serial or node.stream == COMPUTE_STREAM:
             sums.waited[part] = sums.waited[part] + seconds

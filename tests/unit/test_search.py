@@ -116,7 +116,8 @@ def test_bounds_hold(seed: int) -> None:
         )
         bound = LEAST_AGAIN if point["recompute"] in RUNS_ATTENTION_AGAIN else LEAST
         assert evaluate(least).columns[bound][0] <= found["step"][0] * (1 + 1e-9)
-        assert found[HELD][0] <= evaluate(memory).columns[PEAK][0]
+        # What is stored counts, whatever is saved.
+        assert 0 < found[HELD][0] <= evaluate(memory).columns[PEAK][0]
     assert tried
 
 
