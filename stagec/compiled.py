@@ -13,7 +13,8 @@ from stagec.backend.lowering.programs import Unroller
 from stagec.backend.program import TraceSet
 from stagec.diagnostics import Diagnostic
 from stagec.dialects import sched
-from stagec.frontend import CheckedModel
+from stagec.frontend import CheckedModel, lower
+from stagec.frontend.plans.serving import batch_of_one
 from stagec.memory import ClassPlan, plan_module
 from stagec.memory.arena import Arena, read_arena
 from stagec.plans.clauses import Plan
@@ -50,6 +51,21 @@ class Compiled:
     def checked(self) -> CheckedModel:
         assert self.model is not None, "what was compiled is IR"
         return self.model
+
+    @property
+    def as_written(self) -> ModuleOp:
+        """The model in IR, before any pass."""
+        return lower(self.checked)
+
+    @property
+    def with_caches(self) -> ModuleOp | None:
+        """Likewise, with all of its caches, though the plan may serve nothing; nothing of a model that nobody can serve."""
+        checked = self.checked
+        if checked.roles is None:
+            return None
+        if checked.batch is None:
+            checked = replace(checked, batch=batch_of_one(checked.roles, checked.body.span))
+        return lower(checked)
 
     @property
     def name(self) -> str:

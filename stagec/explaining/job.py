@@ -12,7 +12,6 @@ from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.explaining.more_layers import with_more_layers
 from stagec.explaining.names import Names
 from stagec.explaining.rolled_operations import ClassOperations, class_operations
-from stagec.frontend import lower
 from stagec.memory import ClassPlan, plan_memory
 from stagec.plans.in_ir import ModelFacts
 from stagec.symbolic import ONE, Size
@@ -71,7 +70,7 @@ class Job:
     def whole_parameters(self) -> Size:
         """Of the model, each counted once."""
         sizes: list[Size] = []
-        for op in lower(self.compiled.checked).walk():
+        for op in self.compiled.as_written.walk():
             if isinstance(op, stg.WeightOp):
                 kind = op.weight.type
                 assert isinstance(kind, TensorType | StackType)

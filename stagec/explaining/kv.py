@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from stagec.diagnostics import CompileError
 from stagec.dialects import stg
@@ -11,8 +10,6 @@ from stagec.dialects.types import ValueType, tensor_of
 from stagec.explaining.job import Job
 from stagec.explaining.quantities import Answer, ClassAnswer, Contribution, of_parts
 from stagec.explaining.rolled_operations import Amount, ClassOperations
-from stagec.frontend import lower
-from stagec.frontend.plans.serving import batch_of_one
 from stagec.memory.value_table import line_of
 from stagec.symbolic import Size, product, total
 
@@ -88,11 +85,7 @@ def bytes_each(cache: stg.CacheOp) -> Size:
 
 def of_model(job: Job) -> Iterator[stg.CacheOp]:
     """Of the whole model, however it is spread."""
-    checked = job.compiled.checked
-    if checked.roles is None:
-        return
-    if checked.batch is None:
-        checked = replace(checked, batch=batch_of_one(checked.roles, checked.body.span))
-    for op in lower(checked).body.ops:
+    module = job.compiled.with_caches
+    for op in module.body.ops if module is not None else ():
         if isinstance(op, stg.ProgramOp):
             yield from (each for each in op.body.block.ops if isinstance(each, stg.CacheOp))
