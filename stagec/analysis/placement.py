@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, BlockArgument, OpResult, SSAValue
@@ -80,7 +81,8 @@ def placings(value: SSAValue) -> list[stg.PlaceOp]:
     if stack is not None:
         return placings(stack)
     chains = [placing_chain(v) for v in carried_values(value)]
-    alike = {tuple((p.dims, p.axes) for p in chain) for chain in chains}
+    # Two of the same in a row are as one.
+    alike = {tuple(k for k, _ in groupby((p.dims, p.axes) for p in chain)) for chain in chains}
     return chains[0] if len(alike) == 1 else []
 
 
