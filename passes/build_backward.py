@@ -54,7 +54,7 @@ from stagec.analysis.placement import Rule, rules_of
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
-from stagec.rewriting import inherit, programs
+from stagec.rewriting import inherit, output_of, programs
 from stagec.symbolic import Size
 
 NAME = "build-backward"
@@ -73,8 +73,7 @@ class BuildBackward(ModulePass):
 def differentiate(program: stg.ProgramOp, rules: Sequence[Rule]) -> None:
     """Append the backward pass of the program's loss, its one output."""
     block = program.body.block
-    output = block.last_op
-    assert isinstance(output, stg.OutputOp)
+    output = output_of(program)
     if len(output.values) != 1 or stg.tensor_type(output.values[0]).dims:
         raise CompileError(
             [

@@ -33,7 +33,7 @@ from xdsl.rewriter import Rewriter
 
 from stagec.analysis.matrices import matrices_of
 from stagec.dialects import stg
-from stagec.rewriting import inherit, insert_before, programs
+from stagec.rewriting import inherit, insert_before, output_of, programs
 
 NAME = "insert-optimizer"
 
@@ -53,8 +53,7 @@ class InsertOptimizer(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in programs(op):
-            output = program.body.block.last_op
-            assert isinstance(output, stg.OutputOp)
+            output = output_of(program)
             if not output.weights:
                 # A stage without weights has nothing to update.
                 continue

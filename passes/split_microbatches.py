@@ -47,7 +47,7 @@ from stagec.analysis.sizes import size_values
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import stg
 from stagec.dialects.types import FLOATS, TIME_AXIS, StackType, TensorType, tensor_of
-from stagec.rewriting import inherit, programs, set_type
+from stagec.rewriting import inherit, output_of, programs, set_type
 from stagec.symbolic import conditions
 
 NAME = "split-microbatches"
@@ -145,8 +145,7 @@ def define_axis(module: ModuleOp, program: stg.ProgramOp, dim: str, size: int) -
 def wrap(program: stg.ProgramOp, dtype: str) -> None:
     """Move everything but weights and the output into the loop over microbatches."""
     block = program.body.block
-    output = block.last_op
-    assert isinstance(output, stg.OutputOp)
+    output = output_of(program)
     inner = Block()
     for op in list(block.ops):
         if not isinstance(op, stg.WeightOp | stg.CacheOp | stg.OutputOp):

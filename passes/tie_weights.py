@@ -56,7 +56,7 @@ from xdsl.rewriter import Rewriter
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, tensor_of
 from stagec.pipeline_schedule import stage_placement
-from stagec.rewriting import inherit, programs
+from stagec.rewriting import inherit, output_of, programs
 from stagec.schedules import Placement
 
 NAME = "tie-weights"
@@ -115,8 +115,7 @@ class RoleMaker:
 
 def gradients_of(program: stg.ProgramOp) -> dict[str, bool]:
     """The weights of a program that have gradients, by path; whether each is in a layer."""
-    output = program.body.block.last_op
-    assert isinstance(output, stg.OutputOp)
+    output = output_of(program)
     return {path_of(w): isinstance(w.type, StackType) for w in output.weights}
 
 
@@ -174,8 +173,7 @@ def copied(program: stg.ProgramOp, kind: str) -> stg.ProgramOp:
 
 def tie(program: stg.ProgramOp, role: Role, axis: str) -> None:
     """Give, take and reduce the gradients of one program."""
-    output = program.body.block.last_op
-    assert isinstance(output, stg.OutputOp)
+    output = output_of(program)
     takes = dict(role.takes)
     kept: list[tuple[SSAValue, SSAValue]] = []
     for weight, gradient in zip(output.weights, output.gradients, strict=True):

@@ -62,6 +62,7 @@ from stagec.analysis.placement import (
     wanted_splits,
 )
 from stagec.analysis.sharding_errors import ShardingErrors
+from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import stg
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.types import StackType, TensorType, tensor_of
@@ -79,12 +80,27 @@ class PropagateShardings(ModulePass):
         rules, contexts = rules_of(op), Contexts.of(op)
         errors = ShardingErrors(op)
         for program in programs(op):
+            check_whole(program)
             settle_carried(program)
             place_ops(program, rules, contexts, errors)
             place_values(program, rules, errors)
             place_weights(program, rules)
         errors.report()
         verify_placed(op)
+
+
+def check_whole(program: stg.ProgramOp) -> None:
+    """E0705 where a weight is stored in parts already: its placement is decided."""
+    for op in program.body.block.ops:
+        if isinstance(op, stg.WeightOp | stg.CacheOp):
+            stored = op.results[0].type
+            if not isinstance(stored, TensorType | StackType) or (
+                isinstance(stored, StackType)
+                and not isinstance(stored.element, TensorType | StackType)
+            ):
+                message = f"`{NAME}` places whole tensors, and this one is stored in parts already"
+                help_ = f"run `{NAME}` before `shard-parameters`"
+                raise CompileError([Diagnostic("E0705", message, span_of(op.location), help=help_)])
 
 
 def place_ops(

@@ -48,7 +48,7 @@ from stagec.analysis.units import ROOT, first_use, takes_gradient, unit_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, ValueType, tensor_of, with_dtype
 from stagec.passes.reduce_gradients.ready_order import ReadyOrder, loop_of
-from stagec.rewriting import inherit, programs, set_type
+from stagec.rewriting import inherit, output_of, programs, set_type
 from stagec.rewriting.stored_weights import stored_rows
 from stagec.symbolic import Size
 
@@ -102,8 +102,7 @@ class Reducer:
         self.stored = self.options.stored
         self.makers = ReadyOrder()
         self.ready: dict[SSAValue, list[int]] = {}
-        output = block.last_op
-        assert isinstance(output, stg.OutputOp)
+        output = output_of(self.program)
         loop = next((op for op in block.ops if isinstance(op, stg.AccumulateOp)), None)
         paths = {g: weight_path(w) for w, g in zip(output.weights, output.gradients, strict=True)}
         if self.options.every_microbatch and loop is not None:

@@ -13,7 +13,7 @@ from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.passes.split_stages.cuts import Cuts, StageContents, is_portable
 from stagec.passes.split_stages.transfer_parts import TransferParts
-from stagec.rewriting import inherit, set_type
+from stagec.rewriting import inherit, output_of, set_type
 from stagec.symbolic import Size, symbol
 
 NAME = "split-stages"
@@ -241,8 +241,7 @@ class StageProgram:
     def keep_gradients(self) -> None:
         """Yield the gradients that this stage makes, or its terms of them."""
         whole = self.cuts.loop.yield_op
-        loop, output = self.loop, self.clone.body.block.last_op
-        assert isinstance(output, stg.OutputOp)
+        loop, output = self.loop, output_of(self.clone)
         kept: list[tuple[SSAValue, SSAValue, SSAValue]] = []
         for value, total in zip(whole.values, self.cuts.loop.sums, strict=True):
             term = self.term(value)

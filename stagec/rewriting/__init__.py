@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import LocationAttr, ModuleOp, StringAttr, UnknownLoc
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
 
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import stg
 from stagec.dialects.marks import marks_of_class
 from stagec.dialects.types import StackType
@@ -101,6 +101,15 @@ def insert_after(op: Operation, new: Sequence[Operation], pass_name: str) -> Non
 def programs(module: ModuleOp) -> list[stg.ProgramOp]:
     """The programs of a module."""
     return [op for op in module.body.ops if isinstance(op, stg.ProgramOp)]
+
+
+def output_of(program: stg.ProgramOp) -> stg.OutputOp:
+    """What a program ends in. E0709 if it does not end so."""
+    last = program.body.block.last_op
+    if isinstance(last, stg.OutputOp):
+        return last
+    message = f"`{program.model.data}` does not end in `stg.output`"
+    raise CompileError([Diagnostic("E0709", message, span_of(program.location))])
 
 
 def set_operand(op: Operation, index: int, value: SSAValue) -> None:
