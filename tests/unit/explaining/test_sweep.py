@@ -91,9 +91,12 @@ def same_rows(asked: Request, table: SweepTable, chosen: list[int]) -> None:
         }
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, 3, 5])
 def test_random_models_and_plans(seed: int) -> None:
-    """A few of what `python -m tests.differential` tries: each point is a row as compiled, or does not compile."""
+    """A few of what `python -m tests.differential` tries: each point is a row as compiled, or does not compile.
+
+    Seed 2 draws 72 points, each a structure of its own, which takes 25 s.
+    """
     rng = random.Random(seed)
     drawn = draw(rng)
     assert not differences(drawn, rng, most=2), drawn.text
