@@ -20,7 +20,7 @@ from stagec.dialects import dist, sched, stg
 from stagec.dialects.dist.sequences import CONTEXT, COUNT, NEW, Kind
 from stagec.symbolic import Size, constant
 from stagec.symbolic.columns import Columns
-from stagec.symbolic.conditions import Conditions, unread
+from stagec.symbolic.conditions import Conditions, of_each, unread
 from stagec.symbolic.verdict import verdict
 
 ITERATION = f"iteration{SUFFIX}"
@@ -169,8 +169,9 @@ def check_alike(module: ModuleOp, asked: Conditions) -> None:
         columns = sequences.columns(device)
         numbers = {**asked.numbers, **sequences.others}
         others = {n: columns.constant(v) for n, v in numbers.items()}
-        known = Columns({**others, **columns.names}, columns.count)
-        told = verdict(asked, known, is_compiled=True)
+        each = {of_each(name): column for name, column in columns.names.items()}
+        known = Columns({**others, **columns.names, **each}, columns.count)
+        told = verdict(asked.since_replaced(), known, is_compiled=True)
         if told.same.all() and not told.refused:
             continue
         number = int(np.argmin(told.same))

@@ -29,6 +29,16 @@ class NamedSize:
     span: Span
 
 
+@dataclass(frozen=True)
+class ServedSize(NamedSize):
+    """A dim that `serve` gives its size."""
+
+    text: NamedSize | None
+    """What it is in the text: numbers of the clause mean that."""
+    differs: bool
+    """Whether it is not the same on every device, or in every iteration."""
+
+
 class _Without(Mapping[str, int | None]):
     """Numbers of all names but some. A view: a copy for each of many dims takes long."""
 
@@ -66,8 +76,8 @@ class SizeTable:
     """Those dims, and their axes."""
     refused: set[str] = field(default_factory=set)
     """Dims whose parts ranks cannot share, as E0303 says."""
-    served: frozenset[str] = frozenset()
-    """The dims that `serve` gives their sizes."""
+    served: Mapping[str, NamedSize | None] = field(default_factory=dict)
+    """The dims that `serve` gives their sizes, and what these are in the text."""
     origins: dict[str, str] = field(default_factory=dict)
     """`--set tp=4`, for the names that are sized so."""
 
@@ -89,7 +99,7 @@ def resolve_sizes(
     merged: Merged,
     overrides: Mapping[str, str],
     findings: Findings,
-    served: Mapping[str, NamedSize] | None = None,
+    served: Mapping[str, ServedSize] | None = None,
     padded: Mapping[str, bool] | None = None,
 ) -> SizeTable:
     """Size every dim and axis. `overrides` are those of `--set`; what is `served` says the sizes of some dims.
@@ -106,14 +116,14 @@ class _SizeResolver:
         merged: Merged,
         overrides: Mapping[str, str],
         findings: Findings,
-        served: Mapping[str, NamedSize],
+        served: Mapping[str, ServedSize],
         padded: Mapping[str, bool],
     ) -> None:
         self.dims, self.merged, self.findings = dims, merged, findings
         self.overrides, self.served, self.padded = overrides, served, padded
         self.axes = self.mesh_axes()
         self.table = SizeTable(dim_names=(*dims, *(name for name in served if name not in dims)))
-        self.table.served = frozenset(served)
+        self.table.served = {name: size.text for name, size in served.items()}
         self.fixed: dict[str, int] = {}
         self.exprs: dict[str, syntax.Expr] = {}
         """What defines each name that `--set` does not."""
@@ -161,7 +171,8 @@ class _SizeResolver:
         for name, size in self.served.items():
             self.table.dims[name], self.table.values[name] = size, size.value
             self.exprs.pop(name, None)
-            conditions.define(name, size.size)
+            differs = symbolic.symbol(conditions.of_each(name))
+            conditions.redefine(name, differs if size.differs else size.size)
         for name in self.order():
             self.evaluate(name)
         for name, parts in self.table.products.items():
@@ -359,7 +370,7 @@ class _SizeResolver:
         if found is not None:
             self.table.values[name] = int(found.value)
             if self.served:
-                conditions.define(name, found.size)
+                conditions.redefine(name, found.size)
             span = definition.name.span
             table[name] = NamedSize(found.size, int(found.value), span)
 

@@ -15,7 +15,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -72,13 +72,33 @@ class Conditions:
     found: dict[Condition, None] = field(default_factory=dict)
     definitions: dict[str, Size] = field(default_factory=dict)
     """What names that the compiler made stand for."""
+    replaced: dict[str, Size] = field(default_factory=dict)
+    """What stands, from some point on, for names that meant something else before."""
     is_closed: bool = False
     """Whether nothing is noted any more."""
 
     def add(self, condition: Condition) -> None:
+        if self.is_closed:
+            return
+        sizes = tuple(map(self.written, condition.sizes))
         # A size without names is the same in all plans.
-        if not self.is_closed and any(size.names for size in condition.sizes):
-            self.found.setdefault(condition)
+        if any(size.names for size in sizes):
+            self.found.setdefault(replace(condition, sizes=sizes))
+
+    def since_replaced(self) -> Conditions:
+        """Without what was asked of names that mean something else now."""
+        found = {
+            condition: None
+            for condition in self.found
+            if all(self.replaced.keys().isdisjoint(size.names) for size in condition.sizes)
+        }
+        return replace(self, found=found)
+
+    def written(self, size: Size) -> Size:
+        """A size in names that mean what they meant at first."""
+        if self.replaced.keys().isdisjoint(size.names):
+            return size
+        return size.substitute({n: self.replaced[n] for n in size.names if n in self.replaced})
 
 
 _RECORDER: ContextVar[Conditions | None] = ContextVar("conditions", default=None)
@@ -127,7 +147,19 @@ def define(name: str, size: Size) -> None:
     """Say what a name that the compiler made stands for. The first definition holds."""
     recorder = _RECORDER.get()
     if recorder is not None:
-        recorder.definitions.setdefault(name, size)
+        recorder.definitions.setdefault(name, recorder.written(size))
+
+
+def redefine(name: str, size: Size) -> None:
+    """Say what a name stands for from here on. What was noted before means what it stood for."""
+    recorder = _RECORDER.get()
+    if recorder is not None:
+        recorder.replaced[name] = recorder.written(size)
+
+
+def of_each(name: str) -> str:
+    """What a dim is called in conditions that is not the same on every device, or in every iteration."""
+    return f"{name} of each"
 
 
 def setting(name: str, value: int) -> Size:

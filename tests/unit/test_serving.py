@@ -13,6 +13,7 @@ from stagec.dialects import stg
 from stagec.dialects.types import ValueType
 from stagec.driver import Compiled, compile_text
 from stagec.memory import Kind
+from stagec.summary import summarize
 
 D, H, K, E, F, V, L = 64, 8, 4, 8, 96, 100, 3
 
@@ -103,6 +104,30 @@ plan p {{
 }}
 """
     return compile_text(text(window) + plan)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_names_of_dims_that_serving_sizes_are_their_numbers_in_the_text(seed: int):
+    """`decode B at S, prefill 2 x 30` makes `B` rows and `S` tokens of a row; the clause means what they were."""
+    rng = random.Random(seed)
+    dp = rng.choice([1, 2, 3])
+    numbers = {"B": dp * rng.randint(1, 4) + rng.randint(0, 1), "S": rng.randint(2, 30)}
+    entries = ["decode B at S", "decode B x 2 at S + 1", "prefill 6 x S", "prefill B x 5 at B"]
+    served = ", ".join(rng.sample(entries, rng.randint(1, 3)))
+    plan = f"plan p {{\n mesh dp = {dp}\n shard B over dp\n serve {{ SERVED }}\n}}\n"
+    named = text() + plan.replace("SERVED", served)
+    in_numbers = served.replace("B", str(numbers["B"])).replace("S", str(numbers["S"]))
+    by_name, by_number = (
+        compile_text(each, overrides=over)
+        for each, over in (
+            (named, {n: str(number) for n, number in numbers.items() if n in served}),
+            (text() + plan.replace("SERVED", in_numbers), {}),
+        )
+    )
+    assert summarize(by_name.module, by_name.counts) == summarize(
+        by_number.module, by_number.counts
+    )
+    assert [m.peak_bytes for m in by_name.memory] == [m.peak_bytes for m in by_number.memory]
 
 
 @pytest.mark.parametrize("seed", range(24))

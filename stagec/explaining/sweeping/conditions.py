@@ -52,7 +52,7 @@ def named_sizes(
 ) -> Columns:
     """The values of all names; those that are varied are given. A fraction is rounded up: compilation refuses it.
 
-    Of a dim that a rule pads, what is given is the size that the text has. Those to `leave` have no values, nor what is made of them.
+    Of a dim that a rule pads, what is given is the size that the text has.
     """
     table = checked.sizes
     columns = {table.unpadded.get(name, name): column for name, column in columns.items()}
@@ -64,6 +64,9 @@ def named_sizes(
         for name, entry in entries.items()
         if name not in columns and name not in leave
     }
+    # Conditions name what the text says of a dim that `serve` sizes.
+    served = {n: size.size for n, size in table.served.items() if n in pending and size is not None}
+    pending |= served
     while True:
         for name, parts in table.products.items():
             if name not in found.names and all(part in found.names for part in parts):

@@ -148,8 +148,7 @@ class Sweep:
                 found.require(before.whole(size), f"`{name} = {size}` is no whole number")
                 found.require(before.number(size) >= 1, f"`{name}` is less than 1")
                 columns = {**columns, name: np.maximum(before.number(size), 1)}
-        # What `serve` makes of the sequences is not the same in all structures: each says what it is.
-        return named_sizes(checked, columns, count, leave=checked.sizes.served)
+        return named_sizes(checked, columns, count)
 
     # Values
 
@@ -216,13 +215,20 @@ class Sweep:
         table = structure.job.compiled.checked.sizes
         axes = {name: table.axes[name].size for parts in table.copied.values() for name in parts}
         # Of the module's own definitions one is of the microbatch that was compiled.
-        definitions = {**dim_sizes(structure.module), TIME_AXIS: structure.names.num_microbatches}
+        dims = dim_sizes(structure.module)
+        definitions = {**dims, TIME_AXIS: structure.names.num_microbatches}
+        given = sizes
+        if table.served:
+            # Of dims that the text sizes otherwise, and of those that are made of them.
+            made = {n for n in dims if n in table.served or n not in self.request.grid.names}
+            left = {n: column for n, column in sizes.names.items() if n not in made}
+            sizes = Columns(left, sizes.count)
         sizes = with_definitions(sizes, {**definitions, **axes})
         if is_plain(structure.job):
-            columns = self.evaluate(structure, sizes)
+            columns = self.evaluate(structure, sizes, given)
         else:
             names = [*{*self.quantities, RANKS, *self.always}]
-            columns = self.one_by_one(sizes, names, rows, found)
+            columns = self.one_by_one(given, names, rows, found)
         if self.measure is not None:
             columns = {**columns, **self.measure.of(structure, sizes, rows)}
         for name, column in columns.items():
@@ -234,7 +240,10 @@ class Sweep:
     def always(self) -> tuple[str, ...]:
         return (PEAK,) if self.limit is not None else ()
 
-    def evaluate(self, structure: Structure, sizes: Columns) -> dict[str, np.ndarray]:
+    def evaluate(
+        self, structure: Structure, sizes: Columns, given: Columns
+    ) -> dict[str, np.ndarray]:
+        """Of plans with these sizes; what is `given` means what it does in the text."""
         job = structure.job
         number = sizes.number(job.names.num_microbatches)
         found = {RANKS: ranks_of(job, sizes)}
@@ -245,7 +254,7 @@ class Sweep:
         if of_lives:
             found |= structure.memory(of_lives, sizes, number)
         each = [what for what in sorted(wanted) if what == STEP_TIME or is_of_lives(what)]
-        found |= self.one_by_one(sizes, [what for what in each if what not in found])
+        found |= self.one_by_one(given, [what for what in each if what not in found])
         for what in wanted - found.keys():
             if what == BUBBLE:
                 found[what] = structure.bubble(sizes, number)
@@ -263,16 +272,16 @@ class Sweep:
 
     def one_by_one(
         self,
-        sizes: Columns,
+        given: Columns,
         quantities: Sequence[str],
         rows: np.ndarray | None = None,
         left: Feasible | None = None,
     ) -> dict[str, np.ndarray]:
         """Every plan for itself. One that does not compile is taken from those that are `left`."""
-        found = {what: np.zeros(sizes.count, object) for what in quantities}
-        for row in range(sizes.count if found else 0):
+        found = {what: np.zeros(given.count, object) for what in quantities}
+        for row in range(given.count if found else 0):
             try:
-                job = Job(compiled_at(self.request, self.point(sizes, row)))
+                job = Job(compiled_at(self.request, self.point(given, row)))
             except CompileError as error:
                 if rows is None or left is None:
                     raise

@@ -11,7 +11,7 @@ a causal mask.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import prod
@@ -30,7 +30,7 @@ from stagec.frontend.plans.iterations import Iterations, deal
 from stagec.frontend.plans.lengths import LengthsReader
 from stagec.frontend.plans.merge import Merged
 from stagec.frontend.plans.settings import SettingsReader
-from stagec.frontend.sizes import NamedSize, SizeTable
+from stagec.frontend.sizes import ServedSize, SizeTable
 from stagec.plans.clauses import Plan, Rule, Sequences, Serve
 from stagec.symbolic import ONE, Size, conditions
 from stagec.symbolic.quantity import Quantity
@@ -292,7 +292,7 @@ class Batch:
     rows: Quantity
     """What the batch dim is: all sequences, or a row for each device."""
     is_packed: bool
-    sizes: Mapping[str, NamedSize] = field(default_factory=dict)
+    sizes: Mapping[str, ServedSize] = field(default_factory=dict)
     """Of the dims that the batch gives their sizes."""
     is_imagined: bool = False
     """No plan serves it: it stands for any, to see which caches a model has."""
@@ -306,11 +306,6 @@ class Batch:
             return {not before for before in self.sums.sequences.kinds[:, 2].tolist()}
         return {not sequences.is_continued for sequences in self.serve.sequences}
 
-    def in_numbers(self, size: Size) -> Size:
-        """A size in which the dims that the batch defines are numbers."""
-        numbers = {n: symbolic.constant(s.value) for n, s in self.sizes.items()}
-        return substituted(size, numbers)
-
     def per_row(self, total: Size) -> Size:
         return total / self.rows.size
 
@@ -318,7 +313,7 @@ class Batch:
         """A sum over the sequences of a row, of what their new tokens and the tokens before them make."""
         if self.sums is not None:
             return self.sums.size(of_one)
-        return self.in_numbers(self.per_row(self.total(of_one)))
+        return self.per_row(self.total(of_one))
 
     def kinds_of_row(
         self, window: Size | None, cached: bool
@@ -333,9 +328,7 @@ class Batch:
             keys = each.new.size
             if cached:
                 keys = keys + reach(each.context.size, window, -1)
-            sizes = (self.per_row(each.count.size), each.new.size, keys)
-            count, new, keys = map(self.in_numbers, sizes)
-            found.append((count, new, keys))
+            found.append((self.per_row(each.count.size), each.new.size, keys))
         return tuple(found)
 
     def positions(self, window: Size | None) -> OfOne:
@@ -411,6 +404,9 @@ def batch_of(
 ) -> Batch | None:
     """The batch of an iteration, or of a series. Sequences that do not divide over the devices that have rows of their own are dealt out; fewer
     than devices are E0414."""
+    named = {n for each in serve.sequences for n in names_of(each)}
+    serve = in_sizes_of_the_text(serve, roles, table)
+    first = serve.sequences[0]
     axes = [
         part
         for rule in merged.rules
@@ -446,7 +442,7 @@ def batch_of(
                 f"`{roles.batch}` is split over {', '.join(f'{a} = {table.values[a]}' for a in axes)}"
             ]
             help_ = "serve as many sequences as there are such devices, or more"
-            span = serve.sequences[0].span
+            span = first.span
             findings.add(Diagnostic("E0414", message, span, notes=notes, help=help_))
             return None
         for axis in axes:
@@ -458,18 +454,63 @@ def batch_of(
         findings.add(Diagnostic("E0414", message, sharing.span, help=help_))
         return None
     is_packed = is_packed or sums is not None
-    rows = serve.sequences[0].count
+    rows = first.count
     if is_packed:
         size = symbolic.product(map(symbolic.symbol, axes))
         rows = Quantity(size, size.evaluate(conditions.unread(table.known)))
     batch = Batch(serve, roles, rows, is_packed, sums=sums)
-    return replace(batch, sizes=served_sizes(batch, roles, merged, table, findings))
+    return replace(batch, sizes=served_sizes(batch, roles, merged, table, named, findings))
+
+
+def names_of(sequences: Sequences) -> set[str]:
+    """The dims that the numbers of some sequences name."""
+    shared = () if sequences.shared is None else (sequences.shared,)
+    return {name for each in (*sequences.numbers, *shared) for name in each.size.names}
+
+
+def in_sizes_of_the_text(serve: Serve, roles: Roles, table: SizeTable) -> Serve:
+    """The same sequences, with what the text says of dims that they give other sizes: in `decode B at 1500, prefill 2 x 512`, `B` is a number
+    of sequences, and then the number of rows.
+
+    `decode B at 1500` alone, and `prefill 4 x S`, leave these dims what they are.
+    """
+    alone = len(serve.sequences) == 1
+    own = {roles.batch, roles.new, *roles.positions}
+
+    def written(number: Quantity, but: str = "") -> Quantity:
+        size = number.size
+        if alone and size == symbolic.symbol(but):
+            return number
+        while found := {n: table.dims[n].size for n in size.names & own if n in table.dims}:
+            for name in found.keys() & table.origins.keys():
+                conditions.read(symbolic.symbol(name), table.dims[name].value)
+            size = size.substitute(found)
+        return Quantity(size, number.value)
+
+    return replace(
+        serve,
+        sequences=tuple(
+            replace(
+                each,
+                count=written(each.count, roles.batch),
+                new=written(each.new, roles.new),
+                context=written(each.context),
+                shared=None if each.shared is None else written(each.shared),
+            )
+            for each in serve.sequences
+        ),
+    )
 
 
 def served_sizes(
-    batch: Batch, roles: Roles, merged: Merged, table: SizeTable, findings: Findings
-) -> dict[str, NamedSize]:
-    """The dims that `serve` gives their sizes."""
+    batch: Batch,
+    roles: Roles,
+    merged: Merged,
+    table: SizeTable,
+    named: Collection[str],
+    findings: Findings,
+) -> dict[str, ServedSize]:
+    """The dims that `serve` gives their sizes; those that its sequences have `named` may be given another from outside."""
     stored: dict[str, Size | None] = {}
     of_one: dict[str, OfOne] = {roles.new: lambda new, _: new, stg.SEQUENCES: lambda *_: ONE}
     for name, window in roles.positions.items():
@@ -489,10 +530,9 @@ def served_sizes(
             found[name] = symbolic.constant(batch.sums.first(name, known))
     # `serve { decode B at 1500 }` says the size of `B` by itself.
     changed = {name: size for name, size in found.items() if size != symbolic.symbol(name)}
-    numbers = {n: symbolic.constant(v) for n, v in known.items() if n in changed}
     span = batch.serve.span
     assert span is not None
-    for name in changed:
+    for name in sorted(changed.keys() - named):
         said = merged.sizes.get(name)
         if name in table.origins:
             message = f"`serve` says how large `{name}` is"
@@ -504,14 +544,17 @@ def served_sizes(
             findings.add(
                 Diagnostic("E0401", message, said.span, secondary=where, help="leave it out")
             )
-    exact = {name: substituted(size, numbers) for name, size in changed.items()}
-    return {name: NamedSize(size, int(size.evaluate(known)), span) for name, size in exact.items()}
-
-
-def substituted(size: Size, numbers: Mapping[str, Size]) -> Size:
-    """A size in other names than those that it is to define."""
-    mentioned = {name: number for name, number in numbers.items() if name in size.names}
-    return size.substitute(mentioned) if mentioned else size
+    differing = batch.sums.named if batch.sums is not None else {}
+    return {
+        name: ServedSize(
+            size,
+            int(size.evaluate(known)),
+            span,
+            text=table.dims.get(name),
+            differs=name in differing,
+        )
+        for name, size in changed.items()
+    }
 
 
 def batch_of_one(roles: Roles, span: Span) -> Batch:
