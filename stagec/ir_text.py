@@ -28,8 +28,13 @@ def parse_ir(
     context: Context, text: str, file: str, *, line_offset: int = 0, implicit_module: bool = True
 ) -> ModuleOp:
     """The module in a text that starts `line_offset` lines into `file`. E0708 if it does not parse."""
-    parser = LocatingParser(context, text, file, line_offset)
+    places = Places(text, file, line_offset)
     sources = {file: "\n" * line_offset + text}
+    try:
+        # Making a parser reads the first token.
+        parser = LocatingParser(context, text, places)
+    except ParseError as error:
+        raise _refused(error, places, sources) from None
     try:
         module = parser.parse_module(implicit_module)
         for op in module.body.ops:
@@ -42,36 +47,49 @@ def parse_ir(
                 raise CompileError([Diagnostic("E0708", message, place_of(op))], sources)
         return module
     except ParseError as error:
-        start = parser.place(error.span.start)
-        end = parser.place(max(error.span.end, error.span.start + 1))
-        message, *notes = error.msg.strip().split("\n")
-        raise CompileError(
-            [Diagnostic("E0708", _sentence(message), start.to(end), notes=notes)], sources
-        ) from None
+        raise _refused(error, places, sources) from None
     except VerifyException as error:
         raise CompileError(
-            [Diagnostic("E0708", _sentence(str(error)), parser.place(parser.pos))], sources
+            [Diagnostic("E0708", _sentence(str(error)), places.at(parser.pos))], sources
         ) from None
+
+
+def _refused(error: ParseError, places: Places, sources: dict[str, str]) -> CompileError:
+    start = places.at(error.span.start)
+    end = places.at(max(error.span.end, error.span.start + 1))
+    # xDSL's lexer leaves this word in a message as it is.
+    text = error.msg.replace("{first_char}", f"`{error.span.text[:1]}`")
+    message, *notes = text.strip().split("\n")
+    return CompileError(
+        [Diagnostic("E0708", _sentence(message), start.to(end), notes=notes)], sources
+    )
+
+
+class Places:
+    """Where the characters of a text stand that starts `line_offset` lines into a file."""
+
+    def __init__(self, text: str, file: str, line_offset: int = 0) -> None:
+        self.file, self.line_offset = file, line_offset
+        self._starts = [0, *(i + 1 for i, c in enumerate(text) if c == "\n")]
+
+    def at(self, position: int) -> Span:
+        line = bisect.bisect_right(self._starts, position)
+        column = position - self._starts[line - 1] + 1
+        return Span.point(self.file, line + self.line_offset, column)
 
 
 class LocatingParser(Parser):
     """Gives each op without a `loc(...)` the place where it stands in the text."""
 
-    def __init__(self, context: Context, text: str, file: str, line_offset: int = 0) -> None:
-        super().__init__(context, text, file)
-        self.file, self.line_offset = file, line_offset
-        self._starts = [0, *(i + 1 for i, c in enumerate(text) if c == "\n")]
-
-    def place(self, position: int) -> Span:
-        line = bisect.bisect_right(self._starts, position)
-        column = position - self._starts[line - 1] + 1
-        return Span.point(self.file, line + self.line_offset, column)
+    def __init__(self, context: Context, text: str, places: Places) -> None:
+        super().__init__(context, text, places.file)
+        self.places = places
 
     def parse_operation(self) -> Operation:
         start = self.pos
         op = super().parse_operation()
         if isinstance(op.location, UnknownLoc):
-            op.location = location_of(self.place(start))
+            op.location = location_of(self.places.at(start))
         return op
 
 

@@ -17,6 +17,7 @@ from stagec.diagnostics import CompileError, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType
 from stagec.frontend import check, lower, parse_file, parse_text
+from stagec.frontend.checker import plans_of_one_mesh
 
 Op = TypeVar("Op", bound=Operation)
 
@@ -58,8 +59,7 @@ def result(module: ModuleOp) -> TensorType:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_examples_print_and_parse(path: Path):
     source = parse_file(path)
-    plans = [i.name.text for i in source.files[str(path)].items if hasattr(i, "clauses")]
-    for plan in plans:
+    for plan in plans_of_one_mesh(source):
         module = lower(check(source, plan))
         module.verify()
         text = StringIO()

@@ -13,7 +13,7 @@ from stagec.diagnostics import CompileError
 from stagec.dialects import stg
 from stagec.dialects.types import TensorType
 from stagec.driver import Stops, compile_text
-from stagec.ir_text import Verifier, verify_ir
+from stagec.ir_text import Verifier, parse_ir, verify_ir
 from stagec.rewriting import set_type
 from stagec.running import apply_pass
 from stagec.symbolic import symbol
@@ -134,3 +134,13 @@ def test_a_size_without_a_number_is_said() -> None:
     module = compile_text(TEXT, stops=Stops(after="lower")).module
     with pytest.raises(CompileError, match="the size `Q` has no number"):
         apply_pass(Asks(), Context(), module)
+
+
+@pytest.mark.parametrize("text", ["! {", '"builtin.module"() ({ ! })', "%", "@ {"])
+def test_words_that_are_cut_short(text: str) -> None:
+    """Also as the first of a text, which is read when its parser is made."""
+    with pytest.raises(CompileError) as caught:
+        parse_ir(Context(), text, "cut.mlir")
+    (found,) = caught.value.diagnostics
+    assert found.code == "E0708"
+    assert "{" not in found.message
