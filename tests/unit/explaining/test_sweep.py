@@ -102,12 +102,12 @@ def test_random_models_and_plans(seed: int) -> None:
     assert not differences(drawn, rng, most=2), drawn.text
 
 
-@pytest.mark.parametrize("seed", [13, 29, 38])
+@pytest.mark.parametrize("seed", [13, 29])
 def test_random_iterations_of_serving(seed: int) -> None:
     """As above, of plans that serve: sequences that divide and that do not, in pipelines."""
     rng = random.Random(seed)
     drawn = draw_serving(rng)
-    assert not differences(drawn, rng, most=3), drawn.text
+    assert not differences(drawn, rng, most=2), drawn.text
 
 
 def test_one_microbatch_and_several() -> None:
