@@ -26,6 +26,14 @@ def unused_axes(plan: Plan, origins: Mapping[str, str]) -> list[Diagnostic]:
             help_ = f"split something, `shard DIM over {name}`, or leave the axis out of the mesh"
             message = f"nothing in the plan uses axis `{name}`"
             label = f"the {axis.size} ranks along it all do the same"
+            shared = next((rule for rule in plan.rules if name in rule.copies), None)
+            if shared is not None:
+                # What a rule made of an axis is not what the plan calls it.
+                whole = next((p for p, parts in plan.products.items() if name in parts), name)
+                (dim,) = shared.dims
+                message = f"ranks along `{whole}` share parts of `{dim}`, and nothing else is split over them"
+                label = f"{axis.size} each do the same"
+                help_ = f"split what reads `{dim}` too, such as heads of queries: `shard DIM over {whole}`"
             notes = [f"from `{origin}`"] if origin else []
             if any(name in parts_of(context.axis, plan) for context in plan.contexts):
                 notes.append("`context` says how attention sees a sequence that a rule splits")
