@@ -23,7 +23,7 @@ from lark.grammar import Rule
 from stagec.diagnostics import CompileError, Diagnostic, Findings, Span
 from stagec.frontend import syntax, syntax_errors
 from stagec.frontend.recovery import resume_after
-from stagec.frontend.words import PARAMETER_WORDS, RESERVED
+from stagec.frontend.words import PARAMETER_WORDS, RESERVED, SETTING_WORDS
 
 DEEPEST = 100
 """Levels of nesting that are read. The checker recurses on expressions and repeats."""
@@ -190,7 +190,7 @@ def _build(tree: Tree[Any], file: str, findings: Findings) -> Any:
 def _leaf(token: Token | None, file: str) -> syntax.Name | str | None:
     if token is None:
         return None
-    if token.type in ("NAME", "PASS_NAME") or token in PARAMETER_WORDS:
+    if token.type in ("NAME", "PASS_NAME") or token in PARAMETER_WORDS | SETTING_WORDS:
         return syntax.Name(str(token), span=_span(token, file))
     if token.type == "STRING":
         return str(token)[1:-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ from stagec.frontend.parser import (
 )
 from stagec.frontend.printing import text_of
 from stagec.frontend.syntax_errors import TERMINAL_NAMES
-from stagec.frontend.words import DEFINITIONS, RESERVED
+from stagec.frontend.words import DEFINITIONS, RESERVED, SETTING_WORDS
+from stagec.plans import clauses
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -166,6 +168,23 @@ def test_printing_needs_no_more_parentheses_than_the_grammar():
 def test_commas_between_settings_may_be_left_out():
     with_commas = parse("plan p { overlap { zero = true, tp = false, } }")
     assert parse("plan p { overlap { zero = true\n tp = false } }") == with_commas
+
+
+@pytest.mark.parametrize("word", sorted({"cache", *SETTING_WORDS}))
+def test_settings_that_are_called_as_clauses_need_no_commas_either(word: str):
+    """Behind a name too, where a clause could begin outside of the braces."""
+    (plan,) = parse(f"plan p {{ precision {{ weights = bf16 {word} = fp32 last = none }} }}").items
+    assert isinstance(plan, syntax.Plan)
+    (clause,) = plan.clauses
+    assert isinstance(clause, syntax.Precision)
+    assert [entry.name.text for entry in clause.settings.entries] == ["weights", word, "last"]
+
+
+def test_no_other_setting_is_called_as_a_clause_is():
+    words = {each.pattern.value for each in build_parser().terminals}
+    kinds = [each for each in vars(clauses).values() if is_dataclass(each)]
+    named = {entry.name for each in kinds for entry in fields(each) if "kind" in entry.metadata}
+    assert named & words == {"cache", *SETTING_WORDS}
 
 
 def test_optional_parts_are_none():
