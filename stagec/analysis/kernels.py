@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 from xdsl.ir import BlockArgument, OpResult, SSAValue
 
 from stagec import symbolic
 from stagec.dialects import sched, stg
-from stagec.dialects.types import TensorType, tensor_of
+from stagec.dialects.types import QUANTIZED, TensorType, tensor_of
 from stagec.dialects.work import Work
 from stagec.symbolic import ONE, Size
 
@@ -50,11 +51,50 @@ def product_form(op: sched.ComputeOp) -> KernelForm:
     }
     sizes |= {"all_m": sizes["m"], "all_n": sizes["n"]}
     linear = is_linear(op)
+    if left.dtype in QUANTIZED and stg.phase_of(op) == "wgrad":
+        sizes |= columnwise_sizes(op, both)
     if linear and sizes["batch"] == ONE:
         sizes |= merged_sizes(op, both)
     elif linear:
         sizes |= experts_sizes(op, sizes)
     return KernelForm(Work.PRODUCT, left.dtype, tuple(sizes.items()), linear)
+
+
+def columnwise_sizes(op: sched.ComputeOp, contracted: set[str]) -> dict[str, Size]:
+    """Elements of quantized operands that a weight's gradient reads along columns, which the forward pass or the input's gradient read along rows.
+
+    `whole` are those of operands that are quantized where they are read; of operands that are gathered, `shard` are those that a rank quantizes and
+    `gathered` all. Products of one operand divide it among them.
+    """
+    nothing = symbolic.constant(0)
+    sizes: dict[str, Size] = {"whole": nothing, "shard": nothing, "gathered": nothing}
+    for position, operand in enumerate(op.inputs[:2]):
+        users = {use.operation for use in operand.uses}
+        sharing = sum(
+            isinstance(user, sched.ComputeOp) and is_beside(user, op, position, contracted)
+            for user in users
+        )
+        share = symbolic.constant(Fraction(1, max(sharing, 1)))
+        gather = gather_behind(operand)
+        if gather is None:
+            sizes["whole"] += tensor_of(operand.type).num_elements * share
+        else:
+            sizes["shard"] += tensor_of(gather.type).num_elements * share
+            sizes["gathered"] += tensor_of(operand.type).num_elements * share
+    return sizes
+
+
+def gather_behind(value: SSAValue) -> SSAValue | None:
+    """What a value was gathered from."""
+    while isinstance(value, OpResult):
+        made = value.op
+        if isinstance(made, sched.ViewOp):
+            value = made.operand
+        elif isinstance(made, sched.CollectiveOp) and len(made.values) == len(made.outputs):
+            return made.values[value.index]
+        else:
+            return None
+    return None
 
 
 def experts_sizes(op: sched.ComputeOp, sizes: Mapping[str, Size]) -> dict[str, Size]:

@@ -59,6 +59,7 @@ SCALARS = {
     "host_launch_us": float,
     "backward_attention_rate": float,
     "backward_fp8_rate": float,
+    "transposes_fp8": bool,
     "reduces_in_switch": bool,
     "price_per_hour": float,
 }

@@ -121,6 +121,8 @@ class DeviceModel:
     """FLOP/s of attention's backward kernel over those of its forward kernel."""
     backward_fp8_rate: float = 1.0
     """FLOP/s of fp8 products in a backward pass, which add up in more bits, over those of the forward pass."""
+    transposes_fp8: bool = False
+    """Products of fp8 read their operands along rows alone: what is read along columns is a second, transposed copy."""
     reduces_in_switch: bool = False
     """NVLink SHARP: all-reduces inside a node are summed by the switch."""
     price_per_hour: float | None = None

@@ -18,7 +18,7 @@ import numpy as np
 from stagec.backend.program import Compute, Kernel
 from stagec.devices.model import DeviceModel, Floats
 from stagec.devices.rules import KINDS, LATENT, ROTARY, Sizes
-from stagec.dialects.types import QUANTIZED
+from stagec.dialects.types import QUANTIZED, SCALES
 from stagec.dialects.work import Work
 
 
@@ -81,7 +81,8 @@ class KernelPrices:
         if kernel is None:
             return self.moved(compute.num_bytes, compute.num_ops)
         if kernel.kind == Work.PRODUCT:
-            return self.product(kernel, in_layer, backward)
+            price = self.product(kernel, in_layer, backward)
+            return Price(price.us + self.columnwise_us(kernel), price.basis)
         if kernel.kind == Work.ORTHOGONALIZATION:
             return self.products_in_turn(compute, kernel.dtype)
         return self.attention(compute, kernel)
@@ -122,6 +123,27 @@ class KernelPrices:
                 slower = self.device.backward_fp8_rate if backward and each == "fp8" else 1.0
                 return scaled(self.without_quantization(found, each, sizes), share / slower)
         return scaled(self.roofline_product((*narrow, *wide)[0], sizes), share)
+
+    def columnwise_us(self, kernel: Kernel) -> float:
+        """What it takes to have quantized operands along columns too, for the gradient of a weight.
+
+        Blocks of a row share a scale that those of a column do not: an operand is quantized in both directions at once, and written twice. With one
+        scale the second copy is the first one transposed, where the device's products need it: written at once too, or, if the operand is gathered,
+        by a transposition after that, which reads it once more (Transformer Engine: "Performance Considerations", `fp8_cast_transpose_fused` and
+        `fp8_transpose` in `module/linear.py`).
+        """
+        sizes = dict(kernel.sizes)
+        if "whole" not in sizes:
+            return 0.0
+        if kernel.dtype in SCALES:
+            sharing, scale_bytes = SCALES[kernel.dtype]
+            moved = (sizes["whole"] + sizes["shard"]) * (1 + scale_bytes / sharing)
+        elif self.device.transposes_fp8:
+            moved = sizes["whole"] + 2 * sizes["gathered"]
+        else:
+            return 0.0
+        rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
+        return 1e6 * moved / rate
 
     def experts(self, dtype: str, own: Mapping[str, np.float64]) -> Price | None:
         """A product of a device's experts with few tokens each: its part of the measured kernels of a whole layer, by FLOPs."""
