@@ -95,7 +95,7 @@ LARGE: dict[str, tuple[int, Callable[[int], str]]] = {
         ),
     ),
     "plans": (
-        60,
+        3_000,
         lambda n: (
             simple(plan=PLAN + "plan q0 extends p { }\n")
             + numbered(n, "plan q{next} extends q{i} {{ }}\n")

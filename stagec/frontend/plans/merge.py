@@ -10,7 +10,7 @@ A clause replaces the clause of its kind in the plan that is extended; `none` re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -95,43 +95,73 @@ def _pools_of_step(plan: syntax.Plan) -> list[syntax.Pool]:
 
 def pools_of(plan: syntax.Plan | None, plans: Mapping[str, syntax.Plan]) -> list[syntax.Pool]:
     """The pools of a plan and of those that it extends, each once, in the order in which their ranks follow one another."""
-    found: dict[str, syntax.Pool] = {}
-    for step in reversed(_chain(plan, plans, Findings())):
-        for pool in _pools_of_step(step):
-            found.setdefault(pool.name.text, pool)
-    return list(found.values())
+    return list(_pools_of_each([plan], plans)[plan.name.text]) if plan is not None else []
 
 
 def with_pools(plans: Mapping[str, syntax.Plan]) -> dict[str, syntax.Plan]:
     """The plans, and each of their pools as a plan by itself: `disaggregated.prefill`."""
     found = dict(plans)
+    pools = _pools_of_each(plans.values(), plans)
     for plan in plans.values():
-        for pool in pools_of(plan, plans):
+        for pool in pools[plan.name.text]:
             name = replace(pool.name, text=f"{plan.name}{DOT}{pool.name}")
             found[name.text] = syntax.Plan(name, pool.base, pool.clauses, span=plan.span)
     return found
 
 
+def _pools_of_each(
+    asked: Iterable[syntax.Plan], plans: Mapping[str, syntax.Plan]
+) -> dict[str, tuple[syntax.Pool, ...]]:
+    """The pools of plans and of all that they extend, each plan looked at once."""
+    found: dict[str, tuple[syntax.Pool, ...]] = {}
+    for plan in asked:
+        steps: list[syntax.Plan] = []
+        for step in _lineage(plan, plans):
+            steps.append(step)
+            if step.name.text in found:
+                break
+        for step in reversed(steps):
+            if step.name.text in found:
+                continue
+            inherited = found.get(step.base.text, ()) if step.base is not None else ()
+            names = {pool.name.text for pool in inherited}
+            own: dict[str, syntax.Pool] = {}
+            for pool in _pools_of_step(step):
+                if pool.name.text not in names:
+                    own.setdefault(pool.name.text, pool)
+            found[step.name.text] = (*inherited, *own.values())
+    return found
+
+
+def _lineage(plan: syntax.Plan, plans: Mapping[str, syntax.Plan]) -> Iterator[syntax.Plan]:
+    """A plan, the one that it extends, and so on, each once."""
+    names: set[str] = set()
+    step: syntax.Plan | None = plan
+    while step is not None and step.name.text not in names:
+        names.add(step.name.text)
+        yield step
+        step = plans.get(step.base.text) if step.base is not None else None
+
+
 def _chain(
     plan: syntax.Plan | None, plans: Mapping[str, syntax.Plan], findings: Findings
 ) -> list[syntax.Plan]:
-    chain: list[syntax.Plan] = []
-    while plan is not None:
-        chain.append(plan)
-        if plan.base is None:
-            break
-        base = plans.get(plan.base.text)
-        if base is None:
-            message = f"there is no plan `{plan.base}`"
-            help_ = did_you_mean(plan.base.text, plans)
-            findings.add(Diagnostic("E0404", message, plan.base.span, help=help_))
-        elif base in chain:
-            names = [p.name.text for p in chain[chain.index(base) :]] + [base.name.text]
-            message = f"plan `{base.name}` extends itself"
-            notes = (f"{' -> '.join(names)}",) if len(names) > 2 else ()
-            findings.add(Diagnostic("E0206", message, plan.base.span, notes=notes))
-            break
-        plan = base
+    """The lineage of a plan: E0404 for a base that is not there, E0206 for one that is among those that extend it."""
+    if plan is None:
+        return []
+    chain = list(_lineage(plan, plans))
+    last = chain[-1].base
+    if last is None:
+        return chain
+    if (base := plans.get(last.text)) is None:
+        help_ = did_you_mean(last.text, plans)
+        findings.add(Diagnostic("E0404", f"there is no plan `{last}`", last.span, help=help_))
+        return chain
+    names = [step.name.text for step in chain]
+    names = [*names[names.index(base.name.text) :], base.name.text]
+    notes = (f"{' -> '.join(names)}",) if len(names) > 2 else ()
+    message = f"plan `{base.name}` extends itself"
+    findings.add(Diagnostic("E0206", message, last.span, notes=notes))
     return chain
 
 
