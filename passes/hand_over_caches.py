@@ -47,7 +47,7 @@ from xdsl.passes import ModulePass
 
 from stagec.analysis.handing_over import Messages, Side, messages
 from stagec.analysis.sizes import mesh_of, size_values
-from stagec.dialects import dist, stg
+from stagec.dialects import dist, sched, stg
 from stagec.dialects.types import TIME_AXIS, tensor_of
 from stagec.rewriting import insert_after, insert_before, programs
 
@@ -129,18 +129,7 @@ def send(cache: SSAValue, said: dist.GivesOp, found: Messages) -> None:
     """Behind what writes the cache."""
     for op in [use.operation for use in cache.uses if isinstance(use.operation, WRITERS)]:
         written = op.results[0]
-        made = [
-            dist.PoolSendOp(
-                [written],
-                said.pool.data,
-                rank,
-                said.channel.value.data,
-                tensor_of(cache.type).dtype,
-                found.num_bytes,
-                said.stages,
-            )
-            for rank in found.ranks
-        ]
+        made = [dist.PoolSendOp([written], message) for message in one_each(cache, said, found)]
         set_apart(made)
         insert_after(op, made, NAME)
 
@@ -154,22 +143,21 @@ def receive(cache: SSAValue, said: dist.TakesOp, found: Messages) -> None:
     first = next(op for op in block.ops if any(inner in readers for inner in op.walk()))
     made: list[dist.PoolRecvOp] = []
     value = cache
-    for rank in found.ranks:
-        op = dist.PoolRecvOp(
-            value,
-            said.pool.data,
-            rank,
-            said.channel.value.data,
-            tensor_of(cache.type).dtype,
-            found.num_bytes,
-            said.stages,
-        )
+    for message in one_each(cache, said, found):
+        op = dist.PoolRecvOp(value, message)
         made.append(op)
         value = op.result
     for use in uses:
         use.operation.operands[use.index] = value
     set_apart(made)
     insert_before(first, made, NAME)
+
+
+def one_each(cache: SSAValue, said: dist.HandedOp, found: Messages) -> Iterator[sched.PoolMessage]:
+    """One with each rank of the other pool."""
+    channel, dtype = said.channel.value.data, tensor_of(cache.type).dtype
+    for rank in found.ranks:
+        yield sched.PoolMessage(said.pool.data, rank, channel, dtype, found.num_bytes, said.stages)
 
 
 def set_apart(made: Sequence[dist.PoolSendOp | dist.PoolRecvOp]) -> None:

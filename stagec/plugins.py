@@ -96,9 +96,14 @@ class Registry:
             )
 
     def add_functions(self, dialect: Dialect) -> list[str]:
-        """Let models call the ops of a dialect; the functions whose names are taken."""
+        """Let models call the ops of a dialect; the functions whose names are taken.
+
+        Raises:
+            TypeError: an op has options, and does not say what they do.
+        """
         taken: list[str] = []
         for name, function in stg.functions_of(dialect.operations).items():
+            function.verify()
             if self.functions.setdefault(name, function) is not function:
                 taken.append(f"function `{name}`")
         return taken
@@ -144,7 +149,11 @@ class Registry:
                 )
             self.dialects[name] = _always(dialect)
             self.owners[name] = path
-            if taken := self.add_functions(dialect):
+            try:
+                taken = self.add_functions(dialect)
+            except TypeError as error:
+                raise _broken(path, str(error)) from error
+            if taken:
                 raise _broken(path, f"the {taken[0]} exists already")
 
 

@@ -150,7 +150,7 @@ class CountedOp:
     def name(self) -> str:
         """What its nodes are called."""
         assert isinstance(self.op, sched.NODES)
-        return sched.node_name(self.op)
+        return self.op.node_name
 
     @property
     def phase(self) -> str:
@@ -257,7 +257,7 @@ class CountedOp:
         if isinstance(op, sched.StageSendOp | sched.StageRecvOp):
             tensor = tensor_of(op.value.type)
             num_bytes = templates.checked_bytes(op, tensor.num_bytes)
-            kind = sched.node_name(op)
+            kind = op.node_name
             action = Transfer(kind, self.axes, 1, num_bytes, 0, tensor.dtype)
         else:
             action = templates.action(op)

@@ -208,7 +208,7 @@ def check_groups(module: ModuleOp, sequences: Sequences) -> None:
         written = sequences.in_numbers(size)
         numbers = [columns.number(written) for columns in shared]
         if any(not np.array_equal(numbers[0], other) for other in numbers[1:]):
-            what = sched.node_name(op)
+            what = op.node_name
             message = f"`{what}` over {quoted(op.axes.data)} has other sizes on devices that have other sequences"
             help_ = f"serve sequences whose new tokens divide over {quoted(sorted(sequences.axes))}"
             raise CompileError([Diagnostic("E0414", message, span_of(op.location), help=help_)])

@@ -74,32 +74,29 @@ def parse_size(parser: AttrParser) -> Size:
         parser.raise_error(str(error), position)
 
 
+class QuotedSize(Data[Size]):
+    """Shared by attributes that are one expression, printed in quotes."""
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Size:
+        return parse_size(parser)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f'"{self.data}"')
+
+
 @irdl_attr_definition
-class SizeAttr(Data[Size]):
+class SizeAttr(QuotedSize):
     """An exact size expression, printed in quotes: `"B*S/dp"`."""
 
     name = "stg.size"
 
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Size:
-        return parse_size(parser)
-
-    def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f'"{self.data}"')
-
 
 @irdl_attr_definition
-class RankAttr(Data[Size]):
+class RankAttr(QuotedSize):
     """A rank of the whole job, in the coordinates of another: `"8 + floordiv(tp.index, 2)"`. Ranks of a class have peers of their own by it."""
 
     name = "stg.rank"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Size:
-        return parse_size(parser)
-
-    def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f'"{self.data}"')
 
 
 @irdl_attr_definition

@@ -241,6 +241,6 @@ def moment(arrangement: Arrangement, node: int) -> Moment:
         stage=run.stages[stage].stage if run.axis else -1,
         microbatch=microbatch,
         layer=int(arrangement.layer(run.stages)[row]),
-        op=sched.node_name(op),
+        op=op.node_name,
         scope=body.scope(at),
     )

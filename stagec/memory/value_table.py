@@ -378,9 +378,7 @@ class TableMaker:
 
 def about(op: Operation) -> About:
     assert isinstance(op, sched.NODES)
-    return About(
-        sched.node_name(op), stg.scope_of(op), line_of(op), stg.phase_of(op), stg.made_by(op)
-    )
+    return About(op.node_name, stg.scope_of(op), line_of(op), stg.phase_of(op), stg.made_by(op))
 
 
 def line_of(op: Operation) -> str:

@@ -135,3 +135,33 @@ def test_arguments_are_checked():
         with pytest.raises(CompileError) as caught:
             make("split-microbatches", arguments)
         assert [d.message for d in caught.value.diagnostics] == [message]
+
+
+def test_an_op_says_what_its_options_do(tmp_path: Path):
+    path = tmp_path / "halved.py"
+    for option, message in (
+        ("by", "`fused.halved` has options, and no `from_call` that reads them"),
+        ("state", "`fused.halved` has the option `state`, and is no `StatefulOp` with its methods"),
+    ):
+        path.write_text(OP_WITH_AN_OPTION.format(option=option))
+        with pytest.raises(CompileError) as caught:
+            registry([str(path)])
+        (diagnostic,) = caught.value.diagnostics
+        assert (diagnostic.code, list(diagnostic.notes)) == ("E0712", [message])
+
+
+OP_WITH_AN_OPTION = """
+from typing import ClassVar
+
+from xdsl.irdl import irdl_op_definition, operand_def, result_def
+
+from stagec.dialects import stg
+
+
+@irdl_op_definition
+class HalvedOp(stg.TensorOp):
+    name = "fused.halved"
+    SIGNATURES: ClassVar = (stg.Signature("halved", ("x",), "x / 2", (stg.Option("{option}", "size"),)),)
+    x = operand_def(stg.TensorType)
+    y = result_def(stg.TensorType)
+"""

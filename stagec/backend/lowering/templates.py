@@ -141,7 +141,7 @@ class Templates:
             op, sched.StageSendOp | sched.StageRecvOp | sched.PoolSendOp | sched.PoolRecvOp
         )
         return Node(
-            op=sched.node_name(op),
+            op=op.node_name,
             phase="p2p" if crosses else stg.phase_of(op),
             scope=scope,
             action=action,
@@ -191,7 +191,7 @@ class Templates:
             return HostCopy(op.direction.data, self.num_bytes(op.num_bytes.data))
         if isinstance(op, sched.SendOp | sched.RecvOp):
             return Transfer(
-                sched.node_name(op),
+                op.node_name,
                 op.axes.data,
                 op.shift.value.data,
                 self.num_bytes(op.num_bytes.data),
@@ -200,7 +200,7 @@ class Templates:
             )
         if isinstance(op, sched.PoolSendOp | sched.PoolRecvOp):
             return Transfer(
-                sched.node_name(op),
+                op.node_name,
                 (),
                 0,
                 self.num_bytes(op.num_bytes.data),

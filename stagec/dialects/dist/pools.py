@@ -13,25 +13,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation
 from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
-    operand_def,
     opt_prop_def,
     prop_def,
-    result_def,
-    var_operand_def,
 )
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects import sched
-from stagec.dialects.attributes import LayerStagesAttr, RankAttr, SizeAttr
+from stagec.dialects.attributes import LayerStagesAttr, SizeAttr
 from stagec.dialects.dist.mesh import MeshAttr, MeshAxes
 from stagec.dialects.interfaces import TaskInterface
-from stagec.dialects.marks import flag_mark
 from stagec.dialects.memory import Effects
-from stagec.dialects.sched.pools import IN_PLACE, verify_pool_transfer
+from stagec.dialects.sched.pools import IN_PLACE, PoolRecv, PoolSend
 from stagec.dialects.types import TensorType
 from stagec.symbolic import Size
 
@@ -65,6 +61,12 @@ class PoolOp(IRDLOperation):
             raise VerifyException(f"dist.pool: there are no ranks {first} to {end} of {total}")
 
 
+_OTHER_POOL = (
+    "`from` $first `mesh` $mesh `as` $holds `moving` $moving `channel` $channel "
+    "`microbatches` $microbatches (`stages` $axis^ $stages)? attr-dict"
+)
+
+
 class HandedOp(IRDLOperation):
     """Shared by the two sides of a cache that one pool hands to another: how the other one holds it.
 
@@ -87,6 +89,34 @@ class HandedOp(IRDLOperation):
     """That of its stages."""
     stages = opt_prop_def(LayerStagesAttr)
 
+    def __init__(
+        self,
+        path: str,
+        pool: str,
+        first: int,
+        mesh: Mapping[str, int],
+        holds: TensorType,
+        moving: Size,
+        channel: int,
+        microbatches: int,
+        axis: str,
+        stages: Sequence[int],
+    ) -> None:
+        super().__init__(
+            properties={
+                "path": StringAttr(path),
+                "pool": StringAttr(pool),
+                "first": IntegerAttr(first, i64),
+                "mesh": MeshAttr(MeshAxes(tuple(mesh.items()))),
+                "holds": holds,
+                "moving": SizeAttr(moving),
+                "channel": IntegerAttr(channel, i64),
+                "microbatches": IntegerAttr(microbatches, i64),
+                "axis": StringAttr(axis) if axis else None,
+                "stages": LayerStagesAttr(tuple(stages)) if axis else None,
+            }
+        )
+
     def verify_(self) -> None:
         if (self.axis is None) != (self.stages is None):
             raise VerifyException(f"{self.name}: stages lie along an axis")
@@ -101,45 +131,13 @@ class HandedOp(IRDLOperation):
             raise VerifyException(f"{self.name}: a pool has ranks and microbatches")
 
 
-def handed_properties(
-    path: str,
-    pool: str,
-    first: int,
-    mesh: Mapping[str, int],
-    holds: TensorType,
-    moving: Size,
-    channel: int,
-    microbatches: int,
-    axis: str,
-    stages: Sequence[int],
-) -> dict[str, Attribute | None]:
-    return {
-        "path": StringAttr(path),
-        "pool": StringAttr(pool),
-        "first": IntegerAttr(first, i64),
-        "mesh": MeshAttr(MeshAxes(tuple(mesh.items()))),
-        "holds": holds,
-        "moving": SizeAttr(moving),
-        "channel": IntegerAttr(channel, i64),
-        "microbatches": IntegerAttr(microbatches, i64),
-        "axis": StringAttr(axis) if axis else None,
-        "stages": LayerStagesAttr(tuple(stages)) if axis else None,
-    }
-
-
 @irdl_op_definition
 class GivesOp(HandedOp):
     """What this pool computes of a cache goes to another one."""
 
     name = "dist.gives"
 
-    assembly_format = (
-        "$path `to` $pool `from` $first `mesh` $mesh `as` $holds `moving` $moving `channel` $channel "
-        "`microbatches` $microbatches (`stages` $axis^ $stages)? attr-dict"
-    )
-
-    def __init__(self, *said: object) -> None:
-        super().__init__(properties=handed_properties(*said))  # pyright: ignore[reportArgumentType]
+    assembly_format = f"$path `to` $pool {_OTHER_POOL}"
 
 
 @irdl_op_definition
@@ -148,133 +146,40 @@ class TakesOp(HandedOp):
 
     name = "dist.takes"
 
-    assembly_format = (
-        "$path `of` $pool `from` $first `mesh` $mesh `as` $holds `moving` $moving `channel` $channel "
-        "`microbatches` $microbatches (`stages` $axis^ $stages)? attr-dict"
-    )
-
-    def __init__(self, *said: object) -> None:
-        super().__init__(properties=handed_properties(*said))  # pyright: ignore[reportArgumentType]
-
-
-class PoolTransferOp(TaskInterface):
-    """Shared by both ends of a message between pools."""
-
-    pool = prop_def(StringAttr)
-    """The other one."""
-    rank = prop_def(RankAttr)
-    """The peer, in the coordinates of a rank of this pool."""
-    channel = prop_def(IntegerAttr.constr(i64))
-    dtype = prop_def(StringAttr)
-    num_bytes = prop_def(SizeAttr, prop_name="bytes")
-    stages = opt_prop_def(LayerStagesAttr)
-    """Where in the other pool each layer is, if it has stages."""
-    apart = flag_mark("apart")
-    """It is issued apart from its neighbours."""
-
-    def verify_(self) -> None:
-        verify_pool_transfer(
-            self.name, self.rank.data, self.stages, self.dtype.data, self.pool.data
-        )
-
-    @property
-    def said(self) -> tuple[str, Size, int, str, Size, LayerStagesAttr | None]:
-        """What it shares with the task that it becomes."""
-        channel = self.channel.value.data
-        size = self.num_bytes.data
-        return self.pool.data, self.rank.data, channel, self.dtype.data, size, self.stages
-
-
-def message_properties(
-    pool: str,
-    rank: Size,
-    channel: int,
-    dtype: str,
-    num_bytes: Size,
-    stages: LayerStagesAttr | None,
-) -> dict[str, Attribute | None]:
-    return {
-        "pool": StringAttr(pool),
-        "rank": RankAttr(rank),
-        "channel": IntegerAttr(channel, i64),
-        "dtype": StringAttr(dtype),
-        "bytes": SizeAttr(num_bytes),
-        "stages": stages,
-    }
+    assembly_format = f"$path `of` $pool {_OTHER_POOL}"
 
 
 @irdl_op_definition
-class PoolSendOp(PoolTransferOp):
+class PoolSendOp(PoolSend, TaskInterface):
     """Send a part of what is in a cache to a rank of another pool. Its `dist.pool_recv` is in that one's module, on the same channel."""
 
     name = "dist.pool_send"
-
-    values = var_operand_def(TensorType)
 
     assembly_format = (
         "`(` $values `)` `to` $pool `rank` $rank (`at` $stages^)? `channel` $channel `in` $dtype `bytes` $bytes "
         "attr-dict `:` type($values)"
     )
 
-    def __init__(
-        self,
-        values: Sequence[SSAValue],
-        pool: str,
-        rank: Size,
-        channel: int,
-        dtype: str,
-        num_bytes: Size,
-        stages: LayerStagesAttr | None = None,
-    ) -> None:
-        super().__init__(
-            operands=[list(values)],
-            properties=message_properties(pool, rank, channel, dtype, num_bytes, stages),
-        )
-
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        return [sched.PoolSendOp(self.values, *self.said)]
+        return [sched.PoolSendOp(self.values, self.message)]
 
 
 @irdl_op_definition
-class PoolRecvOp(PoolTransferOp):
+class PoolRecvOp(PoolRecv, TaskInterface):
     """Write a part of a cache, in place, which a rank of another pool sends."""
 
     name = "dist.pool_recv"
-
-    cache = operand_def(TensorType)
-    result = result_def(TensorType)
 
     assembly_format = (
         "`(` $cache `)` `from` $pool `rank` $rank (`at` $stages^)? `channel` $channel `in` $dtype `bytes` $bytes "
         "attr-dict `:` type($cache) `->` type($result)"
     )
 
-    def __init__(
-        self,
-        cache: SSAValue,
-        pool: str,
-        rank: Size,
-        channel: int,
-        dtype: str,
-        num_bytes: Size,
-        stages: LayerStagesAttr | None = None,
-    ) -> None:
-        super().__init__(
-            operands=[cache],
-            result_types=[cache.type],
-            properties=message_properties(pool, rank, channel, dtype, num_bytes, stages),
-        )
-
-    def verify_(self) -> None:
-        super().verify_()
-        if self.cache.type != self.result.type:
-            raise VerifyException("dist.pool_recv: a cache stays what it is")
-
     def effects(self) -> Effects:
         return IN_PLACE
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        return [sched.PoolRecvOp(self.cache, *self.said)]
+        return [sched.PoolRecvOp(self.cache, self.message)]
 
 
 POOL_OPS = (PoolOp, GivesOp, TakesOp, PoolSendOp, PoolRecvOp)

@@ -34,67 +34,34 @@ from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects import sched
-from stagec.dialects.sched.crossing import verify_crossing, verify_number
 from stagec.dialects.interfaces import TaskInterface, elements, num_bytes
 from stagec.dialects.marks import MarkedOp
-from stagec.dialects.types import TensorType, ValueType, tensor_of
+from stagec.dialects.sched.crossing import StageRecv, StageSend, verify_number
+from stagec.dialects.types import ValueType
 
 
 @irdl_op_definition
-class StageSendOp(TaskInterface):
+class StageSendOp(StageSend, TaskInterface):
     """Hand a value to the neighbouring stage. Sends its bytes, once per microbatch."""
 
     name = "dist.stage_send"
 
-    direction = prop_def(StringAttr)
-    number = prop_def(IntegerAttr.constr(i64))
-    value = operand_def(TensorType)
-
     assembly_format = "$direction $number $value attr-dict `:` type($value)"
 
-    def __init__(self, direction: str, number: int, value: SSAValue) -> None:
-        super().__init__(
-            operands=[value],
-            properties={
-                "direction": StringAttr(direction),
-                "number": IntegerAttr(number, i64),
-            },
-        )
-
-    def verify_(self) -> None:
-        verify_crossing(self.name, self.direction.data, self.number.value.data)
-
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        return [sched.StageSendOp(self.direction.data, self.number.value.data, self.value)]
+        return [sched.StageSendOp(*self.crossing, self.value)]
 
 
 @irdl_op_definition
-class StageRecvOp(TaskInterface):
+class StageRecvOp(StageRecv, TaskInterface):
     """A value that the neighbouring stage hands over."""
 
     name = "dist.stage_recv"
 
-    direction = prop_def(StringAttr)
-    number = prop_def(IntegerAttr.constr(i64))
-    value = result_def(TensorType)
-
     assembly_format = "$direction $number attr-dict `:` type($value)"
 
-    def __init__(self, direction: str, number: int, value_type: TensorType) -> None:
-        super().__init__(
-            result_types=[value_type],
-            properties={
-                "direction": StringAttr(direction),
-                "number": IntegerAttr(number, i64),
-            },
-        )
-
-    def verify_(self) -> None:
-        verify_crossing(self.name, self.direction.data, self.number.value.data)
-
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        number = self.number.value.data
-        return [sched.StageRecvOp(self.direction.data, number, tensor_of(self.value.type))]
+        return [sched.StageRecvOp(*self.crossing, self.value_type)]
 
 
 @irdl_op_definition

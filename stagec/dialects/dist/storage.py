@@ -96,6 +96,25 @@ class StorageOp(TaskInterface, ABC):
     """How much is to travel together, and the first time: see `sched.collective`."""
     outputs = var_result_def()
 
+    traits = traits_def(Pure())
+    assembly_format = (
+        "`(` $values `)` `over` $axes `in` $dtype attr-dict `:` functional-type($values, $outputs)"
+    )
+
+    def __init__(
+        self,
+        values: Sequence[SSAValue],
+        axes: Sequence[str],
+        dtype: str,
+        types: Sequence[Attribute],
+    ) -> None:
+        """`types`: of the results."""
+        super().__init__(
+            operands=[list(values)],
+            result_types=[list(types)],
+            properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
+        )
+
     def verify_(self) -> None:
         if len(self.values) != len(self.outputs):
             raise VerifyException(f"{self.name}: one result per operand")
@@ -183,11 +202,6 @@ def leaf_of(value_type: Attribute) -> Attribute:
     return value_type.leaf if isinstance(value_type, StackType) else value_type
 
 
-_FORMAT = (
-    "`(` $values `)` `over` $axes `in` $dtype attr-dict `:` functional-type($values, $outputs)"
-)
-
-
 @irdl_op_definition
 class UnshardOp(StorageOp):
     """Gather stored shards into whole parameters, as one all-gather in `dtype`.
@@ -206,15 +220,9 @@ class UnshardOp(StorageOp):
     issued = word_mark("issued", ISSUED_WITH)
     """When a unit that stays gathered for a stage's passes is gathered: see `sched.collective`."""
 
-    traits = traits_def(Pure())
-    assembly_format = _FORMAT
 
     def __init__(self, shards: Sequence[SSAValue], axes: Sequence[str], dtype: str) -> None:
-        super().__init__(
-            operands=[list(shards)],
-            result_types=[[whole_of(s.type, dtype) for s in shards]],
-            properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
-        )
+        super().__init__(shards, axes, dtype, [whole_of(s.type, dtype) for s in shards])
 
     def effects(self) -> Effects:
         return Effects(one_buffer=True, makes=Kind.GATHERED)
@@ -240,8 +248,6 @@ class ReduceShardOp(StorageOp):
     copied = flag_mark("copied")
     """Its gradients are copied into one buffer first."""
 
-    traits = traits_def(Pure())
-    assembly_format = _FORMAT
 
     def __init__(
         self,
@@ -251,11 +257,7 @@ class ReduceShardOp(StorageOp):
         rows: Sequence[int | None] | None = None,
         stored: str | None = None,
     ) -> None:
-        super().__init__(
-            operands=[list(gradients)],
-            result_types=[shards_of(gradients, axes, rows, stored)],
-            properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
-        )
+        super().__init__(gradients, axes, dtype, shards_of(gradients, axes, rows, stored))
 
     def effects(self) -> Effects:
         return self.in_place(WHOLE)
@@ -269,22 +271,11 @@ class ReduceShardOp(StorageOp):
         return shard_of(value_type, self.axes.data, given if kept else dtype, rows_of(wanted))
 
 
-@irdl_op_definition
-class AllReduceShardOp(StorageOp):
-    """Sum shards over replicas: the second half of HSDP's reduction. One all-reduce in `dtype`."""
-
-    name = "dist.all_reduce_shard"
-    COLLECTIVE: ClassVar[str] = "all_reduce"
-
-    traits = traits_def(Pure())
-    assembly_format = _FORMAT
+class BetweenShardsOp(StorageOp):
+    """Shared by ops that make shards of shards."""
 
     def __init__(self, shards: Sequence[SSAValue], axes: Sequence[str], dtype: str) -> None:
-        super().__init__(
-            operands=[list(shards)],
-            result_types=[[s.type for s in shards]],
-            properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
-        )
+        super().__init__(shards, axes, dtype, [s.type for s in shards])
 
     def verify_operand(self, value_type: Attribute) -> None:
         self.expect_shard(value_type)
@@ -294,21 +285,24 @@ class AllReduceShardOp(StorageOp):
 
 
 @irdl_op_definition
+class AllReduceShardOp(BetweenShardsOp):
+    """Sum shards over replicas: the second half of HSDP's reduction. One all-reduce in `dtype`."""
+
+    name = "dist.all_reduce_shard"
+    COLLECTIVE: ClassVar[str] = "all_reduce"
+
+
+
+@irdl_op_definition
 class AllReduceGradientOp(StorageOp):
     """Sum whole gradients over the group, as one all-reduce in `dtype`."""
 
     name = "dist.all_reduce_gradient"
     COLLECTIVE: ClassVar[str] = "all_reduce"
 
-    traits = traits_def(Pure())
-    assembly_format = _FORMAT
 
     def __init__(self, gradients: Sequence[SSAValue], axes: Sequence[str], dtype: str) -> None:
-        super().__init__(
-            operands=[list(gradients)],
-            result_types=[[reduced(g.type, axes) for g in gradients]],
-            properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
-        )
+        super().__init__(gradients, axes, dtype, [reduced(g.type, axes) for g in gradients])
 
     def verify_operand(self, value_type: Attribute) -> None:
         self.expect_partial(value_type)
@@ -330,22 +324,14 @@ class AllReduceTiedOp(StorageOp):
 
     weight = prop_def(StringAttr)
 
-    traits = traits_def(Pure())
     assembly_format = (
         "$weight `(` $values `)` `over` $axes `in` $dtype attr-dict `:` "
         "functional-type($values, $outputs)"
     )
 
     def __init__(self, weight: str, gradient: SSAValue, axis: str, dtype: str) -> None:
-        super().__init__(
-            operands=[[gradient]],
-            result_types=[[gradient.type]],
-            properties={
-                "weight": StringAttr(weight),
-                "axes": NamesAttr((axis,)),
-                "dtype": StringAttr(dtype),
-            },
-        )
+        super().__init__([gradient], (axis,), dtype, [gradient.type])
+        self.properties["weight"] = StringAttr(weight)
 
     def verify_operand(self, value_type: Attribute) -> None:
         """Any gradient will do."""
@@ -374,8 +360,6 @@ class TakeShardOp(StorageOp):
 
     name = "dist.take_shard"
 
-    traits = traits_def(Pure())
-    assembly_format = _FORMAT
 
     def __init__(
         self,
@@ -384,11 +368,7 @@ class TakeShardOp(StorageOp):
         dtype: str,
         rows: Sequence[int | None] | None = None,
     ) -> None:
-        super().__init__(
-            operands=[list(values)],
-            result_types=[shards_of(values, axes, rows)],
-            properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
-        )
+        super().__init__(values, axes, dtype, shards_of(values, axes, rows))
 
     def verify_operand(self, value_type: Attribute) -> None:
         if not isinstance(leaf_of(value_type), TensorType):
@@ -399,7 +379,7 @@ class TakeShardOp(StorageOp):
 
 
 @irdl_op_definition
-class DealShardsOp(StorageOp):
+class DealShardsOp(BetweenShardsOp):
     """Exchange shards so that each rank has some of the tensors whole; the same op brings them back. One all-to-all in `dtype`.
 
     As many bytes as a rank has shards of: the types stay those of shards, of which a rank then has those of its own tensors.
@@ -409,24 +389,9 @@ class DealShardsOp(StorageOp):
     name = "dist.deal_shards"
     COLLECTIVE: ClassVar[str] = "all_to_all"
 
-    traits = traits_def(Pure())
-    assembly_format = _FORMAT
-
-    def __init__(self, shards: Sequence[SSAValue], axes: Sequence[str], dtype: str) -> None:
-        super().__init__(
-            operands=[list(shards)],
-            result_types=[[s.type for s in shards]],
-            properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
-        )
 
     def effects(self) -> Effects:
         return Effects(one_buffer=True)
-
-    def verify_operand(self, value_type: Attribute) -> None:
-        self.expect_shard(value_type)
-
-    def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
-        return value_type
 
 
 STORAGE_OPS = (

@@ -17,7 +17,9 @@ from stagec.dialects.memory import (
     StoredOp,
 )
 from stagec.dialects.sched.arena import ArenaOp, OffsetsAttr
+from stagec.dialects.sched.crossing import StageRecvOp, StageSendOp
 from stagec.dialects.sched.host_copy import HostCopyOp
+from stagec.dialects.sched.node import NodeOp
 from stagec.dialects.sched.nodes import (
     COMPUTE_STREAM,
     COPY_IN,
@@ -27,17 +29,14 @@ from stagec.dialects.sched.nodes import (
     RecvOp,
     ScheduleOp,
     SendOp,
-    StageRecvOp,
-    StageSendOp,
     TakenOp,
     TransferOp,
     ViewOp,
     effects_of,
-    node_name,
     planned,
     work_of,
 )
-from stagec.dialects.sched.pools import PEER_STAGE, PoolRecvOp, PoolSendOp
+from stagec.dialects.sched.pools import PEER_STAGE, PoolMessage, PoolRecvOp, PoolSendOp
 from stagec.dialects.sched.rank_programs import RankProgramOp, RanksOp, TasksOp
 from stagec.dialects.sched.tasks import (
     TASKS,
@@ -80,6 +79,8 @@ __all__ = [
     "CollectiveOp",
     "ComputeOp",
     "HostCopyOp",
+    "NodeOp",
+    "PoolMessage",
     "PoolRecvOp",
     "PoolSendOp",
     "RankProgramOp",
@@ -98,7 +99,6 @@ __all__ = [
     "ViewOp",
     "Work",
     "effects_of",
-    "node_name",
     "planned",
     "work_of",
 ]

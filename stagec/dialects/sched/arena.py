@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr, i64
-from xdsl.ir import Data
 from xdsl.irdl import IRDLOperation, irdl_attr_definition, irdl_op_definition, prop_def
-from xdsl.parser import AttrParser
-from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.sched.tasks import PerRow, print_patterns, read_patterns
+from stagec.dialects.sched.tasks import Patterns, PerRow
 
 
 @irdl_attr_definition
-class OffsetsAttr(Data[PerRow]):
+class OffsetsAttr(Patterns):
     """Offsets in bytes of what each task makes, each pattern once, then which task has which: `{0 = "(0+4096)*8"} "0*7"`."""
 
     name = "sched.offsets"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> PerRow:
-        return read_patterns(parser)
-
-    def print_parameter(self, printer: Printer) -> None:
-        print_patterns(printer, self.data, grows=True)
+    GROWS: ClassVar[bool] = True
 
 
 @irdl_op_definition

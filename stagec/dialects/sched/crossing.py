@@ -2,16 +2,95 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
+from stagec.dialects.marks import MarkedOp
+from stagec.dialects.sched.node import CommunicationOp
+from stagec.dialects.types import TensorType, tensor_of
+
 DIRECTIONS = ("forward", "backward")
+SEND_STREAM, RECV_STREAM = "p2p.send", "p2p.recv"
 
 
-def verify_crossing(name: str, direction: str, number: int) -> None:
-    """What crosses a stage boundary goes one way or the other, and has a number from 0 on."""
-    if direction not in DIRECTIONS:
-        raise VerifyException(f"{name}: a value goes forward or backward, not `{direction}`")
-    verify_number(name, number)
+class CrossingOp(MarkedOp):
+    """Shared by the two ends: which way it goes, and as which of those that go so."""
+
+    STREAM: ClassVar[str] = ""
+    """On which it runs, if it is a task."""
+
+    direction = prop_def(StringAttr)
+    number = prop_def(IntegerAttr.constr(i64))
+
+    @classmethod
+    def properties_of(cls, direction: str, number: int) -> dict[str, Attribute]:
+        return {
+            "direction": StringAttr(direction),
+            "number": IntegerAttr(number, i64),
+            **({"stream": StringAttr(cls.STREAM)} if cls.STREAM else {}),
+        }
+
+    @property
+    def crossing(self) -> tuple[str, int]:
+        """Its direction and number."""
+        return self.direction.data, self.number.value.data
+
+    def verify_(self) -> None:
+        super().verify_()
+        direction, number = self.crossing
+        if direction not in DIRECTIONS:
+            raise VerifyException(
+                f"{self.name}: a value goes forward or backward, not `{direction}`"
+            )
+        verify_number(self.name, number)
+
+
+class StageSend(CrossingOp):
+    """Hand a value to the neighbouring stage."""
+
+    value = operand_def(TensorType)
+
+    def __init__(self, direction: str, number: int, value: SSAValue) -> None:
+        super().__init__(operands=[value], properties=self.properties_of(direction, number))
+
+
+class StageRecv(CrossingOp):
+    """A value that the neighbouring stage hands over."""
+
+    value = result_def(TensorType)
+
+    def __init__(self, direction: str, number: int, value_type: TensorType) -> None:
+        super().__init__(
+            result_types=[value_type], properties=self.properties_of(direction, number)
+        )
+
+    @property
+    def value_type(self) -> TensorType:
+        return tensor_of(self.value.type)
+
+
+@irdl_op_definition
+class StageSendOp(StageSend, CommunicationOp):
+    """`dist.stage_send` as a task of its own, which the schedule places."""
+
+    name = "sched.stage_send"
+    STREAM: ClassVar[str] = SEND_STREAM
+
+    assembly_format = "$direction $number $value `on` $stream (`in` $segment^)? (`memory` $memory^)? attr-dict `:` type($value)"
+
+
+@irdl_op_definition
+class StageRecvOp(StageRecv, CommunicationOp):
+    """`dist.stage_recv` as a task of its own."""
+
+    name = "sched.stage_recv"
+    STREAM: ClassVar[str] = RECV_STREAM
+
+    assembly_format = "$direction $number `on` $stream (`in` $segment^)? (`memory` $memory^)? attr-dict `:` type($value)"
 
 
 def verify_number(name: str, number: int) -> None:

@@ -8,7 +8,6 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     irdl_op_definition,
-    opt_prop_def,
     prop_def,
     var_operand_def,
     var_result_def,
@@ -16,16 +15,16 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import SizeAttr
-from stagec.dialects.marks import MarkedOp, count_mark, flag_mark
-from stagec.dialects.memory import PLAIN, MemoryAttr, verify_memory
-from stagec.dialects.sched.tasks import SegmentAttr
+from stagec.dialects.marks import count_mark, flag_mark
+from stagec.dialects.memory import Effects, Kind
+from stagec.dialects.sched.node import CommunicationOp
 from stagec.symbolic import Size
 
 DIRECTIONS = ("store", "load")
 
 
 @irdl_op_definition
-class HostCopyOp(MarkedOp):
+class HostCopyOp(CommunicationOp):
     """`store` values in the memory of the host, or `load` them from there: a stream for each direction."""
 
     name = "sched.host_copy"
@@ -33,15 +32,11 @@ class HostCopyOp(MarkedOp):
     direction = prop_def(StringAttr)
     values = var_operand_def()
     num_bytes = prop_def(SizeAttr, prop_name="bytes")
-    stream = prop_def(StringAttr)
-    segment = opt_prop_def(SegmentAttr)
     lag = count_mark("lag")
     prefetch = count_mark("prefetch")
     """How many units ahead it may begin, and is issued: see `sched.collective`."""
     apart = flag_mark("apart")
     """It is issued apart from its neighbours."""
-    serial = flag_mark("serial")
-    memory = opt_prop_def(MemoryAttr)
     outputs = var_result_def()
 
     assembly_format = (
@@ -66,9 +61,18 @@ class HostCopyOp(MarkedOp):
             },
         )
 
+    @property
+    def node_name(self) -> str:
+        return self.direction.data
+
+    @property
+    def memory_effects(self) -> Effects:
+        """What is copied to the host is there, what is loaded comes from there."""
+        return Effects(makes=Kind.HOST if self.direction.data == "store" else Kind.FETCHED)
+
     def verify_(self) -> None:
+        super().verify_()
         if self.direction.data not in DIRECTIONS:
             raise VerifyException(f"sched.host_copy: `{self.direction.data}` is no direction")
         if len(self.values) != len(self.outputs):
             raise VerifyException("sched.host_copy: one result per value")
-        verify_memory(self, PLAIN, self.memory.data if self.memory is not None else None)

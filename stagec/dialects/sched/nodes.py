@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -20,27 +21,16 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr, RequestsAttr, SizeAttr
 from stagec.dialects.marks import ISSUED_WITH, MarkedOp, count_mark, flag_mark, text_mark, word_mark
-from stagec.dialects.memory import (
-    PLAIN,
-    Effects,
-    EffectsAttr,
-    Kind,
-    MemoryAttr,
-    NodeMemory,
-    verify_memory,
-)
-from stagec.dialects.sched.crossing import verify_crossing, verify_number
+from stagec.dialects.memory import PLAIN, Effects, EffectsAttr, NodeMemory
+from stagec.dialects.sched.crossing import StageRecvOp, StageSendOp, verify_number
 from stagec.dialects.sched.host_copy import HostCopyOp
-from stagec.dialects.sched.pools import IN_PLACE, PoolRecvOp, PoolSendOp
-from stagec.dialects.sched.tasks import (
-    SegmentAttr,
-)
-from stagec.dialects.types import DTYPE_BITS, TensorType, ValueType, tensor_of
+from stagec.dialects.sched.node import CommunicationOp, NodeOp
+from stagec.dialects.sched.pools import PoolRecvOp, PoolSendOp
+from stagec.dialects.types import DTYPE_BITS, ValueType, tensor_of
 from stagec.dialects.work import Work, WorkAttr
 from stagec.symbolic import Size
 
 COMPUTE_STREAM = "compute"
-SEND_STREAM, RECV_STREAM = "p2p.send", "p2p.recv"
 COPY_IN = "copy_in"  # fills the buffer in which gradients travel
 KINDS = ("all_gather", "all_reduce", "reduce_scatter", "all_to_all")
 
@@ -51,7 +41,7 @@ def comm_stream(axes: Sequence[str]) -> str:
 
 
 @irdl_op_definition
-class ComputeOp(MarkedOp):
+class ComputeOp(NodeOp):
     """Work on the device: FLOPs, and bytes read from and written to its memory. `requests`: sequences of a row, where attention is about several kinds."""
 
     name = "sched.compute"
@@ -61,13 +51,10 @@ class ComputeOp(MarkedOp):
     flops = prop_def(SizeAttr)
     reads = prop_def(SizeAttr)
     writes = prop_def(SizeAttr)
-    stream = prop_def(StringAttr)
     work = opt_prop_def(WorkAttr)
     """The kind of work, which says how a device does it; nothing: it moves memory."""
     requests = opt_prop_def(RequestsAttr)
     effects = opt_prop_def(EffectsAttr)
-    segment = opt_prop_def(SegmentAttr)
-    memory = opt_prop_def(MemoryAttr)
     outputs = var_result_def()
 
     assembly_format = (
@@ -102,8 +89,16 @@ class ComputeOp(MarkedOp):
             },
         )
 
+    @property
+    def node_name(self) -> str:
+        return self.op.data
+
+    @property
+    def memory_effects(self) -> Effects:
+        return self.effects.data if self.effects is not None else PLAIN
+
     def verify_(self) -> None:
-        verify_memory(self, effects_of(self), planned(self))
+        super().verify_()
         verify_work(self, work_of(self))
 
 
@@ -132,7 +127,7 @@ OPERAND_RANKS = {
 
 
 @irdl_op_definition
-class CollectiveOp(MarkedOp):
+class CollectiveOp(CommunicationOp):
     """A collective over the ranks that differ along `axes` only.
 
     `bytes_in` and `bytes_out` are those of one device's buffers before and after. With `bucket_bytes`, neighbours of its
@@ -147,10 +142,7 @@ class CollectiveOp(MarkedOp):
     dtype = prop_def(StringAttr)
     bytes_in = prop_def(SizeAttr)
     bytes_out = prop_def(SizeAttr)
-    stream = prop_def(StringAttr)
     effects = opt_prop_def(EffectsAttr)
-    segment = opt_prop_def(SegmentAttr)
-    memory = opt_prop_def(MemoryAttr)
     bucket_bytes = opt_prop_def(IntegerAttr)
     first_bucket_bytes = opt_prop_def(IntegerAttr)
     lag = count_mark("lag")
@@ -167,8 +159,6 @@ class CollectiveOp(MarkedOp):
     """The path of the weight whose ranks alone it is among: see `sched.program`."""
     apart = flag_mark("apart")
     """It is issued apart from its neighbours."""
-    serial = flag_mark("serial")
-    """Computation waits for it, and it for computation."""
     gives_way = flag_mark("gives_way")
     """What waits for it lets a task go first that overlaps its own."""
     outputs = var_result_def()
@@ -209,15 +199,23 @@ class CollectiveOp(MarkedOp):
             operands=[list(values)], result_types=[list(result_types)], properties=properties
         )
 
+    @property
+    def node_name(self) -> str:
+        return self.kind.data
+
+    @property
+    def memory_effects(self) -> Effects:
+        return self.effects.data if self.effects is not None else PLAIN
+
     def verify_(self) -> None:
+        super().verify_()
         if self.kind.data not in KINDS:
             raise VerifyException(f"sched.collective: there is no collective `{self.kind.data}`")
         if not self.axes.data:
             raise VerifyException("sched.collective: a collective runs over some axis")
-        verify_memory(self, effects_of(self), planned(self))
 
 
-class TransferOp(MarkedOp):
+class TransferOp(CommunicationOp):
     """Shared by sends and receives: one buffer, to or from the rank `shift` further along `axes`.
 
     Both ends have the same channel, so that a receive takes what was sent for it.
@@ -228,32 +226,30 @@ class TransferOp(MarkedOp):
     channel = prop_def(IntegerAttr.constr(i64))
     dtype = prop_def(StringAttr)
     num_bytes = prop_def(SizeAttr, prop_name="bytes")
-    stream = prop_def(StringAttr)
-    segment = opt_prop_def(SegmentAttr)
-    memory = opt_prop_def(MemoryAttr)
     apart = flag_mark("apart")
-    serial = flag_mark("serial")
-    """See `sched.collective`."""
+
+    STREAM: ClassVar[str] = ""
+    """What its stream is called behind that of the axes' collectives."""
+
+    @classmethod
+    def properties_of(
+        cls, axes: Sequence[str], shift: int, channel: int, dtype: str, num_bytes: Size
+    ) -> dict[str, Attribute]:
+        return {
+            "axes": NamesAttr(tuple(axes)),
+            "shift": IntegerAttr(shift, i64),
+            "channel": IntegerAttr(channel, i64),
+            "dtype": StringAttr(dtype),
+            "bytes": SizeAttr(num_bytes),
+            "stream": StringAttr(f"{comm_stream(axes)}{cls.STREAM}"),
+        }
 
     def verify_(self) -> None:
-        verify_memory(self, PLAIN, planned(self))
+        super().verify_()
         if not self.axes.data:
             raise VerifyException(f"{self.name}: a transfer is along some axis")
         if self.dtype.data not in DTYPE_BITS:
             raise VerifyException(f"{self.name}: there is no dtype `{self.dtype.data}`")
-
-
-def buffer_properties(
-    axes: Sequence[str], shift: int, channel: int, dtype: str, num_bytes: Size, stream: str
-) -> dict[str, Attribute]:
-    return {
-        "axes": NamesAttr(tuple(axes)),
-        "shift": IntegerAttr(shift, i64),
-        "channel": IntegerAttr(channel, i64),
-        "dtype": StringAttr(dtype),
-        "bytes": SizeAttr(num_bytes),
-        "stream": StringAttr(stream),
-    }
 
 
 @irdl_op_definition
@@ -278,10 +274,9 @@ class SendOp(TransferOp):
         dtype: str,
         num_bytes: Size,
     ) -> None:
-        stream = comm_stream(axes)
         super().__init__(
             operands=[list(values)],
-            properties=buffer_properties(axes, shift, channel, dtype, num_bytes, stream),
+            properties=self.properties_of(axes, shift, channel, dtype, num_bytes),
         )
 
 
@@ -290,6 +285,7 @@ class RecvOp(TransferOp):
     """Take values in. On a stream of its own: were it to wait for the rank's send, rings could deadlock."""
 
     name = "sched.recv"
+    STREAM: ClassVar[str] = ".recv"
 
     outputs = var_result_def()
 
@@ -307,68 +303,10 @@ class RecvOp(TransferOp):
         dtype: str,
         num_bytes: Size,
     ) -> None:
-        stream = f"{comm_stream(axes)}.recv"
         super().__init__(
             result_types=[list(result_types)],
-            properties=buffer_properties(axes, shift, channel, dtype, num_bytes, stream),
+            properties=self.properties_of(axes, shift, channel, dtype, num_bytes),
         )
-
-
-class StageTransferOp(MarkedOp):
-    """Shared by the two ends of what crosses a stage boundary."""
-
-    direction = prop_def(StringAttr)
-    number = prop_def(IntegerAttr.constr(i64))
-    stream = prop_def(StringAttr)
-    segment = opt_prop_def(SegmentAttr)
-    memory = opt_prop_def(MemoryAttr)
-    serial = flag_mark("serial")
-
-    def verify_(self) -> None:
-        verify_memory(self, PLAIN, planned(self))
-        verify_crossing(self.name, self.direction.data, self.number.value.data)
-
-
-@irdl_op_definition
-class StageSendOp(StageTransferOp):
-    """`dist.stage_send` as a task of its own, which the schedule places."""
-
-    name = "sched.stage_send"
-
-    value = operand_def(TensorType)
-
-    assembly_format = "$direction $number $value `on` $stream (`in` $segment^)? (`memory` $memory^)? attr-dict `:` type($value)"
-
-    def __init__(self, direction: str, number: int, value: SSAValue) -> None:
-        super().__init__(
-            operands=[value],
-            properties=transfer_properties(direction, number, SEND_STREAM),
-        )
-
-
-@irdl_op_definition
-class StageRecvOp(StageTransferOp):
-    """`dist.stage_recv` as a task of its own."""
-
-    name = "sched.stage_recv"
-
-    value = result_def(TensorType)
-
-    assembly_format = "$direction $number `on` $stream (`in` $segment^)? (`memory` $memory^)? attr-dict `:` type($value)"
-
-    def __init__(self, direction: str, number: int, value_type: TensorType) -> None:
-        super().__init__(
-            result_types=[value_type],
-            properties=transfer_properties(direction, number, RECV_STREAM),
-        )
-
-
-def transfer_properties(direction: str, number: int, stream: str) -> dict[str, Attribute]:
-    return {
-        "direction": StringAttr(direction),
-        "number": IntegerAttr(number, i64),
-        "stream": StringAttr(stream),
-    }
 
 
 @irdl_op_definition
@@ -463,33 +401,16 @@ def written_effects(effects: Effects) -> EffectsAttr | None:
 
 
 def effects_of(op: Operation) -> Effects:
-    """What a node does with memory. What is copied to the host is there, what is loaded comes from there."""
-    if isinstance(op, HostCopyOp):
-        return Effects(makes=Kind.HOST if op.direction.data == "store" else Kind.FETCHED)
-    if isinstance(op, PoolRecvOp):
-        return IN_PLACE
-    said = op.effects if isinstance(op, ComputeOp | CollectiveOp) else None
-    return said.data if said is not None else PLAIN
+    """What a node does with memory."""
+    return op.memory_effects if isinstance(op, NodeOp) else PLAIN
 
 
 def planned(op: Operation) -> NodeMemory | None:
     """The plan of a node's memory, if there is one."""
-    said = op.properties.get("memory")
-    return said.data if isinstance(said, MemoryAttr) else None
+    return op.planned if isinstance(op, NodeOp) else None
 
 
 def work_of(op: Operation) -> Work:
     """The kind of work that a node is; of communication and copies none in particular."""
     said = op.work if isinstance(op, ComputeOp) else None
     return Work.OTHER if said is None else said.data
-
-
-def node_name(op: IRDLOperation) -> str:
-    """What the node is called in traces and tables: `contract`, `all_gather`, `send`."""
-    if isinstance(op, ComputeOp):
-        return op.op.data
-    if isinstance(op, CollectiveOp):
-        return op.kind.data
-    if isinstance(op, HostCopyOp):
-        return op.direction.data
-    return "send" if isinstance(op, SendOp | StageSendOp | PoolSendOp) else "recv"

@@ -1,4 +1,4 @@
-"""Ops of `sched` that hand state of requests to another pool of ranks, or take it from one.
+"""Ops of `sched` that hand state of requests to another pool of ranks, or take it from one, and what they share with those of `dist`.
 
     sched.pool_send (%k) to "decode" rank "8 + tp.index" channel 0 in "bf16" bytes "2*E*K*2048/tp" on "pool.send" : ...
     %c = sched.pool_recv (%cache) from "prefill" rank "tp.index" channel 0 in "bf16" bytes "2*E*K*2048/tp" on "pool.recv" : ...
@@ -9,6 +9,8 @@ Pools have meshes of their own, so that a peer is no shift along an axis: it is 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute, SSAValue
@@ -24,139 +26,135 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import LayerStagesAttr, RankAttr, SizeAttr
 from stagec.dialects.marks import MarkedOp, flag_mark
-from stagec.dialects.memory import PLAIN, Effects, MemoryAttr, Overwrite, verify_memory
-from stagec.dialects.sched.tasks import SegmentAttr
+from stagec.dialects.memory import Effects, Overwrite
+from stagec.dialects.sched.node import CommunicationOp
 from stagec.dialects.types import DTYPE_BITS, TensorType
 from stagec.symbolic import Size
 
 PEER_STAGE = "pool.stage"
 """In the number of a peer: its place along the axis of its pool's stages, which depends on the layer."""
 
-IN_PLACE = Effects(overwrites=(Overwrite(0, 0),))
-"""What is received is written into the cache itself."""
+
+@dataclass(frozen=True)
+class PoolMessage:
+    """What one rank hands to a rank of another pool. Messages of one channel and layer between two ranks arrive in the order in which they are sent."""
+
+    pool: str
+    """The other one."""
+    rank: Size
+    """The peer, in the coordinates of a rank of this pool."""
+    channel: int
+    dtype: str
+    num_bytes: Size
+    stages: LayerStagesAttr | None = None
+    """Where in the other pool each layer is, if it has stages."""
 
 
-class PoolTransferOp(MarkedOp):
-    """Shared by both ends of what pools hand over. Messages of one channel and layer between two ranks arrive in the order in which they are sent."""
+class PoolMessageOp(MarkedOp):
+    """Shared by both ends of a message between pools, in `dist` and as tasks."""
+
+    STREAM: ClassVar[str] = ""
+    """On which it runs, if it is a task."""
 
     pool = prop_def(StringAttr)
-    """The other one."""
     rank = prop_def(RankAttr)
     channel = prop_def(IntegerAttr.constr(i64))
     dtype = prop_def(StringAttr)
     num_bytes = prop_def(SizeAttr, prop_name="bytes")
     stages = opt_prop_def(LayerStagesAttr)
-    """Where in the other pool each layer is, if it has stages."""
-    stream = prop_def(StringAttr)
-    segment = opt_prop_def(SegmentAttr)
-    memory = opt_prop_def(MemoryAttr)
     apart = flag_mark("apart")
     """It is issued apart from its neighbours."""
-    serial = flag_mark("serial")
-    """See `sched.collective`."""
 
-    def verify_transfer(self, effects: Effects) -> None:
-        memory = self.memory.data if self.memory is not None else None
-        verify_memory(self, effects, memory)
-        verify_pool_transfer(
-            self.name, self.rank.data, self.stages, self.dtype.data, self.pool.data
+    @property
+    def message(self) -> PoolMessage:
+        return PoolMessage(
+            self.pool.data,
+            self.rank.data,
+            self.channel.value.data,
+            self.dtype.data,
+            self.num_bytes.data,
+            self.stages,
         )
 
+    @classmethod
+    def properties_of(cls, message: PoolMessage) -> dict[str, Attribute | None]:
+        return {
+            "pool": StringAttr(message.pool),
+            "rank": RankAttr(message.rank),
+            "channel": IntegerAttr(message.channel, i64),
+            "dtype": StringAttr(message.dtype),
+            "bytes": SizeAttr(message.num_bytes),
+            "stages": message.stages,
+            **({"stream": StringAttr(cls.STREAM)} if cls.STREAM else {}),
+        }
 
-def verify_pool_transfer(
-    name: str, rank: Size, stages: LayerStagesAttr | None, dtype: str, pool: str
-) -> None:
-    if dtype not in DTYPE_BITS:
-        raise VerifyException(f"{name}: there is no dtype `{dtype}`")
-    if not pool:
-        raise VerifyException(f"{name}: the other pool has a name")
-    if (PEER_STAGE in rank.names) != (stages is not None):
-        raise VerifyException(f"{name}: a peer is of a stage where its pool has stages by layer")
+    def verify_(self) -> None:
+        super().verify_()
+        if self.dtype.data not in DTYPE_BITS:
+            raise VerifyException(f"{self.name}: there is no dtype `{self.dtype.data}`")
+        if not self.pool.data:
+            raise VerifyException(f"{self.name}: the other pool has a name")
+        if (PEER_STAGE in self.rank.data.names) != (self.stages is not None):
+            raise VerifyException(
+                f"{self.name}: a peer is of a stage where its pool has stages by layer"
+            )
 
 
-def pool_properties(
-    pool: str,
-    rank: Size,
-    channel: int,
-    dtype: str,
-    num_bytes: Size,
-    stages: LayerStagesAttr | None,
-    stream: str,
-) -> dict[str, Attribute | None]:
-    return {
-        "pool": StringAttr(pool),
-        "rank": RankAttr(rank),
-        "channel": IntegerAttr(channel, i64),
-        "dtype": StringAttr(dtype),
-        "bytes": SizeAttr(num_bytes),
-        "stages": stages,
-        "stream": StringAttr(stream),
-    }
+class PoolSend(PoolMessageOp):
+    """Send a part of what is in a cache to a rank of another pool, once `values` are there."""
+
+    values = var_operand_def(TensorType)
+
+    def __init__(self, values: Sequence[SSAValue], message: PoolMessage) -> None:
+        super().__init__(operands=[list(values)], properties=self.properties_of(message))
+
+
+class PoolRecv(PoolMessageOp):
+    """Write a part of a cache, in place, which a rank of another pool sends; the result is the cache with it."""
+
+    cache = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    def __init__(self, cache: SSAValue, message: PoolMessage) -> None:
+        super().__init__(
+            operands=[cache], result_types=[cache.type], properties=self.properties_of(message)
+        )
+
+    def verify_(self) -> None:
+        super().verify_()
+        if self.cache.type != self.result.type:
+            raise VerifyException(f"{self.name}: a cache stays what it is")
+
+
+IN_PLACE = Effects(overwrites=(Overwrite(0, 0),))
+"""What is received is written into the cache itself."""
 
 
 @irdl_op_definition
-class PoolSendOp(PoolTransferOp):
-    """Send a part of what is in a cache to a rank of another pool, once `values` are there. It ends without the receive."""
+class PoolSendOp(PoolSend, CommunicationOp):
+    """`dist.pool_send` as a task of its own. It ends without the receive."""
 
     name = "sched.pool_send"
-
-    values = var_operand_def()
+    STREAM: ClassVar[str] = "pool.send"
 
     assembly_format = (
         "`(` $values `)` `to` $pool `rank` $rank (`at` $stages^)? `channel` $channel `in` $dtype `bytes` $bytes "
         "`on` $stream (`in` $segment^)? (`memory` $memory^)? attr-dict `:` type($values)"
     )
 
-    def __init__(
-        self,
-        values: Sequence[SSAValue],
-        pool: str,
-        rank: Size,
-        channel: int,
-        dtype: str,
-        num_bytes: Size,
-        stages: LayerStagesAttr | None = None,
-    ) -> None:
-        super().__init__(
-            operands=[list(values)],
-            properties=pool_properties(pool, rank, channel, dtype, num_bytes, stages, "pool.send"),
-        )
-
-    def verify_(self) -> None:
-        self.verify_transfer(PLAIN)
-
 
 @irdl_op_definition
-class PoolRecvOp(PoolTransferOp):
-    """Write a part of a cache, which a rank of another pool sends; the result is the cache with it."""
+class PoolRecvOp(PoolRecv, CommunicationOp):
+    """`dist.pool_recv` as a task of its own."""
 
     name = "sched.pool_recv"
-
-    cache = operand_def(TensorType)
-    result = result_def(TensorType)
+    STREAM: ClassVar[str] = "pool.recv"
 
     assembly_format = (
         "`(` $cache `)` `from` $pool `rank` $rank (`at` $stages^)? `channel` $channel `in` $dtype `bytes` $bytes "
         "`on` $stream (`in` $segment^)? (`memory` $memory^)? attr-dict `:` type($cache) `->` type($result)"
     )
 
-    def __init__(
-        self,
-        cache: SSAValue,
-        pool: str,
-        rank: Size,
-        channel: int,
-        dtype: str,
-        num_bytes: Size,
-        stages: LayerStagesAttr | None = None,
-    ) -> None:
-        super().__init__(
-            operands=[cache],
-            result_types=[cache.type],
-            properties=pool_properties(pool, rank, channel, dtype, num_bytes, stages, "pool.recv"),
-        )
-
-    def verify_(self) -> None:
-        self.verify_transfer(IN_PLACE)
-        if self.cache.type != self.result.type:
-            raise VerifyException("sched.pool_recv: a cache stays what it is")
+    @property
+    def memory_effects(self) -> Effects:
+        return IN_PLACE

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from xdsl.ir import Data
@@ -312,18 +313,25 @@ class PerRow:
         return np.split(self.numbers, np.cumsum(self.lengths)[:-1]) if len(self.lengths) else []
 
 
-@irdl_attr_definition
-class PerRowAttr(Data[PerRow]):
-    """A number for each row: each pattern of a task once, then which task has which: `{0 = "-1*3 0 -1*4"} "0 (1 0)*7"`."""
+class Patterns(Data[PerRow]):
+    """Shared by attributes that have numbers for each row: each pattern of a task once, then which task has which."""
 
-    name = "sched.per_row"
+    GROWS: ClassVar[bool] = False
+    """Whether what repeats and grows evenly is written so."""
 
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> PerRow:
         return read_patterns(parser)
 
     def print_parameter(self, printer: Printer) -> None:
-        print_patterns(printer, self.data)
+        print_patterns(printer, self.data, self.GROWS)
+
+
+@irdl_attr_definition
+class PerRowAttr(Patterns):
+    """A number for each row: `{0 = "-1*3 0 -1*4"} "0 (1 0)*7"`."""
+
+    name = "sched.per_row"
 
 
 def read_patterns(parser: AttrParser) -> PerRow:

@@ -77,10 +77,6 @@ class RopeOp(TensorOp):
         if not call.types[0].names:
             raise CallError("a number has no positions to rotate", operand=0)
 
-    @classmethod
-    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
-        return RopeOp(operands[0])
-
     def indices(self) -> Indices:
         base = super().indices()
         return Indices(base.operands, base.results, blocked=frozenset(base.operands[0][-1:]))

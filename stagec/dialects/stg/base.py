@@ -8,9 +8,10 @@ operands and results on one device follow.
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import isabstract
 from typing import ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
@@ -91,12 +92,12 @@ class TensorOp(CostInterface, ABC):
 
     | method | says | unless overridden |
     |---|---|---|
-    | `SIGNATURES`, `check_call`, `from_call` | how the language calls it | it is no function |
+    | `SIGNATURES`, `check_call`, `from_call` | how the language calls it | no function; of operands alone |
     | the constructor | the types of its results, from those of its operands | |
     | `indices`, `linear_operands` | how it may be spread | each dim is an index of its own |
     | `verify_` | what holds of its types and properties | what follows from the indices |
     | `flops`, `moved_bytes` | what it costs | see `CostInterface` |
-    | `state_of`, `with_state` | what it keeps of requests, and how it goes on from there | it has no state |
+    | `state_of`, `with_state` of a `StatefulOp` | what it keeps of requests, and how it goes on from there | |
     | `gradient` | its way back, and so what is kept for it | E0218 |
     | `decomposed` | its steps where its statistics are split | it has none |
     | `effects` | what it overwrites, and what its results are for | results have memory of their own |
@@ -132,20 +133,8 @@ class TensorOp(CostInterface, ABC):
 
     @classmethod
     def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
-        """The op that does what a call says. Its results but the statistics are the function's."""
-        raise NotImplementedError(f"{cls.name} is no function of the language")
-
-    @classmethod
-    def state_of(cls, call: Call) -> tuple[str, tuple[str, ...]]:
-        """For an op with the option `state`: the dim of tokens that it goes along, and the shape of what it keeps of a request."""
-        raise NotImplementedError(f"{cls.name} has no state")
-
-    @classmethod
-    def with_state(
-        cls, call: Call, operands: Sequence[SSAValue], state: SSAValue, requests: Requests
-    ) -> TensorOp:
-        """The op that does what a call says, from a state of each request."""
-        raise NotImplementedError(f"{cls.name} has no state")
+        """The op that does what a call says. Its results but the statistics are the function's. Without options, the op of these operands."""
+        return cls(*operands)  # pyright: ignore[reportCallIssue]
 
     def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
         """Contribute to the cotangents of the operands, from those of the results.
@@ -211,6 +200,22 @@ class TensorOp(CostInterface, ABC):
                 )
 
 
+class StatefulOp(TensorOp, ABC):
+    """An op with the option `state`, which keeps something of each request."""
+
+    @classmethod
+    @abstractmethod
+    def state_of(cls, call: Call) -> tuple[str, tuple[str, ...]]:
+        """The dim of tokens that it goes along, and the shape of what it keeps of a request."""
+
+    @classmethod
+    @abstractmethod
+    def with_state(
+        cls, call: Call, operands: Sequence[SSAValue], state: SSAValue, requests: Requests
+    ) -> TensorOp:
+        """The op that does what a call says, from a state of each request."""
+
+
 @dataclass(frozen=True)
 class Function:
     """A function of the language: how it is called, and the class of the op that it makes."""
@@ -222,6 +227,20 @@ class Function:
     def keeps_shape(self) -> bool:
         """Whether the result has the shape of the first operand."""
         return self.op.LIKE == 0
+
+    def verify(self) -> None:
+        """That the op has what its options need.
+
+        Raises:
+            TypeError: it does not say what they do.
+        """
+        op, options = self.op, {option.name for option in self.signature.options}
+        if "state" in options and (not issubclass(op, StatefulOp) or isabstract(op)):
+            raise TypeError(
+                f"`{op.name}` has the option `state`, and is no `StatefulOp` with its methods"
+            )
+        if options - {"state"} and op.from_call.__func__ is TensorOp.from_call.__func__:
+            raise TypeError(f"`{op.name}` has options, and no `from_call` that reads them")
 
 
 def functions_of(ops: Iterable[type[Operation]]) -> dict[str, Function]:

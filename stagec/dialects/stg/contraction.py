@@ -199,10 +199,6 @@ class EmbeddingOp(TensorOp):
             if name in ids.names and name != table.names[0]:
                 raise CallError(f"`{name}` is a dim of the numbers and of the rows", operand=1)
 
-    @classmethod
-    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
-        return EmbeddingOp(operands[0], operands[1])
-
     def flops(self) -> Size:
         return ZERO
 

@@ -22,6 +22,7 @@ from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import (
     PLACEMENT,
     Indices,
+    StatefulOp,
     TensorOp,
     expect_dims,
     operand_splits,
@@ -274,7 +275,7 @@ class PatchImageGradOp(TensorOp):
 
 
 @irdl_op_definition
-class CausalConvOp(TensorOp):
+class CausalConvOp(StatefulOp):
     """y[s] = sum over w of kernel[w] * x[s - W + 1 + w], for each channel by itself; before the sequence x is zero.
 
     The channels are the dims of the kernel but its first. `reverse` looks ahead instead, as the gradient for x does:

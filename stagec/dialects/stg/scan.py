@@ -23,7 +23,7 @@ from xdsl.utils.exceptions import VerifyException
 from stagec import symbolic
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import Bytes, all_bytes
-from stagec.dialects.stg.base import PLACEMENT, Indices, TensorOp, tensor_type
+from stagec.dialects.stg.base import PLACEMENT, Indices, StatefulOp, TensorOp, tensor_type
 from stagec.dialects.stg.interface import (
     Call,
     CallError,
@@ -105,7 +105,7 @@ def pair_elements(op: SsdScanOp | SsdScanGradOp) -> Size:
 
 
 @irdl_op_definition
-class SsdScanOp(TensorOp):
+class SsdScanOp(StatefulOp):
     """Run the recurrence. Nothing but its operands is kept: the backward pass makes the states of chunks again.
 
     Linear in x. An axis that splits heads splits groups; without groups b and c are the same for all heads.

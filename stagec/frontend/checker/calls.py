@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from xdsl.ir import SSAValue
+
 from stagec.diagnostics import Findings, Span, closest, did_you_mean, quoted
 from stagec.dialects import stg
 from stagec.dialects.types import DTYPE_BITS, FLOATS, TensorType
@@ -307,23 +309,28 @@ class CallChecker(ExpressionChecker):
         except stg.CallError as error:
             self.call_error(call, arguments, error)
             return None
-        if isinstance(state, Value) and not self.is_state(state, function, checked, call):
+        op = function.op
+
+        def build(operands: Sequence[SSAValue]) -> stg.TensorOp:
+            return op.from_call(checked, operands)
+
+        if not isinstance(state, Value) or not issubclass(op, stg.StatefulOp):
+            return self.emit(values, build, call.span)
+        new_dim, shape = op.state_of(checked)
+        if not self.is_state(state, shape, call):
             return None
-        results = self.emit(
-            values, lambda operands: function.op.from_call(checked, operands), call.span
+        results = self.emit(values, build, call.span)
+        self.steps[-1] = StateStep(
+            operands=values,
+            results=results,
+            build=build,
+            span=call.span,
+            cache=state,
+            new_dim=new_dim,
+            resume=lambda operands, cache, requests: op.with_state(
+                checked, operands, cache, requests
+            ),
         )
-        if isinstance(state, Value):
-            self.steps[-1] = StateStep(
-                operands=values,
-                results=results,
-                build=lambda operands: function.op.from_call(checked, operands),
-                span=call.span,
-                cache=state,
-                new_dim=function.op.state_of(checked)[0],
-                resume=lambda operands, cache, requests: function.op.with_state(
-                    checked, operands, cache, requests
-                ),
-            )
         return results
 
     def in_one_dtype(self, values: list[Value], span: Span) -> list[Value]:
@@ -334,13 +341,10 @@ class CallChecker(ExpressionChecker):
         widest = max(dtypes, key=FLOATS.index)
         return [self.in_dtype(value, widest, span) for value in values]
 
-    def is_state(
-        self, cache: Value, function: stg.Function, checked: stg.Call, call: syntax.Call
-    ) -> bool:
+    def is_state(self, cache: Value, wanted: tuple[str, ...], call: syntax.Call) -> bool:
         """Whether a cache has the shape of an op's state, or else a finding."""
         cache.used = True
         cache.is_state = True
-        _, wanted = function.op.state_of(checked)
         if cache.type.names == wanted:
             return True
         given = next(a for a in call.arguments if a.name and a.name.text == "state")

@@ -1,0 +1,43 @@
+"""What every op has that becomes a node of a trace: a stream, the segment that it is in, its plan of memory."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.irdl import opt_prop_def, prop_def
+
+from stagec.dialects.marks import MarkedOp, flag_mark
+from stagec.dialects.memory import PLAIN, Effects, MemoryAttr, NodeMemory, verify_memory
+from stagec.dialects.sched.tasks import SegmentAttr
+
+
+class NodeOp(MarkedOp):
+    """Shared by all ops that become nodes."""
+
+    stream = prop_def(StringAttr)
+    segment = opt_prop_def(SegmentAttr)
+    memory = opt_prop_def(MemoryAttr)
+
+    @property
+    def node_name(self) -> str:
+        """What the node is called in traces and tables: `contract`, `all_gather`, `send`."""
+        return self.name.rpartition("_")[2].rpartition(".")[2]
+
+    @property
+    def memory_effects(self) -> Effects:
+        """What it does with memory, besides reading operands and writing results into memory of their own."""
+        return PLAIN
+
+    @property
+    def planned(self) -> NodeMemory | None:
+        """The plan of its memory, if there is one."""
+        return self.memory.data if self.memory is not None else None
+
+    def verify_(self) -> None:
+        verify_memory(self, self.memory_effects, self.planned)
+
+
+class CommunicationOp(NodeOp):
+    """Shared by all nodes but those that compute."""
+
+    serial = flag_mark("serial")
+    """Computation waits for it, and it for computation."""
