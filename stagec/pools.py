@@ -55,6 +55,10 @@ class CompiledPools:
         return PooledTraces(tuple((name, of(each)) for name, each in self.pools.items()))
 
     @property
+    def plans(self) -> Mapping[str, Plan]:
+        return {name: each.plan for name, each in self.pools.items()}
+
+    @property
     def first(self) -> Compiled:
         return next(iter(self.pools.values()))
 

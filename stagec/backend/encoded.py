@@ -11,15 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from stagec.analysis.coordinates import SUFFIX as INDEX
 from stagec.backend import wire
 from stagec.backend.class_map import ClassMap
 from stagec.backend.groups import GroupIds, comm_groups
 from stagec.backend.node_records import NameStyle
 from stagec.backend.program import Mesh
-from stagec.backend.ranks import coordinate, shifted
+from stagec.backend.ranks import at_coordinates, shifted
 from stagec.symbolic import Size
-from stagec.symbolic.columns import Columns
 
 SCHEMA_VERSION = "0.0.4"
 
@@ -91,8 +89,7 @@ class RankFormulas:
 
     def at(self, formula: Size, own: np.ndarray) -> np.ndarray:
         """A size in the coordinates of ranks of the mesh."""
-        names = {f"{axis}{INDEX}": coordinate(self.mesh, axis, own) for axis in self.mesh.axes}
-        return Columns(names, len(own)).number(formula).astype(np.int64)
+        return at_coordinates(self.mesh, formula, own)
 
 
 @dataclass(frozen=True)

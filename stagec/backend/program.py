@@ -85,6 +85,11 @@ class Collective:
     dtype: str
     among: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
+    @property
+    def over(self) -> str:
+        """The axes."""
+        return "+".join(self.axes)
+
 
 @dataclass(frozen=True, slots=True)
 class Peer:
@@ -108,6 +113,11 @@ class Transfer:
     channel: int
     dtype: str
     peer: Peer | None = None
+
+    @property
+    def over(self) -> str:
+        """The axes, or the pool at the other end."""
+        return self.peer.pool if self.peer is not None else "+".join(self.axes)
 
 
 @dataclass(frozen=True, slots=True)

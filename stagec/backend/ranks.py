@@ -8,8 +8,11 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from stagec.analysis.coordinates import SUFFIX as INDEX
 from stagec.backend.errors import TraceError
 from stagec.backend.program import Mesh
+from stagec.symbolic import Size
+from stagec.symbolic.columns import Columns
 
 
 def coordinate(mesh: Mesh, axis: str, ranks: np.ndarray) -> np.ndarray:
@@ -34,6 +37,12 @@ def shifted(mesh: Mesh, axes: tuple[str, ...], shift: int, ranks: np.ndarray) ->
         moved += (target % size - coordinate(mesh, axis, ranks)) * stride
         target //= size
     return moved
+
+
+def at_coordinates(mesh: Mesh, formula: Size, ranks: np.ndarray) -> np.ndarray:
+    """A size in the coordinates (`tp.index`) of each rank."""
+    names = {f"{axis}{INDEX}": coordinate(mesh, axis, ranks) for axis in mesh.axes}
+    return Columns(names, len(ranks)).number(formula).astype(np.int64)
 
 
 def ranks_where(mesh: Mesh, where: Mapping[str, tuple[int, ...]]) -> np.ndarray:

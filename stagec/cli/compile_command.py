@@ -28,7 +28,14 @@ from stagec.cli.progress import pass_progress
 from stagec.cli.report_command import report_name
 from stagec.cli.series_page import show_series
 from stagec.cli.tables import amount, show
-from stagec.cli.timeline import show_schedule, show_timeline, write_timeline
+from stagec.cli.timeline import (
+    pools_text,
+    show_pools,
+    show_schedule,
+    show_timeline,
+    write_pools_timeline,
+    write_timeline,
+)
 from stagec.cli.usage import (
     CommandParser,
     add_trust_flags,
@@ -43,18 +50,20 @@ from stagec.driver import Stops
 from stagec.estimate import estimate_if_known, timeline_of, with_durations
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.memory import timed_peaks
+from stagec.estimate.pools import estimate_pools, estimate_pools_if_known
 from stagec.frontend import CheckedModel, parse_file, warnings_of
 from stagec.frontend.checker import pools_in
 from stagec.ir_text import print_ir
 from stagec.pipelines import schedule_files
+from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
-from stagec.pools import compile_pools
+from stagec.pools import CompiledPools, compile_pools
 from stagec.reading import read_file
 from stagec.reports.headline import headline
 from stagec.reports.many_microbatches import ManyMicrobatches, brief, look
-from stagec.reports.memory_charts import Scene, memory_page
-from stagec.reports.step_report import report_page
-from stagec.simulators.astra_sim import astra_sim_files
+from stagec.reports.memory_charts import Scene, memory_page, memory_page_of_pools
+from stagec.reports.step_report import pools_page, report_page
+from stagec.simulators.astra_sim import as_one, astra_sim_files
 from stagec.simulators.infragraph import infragraph_json
 from stagec.summary import summarize
 
@@ -109,10 +118,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.schedule:
         show_schedule(compiled)
     if options.report is not None:
-        page = report_page([compiled]).encode()
-        write_whole(options.report, page)
-        if not options.quiet:
-            sys.stdout.write(f"{options.report}: one page ({amount(len(page))}B written)\n")
+        write_page(options.report, report_page([compiled]), "one page", options)
     if options.out is not None or options.bundle is not None:
         save(compiled, options)
     return 0
@@ -169,32 +175,65 @@ def run_pools(options: argparse.Namespace, plug_ins: Registry) -> None:
             sys.stdout.write("\n")
         if not options.quiet:
             show(summarize(each.module, each.counts, each.plan.name), headline(each, times))
-        if options.memory is not None:
+        if options.memory == "":
             explain_memory(each, options)
-        if options.timeline is not None:
-            show_timeline(each)
         if options.schedule:
             show_schedule(each)
+    if options.stop_after is None:
+        explain_pools(compiled, options)
     if options.out is not None or options.bundle is not None:
         programs = compiled.pooled(lambda each: programs_of(each, options))
         traces = encode_traces(programs, chosen_options(options))
-        write_all(traces, compiled.first, compiled.name, options, {})
+        beside = {}
+        if options.simulator is not None:
+            beside = simulator_files(*as_one(compiled.plans, compiled.traces), options)
+        write_all(traces, compiled.first, compiled.name, options, beside)
+
+
+def explain_pools(compiled: CompiledPools, options: argparse.Namespace) -> None:
+    """What is asked about all pools of a plan: on one time axis, or side by side."""
+    found = estimate_pools_if_known(compiled.pools)
+    model, name = compiled.first.trace_set.model, compiled.name
+    if found is not None and not options.quiet:
+        sys.stdout.write("\n" + "\n".join(pools_text(found)) + "\n")
+    if options.timeline:
+        found = found or estimate_pools(compiled.pools)
+        write_pools_timeline(compiled.traces, name, found, options.timeline, options.quiet)
+    elif options.timeline is not None and found is not None:
+        show_pools(compiled.pools, found)
+    elif options.timeline is not None:
+        for each in compiled.pools.values():
+            show_timeline(each)
+    if options.memory:
+        scenes = {
+            pool: Scene(
+                each.memory,
+                found.pools[pool].timeline if found is not None else None,
+                each.plan.device.capacity,
+                1 / len(compiled.pools),
+            )
+            for pool, each in compiled.pools.items()
+        }
+        page = memory_page_of_pools(scenes, f"Memory of one rank of {model}, plan {name}")
+        write_page(options.memory, page, f"memory of {len(scenes)} pools", options)
+    if options.report is not None:
+        page = pools_page(name, compiled.pools, found)
+        write_page(options.report, page, f"one page of {len(compiled.pools)} pools", options)
+
+
+def write_page(path: str, page: str, what: str, options: argparse.Namespace) -> None:
+    data = page.encode()
+    write_whole(path, data)
+    if not options.quiet:
+        sys.stdout.write(f"{path}: {what} ({amount(len(data))}B written)\n")
 
 
 def refuse_in_pools(options: argparse.Namespace) -> None:
-    """E0711 for what is about one mesh."""
-    flags = {
-        "--report": options.report,
-        "--iterations": options.iterations,
-        "--for": options.simulator,
-        f"--timeline {options.timeline}": options.timeline,
-        "--memory FILE": options.memory,
-    }
-    for flag, value in flags.items():
-        if value:
-            message = f"`{flag}` is about one mesh, and the pools of a plan have several"
-            help_ = "ask about one of them: `--plan PLAN.POOL`"
-            raise usage_error(flag, message, "E0711", help_)
+    """E0711 for a series: which iteration of one pool goes on with what another has computed is in no row."""
+    if options.iterations:
+        message = "`--iterations` is a series of one mesh, and the pools of a plan have several"
+        help_ = "compile one of them: `--plan PLAN.POOL`"
+        raise usage_error("--iterations", message, "E0711", help_)
 
 
 def is_brief(options: argparse.Namespace) -> bool:
@@ -488,7 +527,9 @@ class PassPrinter:
 def save(compiled: Compiled, options: argparse.Namespace) -> None:
     """Write the bundle, the traces, or both."""
     traces = encode_traces(programs_of(compiled, options), chosen_options(options))
-    beside = simulator_files(compiled, options)  # wrong input ends before anything is written
+    beside = simulator_files(
+        compiled.trace_set, compiled.plan, options
+    )  # wrong input ends before anything is written
     write_all(traces, compiled, compiled.plan.name, options, beside)
 
 
@@ -524,14 +565,14 @@ def write_all(
             sys.stdout.write(f"{options.out}: {', '.join(beside)}\n")
 
 
-def simulator_files(compiled: Compiled, options: argparse.Namespace) -> dict[str, str]:
+def simulator_files(traces: TraceSet, plan: Plan, options: argparse.Namespace) -> dict[str, str]:
     """What `--for` asks for, by file name."""
     if options.simulator is None:
         return {}
     if options.simulator == "infragraph":
-        require_numbers(compiled.plan, compiled.trace_set.classes)
-        return {"infragraph.json": infragraph_json(compiled.trace_set.mesh, compiled.plan)}
-    return astra_sim_files(compiled.trace_set, compiled.plan, bool(options.track_memory))
+        require_numbers(plan, traces.classes)
+        return {"infragraph.json": infragraph_json(traces.mesh, plan)}
+    return astra_sim_files(traces, plan, bool(options.track_memory))
 
 
 def save_bundle(traces: Encoded, options: argparse.Namespace, about: dict[str, Any]) -> None:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from rich.console import Console
 from rich.text import Text
 
 from stagec.backend.files import write_whole
-from stagec.backend.program import RankClass
+from stagec.backend.program import PooledTraces, RankClass
 from stagec.cli.tables import amount, folded, seconds, width
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
 from stagec.estimate import Estimate, estimate
 from stagec.estimate.drawing import Drawn, runs
-from stagec.estimate.perfetto import perfetto_trace
+from stagec.estimate.intervals import union
+from stagec.estimate.perfetto import perfetto_trace, perfetto_traces
+from stagec.estimate.pools import PoolsEstimate, Way
 from stagec.estimate.tasks import tasks_of
 from stagec.pictures.colours import colour
 from stagec.pipeline_schedule import pipeline_schedule, schedule_op
@@ -71,6 +73,56 @@ def show_timeline(compiled: Compiled, note: str = "") -> None:
         lines += timed_lines(compiled, found, schedule)
     heading = wrapped([heading_of(validate(schedule))]) if schedule is not None else []
     print_lines([Text(""), *wrapped([note] if note else []), *heading, *lines])
+
+
+def show_pools(pools: Mapping[str, Compiled], found: PoolsEstimate) -> None:
+    """Draw all pools on one time axis, and between them when what they hand over is on its way."""
+    rows: list[tuple[str, Sequence[Drawn]]] = []
+    for name, each in pools.items():
+        schedule = None
+        if schedule_op(each.module) is not None:
+            schedule = pipeline_schedule(each.module)
+        labelled = timed_rows(each, found.pools[name], schedule)
+        rows += [(f"{name}, {label}", bars) for label, bars in labelled]
+        rows += [(f"{name} > {way.taker}", []) for way in found.ways if way.giver == name]
+    column = found.end_us / columns_for(rows)
+    ways = {f"{way.giver} > {way.taker}": way for way in found.ways}
+    rows = [(name, bars_between(ways[name], column) if name in ways else b) for name, b in rows]
+    print_lines([Text(""), *wrapped([scale_of(rows, found.end_us)]), *drawn(rows, found.end_us)])
+
+
+def bars_between(way: Way, column_us: float) -> list[Drawn]:
+    """When messages travel; those that less than a column lies between are one bar, of a column at least."""
+    spans = union(way.start_us, np.maximum(way.end_us, way.start_us + column_us)).tolist()
+    return [Drawn(start, end, "", "-") for start, end in spans]
+
+
+def pools_text(found: PoolsEstimate) -> list[str]:
+    """When which pool is done, and what travels between them."""
+    ends = [f"{name} {seconds(each.step_time_us / 1e6)}" for name, each in found.pools.items()]
+    lines = [f"on one time axis, from the start until a pool is done: {', '.join(ends)}"]
+    for way in found.ways:
+        first, last = (seconds(at / 1e6) for at in (way.start_us.min(), way.end_us.max()))
+        size = f"{amount(way.num_bytes)}B"
+        lines.append(f"{way.giver} hands over {size} to {way.taker} from {first} to {last}")
+    return lines
+
+
+def write_pools_timeline(
+    traces: PooledTraces, plan: str, found: PoolsEstimate, path: str, quiet: bool
+) -> None:
+    """All pools as one trace of events. E0603 if the file cannot be written."""
+    about = {
+        "model": traces.pools[0][1].model,
+        "plan": plan,
+        "estimate": next(iter(found.pools.values())).about,
+        "end_us": {name: round(each.step_time_us, 3) for name, each in found.pools.items()},
+    }
+    parts = [(name, each, found.pools[name].timeline) for name, each in traces.pools]
+    data = perfetto_traces(parts, about)
+    write_whole(path, data)
+    if not quiet:
+        sys.stdout.write(f"{path}: {pools_text(found)[0]} ({amount(len(data))}B written)\n")
 
 
 def show_schedule(compiled: Compiled) -> None:
@@ -171,6 +223,20 @@ def actions_drawn(schedule: Schedule, timing: Timing, rank: int) -> list[Drawn]:
 
 def timed_lines(compiled: Compiled, found: Estimate, schedule: Schedule | None) -> list[Text]:
     """Each rank's tasks, as long as they are estimated to take."""
+    rows = timed_rows(compiled, found, schedule)
+    return [
+        *wrapped([step_text(found), scale_of(rows, found.step_time_us)]),
+        *drawn(rows, found.step_time_us),
+    ]
+
+
+def scale_of(rows: Rows, span_us: float) -> str:
+    column = seconds(span_us / 1e6 / columns_for(rows))
+    return f"a column is {column}, `.` is idle; `--schedule` lists the order"
+
+
+def timed_rows(compiled: Compiled, found: Estimate, schedule: Schedule | None) -> Rows:
+    """Of each class its tasks."""
     rows: list[tuple[str, list[Drawn]]] = []
     with_stage = schedule is not None and schedule.stages_per_rank > 1
     labels = row_labels(compiled)
@@ -179,11 +245,7 @@ def timed_lines(compiled: Compiled, found: Estimate, schedule: Schedule | None) 
         tasks = tasks_of(rank_class, *found.timeline.of_class(number), halves)
         bars = [Drawn(t.start_us, t.end_us, t.label(with_stage), t.letter, t.stage) for t in tasks]
         rows.append((labels[number], bars))
-    column = seconds(found.step_time_us / 1e6 / columns_for(rows))
-    heading = wrapped(
-        [step_text(found), f"a column is {column}, `.` is idle; `--schedule` lists the order"]
-    )
-    return [*heading, *drawn(rows, found.step_time_us)]
+    return rows
 
 
 def coordinate(compiled: Compiled, rank_class: RankClass) -> int:
@@ -205,7 +267,11 @@ def row_labels(compiled: Compiled) -> list[str]:
     return [each.name for each in classes]
 
 
-def drawn(rows: Sequence[tuple[str, Sequence[Drawn]]], span: float) -> list[Text]:
+Rows = Sequence[tuple[str, Sequence[Drawn]]]
+"""The name of each, and its bars."""
+
+
+def drawn(rows: Rows, span: float) -> list[Text]:
     label = max(len(name) for name, _ in rows) + 2
     return [
         Text.assemble(
@@ -225,7 +291,7 @@ def style(bar: Drawn | None) -> str:
     return f"{'black' if bar.letter == 'F' else 'bold white'} on {colour(bar.stage)}"
 
 
-def columns_for(rows: Sequence[tuple[str, object]]) -> int:
+def columns_for(rows: Rows) -> int:
     """What a line has room for."""
     return max(20, width() - max(len(name) for name, _ in rows) - 2)
 

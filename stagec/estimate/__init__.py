@@ -24,7 +24,7 @@ from stagec.estimate.graph import PieceGraph
 from stagec.estimate.interference import slowed
 from stagec.estimate.kernels import Basis
 from stagec.estimate.prices import Prices
-from stagec.estimate.timeline import Timeline
+from stagec.estimate.timeline import Arrivals, Timeline
 from stagec.plans.clauses import Device, Plan
 from stagec.rewriting import programs
 
@@ -93,16 +93,19 @@ def timeline_of(compiled: Compiled) -> Timeline | None:
 
 
 def estimate(
-    compiled: Compiled, plan: Plan | None = None, graph: PieceGraph | None = None
+    compiled: Compiled,
+    plan: Plan | None = None,
+    graph: PieceGraph | None = None,
+    arrived: Arrivals | None = None,
 ) -> Estimate:
     """When everything happens in a step, on the plan's device or on that of another plan. E0410 if it does not say how fast its device is.
 
-    What waits for what is `graph`, for those who ask about several devices.
+    What waits for what is `graph`, for those who ask about several devices. What other pools hand over is there from the start, or when `arrived` says.
     """
     traces, plan = compiled.trace_set, plan or compiled.plan
     require_numbers(plan, traces.classes)
     prices = Prices.of(traces, plan)
-    timeline = slowed(traces, prices, graph)
+    timeline = slowed(traces, prices, graph, arrived)
     model, again = product_flops(compiled)
     peak = (plan.device.flops_per_s or 0) * traces.mesh.num_ranks
     could = peak * timeline.makespan_us / 1e6

@@ -127,7 +127,7 @@ def part_of(node: Node) -> str:
             return MEMORY
         return PRODUCTS if action.kernel.kind == "product" else ATTENTION
     if isinstance(action, Collective | Transfer):
-        return f"{EXPOSED} {'+'.join(action.axes)}"
+        return f"{EXPOSED} {action.over}"
     assert isinstance(action, HostCopy)
     return HOST
 

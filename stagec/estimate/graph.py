@@ -173,8 +173,7 @@ class GraphBuilder:
         """Whether what other classes do, or other ranks of its own, decides when a node ends."""
         action = node.action
         if isinstance(action, Transfer):
-            # What another pool hands over is there when it is asked for.
-            return action.kind == "recv" and action.peer is None
+            return action.kind == "recv"
         return isinstance(action, Collective) and len(self.members(number, action)) > 1
 
     # Between classes

@@ -13,13 +13,18 @@ from stagec.backend.program import Collective, Compute, RankClass, TraceSet
 from stagec.estimate import intervals
 from stagec.estimate.graph import PieceGraph, build_graph
 from stagec.estimate.prices import Prices
-from stagec.estimate.timeline import Timeline, simulate_graph
+from stagec.estimate.timeline import Arrivals, Timeline, simulate_graph
 
 
-def slowed(traces: TraceSet, prices: Prices, graph: PieceGraph | None = None) -> Timeline:
+def slowed(
+    traces: TraceSet,
+    prices: Prices,
+    graph: PieceGraph | None = None,
+    arrived: Arrivals | None = None,
+) -> Timeline:
     """The timeline of a job, with what ranks' own collectives cost their computation. Its graph is built if nobody did."""
     graph = graph or build_graph(traces)
-    timeline = simulate_graph(graph, traces, prices)
+    timeline = simulate_graph(graph, traces, prices, arrived=arrived)
     model = prices.plan.device.model
     if model is None or not model.collective_units:
         return timeline
@@ -30,7 +35,7 @@ def slowed(traces: TraceSet, prices: Prices, graph: PieceGraph | None = None) ->
     ]
     if max(factors) < 1.001:
         return timeline
-    return simulate_graph(graph, traces, prices, factors)
+    return simulate_graph(graph, traces, prices, factors, arrived)
 
 
 def hidden_share(rank_class: RankClass, starts: np.ndarray, ends: np.ndarray) -> float:

@@ -31,12 +31,23 @@ MOST_NODES = 150_000
 
 def perfetto_trace(traces: TraceSet, timeline: Timeline, about: Mapping[str, object]) -> bytes:
     """The whole file. `about` is shown as the trace's metadata."""
-    joined = timeline.begins[-1] > MOST_NODES
+    return perfetto_traces([("", traces, timeline)], about)
+
+
+def perfetto_traces(
+    parts: Sequence[tuple[str, TraceSet, Timeline]], about: Mapping[str, object]
+) -> bytes:
+    """Of several parts of a job on one time axis, each with the name that stands before those of its classes."""
+    joined = sum(timeline.begins[-1] for _, _, timeline in parts) > MOST_NODES
     events: list[str] = []
-    for number, rank_class in enumerate(traces.classes):
-        events += names(number, title(rank_class, traces.mesh), streams_of(rank_class))
-        starts, ends = (nanoseconds(times) for times in timeline.of_class(number))
-        events += class_events(number, rank_class, starts, ends, joined)
+    process = 0
+    for name, traces, timeline in parts:
+        for number, rank_class in enumerate(traces.classes):
+            what = f"{name} {title(rank_class, traces.mesh)}".lstrip()
+            events += names(process, what, streams_of(rank_class))
+            starts, ends = (nanoseconds(times) for times in timeline.of_class(number))
+            events += class_events(process, rank_class, starts, ends, joined)
+            process += 1
     head = json.dumps({"displayTimeUnit": "ms", "otherData": about}, ensure_ascii=False)
     body = ",\n".join(events)
     return f'{head[:-1]}, "traceEvents": [\n{body}\n]}}\n'.encode()

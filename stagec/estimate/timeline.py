@@ -7,7 +7,7 @@ that an instance costs one small array operation, however many nodes it has.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,9 @@ from stagec.backend.program import Compute, TraceSet, Transfer
 from stagec.estimate.graph import Piece, PieceGraph, build_graph
 from stagec.estimate.network import Network
 from stagec.estimate.prices import Prices
+
+Arrivals = Mapping[tuple[int, int, int], Floats]
+"""When what other pools send is there, in µs: by class, segment, and node of the segment, for each instance. What is not named is there from the start."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,11 @@ def simulate(traces: TraceSet, prices: Prices) -> Timeline:
 
 
 def simulate_graph(
-    graph: PieceGraph, traces: TraceSet, prices: Prices, factors: Sequence[float] | None = None
+    graph: PieceGraph,
+    traces: TraceSet,
+    prices: Prices,
+    factors: Sequence[float] | None = None,
+    arrived: Arrivals | None = None,
 ) -> Timeline:
     """`factors`: by which the computation of each class is slower than it would be alone."""
     network = prices.network
@@ -59,13 +66,14 @@ def simulate_graph(
             ]
             durations[number] = durations[number] * np.array(slower)
     slowest = shared_durations(graph, durations)
-    ends = solve(graph, durations, slowest)
+    came = arrived_by_piece(graph, arrived or {})
+    ends = solve(graph, durations, slowest, came)
     starts = np.empty(len(ends) - 1)
     for i, (piece, duration) in enumerate(zip(graph.pieces, durations, strict=True)):
         positions = piece.first[:, None] + np.arange(len(duration))
         starts[positions] = ends[positions] - (slowest[i][:, None] if i in slowest else duration)
-        if piece.sends:
-            starts[piece.first] = arrivals(piece, ends, network)
+        if piece.sends or i in came:
+            starts[piece.first] = arrivals(piece, ends, network, came.get(i))
     return Timeline(starts, ends[:-1], tuple(graph.begins))
 
 
@@ -99,11 +107,18 @@ def shared_durations(graph: PieceGraph, durations: list[Floats]) -> dict[int, Fl
     return found
 
 
-def arrivals(piece: Piece, ends: Floats, network: Network) -> Floats:
-    """When something starts to arrive: its send has started, and the receive waits for nothing else."""
+def arrived_by_piece(graph: PieceGraph, arrived: Arrivals) -> dict[int, Floats]:
+    """The same by the number of the piece, which is the receive alone."""
+    keys = [(piece.rank_class, piece.segment, piece.begin) for piece in graph.pieces]
+    return {number: arrived[key] for number, key in enumerate(keys) if key in arrived}
+
+
+def arrivals(piece: Piece, ends: Floats, network: Network, came: Floats | None) -> Floats:
+    """When something starts to arrive: its send has started, and the receive waits for nothing else. `came` is when what another pool sends is there."""
     action = piece.nodes[0].action
     assert isinstance(action, Transfer)
-    sent = np.max([ends[piece.columns[k]] for k in piece.sends], axis=0)
+    known = [] if came is None else [came]
+    sent = np.max([*known, *(ends[piece.columns[k]] for k in piece.sends)], axis=0)
     own = [column for k, column in enumerate(piece.columns) if k not in piece.sends]
     ready = np.max([ends[column] for column in own], axis=0) if own else np.zeros(len(sent))
     return np.minimum(ends[piece.first], np.maximum(ready, sent - network.transfer_us(action)))
@@ -123,7 +138,12 @@ def longest_paths(piece: Piece, durations: Floats) -> Floats:
     return paths
 
 
-def solve(graph: PieceGraph, durations: list[Floats], slowest: dict[int, Floats]) -> Floats:
+def solve(
+    graph: PieceGraph,
+    durations: list[Floats],
+    slowest: Mapping[int, Floats],
+    came: Mapping[int, Floats],
+) -> Floats:
     """The end of every node. The last element is the start of the step, 0."""
     total = graph.begins[-1]
     ends = np.zeros(total + 1)
@@ -140,5 +160,7 @@ def solve(graph: PieceGraph, durations: list[Floats], slowest: dict[int, Floats]
         found = (paths[number] + ends[tables[number][row]]).max(axis=1)
         if number in slowest:
             found += slowest[number][row]
+        if number in came:
+            found = np.maximum(found, came[number][row])
         ends[begin : begin + len(found)] = found
     return ends

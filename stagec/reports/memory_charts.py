@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +46,15 @@ class Scene:
 def memory_page(scene: Scene, title: str) -> str:
     """A page with the memory of a job."""
     return page(title, element("h1", escape(title)), memory_section(scene))
+
+
+def memory_page_of_pools(scenes: Mapping[str, Scene], title: str) -> str:
+    """Likewise of a job of several pools: one below the other, on one time axis."""
+    parts = [
+        element("h2", escape(f"Pool {name}")) + memory_section(scene, f"memory-{name}")
+        for name, scene in scenes.items()
+    ]
+    return page(title, element("h1", escape(title)), *parts)
 
 
 def memory_section(scene: Scene, name: str = "memory") -> str:

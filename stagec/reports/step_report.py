@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from stagec.backend.program import Compute, RankClass
 from stagec.compiled import Compiled
 from stagec.estimate import Estimate, estimate
 from stagec.estimate.costs import missing_numbers
+from stagec.estimate.pools import PoolsEstimate
 from stagec.memory import TITLES
 from stagec.pictures.charts import Bar, bars, heat
 from stagec.pictures.elements import element, escape
@@ -20,7 +21,7 @@ from stagec.pictures.scales import BYTES, MICROSECONDS, digits, in_unit, unit_fo
 from stagec.reports.headline import Headline, headline, rounded
 from stagec.reports.memory_charts import Scene, memory_section, module_of
 from stagec.reports.plan_words import plan_in_words
-from stagec.reports.step_timeline import timeline_section
+from stagec.reports.step_timeline import pools_timeline, timeline_section
 from stagec.reports.traffic import traffic
 from stagec.step_count import ClassCount
 from stagec.summary import summarize
@@ -31,23 +32,39 @@ COUNTS = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0
 
 def report_page(jobs: Sequence[Compiled]) -> str:
     """A page that needs nothing but itself, of less than a megabyte."""
-    heads = [headline(job) for job in jobs]
-    titles = [title(job) for job in jobs]
-    scripts: list[str] = []
-    sections: list[str] = []
-    for number, (job, head) in enumerate(zip(jobs, heads, strict=True)):
-        content, script = plan_sections(job, head, f"step{number}", 1 / len(jobs))
-        sections.append(content)
-        scripts.append(script)
-    top = [element("h1", escape(titles[0] if len(jobs) == 1 else "Plans side by side"))]
     if len(jobs) > 1:
-        top += [side_by_side(jobs, heads)]
-        top += [
-            element("h1", escape(name)) + body for name, body in zip(titles, sections, strict=True)
-        ]
-    else:
-        top += sections
-    return page(titles[0], *top, script="\n".join(scripts))
+        return page_of_several(jobs, "Plans side by side")
+    content, script = plan_sections(jobs[0], headline(jobs[0]), "step0", 1.0)
+    name = title(jobs[0])
+    return page(name, element("h1", escape(name)), content, script=script)
+
+
+def pools_page(name: str, pools: Mapping[str, Compiled], found: PoolsEstimate | None = None) -> str:
+    """Likewise of the pools of a plan: all on one time axis, where times are known, then each by itself."""
+    between, script = "", ""
+    if found is not None:
+        drawn, script = pools_timeline(pools, found, "pools")
+        note = (
+            "Each pool begins at 0, and what it takes from another is there when that one has sent it. "
+            "Below, each is by itself, as if it were there from the start."
+        )
+        between = "<h2>The pools in time</h2>" + element("p", note) + drawn
+    model = next(iter(pools.values())).trace_set.model
+    return page_of_several(list(pools.values()), f"{model}, plan {name}", between, script)
+
+
+def page_of_several(
+    jobs: Sequence[Compiled], heading: str, between: str = "", script: str = ""
+) -> str:
+    """What is compared, what is said of all, and then everything on each."""
+    heads = [headline(job) for job in jobs]
+    parts = [element("h1", escape(heading)), side_by_side(jobs, heads), between]
+    scripts = [script] if script else []
+    for number, (job, head) in enumerate(zip(jobs, heads, strict=True)):
+        content, own = plan_sections(job, head, f"step{number}", 1 / len(jobs))
+        parts.append(element("h1", escape(title(job))) + content)
+        scripts.append(own)
+    return page(heading, *parts, script="\n".join(scripts))
 
 
 def title(job: Compiled) -> str:

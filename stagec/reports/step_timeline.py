@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from stagec.compiled import Compiled
 from stagec.estimate import Estimate
+from stagec.estimate.pools import PoolsEstimate
 from stagec.estimate.tasks import TaskSpan, tasks_of
 from stagec.pictures.colours import colour
 from stagec.pictures.elements import element, escape
@@ -128,7 +129,39 @@ def timeline_section(
     compiled: Compiled, found: Estimate, name: str, detail: float = 1.0
 ) -> tuple[str, str]:
     """A timeline that can be zoomed: markup, and the script that draws it."""
-    data = timeline_data(compiled, found, detail)
+    shades = Shades()
+    groups = groups_of(compiled, found, detail, shades)
+    return canvas(name, found.step_time_us, groups, shades)
+
+
+def pools_timeline(
+    pools: Mapping[str, Compiled], found: PoolsEstimate, name: str
+) -> tuple[str, str]:
+    """Likewise, of several pools on one time axis, with what travels between them."""
+    shades = Shades()
+    groups: list[dict[str, Any]] = []
+    for pool, each in pools.items():
+        own = groups_of(each, found.pools[pool], 1 / len(pools), shades)
+        groups += [{**group, "name": f"{pool} {group['name']}"} for group in own]
+    lines: list[dict[str, Any]] = []
+    for way in found.ways:
+        what = f"{way.giver} to {way.taker}"
+        shade = shades.number(f"way {what}", colour(5 + 4 * len(lines)), f"handed over, {what}")
+        few = at_most(joined(way.start_us, way.end_us), MOST_SPANS // len(found.ways))
+        lines.append({"name": what, "bars": bars_of(few, shade, what)})
+    return canvas(name, found.end_us, [*groups, {"name": "between pools", "rows": lines}], shades)
+
+
+def canvas(
+    name: str, span_us: float, groups: list[dict[str, Any]], shades: Shades
+) -> tuple[str, str]:
+    """Markup, and the script that draws rows of bars: start and end in µs, the number of a colour, a label."""
+    data: dict[str, Any] = {
+        "span": rounded(span_us),
+        "palette": shades.palette,
+        "legend": [*shades.legend, ("nothing runs: a bubble", "#e9ebee")],
+        "groups": groups,
+    }
     keys = "".join(
         element("span", element("i", style=f"background:{colour_}"), escape(text))
         for text, colour_ in data["legend"]
@@ -147,23 +180,30 @@ def timeline_section(
     return markup, f"{resource('timeline.js')}\ndrawTimeline({json.dumps(name)}, {written});"
 
 
-def timeline_data(compiled: Compiled, found: Estimate, detail: float) -> dict[str, Any]:
-    """Rows of bars: start and end in µs, the number of a colour, a label."""
+@dataclass
+class Shades:
+    """The colours of a timeline, by number, and what they say."""
+
+    names: dict[str, int] = field(default_factory=dict)
+    palette: list[str] = field(default_factory=list)
+    legend: list[tuple[str, str]] = field(default_factory=list)
+
+    def number(self, name: str, shade: str, text: str) -> int:
+        if name not in self.names:
+            self.names[name] = len(self.palette)
+            self.palette.append(shade)
+            self.legend.append((text, shade))
+        return self.names[name]
+
+
+def groups_of(
+    compiled: Compiled, found: Estimate, detail: float, shades: Shades
+) -> list[dict[str, Any]]:
+    """Rows of bars for each rank class."""
     classes = compiled.trace_set.classes
     shown = range(min(len(classes), MOST_CLASSES))
     rows = task_rows(compiled, found)
     with_stage = len({row.task.stage for row in rows if row.task.stage >= 0}) > len(classes)
-    names: dict[str, int] = {}
-    palette: list[str] = []
-    legend: list[tuple[str, str]] = []
-
-    def number_of(name: str, shade: str, text: str) -> int:
-        if name not in names:
-            names[name] = len(palette)
-            palette.append(shade)
-            legend.append((text, shade))
-        return names[name]
-
     groups: list[dict[str, Any]] = []
     room = round(MOST_TASKS * detail) // max(len(shown), 1)
     for number in shown:
@@ -174,7 +214,7 @@ def timeline_data(compiled: Compiled, found: Estimate, detail: float) -> dict[st
             [
                 rounded(task.start_us),
                 rounded(task.end_us),
-                number_of(task.letter, LETTERS[task.letter], NAMES[task.letter]),
+                shades.number(task.letter, LETTERS[task.letter], NAMES[task.letter]),
                 task.label(with_stage),
             ]
             for task in tasks[:room]
@@ -184,7 +224,7 @@ def timeline_data(compiled: Compiled, found: Estimate, detail: float) -> dict[st
         most = max(20, round(MOST_SPANS * detail) // max(len(shown) * (len(spans) + 1), 1))
         busy = spans.pop(COMPUTE, (np.zeros(0), np.zeros(0)))
         for i, name in enumerate(sorted(spans)):
-            shade = number_of(f"comm {name}", colour(3 + 4 * i), f"communication over {name}")
+            shade = shades.number(f"comm {name}", colour(3 + 4 * i), f"communication over {name}")
             few = at_most(spans[name], most)
             lines.append({"name": name, "bars": bars_of(few, shade, name)})
         if spans:
@@ -193,16 +233,12 @@ def timeline_data(compiled: Compiled, found: Estimate, detail: float) -> dict[st
                 np.concatenate([e for _, e in spans.values()]),
             )
             exposed = at_most(without(everything, busy), most)
-            shade = number_of("exposed", EXPOSED, "communication that computation does not hide")
+            shade = shades.number(
+                "exposed", EXPOSED, "communication that computation does not hide"
+            )
             lines.append({"name": "exposed", "bars": bars_of(exposed, shade, "exposed")})
         groups.append({"name": rank_class.name, "rows": lines})
-    legend.append(("nothing runs: a bubble", "#e9ebee"))
-    return {
-        "span": rounded(found.step_time_us),
-        "palette": palette,
-        "legend": legend,
-        "groups": groups,
-    }
+    return groups
 
 
 def bars_of(spans: tuple[np.ndarray, np.ndarray], shade: int, label: str) -> list[list[Any]]:

@@ -8,10 +8,10 @@ everywhere else; latencies are in ns.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from stagec.backend.program import HostCopy, TraceSet
+from stagec.backend.program import HostCopy, Mesh, PooledTraces, TraceSet
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.network import Network
@@ -69,6 +69,27 @@ def astra_sim_files(traces: TraceSet, plan: Plan, track_memory: bool = False) ->
         "memory.json": memory_json(traces, plan.device),
         "run.sh": RUN.format(model=traces.model),
     }
+
+
+def as_one(plans: Mapping[str, Plan], traces: PooledTraces) -> tuple[TraceSet, Plan]:
+    """Pools as ranks of one cluster. E0719 where a simulator would need several kinds of device, or links of the axes of several meshes."""
+    (first, plan), *others = plans.items()
+    for name, other in others:
+        if replace(other.device, span=None) != replace(plan.device, span=None):
+            message = f"`{first}` and `{name}` run on different devices, and a simulator's cluster has one kind"
+            help_ = (
+                f"say `device` beside the pools, or write the files of one: `--plan {plan.name}`"
+            )
+            raise CompileError([Diagnostic("E0719", message, other.device.span, help=help_)])
+    for name, each in plans.items():
+        link = next(iter(each.links), None)
+        if link is not None:
+            message = f"`{name}` gives axes links of their own, and the pools together are no mesh with axes"
+            help_ = "give the device its nodes and a network instead: `device { node = 8, network_bytes_per_s = ... }`"
+            raise CompileError([Diagnostic("E0719", message, link.span or each.span, help=help_)])
+    classes = tuple(each for _, pool in traces.pools for each in pool.classes)
+    mesh = Mesh(("rank",), (traces.num_ranks,))
+    return TraceSet(traces.pools[0][1].model, mesh, classes), plan
 
 
 def dimensions(traces: TraceSet, plan: Plan) -> list[Dimension]:

@@ -1,0 +1,186 @@
+"""Pools against one time: what a pool takes from another is there when that one has sent it.
+
+Pools wait for each other one way (E0423, E0613), so that each is estimated when those that it waits for are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stagec.arrays import Floats, Ints
+from stagec.backend.program import PooledTraces, RankClass, Transfer
+from stagec.backend.ranks import at_coordinates, ranks_where
+from stagec.compiled import Compiled
+from stagec.estimate import Estimate, estimate
+from stagec.estimate.costs import missing_numbers
+from stagec.estimate.timeline import Arrivals, Timeline
+
+
+@dataclass(frozen=True)
+class Way:
+    """When a pool hands over to another: of each message, the start and the end of its send, in µs."""
+
+    giver: str
+    taker: str
+    start_us: Floats
+    end_us: Floats
+    num_bytes: int
+    """Of all messages."""
+
+
+@dataclass(frozen=True)
+class PoolsEstimate:
+    """An iteration of each pool, from the time when the first begins."""
+
+    pools: Mapping[str, Estimate]
+    ways: Sequence[Way]
+
+    @property
+    def end_us(self) -> float:
+        """When all are done."""
+        return max(each.step_time_us for each in self.pools.values())
+
+
+def estimate_pools(
+    pools: Mapping[str, Compiled], traces: PooledTraces | None = None
+) -> PoolsEstimate:
+    """All pools of a plan. E0410 for one that does not say how fast its device is."""
+    traces = traces or PooledTraces(tuple((name, c.trace_set) for name, c in pools.items()))
+    found: dict[str, Estimate] = {}
+    ways: list[Way] = []
+    for taker in order(traces):
+        arrived: dict[tuple[int, int, int], Floats] = {}
+        for giver, known in found.items():
+            sent = list(messages(traces, giver, taker, "send"))
+            if sent:
+                arrived |= arrivals(
+                    sent, list(messages(traces, taker, giver, "recv")), known.timeline
+                )
+                ways.append(way(giver, taker, sent, known.timeline))
+        found[taker] = estimate(pools[taker], arrived=arrived)
+    return PoolsEstimate({name: found[name] for name in pools}, ways)
+
+
+def estimate_pools_if_known(pools: Mapping[str, Compiled]) -> PoolsEstimate | None:
+    """Likewise; nothing where the plan does not say how fast all devices are."""
+    known = (
+        each.traces is not None
+        and each.num_iterations == 1
+        and not missing_numbers(each.plan, each.trace_set.classes)
+        for each in pools.values()
+    )
+    return estimate_pools(pools) if all(known) else None
+
+
+def order(traces: PooledTraces) -> list[str]:
+    """The names of pools, each behind those that it takes something from."""
+    waits = {
+        name: {
+            action.peer.pool
+            for each in pool.classes
+            for node in each.program.nodes_that_run()
+            if isinstance(action := node.action, Transfer)
+            and action.peer is not None
+            and action.kind == "recv"
+        }
+        for name, pool in traces.pools
+    }
+    found: list[str] = []
+    while len(found) < len(waits):
+        ready = [n for n, others in waits.items() if n not in found and others <= set(found)]
+        assert ready, "pools wait for each other"
+        found += ready
+    return found
+
+
+@dataclass(frozen=True)
+class Messages:
+    """What a node of a class sends or takes: a row for each rank and each time that it runs."""
+
+    key: tuple[int, int, int]
+    """The class, the segment, the node of the segment."""
+    ends: Ints
+    """[2, rows]: the rank of the giver and that of the taker, in the whole job."""
+    instance: Ints
+    """Which time it is."""
+    tag: Ints
+    channel: int
+    position: Ints
+    """Of the node, on the timeline of its pool."""
+    num_bytes: int
+    """Of one message."""
+
+
+def messages(traces: PooledTraces, name: str, other: str, kind: str) -> Iterator[Messages]:
+    """What a pool sends to another, or takes from it."""
+    pool, first = dict(traces.pools)[name], traces.firsts[name]
+    begin = 0
+    for number, each in enumerate(pool.classes):
+        ranks = ranks_where(pool.mesh, each.where)
+        for segment, node, action in handed(each, other, kind):
+            rows = np.flatnonzero(each.program.segment == segment)
+            assert action.peer is not None
+            peers = at_coordinates(pool.mesh, action.peer.rank, ranks)
+            ways = (ranks + first, peers) if kind == "send" else (peers, ranks + first)
+            yield Messages(
+                (number, segment, node),
+                np.repeat(np.stack(ways), len(rows), axis=1),
+                np.tile(np.arange(len(rows)), len(ranks)),
+                np.tile(each.program.tag[rows], len(ranks)),
+                action.channel,
+                np.tile(begin + each.program.first_node[rows] + node, len(ranks)),
+                action.num_bytes,
+            )
+        begin += int(each.program.first_node[-1])
+
+
+def handed(each: RankClass, other: str, kind: str) -> Iterator[tuple[int, int, Transfer]]:
+    """Segments and nodes of a class that exchange with another pool."""
+    for number, segment in enumerate(each.program.segments):
+        for place, node in enumerate(segment.nodes):
+            action = node.action
+            if not isinstance(action, Transfer) or action.peer is None:
+                continue
+            if action.kind == kind and action.peer.pool == other:
+                yield number, place, action
+
+
+def arrivals(sent: Sequence[Messages], got: Sequence[Messages], timeline: Timeline) -> Arrivals:
+    """When what is taken is there. The n-th message of a channel and tag between two ranks is the n-th that was sent.
+
+    Ranks of a class keep step: all wait for what comes last.
+    """
+    one, other = in_order(sent), in_order(got)
+    assert len(one) == len(other), "a receive without its send"
+    when = np.empty(len(other))
+    when[other] = timeline.end_us[np.concatenate([each.position for each in sent])[one]]
+    found: dict[tuple[int, int, int], Floats] = {}
+    begin = 0
+    for each in got:
+        here = when[begin : begin + len(each.instance)]
+        times = np.zeros(int(each.instance.max()) + 1)
+        np.maximum.at(times, each.instance, here)
+        found[each.key] = times
+        begin += len(each.instance)
+    return found
+
+
+def in_order(found: Sequence[Messages]) -> Ints:
+    """Rows of all, by who sends to whom, channel and tag, and then as their nodes follow each other."""
+    columns = [
+        np.concatenate([each.position for each in found]),
+        np.concatenate([each.tag for each in found]),
+        np.concatenate([np.full(len(each.tag), each.channel) for each in found]),
+        *np.concatenate([each.ends for each in found], axis=1),
+    ]
+    return np.lexsort(columns)
+
+
+def way(giver: str, taker: str, sent: Sequence[Messages], timeline: Timeline) -> Way:
+    positions = np.concatenate([each.position for each in sent])
+    num_bytes = sum(each.num_bytes * len(each.instance) for each in sent)
+    at = np.unique(positions)
+    return Way(giver, taker, timeline.start_us[at], timeline.end_us[at], num_bytes)
