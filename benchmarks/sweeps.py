@@ -9,10 +9,10 @@ import sys
 import time
 from pathlib import Path
 
-from stagec.explaining.sweeping.plans import Request
-from stagec.explaining.sweeping.points import grid
-from stagec.explaining.sweeping.run import sweep
 from stagec.frontend import check, parse_file
+from stagec.sweeping.plans import Request
+from stagec.sweeping.points import grid
+from stagec.sweeping.run import sweep
 
 LIMIT_S = 10.0
 COLUMNS = ("flops", "comm", "memory.peak")

@@ -80,7 +80,7 @@ from stagec.dialects.sched.tasks import (
     StageOfRank,
 )
 from stagec.dialects.types import TIME_AXIS, StackType
-from stagec.pipeline_schedule import pipeline_schedule
+from stagec.pipeline_schedule import SCHEDULE, pipeline_schedule
 from stagec.rewriting import programs
 from stagec.schedules import Schedule
 from stagec.schedules.table import FIRST_TRANSFER, ActionKind, Columns
@@ -138,7 +138,7 @@ class ProgramBuilder:
             ]
             goes_back = any(each.rows.data.keys() & {"B", "I"} for each in tasks)
             if not schedule.has_backward and goes_back:
-                raise CompileError([no_backward(schedule)])
+                raise CompileError([no_backward(self.module, schedule)])
             for rank in range(mesh_of(self.module)[axis]):
                 own = schedule.stages_of(rank)
                 listed = tuple(
@@ -212,11 +212,12 @@ def local_counts(layers: Sequence[int]) -> dict[str, int]:
     return {dist.local_count(index): count for index, count in enumerate(layers)}
 
 
-def no_backward(schedule: Schedule) -> Diagnostic:
+def no_backward(module: ModuleOp, schedule: Schedule) -> Diagnostic:
     """A schedule of a user's own that leaves out what the loss is there for."""
     return Diagnostic(
         "E0409",
         f"the schedule `{schedule.name}` has no backward passes, and the model has a loss to train",
+        dist.clause_span(module, *SCHEDULE),
         help="add a `B` for each `F`; `schedule = forward_only` evaluates a loss",
     )
 

@@ -45,7 +45,7 @@ from xdsl.rewriter import Rewriter
 from stagec import symbolic
 from stagec.analysis.sizes import size_values
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
-from stagec.dialects import stg
+from stagec.dialects import dist, stg
 from stagec.dialects.types import FLOATS, TIME_AXIS, StackType, TensorType, tensor_of
 from stagec.rewriting import inherit, output_of, programs, set_type
 from stagec.symbolic import conditions
@@ -113,6 +113,10 @@ def check_extent(program: stg.ProgramOp, values: Mapping[str, int]) -> None:
         raise CompileError([Diagnostic("E0216", message, place, notes=notes, help=help_)])
 
 
+MICROBATCH = ("pipeline.given.microbatch", "microbatch_span", "pipeline.span")
+"""Where a plan says how large a microbatch is."""
+
+
 def define_axis(module: ModuleOp, program: stg.ProgramOp, dim: str, size: int) -> None:
     """Name the number of microbatches. One that is not whole is E0308."""
     axes = batch_axes(program, dim)
@@ -130,7 +134,7 @@ def define_axis(module: ModuleOp, program: stg.ProgramOp, dim: str, size: int) -
                 Diagnostic(
                     "E0308",
                     f"microbatches of {size} do not divide the {on_rank} of `{dim}` on each rank",
-                    span_of(program.location),
+                    dist.clause_span(program, *MICROBATCH),
                     notes=[f"`{dim} = {values[dim]}` over {' x '.join(axes) or 'one rank'}"],
                     help="choose a microbatch that divides it, or another batch",
                 )

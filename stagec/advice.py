@@ -13,12 +13,12 @@ from typing import Any
 
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
+from stagec.dialects import dist
 from stagec.estimate import Timeline, timeline_of
 from stagec.estimate.memory import most_along_time, timed_peaks
 from stagec.memory import ClassPlan, TimedPeak
 from stagec.memory.kinds import TITLES, Kind
 from stagec.plans.clauses import Plan, Recompute, Zero
-from stagec.plans.in_ir import ModelFacts
 
 MOST_CAUSES = 5
 MOST_REMEDIES = 3
@@ -63,7 +63,7 @@ def check_memory(compiled: Compiled, compile_with: Callable[[Plan], Compiled | N
         pairs = [(each, compile_with(each.applied(plan))) for each in changed]
         return [Tried(each, *peaks(other)) for each, other in pairs if other is not None]
 
-    tried = tries(changes(plan, compiled.facts))
+    tried = tries(changes(plan, compiled.stated))
     if all(each.peak_bytes > limit for each in tried):
         combined = together(tried)
         tried += tries([combined] if combined is not None else [])
@@ -83,16 +83,16 @@ def too_much(classes: Sequence[ClassPlan], limit: int) -> ClassPlan | None:
     return worst if worst.peak_bytes > limit else None
 
 
-def changes(plan: Plan, facts: ModelFacts) -> Iterator[Suggestion]:
+def changes(plan: Plan, stated: dist.PlanOp) -> Iterator[Suggestion]:
     """What might help, each alone."""
-    if not facts.is_training:
+    if not stated.is_training:
         return
     if plan.recompute.what == ("none",):
         yield Suggestion(("recompute full",), {"recompute": Recompute(what=("full",))})
     yield from chunked_loss(plan)
     yield from onto_host(plan)
     yield from smaller_microbatches(plan)
-    yield from more_zero(plan, facts)
+    yield from more_zero(plan, stated)
     yield from more_stages(plan)
 
 
@@ -142,9 +142,9 @@ def halved(size: int) -> list[int]:
     return sorted({size // 2, 1} - {0, size}, reverse=True)
 
 
-def more_zero(plan: Plan, facts: ModelFacts) -> Iterator[Suggestion]:
+def more_zero(plan: Plan, stated: dist.PlanOp) -> Iterator[Suggestion]:
     """Further levels, and gradients of which only a part is kept, where the plan keeps whole ones. A framework's settings are of its own levels."""
-    axes = plan.zero.axes if plan.zero is not None else split_batch(plan, facts)
+    axes = plan.zero.axes if plan.zero is not None else split_batch(plan, stated)
     level = plan.zero.level if plan.zero is not None else 0
     if not axes:
         return
@@ -168,8 +168,8 @@ def at_level(plan: Plan, level: int, axes: tuple[str, ...]) -> Zero:
     return replace(plan.zero, level=level)
 
 
-def split_batch(plan: Plan, facts: ModelFacts) -> tuple[str, ...]:
-    return tuple(a for rule in plan.rules if facts.batch_dim in rule.dims for a in rule.axes)
+def split_batch(plan: Plan, stated: dist.PlanOp) -> tuple[str, ...]:
+    return tuple(a for rule in plan.rules if stated.batch_dim in rule.dims for a in rule.axes)
 
 
 def more_stages(plan: Plan) -> Iterator[Suggestion]:
@@ -219,11 +219,11 @@ def warnings(compiled: Compiled, timeline: Timeline | None) -> list[Diagnostic]:
     if compiled.traces is None or (device.capacity is None and device.memory is None):
         return list(compiled.idle)
     timed = timed_peaks(compiled, timeline)
-    return [*compiled.idle, *doubt(compiled.memory, timed, compiled.plan, compiled.facts)]
+    return [*compiled.idle, *doubt(compiled.memory, timed, compiled.plan, compiled.stated)]
 
 
 def doubt(
-    classes: Sequence[ClassPlan], timed: Sequence[TimedPeak], plan: Plan, facts: ModelFacts
+    classes: Sequence[ClassPlan], timed: Sequence[TimedPeak], plan: Plan, stated: dist.PlanOp
 ) -> list[Diagnostic]:
     """W0501 if a rank needs more than the preset has, and the plan does not say how much it may need; or if it does along the estimated time alone."""
     device = plan.device
@@ -247,7 +247,7 @@ def doubt(
                 *along_time(most[1].num_bytes if most is not None else 0, worst.peak_bytes),
             ],
             help=[
-                *remedies(worst, plan, facts),
+                *remedies(worst, plan, stated),
                 f"`device {device.preset} {{ memory = {device.capacity // GIB}GiB }}` makes this an error, "
                 "which says what would fit",
             ],
@@ -279,21 +279,21 @@ def doubt_in_time(
     ]
 
 
-def remedies(worst: ClassPlan, plan: Plan, facts: ModelFacts) -> Iterator[str]:
+def remedies(worst: ClassPlan, plan: Plan, stated: dist.PlanOp) -> Iterator[str]:
     """The clauses against what is most at the peak, the largest first. None is compiled: E0501 says what each would give."""
-    if not facts.is_training:
+    if not stated.is_training:
         return
     kinds = sorted(worst.at_peak().items(), key=lambda item: -item[1])
     for kind, num_bytes in kinds[:MOST_REMEDIES]:
-        clause = clause_against(kind, plan, facts)
+        clause = clause_against(kind, plan, stated)
         if clause and num_bytes:
             yield f"{gib(num_bytes)} are {TITLES[kind]}: {clause}"
 
 
-def clause_against(kind: Kind, plan: Plan, facts: ModelFacts) -> str:
+def clause_against(kind: Kind, plan: Plan, stated: dist.PlanOp) -> str:
     """The first clause that makes less of a kind and that the plan does not have yet."""
     level = plan.zero.level if plan.zero is not None else 0
-    axes = ", ".join(plan.zero.axes if plan.zero is not None else split_batch(plan, facts))
+    axes = ", ".join(plan.zero.axes if plan.zero is not None else split_batch(plan, stated))
     if kind == Kind.GRADIENTS and level >= 2 and not plan.reduces_each_microbatch:
         return "`gradients { reduce = microbatch }` keeps a part of each instead"
     least = {Kind.OPTIMIZER: 1, Kind.MASTER: 1, Kind.GRADIENTS: 2, Kind.PARAMETERS: 3}

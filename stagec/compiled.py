@@ -12,13 +12,13 @@ from stagec.analysis.sequences import Sequences
 from stagec.backend.lowering.programs import Unroller
 from stagec.backend.program import TraceSet
 from stagec.diagnostics import Diagnostic
-from stagec.dialects import sched
+from stagec.dialects import dist, sched
 from stagec.frontend import CheckedModel, lower
 from stagec.frontend.plans.serving import batch_of_one
 from stagec.memory import ClassPlan, plan_module
 from stagec.memory.arena import Arena, read_arena
 from stagec.plans.clauses import Plan
-from stagec.plans.in_ir import ModelFacts
+from stagec.plans.in_ir import stated_plan
 from stagec.rewriting import programs
 from stagec.step_count import ClassCount, count_classes
 from stagec.tracking import with_tensors
@@ -33,7 +33,6 @@ class Compiled:
     plan: Plan
     module: ModuleOp
     traces: TraceSet | None
-    facts: ModelFacts
     runs: Sequence[RankRun] = ()
     """What each rank class runs."""
     unroller: Unroller = field(default_factory=Unroller)
@@ -46,6 +45,11 @@ class Compiled:
     """Whether the IR was read, and so may say what passes would not."""
     idle: tuple[Diagnostic, ...] = ()
     """W0703 for each of the plan's own passes that changed nothing."""
+
+    @property
+    def stated(self) -> dist.PlanOp:
+        """What the module says of its model: the dim of its batch, whether it trains."""
+        return stated_plan(self.module)
 
     @property
     def checked(self) -> CheckedModel:

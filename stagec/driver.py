@@ -21,15 +21,13 @@ from stagec.analysis.sequences import check_alike
 from stagec.analysis.sizes import mesh_of
 from stagec.backend.lowering.programs import Unroller
 from stagec.compiled import Compiled
-from stagec.diagnostics import CompileError, Diagnostic
-from stagec.dialects import dist, stg
-from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text
+from stagec.diagnostics import CompileError
+from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text, plan_of_model
 from stagec.frontend.plans.iterations import read_iterations
-from stagec.ir_text import parse_ir, place_of, verify_ir
+from stagec.ir_text import parse_ir, verify_ir
 from stagec.pipelines import default_pipeline, final_passes, make, pool_passes
 from stagec.plans.clauses import Plan
-from stagec.plans.in_ir import ModelFacts, plan_op, read_plan
-from stagec.plans.places import shown_in_the_plan
+from stagec.plans.in_ir import read_plan, stated_plan
 from stagec.plugins import Registry, registry
 from stagec.rewriting import programs
 from stagec.running import (
@@ -44,7 +42,6 @@ from stagec.running import (
     told,
     write_down,
 )
-from stagec.schedules.catalogue import FORWARD_ONLY
 from stagec.symbolic import conditions
 from stagec.unrolling.module import UnrollingContext, rank_runs
 
@@ -120,19 +117,19 @@ def compile_program(
     """From a checked model, and its IR if there is it already, to trace programs."""
     stops = stops or Stops()
     module, texts = module or lower(checked), checked.source.texts
-    facts = model_facts(module, checked.plan)
+    stated = plan_of_model(checked, module)
     passes = [
-        *default_pipeline(checked.plan, facts),
+        *default_pipeline(checked.plan, stated),
         *pool_passes(bool(handed)),
         *plan_passes(checked.plan, load_pass or registry().make_pass),
         *final_passes(checked.plan),
         *map(make, stops.further),
     ]
     check_names(module, checked.plan)
-    write_down(module, plan_op(checked.plan, facts), passes)
+    write_down(module, stated, passes)
     module.body.block.insert_ops_before(handed, programs(module)[0])
     stops = with_notes_closed(stops)
-    start = Compiled(checked.plan, module, None, facts, model=checked, sources=texts)
+    start = Compiled(checked.plan, module, None, model=checked, sources=texts)
     if told(stops, "lower", module):
         return start
     check_stop(stops, passes)
@@ -171,12 +168,12 @@ def compile_ir(
     module = parse_ir(context, text, name)
     verify_ir(module, {name: text})
     try:
-        plan, facts = plan_of(module)
+        plan = read_plan(stated_plan(module), mesh_of(module))
         passes = remaining_passes(module, known.make_pass)
         stops = stops or Stops()
         passes += [make(name) for name in stops.further if name not in {p.name for p in passes}]
         check_stop(stops, passes)
-        start = Compiled(plan, module, None, facts, sources={name: text}, is_read=True)
+        start = Compiled(plan, module, None, sources={name: text}, is_read=True)
         return finish(start, passes, stops, known.make_pass)
     except CompileError as error:
         raise CompileError(error.diagnostics, {name: text, **error.sources}) from error
@@ -189,15 +186,14 @@ def finish(
     module = start.module
     watched = {call.name: False for call in start.plan.passes}
     context = UnrollingContext()
-    with shown_in_the_plan(start.plan):
-        stopped = run_passes(module, passes, stops, watched, context)
-        if not stopped or stops.after in watched:
-            start = replace(start, idle=tuple(idle_passes(start.plan, watched)))
-        if stopped or not stops.unroll:
-            return start
-        runs = rank_runs(module, not start.is_read, context.unrolled)
-        unroller = Unroller(context.unrolled.arrangements, context.unrolled.queues)
-        traces = unroller.trace_set(module, runs)
+    stopped = run_passes(module, passes, stops, watched, context)
+    if not stopped or stops.after in watched:
+        start = replace(start, idle=tuple(idle_passes(start.plan, watched)))
+    if stopped or not stops.unroll:
+        return start
+    runs = rank_runs(module, not start.is_read, context.unrolled)
+    unroller = Unroller(context.unrolled.arrangements, context.unrolled.queues)
+    traces = unroller.trace_set(module, runs)
     compiled = replace(start, traces=traces, runs=runs, unroller=unroller)
     check_memory(compiled, lambda plan: compiled_with(start, plan, load_pass))
     return compiled
@@ -211,26 +207,3 @@ def compiled_with(start: Compiled, plan: Plan, load_pass: PassLoader | None) -> 
         return compile_program(replace(start.model, plan=plan), load_pass=load_pass)
     except CompileError:
         return None
-
-
-def plan_of(module: ModuleOp) -> tuple[Plan, ModelFacts]:
-    """What a module says of its plan. E0716 if it says nothing."""
-    found = next((op for op in module.body.ops if isinstance(op, dist.PlanOp)), None)
-    if found is None or not programs(module):
-        what = "`dist.plan`" if programs(module) else "`stg.program`"
-        message = f"there is no {what} in the IR, which says what is compiled"
-        help_ = "start from what `stagec MODEL.stg --stop-after PASS` prints"
-        raise CompileError([Diagnostic("E0716", message, place_of(module), help=help_)])
-    return read_plan(found, mesh_of(module))
-
-
-def model_facts(module: ModuleOp, plan: Plan) -> ModelFacts:
-    """What the passes depend on, read off the IR. A schedule without backward passes evaluates the loss alone."""
-    (program,) = programs(module)
-    output = program.body.block.last_op
-    assert isinstance(output, stg.OutputOp)
-    inputs = [stg.tensor_type(a) for a in program.body.block.args]
-    batch = next((t.names[0] for t in inputs if t.names), "")
-    is_loss = len(output.values) == 1 and not stg.tensor_type(output.values[0]).dims
-    evaluates = plan.pipeline is not None and plan.pipeline.schedule == FORWARD_ONLY
-    return ModelFacts(batch, is_loss and not evaluates)

@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.sizes import size_values
 from stagec.diagnostics import CompileError, Diagnostic, Span, span_of
-from stagec.dialects import sched
+from stagec.dialects import dist, sched
 from stagec.schedules import (
     CATALOGUE,
     InvalidSchedule,
@@ -148,14 +148,19 @@ def arguments(module: ModuleOp, op: sched.ScheduleOp) -> tuple[str, int, int, in
     return name, ranks, virtual, op.microbatches.data.integer(values)
 
 
+SCHEDULE = ("pipeline.given.schedule", "pipeline.span")
+"""Where a plan names its schedule."""
+
+
 def explained(op: sched.ScheduleOp, make: Callable[[], T]) -> T:
     """What `make` gives; its `ScheduleError` as a diagnostic."""
     try:
         return make()
     except ScheduleError as error:
         notes = list(error.cycle) if isinstance(error, InvalidSchedule) else []
+        place = dist.clause_span(op, *SCHEDULE)
         raise CompileError(
-            [Diagnostic("E0409", error.message, span_of(op.location), notes=notes, help=error.help)]
+            [Diagnostic("E0409", error.message, place, notes=notes, help=error.help)]
         ) from None
 
 

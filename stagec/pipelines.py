@@ -7,6 +7,7 @@ import os
 from xdsl.passes import ModulePass
 
 from stagec.diagnostics import CompileError, Diagnostic
+from stagec.dialects import dist
 from stagec.dialects.memory import CONTIGUOUS, COPIED, PARTITIONED
 from stagec.dialects.stg import MUON
 from stagec.passes import load_pass
@@ -14,14 +15,13 @@ from stagec.pipeline_schedule import unwanted_code
 from stagec.plans import presets
 from stagec.plans.clauses import PRODUCTS, Pipeline, Plan
 from stagec.plans.expert_histograms import read_histograms
-from stagec.plans.in_ir import ModelFacts
 from stagec.schedules.catalogue import CATALOGUE
 from stagec.schedules.transfers import RESIDENT_STAGES
 from stagec.symbolic import conditions
 from stagec.trust import may_read, may_run, outside
 
 
-def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
+def default_pipeline(plan: Plan, stated: dist.PlanOp) -> list[ModulePass]:
     """The passes from a model to the tasks of each rank class."""
     precision = plan.precision
     passes: list[ModulePass] = [
@@ -31,22 +31,22 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
     if plan.collectives.exchange == "hierarchical":
         size = microbatch_size(plan)
         conditions.read(conditions.setting("microbatch", size), size)
-        passes.append(make("split-exchanges", batch=facts.batch_dim, microbatch=size))
+        passes.append(make("split-exchanges", batch=stated.batch_dim, microbatch=size))
     if plan.collectives.exchange == "all_gather":
         passes.append(make("gather-tokens"))
-    passes += backward_passes(plan) if facts.is_training else []
+    passes += backward_passes(plan) if stated.is_training else []
     passes.append(
         make(
             "split-microbatches",
-            dim=facts.batch_dim,
+            dim=stated.batch_dim,
             size=microbatch_size(plan),
             gradients=precision.reduce if sums_whole_gradients(plan) else precision.gradients,
         )
     )
     passes += pipeline_passes(plan)
-    if facts.is_training:
+    if stated.is_training:
         passes += [
-            reduce_gradients(plan, facts),
+            reduce_gradients(plan, stated),
             make(
                 "insert-optimizer",
                 algorithm=plan.optimizer.algorithm,
@@ -62,16 +62,16 @@ def default_pipeline(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
     if precision.dispatch or precision.combine:
         dispatch, combine = precision.dispatch or "", precision.combine or ""
         passes.append(make("cast-exchanges", dispatch=dispatch, combine=combine))
-    if facts.is_training and plan.loss_chunks > 1:
+    if stated.is_training and plan.loss_chunks > 1:
         passes.append(make("chunk-loss", chunks=plan.loss_chunks))
-    if facts.is_training:
+    if stated.is_training:
         passes += saved_value_passes(plan)
     passes += [make("exchange-counts"), *load_passes(plan)]
     return (
         passes
-        + storage_passes(plan, facts.is_training)
+        + storage_passes(plan, stated.is_training)
         + context_passes(plan)
-        + offload_passes(plan, facts)
+        + offload_passes(plan, stated)
     )
 
 
@@ -180,13 +180,13 @@ def sums_whole_gradients(plan: Plan) -> bool:
     return is_sharded and bool(microbatch_size(plan)) and not plan.reduces_each_microbatch
 
 
-def reduce_gradients(plan: Plan, facts: ModelFacts) -> ModulePass:
+def reduce_gradients(plan: Plan, stated: dist.PlanOp) -> ModulePass:
     """How gradients are summed over data-parallel ranks."""
     zero = plan.zero
     level = zero.level if zero is not None else 0
     return make(
         "reduce-gradients",
-        axes=data_axes(plan, facts.batch_dim),
+        axes=data_axes(plan, stated.batch_dim),
         shard_axes=zero.axes if zero is not None and level else (),
         dtype=plan.precision.reduce,
         join=level == 3,
@@ -287,17 +287,17 @@ def storage_passes(plan: Plan, is_training: bool) -> list[ModulePass]:
     return passes
 
 
-def offload_passes(plan: Plan, facts: ModelFacts) -> list[ModulePass]:
+def offload_passes(plan: Plan, stated: dist.PlanOp) -> list[ModulePass]:
     """What is kept in the memory of the host."""
     offload = plan.offload
     passes: list[ModulePass] = []
-    if offload.activations and facts.is_training:
+    if offload.activations and stated.is_training:
         passes.append(
             make("offload-activations", what=offload.activations, prefetch=offload.prefetch)
         )
     if offload.parameters:
         passes.append(make("offload-parameters", prefetch=offload.prefetch))
-    if (offload.parameters or offload.optimizer) and facts.is_training:
+    if (offload.parameters or offload.optimizer) and stated.is_training:
         passes.append(
             make(
                 "offload-optimizer",

@@ -5,7 +5,7 @@
 
 An op of the last IR stands in loops; `sched.tasks` lists its rows, and `sched.program` how often a rank runs each task. Nothing is
 unrolled. Costs are exact expressions, and whoever counts evaluates them: as whole numbers (`numbers`, as traces state them), as
-fractions, in names that users know (`stagec.explaining`), or as columns of many plans at once (`stagec.explaining.sweeping`).
+fractions, in names that users know (`stagec.explaining`), or as columns of many plans at once (`stagec.sweeping`).
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec.analysis.sizes import size_values
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
 from stagec.passes.split_stages.cuts import (
     Cuts,
@@ -127,11 +127,15 @@ class SplitStages(ModulePass):
             split(op, program, cuts, totals, per_stage, self)
 
 
+LAYERS = ("given.layers", "given.first", "given.last", "span")
+"""Where a `pipeline` says how many layers a stage has."""
+
+
 def nothing_to_cut(program: stg.ProgramOp, counts: Sequence[str]) -> Diagnostic:
     return Diagnostic(
         "E0405",
         f"no repeat of `{program.model.data}` runs {' or '.join(f'`{c}`' for c in counts)} times",
-        span_of(program.location),
+        dist.clause_span(program, "pipeline.span"),
         help="name the count of a repeat in the model's own body",
     )
 
@@ -169,7 +173,7 @@ def layers_per_stage(
             Diagnostic(
                 "E0407",
                 problem,
-                span_of(program.location),
+                dist.clause_span(program, *(f"pipeline.{place}" for place in LAYERS)),
                 help=advice,
             )
         ]

@@ -25,9 +25,6 @@ from stagec.explaining.algebra import as_text, simplified
 from stagec.explaining.job import Job as Question
 from stagec.explaining.names import MICROBATCH
 from stagec.explaining.questions import ask
-from stagec.explaining.sweeping.plans import Request
-from stagec.explaining.sweeping.points import grid
-from stagec.explaining.sweeping.run import sweep
 from stagec.frontend import check, parse_file, parse_text
 from stagec.frontend.checker import sizes_of
 from stagec.frontend.files import Source
@@ -40,6 +37,9 @@ from stagec.reports.step_report import report_page
 from stagec.reports.step_timeline import picture, task_rows
 from stagec.simulators.infragraph import on_network
 from stagec.summary import Summary, summarize
+from stagec.sweeping.plans import Request
+from stagec.sweeping.points import grid
+from stagec.sweeping.run import sweep
 
 Sizes = Mapping[str, int | str]
 

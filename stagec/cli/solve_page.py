@@ -13,11 +13,11 @@ from stagec.cli.tables import amount, lines_of
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import did_you_mean, quoted
 from stagec.explaining.names import MICROBATCH
-from stagec.explaining.sweeping.plans import Request
-from stagec.explaining.sweeping.points import Grid
-from stagec.explaining.sweeping.run import STEP_TIME, sweep
 from stagec.frontend import Source, check, parse_file
 from stagec.frontend.checker import sizes_of
+from stagec.sweeping.plans import Request
+from stagec.sweeping.points import Grid
+from stagec.sweeping.run import STEP_TIME, sweep
 from stagec.symbolic.conditions import RELATIONS
 
 CONDITION = re.compile(

@@ -16,13 +16,13 @@ from stagec.cli.tables import amount, plain_table, text_of
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import did_you_mean, quoted
 from stagec.explaining.names import MICROBATCH
-from stagec.explaining.sweeping.plans import Request
-from stagec.explaining.sweeping.points import grid
-from stagec.explaining.sweeping.run import SweepTable, sweep
 from stagec.frontend import parse_file
 from stagec.frontend.checker import sizes_of
 from stagec.plans.clauses import Plan
 from stagec.reports.plans_chart import plans_page
+from stagec.sweeping.plans import Request
+from stagec.sweeping.points import grid
+from stagec.sweeping.run import SweepTable, sweep
 
 Row = dict[str, int | float]
 

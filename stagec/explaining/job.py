@@ -13,7 +13,6 @@ from stagec.explaining.more_layers import with_more_layers
 from stagec.explaining.names import Names
 from stagec.explaining.rolled_operations import ClassOperations, class_operations
 from stagec.memory import ClassPlan, plan_memory
-from stagec.plans.in_ir import ModelFacts
 from stagec.symbolic import ONE, Size
 from stagec.unrolling.module import rank_runs
 
@@ -27,10 +26,6 @@ class Job:
     """Whether costs are rounded up in their forms too."""
     sampled: bool = False
     """Whether a few classes stand for all ranks of a pipeline, as in a sweep."""
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self.compiled.facts
 
     @cached_property
     def names(self) -> Names:

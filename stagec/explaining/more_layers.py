@@ -15,7 +15,7 @@ from stagec.diagnostics import CompileError
 from stagec.dialects import stg
 from stagec.dialects.types import TIME_AXIS
 from stagec.explaining.names import Names
-from stagec.explaining.sweeping.layouts import layout_with
+from stagec.explaining.rows_at_sizes import layout_with
 from stagec.memory import ClassPlan, plan_memory
 from stagec.symbolic import symbol
 from stagec.unrolling.rank import StageRun

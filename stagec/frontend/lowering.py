@@ -47,6 +47,8 @@ from stagec.frontend.served import (
     pad_experts,
     served_results,
 )
+from stagec.plans.in_ir import plan_op
+from stagec.schedules.catalogue import FORWARD_ONLY
 from stagec.symbolic import Size, conditions
 
 Values = dict[Value, SSAValue]
@@ -81,6 +83,19 @@ def lower(checked: CheckedModel) -> ModuleOp:
     if wrong := transposed_experts(module):
         raise CompileError(wrong)
     return module
+
+
+def plan_of_model(checked: CheckedModel, module: ModuleOp) -> dist.PlanOp:
+    """What passes depend on besides the program. A schedule without backward passes evaluates the loss alone."""
+    (program,) = (op for op in module.body.ops if isinstance(op, stg.ProgramOp))
+    output = program.body.block.last_op
+    assert isinstance(output, stg.OutputOp)
+    inputs = [tensor_of(a.type) for a in program.body.block.args]
+    batch = next((t.names[0] for t in inputs if t.names), "")
+    is_loss = len(output.values) == 1 and not tensor_of(output.values[0].type).dims
+    pipeline = checked.plan.pipeline
+    evaluates = pipeline is not None and pipeline.schedule == FORWARD_ONLY
+    return plan_op(checked.plan, batch, is_loss and not evaluates)
 
 
 def sequences_ops(checked: CheckedModel, sums: Sums) -> Iterator[Operation]:

@@ -7,7 +7,6 @@ Places in the text are kept apart, by the path of what stands there.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import lru_cache
@@ -20,6 +19,7 @@ from xdsl.dialects.builtin import (
     DictionaryAttr,
     FloatAttr,
     IntegerAttr,
+    ModuleOp,
     StringAttr,
     UnitAttr,
     f64,
@@ -29,32 +29,21 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute
 
 from stagec.diagnostics import CompileError, Diagnostic, Span, span_of
-from stagec.dialects import dist
+from stagec.dialects import dist, stg
+from stagec.ir_text import place_of
 from stagec.plans.clauses import Plan
 
-PLACE = re.compile(r"(.*):(\d+):(\d+)-(\d+):(\d+)")
 
-
-@dataclass(frozen=True)
-class ModelFacts:
-    """What the pipeline needs to know of a model, read off the IR that the frontend makes."""
-
-    batch_dim: str
-    """The leading dim of the first input: what microbatches and data parallelism split."""
-    is_training: bool
-    """Whether the output is a loss that the step is to make smaller."""
-
-
-def plan_op(plan: Plan, facts: ModelFacts) -> dist.PlanOp:
-    """The op that says what a plan says."""
+def plan_op(plan: Plan, batch: str, trains: bool) -> dist.PlanOp:
+    """The op that says what a plan says, and of what model."""
     places: dict[str, str] = {}
     clauses = written_fields(plan, "", places)
     for key in ("name", "axes"):
         clauses.pop(key, None)
-    return dist.PlanOp(plan.name, facts.batch_dim, facts.is_training, clauses, places)
+    return dist.PlanOp(plan.name, batch, trains, clauses, places)
 
 
-def read_plan(op: dist.PlanOp, mesh: Mapping[str, int]) -> tuple[Plan, ModelFacts]:
+def read_plan(op: dist.PlanOp, mesh: Mapping[str, int]) -> Plan:
     """The plan that an op says. E0709 where it says what no plan can."""
     axes = tuple({"name": StringAttr(a), "size": IntegerAttr(n, i64)} for a, n in mesh.items())
     clauses = {
@@ -64,13 +53,24 @@ def read_plan(op: dist.PlanOp, mesh: Mapping[str, int]) -> tuple[Plan, ModelFact
     }
     try:
         places = Reader({}).value(Mapping[str, str], op.places, "at")
-        plan = Reader({path: span_at(place) for path, place in places.items()}).clause(
+        return Reader({path: span_at(place) for path, place in places.items()}).clause(
             Plan, DictionaryAttr(clauses), ""
         )
     except WrongClause as error:
         found = Diagnostic("E0709", f"`dist.plan`: {error}", span_of(op.location))
         raise CompileError([found]) from None
-    return plan, ModelFacts(op.batch.data, op.trains is not None)
+
+
+def stated_plan(module: ModuleOp) -> dist.PlanOp:
+    """What a module says of its plan. E0716 if it says nothing."""
+    has_program = any(isinstance(op, stg.ProgramOp) for op in module.body.ops)
+    found = next((op for op in module.body.ops if isinstance(op, dist.PlanOp)), None)
+    if found is None or not has_program:
+        what = "`dist.plan`" if has_program else "`stg.program`"
+        message = f"there is no {what} in the IR, which says what is compiled"
+        help_ = "start from what `stagec MODEL.stg --stop-after PASS` prints"
+        raise CompileError([Diagnostic("E0716", message, place_of(module), help=help_)])
+    return found
 
 
 class WrongClause(Exception):
@@ -109,9 +109,9 @@ def written_fields(value: Any, path: str, places: dict[str, str]) -> dict[str, A
         if own == default_of(each):
             continue
         if isinstance(own, Span):
-            places[inside] = place_of(own)
+            places[inside] = dist.place_of(own)
         elif each.name in SPANS:
-            places |= {f"{inside}.{key}": place_of(span) for key, span in own.items()}
+            places |= {f"{inside}.{key}": dist.place_of(span) for key, span in own.items()}
         else:
             found[each.name] = written(own, inside, places)
     return found
@@ -121,16 +121,10 @@ SPANS = ("given", "dim_spans")
 """Fields that have a place for each name."""
 
 
-def place_of(span: Span) -> str:
-    return f"{span.file}:{span.line}:{span.column}-{span.end_line}:{span.end_column}"
-
-
 def span_at(text: str) -> Span:
-    place = PLACE.fullmatch(text)
-    if place is None:
+    if (span := dist.span_at(text)) is None:
         raise WrongClause(f"`{text}` is no place in a text")
-    line, column, end_line, end_column = map(int, place.groups()[1:])
-    return Span(place[1], line, column, end_line, end_column)
+    return span
 
 
 def default_of(each: Field[Any]) -> object:

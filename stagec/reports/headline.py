@@ -154,7 +154,7 @@ def reduction_of(compiled: Compiled, microbatches: int | None = None) -> str:
     """What a plan with ZeRO does with gradients of several microbatches; nothing where there is nothing to say."""
     plan, zero = compiled.plan, compiled.plan.zero
     number = microbatches or size_values(compiled.module)[TIME_AXIS]
-    if zero is None or number == 1 or not compiled.facts.is_training:
+    if zero is None or number == 1 or not compiled.stated.is_training:
         return ""
     like = f", like {KNOWN[zero.like].title}" if zero.like is not None else ""
     what = f"{zero.level} over {', '.join(zero.axes)}{like}"

@@ -22,12 +22,12 @@ from stagec.backend.program import TraceProgram
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects.types import TIME_AXIS
-from stagec.driver import plan_of
 from stagec.estimate import Estimate, estimate
 from stagec.estimate.costs import missing_numbers
 from stagec.estimate.memory import timed_peaks
 from stagec.memory import ClassPlan
 from stagec.plans.clauses import Plan
+from stagec.plans.in_ir import read_plan, stated_plan
 from stagec.reports.headline import Headline, headline
 from stagec.schedules.catalogue import CATALOGUE
 from stagec.summary import ClassSummary, Summary, Traffic, summarize
@@ -75,13 +75,14 @@ class Block:
 
 def look(module: ModuleOp) -> None:
     """Raises `ManyMicrobatches` where few microbatches may tell of all of them. The microbatches are split."""
-    plan, facts = plan_of(module)
+    stated = stated_plan(module)
+    plan = read_plan(stated, mesh_of(module))
     pipeline, number = plan.pipeline, size_values(module).get(TIME_AXIS, 1)
     ranks = mesh_of(module).get(pipeline.axis, 1) if pipeline is not None else 1
     stages = ranks * pipeline.virtual_stages if pipeline is not None else 1
     if stages * number > MOST_TASKS and may_repeat(plan):
-        size = size_values(module)[facts.batch_dim]
-        raise ManyMicrobatches(plan, number, ranks, facts.batch_dim, size)
+        size = size_values(module)[stated.batch_dim]
+        raise ManyMicrobatches(plan, number, ranks, stated.batch_dim, size)
 
 
 def may_repeat(plan: Plan) -> bool:
@@ -161,7 +162,7 @@ def extended(
             heads[1],
             times,
         ),
-        [*more.idle, *doubt(memory, timed, more.plan, more.facts)],
+        [*more.idle, *doubt(memory, timed, more.plan, more.stated)],
         few,
         number,
         microbatches,

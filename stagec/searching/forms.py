@@ -9,13 +9,13 @@ from functools import lru_cache
 import numpy as np
 
 from stagec.diagnostics import CompileError
-from stagec.explaining.sweeping.plans import Request
-from stagec.explaining.sweeping.points import Listed
-from stagec.explaining.sweeping.run import PEAK, Measure, Sweep
-from stagec.explaining.sweeping.structures import Structure
 from stagec.frontend import Source, parse_text
 from stagec.searching.held import saved, stored
 from stagec.searching.outline import LEAST, LEAST_AGAIN, PARTS, Turns, outline
+from stagec.sweeping.plans import Request
+from stagec.sweeping.points import Listed
+from stagec.sweeping.run import PEAK, Measure, Sweep
+from stagec.sweeping.structures import Structure
 from stagec.symbolic.columns import Columns
 
 TIMES = ("step", *PARTS)

@@ -17,9 +17,9 @@ from stagec.dialects import sched
 from stagec.dialects.memory import CONTIGUOUS, Kind
 from stagec.dialects.types import StackType, tensor_of
 from stagec.explaining.names import Names
-from stagec.explaining.sweeping.structures import Structure
 from stagec.rewriting.saved_values import BlockPair, levels_of
 from stagec.searching.outline import Turns, own_turns
+from stagec.sweeping.structures import Structure
 from stagec.symbolic import Size, ceildiv, total
 from stagec.symbolic.columns import Columns
 

@@ -11,8 +11,7 @@ from xdsl.ir import Operation
 from stagec.analysis.sizes import size_values
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
-from stagec.driver import model_facts
-from stagec.frontend import CheckedModel, lower
+from stagec.frontend import CheckedModel, lower, plan_of_model
 from stagec.rewriting import programs
 
 
@@ -49,7 +48,7 @@ def read_model(checked: CheckedModel) -> ModelDims:
     """The dims of a model."""
     module = lower(checked)
     values = dict(size_values(module))
-    facts = model_facts(module, checked.plan)
+    stated = plan_of_model(checked, module)
     ops = list(module.walk())
     attention = [op for op in ops if isinstance(op, stg.AttentionOp)]
     routed = [op for op in ops if isinstance(op, stg.DispatchOp)]
@@ -68,10 +67,10 @@ def read_model(checked: CheckedModel) -> ModelDims:
     widths = {tensor_of(v.type).names[-1] for op in attention for v in op.operands}
     taken = {*carried, *heads, *experts, *tokens, *vocabulary, *widths}
     sequence = unique(tensor_of(op.q.type).names[-3] for op in attention)
-    tokens_of_all = {facts.batch_dim, *sequence, *tokens}
+    tokens_of_all = {stated.batch_dim, *sequence, *tokens}
     return ModelDims(
         values=values,
-        batch=facts.batch_dim,
+        batch=stated.batch_dim,
         sequence=sequence,
         heads=heads,
         inner=tuple(name for name in inner_dims(ops, tokens_of_all) if name not in taken),
@@ -81,7 +80,7 @@ def read_model(checked: CheckedModel) -> ModelDims:
         layers=layers_of(repeats(module)),
         units=unique([unit for repeat in repeats(module) for unit in units_of(repeat)]),
         has_attention=bool(attention),
-        is_training=facts.is_training,
+        is_training=stated.is_training,
         num_parameters=num_parameters(ops, values),
     )
 

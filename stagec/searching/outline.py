@@ -27,11 +27,11 @@ from stagec.estimate.kernels import KernelPrices
 from stagec.explaining.bubble import FORMS, idle_share
 from stagec.explaining.job import Job
 from stagec.explaining.rolled_operations import ClassOperations, Term
-from stagec.explaining.sweeping.actions import ActionForm, Distinct, with_numbers
-from stagec.explaining.sweeping.structures import Structure
 from stagec.schedules import build
 from stagec.schedules.transfers import RESIDENT_STAGES
 from stagec.searching.prices import Prices, kernels_of
+from stagec.sweeping.actions import ActionForm, Distinct, with_numbers
+from stagec.sweeping.structures import Structure
 from stagec.symbolic import ceildiv, symbol
 from stagec.symbolic.columns import Columns
 

@@ -20,7 +20,6 @@ from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.driver import compile_program
 from stagec.estimate import Timeline, estimate
-from stagec.explaining.sweeping.run import PEAK
 from stagec.frontend import check, parse_text
 from stagec.reading import read_whole_text
 from stagec.searching.forms import HELD, NAME, TIMES, FormsTask, Found, evaluate
@@ -28,6 +27,7 @@ from stagec.searching.model import ModelDims
 from stagec.searching.outline import LEAST, LEAST_AGAIN
 from stagec.searching.space import Point, Space, points
 from stagec.searching.texts import at_least, in_turn, plan_text, sizes_of, text_key, turns_of
+from stagec.sweeping.run import PEAK
 
 AT_A_TIME = 8
 """Structures that are asked for at a time, the most promising first: those that follow may be left out by what they say."""

@@ -10,13 +10,13 @@ from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, compile_program
 from stagec.explaining.job import Job
 from stagec.explaining.questions import ask
-from stagec.explaining.sweeping.plans import Request, checked_at
-from stagec.explaining.sweeping.points import grid
-from stagec.explaining.sweeping.run import sweep
 from stagec.frontend import check, parse_text
 from stagec.frontend.files import Source
 from stagec.memory import ClassPlan, Kind
 from stagec.summary import ClassSummary, summarize
+from stagec.sweeping.plans import Request, checked_at
+from stagec.sweeping.points import grid
+from stagec.sweeping.run import sweep
 from stagec.symbolic.conditions import recording
 from tests.differential.random_plans import Drawn
 

@@ -19,10 +19,10 @@ from stagec.dialects.memory import STORED
 from stagec.driver import Compiled, Stops, compile_text
 from stagec.explaining.job import Job
 from stagec.explaining.names import MICROBATCH
-from stagec.explaining.sweeping.conditions import named_sizes, with_definitions
-from stagec.explaining.sweeping.peaks import LiveCounts
-from stagec.explaining.sweeping.structures import Structure
 from stagec.memory import Kind
+from stagec.sweeping.conditions import named_sizes, with_definitions
+from stagec.sweeping.peaks import LiveCounts
+from stagec.sweeping.structures import Structure
 from stagec.symbolic.columns import Columns
 from stagec.symbolic.conditions import Conditions, recording
 from stagec.symbolic.verdict import verdict

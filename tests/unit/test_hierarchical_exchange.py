@@ -27,11 +27,11 @@ from stagec.diagnostics import CompileError
 from stagec.dialects import dist, stg
 from stagec.dialects.types import tensor_of
 from stagec.driver import Compiled, Stops, compile_model, compile_text
-from stagec.explaining.sweeping.plans import Request
-from stagec.explaining.sweeping.points import grid
-from stagec.explaining.sweeping.run import sweep
 from stagec.frontend import parse_text
 from stagec.summary import summarize
+from stagec.sweeping.plans import Request
+from stagec.sweeping.points import grid
+from stagec.sweeping.run import sweep
 from tests.fidelity.totals import model_flops, nodes_of
 from tests.unit.test_loads import WEIGHTS
 from tests.unit.test_routing import (

@@ -11,7 +11,6 @@ import pytest
 
 from stagec.backend.executors import SerialExecutor
 from stagec.diagnostics import CompileError
-from stagec.explaining.sweeping.run import PEAK
 from stagec.frontend import check, parse_text
 from stagec.searching.forms import HELD, evaluate
 from stagec.searching.model import ModelDims, read_model
@@ -27,6 +26,7 @@ from stagec.searching.search import (
 )
 from stagec.searching.space import NAMES, default_space, fix, forbid, points, read_space
 from stagec.searching.texts import at_least, in_turn, plan_text
+from stagec.sweeping.run import PEAK
 from tests.differential.random_plans import model
 
 DEVICES, BATCH = 8, 16

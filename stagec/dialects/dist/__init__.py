@@ -16,7 +16,7 @@ from stagec.dialects.dist.collectives import (AllGatherOp, AllReduceOp, AllToAll
 from stagec.dialects.dist.expert_load import (Distribution, ExpertLoadOp, MAX, SENT, SUFFIX)
 from stagec.dialects.dist.host import (HOST_OPS, HostOp, LoadOp, StateOp, StoreOp)
 from stagec.dialects.dist.mesh import (MeshAttr, MeshOp, RuleOp)
-from stagec.dialects.dist.plan import (PassesOp, PlanOp)
+from stagec.dialects.dist.plan import (PassesOp, PlanOp, clause_span, place_of, span_at, clause_span, place_of, span_at)
 from stagec.dialects.dist.pools import (GivesOp, HandedOp, POOL_OPS, PoolOp, PoolRecvOp, PoolSendOp, TakesOp)
 from stagec.dialects.dist.sequences import SequencesAttr, SequencesOp
 from stagec.dialects.dist.stages import (GiveGradientOp, STAGE_OPS, Stage, StageRecvOp, StageSendOp, StagesAttr, StagesOp, TakeGradientOp, first_layer, local_count)
@@ -73,6 +73,9 @@ __all__ = [
     "Movement",
     "PassesOp",
     "PlanOp",
+    "clause_span",
+    "place_of",
+    "span_at",
     "PoolOp",
     "PoolRecvOp",
     "PoolSendOp",

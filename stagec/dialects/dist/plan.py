@@ -8,14 +8,19 @@ With these a printed module is all that there is to go on from: `stagec x.mlir -
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr, UnitAttr
-from xdsl.ir import Attribute
+from xdsl.ir import Attribute, Operation
 from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def
 from xdsl.utils.arg_spec import parse_pipeline
 from xdsl.utils.exceptions import ArgSpecParseError, VerifyException
+
+from stagec.diagnostics import Span, span_of
+
+PLACE = re.compile(r"(.*):(\d+):(\d+)-(\d+):(\d+)")
 
 
 @irdl_op_definition
@@ -39,6 +44,16 @@ class PlanOp(IRDLOperation):
         "$plan_name `batch` $batch (`trains` $trains^)? $clauses `at` $places attr-dict"
     )
 
+    @property
+    def batch_dim(self) -> str:
+        """The dim that microbatches and data parallelism split: the leading one of the first input."""
+        return self.batch.data
+
+    @property
+    def is_training(self) -> bool:
+        """Whether the output is a loss that the step is to make smaller."""
+        return self.trains is not None
+
     def __init__(
         self,
         name: str,
@@ -56,6 +71,30 @@ class PlanOp(IRDLOperation):
                 "places": DictionaryAttr({key: StringAttr(at) for key, at in places.items()}),
             }
         )
+
+
+def place_of(span: Span) -> str:
+    """A place in a text, as `at` has it."""
+    return f"{span.file}:{span.line}:{span.column}-{span.end_line}:{span.end_column}"
+
+
+def span_at(text: str) -> Span | None:
+    """The inverse of `place_of`; nothing for what is no place."""
+    place = PLACE.fullmatch(text)
+    return Span(place[1], *map(int, place.groups()[1:])) if place is not None else None
+
+
+def clause_span(op: Operation, *paths: str) -> Span | None:
+    """Where the plan says what a pass finds wrong: the first of some clauses, by path, that is written; where nothing is, the place of `op`."""
+    module = op
+    while (parent := module.parent_op()) is not None:
+        module = parent
+    plans = (each for region in module.regions for each in region.block.ops if isinstance(each, PlanOp))
+    for plan in plans:
+        for path in paths:
+            if isinstance(place := plan.places.data.get(path), StringAttr):
+                return span_at(place.data)
+    return span_of(op.location)
 
 
 @irdl_op_definition

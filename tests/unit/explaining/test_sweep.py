@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from stagec.diagnostics import CompileError
 from stagec.driver import Stops, compile_program
 from stagec.estimate import step_time
-from stagec.explaining.sweeping.plans import Request, checked_at
-from stagec.explaining.sweeping.run import SweepTable, sweep
 from stagec.frontend import check, parse_file, parse_text
+from stagec.sweeping.plans import Request, checked_at
+from stagec.sweeping.run import SweepTable, sweep
 from stagec.symbolic import parse
 from stagec.symbolic.columns import Columns
 from stagec.symbolic.conditions import recording

@@ -37,7 +37,7 @@ def first_stage(model: str, plan: str) -> ClassPlan:
     numbers = {name: str(size) for name, size in sizes.items()}
     stop = Stops(unroll=False)  # the tasks of one class are enough
     job = compile_text(text, "korthikanti.stg", plan, numbers, stops=stop)
-    assert job.facts is not None
+    assert job.stated is not None
     (first,) = plan_memory(rank_runs(job.module)[:1])
     return first
 

@@ -12,10 +12,10 @@ from xdsl.dialects.builtin import ModuleOp
 from stagec.analysis.sizes import size_values
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
-from stagec.driver import Stops, compile_program, compile_text, model_facts
+from stagec.driver import Stops, compile_program, compile_text
 from stagec.frontend import check, parse_text
 from stagec.frontend.checker import CheckedModel
-from stagec.frontend.lowering import lower
+from stagec.frontend.lowering import lower, plan_of_model
 from stagec.pipelines import default_pipeline
 from stagec.rewriting import programs
 from tests.unit.numeric.interpreter import Outcome, run
@@ -150,8 +150,8 @@ class Model:
 
 def passes_of(checked: CheckedModel) -> list[str]:
     """The passes after which a program can be computed: those behind them leave costs."""
-    facts = model_facts(lower(checked), checked.plan)
-    return [each.name for each in default_pipeline(checked.plan, facts)]
+    stated = plan_of_model(checked, lower(checked))
+    return [each.name for each in default_pipeline(checked.plan, stated)]
 
 
 def shape_of(value_type: object, sizes: dict[str, int]) -> Sequence[int]:

@@ -15,13 +15,16 @@ from stagec.explaining.job import Job
 from stagec.explaining.names import MICROBATCH
 from stagec.explaining.quantities import Answer, ClassAnswer
 from stagec.explaining.questions import ask
-from stagec.explaining.sweeping.conditions import (
+from stagec.frontend import CheckedModel
+from stagec.pipelines import microbatch_size
+from stagec.plans.clauses import Plan
+from stagec.sweeping.conditions import (
     Feasible,
     named_sizes,
     with_definitions,
 )
-from stagec.explaining.sweeping.peaks import EXACT
-from stagec.explaining.sweeping.plans import (
+from stagec.sweeping.peaks import EXACT
+from stagec.sweeping.plans import (
     Point,
     Request,
     checked_at,
@@ -31,10 +34,7 @@ from stagec.explaining.sweeping.plans import (
     first_that_compiles,
     is_plain,
 )
-from stagec.explaining.sweeping.structures import OF_PEAK, PEAKS, Structure
-from stagec.frontend import CheckedModel
-from stagec.pipelines import microbatch_size
-from stagec.plans.clauses import Plan
+from stagec.sweeping.structures import OF_PEAK, PEAKS, Structure
 from stagec.symbolic import ZERO
 from stagec.symbolic.columns import Columns
 from stagec.symbolic.conditions import recording

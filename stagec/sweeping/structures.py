@@ -16,9 +16,7 @@ from stagec.explaining.job import Job
 from stagec.explaining.memory import KINDS
 from stagec.explaining.names import Names
 from stagec.explaining.quantities import Answer
-from stagec.explaining.sweeping.layouts import layout_with
-from stagec.explaining.sweeping.peaks import KindsAtPeak, LiveCounts, RankLives, rank_lives
-from stagec.explaining.sweeping.signatures import OrderSignature, signature
+from stagec.explaining.rows_at_sizes import layout_with
 from stagec.memory import Kind
 from stagec.memory.plan import ALWAYS, kinds_on_host
 from stagec.memory.value_table import ValueTable, value_table
@@ -26,6 +24,8 @@ from stagec.passes.build_programs import gathers_before, plain_order, rank_order
 from stagec.passes.interleave_tasks import interleave
 from stagec.rewriting import programs
 from stagec.schedules import Schedule, build
+from stagec.sweeping.peaks import KindsAtPeak, LiveCounts, RankLives, rank_lives
+from stagec.sweeping.signatures import OrderSignature, signature
 from stagec.symbolic import Size, total
 from stagec.symbolic.columns import Columns
 from stagec.unrolling.rank import RankRun, StageRun, arrange

@@ -13,13 +13,13 @@ from stagec.diagnostics import CompileError
 from stagec.driver import Stops, compile_program
 from stagec.explaining.job import Job
 from stagec.explaining.names import MICROBATCH
-from stagec.explaining.sweeping.points import Grid, Listed
 from stagec.frontend import CheckedModel, check
 from stagec.frontend.checker import sizes_of as named_sizes
 from stagec.frontend.files import Source
 from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
 from stagec.schedules.catalogue import CATALOGUE
+from stagec.sweeping.points import Grid, Listed
 
 Point = Mapping[str, int]
 MOST_TRIED = 64
