@@ -21,7 +21,7 @@ from stagec.backend.files import write_whole
 from stagec.backend.program import TraceSet
 from stagec.cli.commands import COMMANDS
 from stagec.cli.device_flags import add_device_flags, planned
-from stagec.cli.inputs import compile_input, is_ir
+from stagec.cli.inputs import compile_input, has_pools, tell_doubts
 from stagec.cli.memory_tables import show_memory
 from stagec.cli.output import WRITING_FLAGS, add_writing_flags, refuse_idle_flags, write
 from stagec.cli.progress import pass_progress
@@ -51,8 +51,7 @@ from stagec.estimate import estimate_if_known, timeline_of, with_durations
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.memory import timed_peaks
 from stagec.estimate.pools import estimate_pools, estimate_pools_if_known
-from stagec.frontend import CheckedModel, parse_file, warnings_of
-from stagec.frontend.checker import pools_in
+from stagec.frontend import parse_file
 from stagec.ir_text import print_ir
 from stagec.pipelines import schedule_files
 from stagec.plans.clauses import Plan
@@ -86,7 +85,7 @@ def run(arguments: Sequence[str]) -> int:
     plug_ins = registry(options.load_pass)
     if plug_ins.warnings:
         sys.stderr.write(render(plug_ins.warnings))
-    if has_pools(options):
+    if has_pools(options.model, options.plan):
         run_pools(options, plug_ins)
         return 0
     try:
@@ -124,19 +123,10 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def has_pools(options: argparse.Namespace) -> bool:
-    """Whether the plan is one of several pools."""
-    return not is_ir(options.model) and bool(pools_in(parse_file(options.model), options.plan))
-
-
 def run_pools(options: argparse.Namespace, plug_ins: Registry) -> None:
     """Compile all pools of a plan: show each after the other, and write the traces of all as one job."""
     refuse_in_pools(options)
     printer = PassPrinter(options)
-
-    def warn(checked: CheckedModel, module: ModuleOp) -> None:
-        if found := warnings_of(checked, module):
-            sys.stderr.write(render(found, checked.source.texts))
 
     with pass_progress(options.quiet or printer.prints) as told:
 
@@ -158,7 +148,7 @@ def run_pools(options: argparse.Namespace, plug_ins: Registry) -> None:
             overrides(options.set),
             known=plug_ins,
             stops=stops,
-            seen=warn,
+            seen=tell_doubts,
             adapt=lambda plan: planned(plan, options),
         )
     for number, (name, each) in enumerate(compiled.pools.items()):

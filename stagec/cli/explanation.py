@@ -8,8 +8,9 @@ import re
 import sys
 from collections.abc import Sequence
 
+from stagec.cli.device_flags import planned
 from stagec.cli.forms import number, simplified, where, wrapped
-from stagec.cli.inputs import compile_input
+from stagec.cli.inputs import compile_parts
 from stagec.cli.node_page import node_page, sources_text
 from stagec.cli.step_page import step_page
 from stagec.cli.tables import amount, label, lines_of, plain_table, text_of
@@ -33,34 +34,37 @@ from stagec.symbolic import Size
 
 
 def explain(options: argparse.Namespace) -> int:
-    if options.what == "step_time":
-        sys.stdout.write(step_page(options))
-        return 0
-    job = Job(
-        compile_input(
-            options.model,
-            options.plan,
-            options.sizes,
-            stops=Stops(unroll=False),
-            plug_ins=options.plug_ins,
-        )
+    """Of a plan with pools each after the other."""
+    takes_time = options.what == "step_time"
+    parts = compile_parts(
+        options.model,
+        options.plan,
+        options.sizes,
+        stops=Stops(unroll=takes_time),
+        plug_ins=options.plug_ins,
+        adapt=(lambda plan: planned(plan, options)) if takes_time else (lambda plan: plan),
     )
+    if takes_time:
+        pages = [step_page(each, len(parts) > 1) for each in parts]
+    else:
+        pages = [explained(Job(each), options) for each in parts]
+    sys.stdout.write("\n".join(pages))
+    return 0
+
+
+def explained(job: Job, options: argparse.Namespace) -> str:
     if not options.what:
-        sys.stdout.write(overview(job))
-        return 0
+        return overview(job)
     if options.node is not None:
         check_class([each.name for each in job.classes], options.rank_class)
-        sys.stdout.write(node_page(job, node(job, options.node, options.rank_class)))
-        return 0
+        return node_page(job, node(job, options.node, options.rank_class))
     answer = ask(job, options.what)
     shown = chosen(job, answer, options.rank_class)
     if options.d is not None:
-        sys.stdout.write(derivatives(job, answer, shown, options))
-    elif options.format == "text":
-        sys.stdout.write(page(job, answer, shown, options))
-    else:
-        sys.stdout.write(spelled(job, shown, options))
-    return 0
+        return derivatives(job, answer, shown, options)
+    if options.format == "text":
+        return page(job, answer, shown, options)
+    return spelled(job, shown, options)
 
 
 Shown = tuple[str, Size, Number, Sequence[Contribution]]
@@ -242,9 +246,9 @@ def overview(job: Job) -> str:
 
 
 def used_axes(job: Job) -> list[str]:
-    """The axes that something goes over, as questions name them."""
+    """The axes that something goes over, and the pools, as questions name them."""
     found = {term.axes for each in job.classes for term in each.terms if term.axes}
-    order = list(job.names.mesh)
+    order = [*job.names.mesh, *job.names.pools]
     return [
         "+".join(axes) for axes in sorted(found, key=lambda axes: [order.index(a) for a in axes])
     ]

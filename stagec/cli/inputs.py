@@ -14,10 +14,12 @@ from stagec.compiled import Compiled
 from stagec.diagnostics import render
 from stagec.driver import Stops, compile_checked, compile_ir
 from stagec.frontend import CheckedModel, check, parse_file, warnings_of
+from stagec.frontend.checker import pools_in
 from stagec.frontend.files import read_text
 from stagec.frontend.plans.iterations import read_iterations
 from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
+from stagec.pools import compile_pools
 
 
 def compile_input(
@@ -56,6 +58,43 @@ def compile_input(
             (warn or sys.stderr.write)(render(found, checked.source.texts))
 
     return compile_checked(checked, stops=stops, load_pass=known.make_pass, seen=seen)
+
+
+def compile_parts(
+    path: str,
+    plan: str | None,
+    sizes: Mapping[str, str],
+    *,
+    stops: Stops,
+    plug_ins: Registry,
+    adapt: Callable[[Plan], Plan] = lambda plan: plan,
+) -> list[Compiled]:
+    """Likewise; of a plan with pools each of them, as a part of the job."""
+    if not has_pools(path, plan):
+        return [
+            compile_input(path, plan, sizes, stops=stops, plug_ins=plug_ins, adapt=adapt),
+        ]
+    found = compile_pools(
+        parse_file(path),
+        plan,
+        sizes,
+        known=plug_ins,
+        stops=lambda pool: stops,
+        seen=tell_doubts,
+        adapt=adapt,
+    )
+    return list(found.pools.values())
+
+
+def has_pools(path: str, plan: str | None) -> bool:
+    """Whether the plan is one of several pools."""
+    return not is_ir(path) and bool(pools_in(parse_file(path), plan))
+
+
+def tell_doubts(checked: CheckedModel, module: ModuleOp) -> None:
+    """Write what is doubtful about a model to standard error."""
+    if found := warnings_of(checked, module):
+        sys.stderr.write(render(found, checked.source.texts))
 
 
 def is_ir(path: str) -> bool:

@@ -10,17 +10,19 @@ from rich.table import Table
 from stagec.advice import warnings
 from stagec.backend.files import write_whole
 from stagec.cli.commands import model_named
+from stagec.cli.inputs import compile_parts
 from stagec.cli.tables import plain_table, text_of
 from stagec.cli.usage import CommandParser, overrides, usage_error
 from stagec.compiled import Compiled
 from stagec.diagnostics import render
-from stagec.driver import compile_model
+from stagec.driver import Stops
 from stagec.estimate import timeline_of
+from stagec.plugins import registry
 from stagec.reports.headline import headline
 from stagec.reports.step_report import comparison, report_page, title
 
 EPILOG = """\
-A plan is `MODEL.stg` (its first plan) or `MODEL.stg:PLAN`.
+A plan is `MODEL.stg` (its first plan) or `MODEL.stg:PLAN`. Of one with pools each is a column.
 
 examples:
   stagec report examples/llama3_8b.stg:tp8 examples/llama3_8b.stg:fsdp64
@@ -49,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.out is not None:
         report_name(options.out, "-o")
     sizes = overrides(options.set)
-    jobs = [compiled(text, sizes) for text in options.plans]
+    jobs = [job for text in options.plans for job in compiled(text, sizes)]
     if options.out is None:
         sys.stdout.write(text_of(side_by_side(jobs)))
         return 0
@@ -70,14 +72,14 @@ def report_name(text: str, flag: str = "--report") -> str:
     return text
 
 
-def compiled(text: str, sizes: dict[str, str]) -> Compiled:
-    """`model.stg:plan`, compiled."""
+def compiled(text: str, sizes: dict[str, str]) -> list[Compiled]:
+    """`model.stg:plan`, compiled: one job, or the pools of the plan."""
     path, mark, plan = model_named(text).rpartition(".stg:")
     name, chosen = (f"{path}.stg", plan) if mark else (model_named(text), None)
-    found = compile_model(name, chosen, sizes)
-    doubts = [*found.checked.warnings, *warnings(found, timeline_of(found))]
-    if doubts:
-        sys.stderr.write(render(doubts, found.sources))
+    found = compile_parts(name, chosen, sizes, stops=Stops(), plug_ins=registry())
+    for each in found:
+        if doubts := warnings(each, timeline_of(each)):
+            sys.stderr.write(render(doubts, each.sources))
     return found
 
 

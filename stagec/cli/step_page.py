@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 
-from stagec.cli.device_flags import planned
-from stagec.cli.inputs import compile_input
 from stagec.cli.tables import folded, seconds
-from stagec.driver import Stops
+from stagec.compiled import Compiled
 from stagec.estimate import StepSummary, step_summary
 
 
-def step_page(options: argparse.Namespace) -> str:
-    """E0410 where neither the plan nor `--device` says how fast the device is."""
-    compiled = compile_input(
-        options.model,
-        options.plan,
-        options.sizes,
-        stops=Stops(),
-        adapt=lambda plan: planned(plan, options),
-        plug_ins=options.plug_ins,
-    )
+def step_page(compiled: Compiled, is_named: bool) -> str:
+    """E0410 where neither the plan nor `--device` says how fast the device is. With the plan's name above, if it is one of several."""
+    name = [f"{compiled.name}, plan {compiled.plan.name}"] if is_named else []
     found = [part for line in lines(step_summary(compiled)) for part in folded(line) or [""]]
-    return "\n".join(found) + "\n"
+    return "\n".join([*name, *found]) + "\n"
 
 
 def lines(found: StepSummary) -> Iterator[str]:

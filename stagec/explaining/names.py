@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 from stagec import symbolic
 from stagec.analysis.sizes import dim_sizes, mesh_of, size_values
 from stagec.dialects import dist
+from stagec.dialects.dist.pools import HandedOp
 from stagec.dialects.types import TIME_AXIS
 from stagec.pipeline_schedule import schedule_op
 from stagec.pipelines import microbatch_size
@@ -45,6 +46,14 @@ class Names:
         if self.microbatch is not None:
             found[self.microbatch] = microbatch_size(self.plan)
         object.__setattr__(self, "values", found)
+
+    @cached_property
+    def pools(self) -> list[str]:
+        """The pool that the module is, and those that it exchanges something with."""
+        found = [
+            op.pool.data for op in self.module.body.ops if isinstance(op, dist.PoolOp | HandedOp)
+        ]
+        return list(dict.fromkeys(found))
 
     @cached_property
     def mesh(self) -> dict[str, int]:

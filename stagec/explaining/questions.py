@@ -117,23 +117,23 @@ def moved_bytes(job: Job, words: Sequence[str], what: str) -> Answer:
 
 
 def communication(job: Job, words: Sequence[str], what: str) -> Answer:
-    """`comm`, `comm.tp`, `comm.dp+tp.all_reduce.count`, `comm.tp.SwiGLU`."""
+    """`comm`, `comm.tp`, `comm.dp+tp.all_reduce.count`, `comm.tp.SwiGLU`; with another pool, `comm.decode`."""
     measure, axes, rest = "operand_bytes", None, []
-    products, mesh = job.compiled.plan.products, job.names.mesh
+    products, over = job.compiled.plan.products, [*job.names.mesh, *job.names.pools]
     for word in words:
         parts = [a for part in word.split("+") for a in products.get(part, (part,))]
         if word in MEASURES:
             measure = word
-        elif axes is None and all(part in mesh for part in parts):
+        elif axes is None and all(part in over for part in parts):
             axes = frozenset(parts)
         else:
             rest.append(word)
-    known = {*KINDS, *MEASURES, *mesh, *products}
+    known = {*KINDS, *MEASURES, *over, *products}
     if rest:
         known |= {w for c in job.classes for t in c.terms if t.is_communication for w in t.words}
     for word in rest:
         if word not in known:
-            raise unknown(what, word, known, f"there are {quoted([*mesh, *KINDS, *MEASURES])}")
+            raise unknown(what, word, known, f"there are {quoted([*over, *KINDS, *MEASURES])}")
 
     def choose(each: ClassOperations) -> list[Term]:
         found = [term for term in chosen_terms(each, rest) if term.is_communication]

@@ -41,13 +41,14 @@ def ends(
                     if not isinstance(action, Transfer) or not action.peer or action.kind != kind:
                         continue
                     peer = int(at_coordinates(own.mesh, action.peer.rank, np.array([rank]))[0])
-                    ways = (rank + first, peer) if kind == "send" else (peer, rank + first)
+                    here = rank + first
+                    source, destination = (here, peer) if kind == "send" else (peer, here)
                     deps = [
                         begin + d.node if d.slot < 0 else int(program.slots[row, d.slot])
                         for d in (*node.data_deps, *node.ctrl_deps)
                     ]
                     before = [float(end[at]) for at in deps if at >= 0]
-                    key = (*ways, action.channel, int(program.tag[row]))
+                    key = (source, destination, action.channel, int(program.tag[row]))
                     where = (number, begin + place)
                     rows.append((begin + place, key, float(end[begin + place]), where, before))
     result: dict[Key, list[tuple[float, object, list[float]]]] = defaultdict(list)
