@@ -64,7 +64,8 @@ What nodes do with memory they say themselves (`effects`); the rest depends on w
 
 | | the sum over microbatches | its reduction | who |
 |---|---|---|---|
-| `contiguous` | whole, in a buffer that stays | in place | Megatron-LM, DDP (`gradient_as_bucket_view`) |
+| `contiguous` | whole, in a buffer that stays where its dtype is not that of its terms | in place | DDP (`gradient_as_bucket_view`) |
+| `kept` | the same, also where a step has one microbatch, and where sums have the dtype of their terms | in place | Megatron-LM (`like = megatron`): `ParamAndGradBuffer` is made once |
 | `partitioned` | whole until it is reduced, a part stays | into memory of its own | DeepSpeed's ZeRO 2 |
 | `copied` | of parts, each copied into the one buffer of reductions | into memory of its own | FSDP2 (`foreach_reduce`), ZeRO 3 |
 """
@@ -92,7 +93,7 @@ from stagec.analysis.buffers import (
 )
 from stagec.analysis.dataflow import is_node
 from stagec.analysis.placement import source_of
-from stagec.analysis.process_memory import ProcessTerms, process_rows
+from stagec.analysis.process_memory import ProcessTerms, process_rows, transposed_rows
 from stagec.dialects import sched, stg
 from stagec.dialects.memory import (
     ALONE,
@@ -101,10 +102,12 @@ from stagec.dialects.memory import (
     COPIED,
     FIRST,
     GRADIENTS,
+    KEPT,
     OPERAND,
     OWN,
     REPETITION,
     STAYS,
+    WHOLE_GRADIENTS,
     Buffer,
     Effects,
     Kind,
@@ -130,9 +133,11 @@ class PlanMemory(KeepsRows, ModulePass):
     name = NAME
 
     gradients: str = CONTIGUOUS
-    """What becomes of the memory of gradients: `contiguous`, `partitioned` or `copied`."""
+    """What becomes of the memory of gradients: `contiguous`, `kept`, `partitioned` or `copied`."""
     dummy_gradients: bool = False
     """Whether Transformer Engine keeps a gradient that nobody reads for each shape of a weight."""
+    transposed_weights: bool = False
+    """Whether quantized weights are kept a second time, as the backward pass reads them."""
     workspace: int = 0
     """Bytes of what libraries keep for themselves."""
     context: int = 0
@@ -160,6 +165,8 @@ class PlanMemory(KeepsRows, ModulePass):
             stored = tuple(stored_rows(program, self.gradients))
             trained = [row.path for row in stored if row.kind == Kind.GRADIENTS]
             kept = tuple(process_rows(program, self.terms, trained))
+            if self.transposed_weights:
+                stored += tuple(transposed_rows(program))
             op.body.block.add_op(StoredOp(kind, self.gradients, stored + kept))
 
     @property
@@ -241,8 +248,11 @@ class Planner:
             # What an update stores is where it was.
             where = STAYS
         total = self.sums.get(result, "")
-        # A sum in the dtype of its terms begins with the first of them.
-        stays = bool(total) and self.policy != COPIED and total != tensor_of(result.type).dtype
+        # A sum in the dtype of its terms begins with the first of them, unless its buffer is there before.
+        stays = bool(total) and (
+            self.policy == KEPT
+            or (self.policy != COPIED and total != tensor_of(result.type).dtype)
+        )
         return Buffer(kind, where, operand, count, total, stays)
 
     def kind(self, op: Operation, effects: Effects, result: OpResult) -> Kind:
@@ -258,7 +268,7 @@ class Planner:
     def is_overwritten(self, op: Operation, when: str, operand: int) -> bool:
         if when == ALONE:
             return is_alone(op.operands[operand])
-        return when == ALWAYS or self.policy == CONTIGUOUS
+        return when == ALWAYS or self.policy in WHOLE_GRADIENTS
 
     # What is freed together
 

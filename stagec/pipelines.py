@@ -8,7 +8,7 @@ from xdsl.passes import ModulePass
 
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist
-from stagec.dialects.memory import CONTIGUOUS, COPIED, PARTITIONED
+from stagec.dialects.memory import CONTIGUOUS, COPIED, KEPT, PARTITIONED
 from stagec.dialects.stg import MUON
 from stagec.passes import load_pass
 from stagec.pipeline_schedule import unwanted_code
@@ -331,6 +331,7 @@ def final_passes(plan: Plan) -> list[ModulePass]:
             "plan-memory",
             gradients=gradient_buffers(plan),
             dummy_gradients=plan.process.dummy_gradients,
+            transposed_weights=plan.process.transposed_weights,
             workspace=plan.process.workspace,
             context=plan.process.context,
             communicator=plan.process.communicator,
@@ -347,6 +348,9 @@ def pool_passes(is_pool: bool) -> list[ModulePass]:
 def gradient_buffers(plan: Plan) -> str:
     """What becomes of the memory of gradients, by the stage of ZeRO, and by how often a step reduces them."""
     level = plan.zero.level if plan.zero is not None else 0
+    if plan.zero is not None and plan.zero.like is not None:
+        if presets.KNOWN[plan.zero.like].keeps_gradients:
+            return KEPT
     if level == 3:
         return COPIED
     return PARTITIONED if level == 2 and plan.reduces_each_microbatch else CONTIGUOUS

@@ -14,7 +14,7 @@ from stagec import symbolic
 from stagec.analysis.dataflow import is_node
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.interfaces import elements, num_bytes
-from stagec.dialects.memory import CONTIGUOUS, Kind, Stored, StoredOp
+from stagec.dialects.memory import WHOLE_GRADIENTS, Kind, Stored, StoredOp
 from stagec.dialects.types import TIME_AXIS, StackType, ValueType, bytes_of, tensor_of
 from stagec.symbolic import ONE, Size, symbol
 
@@ -197,7 +197,7 @@ def stored_rows(program: stg.ProgramOp, gradients: str) -> Iterator[Stored]:
         if update.master is not None and not is_wide(update.part, update.master):
             master = bytes_of(elements(update.part), update.master)
             yield Stored(path, Kind.MASTER, master, update.states_on_host)
-        is_whole = gradients == CONTIGUOUS
+        is_whole = gradients in WHOLE_GRADIENTS
         whole = before_sums(update.gradient) if is_whole else update.gradient
         yield Stored(path, Kind.GRADIENTS, num_bytes(whole))
 

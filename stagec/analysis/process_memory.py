@@ -6,6 +6,10 @@ workspaces of cuBLAS; of what the caching allocator has beyond its peak; of each
 `dummy_gradients` are those of Transformer Engine (`get_dummy_wgrad` in `module/base.py`): where weight gradients are added to Megatron-LM's buffers
 by the product itself, autograd is handed a tensor that nobody reads. It is kept for good, one for each shape and dtype of a weight. Linear layers of one input
 have one weight (`linear_qkv`, `linear_fc1`); experts have weights of the same shape. Tables and heads are no layers of Transformer Engine.
+
+Transposed weights are Transformer Engine's too: a gradient of an input sums over the rows of a weight, its forward product over the columns. fp8 products of Hopper
+read along rows alone, and formats with a scale for each block have other scales along the other dim, so a quantized weight stays a second time (`_transpose` of
+`Float8Tensor`, `_columnwise_data` of `MXFP8Tensor`; "Performance Considerations": handling transposes). They are of single weights, and have a kind of their own.
 """
 
 from __future__ import annotations
@@ -20,9 +24,9 @@ from stagec import symbolic
 from stagec.analysis.kernels import dims_product, weight_behind
 from stagec.analysis.sizes import mesh_of
 from stagec.dialects import sched, stg
-from stagec.dialects.interfaces import spread
+from stagec.dialects.interfaces import num_bytes, spread
 from stagec.dialects.memory import Kind, Stored
-from stagec.dialects.types import bytes_of, tensor_of
+from stagec.dialects.types import QUANTIZED, bytes_of, tensor_of
 from stagec.dialects.work import Work
 from stagec.symbolic import Size
 
@@ -64,6 +68,23 @@ def process_rows(
         for rows, columns, dtype in dict.fromkeys(linear_shapes(program, {*trained})):
             size = bytes_of(rows * columns, dtype)
             yield Stored(f"dummy gradient [{rows}, {columns}] {dtype}", Kind.PROCESS, size)
+
+
+def transposed_rows(program: stg.ProgramOp) -> Iterator[Stored]:
+    """A copy of each weight that is stored quantized and that a product of the backward pass reads."""
+    found: set[Operation] = set()
+    for op in program.walk():
+        if not isinstance(op, sched.ComputeOp) or sched.work_of(op) != Work.PRODUCT:
+            continue
+        if stg.phase_of(op) in ("fwd", "recompute"):
+            continue
+        for value in op.inputs[:2]:
+            weight = weight_behind(value)
+            if weight is not None and tensor_of(weight.weight.type).dtype in QUANTIZED:
+                found.add(weight)
+    for op in program.body.block.ops:
+        if isinstance(op, stg.WeightOp) and op in found:
+            yield Stored(op.path.data, Kind.TRANSPOSED, num_bytes(op.weight))
 
 
 def communicators(program: stg.ProgramOp) -> list[tuple[str, ...]]:

@@ -43,7 +43,7 @@ def show_memory(
 
 
 def static_table(classes: Sequence[ClassPlan]) -> Table:
-    """What stays, by kind. Only where something is served there are caches to show, and only where a plan says so what a process keeps."""
+    """What stays, by kind. Only where something is served there are caches to show, and only where a plan says so transposed weights and what a process keeps."""
     kinds = [k for k in STORED if k not in SOME or any(c.static.num_bytes[k] for c in classes)]
     most = max(each.peak_bytes for each in classes)
     unit, name = next((size, name) for size, name in UNITS if most >= size or size == 1)
@@ -65,10 +65,15 @@ def static_table(classes: Sequence[ClassPlan]) -> Table:
     return table
 
 
-SOME = (Kind.CACHE, Kind.PROCESS)
+SOME = (Kind.TRANSPOSED, Kind.CACHE, Kind.PROCESS)
 """What few plans have."""
 
-SHORT = {Kind.MASTER: "master", Kind.OPTIMIZER: "optimizer", Kind.PROCESS: "process"}
+SHORT = {
+    Kind.TRANSPOSED: "transposed",
+    Kind.MASTER: "master",
+    Kind.OPTIMIZER: "optimizer",
+    Kind.PROCESS: "process",
+}
 """Titles of columns, where those of kinds are too long."""
 
 

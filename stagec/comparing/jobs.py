@@ -16,6 +16,7 @@ from stagec.summary import ClassSummary, Summary, summarize
 
 STATIC_PASSES = {
     Kind.PARAMETERS: "lower",
+    Kind.TRANSPOSED: "plan-memory",
     Kind.MASTER: "insert-optimizer",
     Kind.OPTIMIZER: "insert-optimizer",
 }

@@ -29,26 +29,29 @@ class Kind(IntEnum):
     """What memory is used for, in the order in which tables and charts show it."""
 
     PARAMETERS = 0
-    MASTER = 1
-    OPTIMIZER = 2
-    GRADIENTS = 3
-    CACHE = 4
-    PROCESS = 5
+    TRANSPOSED = 1
+    """Second copies of quantized weights, as products along the other dim read them."""
+    MASTER = 2
+    OPTIMIZER = 3
+    GRADIENTS = 4
+    CACHE = 5
+    PROCESS = 6
     """What a process keeps beside the tensors of its program."""
-    SAVED = 6
-    RECOMPUTED = 7
-    DEFERRED = 8
-    GATHERED = 9
-    FETCHED = 10
-    COMMUNICATION = 11
-    INPUTS = 12
-    TEMPORARIES = 13
-    HOST = 14
+    SAVED = 7
+    RECOMPUTED = 8
+    DEFERRED = 9
+    GATHERED = 10
+    FETCHED = 11
+    COMMUNICATION = 12
+    INPUTS = 13
+    TEMPORARIES = 14
+    HOST = 15
     """In the memory of the host: no part of a device's."""
 
 
 STORED: tuple[Kind, ...] = (
     Kind.PARAMETERS,
+    Kind.TRANSPOSED,
     Kind.MASTER,
     Kind.OPTIMIZER,
     Kind.GRADIENTS,
@@ -57,8 +60,9 @@ STORED: tuple[Kind, ...] = (
 )
 """What stays from step to step."""
 
-CONTIGUOUS, PARTITIONED, COPIED = "contiguous", "partitioned", "copied"
-GRADIENTS = (CONTIGUOUS, PARTITIONED, COPIED)
+CONTIGUOUS, PARTITIONED, COPIED, KEPT = "contiguous", "partitioned", "copied", "kept"
+GRADIENTS = (CONTIGUOUS, PARTITIONED, COPIED, KEPT)
+WHOLE_GRADIENTS = (CONTIGUOUS, KEPT)
 """What a framework does with the memory of gradients: see `passes/plan_memory.py`."""
 
 ALWAYS, ALONE, WHOLE = "always", "alone", "whole"

@@ -144,6 +144,7 @@ QUANTITIES: dict[str, tuple[str, Asked | tuple[Kind, ...]]] = {
         lambda job, plan: parts_at_peak(job, plan, list(Kind)),
     ),
     "parameters": ("parameters that a rank stores", (Kind.PARAMETERS,)),
+    "transposed": ("transposed copies of weights that a rank stores", (Kind.TRANSPOSED,)),
     "master": ("master weights that a rank stores", (Kind.MASTER,)),
     "optimizer": ("optimizer state that a rank stores", (Kind.OPTIMIZER,)),
     "gradients": ("gradients that a rank adds up", (Kind.GRADIENTS,)),

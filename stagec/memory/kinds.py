@@ -6,6 +6,7 @@ from stagec.dialects.memory import Kind
 
 TITLES = {
     Kind.PARAMETERS: "parameters",
+    Kind.TRANSPOSED: "transposed weights",
     Kind.MASTER: "master weights",
     Kind.OPTIMIZER: "optimizer state",
     Kind.GRADIENTS: "gradients",

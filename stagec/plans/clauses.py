@@ -281,6 +281,7 @@ class Process(Clause):
     """What a process keeps beside the tensors of its program: see `stagec.analysis.process_memory`."""
 
     dummy_gradients: bool = setting("bool", False)
+    transposed_weights: bool = setting("bool", False)
     workspace: int = setting("bytes", 0)
     context: int = setting("bytes", 0)
     communicator: int = setting("bytes", 0)

@@ -9,7 +9,8 @@ own units: `unit` says what is gathered together.
   true at stage 3 (`runtime/zero/config.py`).
 - `megatron`: the distributed optimizer of Megatron-LM: flat parts of one buffer of gradients. Only where reductions overlap with the backward pass, which
   they do if it is asked for (`--overlap-grad-reduce`), is the buffer cut into buckets, of 40 million elements or a million for each data-parallel rank,
-  whichever is more (`distributed_data_parallel.py`); in a pipeline that of the first stage alone. A table that two stages share has a bucket of its own
+  whichever is more (`distributed_data_parallel.py`); in a pipeline that of the first stage alone. Buffers of gradients are made once
+  and stay (`_ParamAndGradBuffer`). A table that two stages share has a bucket of its own
   (`DistributedOptimizer._compute_per_buffer_param_layout`).
 """
 
@@ -35,6 +36,8 @@ class Preset:
     """Of a bucket at a level, with or without overlap, over so many ranks. None: gradients of a unit, or one, travel together."""
     pipelines: tuple[int, ...] = ()
     """The levels that it runs in a pipeline."""
+    keeps_gradients: bool = False
+    """Gradients have buffers from the first step on, whether or not microbatches add up."""
     buckets_of_first_stage: bool = False
     """Other stages of a pipeline have one bucket, and gradients that stages share one of their own."""
 
@@ -73,6 +76,7 @@ KNOWN: Mapping[str, Preset] = {
         zero={"shards": "flat"},
         bucket_elements=megatron_bucket,
         pipelines=(1,),
+        keeps_gradients=True,
         buckets_of_first_stage=True,
     ),
 }

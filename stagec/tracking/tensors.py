@@ -27,6 +27,7 @@ ON_ENTRY = -1
 
 PREFIX = {
     Kind.PARAMETERS: "parameter",
+    Kind.TRANSPOSED: "transposed",
     Kind.MASTER: "master",
     Kind.OPTIMIZER: "optimizer",
     Kind.GRADIENTS: "gradient",

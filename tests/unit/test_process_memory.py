@@ -1,6 +1,9 @@
-"""What a process keeps, against measured peaks: Megatron-LM and Transformer Engine on B200, as SimuMax publishes them (`docs/fidelity.md`)."""
+"""What a process keeps, against measured peaks: Megatron-LM and Transformer Engine on B200, as SimuMax publishes them, and on H100 and H200, as
+logged by submissions to MLPerf (`docs/fidelity.md`)."""
 
 from __future__ import annotations
+
+import random
 
 import pytest
 
@@ -52,3 +55,68 @@ def test_measured_peaks(model: str, layers: int, keys: int, mesh: str, gib: floa
     tp = int(mesh.rpartition(" ")[2])
     shapes = [(width + 2 * keys * 128, width), (width, width), (2 * inner, width), (inner, width)]
     assert kept == 32 * 2**20 + sum(2 * rows * columns // tp for rows, columns in shapes)
+
+
+MLPERF = """
+import "{file}"
+
+plan measured {{
+  mesh pp = 8, dp = {dp}, cp = 2, tp = {tp}
+  set B = 16 * dp, V = 32768
+  shard B over dp
+  shard H, K, F, V over tp
+  shard S over cp, tp
+  context cp {{ method = ring }}
+  pipeline L over pp {{ schedule = interleaved_1f1b, virtual_stages = 8, first = -1, last = -1 }}
+  zero 1 over dp, cp
+  recompute silu
+  precision {{ weights = bf16, gradients = bf16, optimizer = fp32, gather = fp8, products = fp8, product_weights = fp8 }}
+  gradients {{ overlap = true, bucket_bytes = 200000000 }}
+  collectives {{ keep = shard }}
+  process {{ transposed_weights = true }}
+}}
+"""
+
+
+def test_training_in_fp8() -> None:
+    """The smallest of MLPerf's runs of 405B, in v5.0: 58.817 GiB at most. 16 microbatches fill the pipeline as the run's 288 do."""
+    text = MLPERF.format(file=FOLDER / "llama3_405b.stg", dp=4, tp=8)
+    first = compile_text(text, name=str(FOLDER / "measured.stg"), plan="measured").memory[0]
+    assert first.peak_bytes / GIB == pytest.approx(58.817, rel=0.002)
+
+
+def test_transposed_weights_are_those_that_are_quantized() -> None:
+    """Of random stacks of layers: each weight but the table, the head, those left wide, and those of which no input has a gradient."""
+    draw = random.Random(7)
+    for _ in range(4):
+        widths = [draw.choice([16, 32, 48]) for _ in range(draw.randint(1, 4))]
+        wide = draw.sample(range(len(widths)), draw.randint(0, 1))
+        layers, microbatches = draw.randint(1, 3), draw.randint(1, 2)
+        block = "\n".join(f"  weight u{i}[D, F{i}], d{i}[F{i}, D]" for i in range(len(widths)))
+        steps = "\n".join(f"  x{i + 1} = x{i} + gelu(x{i} @ u{i}) @ d{i}" for i in range(len(widths)))
+        left = f", unquantized = [{', '.join(f'u{i}' for i in wide)}]" if wide else ""
+        text = f"""
+dim B = {2 * microbatches}
+dim D = 32
+{"".join(f"dim F{i} = {width}{chr(10)}" for i, width in enumerate(widths))}
+dim L = {layers}
+module Block(x0[B, D]) -> [B, D] {{
+{block}
+{steps}
+  return x{len(widths)}
+}}
+model M(x[B, D], y[B]: i32) {{
+  weight head[D, D -> V]
+  repeat L {{ x = Block(x) }}
+  loss = cross_entropy(x @ head, y)
+}}
+plan p {{
+  microbatch 2
+  precision {{ weights = bf16, products = fp8, product_weights = fp8{left} }}
+  process {{ transposed_weights = true }}
+}}
+""".replace("weight head[D, D -> V]", "weight head[D, V]").replace("dim D = 32", "dim D = 32\ndim V = 64")
+        (plan,) = compile_text(text, plan="p").memory
+        sizes = [layers * 32 * width for width in widths]
+        expected = 2 * sum(sizes) - sum(sizes[i] for i in wide)
+        assert plan.static.num_bytes[Kind.TRANSPOSED] == expected, text

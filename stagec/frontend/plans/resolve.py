@@ -92,7 +92,7 @@ class _PlanResolver:
             gradients=self.gradients(zero, pipeline, precision),
             overlap=self.only_settings(syntax.Overlap, resolved.Overlap),
             offload=self.offload(),
-            process=self.only_settings(syntax.Process, resolved.Process),
+            process=self.process(),
             loss_chunks=self.loss_chunks(),
             device=self.device(),
             links=tuple(self.links()),
@@ -468,6 +468,26 @@ class _PlanResolver:
                     help="split them too, with `zero 3`, or offload `optimizer` alone",
                 )
             )
+        return found
+
+    def process(self) -> resolved.Process:
+        found = self.only_settings(syntax.Process, resolved.Process)
+        if not found.transposed_weights:
+            return found
+        zero = self.merged.get(syntax.Zero)
+        level = zero.level.text if zero and isinstance(zero.level, syntax.Number) else None
+        message, where = "no weight is stored in 8 bits, and kept a second time transposed", []
+        help_ = "`precision { products = fp8, product_weights = fp8 }` stores them so"
+        if self.precision().product_weights:
+            if level != "3" and not self.offload().parameters:
+                return found
+            message = "weights that come and go leave no transposed copy"
+            help_ = "leave `transposed_weights` out"
+            clause = zero if zero is not None and level == "3" else self.merged.get(syntax.Offload)
+            assert clause is not None
+            where = [(clause.span, "they are stored elsewhere")]
+        span = found.given["transposed_weights"]
+        self.findings.add(Diagnostic("E0401", message, span, secondary=where, help=help_))
         return found
 
     def recompute(self) -> resolved.Recompute:
