@@ -250,8 +250,7 @@ class Planner:
         total = self.sums.get(result, "")
         # A sum in the dtype of its terms begins with the first of them, unless its buffer is there before.
         stays = bool(total) and (
-            self.policy == KEPT
-            or (self.policy != COPIED and total != tensor_of(result.type).dtype)
+            self.policy == KEPT or (self.policy != COPIED and total != tensor_of(result.type).dtype)
         )
         return Buffer(kind, where, operand, count, total, stays)
 

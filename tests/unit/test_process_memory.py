@@ -93,7 +93,9 @@ def test_transposed_weights_are_those_that_are_quantized() -> None:
         wide = draw.sample(range(len(widths)), draw.randint(0, 1))
         layers, microbatches = draw.randint(1, 3), draw.randint(1, 2)
         block = "\n".join(f"  weight u{i}[D, F{i}], d{i}[F{i}, D]" for i in range(len(widths)))
-        steps = "\n".join(f"  x{i + 1} = x{i} + gelu(x{i} @ u{i}) @ d{i}" for i in range(len(widths)))
+        steps = "\n".join(
+            f"  x{i + 1} = x{i} + gelu(x{i} @ u{i}) @ d{i}" for i in range(len(widths))
+        )
         left = f", unquantized = [{', '.join(f'u{i}' for i in wide)}]" if wide else ""
         text = f"""
 dim B = {2 * microbatches}
@@ -115,7 +117,9 @@ plan p {{
   precision {{ weights = bf16, products = fp8, product_weights = fp8{left} }}
   process {{ transposed_weights = true }}
 }}
-""".replace("weight head[D, D -> V]", "weight head[D, V]").replace("dim D = 32", "dim D = 32\ndim V = 64")
+""".replace("weight head[D, D -> V]", "weight head[D, V]").replace(
+            "dim D = 32", "dim D = 32\ndim V = 64"
+        )
         (plan,) = compile_text(text, plan="p").memory
         sizes = [layers * 32 * width for width in widths]
         expected = 2 * sum(sizes) - sum(sizes[i] for i in wide)
