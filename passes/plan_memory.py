@@ -65,7 +65,7 @@ What nodes do with memory they say themselves (`effects`); the rest depends on w
 | | the sum over microbatches | its reduction | who |
 |---|---|---|---|
 | `contiguous` | whole, in a buffer that stays where its dtype is not that of its terms | in place | DDP (`gradient_as_bucket_view`) |
-| `kept` | the same, also where a step has one microbatch, and where sums have the dtype of their terms | in place | Megatron-LM (`like = megatron`): `ParamAndGradBuffer` is made once |
+| `kept` | the same, there at any time, also for one microbatch | in place | Megatron-LM (`like = megatron`, `_ParamAndGradBuffer`) |
 | `partitioned` | whole until it is reduced, a part stays | into memory of its own | DeepSpeed's ZeRO 2 |
 | `copied` | of parts, each copied into the one buffer of reductions | into memory of its own | FSDP2 (`foreach_reduce`), ZeRO 3 |
 """

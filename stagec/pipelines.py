@@ -348,9 +348,9 @@ def pool_passes(is_pool: bool) -> list[ModulePass]:
 def gradient_buffers(plan: Plan) -> str:
     """What becomes of the memory of gradients, by the stage of ZeRO, and by how often a step reduces them."""
     level = plan.zero.level if plan.zero is not None else 0
-    if plan.zero is not None and plan.zero.like is not None:
-        if presets.KNOWN[plan.zero.like].keeps_gradients:
-            return KEPT
+    like = plan.zero.like if plan.zero is not None else None
+    if like is not None and presets.KNOWN[like].keeps_gradients:
+        return KEPT
     if level == 3:
         return COPIED
     return PARTITIONED if level == 2 and plan.reduces_each_microbatch else CONTIGUOUS

@@ -7,9 +7,10 @@ workspaces of cuBLAS; of what the caching allocator has beyond its peak; of each
 by the product itself, autograd is handed a tensor that nobody reads. It is kept for good, one for each shape and dtype of a weight. Linear layers of one input
 have one weight (`linear_qkv`, `linear_fc1`); experts have weights of the same shape. Tables and heads are no layers of Transformer Engine.
 
-Transposed weights are Transformer Engine's too: a gradient of an input sums over the rows of a weight, its forward product over the columns. fp8 products of Hopper
-read along rows alone, and formats with a scale for each block have other scales along the other dim, so a quantized weight stays a second time (`_transpose` of
-`Float8Tensor`, `_columnwise_data` of `MXFP8Tensor`; "Performance Considerations": handling transposes). They are of single weights, and have a kind of their own.
+Transposed weights are Transformer Engine's too: a gradient of an input sums over the rows of a weight, its forward product over the columns. fp8
+products of Hopper read along rows alone, and formats with a scale for each block have other scales along the other dim, so a quantized weight stays a second
+time (`_transpose` of `Float8Tensor`, `_columnwise_data` of `MXFP8Tensor`; "Performance Considerations": handling transposes). They are of single weights, and
+have a kind of their own.
 """
 
 from __future__ import annotations

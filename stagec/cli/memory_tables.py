@@ -43,7 +43,7 @@ def show_memory(
 
 
 def static_table(classes: Sequence[ClassPlan]) -> Table:
-    """What stays, by kind. Only where something is served there are caches to show, and only where a plan says so transposed weights and what a process keeps."""
+    """What stays, by kind. Caches are shown where something is served; transposed weights, and what a process keeps, where a plan says so."""
     kinds = [k for k in STORED if k not in SOME or any(c.static.num_bytes[k] for c in classes)]
     most = max(each.peak_bytes for each in classes)
     unit, name = next((size, name) for size, name in UNITS if most >= size or size == 1)
