@@ -63,7 +63,7 @@ def check_memory(compiled: Compiled, compile_with: Callable[[Plan], Compiled | N
         pairs = [(each, compile_with(each.applied(plan))) for each in changed]
         return [Tried(each, *peaks(other)) for each, other in pairs if other is not None]
 
-    tried = tries(changes(plan, compiled.stated))
+    tried = tries(changes(worst, plan, compiled.stated))
     if all(each.peak_bytes > limit for each in tried):
         combined = together(tried)
         tried += tries([combined] if combined is not None else [])
@@ -83,10 +83,13 @@ def too_much(classes: Sequence[ClassPlan], limit: int) -> ClassPlan | None:
     return worst if worst.peak_bytes > limit else None
 
 
-def changes(plan: Plan, stated: dist.PlanOp) -> Iterator[Suggestion]:
+def changes(worst: ClassPlan, plan: Plan, stated: dist.PlanOp) -> Iterator[Suggestion]:
     """What might help, each alone."""
     if not stated.is_training:
         return
+    if could_keep_shards(worst, plan):
+        shards = replace(plan.collectives, keep="shard", keep_in=())
+        yield Suggestion(("collectives { keep = shard }",), {"collectives": shards})
     if plan.recompute.what == ("none",):
         yield Suggestion(("recompute full",), {"recompute": Recompute(what=("full",))})
     yield from chunked_loss(plan)
@@ -108,6 +111,15 @@ def together(tried: Sequence[Tried]) -> Suggestion | None:
             clauses |= change.clauses
     alone = any(each.change.clauses == clauses for each in tried)
     return None if alone or not clauses else Suggestion(tuple(texts), clauses)
+
+
+def could_keep_shards(worst: ClassPlan, plan: Plan) -> int:
+    """The bytes that are kept of gathered tensors for the backward pass, by a plan that does not gather again: 0 if none are."""
+    if plan.collectives.keep == "shard" and not plan.collectives.keep_in:
+        return 0
+    gathered = dist.AllGatherOp.name.removeprefix("dist.")
+    parts = [part for part in worst.parts_at_peak() if part.kind == Kind.SAVED]
+    return sum(part.num_bytes for part in parts if part.name == gathered)
 
 
 def chunked_loss(plan: Plan) -> Iterator[Suggestion]:
@@ -283,6 +295,10 @@ def remedies(worst: ClassPlan, plan: Plan, stated: dist.PlanOp) -> Iterator[str]
     """The clauses against what is most at the peak, the largest first. None is compiled: E0501 says what each would give."""
     if not stated.is_training:
         return
+    if gathered := could_keep_shards(worst, plan):
+        yield (
+            f"{gib(gathered)} are saved activations that were gathered: `collectives {{ keep = shard }}` gathers them again"
+        )
     kinds = sorted(worst.at_peak().items(), key=lambda item: -item[1])
     for kind, num_bytes in kinds[:MOST_REMEDIES]:
         clause = clause_against(kind, plan, stated)
