@@ -160,13 +160,29 @@ def cannot_reshard(reshard: dist.ReshardOp, current: TensorType) -> Diagnostic:
         f"a value split as {shown(current)} cannot become {shown(reshard.target)}: gathering the "
         "major axis of a dim alone would permute it",
         span_of(reshard.location),
-        help="write the axes of that dim in the other order in the plan's rules",
+        help=other_order(current, reshard.target),
     )
 
 
+def other_order(current: TensorType, target: TensorType) -> str:
+    """What to write: axes that split a dim all along go before those that come or go."""
+    for name in current.names:
+        splits = (current.dim(name).split, target.dim(name).split)
+        few, many = sorted((said(split) for split in splits), key=len)
+        if many[: len(few)] != few and {*few} <= {*many}:
+            axes = ", ".join((*few, *(a for a in many if a not in few)))
+            return f"split `{name}` over `{axes}`, in this order, wherever the plan splits it over these axes"
+    return "write the axes of that dim in the other order in the plan's rules"
+
+
+def said(split: tuple[str, ...]) -> tuple[str, ...]:
+    """The axes as a plan has them: no microbatches."""
+    return tuple(axis for axis in split if axis != TIME_AXIS)
+
+
 def shown(tensor: TensorType) -> str:
-    """The dims as a plan splits them: not into microbatches."""
-    dims = [Dim(d.name, tuple(a for a in d.split if a != TIME_AXIS)) for d in tensor.dims]
+    """The dims as a plan splits them."""
+    dims = [Dim(d.name, said(d.split)) for d in tensor.dims]
     return f"[{', '.join(map(str, dims))}]"
 
 

@@ -9,4 +9,4 @@
 // CHECK-NEXT:   |
 // CHECK-NEXT: 5 | %r = dist.reshard %x
 // CHECK-NEXT:   | ^
-// CHECK-NEXT:   = help: write the axes of that dim in the other order in the plan's rules
+// CHECK-NEXT:   = help: split `S` over `cp, tp`, in this order, wherever the plan splits it over these axes
