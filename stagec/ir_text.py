@@ -11,7 +11,7 @@ from io import StringIO
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, UnknownLoc
-from xdsl.ir import ErasedSSAValue, Operation, OpResult, SSAValue
+from xdsl.ir import ErasedSSAValue, Operation, SSAValue
 from xdsl.parser import Parser
 from xdsl.parser.core import ForwardDeclaredValue
 from xdsl.printer import Printer
@@ -112,13 +112,27 @@ def verify_ir(module: ModuleOp, sources: Mapping[str, str] | None = None) -> Non
 
 
 def verify_order(module: ModuleOp) -> None:
-    """`VerifyException` for an op that reads what is made after it; xDSL's verifier does not look."""
-    made: set[SSAValue] = set()
-    for op in module.walk():
-        for operand in op.operands:
-            if isinstance(operand, OpResult) and operand not in made:
-                raise VerifyException(f"`{op.name}` reads a value before it is made")
-        made.update(op.results)
+    """`VerifyException` for an op that reads what is made after it, or in a region that it is not in; xDSL's verifier does not look."""
+    _verify_order_in(module, set())
+
+
+def _verify_order_in(op: Operation, made: set[SSAValue]) -> None:
+    """Of an op and what is in it, where these values are `made`."""
+    for operand in op.operands:
+        if operand not in made:
+            raise VerifyException(
+                f"`{op.name}` reads a value before it is made, or outside of its region"
+            )
+    for region in op.regions:
+        inside: set[SSAValue] = set()
+        for block in region.blocks:
+            made.update(block.args)
+            inside.update(block.args)
+            for each in block.ops:
+                _verify_order_in(each, made)
+                made.update(each.results)
+                inside.update(each.results)
+        made -= inside
 
 
 class Verifier:

@@ -6,6 +6,7 @@ from typing import overload
 
 import numpy as np
 
+from stagec.arrays import distinct_rows
 from stagec.backend import wire
 from stagec.backend.class_map import ClassMap
 from stagec.backend.class_table import HOLE, ClassTable, pack
@@ -337,8 +338,8 @@ class _Encoder:
         rows[:, 2] = (program.microbatch >= 0) & shown
         rows[:, 3] = (program.stage >= 0) & self.style.provenance
         rows[:, 4:] = _first_equal(program.slots)
-        keys, variant = np.unique(rows, axis=0, return_inverse=True)
-        return keys, variant.reshape(-1)
+        keys, _, variant = distinct_rows(rows)
+        return keys, variant
 
     def _piece(self, segment: TraceSegment, pattern: tuple[int, ...]) -> EncodedSegment:
         same = self.same.get((id(segment), pattern))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from stagec.cli.device_flags import planned
 from stagec.cli.forms import number, simplified, where, wrapped
-from stagec.cli.inputs import compile_parts
+from stagec.cli.inputs import compile_parts, is_ir
 from stagec.cli.node_page import node_page, sources_text
 from stagec.cli.step_page import step_page
 from stagec.cli.tables import amount, label, lines_of, plain_table, text_of
@@ -40,7 +40,7 @@ def explain(options: argparse.Namespace) -> int:
         options.model,
         options.plan,
         options.sizes,
-        stops=Stops(unroll=takes_time),
+        stops=Stops(after=last_pass_for(options), unroll=takes_time),
         plug_ins=options.plug_ins,
         adapt=(lambda plan: planned(plan, options)) if takes_time else (lambda plan: plan),
     )
@@ -65,6 +65,21 @@ def explained(job: Job, options: argparse.Namespace) -> str:
     if options.format == "text":
         return page(job, answer, shown, options)
     return spelled(job, shown, options)
+
+
+COUNTED_AFTER = "place-reductions"
+"""The pass behind which nothing changes any more of which ops run, and how often."""
+COUNTED = ("bytes", "comm", "flops", "host", "kv", "params", "ranks")
+"""What is counted of the ops that run, whatever their order."""
+
+
+def last_pass_for(options: argparse.Namespace) -> str | None:
+    """The pass behind which a question can be answered; nothing for the last.
+
+    What waits for what, and lives until when, takes as long as a step has microbatches.
+    """
+    is_counted = options.what.partition(".")[0] in COUNTED and not is_ir(options.model)
+    return COUNTED_AFTER if is_counted else None
 
 
 Shown = tuple[str, Size, Number, Sequence[Contribution]]

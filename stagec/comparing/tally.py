@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 
+from stagec.arrays import distinct_rows
 from stagec.checking.analysis import TraceAnalysis
 from stagec.checking.node_table import NodeTable
 from stagec.checking.program import KIND_COLL, KIND_CPU, KIND_RECV, KIND_SEND, number
@@ -64,8 +65,7 @@ def tally(analysis: TraceAnalysis) -> list[NodeCount]:
         ],
         axis=1,
     )
-    keys, first, inverse = np.unique(classes, axis=0, return_index=True, return_inverse=True)
-    inverse = inverse.reshape(-1)
+    keys, first, inverse = distinct_rows(classes)
     moved = np.where(program.slot >= 0, program.size, number(table, "tensor_size", row))
     sums = {
         "count": [int(n) for n in np.bincount(inverse, minlength=len(keys))],

@@ -73,7 +73,7 @@ def terms_behind(
 ) -> list[Term]:
     """The ops that a node stands for: one, or the members of a bucket."""
     number, _ = arrangement.task_at(row)
-    task, stage, _ = each.run.task_names[number]
+    task, stage, _ = each.run.task_name(number)
     own = each.run.stages[stage]
     forms = Forms(job.names, own.stage)
     body = arrangement.bodies[int(arrangement.body[row])].body

@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from stagec.arrays import Ints
+from stagec.arrays import Ints, distinct_rows
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import sched
 from stagec.dialects.sched.tasks import PerRow
@@ -135,7 +135,7 @@ def frames_of(lives: Lifetimes, arrangement: Arrangement) -> Iterator[Frame]:
     if not len(lives):
         return
     kinds = arrangement.run.order.table[:, :2]
-    distinct, kind = np.unique(kinds, axis=0, return_inverse=True)
+    distinct, _, kind = distinct_rows(kinds)
     everything = np.arange(len(lives))
     if len(distinct) == len(kinds):
         offset = side_by_side(lives.birth, lives.death, lives.num_bytes)
@@ -144,7 +144,6 @@ def frames_of(lives: Lifetimes, arrangement: Arrangement) -> Iterator[Frame]:
         always = np.array([[lives.birth.min()], [lives.death.max()]])
         yield Frame(everything, offset, end, once, *always)
         return
-    kind = kind.reshape(-1)
     task_of_row = np.repeat(np.arange(len(arrangement.lengths)), arrangement.lengths)
 
     def task_at(nodes: Ints) -> Ints:
@@ -154,16 +153,15 @@ def frames_of(lives: Lifetimes, arrangement: Arrangement) -> Iterator[Frame]:
     begun, ended = task_at(lives.birth), task_at(lives.death)
     # Instances of one value in all microbatches have one place: the first tells between which tasks.
     columns = np.stack((lives.chunk, lives.value, lives.kind, lives.microbatch < 0), axis=1)
-    _, first, group = np.unique(columns, axis=0, return_index=True, return_inverse=True)
-    group = group.reshape(-1)
+    _, first, group = distinct_rows(columns)
     is_local = np.ones(len(first), bool)
     np.logical_and.at(is_local, group, begun == ended)
     local, first = is_local[group], first[group]
     ends = np.where(local, -1, kind[ended[first]])
-    _, which = np.unique(np.stack((kind[begun[first]], ends), axis=1), axis=0, return_inverse=True)
+    _, _, which = distinct_rows(np.stack((kind[begun[first]], ends), axis=1))
     rank = ranks(arrangement)
     for number in range(int(which.max()) + 1):
-        own = np.flatnonzero(which.reshape(-1) == number)
+        own = np.flatnonzero(which == number)
         yield frame_of(lives, own, group[own], rank if local[own[0]] else None)
 
 

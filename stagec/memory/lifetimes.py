@@ -48,6 +48,8 @@ class Lifetimes:
 
     def select(self, chosen: Ints) -> Lifetimes:
         """Some of the buffers."""
+        if chosen.dtype == bool and chosen.all():
+            return self
         columns = (self.birth, self.death, self.num_bytes, self.kind)
         columns += (self.chunk, self.value, self.microbatch)
         return Lifetimes(*(column[chosen] for column in columns), num_nodes=self.num_nodes)
@@ -94,8 +96,7 @@ def lifetimes(
         )
     ]
     columns = [np.concatenate([part[k] for part in parts]) for k in range(7)]
-    kept = columns[2] > 0
-    return Lifetimes(*(column[kept] for column in columns), num_nodes=last + 1)
+    return Lifetimes(*columns, num_nodes=last + 1).select(columns[2] > 0)
 
 
 class Places:

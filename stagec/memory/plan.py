@@ -238,7 +238,7 @@ def moment(arrangement: Arrangement, node: int) -> Moment:
     run = arrangement.run
     row, at = arrangement.node_at(node)
     number, _ = arrangement.task_at(row)
-    task, stage, microbatch = run.task_names[number]
+    task, stage, microbatch = run.task_name(number)
     body = arrangement.bodies[int(arrangement.body[row])].body
     op = body.nodes[at]
     assert isinstance(op, sched.NODES)

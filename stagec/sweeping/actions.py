@@ -9,6 +9,7 @@ import numpy as np
 from xdsl.ir import Operation
 
 from stagec.analysis.kernels import kernel_form
+from stagec.arrays import distinct_rows
 from stagec.backend.program import Collective, Compute, HostCopy, NodeAction, Transfer
 from stagec.dialects import sched
 from stagec.dialects.types import tensor_of
@@ -85,8 +86,8 @@ class Distinct:
             inverse = np.array([found.setdefault(row, len(found)) for row in rows], np.int64)
             return Distinct(list(found), inverse)
         table = np.stack(columns, axis=1)
-        kept, inverse = np.unique(table, axis=0, return_inverse=True)
-        return Distinct([tuple(row) for row in kept.tolist()], inverse.ravel())
+        kept, _, inverse = distinct_rows(table)
+        return Distinct([tuple(row) for row in kept.tolist()], inverse)
 
     def each(self, value: Callable[[tuple[int, ...]], float]) -> np.ndarray:
         """A number of each plan, asked once for plans that are alike."""

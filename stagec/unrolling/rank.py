@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 
-from stagec.arrays import Ints
+from stagec.arrays import Ints, distinct_rows
 from stagec.dialects import sched, stg
 from stagec.dialects.sched.tasks import (
     GATHER_TASKS,
@@ -69,12 +68,16 @@ class RankRun:
     def order(self) -> Order:
         return self.program.order.data
 
-    @cached_property
-    def task_names(self) -> list[tuple[str, int, int]]:
-        """Task, stage of the rank and microbatch (-1: once per step), in order."""
-        order = self.order
-        columns = (order.task.tolist(), order.stage.tolist(), order.microbatch.tolist())
-        return [(TASKS[task], stage, m) for task, stage, m in zip(*columns, strict=True)]
+    def task_name(self, number: int) -> tuple[str, int, int]:
+        """Task, stage of the rank and microbatch (-1: once per step) of a task of the order."""
+        task, stage, microbatch = self.order.table[number, :3].tolist()
+        return TASKS[task], stage, microbatch
+
+    @property
+    def kinds_of_tasks(self) -> tuple[list[tuple[str, int]], Ints]:
+        """Tasks and their stages, each once; which of them each task of the order is."""
+        found, _, which = distinct_rows(self.order.table[:, :2])
+        return [(TASKS[task], stage) for task, stage in found.tolist()], which
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +120,9 @@ class Bases:
         rows: dict[tuple[str, int], Ints] = {}
         first_run: dict[tuple[str, int], int] = {}
         last_run: dict[tuple[str, int], int] = {}
-        for task, stage in np.unique(order.table[:, :2], axis=0).tolist():
-            at = np.flatnonzero((order.task == task) & (order.stage == stage))
+        kinds, _, kind = distinct_rows(order.table[:, :2])
+        for number, (task, stage) in enumerate(kinds.tolist()):
+            at = np.flatnonzero(kind == number)
             own = rows[TASKS[task], stage] = np.full(count, NOWHERE, np.int64)
             own[order.microbatch[at]] = start[at]
             first_run[TASKS[task], stage] = int(order.microbatch[at[0]])
@@ -177,7 +181,7 @@ class Arrangement:
     def describe(self, row: int) -> str:
         """A row as users may find it."""
         task, number = self.task_at(row)
-        name, stage, microbatch = self.run.task_names[task]
+        name, stage, microbatch = self.run.task_name(task)
         at = f"{name}:{stage}" + (f".{microbatch}" if microbatch >= 0 else "")
         return f"row {number} of `{at}`"
 
@@ -197,8 +201,13 @@ class Arrangement:
             {task: np.array(own, np.int64) for task, own in each.layout.layers(each.values).items()}
             for each in stages
         ]
-        parts = [known[stage][task] for task, stage, _ in self.run.task_names]
-        return np.concatenate([np.zeros(0, np.int64), *parts])
+        kinds, which = self.run.kinds_of_tasks
+        begin = np.cumsum(self.lengths) - self.lengths
+        found = np.zeros(len(self.body), np.int64)
+        for number, (task, stage) in enumerate(kinds):
+            own = known[stage][task]
+            found[begin[which == number][:, None] + np.arange(len(own))] = own
+        return found
 
 
 @dataclass
@@ -243,8 +252,8 @@ def arrange(run: RankRun) -> Arrangement:
     width = max((p.source_task.shape[1] for p in packed), default=0)
     body = np.zeros(total, np.int64)
     behind = np.full(total, NOWHERE, np.int64)
-    source_row = np.full((total, width), NOWHERE, np.int64)
-    source_node = np.zeros((total, width), np.int64)
+    source_row = np.full((total, width), NOWHERE, np.int32)
+    source_node = np.zeros((total, width), np.int32)
     for which, (number, _, _) in enumerate(kinds):
         made = packed[which]
         tasks = np.flatnonzero(kind == which)
@@ -278,12 +287,12 @@ def arrange(run: RankRun) -> Arrangement:
 def alike(order: Order) -> tuple[list[tuple[int, int, int]], Ints]:
     """The tasks of an order without their microbatches, as task, stage and shift, each once where it comes first; which of them each is."""
     columns = order.table[:, [0, 1, 3]]
-    found, first, which = np.unique(columns, axis=0, return_index=True, return_inverse=True)
+    found, first, which = distinct_rows(columns)
     in_order = np.argsort(first, kind="stable")
     number = np.empty_like(in_order)
     number[in_order] = np.arange(len(in_order))
     task, stage, shift = found[in_order].T.tolist() if len(found) else ([], [], [])
-    return list(zip(task, stage, shift, strict=True)), number[which.reshape(-1)]
+    return list(zip(task, stage, shift, strict=True)), number[which]
 
 
 def read_last_gathers(
@@ -296,22 +305,22 @@ def read_last_gathers(
     """Let what reads a gather that does not run, read the last one of the same units that ran."""
     gathered: list[dict[str, int]] = [{} for _ in layouts]
     start = 0
-    for name, made in zip(run.task_names, packed, strict=True):
-        task, stage, microbatch = name
+    for number, made in enumerate(packed):
+        task, stage, microbatch = run.task_name(number)
         if task in layouts[stage].gathered_units:
             # The last run of each task that gathers, the latest at the end.
             gathered[stage].pop(task, None)
             gathered[stage][task] = start
         here = slice(start, start + len(made.body))
         start = here.stop
-        for number, (read, of) in enumerate(made.tasks):
+        for column, (read, of) in enumerate(made.tasks):
             if read not in GATHER_TASKS:
                 continue
             outer = bases.first_run if task == "pre" else bases.last_run
             base = int(bases.of_runs((read, of), np.array([microbatch]), outer)[0])
             if read != "GATHER" and base >= 0:
                 continue
-            reads = made.source_task == number
+            reads = made.source_task == column
             at_unit, own = made.source_row * reads, np.full(made.source_row.shape, NOWHERE)
             for other, run_before in gathered[of].items():
                 twins = layouts[of].twins(read, other)[at_unit]
@@ -364,7 +373,7 @@ def direct(packed: Packed, bodies: list[RankBody], stage: int, shift: int) -> No
 
 def local_neighbours(run: RankRun) -> dict[tuple[str, int], int]:
     """For a stage that receives nothing in a direction: the stage of the same rank that it continues."""
-    received = {(task, stage) for task, stage, _ in run.task_names}
+    received = {*run.kinds_of_tasks[0]}
     by_stage = {each.stage: position for position, each in enumerate(run.stages)}
     found: dict[tuple[str, int], int] = {}
     for position, each in enumerate(run.stages):

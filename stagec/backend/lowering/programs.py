@@ -108,8 +108,7 @@ class Unroller:
                 self._chained[key] = with_added(segment, added[at], width)
             chained.append(self._chained[key])
         order = rank.order
-        names = rank.run.task_names
-        stage = np.array([run.stages[s].stage for _, s, _ in names] or [0], np.int32)
+        stage = np.array([each.stage for each in run.stages], np.int32)[run.order.stage]
         microbatch = rank.column(run.order.microbatch)[order]
         return TraceProgram(
             segments=tuple(chained),
@@ -117,7 +116,7 @@ class Unroller:
             slots=queues.slots,
             layer=rank.layer(run.stages)[order].astype(np.int32),
             microbatch=microbatch.astype(np.int32),
-            stage=rank.column(stage[: len(names)])[order].astype(np.int32),
+            stage=rank.column(stage)[order].astype(np.int32),
             tag=self.tags(run, rank)[order].astype(np.int64),
         )
 

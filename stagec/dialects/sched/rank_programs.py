@@ -27,6 +27,7 @@ from xdsl.irdl import (
 from xdsl.traits import SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
+from stagec.arrays import distinct_rows
 from stagec.dialects.sched.tasks import (
     COMPUTE_TASKS,
     NOWHERE,
@@ -162,9 +163,9 @@ class RankProgramOp(IRDLOperation):
             task = TASKS[int(order.task[wrong[0]])]
             often = "step" if task in ONCE else "microbatch"
             raise VerifyException(f"sched.program: `{task}` runs once per {often}")
-        tasks, times = np.unique(order.table[:, :3], axis=0, return_counts=True)
-        if (times > 1).any():
-            task, stage, microbatch = tasks[np.argmax(times)].tolist()
+        tasks, _, which = distinct_rows(order.table[:, :3])
+        if len(tasks) < len(order):
+            task, stage, microbatch = tasks[np.argmax(np.bincount(which))].tolist()
             raise VerifyException(f"sched.program: `{TASKS[task]}:{stage}.{microbatch}` runs twice")
         computes = np.isin(order.task, [TASK_NUMBER[task] for task in COMPUTE_TASKS])
         alone = np.flatnonzero((order.joined > 0) & ~(computes & np.append(False, computes[:-1])))
