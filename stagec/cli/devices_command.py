@@ -89,6 +89,8 @@ def shown(device: DeviceModel) -> Iterator[str]:
     yield ""
     for dtype, peak in device.peaks.items():
         yield f"  {dtype + ' peak':<28} {peak / 1e12:g} TFLOP/s"
+    for dtype, rate in device.sustained.items():
+        yield f"  {dtype + ' sustained':<28} {rate / 1e12:g} TFLOP/s"
     for name, number in device.numbers.items():
         yield f"  {name:<28} {number:g}"
     for name, share in vars(device.reached).items():

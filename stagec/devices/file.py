@@ -63,7 +63,10 @@ SCALARS = {
     "reduces_in_switch": bool,
     "price_per_hour": float,
 }
-SECTIONS = ("title", "base", "peaks", "device", "reached", "tables", "sources", "notes", *SCALARS)
+SECTIONS = (
+    *("title", "base", "peaks", "sustained", "device", "reached", "tables", "sources", "notes"),
+    *SCALARS,
+)
 
 
 @cache
@@ -135,6 +138,7 @@ def parse(text: str, name: str, where: str, folder: Path | None = None) -> Devic
 
 def read(data: Mapping[str, Any], name: str, where: str, base: DeviceModel | None) -> DeviceModel:
     peaks = numbers_of(data.get("peaks", {}), "peaks", where)
+    sustained = numbers_of(data.get("sustained", {}), "sustained", where)
     own = numbers_of(data.get("device", {}), "device", where)
     for key in own:
         if key not in NUMBERS:
@@ -172,6 +176,7 @@ def read(data: Mapping[str, Any], name: str, where: str, base: DeviceModel | Non
         name=name,
         title=word(data.get("title", name), "title", where),
         peaks={**(base.peaks if base else {}), **peaks},
+        sustained={**(base.sustained if base else {}), **sustained},
         numbers={**(base.numbers if base else {}), **own},
         reached=Reached(**{**(vars(base.reached) if base else {}), **reached}),
         tables=tables,

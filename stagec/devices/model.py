@@ -108,6 +108,8 @@ class DeviceModel:
     """FLOP/s by dtype, dense."""
     numbers: Mapping[str, float | int]
     """Settings of a plan's `device`: `capacity`, `memory_bytes_per_s`, ..."""
+    sustained: Mapping[str, float] = field(default_factory=dict)
+    """FLOP/s by dtype of the largest products that run one after the other, where the power limit holds the clock below that of a short measurement."""
     units: int = 1
     """Streaming multiprocessors."""
     collective_units: int = 0
@@ -149,6 +151,12 @@ class DeviceModel:
             return None
         wider = order[order.index(name) :]
         return next((self.peaks[each] for each in wider if each in self.peaks), None)
+
+    def most_of_products(self, dtype: str) -> float | None:
+        """FLOP/s that no product of a dtype is faster than."""
+        peak = self.peak(dtype)
+        kept = self.sustained.get(DTYPE_UNITS.get(dtype, dtype))
+        return peak if kept is None or peak is None else min(peak, kept)
 
     def table(self, *key: str) -> TimeTable | None:
         return self.tables.get(key)

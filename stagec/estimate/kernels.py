@@ -121,8 +121,15 @@ class KernelPrices:
             found = self.matrix(each, sizes)
             if found is not None:
                 slower = self.device.backward_fp8_rate if backward and each == "fp8" else 1.0
-                return scaled(self.without_quantization(found, each, sizes), share / slower)
+                alone = scaled(self.without_quantization(found, each, sizes), 1 / slower)
+                return scaled(self.at_most_sustained(alone, each, sizes), share)
         return scaled(self.roofline_product((*narrow, *wide)[0], sizes), share)
+
+    def at_most_sustained(self, price: Price, dtype: str, sizes: Sizes) -> Price:
+        """No faster than products go for long. A table is of short measurements, and between its points may be a little too good."""
+        rate = self.device.most_of_products(dtype) or float("inf")
+        least = 2e6 * float(sizes["batch"] * sizes["m"] * sizes["n"] * sizes["k"]) / rate
+        return Price(max(price.us, least), price.basis)
 
     def columnwise_us(self, kernel: Kernel) -> float:
         """What it takes to have quantized operands along columns too, for the gradient of a weight.
@@ -170,10 +177,6 @@ class KernelPrices:
         found = self.by_table(("product", dtype), one)
         if found is None:
             return None
-        # Between its points a table may be a little too good.
-        peak = self.device.peak(dtype) or float("inf")
-        least = 2e6 * float(one["m"] * one["n"] * one["k"]) / peak
-        found = Price(max(found.us, least), found.basis)
         if batch == 1:
             return found
         kind = KINDS["product"]

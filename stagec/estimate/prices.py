@@ -226,6 +226,7 @@ def with_settings(plan: Plan) -> DeviceModel:
     if device.flops_per_s is not None and device.flops_per_s != model.preset["flops_per_s"]:
         # One peak that a plan sets holds for all dtypes.
         peaks = dict.fromkeys(peaks, device.flops_per_s)
+        return replace(model, numbers=numbers, peaks=peaks, sustained={})
     return replace(model, numbers=numbers, peaks=peaks)
 
 
