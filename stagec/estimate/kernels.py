@@ -67,6 +67,8 @@ class KernelPrices:
     """Whether linear layers of one input are one product."""
     attends: str = "bf16"
     """What fused attention multiplies in."""
+    scales_are_known: bool = True
+    """Of operands in `fp8`: from earlier steps, or fixed."""
     _known: dict[object, Price] = field(default_factory=dict)
 
     def price(self, compute: Compute, in_layer: bool, backward: bool = False) -> Price:
@@ -165,7 +167,8 @@ class KernelPrices:
     def without_quantization(self, price: Price, dtype: str, sizes: Sizes) -> Price:
         """A product alone, where nodes of a step quantize what it reads; elsewhere one that converts its input by a scale that is known."""
         rows = {"m": sizes["m"] * sizes["batch"], "k": sizes["k"]}
-        leaves_out = (QUANTIZING if self.linear is None else STATIC).get(dtype, ())
+        known = STATIC if self.scales_are_known else {}
+        leaves_out = (QUANTIZING if self.linear is None else known).get(dtype, ())
         found = [self.by_table(("quantize", each), rows) for each in leaves_out]
         us = price.us - sum(each.us for each in found if each is not None)
         return Price(max(us, self.device.launch_us), price.basis) if found else price

@@ -61,7 +61,8 @@ class Prices:
             linear = None if says else plan.precision.products
             merges = plan.device.kernels != "eager"
             attends = plan.precision.attention or "bf16"
-            kernels = KernelPrices(with_settings(plan), linear, merges, attends)
+            known = plan.precision.scaling == "delayed"
+            kernels = KernelPrices(with_settings(plan), linear, merges, attends, known)
         return Prices(plan, Network.of(plan, traces.mesh), kernels)
 
     def segment(self, rank_class: RankClass, index: int) -> SegmentPrices:
@@ -95,6 +96,11 @@ class Prices:
                 return Price(self.roofline_us(action), Basis.ROOFLINE)
             if action.work == Work.WAIT:
                 return Price(0.0, Basis.RULE)
+            if self.finds_scale(action):
+                # "Performance analysis" in Transformer Engine's "FP8 Current Scaling": two reads, one for the largest number and one to convert.
+                found = self.kernels.moved(action.num_bytes - action.num_written)
+                whole = self.kernels.moved(action.num_bytes)
+                return Price(found.us + whole.us, whole.basis)
             return self.kernels.price(action, in_layer, node.phase in ("bwd", "wgrad"))
         if isinstance(action, Collective):
             return self.network.collective(action)
@@ -103,6 +109,11 @@ class Prices:
             seconds = action.num_bytes / (rate(self.plan.device.host_bytes_per_s) * reached)
             return Price(1e6 * seconds, Basis.ROOFLINE)
         return self.network.transfer(action)
+
+    def finds_scale(self, compute: Compute) -> bool:
+        """Whether a quantization reads its operand for a scale first: then it is in memory, and no kernel makes it and converts it at once."""
+        known = self.kernels is None or self.kernels.scales_are_known
+        return compute.work == Work.QUANTIZE and not known
 
     def roofline_us(self, compute: Compute) -> float:
         """On a device that is peaks alone. A node of a trace has at least one operation and one byte."""
@@ -129,7 +140,7 @@ class Prices:
             if action.work == Work.NORM_WEIGHT_GRAD:
                 prices[i] = Price(0.0, Basis.RULE)
             joins = action.work.is_elementwise or (reductions and action.work == Work.REDUCTION)
-            if not joins:
+            if not joins or self.finds_scale(action):
                 continue
             before = [dep.node for dep in node.data_deps if dep.slot < 0 and dep.node in group_of]
             group_of[i] = min((group_of[j] for j in before), default=i)

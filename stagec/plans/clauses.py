@@ -159,6 +159,8 @@ class Precision(Clause):
     """What their weights' gradients are products of, if not of the same."""
     product_weights: str | None = setting("choice", None, "fp8", "fp8_128x128", "mxfp8")
     """How weights are stored that quantized products alone read. None: as others."""
+    scaling: str = setting("choice", "delayed", "delayed", "current")
+    """Where the one scale of an `fp8` operand comes from, for times: earlier steps, or the tensor itself, which is read once more for it."""
     attention: str | None = setting("choice", None, "bf16", "fp8")
     """What fused attention multiplies in, for times. None: as most of them do, bf16."""
     saved: str = setting("choice", "fp8_1x128", *PRODUCTS)

@@ -1,7 +1,7 @@
 """Rows of tables of measured steps, each as a model and a plan in the language.
 
-`times/mlperf_training.csv`, `times/nvidia_training.csv`, `clusters/megatron_deepspeed_a100.csv`, `clusters/nanotron_h100.csv` and `published.json`'s table
-of Narayanan 2021. What a table leaves out is taken from the recipes of its source, as said beside each.
+`times/mlperf_training.csv`, `times/nvidia_training.csv`, `clusters/megatron_deepspeed_a100.csv`, `clusters/nanotron_h100.csv`, `published.json`'s table
+of Narayanan 2021, and `simumax_b200.csv` here. What a table leaves out is taken from the recipes of its source, as said beside each.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from tests.fidelity.cluster_runs import read_run, run_text
+from tests.fidelity.deepseek_text import deepseek_text
 from tests.fidelity.time_models import MODELS, Model, text
 
 Cells = Mapping[str, str]
@@ -49,13 +51,15 @@ def rows_of(path: Path) -> Iterator[Timed]:
         ("tokens_s_gpu", published),
         ("iteration time (ms)", deepspeed),
         ("tok/s/gpu", nanotron),
+        ("simumax_ms", simumax),
+        ("simumax_ms", partial(simumax, device=MACHINE, source="SimuMax, its products")),
     )
-    for column, reader in readers:
-        if column in columns:
-            for number, cells in enumerate(rows, 2):
-                yield from read(reader, cells, f"{path.name}:{number}")
-            return
-    raise ValueError(f"`{path.name}` has no column of times that is known")
+    fitting = [reader for column, reader in readers if column in columns]
+    if not fitting:
+        raise ValueError(f"`{path.name}` has no column of times that is known")
+    for reader in fitting:
+        for number, cells in enumerate(rows, 2):
+            yield from read(reader, cells, f"{path.name}:{number}")
 
 
 def read(reader, cells: Cells, where: str) -> Iterator[Timed]:
@@ -94,6 +98,7 @@ class Layout:
     products: str = "bf16"
     stored: str = ""
     """How weights are stored that narrow products alone read; empty: as others."""
+    scaling: str = "delayed"
     attention: str = "bf16"
     context: str = "ring"
     gather: str = "bf16"
@@ -156,6 +161,8 @@ def plan(layout: Layout, model: Model) -> str:
         lines.append("  freeze embed, head, norm, norm1, norm2, FeedForward, wq, wk, wv, wo")
     lines.append(f"  recompute {x.recompute}")
     stored = f", product_weights = {x.stored}" if x.stored else ""
+    if x.products == "fp8":
+        stored += f", scaling = {x.scaling}"
     lines.append(
         f"  precision {{ weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32, reduce = {x.reduce}, "
         f"gather = {x.gather}, products = {x.products}{stored}, attention = {x.attention} }}"
@@ -168,12 +175,16 @@ def plan(layout: Layout, model: Model) -> str:
     lines.append(f"  overlap {{ tp = {str(x.tp_overlap).lower()} }}")
     lines.append("  collectives { keep = shard }")
     node = f", node = {x.rack}" if x.rack else ""
-    where = f'"{x.device}"' if x.device.endswith(".toml") else x.device
     lines.append(
-        f"  device {where} {{ kernels = {x.kernels}, graphs = {str(x.graphs).lower()}{node} }}"
+        f"  device {device_word(x.device)} {{ kernels = {x.kernels}, graphs = {str(x.graphs).lower()}{node} }}"
     )
     body = "\n".join(lines)
     return f"\nplan measured {{\n{body}\n}}\n"
+
+
+def device_word(device: str) -> str:
+    """A device's name, or its file."""
+    return f'"{device}"' if device.endswith(".toml") else device
 
 
 def dealt(layers: int, stages: int) -> list[int]:
@@ -252,6 +263,7 @@ def mlperf(r: Cells) -> Timed | None:
         products=products,
         # LoRA's model is made under `fp8_model_init` (`custom_llama.py` of the submissions): frozen weights are fp8 alone.
         stored="fp8" if products == "fp8" and (gather == "fp8" or model.adapters) else "",
+        scaling="current" if "tensorwise" in r["precision_parts"] else "delayed",
         attention="fp8" if "attention products fp8" in r["precision_parts"] else "bf16",
         # `cp_comm_type` in LoRA's configuration; elsewhere Megatron's own, the ring.
         context="ulysses" if model.adapters else "ring",
@@ -326,6 +338,8 @@ def published(r: Cells) -> Timed | None:
             layout,
             zero=3,
             reduce="fp32",
+            # torchao's recipes of float8 find scales from each tensor.
+            scaling="current",
             kernels="eager" if r["note"].startswith("eager") else "compiled",
             tp_overlap="async TP" in r["note"],
             recompute=again,
@@ -335,7 +349,8 @@ def published(r: Cells) -> Timed | None:
         layout = replace(layout, bucket_bytes=bucket_bytes(""), rack=rack)
         # `mixed_precision.py` there: parameters are gathered, and stay, in what fp8 products read.
         stored = layout.products if layout.products in ("fp8", "mxfp8") else ""
-        layout = replace(layout, stored=stored, gather=stored or layout.gather)
+        # `precision.py` of `scripts/performance` there: fp8 is scaled by each tensor as it is (`fp8_cs`).
+        layout = replace(layout, stored=stored, gather=stored or layout.gather, scaling="current")
         # `scripts/performance` there: tensor-parallel communication overlaps where there is any; FSDP in one unit per block.
         layout = replace(layout, tp_overlap=layout.tp > 1)
     return timed(
@@ -458,6 +473,59 @@ def nanotron(r: Cells) -> Timed | None:
     name = f"{run.width}x{run.layers} on {ranks}: dp {run.dp} tp {run.tp} pp {run.pp} mb {run.microbatch}"
     group = f"nanotron|{run.width}|{run.layers}|{ranks}|{run.sequence}|{batch}"
     return Timed("nanotron", name, group, measured, found, "h100")
+
+
+MACHINE = str(Path(__file__).with_name("b200_simumax.toml"))
+"""The eight B200 of SimuMax's runs, as far as products that it measured there by themselves tell them from others."""
+
+
+def simumax(r: Cells, device: str = "b200", source: str = "SimuMax") -> Timed:
+    """MooreThreads/SimuMax@4dcaae5, docs/b200: Megatron-LM with Transformer Engine 2.11, which by its scripts overlaps no communication."""
+    layers, pp, dp = number(r, "layers"), number(r, "pp"), number(r, "dp")
+    batch, sequence = number(r, "accumulation") * dp, number(r, "sequence")
+    name = f"{r['model']} {layers} layers tp {r['tp']} pp {pp} dp {dp} cp {r['cp']} of {sequence}, {r['accumulation']} microbatches"
+    measured = float(r["real_ms"]) / 1e3
+    layout = Layout(
+        tp=number(r, "tp"),
+        pp=pp,
+        cp=number(r, "cp"),
+        dp=dp,
+        ep=number(r, "ep"),
+        context="ulysses",
+        reduce="fp32",
+        grad_overlap=False,
+        graphs=False,
+        device=device,
+    )
+    if r["model"].startswith("deepseek"):
+        found = deepseek_text(r["model"], batch, sequence, 1, layers - 1)
+        found += experts_plan(layout)
+        return Timed(source, name, name, measured, found, layout.device)
+    # Its 405B is padded to 128 layers and has 16 heads of keys.
+    known = {
+        "llama3-70b": MODELS["llama3_70b"],
+        "llama3-405b": replace(MODELS["llama3_405b"], key_heads=16),
+    }
+    model = replace(known[r["model"]], layers=layers)
+    return timed(source, name, name, measured, model, batch, sequence, layout)
+
+
+def experts_plan(x: Layout) -> str:
+    """Of DeepSeek's text: experts over the data-parallel ranks of a stage."""
+    assert x.ep == x.dp
+    cut = ["  pipeline L1, L2 over pp { schedule = 1f1b, microbatch = 1 }"]
+    lines = [
+        f"  mesh pp = {x.pp}, ep = {x.ep}",
+        "  shard B over ep",
+        "  shard X over ep",
+        *(cut if x.pp > 1 else ["  microbatch 1"]),
+        "  zero 1 over ep",
+        "  recompute none",
+        f"  precision {{ weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32, reduce = {x.reduce} }}",
+        "  gradients { overlap = false }",
+        f"  device {device_word(x.device)} {{ kernels = {x.kernels}, graphs = false }}",
+    ]
+    return "\nplan measured {\n" + "\n".join(lines) + "\n}\n"
 
 
 def timed(

@@ -30,11 +30,12 @@ BARS = {
     "Narayanan 2021": 0.074,
     "vTrain": 0.149,
     "nanotron": 0.15,
+    "SimuMax": 0.056,
     "MLPerf LoRA": 0.15,
     "Megatron-Bridge LoRA": 0.15,
     "Megatron-Bridge experts": 0.15,
 }
-"""Median absolute errors at most: issue 18, and the best of its peers (Calculon, RAPID-LLM) where there is one."""
+"""Median absolute errors at most: issue 18, and the best of its peers (Calculon, RAPID-LLM, SimuMax) where there is one."""
 MOST_BIAS = 0.05
 LEAST_RANK = 0.9
 SMALLEST_GROUP = 5

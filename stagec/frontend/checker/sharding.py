@@ -193,6 +193,10 @@ class PlanChecker:
         precision = self.plan.precision
         span = precision.given.get("saved_values")
         self.check_words(precision.saved_values, (), "keep in fewer bits", span)
+        span = precision.given.get("scaling")
+        if span is not None and precision.products != "fp8":
+            message = "`scaling` is that of `products = fp8`, which have one scale for a tensor"
+            self.findings.add(Diagnostic("E0401", message, span, help="write `products = fp8`"))
         weights = list(weights_of(self.model, self.bodies, Scope(self.model.name)))
         gradients = self.plan.gradients
         named = [(name, precision.given.get("unquantized")) for name in precision.unquantized]

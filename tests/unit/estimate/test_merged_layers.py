@@ -29,7 +29,7 @@ def test_layers_side_by_side_are_one(seed: int):
     one = products_us(joined, {**sizes, "N": sum(parts.values())}, "fused", narrow)
     three = products_us(apart, {**sizes, **parts}, "fused", narrow)
     assert three == pytest.approx(one, rel=1e-6)
-    assert products_us(apart, {**sizes, **parts}, "eager", narrow) > three
+    assert products_us(apart, {**sizes, **parts}, "eager", narrow) >= three
 
 
 def test_products_of_activations_stay_apart():
