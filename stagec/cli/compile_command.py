@@ -21,7 +21,7 @@ from stagec.backend.files import write_whole
 from stagec.backend.program import TraceSet
 from stagec.cli.commands import COMMANDS
 from stagec.cli.device_flags import add_device_flags, planned
-from stagec.cli.inputs import compile_input, has_pools, tell_doubts
+from stagec.cli.inputs import compile_input, is_ir, tell_doubts
 from stagec.cli.memory_tables import show_memory
 from stagec.cli.output import WRITING_FLAGS, add_writing_flags, refuse_idle_flags, write
 from stagec.cli.progress import pass_progress
@@ -51,7 +51,8 @@ from stagec.estimate import estimate_if_known, timeline_of, with_durations
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.memory import timed_peaks
 from stagec.estimate.pools import estimate_pools, estimate_pools_if_known
-from stagec.frontend import parse_file
+from stagec.frontend import Source, parse_file
+from stagec.frontend.checker import pools_in
 from stagec.ir_text import print_ir
 from stagec.pipelines import schedule_files
 from stagec.plans.clauses import Plan
@@ -85,15 +86,16 @@ def run(arguments: Sequence[str]) -> int:
     plug_ins = registry(options.load_pass)
     if plug_ins.warnings:
         sys.stderr.write(render(plug_ins.warnings))
-    if has_pools(options.model, options.plan):
-        run_pools(options, plug_ins)
+    source = None if is_ir(options.model) else parse_file(options.model)
+    if source is not None and pools_in(source, options.plan):
+        run_pools(options, plug_ins, source)
         return 0
     try:
-        compiled = compile_with(options, plug_ins, is_brief=is_brief(options))
+        compiled = compile_with(options, plug_ins, source, is_brief=is_brief(options))
     except ManyMicrobatches as many:
-        if show_brief(options, plug_ins, many):
+        if show_brief(options, plug_ins, source, many):
             return 0
-        compiled = compile_with(options, plug_ins)
+        compiled = compile_with(options, plug_ins, source)
     found = None if options.quiet else estimate_if_known(compiled)
     doubts = warnings(compiled, found.timeline if found is not None else None)
     if doubts:
@@ -123,7 +125,7 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def run_pools(options: argparse.Namespace, plug_ins: Registry) -> None:
+def run_pools(options: argparse.Namespace, plug_ins: Registry, source: Source) -> None:
     """Compile all pools of a plan: show each after the other, and write the traces of all as one job."""
     refuse_in_pools(options)
     printer = PassPrinter(options)
@@ -143,7 +145,7 @@ def run_pools(options: argparse.Namespace, plug_ins: Registry) -> None:
             )
 
         compiled = compile_pools(
-            parse_file(options.model),
+            source,
             options.plan,
             overrides(options.set),
             known=plug_ins,
@@ -232,7 +234,9 @@ def is_brief(options: argparse.Namespace) -> bool:
     return all(getattr(options, name) in (None, False) for name in names) and not options.timeline
 
 
-def show_brief(options: argparse.Namespace, plug_ins: Registry, many: ManyMicrobatches) -> bool:
+def show_brief(
+    options: argparse.Namespace, plug_ins: Registry, source: Source | None, many: ManyMicrobatches
+) -> bool:
     """Show the summary of a step of many microbatches by what a step of few says of it; whether it says so."""
 
     def compile_few(batch: str, size: int) -> Compiled:
@@ -240,6 +244,7 @@ def show_brief(options: argparse.Namespace, plug_ins: Registry, many: ManyMicrob
             options.model,
             options.plan,
             {**overrides(options.set), batch: str(size)},
+            source=source,
             stops=Stops(),
             plug_ins=plug_ins,
             warn=lambda text: None,  # the whole step has been warned of
@@ -472,7 +477,10 @@ def add_pass_flags(parser: CommandParser) -> None:
 
 
 def compile_with(
-    options: argparse.Namespace, plug_ins: Registry, is_brief: bool = False
+    options: argparse.Namespace,
+    plug_ins: Registry,
+    source: Source | None,
+    is_brief: bool = False,
 ) -> Compiled:
     """Compile, with warnings, progress and IR on the way. What is brief may raise `ManyMicrobatches`."""
     printer = PassPrinter(options)
@@ -488,6 +496,7 @@ def compile_with(
             options.model,
             options.plan,
             overrides(options.set),
+            source=source,
             stops=Stops(
                 options.stop_after,
                 on_pass,

@@ -13,7 +13,7 @@ from stagec.cli.usage import usage_error
 from stagec.compiled import Compiled
 from stagec.diagnostics import render
 from stagec.driver import Stops, compile_checked, compile_ir
-from stagec.frontend import CheckedModel, check, parse_file, warnings_of
+from stagec.frontend import CheckedModel, Source, check, parse_file, warnings_of
 from stagec.frontend.checker import pools_in
 from stagec.frontend.files import read_text
 from stagec.frontend.plans.iterations import read_iterations
@@ -28,12 +28,13 @@ def compile_input(
     sizes: Mapping[str, str],
     *,
     stops: Stops,
+    source: Source | None = None,
     plug_ins: Registry | None = None,
     warn: Callable[[str], object] | None = None,
     adapt: Callable[[Plan], Plan] = lambda plan: plan,
     iterations: str | None = None,
 ) -> Compiled:
-    """Compile a file. `warn` is told what is doubtful about a model, or standard error; IR has been told already.
+    """Compile a file, or its `source` where it was read already. `warn` is told what is doubtful about a model, or standard error; IR has been told already.
 
     `adapt` changes what of the plan decides no program: its device. `iterations` is the file of a series.
     """
@@ -47,10 +48,10 @@ def compile_input(
         compiled = compile_ir(read_text(path), path, stops=stops, plug_ins=known)
         return replace(compiled, plan=adapt(compiled.plan))
     series = None if iterations is None else read_iterations(iterations)
-    source = parse_file(path)
+    text = source or parse_file(path)
 
     def checked() -> CheckedModel:
-        found = check(source, plan, sizes, known.functions, series)
+        found = check(text, plan, sizes, known.functions, series)
         return replace(found, plan=adapt(found.plan))
 
     def seen(checked: CheckedModel, module: ModuleOp) -> None:

@@ -100,6 +100,7 @@ class Reader:
     sequences: Sequences | None = field(init=False)
     stages: dist.StagesOp | None = field(init=False)
     layouts: dict[object, Layout] = field(default_factory=dict)
+    _by_layer: dict[stg.ProgramOp, bool] = field(default_factory=dict)
 
     def at(self, iteration: int) -> list[RankRun]:
         """What each rank class runs in an iteration of a series."""
@@ -149,9 +150,7 @@ class Reader:
             raise wrong(tasks, f"there is no `stg.program` of the kind `{tasks.kind.data}`")
         numbers = {**values, **tasks.counts, **self.first_layers(stage.number)}
         owners = {path: ((self.axis, at),) for path, at in stage.tied}
-        # Where layers begin makes a difference only where each layer has other numbers.
-        by_layer = Loads.around(kind).loads or any(map(has_peers_by_layer, kind.walk()))
-        where = tuple(self.first_layers(stage.number).items()) if by_layer else ()
+        where = tuple(self.first_layers(stage.number).items()) if self.by_layer(kind) else ()
         key = (tasks, stage.tied, where)
 
         def lay_out() -> Layout:
@@ -160,6 +159,13 @@ class Reader:
             return self.layouts[key]
 
         return StageRun(kind, lay_out, numbers, stage.number, owners, tasks.rows.data)
+
+    def by_layer(self, program: stg.ProgramOp) -> bool:
+        """Whether each layer has other numbers, so that it makes a difference where layers begin."""
+        if program not in self._by_layer:
+            has_loads = bool(Loads.around(program).loads)
+            self._by_layer[program] = has_loads or any(map(has_peers_by_layer, program.walk()))
+        return self._by_layer[program]
 
     def first_layers(self, stage: int) -> dict[str, int]:
         """The number of a stage's first layer of each repeat, by name."""

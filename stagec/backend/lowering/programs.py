@@ -13,7 +13,7 @@ from stagec.analysis.sequences import ITERATION, Sequences
 from stagec.analysis.sizes import mesh_of
 from stagec.arrays import Ints
 from stagec.backend.lowering.control import Control, said_of, with_added
-from stagec.backend.lowering.templates import StageTemplates
+from stagec.backend.lowering.templates import Forms, StageTemplates
 from stagec.backend.program import (
     Mesh,
     Node,
@@ -41,6 +41,7 @@ class Unroller:
     _chained: dict[object, TraceSegment] = field(default_factory=dict)
     _controls: dict[sched.RankProgramOp, Control] = field(default_factory=dict)
     _named: dict[stg.ProgramOp, bool] = field(default_factory=dict)
+    _forms: Forms = field(default_factory=dict)
     _sequences: dict[stg.ProgramOp, Sequences | None] = field(default_factory=dict)
 
     def trace_set(self, module: ModuleOp, runs: Sequence[RankRun]) -> TraceSet:
@@ -84,7 +85,7 @@ class Unroller:
 
     def templates(self, run: RankRun) -> list[StageTemplates]:
         sequences = self.sequences(run.stages[0].program)
-        return [StageTemplates(stage, run.axis, sequences) for stage in run.stages]
+        return [StageTemplates(stage, run.axis, sequences, self._forms) for stage in run.stages]
 
     def node(self, run: RankRun, row: int, at: int) -> Node:
         """One node of a row, with the numbers that it has for a rank."""

@@ -9,7 +9,7 @@ from fractions import Fraction
 from xdsl.dialects.builtin import FileLineColLoc, ModuleOp
 from xdsl.ir import Operation
 
-from stagec.analysis.kernels import kernel_form
+from stagec.analysis.kernels import KernelForm, kernel_form
 from stagec.analysis.loads import Loads
 from stagec.analysis.sequences import ITERATION, Sequences
 from stagec.backend.program import (
@@ -41,6 +41,10 @@ MAX_CROSSING = 64
 """Values that may cross one stage boundary in one direction; a channel numbers boundary, direction and value."""
 
 
+Forms = dict[sched.ComputeOp, KernelForm | None]
+"""What is known of kernels, for all layers and ranks that run them."""
+
+
 class TooLargeError(Exception):
     """A number that a trace has no room for."""
 
@@ -53,6 +57,7 @@ class StageTemplates:
     axis: str
     sequences: Sequences | None = None
     """Those of its devices and iterations, where these differ."""
+    forms: Forms = field(default_factory=dict)
     _of_layers: dict[int | None, Templates] = field(default_factory=dict)
 
     def segment(self, rank_body: RankBody) -> TraceSegment:
@@ -109,7 +114,9 @@ class StageTemplates:
             if layer is not None:
                 loads = Loads.around(self.stage.program)
                 values = {**values, **loads.sizes(layer, self.stage.values)}
-            self._of_layers[layer] = Templates(values, self.stage.owners, self.sequences, layer)
+            self._of_layers[layer] = Templates(
+                values, self.stage.owners, self.sequences, layer, self.forms
+            )
         return self._of_layers[layer]
 
     def transfer(self, op: sched.StageSendOp | sched.StageRecvOp, rank_body: RankBody) -> Transfer:
@@ -132,6 +139,7 @@ class Templates:
     sequences: Sequences | None = None
     layer: int | None = None
     """That of the nodes, where layers have other numbers or peers."""
+    forms: Forms = field(default_factory=dict)
     _numbers: dict[Size, int] = field(default_factory=dict)
 
     def node(self, op: Operation, scope: str, action: NodeAction, deps: tuple[Dep, ...]) -> Node:
@@ -227,7 +235,9 @@ class Templates:
         return Peer(op.pool.data, rank)
 
     def kernel(self, op: sched.ComputeOp) -> Kernel | None:
-        form = kernel_form(op)
+        if op not in self.forms:
+            self.forms[op] = kernel_form(op)
+        form = self.forms[op]
         if form is None:
             return None
         sizes = tuple((name, self.number(size)) for name, size in form.sizes)
