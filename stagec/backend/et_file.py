@@ -39,7 +39,7 @@ class TraceReader:
     def __init__(self, stream: io.RawIOBase | io.BytesIO, name: str) -> None:
         self.name = name
         self._stream = stream
-        self._records = read_records(_chunks(stream, name), name)
+        self._records = read_records(_blocks(stream, name), name)
         first = next(self._records, None)
         if first is None:
             raise TraceError("E0607", f"`{name}` is empty")
@@ -94,7 +94,7 @@ def read_trace(path: str | Path) -> tuple[GlobalMetadata, list[Node]]:
         return trace.metadata, list(trace)
 
 
-def read_records(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
+def read_records(blocks: Iterator[bytes], name: str) -> Iterator[bytes]:
     """Split a stream into its length-delimited records."""
     buffer, at, before = b"", 0, 0
     while True:
@@ -109,7 +109,7 @@ def read_records(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
             at = start + length
             yield buffer[start:at]
             continue
-        more = next(chunks, b"")
+        more = next(blocks, b"")
         if not more:
             break
         buffer, at, before = buffer[at:] + more, 0, before + at
@@ -133,7 +133,7 @@ def _read_length(buffer: bytes, at: int) -> tuple[int, int]:
     return -1, at
 
 
-def _chunks(stream: io.RawIOBase | io.BytesIO, name: str) -> Iterator[bytes]:
+def _blocks(stream: io.RawIOBase | io.BytesIO, name: str) -> Iterator[bytes]:
     """The stream's bytes, unzipped where they are gzip, in pieces of bounded size."""
     data = stream.read(_CHUNK_BYTES)
     if data[:2] != _GZIP_MAGIC:

@@ -70,7 +70,7 @@ class Stamp:
 
 
 class _Recent:
-    """The stamps made last. Chunks of one class come one after another, and threads share stamps:
+    """The stamps made last. Batches of ranks of one class come one after another, and threads share stamps:
     the first makes it, the others wait for it."""
 
     def __init__(self, most: int) -> None:

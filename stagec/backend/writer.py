@@ -3,7 +3,7 @@
     traces = encode_traces(trace_set, TraceOptions(names="short"))
     report = write_traces(traces, "traces/", WriteOptions(ranks="0-63"), about={...})
 
-Ranks are written in chunks of one class, on an executor. A worker is given the class in encoded
+Ranks are written in batches of one class, on an executor. A worker is given the class in encoded
 form (a few kilobytes) and makes the template itself; what it holds is one template and one buffer.
 """
 
@@ -17,13 +17,20 @@ from typing import Any, Literal
 import numpy as np
 
 from stagec.backend.bundle import digest_of
-from stagec.backend.chunks import Chunk, ChunkResult, Format, Output, make_chunks, write_chunk
 from stagec.backend.destination import Destination, open_destination
 from stagec.backend.encoded import Encoded
 from stagec.backend.errors import TraceError
 from stagec.backend.executors import open_executor, run_tasks
 from stagec.backend.groups import comm_group_json
 from stagec.backend.manifest import COMM_GROUP, FileEntry, manifest_json
+from stagec.backend.rank_batches import (
+    BatchResult,
+    Format,
+    Output,
+    RankBatch,
+    rank_batches,
+    write_batch,
+)
 from stagec.backend.ranks import format_ranks, parse_ranks
 from stagec.backend.stamping import Compression, make_stamp
 
@@ -81,14 +88,14 @@ class WriteReport:
 
 @dataclass
 class _Tally:
-    """Results of the chunks so far."""
+    """Results of the batches so far."""
 
     files: dict[int, FileEntry] = field(default_factory=dict)
     num_linked: int = 0
     num_kept: int = 0
     bytes_written: int = 0
 
-    def add(self, result: ChunkResult) -> None:
+    def add(self, result: BatchResult) -> None:
         for rank, size, crc in zip(result.ranks, result.sizes, result.crcs, strict=True):
             self.files[rank] = FileEntry(size, crc)
         self.num_linked += result.num_linked
@@ -202,10 +209,10 @@ def _write_ranks(
         links=options.links == "auto",
         verify=destination.resumed,
     )
-    chunks = list(make_chunks(traces, ranks, output))
-    _check_space(traces, chunks, options, destination)
+    batches = list(rank_batches(traces, ranks, output))
+    _check_space(traces, batches, options, destination)
     tally = _Tally()
-    for result in run_tasks(executor, write_chunk, chunks):
+    for result in run_tasks(executor, write_batch, batches):
         tally.add(result)
         if progress is not None:
             elapsed = time.monotonic() - start
@@ -214,18 +221,18 @@ def _write_ranks(
 
 
 def _check_space(
-    traces: Encoded, chunks: list[Chunk], options: WriteOptions, destination: Destination
+    traces: Encoded, batches: list[RankBatch], options: WriteOptions, destination: Destination
 ) -> None:
     """Plain sizes are known; of compressed traces the first class tells how far they shrink, and
     readable ones are never smaller."""
     num_bytes = num_files = 0
-    for chunk in chunks:
-        count = len(chunk.leaders) + (0 if options.links == "auto" else len(chunk.followers))
-        blocks = -(-chunk.traces.encoded.num_bytes // _BLOCK_BYTES)
+    for batch in batches:
+        count = len(batch.leaders) + (0 if options.links == "auto" else len(batch.followers))
+        blocks = -(-batch.traces.encoded.num_bytes // _BLOCK_BYTES)
         num_bytes += count * blocks * _BLOCK_BYTES
         num_files += count
-    if options.compress == "gzip" and chunks:
-        first = chunks[0].traces
+    if options.compress == "gzip" and batches:
+        first = batches[0].traces
         shrunk = make_stamp(first, "gzip").num_bytes
         num_bytes = num_bytes * shrunk // first.encoded.num_bytes
     destination.check_space(num_bytes, num_files)

@@ -61,6 +61,6 @@ def crc_of_file(path: str) -> int:
     """The CRC-32 of a file as it is stored."""
     crc = 0
     with open(path, "rb") as file:
-        while chunk := file.read(1 << 20):
-            crc = zlib.crc32(chunk, crc)
+        while block := file.read(1 << 20):
+            crc = zlib.crc32(block, crc)
     return crc

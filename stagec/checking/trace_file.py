@@ -22,7 +22,7 @@ LARGEST_RATIO = 500
 made to fill a disk."""
 
 _NAME = re.compile(r"(?P<prefix>.*)\.(?P<rank>[0-9]{1,9})\.et(?P<gz>\.gz)?", re.DOTALL)
-_CHUNK = 1 << 20
+_BLOCK = 1 << 20
 
 
 class TraceFileError(Exception):
@@ -153,13 +153,13 @@ def _decompress(file: io.FileIO) -> np.ndarray:
             tempfile.SpooledTemporaryFile(max_size=MAPPED_BYTES) as plain,
             gzip.GzipFile(fileobj=file) as unzipped,
         ):
-            while chunk := unzipped.read(_CHUNK):
-                total += len(chunk)
+            while block := unzipped.read(_BLOCK):
+                total += len(block)
                 if total > MAX_FILE_BYTES:
                     raise TraceFileError("E0698", f"it has over {MAX_FILE_BYTES} bytes")
                 if total > MAPPED_BYTES and total > LARGEST_RATIO * file.tell():
                     raise TraceFileError("E0698", f"it grows over {LARGEST_RATIO} times when read")
-                plain.write(chunk)
+                plain.write(block)
             if total > MAPPED_BYTES:
                 plain.flush()
                 return _map(plain.fileno())

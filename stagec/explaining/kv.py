@@ -52,11 +52,11 @@ def of_class(job: Job, each: ClassOperations, words: Sequence[str]) -> ClassAnsw
             line_of(op),
             op.path.data,
             stg.made_by(op),
-            job.names.write(form, chunk.stage),
-            form.integer(chunk.values),
+            job.names.write(form, stage.stage),
+            form.integer(stage.values),
         )
-        for chunk in each.run.stages
-        for op, form in caches(chunk.program)
+        for stage in each.run.stages
+        for op, form in caches(stage.program)
         if is_chosen(op, words)
     ]
     return of_parts(each.name, each.where, parts)

@@ -87,20 +87,20 @@ def parts_of(job: Job, plan: ClassPlan, asked: Asked) -> tuple[list[Contribution
 def static_parts(job: Job, stages: Sequence[StageRun], kinds: Sequence[Kind]) -> list[Contribution]:
     """What a rank stores from step to step. A weight that two of its stages share it stores once."""
     found: dict[tuple[Kind, int, str], Contribution] = {}
-    for chunk in stages:
-        for row, owner in owners(chunk.program):
+    for stage in stages:
+        for row, owner in owners(stage.program):
             weight, kind, size = owner.op, row.kind, row.num_bytes
             if kind in kinds:
-                stage = chunk.stage if owner.is_of_layers else -1
+                place = stage.stage if owner.is_of_layers else -1
                 found.setdefault(
-                    (kind, stage, row.path),
+                    (kind, place, row.path),
                     Contribution(
                         stg.scope_of(weight),
                         line_of(weight),
                         f"{row.path}: {TITLES[kind]}",
                         stg.made_by(weight),
-                        job.names.write(size, chunk.stage),
-                        size.integer(chunk.values),
+                        job.names.write(size, stage.stage),
+                        size.integer(stage.values),
                     ),
                 )
     return list(found.values())

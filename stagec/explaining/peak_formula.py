@@ -54,8 +54,8 @@ class Moments:
         """What the first microbatch of each virtual stage saves for its backward pass."""
         lives = self.plan.lives
         chosen: list[np.ndarray] = []
-        for chunk in range(len(self.plan.tables)):
-            own = (lives.kind == Kind.SAVED) & (lives.chunk == chunk)
+        for stage in range(len(self.plan.tables)):
+            own = (lives.kind == Kind.SAVED) & (lives.stage == stage)
             first = lives.microbatch[own].min(initial=np.iinfo(np.int64).max)
             chosen.append(np.flatnonzero(own & (lives.microbatch == first)))
         return self.of_rows(np.concatenate(chosen))
@@ -66,22 +66,22 @@ class Moments:
         groups: dict[tuple[int, int, bool, int], dict[int, int]] = defaultdict(dict)
         numbers: dict[tuple[int, int, bool, int], int] = defaultdict(int)
         for row in alive.tolist():
-            chunk, value = int(lives.chunk[row]), int(lives.value[row])
-            table = self.plan.tables[chunk]
+            stage, value = int(lives.stage[row]), int(lives.value[row])
+            table = self.plan.tables[stage]
             is_sum = table.num_bytes[value] != lives.num_bytes[row]
-            key = (chunk, self.result_ids(chunk)[value], is_sum, int(lives.kind[row]))
+            key = (stage, self.result_ids(stage)[value], is_sum, int(lives.kind[row]))
             microbatch = int(lives.microbatch[row])
             groups[key][microbatch] = groups[key].get(microbatch, 0) + 1
             numbers[key] += int(lives.num_bytes[row])
         return [self.part(key, counts, numbers[key]) for key, counts in groups.items()]
 
-    def result_ids(self, chunk: int) -> list[int]:
-        """For each value of a chunk, the first that is an instance of the same result."""
-        if chunk not in self._ids:
+    def result_ids(self, stage: int) -> list[int]:
+        """For each value of a stage, the first that is an instance of the same result."""
+        if stage not in self._ids:
             first: dict[SSAValue, int] = {}
-            results = self.plan.tables[chunk].results
-            self._ids[chunk] = [first.setdefault(r, i) for i, r in enumerate(results)]
-        return self._ids[chunk]
+            results = self.plan.tables[stage].results
+            self._ids[stage] = [first.setdefault(r, i) for i, r in enumerate(results)]
+        return self._ids[stage]
 
     @cached_property
     def _ids(self) -> dict[int, list[int]]:
@@ -90,15 +90,15 @@ class Moments:
     def part(
         self, key: tuple[int, int, bool, int], counts: Mapping[int, int], number: int
     ) -> Contribution:
-        chunk, value, is_sum, kind = key
-        table = self.plan.tables[chunk]
-        size = self.job.names.write(table.forms[value], self.plan.stages[chunk].stage)
+        stage, value, is_sum, kind = key
+        table = self.plan.tables[stage]
+        size = self.job.names.write(table.forms[value], self.plan.stages[stage].stage)
         if is_sum:
             size = size * constant(
                 Fraction(int(table.accumulated[value]), int(table.num_bytes[value]))
             )
         said = table.abouts[int(table.about[value])]
-        count = self.count(chunk, table, value, counts, kind in IN_FLIGHT)
+        count = self.count(stage, table, value, counts, kind in IN_FLIGHT)
         return Contribution(
             said.scope,
             said.location,
@@ -110,7 +110,7 @@ class Moments:
 
     def count(
         self,
-        chunk: int,
+        stage: int,
         table: ValueTable,
         value: int,
         counts: Mapping[int, int],
@@ -118,9 +118,9 @@ class Moments:
     ) -> Size:
         """How many instances: layers times microbatches, as far as all layers of some are alive."""
         repeats = repeats_around(table.results[value])
-        names, stage = self.job.names, self.plan.stages[chunk].stage
-        form = symbolic.product(names.write(r.count.data, stage) for r in repeats)
-        values = self.plan.stages[chunk].values
+        names, number = self.job.names, self.plan.stages[stage].stage
+        form = symbolic.product(names.write(r.count.data, number) for r in repeats)
+        values = self.plan.stages[stage].values
         every = symbolic.product(r.count.data for r in repeats).integer(values)
         whole = sum(1 for n in counts.values() if n == every)
         total = form * (self.microbatches(whole) if in_flight else whole)

@@ -45,7 +45,7 @@ def in_order(lives: Lifetimes, arrangement: Arrangement) -> tuple[Ints, Ints]:
     position = np.searchsorted(arrangement.first, lives.birth, side="right") - 1
     task_of_row = np.repeat(np.arange(len(arrangement.lengths)), arrangement.lengths)
     task = task_of_row[arrangement.order[position]]
-    order = np.lexsort((lives.value, lives.chunk, lives.birth, task))
+    order = np.lexsort((lives.value, lives.stage, lives.birth, task))
     return order, np.bincount(task, minlength=len(arrangement.lengths))
 
 
@@ -152,7 +152,7 @@ def frames_of(lives: Lifetimes, arrangement: Arrangement) -> Iterator[Frame]:
 
     begun, ended = task_at(lives.birth), task_at(lives.death)
     # Instances of one value in all microbatches have one place: the first tells between which tasks.
-    columns = np.stack((lives.chunk, lives.value, lives.kind, lives.microbatch < 0), axis=1)
+    columns = np.stack((lives.stage, lives.value, lives.kind, lives.microbatch < 0), axis=1)
     _, first, group = distinct_rows(columns)
     is_local = np.ones(len(first), bool)
     np.logical_and.at(is_local, group, begun == ended)

@@ -24,13 +24,13 @@ RECEIVED = ("RECV_F", "RECV_B")
 
 @dataclass(frozen=True)
 class Lifetimes:
-    """One row per buffer. `birth` and `death` are nodes; `value` is a row of the chunk's table."""
+    """One row per buffer. `birth` and `death` are nodes; `value` is a row of the stage's table."""
 
     birth: Ints
     death: Ints
     num_bytes: Ints
     kind: Ints
-    chunk: Ints
+    stage: Ints
     value: Ints
     microbatch: Ints
     num_nodes: int
@@ -51,7 +51,7 @@ class Lifetimes:
         if chosen.dtype == bool and chosen.all():
             return self
         columns = (self.birth, self.death, self.num_bytes, self.kind)
-        columns += (self.chunk, self.value, self.microbatch)
+        columns += (self.stage, self.value, self.microbatch)
         return Lifetimes(*(column[chosen] for column in columns), num_nodes=self.num_nodes)
 
     def alive_at(self, node: int) -> Ints:
@@ -60,8 +60,8 @@ class Lifetimes:
 
 
 @dataclass
-class ChunkLives:
-    """The values of one chunk in all microbatches: `[m, value]`, one row if the task runs once."""
+class StageLives:
+    """The values of one stage in all microbatches: `[m, value]`, one row if the task runs once."""
 
     table: ValueTable
     microbatches: Ints
@@ -83,12 +83,12 @@ def lifetimes(
 ) -> Lifetimes:
     """The buffers of a rank class. `position` has the place of each node, if it is another than that in issue order."""
     places = Places(arrangement, position)
-    chunks = [chunk_lives(places, number, table) for number, table in enumerate(tables)]
-    hand_over(arrangement.neighbours, chunks)
+    stages = [stage_lives(places, number, table) for number, table in enumerate(tables)]
+    hand_over(arrangement.neighbours, stages)
     last = places.last
     parts = [
         part
-        for number, lives in enumerate(chunks)
+        for number, lives in enumerate(stages)
         for part in (
             buffers(lives, number),
             waiting(lives, number),
@@ -121,14 +121,14 @@ class Places:
             return nodes
         return np.where(nodes >= 0, self.position[nodes], -1)
 
-    def microbatches(self, chunk: int) -> Ints:
-        own = [rows[:-1] >= 0 for (_, c), rows in self.bases.rows.items() if c == chunk]
+    def microbatches(self, stage: int) -> Ints:
+        own = [rows[:-1] >= 0 for (_, c), rows in self.bases.rows.items() if c == stage]
         found = np.flatnonzero(np.any(own, axis=0)) if own else np.zeros(0, np.int64)
         return found if len(found) else np.zeros(1, np.int64)
 
     def nodes(
         self,
-        chunk: int,
+        stage: int,
         tasks: Sequence[str],
         microbatches: Ints,
         task: Ints,
@@ -138,17 +138,17 @@ class Places:
         """`[m, ...]`: -1 where the task does not run."""
         base = np.empty((len(microbatches), len(tasks)), np.int64)
         for column, name in enumerate(tasks):
-            base[:, column] = self.bases.of_microbatches((name, chunk), microbatches)
+            base[:, column] = self.bases.of_microbatches((name, stage), microbatches)
         start = base[:, task]
         rows = np.where(start >= 0, start + row, 0)
         return np.where(start >= 0, self.first[self.place[rows]] + node, -1)
 
 
-def chunk_lives(places: Places, chunk: int, table: ValueTable) -> ChunkLives:
-    microbatches = places.microbatches(chunk)
-    made = places.nodes(chunk, table.tasks, microbatches, table.task, table.row, table.node)
+def stage_lives(places: Places, stage: int, table: ValueTable) -> StageLives:
+    microbatches = places.microbatches(stage)
+    made = places.nodes(stage, table.tasks, microbatches, table.task, table.row, table.node)
     readers = places.nodes(
-        chunk, table.tasks, microbatches, table.read_task, table.read_row, table.read_node
+        stage, table.tasks, microbatches, table.read_task, table.read_row, table.read_node
     )
     birth, reads = places.placed(made), places.placed(readers)
     readers = np.where(readers >= 0, readers - table.read_after, -1)
@@ -167,7 +167,7 @@ def chunk_lives(places: Places, chunk: int, table: ValueTable) -> ChunkLives:
     first_read = birth.copy()
     received = made_in(table, RECEIVED)
     first_read[:, received] = earliest(reads, table.read_value, birth)[:, received]
-    return ChunkLives(
+    return StageLives(
         table, microbatches, birth, death, sum_death, saved, deferred, once, first_read
     )
 
@@ -241,15 +241,15 @@ def earliest(positions: Ints, values: Ints, birth: Ints) -> Ints:
     return np.maximum(found, birth)
 
 
-def hand_over(neighbours: Mapping[tuple[str, int], int], chunks: Sequence[ChunkLives]) -> None:
+def hand_over(neighbours: Mapping[tuple[str, int], int], stages: Sequence[StageLives]) -> None:
     """What a stage of the same rank hands over is one buffer: the receiver's, from when it is made."""
-    for (task, chunk), other in neighbours.items():
+    for (task, stage), other in neighbours.items():
         direction = "forward" if task == "RECV_F" else "backward"
-        for key, value in chunks[chunk].table.received.items():
-            source = chunks[other].table.sent.get(key) if key[0] == direction else None
+        for key, value in stages[stage].table.received.items():
+            source = stages[other].table.sent.get(key) if key[0] == direction else None
             if source is None:
                 continue
-            taker, giver = chunks[chunk], chunks[other]
+            taker, giver = stages[stage], stages[other]
             readers = taker.table.read_value == value
             if not readers.any():
                 continue
@@ -259,7 +259,7 @@ def hand_over(neighbours: Mapping[tuple[str, int], int], chunks: Sequence[ChunkL
                 giver.birth[:, source] = -1
 
 
-def buffers(lives: ChunkLives, chunk: int) -> tuple[Ints, ...]:
+def buffers(lives: StageLives, stage: int) -> tuple[Ints, ...]:
     """The values themselves."""
     table = lives.table
     kind = table.kind.copy()
@@ -279,13 +279,13 @@ def buffers(lives: ChunkLives, chunk: int) -> tuple[Ints, ...]:
         death[m, value],
         num_bytes[value],
         kind[value],
-        np.full(len(value), chunk),
+        np.full(len(value), stage),
         value,
         np.where(lives.once[value], -1, lives.microbatches[m]),
     )
 
 
-def waiting(lives: ChunkLives, chunk: int) -> tuple[Ints, ...]:
+def waiting(lives: StageLives, stage: int) -> tuple[Ints, ...]:
     """What was received and is not read yet: a communication buffer until then."""
     early = (lives.birth >= 0) & (lives.birth < lives.first_read) & (lives.table.num_bytes > 0)
     m, value = np.nonzero(early)
@@ -294,20 +294,20 @@ def waiting(lives: ChunkLives, chunk: int) -> tuple[Ints, ...]:
         lives.first_read[m, value] - 1,
         lives.table.num_bytes[value],
         np.full(len(value), int(Kind.COMMUNICATION)),
-        np.full(len(value), chunk),
+        np.full(len(value), stage),
         value,
         lives.microbatches[m],
     )
 
 
-def is_the_sum(lives: ChunkLives) -> Ints:
+def is_the_sum(lives: StageLives) -> Ints:
     """Of one microbatch alone there is no sum but its term, unless the sum stays from step to step."""
     alone = len(lives.microbatches) == 1
     table = lives.table
     return (table.accumulated > 0) & ~table.sum_stays & alone
 
 
-def sums(lives: ChunkLives, chunk: int, last: int) -> tuple[Ints, ...]:
+def sums(lives: StageLives, stage: int, last: int) -> tuple[Ints, ...]:
     """The sums over microbatches."""
     table = lives.table
     made = (lives.birth >= 0).any(axis=0)
@@ -320,7 +320,7 @@ def sums(lives: ChunkLives, chunk: int, last: int) -> tuple[Ints, ...]:
         np.where(stays, last, death),
         table.accumulated[value],
         np.full(len(value), int(Kind.GRADIENTS)),
-        np.full(len(value), chunk),
+        np.full(len(value), stage),
         value,
         np.full(len(value), -1),
     )

@@ -154,7 +154,7 @@ class ClassPlan:
         return sorted(parts, key=lambda part: -part.num_bytes)
 
     def about(self, row: int) -> About:
-        table = self.tables[int(self.lives.chunk[row])]
+        table = self.tables[int(self.lives.stage[row])]
         return table.abouts[int(table.about[int(self.lives.value[row])])]
 
 
@@ -222,12 +222,12 @@ def kinds_on_host(rows: Iterable[StoredBytes | Stored]) -> tuple[Kind, ...]:
     return tuple(kind for kind in Kind if kind in found)
 
 
-def saved_bytes(lives: Lifetimes, num_chunks: int) -> tuple[int, ...]:
-    """Of each chunk, of its first microbatch."""
+def saved_bytes(lives: Lifetimes, num_stages: int) -> tuple[int, ...]:
+    """Of each stage, of its first microbatch."""
     saved = lives.kind == Kind.SAVED
     found: list[int] = []
-    for chunk in range(num_chunks):
-        own = saved & (lives.chunk == chunk)
+    for stage in range(num_stages):
+        own = saved & (lives.stage == stage)
         first = lives.microbatch[own].min() if own.any() else 0
         found.append(int(lives.num_bytes[own & (lives.microbatch == first)].sum()))
     return tuple(found)

@@ -45,10 +45,10 @@ class Weights:
 
     _stored: dict[object, list[tuple[StoredBytes, bool]]] = field(default_factory=dict)
 
-    def of(self, chunk: StageRun) -> list[tuple[StoredBytes, bool]]:
+    def of(self, stage: StageRun) -> list[tuple[StoredBytes, bool]]:
         """Each parameter of a stage, and whether it is one that its stages may share."""
-        program = chunk.program
-        numbers = (each for each in chunk.values.items() if not is_first_layer(each[0]))
+        program = stage.program
+        numbers = (each for each in stage.values.items() if not is_first_layer(each[0]))
         key = (program, frozenset(numbers))
         if key not in self._stored:
             self._stored[key] = [
@@ -58,7 +58,7 @@ class Weights:
                         stg.scope_of(owner.op),
                         line_of(owner.op),
                         row.kind,
-                        row.num_bytes.integer(chunk.values),
+                        row.num_bytes.integer(stage.values),
                         row.on_host,
                     ),
                     not owner.is_of_layers,
@@ -69,14 +69,14 @@ class Weights:
 
 
 def static_bytes(
-    chunks: Sequence[StageRun], weights: Weights
+    stages: Sequence[StageRun], weights: Weights
 ) -> tuple[StaticBytes, list[StoredBytes]]:
     """Of a rank that has these stages. A weight that two of them share is stored once."""
     numbers: dict[Kind, int] = dict.fromkeys(STORED, 0)
     found: list[StoredBytes] = []
     seen: set[tuple[Kind, str]] = set()
-    for chunk in chunks:
-        for each, is_shared in weights.of(chunk):
+    for stage in stages:
+        for each, is_shared in weights.of(stage):
             if is_shared and (each.kind, each.path) in seen:
                 continue
             seen.add((each.kind, each.path))

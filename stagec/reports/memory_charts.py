@@ -124,7 +124,7 @@ def timeline_by_module(each: ClassPlan) -> dict[str, np.ndarray]:
         scopes = [module_of(about.scope) for about in table.abouts]
         names += [scope for scope in dict.fromkeys(scopes) if scope not in names]
         index = np.array([names.index(scope) for scope in scopes], np.int64)
-        rows = np.flatnonzero(lives.chunk == number)
+        rows = np.flatnonzero(lives.stage == number)
         if len(rows):
             group[rows] = index[table.about[lives.value[rows]]]
     found = {

@@ -89,10 +89,10 @@ class RankLives:
     def saved_by_one(self) -> RankLives:
         """What the first microbatch of each virtual stage saves, as if all at one moment."""
         own = self.saved
-        chunk, microbatch = own.lives.chunk, own.lives.microbatch
-        first = np.full(chunk.max(initial=0) + 1, np.iinfo(np.int64).max)
-        np.minimum.at(first, chunk, microbatch)
-        own = own.of(microbatch == first[chunk])
+        stage, microbatch = own.lives.stage, own.lives.microbatch
+        first = np.full(stage.max(initial=0) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(first, stage, microbatch)
+        own = own.of(microbatch == first[stage])
         once = np.zeros(len(own.lives), np.int64)
         return replace(own, lives=replace(own.lives, birth=once, death=once, num_nodes=1))
 
@@ -139,15 +139,15 @@ def numbered(
     """The distinct sizes of buffers, and the number of each buffer's."""
     forms: dict[Size, int] = {}
     number = np.zeros(len(lives), np.int64)
-    for chunk, table in enumerate(tables):
-        own = np.flatnonzero(lives.chunk == chunk)
+    for stage, table in enumerate(tables):
+        own = np.flatnonzero(lives.stage == stage)
         value = lives.value[own]
         is_sum = table.num_bytes[value] != lives.num_bytes[own]
         key = value * 2 + is_sum
         kinds, inverse = np.unique(key, return_inverse=True)
         found: list[int] = []
         for each in kinds.tolist():
-            form = table.forms[each // 2].substitute(layers[chunk])
+            form = table.forms[each // 2].substitute(layers[stage])
             if each % 2:
                 top, bottom = int(table.accumulated[each // 2]), int(table.num_bytes[each // 2])
                 form = form * constant(Fraction(top, bottom))

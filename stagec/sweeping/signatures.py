@@ -21,7 +21,7 @@ Progress = tuple[int, ...]
 """Tasks of a microbatch that are done, for each stage of the rank."""
 
 Running = tuple[str, int, Progress, tuple[int, ...], bool, tuple[str, ...]]
-"""Task, chunk, the microbatch's progress, how far the sums of gradients are, whether there is one microbatch, the last pass of each chunk that gathers
+"""Task, stage, the microbatch's progress, how far the sums of gradients are, whether there is one microbatch, the last pass of each stage that gathers
 parameters again."""
 
 Others = frozenset[tuple[Progress, int]]
@@ -58,7 +58,7 @@ class Slot(NamedTuple):
     """One task in an order: of which stage of the rank, and for which microbatch."""
 
     task: str
-    chunk: int
+    stage: int
     microbatch: int
     pair: int
     """Tasks of the same number overlap."""
@@ -76,37 +76,37 @@ def sum_state(done: int, last: int, ends: bool = False) -> int:
     return SOME if done else NONE_YET
 
 
-def signature(tasks_in_order: Order, num_chunks: int) -> OrderSignature:
+def signature(tasks_in_order: Order, num_stages: int) -> OrderSignature:
     """Of a rank's order of tasks."""
     columns = tasks_in_order.table[:, :3].tolist()
     pairs = np.cumsum(tasks_in_order.joined == 0).tolist()
     order = [
-        Slot(TASKS[task], chunk, microbatch, pair)
-        for (task, chunk, microbatch), pair in zip(columns, pairs, strict=True)
+        Slot(TASKS[task], stage, microbatch, pair)
+        for (task, stage, microbatch), pair in zip(columns, pairs, strict=True)
     ]
     overlapping = {pair for pair, number in Counter(pairs).items() if number > 1}
     members: dict[int, list[Slot]] = defaultdict(list)
     for slot in order:
         if slot.pair in overlapping:
             members[slot.pair].append(slot)
-    gathers = {slot.chunk for slot in order if slot.task in GATHER_TASKS}
-    tasks = Counter((slot.chunk, slot.microbatch) for slot in order if progresses(slot))
-    whole: dict[int, list[int]] = defaultdict(lambda: [0] * num_chunks)
-    for (chunk, microbatch), number in tasks.items():
-        whole[microbatch][chunk] = number
-    last = Counter(slot.chunk for slot in order if slot.task in ("B", "W"))
+    gathers = {slot.stage for slot in order if slot.task in GATHER_TASKS}
+    tasks = Counter((slot.stage, slot.microbatch) for slot in order if progresses(slot))
+    whole: dict[int, list[int]] = defaultdict(lambda: [0] * num_stages)
+    for (stage, microbatch), number in tasks.items():
+        whole[microbatch][stage] = number
+    last = Counter(slot.stage for slot in order if slot.task in ("B", "W"))
     done: Counter[int] = Counter()
-    at: dict[int, list[int]] = {m: [0] * num_chunks for m in whole}
+    at: dict[int, list[int]] = {m: [0] * num_stages for m in whole}
     begun: Counter[Progress] = Counter()
     found: set[tuple[Running, Others]] = set()
     alone = len(whole) == 1
-    passed = [""] * num_chunks
+    passed = [""] * num_stages
     labels: dict[int, str] = {}
     for slot in order:
         if not progresses(slot):
             if slot.task in GATHER_TASKS or slot.task == "reduce":
-                sums = tuple(sum_state(done[c], last[c]) for c in range(num_chunks))
-                running = (slot.task, slot.chunk, tuple(at.get(slot.microbatch, ())), sums)
+                sums = tuple(sum_state(done[c], last[c]) for c in range(num_stages))
+                running = (slot.task, slot.stage, tuple(at.get(slot.microbatch, ())), sums)
                 found.add(((*running, alone, tuple(passed)), frozenset(begun.items())))
             continue
         progress = at[slot.microbatch]
@@ -117,21 +117,21 @@ def signature(tasks_in_order: Order, num_chunks: int) -> OrderSignature:
             begun.pop(before, None)
         ends = slot.task in ("B", "W")
         sums = tuple(
-            sum_state(done[chunk], last[chunk], ends and chunk == slot.chunk)
-            for chunk in range(num_chunks)
+            sum_state(done[stage], last[stage], ends and stage == slot.stage)
+            for stage in range(num_stages)
         )
         if slot.pair in members:
             # All that run at once, by how far they were before any of them ran.
             own = members.pop(slot.pair)
-            label = " ".join(f"{each.task}:{each.chunk} {at[each.microbatch]}" for each in own)
+            label = " ".join(f"{each.task}:{each.stage} {at[each.microbatch]}" for each in own)
             labels[slot.pair] = label
         task = f"{slot.task} of {labels[slot.pair]}" if slot.pair in labels else slot.task
-        running = (task, slot.chunk, before, sums, alone, tuple(passed))
+        running = (task, slot.stage, before, sums, alone, tuple(passed))
         found.add((running, frozenset(begun.items())))
-        if slot.chunk in gathers and slot.task in COMPUTE_TASKS:
-            passed[slot.chunk] = slot.task
-        progress[slot.chunk] += 1
-        done[slot.chunk] += ends
+        if slot.stage in gathers and slot.task in COMPUTE_TASKS:
+            passed[slot.stage] = slot.task
+        progress[slot.stage] += 1
+        done[slot.stage] += ends
         if progress != whole[slot.microbatch]:
             begun[tuple(progress)] += 1
     return OrderSignature(frozenset(found))

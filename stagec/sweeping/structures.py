@@ -112,19 +112,19 @@ class Structure:
 
         for rows, own, values, key in self.groups(sizes, microbatches):
             of_classes: list[tuple[str, Sequence[StageRun], np.ndarray]] = []
-            for chunks, live in self.classes(values, key, peaks) if peaks else ():
+            for stages, live in self.classes(values, key, peaks) if peaks else ():
                 for what in peaks:
                     counts = live[what]
                     assert isinstance(counts, LiveCounts)
-                    of_classes.append((what, chunks, counts.highest(own)))
+                    of_classes.append((what, stages, counts.highest(own)))
             # A rank that needs no more than another may still have more of one kind when it needs most.
-            for chunks, live in self.classes(values, key, [OF_PEAK]) if kinds else ():
+            for stages, live in self.classes(values, key, [OF_PEAK]) if kinds else ():
                 moments = live[OF_PEAK]
                 assert isinstance(moments, KindsAtPeak)
                 for what, kind in kinds.items():
-                    of_classes.append((what, chunks, moments.bytes_of(kind, own)))
-            for what, chunks, live_bytes in of_classes:
-                total = live_bytes + own.number(self.stored(chunks, static.get(what, ())))
+                    of_classes.append((what, stages, moments.bytes_of(kind, own)))
+            for what, stages, live_bytes in of_classes:
+                total = live_bytes + own.number(self.stored(stages, static.get(what, ())))
                 found[what][rows] = np.maximum(found[what][rows], total)
         return found
 
@@ -157,24 +157,24 @@ class Structure:
         known = {pair: float(idle_share(self.schedule(*pair))[1]) for pair in dict.fromkeys(pairs)}
         return np.array([known[pair] for pair in pairs])
 
-    def always(self, chunks: Sequence[StageRun]) -> Size:
+    def always(self, stages: Sequence[StageRun]) -> Size:
         """What stays on a rank's device from step to step, gradients apart."""
-        return self.stored(chunks, set(ALWAYS) - set(self.kinds_on_host))
+        return self.stored(stages, set(ALWAYS) - set(self.kinds_on_host))
 
-    def stored(self, chunks: Sequence[StageRun], kinds: Collection[Kind]) -> Size:
+    def stored(self, stages: Sequence[StageRun], kinds: Collection[Kind]) -> Size:
         """What a rank stores of these kinds."""
         seen: dict[tuple[Kind, int, str], Size] = {}
-        for chunk in chunks:
-            for row, owner in owners(chunk.program):
+        for stage in stages:
+            for row, owner in owners(stage.program):
                 if row.kind in kinds:
                     stacked = owner.is_of_layers
                     own = row.num_bytes.substitute(
                         {
-                            dist.local_count(0): chunk.values.get(dist.local_count(0), 0),
-                            TIME_AXIS: chunk.values[TIME_AXIS],
+                            dist.local_count(0): stage.values.get(dist.local_count(0), 0),
+                            TIME_AXIS: stage.values[TIME_AXIS],
                         }
                     )
-                    seen.setdefault((row.kind, chunk.stage if stacked else -1, row.path), own)
+                    seen.setdefault((row.kind, stage.stage if stacked else -1, row.path), own)
         return total(seen.values())
 
     def classes(
@@ -191,24 +191,24 @@ class Structure:
             return
         axis = self.names.stages.axis.data
         schedule = self.schedule(values[axis], values[TIME_AXIS])
-        every = self.stage_chunks(values, schedule.num_stages)
+        every = self.stage_runs(values, schedule.num_stages)
         seen: list[tuple[tuple[object, ...], OrderSignature]] = []
         for rank in range(values[axis]):
             own = schedule.stages_of(rank)
-            chunks = [every[stage] for stage in own]
-            tasks = [chunk.layout.tasks for chunk in chunks]
-            gathered = [gathers_before(chunk.program) for chunk in chunks]
+            stages = [every[stage] for stage in own]
+            tasks = [stage.layout.tasks for stage in stages]
+            gathered = [gathers_before(stage.program) for stage in stages]
             order = rank_order(schedule, rank, own, tasks, gathered)
-            kinds = tuple((id(c.program), c.values[dist.local_count(0)]) for c in chunks)
-            found = self.signature((values[axis], values[TIME_AXIS], rank), order, len(chunks))
+            kinds = tuple((id(c.program), c.values[dist.local_count(0)]) for c in stages)
+            found = self.signature((values[axis], values[TIME_AXIS], rank), order, len(stages))
             if OF_PEAK in wanted:
                 # Of moments that need the same the first counts: so the order of the situations matters.
-                yield chunks, self.live(axis, chunks, order, (key, kinds, rank), wanted)
+                yield stages, self.live(axis, stages, order, (key, kinds, rank), wanted)
                 continue
             if any(other == kinds and found.needs_no_more_than(sig) for other, sig in seen):
                 continue
             seen.append((kinds, found))
-            yield chunks, self.live(axis, chunks, order, (key[1:-2], kinds, found), wanted)
+            yield stages, self.live(axis, stages, order, (key[1:-2], kinds, found), wanted)
 
     def schedule(self, ranks: int, microbatches: int) -> Schedule:
         key = (ranks, microbatches)
@@ -219,12 +219,12 @@ class Structure:
             self._schedules[key] = build(pipeline.schedule, ranks, virtual, microbatches)
         return self._schedules[key]
 
-    def signature(self, key: object, order: Order, num_chunks: int) -> OrderSignature:
+    def signature(self, key: object, order: Order, num_stages: int) -> OrderSignature:
         if key not in self._signatures:
-            self._signatures[key] = signature(order, num_chunks)
+            self._signatures[key] = signature(order, num_stages)
         return self._signatures[key]
 
-    def stage_chunks(self, values: Mapping[str, int], stages: int) -> list[StageRun]:
+    def stage_runs(self, values: Mapping[str, int], stages: int) -> list[StageRun]:
         """Each virtual stage's program, with its own number of layers."""
         pipeline, listed = self.plan.pipeline, self.names.stages
         assert pipeline is not None
@@ -296,7 +296,7 @@ class Structure:
         return StageRun(program, lay_out, own, stage)
 
 
-def layers_of(chunk: StageRun) -> dict[str, Size | int]:
+def layers_of(stage: StageRun) -> dict[str, Size | int]:
     """The layers of a virtual stage, which sizes name."""
     name = dist.local_count(0)
-    return {name: chunk.values[name]} if name in chunk.values else {}
+    return {name: stage.values[name]} if name in stage.values else {}

@@ -90,30 +90,30 @@ class TensorMaker:
 
     def add_buffers(self) -> None:
         lives = self.plan.lives
-        key = np.stack([lives.chunk, lives.value, lives.microbatch])
+        key = np.stack([lives.stage, lives.value, lives.microbatch])
         # What waits after its arrival and what is read then is one buffer.
-        (chunk, value, microbatch), tensor = np.unique(key, axis=1, return_inverse=True)
+        (stage, value, microbatch), tensor = np.unique(key, axis=1, return_inverse=True)
         tensor = tensor.reshape(-1)
-        birth = np.full(len(chunk), self.last, np.int64)
-        death, num_bytes = np.zeros((2, len(chunk)), np.int64)
+        birth = np.full(len(stage), self.last, np.int64)
+        death, num_bytes = np.zeros((2, len(stage)), np.int64)
         np.minimum.at(birth, tensor, lives.birth)
         np.maximum.at(death, tensor, lives.death)
         np.maximum.at(num_bytes, tensor, lives.num_bytes)
         stays = (birth == 0) & (death == self.last) & (microbatch < 0)
-        self.name_buffers(chunk, value, stays)
+        self.name_buffers(stage, value, stays)
         self.add(np.where(stays, ON_ENTRY, birth), num_bytes)
-        tensors, nodes = self.buffer_reads(chunk, value, microbatch)
+        tensors, nodes = self.buffer_reads(stage, value, microbatch)
         within = (nodes > birth[tensors]) & (nodes <= death[tensors])
         within |= stays[tensors] & (nodes >= 0)
         tensors, nodes = tensors[within], nodes[within]
         later = np.flatnonzero(death > birth)
         tensors, nodes = np.concatenate([tensors, later]), np.concatenate([nodes, death[later]])
         self.reads.append((tensors, nodes))
-        self.release(np.setdiff1d(np.arange(len(chunk)), tensors), birth)
+        self.release(np.setdiff1d(np.arange(len(stage)), tensors), birth)
 
-    def name_buffers(self, chunk: Ints, value: Ints, stays: Ints) -> None:
+    def name_buffers(self, stage: Ints, value: Ints, stays: Ints) -> None:
         tables, numbers = self.plan.tables, dict[tuple[int, object], int]()
-        for c, v, is_static in zip(chunk.tolist(), value.tolist(), stays.tolist(), strict=True):
+        for c, v, is_static in zip(stage.tolist(), value.tolist(), stays.tolist(), strict=True):
             about = tables[c].abouts[int(tables[c].about[v])]
             layer = -1
             if is_static:
@@ -125,18 +125,18 @@ class TensorMaker:
             self.label.append("/".join(part for part in parts if part))
             self.layer.append(layer)
 
-    def layer_of(self, chunk: int, value: int) -> int:
-        table = self.plan.tables[chunk]
-        stage = self.plan.stages[chunk]
-        layers = stage.layout.layers(stage.values)[table.tasks[int(table.task[value])]]
+    def layer_of(self, stage: int, value: int) -> int:
+        table = self.plan.tables[stage]
+        run = self.plan.stages[stage]
+        layers = run.layout.layers(run.values)[table.tasks[int(table.task[value])]]
         return layers[int(table.row[value])]
 
-    def buffer_reads(self, chunk: Ints, value: Ints, microbatch: Ints) -> tuple[Ints, Ints]:
+    def buffer_reads(self, stage: Ints, value: Ints, microbatch: Ints) -> tuple[Ints, Ints]:
         """Tensors and nodes: who reads a value, who reads or adds to a sum over microbatches."""
         index = {
             key: i
             for i, key in enumerate(
-                zip(chunk.tolist(), value.tolist(), microbatch.tolist(), strict=True)
+                zip(stage.tolist(), value.tolist(), microbatch.tolist(), strict=True)
             )
         }
         tensors: list[int] = []
@@ -190,11 +190,11 @@ class TensorMaker:
     def add_parameters(self) -> None:
         index: dict[tuple[str, int], int] = {}
         start, sizes = len(self.label), list[int]()
-        for chunk in self.plan.stages:
-            flow = Dataflow(chunk.values)
-            for op in chunk.program.body.block.ops:
+        for stage in self.plan.stages:
+            flow = Dataflow(stage.values)
+            for op in stage.program.body.block.ops:
                 if isinstance(op, stg.WeightOp):
-                    size = leaf_bytes(op, chunk.values)
+                    size = leaf_bytes(op, stage.values)
                     for layer in flow.weight_layers(op):
                         key = (op.path.data, layer)
                         if key not in index:
@@ -208,9 +208,9 @@ class TensorMaker:
             self.reads.append(self.parameter_reads(c, stage, index))
 
     def parameter_reads(
-        self, chunk: int, stage: StageRun, index: dict[tuple[str, int], int]
+        self, stage: int, run: StageRun, index: dict[tuple[str, int], int]
     ) -> tuple[Ints, Ints]:
-        layout, flow = stage.layout, Dataflow(stage.values)
+        layout, flow = run.layout, Dataflow(run.values)
         tasks = tuple(layout.tasks)
         columns: list[tuple[int, int, int, int]] = []
         for source, place in layout.places.items():
@@ -219,7 +219,7 @@ class TensorMaker:
                     tensor = index[weight.path.data, layer]
                     columns.append((tensor, tasks.index(place.task), place.row, place.node))
         tensor, task, row, node = np.array(columns, np.int64).reshape(-1, 4).T
-        nodes = self.places.nodes(chunk, tasks, self.places.microbatches(chunk), task, row, node)
+        nodes = self.places.nodes(stage, tasks, self.places.microbatches(stage), task, row, node)
         tensors = np.broadcast_to(tensor, nodes.shape)
         return tensors[nodes >= 0], nodes[nodes >= 0]
 

@@ -100,10 +100,10 @@ def evaluated(
     kept = with_definitions(kept, asked.definitions)
     microbatches = kept.number(job.names.num_microbatches)
     for chosen, own, classes in peaks_of_classes(structure, kept, microbatches):
-        chunks, first = classes[0]
+        stages, first = classes[0]
         worst = np.max([peaks for _, peaks in classes], axis=0)
-        static = own.number(structure.stored(chunks, STORED))
-        parameters = own.number(structure.stored(chunks, (Kind.PARAMETERS,)))
+        static = own.number(structure.stored(stages, STORED))
+        parameters = own.number(structure.stored(stages, (Kind.PARAMETERS,)))
         for at, row in enumerate(chosen.tolist()):
             run = runs[int(left[row])]
             all_static = int(static[at]) + kept_bytes(run, int(parameters[at]))
@@ -119,11 +119,11 @@ def peaks_of_classes(
     """
     for rows, own, values, key in structure.groups(sizes, microbatches):
         classes: list[tuple[Sequence[StageRun], np.ndarray]] = []
-        for chunks, live in structure.classes(values, key, ["memory.peak"]):
+        for stages, live in structure.classes(values, key, ["memory.peak"]):
             counts = live["memory.peak"]
             assert isinstance(counts, LiveCounts)
-            always = own.number(structure.always(chunks))
-            classes.append((chunks, counts.highest(own) + always))
+            always = own.number(structure.always(stages))
+            classes.append((stages, counts.highest(own) + always))
         yield rows, own, classes
 
 

@@ -1,4 +1,4 @@
-"""Chunks: the unit of work of writing. Some ranks of one class, stamped by one worker."""
+"""Batches of ranks: the unit of work of writing. Some ranks of one class, stamped by one worker."""
 
 import zlib
 from collections.abc import Iterator
@@ -17,12 +17,12 @@ Format = Literal["et", "json"]
 
 _CHUNK_BYTES = 32 << 20
 _CHUNK_RANKS = 256
-# Small enough that Ctrl-C, which waits for the chunks under way, is answered soon.
+# Small enough that Ctrl-C, which waits for the batches under way, is answered soon.
 
 
 @dataclass(frozen=True)
 class Output:
-    """How files are written, the same for all chunks of a run."""
+    """How files are written, the same for all batches of a run."""
 
     model: str
     files: Files
@@ -37,7 +37,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class RankBatch:
     """Ranks of one class. `leaders[i]` and the `counts[i]` next ranks of `followers` have the same
     bytes."""
 
@@ -49,7 +49,7 @@ class Chunk:
 
 
 @dataclass
-class ChunkResult:
+class BatchResult:
     """What was done: for each rank the file's size and CRC, and how it came to be there."""
 
     ranks: list[int] = field(default_factory=list)
@@ -65,7 +65,7 @@ class ChunkResult:
         self.crcs.append(crc)
 
 
-def make_chunks(traces: Encoded, ranks: np.ndarray, output: Output) -> Iterator[Chunk]:
+def rank_batches(traces: Encoded, ranks: np.ndarray, output: Output) -> Iterator[RankBatch]:
     """Cut the work on `ranks` up, class by class."""
     for number, members in traces.by_class(ranks):
         class_traces = traces.class_traces(number)
@@ -75,7 +75,7 @@ def make_chunks(traces: Encoded, ranks: np.ndarray, output: Output) -> Iterator[
         ends = np.concatenate([[0], np.cumsum(counts)])
         for start in range(0, len(leaders), step):
             end = min(start + step, len(leaders))
-            yield Chunk(
+            yield RankBatch(
                 class_traces,
                 output,
                 leaders[start:end],
@@ -109,17 +109,17 @@ def equal_ranks(
     return ranks[order[is_first]], counts, ranks[order[~is_first]]
 
 
-def write_chunk(chunk: Chunk) -> ChunkResult:
-    """Write a chunk's files. This is what a worker does."""
-    output, files, count = chunk.output, chunk.output.files, len(chunk.leaders)
-    stamp = make_stamp(chunk.traces, output.compress)
-    rows = stamp.rows(chunk.leaders)
-    followers = iter(chunk.followers.tolist())
-    result = ChunkResult()
+def write_batch(batch: RankBatch) -> BatchResult:
+    """Write a batch's files. This is what a worker does."""
+    output, files, count = batch.output, batch.output.files, len(batch.leaders)
+    stamp = make_stamp(batch.traces, output.compress)
+    rows = stamp.rows(batch.leaders)
+    followers = iter(batch.followers.tolist())
+    result = BatchResult()
     for rank, crc, num_followers, stamped in zip(
-        chunk.leaders.tolist(),
+        batch.leaders.tolist(),
         stamp.crcs(rows, count).tolist(),
-        chunk.counts.tolist(),
+        batch.counts.tolist(),
         stamp.stamp(rows, count),
         strict=True,
     ):
