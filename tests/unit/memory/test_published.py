@@ -52,7 +52,7 @@ def activation_bytes(plan: ClassPlan) -> int:
 
 
 def table_dtype(plan: ClassPlan, row: int) -> str:
-    table = plan.tables[int(plan.lives.chunk[row])]
+    table = plan.tables[int(plan.lives.stage[row])]
     value = table.results[int(plan.lives.value[row])]
     return value.type.dtype  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -148,7 +148,7 @@ def unread_bytes(plan: ClassPlan, nodes: list[Node]) -> np.ndarray:
     """What the plan frees with its writer; a tracker cannot before another node of the stream has ended."""
     lives = plan.lives
     parts: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-    for row, key in enumerate(zip(lives.chunk, lives.value, lives.microbatch, strict=True)):
+    for row, key in enumerate(zip(lives.stage, lives.value, lives.microbatch, strict=True)):
         parts[key].append(row)  # pyright: ignore[reportArgumentType]
     streams = [next(a.string_val for a in n.attr if a.name == "stream") for n in nodes]
     following: dict[int, int] = {}
