@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import prod
 from pathlib import Path
 
@@ -20,9 +20,15 @@ FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.stg"))
 
 
+@cache
+def parsed(path: Path) -> Source:
+    return parse_file(path)
+
+
+@cache
 def plans_of(path: Path) -> list[str]:
     """The plans that a model's file has; of one that has pools, these."""
-    return plans_of_one_mesh(parse_file(path))
+    return plans_of_one_mesh(parsed(path))
 
 
 Case = tuple[Path, str]
@@ -31,6 +37,18 @@ Case = tuple[Path, str]
 CASES = [(path, plan) for path in EXAMPLES for plan in plans_of(path)]
 ENDS = [(path, plan) for path in EXAMPLES for plan in {plans_of(path)[0]: 0, plans_of(path)[-1]: 0}]
 """The first and the last plan of each example."""
+
+
+def is_first(case: Case) -> bool:
+    """The plan of an example that ordinary runs compile at full size."""
+    path, plan = case
+    return plan == plans_of(path)[0]
+
+
+def is_last(case: Case) -> bool:
+    """The plan of an example that ordinary runs compile at small sizes."""
+    path, plan = case
+    return plan == plans_of(path)[-1]
 
 
 def ids(cases: list[Case]) -> list[str]:
@@ -47,11 +65,6 @@ def compile_example(path: Path, plan: str) -> Compiled:
 def compile_small(path: Path, plan: str) -> Compiled:
     """Likewise, at its smaller sizes."""
     return compile_program(check(parsed(path), plan, smaller(path, plan)))
-
-
-@lru_cache(maxsize=1)
-def parsed(path: Path) -> Source:
-    return parse_file(path)
 
 
 def smaller(path: Path, plan: str) -> dict[str, str]:

@@ -18,8 +18,9 @@ from stagec.dialects.sched.tasks import TRANSFER_TASKS
 from stagec.driver import Compiled, compile_text
 from stagec.passes import ALL_PASSES
 from tests.fidelity.totals import nodes_of
-from tests.unit.examples import CASES, compile_example, ids
+from tests.unit.examples import CASES, compile_example, ids, is_first
 from tests.unit.model_texts import EXPERTS
+from tests.unit.seldom import mostly
 
 TASKS = {"pre", "F", "B", "I", "W", "step", *TRANSFER_TASKS}
 ADDED = {"location", "made_by", "stream", "schedule_slot"}
@@ -95,7 +96,7 @@ def check_nodes(job: Compiled) -> None:
             assert node.made_by in {"lower", *ALL_PASSES}, node
 
 
-@pytest.mark.parametrize(("path", "plan"), CASES, ids=ids(CASES))
+@pytest.mark.parametrize(("path", "plan"), mostly(is_first, CASES), ids=ids(CASES))
 def test_examples_say_where_nodes_come_from(path: Path, plan: str) -> None:
     check_nodes(compile_example(path, plan))
 

@@ -28,7 +28,8 @@ from tests.fidelity.totals import (
     ranks_of,
     ring_elements,
 )
-from tests.unit.examples import CASES, FOLDER, compile_example, ids, plans_of
+from tests.unit.examples import CASES, FOLDER, compile_example, ids, is_first, plans_of
+from tests.unit.seldom import mostly
 
 PUBLISHED = Path(__file__).parents[1] / "fidelity" / "cases" / "published.json"
 
@@ -236,7 +237,7 @@ def test_the_largest_gpt2() -> None:
 STATED = [(path, plan) for path, plan in CASES if path in examples()]
 
 
-@pytest.mark.parametrize(("path", "plan"), STATED, ids=ids(STATED))
+@pytest.mark.parametrize(("path", "plan"), mostly(is_first, STATED), ids=ids(STATED))
 def test_headers_state_the_training_flops(path: Path, plan: str) -> None:
     """Under each plan that changes no size but the batch."""
     if not resizes(path, plan) and (path.stem, plan) not in TRAINS_ALL:
@@ -283,7 +284,7 @@ def flops_per_item(example: Path, plan: str, item: str = "token") -> float:
 
 
 OF_TOKENS = [
-    (flops, path, "dp8_tp8" if "dp8_tp8" in plans_of(path) else plans_of(path)[0])
+    (flops, path, plans_of(path)[0])
     for path, flops in ((FOLDER / f"{e}.stg", flops) for e, flops in FLOPS_PER_TOKEN.values())
 ]
 

@@ -28,6 +28,7 @@ from stagec.searching.space import NAMES, default_space, fix, forbid, points, re
 from stagec.searching.texts import at_least, in_turn, plan_text
 from stagec.sweeping.run import PEAK
 from tests.differential.random_plans import model
+from tests.unit.seldom import mostly
 
 DEVICES, BATCH = 8, 16
 
@@ -62,7 +63,7 @@ def goal(text: str, dims: ModelDims, memory: int | None, top: int) -> Goal:
     )
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mostly((0).__eq__, range(3)))
 def test_the_best_of_all(seed: int) -> None:
     """Every plan of a small space is compiled: the search has the fastest that fits, with its numbers."""
     text, dims = drawn(seed)
@@ -89,7 +90,7 @@ def test_the_best_of_all(seed: int) -> None:
     assert sorted(p.peak_bytes for p in outcome.proved) == sorted(a.peak_bytes for a in fits)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", mostly((0, 2).__contains__, range(4)))
 def test_bounds_hold(seed: int) -> None:
     """No plan is faster than its bound or needs less than it holds; a structure that others share says of a plan what its own says, within 1 %."""
     text, dims = drawn(seed)
@@ -121,7 +122,7 @@ def test_bounds_hold(seed: int) -> None:
     assert tried
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", mostly((0).__eq__, range(2)))
 def test_points_together_are_what_each_is_alone(seed: int) -> None:
     """Plans of one text are evaluated at once: each has the numbers that it has by itself, whatever was compiled for the others."""
     text, dims = drawn(seed)
