@@ -55,7 +55,8 @@ def areas(
 ) -> str:
     """Areas one on the other, each a stair: values hold from one x to the next. `marks` stand upright, `limits` lie."""
     total = np.sum([each.values for each in series], axis=0) if series else np.zeros(len(x))
-    highest = max([float(total.max(initial=0.0)), *(limit.value for limit in limits)]) * 1.05 or 1.0
+    room = 1.14 if marks else 1.05  # what a mark says stands above the areas
+    highest = max([float(total.max(initial=0.0)), *(limit.value for limit in limits)]) * room or 1.0
     coloured = [(each.name, each.colour or colour(i)) for i, each in enumerate(series)]
     span = (float(x[0]), float(x[-1])) if len(x) else (0.0, 1.0)
     frame = Frame(title, *edges, span, (0.0, highest), coloured)

@@ -1,4 +1,4 @@
-// A timeline on a canvas. data: { span, palette, groups: [{ name, rows: [{ name, bars: [[start, end, colour, label]] }] }] }, in µs.
+// A timeline on a canvas. data: { span, palette, groups: [{ name, rows: [{ name, bars: [[start, end, colour, label, share]] }] }] }, in µs; a bar without `share` is busy all the time.
 function drawTimeline(id, data) {
   const canvas = document.getElementById(id + "-canvas");
   const told = document.getElementById(id + "-told");
@@ -44,11 +44,13 @@ function drawTimeline(id, data) {
       context.rect(LEFT, line.y, width - LEFT - 6, line.high);
       context.clip();
       context.textAlign = "left";
-      for (const [start, end, colour, label] of line.bars) {
+      for (const [start, end, colour, label, share = 1] of line.bars) {
         if (end < from || start > to) continue;
         const left = x(start), wide = Math.max(x(end) - left, 0.4);
         context.fillStyle = data.palette[colour];
+        context.globalAlpha = 0.1 + 0.9 * share;
         context.fillRect(left, line.y, wide > 3 ? wide - 0.6 : wide, line.high);
+        context.globalAlpha = 1;
         if (line.main && wide > 8 + 6 * label.length) {
           context.fillStyle = "#fff";
           context.fillText(label, Math.max(left, LEFT) + 4, line.y + line.high / 2);
@@ -93,7 +95,9 @@ function drawTimeline(id, data) {
     }
     const line = lines.find((l) => event.offsetY >= l.y && event.offsetY < l.y + l.high), t = time(event.offsetX);
     const bar = line && line.bars.find((b) => b[0] <= t && t < b[1]);
-    if (bar) told.textContent = `${line.group}: ${bar[3]}, from ${shown(bar[0])} to ${shown(bar[1])} (${shown(bar[1] - bar[0])})`;
+    if (!bar) return;
+    const busy = bar.length > 4 ? `, ${Math.round(100 * bar[4])} % of it` : "";
+    told.textContent = `${line.group}: ${bar[3]}, from ${shown(bar[0])} to ${shown(bar[1])} (${shown(bar[1] - bar[0])})${busy}`;
   });
   canvas.addEventListener("keydown", (event) => {
     const span = to - from, keys = { ArrowLeft: [-0.2, -0.2], ArrowRight: [0.2, 0.2], "+": [0.2, -0.2], "-": [-0.3, 0.3] };

@@ -29,9 +29,10 @@ def plan_in_words(plan: Plan) -> Iterator[str]:
         yield f"Readers of `{'.'.join(each.path)}` see it {over}{dims}."
     pipeline = plan.pipeline
     if pipeline is not None:
+        what = "1 sequence" if pipeline.microbatch == 1 else f"{pipeline.microbatch} sequences"
         yield (
             f"The {quoted(pipeline.counts)} layers are cut into stages along `{pipeline.axis}`, which run the schedule "
-            f"`{pipeline.schedule}` with {pipeline.microbatch} sequences in a microbatch."
+            f"`{pipeline.schedule}` with {what} in a microbatch."
         )
     elif plan.microbatch:
         what = "1 sequence" if plan.microbatch == 1 else f"{plan.microbatch} sequences"

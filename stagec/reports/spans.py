@@ -46,3 +46,12 @@ def at_most(spans: Spans, count: int) -> Spans:
         return spans
     gaps = np.sort(starts[1:] - ends[:-1])
     return joined(starts, ends, float(gaps[len(starts) - count - 1]))
+
+
+def shares(spans: Spans, longer: Spans) -> np.ndarray:
+    """What share of each of some stretches is covered by those that they were made of: 0 to 1."""
+    starts, ends = spans
+    covered = np.concatenate([[0.0], np.cumsum(ends - starts)])
+    first = np.searchsorted(starts, longer[0], side="left")
+    last = np.searchsorted(ends, longer[1], side="right")
+    return (covered[last] - covered[first]) / (longer[1] - longer[0])

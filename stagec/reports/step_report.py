@@ -144,7 +144,7 @@ def figures(job: Compiled, head: Headline) -> str:
 def share_bars(head: Headline) -> str:
     names = list(head.shares)
     row = Bar("the step", [100 * head.shares[name] for name in names], "100 %")
-    note = element("p", escape(f"Times: {head.about}."), class_="faint")
+    note = element("p", with_code(f"Times: {head.about}."), class_="faint")
     return bars("Time of the rank that is done last", "% of the step", names, [row]) + note
 
 

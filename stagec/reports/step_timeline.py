@@ -19,11 +19,13 @@ from stagec.pictures.page import resource
 from stagec.pictures.scales import MICROSECONDS, Scale, digits, unit_for
 from stagec.pipeline_schedule import pipeline_schedule, schedule_op
 from stagec.reports.headline import COMPUTE, stream_spans
-from stagec.reports.spans import at_most, joined, without
+from stagec.reports.spans import Spans, at_most, joined, shares, without
 
 MOST_CLASSES = 24
 MOST_SPANS = 6_000
 """Stretches of communication in a page, of all classes."""
+ALL_BUT = 0.99
+"""From this share on a bar is drawn as busy all the time."""
 MOST_TASKS = 6_000
 """Tasks of all classes in a page."""
 LETTERS = {"F": "#0072b2", "B": "#009e73", "I": "#009e73", "W": "#56b4e9", "step": "#b8a900"}
@@ -147,8 +149,8 @@ def pools_timeline(
     for way in found.ways:
         what = f"{way.giver} to {way.taker}"
         shade = shades.number(f"way {what}", colour(5 + 4 * len(lines)), f"handed over, {what}")
-        few = at_most(joined(way.start_us, way.end_us), MOST_SPANS // len(found.ways))
-        lines.append({"name": what, "bars": bars_of(few, shade, what)})
+        spans, most = joined(way.start_us, way.end_us), MOST_SPANS // len(found.ways)
+        lines.append({"name": what, "bars": bars_of(spans, most, shade, what)})
     return canvas(name, found.end_us, [*groups, {"name": "between pools", "rows": lines}], shades)
 
 
@@ -225,27 +227,31 @@ def groups_of(
         busy = spans.pop(COMPUTE, (np.zeros(0), np.zeros(0)))
         for i, name in enumerate(sorted(spans)):
             shade = shades.number(f"comm {name}", colour(3 + 4 * i), f"communication over {name}")
-            few = at_most(spans[name], most)
-            lines.append({"name": name, "bars": bars_of(few, shade, name)})
+            lines.append({"name": name, "bars": bars_of(spans[name], most, shade, name)})
         if spans:
             everything = joined(
                 np.concatenate([s for s, _ in spans.values()]),
                 np.concatenate([e for _, e in spans.values()]),
             )
-            exposed = at_most(without(everything, busy), most)
+            exposed = without(everything, busy)
             shade = shades.number(
                 "exposed", EXPOSED, "communication that computation does not hide"
             )
-            lines.append({"name": "exposed", "bars": bars_of(exposed, shade, "exposed")})
+            lines.append({"name": "exposed", "bars": bars_of(exposed, most, shade, "exposed")})
         groups.append({"name": rank_class.name, "rows": lines})
     return groups
 
 
-def bars_of(spans: tuple[np.ndarray, np.ndarray], shade: int, label: str) -> list[list[Any]]:
-    return [
-        [rounded(start), rounded(end), shade, label]
-        for start, end in zip(spans[0].tolist(), spans[1].tolist(), strict=True)
-    ]
+def bars_of(spans: Spans, most: int, shade: int, label: str) -> list[list[Any]]:
+    """At most so many bars. One that stands for several stretches says what share of it they are, and is drawn paler."""
+    few = at_most(spans, most)
+    found: list[list[Any]] = []
+    for start, end, share in zip(
+        *(each.tolist() for each in (*few, shares(spans, few))), strict=True
+    ):
+        bar = [rounded(start), rounded(end), shade, label]
+        found.append(bar if share > ALL_BUT else [*bar, round(share, 2)])
+    return found
 
 
 def rounded(time_us: float) -> float:

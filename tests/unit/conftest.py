@@ -1,7 +1,7 @@
 """The order of the tests: those of one plan of an example come one after the other, and share what is compiled.
 
 Nor has any example of hypothesis a deadline: how long it takes depends on what else the machine does. Examples are the same in every run, so that
-a clone either passes or does not; `HYPOTHESIS_PROFILE=fresh pytest` draws new ones.
+a clone either passes or does not; `HYPOTHESIS_PROFILE=fresh pytest` draws new ones, and more of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import pytest
 from hypothesis import settings
 
-settings.register_profile("same", deadline=None, derandomize=True)
+settings.register_profile("same", deadline=None, derandomize=True, max_examples=40)
 settings.register_profile("fresh", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 

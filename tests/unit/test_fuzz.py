@@ -93,7 +93,7 @@ def test_the_valid_program_is_valid():
 
 
 relaxed = settings(
-    max_examples=80,
+    max_examples=40,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -263,7 +263,7 @@ def test_random_syntax_trees(program: syntax.Program):
     only_diagnostics(text)
 
 
-@settings(relaxed, max_examples=60)
+@settings(relaxed, max_examples=30)
 @given(some(items, 1, 3), some(statements, 1, 4))
 def test_random_items_beside_a_valid_program(extra, body):
     more = "".join(text_of(item) + "\n" for item in extra)

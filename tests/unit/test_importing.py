@@ -12,7 +12,7 @@ from tests.fidelity.configs import judge
 from tests.fidelity.configs_pack import unpacked
 from tests.unit.seldom import mostly
 
-KNOWN = unpacked()
+KNOWN = [tuple(known) for known in unpacked()]
 OF_EACH_TYPE = {config.get("model_type"): name for name, config, _ in KNOWN}.values()
 """A configuration of each type."""
 

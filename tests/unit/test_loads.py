@@ -91,7 +91,7 @@ def expert_flops(each: RankClass, layer: int) -> int:
     )
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 @given(histograms=HISTOGRAMS, mesh=st.sampled_from(MESHES))
 def test_tokens_are_conserved(
     histograms: list[list[int]], mesh: tuple[int, int], tmp_path_factory: pytest.TempPathFactory
@@ -106,7 +106,7 @@ def test_tokens_are_conserved(
         assert done == router + SENT * per_token
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 @given(histograms=HISTOGRAMS, mesh=st.sampled_from(MESHES))
 def test_members_of_a_group_agree(
     histograms: list[list[int]], mesh: tuple[int, int], tmp_path_factory: pytest.TempPathFactory

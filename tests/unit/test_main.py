@@ -33,8 +33,7 @@ def run(flags: str, redirect: str, shell: str = "/bin/sh") -> tuple[int, str]:
 def test_streams_that_nobody_reads() -> None:
     """The work is done and said to be; a disk that is full is no bug."""
     assert run("ops", ">&-") == (0, "")
-    assert run("--nonsense", ">&- 2>&-") == (1, "")
-    assert run("--nonsense", "2>/dev/full") == (1, "")
+    assert run("--nonsense", ">&- 2>/dev/full") == (1, "")
     status, errors = run("ops", ">/dev/full")
     assert status == 1
     assert errors == "stagec: cannot write to standard output: no space left on device\n"

@@ -477,7 +477,13 @@ CACHED = {
     "qwen3_235b_a22b": (192_512, ""),
     "deepseek_v3": (70_272, ""),
 }
-PLANS_OF_CACHES = {"deepseek_v3": "decode_ep128"}
+PLANS_OF_CACHES = {
+    "deepseek_v3": "decode_ep128",
+    "mixtral_8x7b": "serve_tp8",
+    "mixtral_8x22b": "serve_tp8",
+    "qwen3_30b_a3b": "serve_tp4",
+    "qwen3_235b_a22b": "serve_tp4",
+}
 """Where the first plan is a large one. What a token keeps does not depend on the plan."""
 
 

@@ -11,9 +11,10 @@ from stagec.summary import summarize
 from tests.resuming.cuts import differences, outcome, texts_after_passes
 from tests.resuming.mutations import exceptions, silent
 from tests.resuming.texts import random_text
+from tests.unit.seldom import mostly
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mostly((0).__eq__, range(3)))
 def test_random_plans_go_on_from_any_pass(seed: int) -> None:
     text = random_text(seed)
 
@@ -49,7 +50,7 @@ def test_another_stream_is_another_stream_in_traces() -> None:
 NAME = re.compile(r'(?<=sched\.compute )"\w+"')
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", mostly((0).__eq__, range(2)))
 def test_names_of_ops_decide_nothing(seed: int) -> None:
     """With every op of the last IR called something else: the same sums, the same plan of memory, the same times."""
     text = random_text(seed)
@@ -73,10 +74,10 @@ def streams(job: Compiled) -> set[str]:
 
 def test_a_mistake_in_the_last_ir_is_a_diagnostic() -> None:
     """Whatever is changed in it: other traces, or a diagnostic. `python -m tests.resuming.mutations` does more of them."""
-    assert not list(exceptions(random_text(0), seed=1, number=12))
+    assert not list(exceptions(random_text(0), seed=1, number=6))
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", mostly((0).__eq__, range(2)))
 def test_no_mark_is_lost_without_a_word(seed: int) -> None:
     """Misspelled, or where it means nothing: a diagnostic. What is noted for others changes nothing."""
     text = random_text(seed)

@@ -42,7 +42,7 @@ def totals(job: Compiled) -> object:
     return found.num_parameters, found.classes
 
 
-@settings(max_examples=12, deadline=None, database=None)
+@settings(max_examples=8, deadline=None, database=None)
 @given(
     st.integers(1, 40),
     st.integers(1, 5),
@@ -62,7 +62,7 @@ def test_what_is_padded_is_larger(words: int, heads: int, tp: int, multiple: int
     assert found.num_padding == extra
 
 
-@settings(max_examples=8, deadline=None, database=None)
+@settings(max_examples=5, deadline=None, database=None)
 @given(st.sampled_from((1, 2, 4)), st.sampled_from((2, 4, 8)), st.booleans())
 def test_ranks_that_share_heads(heads: int, tp: int, is_served: bool):
     """Each has what it would have of as many heads of its own; only training adds up what they share."""

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from lit.ShUtil import ShParser
+
+from tests.lit.tools.script import Shell
 
 ROOT = Path(__file__).parents[2]
 PAGES = {"writing_a_pass": (3, 4), "adding_an_op": (4, 2)}
@@ -43,43 +46,48 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """A shell that finds the tools of this tree, installed or not."""
-    tools = tmp_path / "bin"
-    tools.mkdir()
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """lit, which starts processes, finds the tools of this tree, installed or not."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
     for name, function in (("stagec", "main"), ("stagec-opt", "opt_main")):
-        tool = tools / name
+        tool = folder / name
         text = TOOL.format(python=sys.executable, root=str(ROOT), function=function)
         tool.write_text(text)
         tool.chmod(0o755)
-    path = os.pathsep.join([str(tools), os.path.dirname(sys.executable), os.environ["PATH"]])
-    return os.environ | {"PATH": path}
+    path = os.pathsep.join([str(folder), os.path.dirname(sys.executable), os.environ["PATH"]])
+    monkeypatch.setenv("PATH", path)
+
+
+def run(line: str) -> tuple[int, str]:
+    """Exit status and output of a command: stagec's in this process, lit's, which starts processes, in one of its own."""
+    if line.startswith("lit "):
+        done = subprocess.run(line.split(), capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+    return Shell().run(ShParser(line, pipefail=True).parse())
 
 
 def squeezed(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
+@pytest.mark.usefixtures("tools")
 @pytest.mark.parametrize("page", PAGES)
-def test_page(page: str, tmp_path: Path, environment: dict[str, str]):
+def test_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = tmp_path / "empty"
     folder.mkdir()
+    monkeypatch.chdir(folder)
     printed: list[str] = []
     num_commands = num_outputs = 0
     for block in blocks(page):
         if block.name:
             (folder / block.name).write_text(block.text)
         elif block.kind == "sh":
-            done = subprocess.run(
-                ["bash", "-e", "-c", block.text],
-                cwd=folder,
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-            printed = squeezed(done.stdout)
+            printed = []
+            for line in block.text.splitlines():
+                status, log = run(line)
+                assert status == 0, log
+                printed += squeezed(log)
             num_commands += 1
         elif block.kind == "text":
             for line in squeezed(block.text):

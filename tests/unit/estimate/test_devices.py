@@ -142,7 +142,7 @@ def product(m: int, n: int, k: int, dtype: str = "bf16", batch: int = 1) -> Comp
     return Compute(2 * batch * m * n * k, 2 * batch * (m * k + n * k + m * n), 0, kernel)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.integers(0, 13), st.integers(5, 14), st.integers(5, 14))
 def test_a_product_takes_no_less_than_its_roofline(m: int, n: int, k: int) -> None:
     device = named("h100")
@@ -165,7 +165,7 @@ def quantized(compute: Compute, dtype: str) -> Compute:
 
 
 @given(m=st.integers(256, 16384), n=st.integers(256, 16384), k=st.integers(256, 16384))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_a_product_of_fp8_is_without_the_quantization_that_was_measured_with_it(
     m: int, n: int, k: int
 ) -> None:

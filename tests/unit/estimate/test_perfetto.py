@@ -37,7 +37,7 @@ def tracks(events: list[dict[str, Any]]) -> dict[tuple[int, int], list[tuple[int
     return found
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(jobs())
 def test_events_of_a_track_come_one_after_the_other(job: Job):
     events, step_us, num_nodes = events_of(job)

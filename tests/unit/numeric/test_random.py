@@ -13,7 +13,7 @@ from tests.unit.numeric.training import Model
 
 @seed(20240601)
 @settings(
-    max_examples=30,
+    max_examples=20,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

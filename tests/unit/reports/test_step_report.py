@@ -14,7 +14,7 @@ from stagec.cli import main
 from stagec.driver import compile_text
 from stagec.estimate import estimate
 from stagec.reports.headline import headline
-from stagec.reports.spans import Spans, at_most, joined, without
+from stagec.reports.spans import Spans, at_most, joined, shares, without
 from stagec.reports.step_report import report_page
 from stagec.reports.traffic import factor, traffic
 from tests.fidelity.totals import nodes_of, ranks_of
@@ -72,6 +72,8 @@ def test_spans_are_sets_of_moments(
     few = at_most(first, count)
     assert len(few[0]) <= count
     assert covered(without(first, few)) == 0
+    shown = shares(first, few) * (few[1] - few[0])
+    assert shown.sum() == pytest.approx(covered(first))
 
 
 def covered(spans: Spans) -> float:
