@@ -44,25 +44,36 @@ A row with `~` joins the row before. A reduction says how large a bucket gets (`
 full, with what it still lacks of what other buckets reduce first, and what is left when the gradients end. So do PyTorch's DDP
 (Li et al. 2020, arXiv:2006.15704, section 3.2.3; its first bucket is smaller) and Megatron-LM's `_ParamAndGradBuffer`. Buckets cross layers
 and layers are rolled, which is why this is a table and no op.
+
+A bucket of which the reductions say where it ends (`bucket_end`) gets one member more, which `pads` it: to a multiple of so many elements and of the ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
+from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from stagec.analysis.dataflow import Dataflow, OpInstance
 from stagec.analysis.segments import Segment, path_of, scheduled, whole
 from stagec.dialects import sched, stg
-from stagec.dialects.sched.tasks import Rows
-from stagec.symbolic import Size
+from stagec.dialects.interfaces import elements
+from stagec.dialects.sched.tasks import NOWHERE, Rows, SegmentAttr
+from stagec.dialects.types import DTYPE_BITS, bytes_of
+from stagec.rewriting import insert_before, output_of
+from stagec.symbolic import Size, constant, total
 
 NAME = "fill-buckets"
+ENDS = ("bytes_in", "bytes_out")
+KEPT = ("phase", "late", "bucket_end", "serial")
+"""What a node that pads a bucket has of the bucket's first."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +82,8 @@ class FillBuckets(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for tasks, segments, values in scheduled(op):
-            tasks.with_rows(in_buckets(tasks.rows.data, segments, values))
+            rows = in_buckets(tasks.rows.data, segments, values)
+            tasks.with_rows(padded(rows, segments, values))
 
 
 def in_buckets(
@@ -134,6 +146,9 @@ class Filler:
             if self.task == "step" and not self.reduces(number):
                 self.fill_all(late)
                 self.close()
+            if "of_whole" in stg.marks(self.segments[number].first):
+                self.fill_all(late)
+                self.close()
             self.issue_what_is_read(row, number)
             self.order.append(row)
             self.joins.append(False)
@@ -146,7 +161,8 @@ class Filler:
     @property
     def has_early(self) -> bool:
         """Whether some reductions go during the backward pass: those that go after it (`late`) come behind them, and may share a bucket with the last."""
-        return any("late" not in stg.marks(each.first) for each in self.bucketed.values())
+        ops = [each.first for each in self.bucketed.values()]
+        return any("late" not in stg.marks(op) and stg.phase_of(op) != "optim" for op in ops)
 
     def fill_all(self, rows: list[tuple[int, int]]) -> None:
         for row, number in rows:
@@ -166,8 +182,9 @@ class Filler:
         bucket.members.append(row)
         bucket.sources.add(OpInstance(op, path))
         bucket.read |= {self.flow.source(value, path) for value in op.operands}
+        is_full = bucket.num_bytes + self.bytes_alone(number, op) >= bucket.limit
         bucket.num_bytes += self.num_bytes(number, op)
-        if bucket.num_bytes >= bucket.limit:
+        if is_full:
             self.issue(key)
 
     def issue_what_is_read(self, row: int, number: int) -> None:
@@ -192,6 +209,14 @@ class Filler:
             self._bytes[number] = -(-exact.numerator // exact.denominator)
         return self._bytes[number]
 
+    def bytes_alone(self, number: int, op: sched.CollectiveOp) -> int:
+        """Without what is between it and what comes next."""
+        if "bucket_end" not in stg.marks(op):
+            return self.num_bytes(number, op)
+        held = op.outputs if op.kind.data == "all_gather" else op.values
+        exact = bytes_of(total(map(elements, held)), op.dtype.data)
+        return exact.integer(self.flow.values)
+
     def issue(self, key: Key) -> None:
         """A bucket; before it those whose results it reduces further: over other axes, in other amounts."""
         bucket = self.open[key]
@@ -207,3 +232,92 @@ class Filler:
         for key in list(self.open):
             if self.open[key].members:
                 self.issue(key)
+
+
+def padded(
+    tasks: Mapping[str, Rows], segments: Mapping[int, Segment], values: Mapping[str, int]
+) -> Mapping[str, Rows]:
+    """The rows of each task, with one more at the end of each bucket that is to end at a multiple of some elements."""
+    found = dict(tasks)
+    for task, rows in tasks.items():
+        numbers = rows.segment.tolist()
+        if any("bucket_end" in stg.marks(segments[n].first) for n in {*numbers}):
+            found[task] = Padder(task, rows, segments, values).padded()
+    return found
+
+
+@dataclass
+class Padder:
+    """Ends the buckets of one task where they are to end."""
+
+    task: str
+    rows: Rows
+    segments: Mapping[int, Segment]
+    values: Mapping[str, int]
+    used: set[int] = field(default_factory=set)
+    """Segments that end some bucket."""
+
+    def padded(self) -> Rows:
+        table, starts = self.rows.table, np.flatnonzero(~self.rows.joins).tolist()
+        parts: list[np.ndarray] = []
+        for start, stop in pairwise([*starts, len(table)]):
+            parts.append(table[start:stop])
+            members = [self.segments[int(n)].first for n in self.rows.segment[start:stop]]
+            number = self.end_of(members)
+            if number is not None:
+                parts.append(np.full((1, table.shape[1]), NOWHERE, np.int64))
+                parts[-1][0, :2] = number, True
+        return Rows.of_table(np.concatenate(parts))
+
+    def end_of(self, members: Sequence[Operation]) -> int | None:
+        """The segment of what a bucket has at its end; nothing where it ends as it should."""
+        first = members[0]
+        unit = whole(first, "bucket_end")
+        if not isinstance(first, sched.CollectiveOp) or not unit:
+            return None
+        ways = math.prod(self.values[axis] for axis in first.axes.data)
+        unit = math.lcm(ways, unit) * DTYPE_BITS[first.dtype.data] // 8
+        sums = [sum(getattr(op, each).data.integer(self.values) for op in members) for each in ENDS]
+        most = -(-max(sums) // unit) * unit
+        ends = [most if each == max(sums) else most // ways for each in sums]
+        bytes_in, bytes_out = (end - each for end, each in zip(ends, sums, strict=True))
+        return self.segment(first, bytes_in, bytes_out) if bytes_in or bytes_out else None
+
+    def segment(self, first: sched.CollectiveOp, bytes_in: int, bytes_out: int) -> int:
+        """That of a node of these bytes: one that another stage of the kind has, or a new one."""
+        program = first.parent_op()
+        while not isinstance(program, stg.ProgramOp):
+            assert program is not None
+            program = program.parent_op()
+        made = sched.CollectiveOp(
+            first.kind.data,
+            [],
+            first.axes.data,
+            [],
+            first.dtype.data,
+            constant(bytes_in),
+            constant(bytes_out),
+            bucket=(whole(first, "bucket_bytes"), whole(first, "first_bucket_bytes")),
+        )
+        marks = stg.marks(made)
+        kept = {key: stg.marks(first)[key] for key in KEPT if key in stg.marks(first)}
+        marks.take({**kept, "pads": UnitAttr(), stg.MADE_BY: StringAttr(NAME)})
+        made.location = first.location
+        last = -1
+        for op in program.walk():
+            if not isinstance(op, sched.NODES) or op.segment is None:
+                continue
+            last = max(last, op.segment.number)
+            if is_like(op, made) and op.segment.number not in self.used:
+                self.used.add(op.segment.number)
+                return op.segment.number
+        made.segment = SegmentAttr((self.task, last + 1))
+        insert_before(output_of(program), [made], NAME)
+        self.used.add(last + 1)
+        return last + 1
+
+
+def is_like(op: Operation, pad: sched.CollectiveOp) -> bool:
+    """Whether a node that pads a bucket does for another."""
+    own = {**op.properties, "segment": None}
+    return "pads" in op.properties and own == {**pad.properties, "segment": None}

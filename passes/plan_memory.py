@@ -82,6 +82,7 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 
 from stagec import symbolic
+from stagec.analysis.buffer_padding import padding_rows
 from stagec.analysis.buffers import (
     gradient_values,
     ops_inside,
@@ -164,7 +165,10 @@ class PlanMemory(KeepsRows, ModulePass):
             Planner(program, self.gradients, rows).run()
             stored = tuple(stored_rows(program, self.gradients))
             trained = [row.path for row in stored if row.kind == Kind.GRADIENTS]
-            kept = tuple(process_rows(program, self.terms, trained))
+            kept = (
+                *padding_rows(program, rows),
+                *process_rows(program, self.terms, trained),
+            )
             if self.transposed_weights:
                 stored += tuple(transposed_rows(program))
             op.body.block.add_op(StoredOp(kind, self.gradients, stored + kept))

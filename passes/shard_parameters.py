@@ -105,6 +105,8 @@ class ShardParameters(ModulePass):
     """Split each parameter as one row of elements, not by its rows."""
     prefetch: int = 1
     """Units gathered ahead."""
+    in_buckets: bool = False
+    """After an update parameters are gathered as their gradients were reduced, for buckets to join them (`bucket-gradients`)."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in programs(op):
@@ -114,7 +116,7 @@ class ShardParameters(ModulePass):
                     # Which passes of a stage gather follows from their order.
                     read_sizes(op)
             else:
-                gather_after_step(program, self.axes, self.gather, self.flat)
+                gather_after_step(program, self.axes, self.gather, self.flat, self.in_buckets)
 
 
 @dataclass

@@ -184,6 +184,11 @@ def reduce_gradients(plan: Plan, stated: dist.PlanOp) -> ModulePass:
     """How gradients are summed over data-parallel ranks."""
     zero = plan.zero
     level = zero.level if zero is not None else 0
+    each = (
+        plan.reduces_each_microbatch
+        # FSDP2 reduces a gradient as it was computed, unless it is a sum over microbatches.
+        or (level == 3 and not microbatch_size(plan))
+    )
     return make(
         "reduce-gradients",
         axes=data_axes(plan, stated.batch_dim),
@@ -197,10 +202,15 @@ def reduce_gradients(plan: Plan, stated: dist.PlanOp) -> ModulePass:
         late=plan.gradients.late,
         of_stage=plan.reduces_with_stages,
         stored=plan.precision.gradients if sums_whole_gradients(plan) else "",
-        every_microbatch=plan.reduces_each_microbatch
-        # FSDP2 reduces a gradient as it was computed, unless it is a sum over microbatches.
-        or (level == 3 and not microbatch_size(plan)),
+        every_microbatch=each,
+        buffers=buffers_of(plan) is not None and not each,
     )
+
+
+def buffers_of(plan: Plan) -> presets.Buffers | None:
+    """How the framework that ZeRO is like lays out parameters and gradients, if in buffers."""
+    zero = plan.zero
+    return presets.KNOWN[zero.like].buffers if zero is not None and zero.like else None
 
 
 def clip_passes(plan: Plan) -> list[ModulePass]:
@@ -251,6 +261,7 @@ def storage_passes(plan: Plan, is_training: bool) -> list[ModulePass]:
     """ZeRO, the buckets in which gradients travel, and updates that are computed of whole matrices."""
     passes: list[ModulePass] = []
     zero, gradients, precision = plan.zero, plan.gradients, plan.precision
+    buffers = buffers_of(plan)
     if zero is not None and zero.level:
         passes.append(
             make(
@@ -268,6 +279,7 @@ def storage_passes(plan: Plan, is_training: bool) -> list[ModulePass]:
                 and virtual_stages(plan.pipeline) > RESIDENT_STAGES,
                 at_first_use=plan.pipeline is not None and virtual_stages(plan.pipeline) == 1,
                 prefetch=zero.prefetch,
+                in_buckets=buffers is not None and gradients.bucket_bytes is not None,
             )
         )
     if gradients.bucket_bytes is not None:
@@ -276,9 +288,8 @@ def storage_passes(plan: Plan, is_training: bool) -> list[ModulePass]:
                 "bucket-gradients",
                 bucket_bytes=gradients.bucket_bytes,
                 first_bucket_bytes=gradients.first_bucket_bytes or 0,
-                of_first_stage=zero is not None
-                and zero.like is not None
-                and presets.KNOWN[zero.like].buckets_of_first_stage,
+                aligned=buffers.aligned if buffers is not None else 0,
+                bucket_end=buffers.bucket_end if buffers is not None else 0,
             )
         )
     if is_training and plan.optimizer.algorithm == MUON:

@@ -29,6 +29,10 @@ First over the axes that are not data parallel (`tp` for norms under sequence pa
 storage is split over (`shard_axes`, ZeRO) by a reduce-scatter, over the others by an all-reduce of what is left. With
 `join` the gradients of a layer travel together, as FSDP2's units do: copied into one buffer (`copied`). Gradients are taken in the order in which the backward
 pass makes them; stacks are reduced layer by layer, the last layer first.
+
+With `buffers` gradients lie in buffers, as those of Megatron-LM's distributed optimizer: in the reverse of the order in which it registers parameters
+(`registered.py`). They are reduced over the data-parallel axes first. When that is over, all that are partial over the same other axes are summed as one, and
+then those that stages share: in whole buffers (`of_whole`), of which a rank has its shards (`finalize_model_grads` in `distributed/finalize_model_grads.py`).
 """
 
 from __future__ import annotations
@@ -46,8 +50,10 @@ from stagec.analysis.dependence import Dependence
 from stagec.analysis.recompute_choice import call_of
 from stagec.analysis.units import ROOT, first_use, takes_gradient, unit_of
 from stagec.dialects import dist, stg
-from stagec.dialects.types import StackType, ValueType, tensor_of, with_dtype
+from stagec.dialects.dist.storage import leaf_of
+from stagec.dialects.types import ShardType, StackType, ValueType, tensor_of, with_dtype
 from stagec.passes.reduce_gradients.ready_order import ReadyOrder, loop_of
+from stagec.passes.reduce_gradients.registered import registration
 from stagec.rewriting import inherit, output_of, programs, set_type
 from stagec.rewriting.stored_weights import stored_rows
 from stagec.symbolic import Size
@@ -84,6 +90,8 @@ class ReduceGradients(ModulePass):
     """Weights and modules whose gradients are reduced after the backward pass all the same."""
     of_stage: bool = False
     """Reduce unit by unit where the schedule of a pipeline says: when a stage has done its last backward pass."""
+    buffers: bool = False
+    """Gradients lie in buffers as Megatron-LM's do: how they are ordered, and what is summed over other axes and stages last."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in programs(op):
@@ -102,11 +110,15 @@ class Reducer:
         self.stored = self.options.stored
         self.makers = ReadyOrder()
         self.ready: dict[SSAValue, list[int]] = {}
+        self.merged: Mapping[str, str] = {}
         output = output_of(self.program)
         loop = next((op for op in block.ops if isinstance(op, stg.AccumulateOp)), None)
         paths = {g: weight_path(w) for w, g in zip(output.weights, output.gradients, strict=True)}
         if self.options.every_microbatch and loop is not None:
             self.reduce_inside(loop, {own_part(g): path for g, path in paths.items()})
+            return
+        if self.options.buffers:
+            self.reduce_in_buffers(output)
             return
         reduced = self.reduce_all(list(output.gradients), paths, output)
         finished = stg.OutputOp(
@@ -114,6 +126,59 @@ class Reducer:
         )
         inherit(finished, output)
         Rewriter.replace_op(output, finished)
+
+    def reduce_in_buffers(self, output: stg.OutputOp) -> None:
+        """Over the data-parallel axes, in buffers; then over others, all as one; then those that stages share."""
+        own = {gradient: before_stages(gradient) for gradient in output.gradients}
+        pairs = zip(output.weights, output.gradients, strict=True)
+        paths = {own[gradient]: weight_path(weight) for weight, gradient in pairs}
+        registered = registration(self.program)
+        self.merged = registered.merged
+        self.makers.move({path: g for g, path in paths.items()}, registered.later)
+        reduced = self.reduce_all(list(paths), paths, output)
+        total = {gradient: reduced.get(mine, mine) for gradient, mine in own.items()}
+        self.sum_what_is_left(total, output)
+        for gradient, mine in own.items():
+            if mine is not gradient:
+                tied = gradient.owner
+                assert isinstance(tied, dist.AllReduceTiedOp)
+                again = dist.AllReduceTiedOp(
+                    tied.weight.data, total[gradient], tied.axes.data[0], tied.dtype.data
+                )
+                total[gradient] = self.in_whole_buffers(again, output)
+                stg.marks(again)["scope"] = tied.weight
+        finished = stg.OutputOp(output.values, output.weights, [*total.values()])
+        inherit(finished, output)
+        ties = [gradient.owner for gradient, mine in own.items() if mine is not gradient]
+        Rewriter.replace_op(output, finished)
+        for tied in ties:
+            assert isinstance(tied, Operation)
+            Rewriter.erase_op(tied)
+
+    def sum_what_is_left(self, total: dict[SSAValue, SSAValue], output: stg.OutputOp) -> None:
+        """All that are partial over the same axes as one."""
+        left: dict[tuple[tuple[str, ...], bool], list[SSAValue]] = {}
+        for gradient, value in total.items():
+            partial = tensor_of(value.type).partial
+            if partial:
+                is_shard = isinstance(leaf_of(value.type), ShardType)
+                left.setdefault((partial, is_shard), []).append(gradient)
+        for (axes, is_shard), gradients in left.items():
+            values = [total[gradient] for gradient in gradients]
+            make = dist.AllReduceShardOp if is_shard else dist.AllReduceGradientOp
+            step = make(values, axes, tensor_of(values[0].type).dtype)
+            self.in_whole_buffers(step, output)
+            total.update(zip(gradients, step.outputs, strict=True))
+
+    def in_whole_buffers(self, op: dist.StorageOp, output: stg.OutputOp) -> SSAValue:
+        """Insert an op that sums in whole buffers when the data-parallel reductions are over."""
+        self.mark(op, output)
+        stg.marks(op)["of_whole"] = UnitAttr()
+        stg.marks(op)["late"] = UnitAttr()
+        block = output.parent_block()
+        assert block is not None
+        block.insert_op_before(op, output)
+        return op.outputs[0]
 
     def reduce_inside(self, loop: stg.AccumulateOp, paths: Mapping[SSAValue, str]) -> None:
         """Reduce what each microbatch yields; what adds up is reduced already."""
@@ -204,7 +269,7 @@ class Reducer:
             elif self.options.join:
                 key = (None, unit_of(paths[gradient], self.options.units))
             else:
-                key = (None, gradient)
+                key = (None, self.merged.get(paths[gradient], gradient))
             groups.setdefault(key, []).append(gradient)
         if self.options.join and not self.options.overlap:
             # All is ready; the root unit goes first, then the others in the order of the forward pass (`perform_reduce_grad` in
@@ -345,6 +410,7 @@ class Reducer:
             source = stg.tensor_type(gradient)
             remaining = [a for a in source.partial if a in self.options.axes]
             key = paths[gradient]
+            key = self.merged.get(key, key)
             if self.options.join:
                 key = unit_of(key, self.options.units)
             units.setdefault((key, tuple(remaining)), []).append(gradient)
@@ -353,7 +419,7 @@ class Reducer:
             insert = marking_first(insert_op) if self.options.join and position else insert_op
             for gradient in members:
                 source = stg.tensor_type(gradient)
-                if source.partial != remaining:
+                if source.partial != remaining and not self.options.buffers:
                     step = dist.ReshardOp(gradient, source.with_partial(remaining))
                     serve(step, paths[gradient])
                     insert(step)
@@ -419,6 +485,13 @@ def serve(op: Operation, path: str) -> None:
     """Name the weight or the unit whose gradient an op reduces."""
     if path:
         stg.marks(op)["scope"] = StringAttr(path)
+
+
+def before_stages(gradient: SSAValue) -> SSAValue:
+    """A tied weight's gradient before it is summed with that of other ranks' stages."""
+    return (
+        gradient.owner.values[0] if isinstance(gradient.owner, dist.AllReduceTiedOp) else gradient
+    )
 
 
 def own_part(gradient: SSAValue) -> SSAValue:

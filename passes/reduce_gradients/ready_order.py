@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
@@ -29,9 +29,22 @@ class ReadyOrder:
 
     def __init__(self) -> None:
         self._positions: dict[Block, dict[Operation, int]] = {}
+        self._moved: dict[SSAValue, list[int]] = {}
+
+    def move(
+        self, gradients: Mapping[str, SSAValue], behind: Mapping[str, Collection[str]]
+    ) -> None:
+        """Let the gradients of some weights come behind those of others."""
+        for path, others in behind.items():
+            orders = [self.of(gradients[other]) for other in others if other in gradients]
+            if path in gradients and orders:
+                own = self.of(gradients[path])
+                self._moved[gradients[path]] = max(own, [*max(orders), 1, *own])
 
     def of(self, gradient: SSAValue) -> list[int]:
-        """The position of its maker, outermost block first."""
+        """The position of its maker, outermost block first; of one that is moved behind others, theirs and more."""
+        if gradient in self._moved:
+            return self._moved[gradient]
         op = maker(gradient)
         order: list[int] = []
         while op is not None and not isinstance(op, stg.ProgramOp):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from stagec import symbolic
+from stagec.analysis.buffer_padding import BUFFER_PADDING
 from stagec.analysis.dataflow import is_node
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.interfaces import elements, num_bytes
@@ -218,12 +219,15 @@ class KeptBy:
     """Whose a row of what is stored is."""
 
     op: Operation
-    """A weight, a cache, or the program where it is the process'."""
+    """A weight, a cache, or the program where it is the process' or of its buffers."""
+    is_of_buffers: bool = False
 
     @property
-    def is_of_layers(self) -> bool:
-        """Whether there is one for each layer of a stage: else stages of a rank share it."""
-        return any(isinstance(result.type, StackType) for result in self.op.results)
+    def is_of_stage(self) -> bool:
+        """Whether each stage has its own, as of layers: else stages of a rank share it."""
+        return self.is_of_buffers or any(
+            isinstance(result.type, StackType) for result in self.op.results
+        )
 
 
 def owners(program: stg.ProgramOp) -> Iterator[tuple[Stored, KeptBy]]:
@@ -231,7 +235,10 @@ def owners(program: stg.ProgramOp) -> Iterator[tuple[Stored, KeptBy]]:
     ops = program.body.block.ops
     known = {op.path.data: op for op in ops if isinstance(op, stg.WeightOp | stg.CacheOp)}
     for row in stored_of(program):
-        yield row, KeptBy(program if row.kind == Kind.PROCESS else known[row.path])
+        if row.kind == Kind.PROCESS or row.path == BUFFER_PADDING:
+            yield row, KeptBy(program, row.path == BUFFER_PADDING)
+        else:
+            yield row, KeptBy(known[row.path])
 
 
 def is_loaded(weight: SSAValue) -> bool:

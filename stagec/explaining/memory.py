@@ -91,7 +91,7 @@ def static_parts(job: Job, stages: Sequence[StageRun], kinds: Sequence[Kind]) ->
         for row, owner in owners(stage.program):
             weight, kind, size = owner.op, row.kind, row.num_bytes
             if kind in kinds:
-                place = stage.stage if owner.is_of_layers else -1
+                place = stage.stage if owner.is_of_stage else -1
                 found.setdefault(
                     (kind, place, row.path),
                     Contribution(

@@ -61,7 +61,7 @@ class Weights:
                         row.num_bytes.integer(stage.values),
                         row.on_host,
                     ),
-                    not owner.is_of_layers,
+                    not owner.is_of_stage,
                 )
                 for row, owner in owners(program)
             ]

@@ -10,8 +10,11 @@ own units: `unit` says what is gathered together.
 - `megatron`: the distributed optimizer of Megatron-LM: flat parts of one buffer of gradients. Only where reductions overlap with the backward pass, which
   they do if it is asked for (`--overlap-grad-reduce`), is the buffer cut into buckets, of 40 million elements or a million for each data-parallel rank,
   whichever is more (`distributed_data_parallel.py`); in a pipeline that of the first stage alone. Buffers of gradients are made once
-  and stay (`_ParamAndGradBuffer`). A table that two stages share has a bucket of its own
-  (`DistributedOptimizer._compute_per_buffer_param_layout`).
+  and stay (`_ParamAndGradBuffer`). A table that two stages share has a bucket of its own (`DistributedOptimizer._compute_per_buffer_param_layout`).
+  In a buffer parameters are in the reverse of the order in which they are registered, each at a
+  multiple of 64 elements; buckets end at multiples of 128 and of the ranks (`optimizer/param_layout.py`). Parameters are gathered by bucket after the
+  update (`start_param_sync`). What norms have on tensor-parallel ranks under sequence parallelism is summed after the buckets, as one, and a table that
+  stages share last (`finalize_model_grads.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +24,19 @@ from dataclasses import dataclass
 from typing import Any
 
 PRESETS = ("fsdp2", "deepspeed", "megatron")
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """Parameters and their gradients in flat buffers, in the reverse of the order in which parameters are registered.
+
+    Buckets are parts of them. All stages of a pipeline but the first have one bucket, and what stages share is one by itself.
+    """
+
+    aligned: int
+    """Each parameter begins at a multiple of so many elements."""
+    bucket_end: int
+    """Each bucket ends at a multiple of so many elements, and of the ranks."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +54,8 @@ class Preset:
     """The levels that it runs in a pipeline."""
     keeps_gradients: bool = False
     """Gradients have buffers from the first step on, whether or not microbatches add up."""
-    buckets_of_first_stage: bool = False
-    """Other stages of a pipeline have one bucket, and gradients that stages share one of their own."""
+    buffers: Buffers | None = None
+    """How parameters and gradients lie in flat buffers. None: each by itself."""
 
 
 def deepspeed_bucket(level: int, overlap: bool, ranks: int) -> int | None:
@@ -77,6 +93,6 @@ KNOWN: Mapping[str, Preset] = {
         bucket_elements=megatron_bucket,
         pipelines=(1,),
         keeps_gradients=True,
-        buckets_of_first_stage=True,
+        buffers=Buffers(aligned=64, bucket_end=128),
     ),
 }

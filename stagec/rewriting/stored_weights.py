@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
 from stagec.dialects import dist, stg
@@ -90,8 +91,10 @@ def insert(op: Operation, before: Operation, origin: Operation | None = None) ->
     block.insert_op_before(op, before)
 
 
-def gather_after_step(program: stg.ProgramOp, axes: Sequence[str], dtype: str, flat: bool) -> None:
-    """Update the rank's shards, then gather whole parameters from them."""
+def gather_after_step(
+    program: stg.ProgramOp, axes: Sequence[str], dtype: str, flat: bool, in_buckets: bool = False
+) -> None:
+    """Update the rank's shards, then gather whole parameters from them: layer by layer, or `in_buckets` as their gradients were reduced."""
     block = program.body.block
     step = next((op for op in block.ops if isinstance(op, stg.OptimizerStepOp)), None)
     if step is None:
@@ -114,6 +117,14 @@ def gather_after_step(program: stg.ProgramOp, axes: Sequence[str], dtype: str, f
     def gather(values: Sequence[SSAValue]) -> list[dist.UnshardOp]:
         return unshard(values, dtype, "optim")
 
+    if in_buckets:
+
+        def insert_after(op: Operation) -> None:
+            insert(op, after, updated)
+
+        groups = as_reduced(shards, updated.gradients)
+        insert_gathers(groups, dtype, insert_after)
+        return
     by_count: dict[Size, list[SSAValue]] = {}
     for shard in shards:
         if isinstance(shard.type, StackType):
@@ -123,3 +134,79 @@ def gather_after_step(program: stg.ProgramOp, axes: Sequence[str], dtype: str, f
                 insert(op, after, updated)
     for count, stacks in by_count.items():
         insert(repeat_over(count, stacks, gather, "optim"), after, updated)
+
+
+def as_reduced(shards: Sequence[SSAValue], gradients: Sequence[SSAValue]) -> list[list[SSAValue]]:
+    """Shards by the ops that reduced their gradients, in the order of these; what nothing reduced at the end."""
+    found: dict[Operation | SSAValue, list[SSAValue]] = {}
+    places: dict[Operation | SSAValue, list[int]] = {}
+    for shard, gradient in zip(shards, gradients, strict=True):
+        reduced = reduction_behind(gradient)
+        key = reduced if reduced is not None else shard
+        found.setdefault(key, []).append(shard)
+        places[key] = place_of(reduced) if reduced is not None else []
+    return [found[key] for key in sorted(found, key=lambda key: (not places[key], places[key]))]
+
+
+def reduction_behind(gradient: SSAValue) -> dist.ReduceShardOp | None:
+    """What summed a gradient over the ranks that its storage is split over."""
+    while isinstance(gradient, OpResult):
+        op = gradient.op
+        if isinstance(op, dist.ReduceShardOp):
+            return op
+        if isinstance(op, stg.RepeatOp | stg.AccumulateOp):
+            gradient = op.yield_op.values[gradient.index]
+        elif isinstance(op, dist.StorageOp):
+            gradient = op.values[gradient.index]
+        else:
+            return None
+    return None
+
+
+def place_of(op: Operation) -> list[int]:
+    """Where an op stands, outermost block first."""
+    places: list[int] = []
+    at: Operation | None = op
+    while at is not None and not isinstance(at, stg.ProgramOp):
+        block = at.parent_block()
+        assert block is not None
+        places.insert(0, block.get_operation_index(at))
+        at = block.parent_op()
+    return places
+
+
+def insert_gathers(
+    groups: Sequence[Sequence[SSAValue]], dtype: str, insert_op: Callable[[Operation], None]
+) -> dict[SSAValue, SSAValue]:
+    """One gather for each group, the last layer first; what each shard becomes."""
+    made: dict[SSAValue, SSAValue] = {}
+    for count, alike in groupby(groups, key=lambda group: layers_of(group[0])):
+        members = list(alike)
+        if count is None:
+            for group in members:
+                for op in unshard(group, dtype, "optim"):
+                    insert_op(op)
+                    made |= dict(zip(op.values, op.outputs, strict=True))
+            continue
+        stacks = [stack for group in members for stack in group]
+        body, inner = Block(), {}
+        for stack in stacks:
+            assert isinstance(stack.type, StackType)
+            inner[stack] = body.insert_arg(stack.type.element, len(body.args))
+        whole = insert_gathers([[inner[s] for s in group] for group in members], dtype, body.add_op)
+        body.add_op(stg.YieldOp([whole[inner[stack]] for stack in stacks]))
+        types: list[StackType] = []
+        for stack in stacks:
+            element = whole[inner[stack]].type
+            assert isinstance(element, ValueType)
+            types.append(StackType.of(count, element))
+        repeat = stg.RepeatOp(count, [], stacks, Region(body), types, reverse=True)
+        stg.marks(repeat)["phase"] = StringAttr("optim")
+        insert_op(repeat)
+        made |= dict(zip(stacks, repeat.results, strict=True))
+    return made
+
+
+def layers_of(value: SSAValue) -> Size | None:
+    """How many layers a stack has."""
+    return value.type.count if isinstance(value.type, StackType) else None

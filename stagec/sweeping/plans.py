@@ -106,7 +106,7 @@ def is_plain(job: Job) -> bool:
     """Whether plans of one structure differ in sizes alone.
 
     Not so with passes of a user's own, which may look at numbers behind our back, a user's schedule, several repeats that are
-    cut, and costs that depend on a rank's coordinates or on loads of experts.
+    cut, costs that depend on a rank's coordinates or on loads of experts, and buckets that are padded: by how much depends on what is in each.
     """
     plan = job.compiled.plan
     pipeline = plan.pipeline
@@ -114,6 +114,8 @@ def is_plain(job: Job) -> bool:
         return False
     if plan.passes:
         return False
-    names = {name for size in sizes_of(job.compiled.module) for name in size.names}
     module = job.compiled.module
+    if any("pads" in op.properties for op in module.walk()):
+        return False
+    names = {name for size in sizes_of(module) for name in size.names}
     return not axes_in(names) and not Loads.of(module).loads and Sequences.of(module) is None

@@ -167,7 +167,7 @@ class Structure:
         for stage in stages:
             for row, owner in owners(stage.program):
                 if row.kind in kinds:
-                    stacked = owner.is_of_layers
+                    stacked = owner.is_of_stage
                     own = row.num_bytes.substitute(
                         {
                             dist.local_count(0): stage.values.get(dist.local_count(0), 0),

@@ -49,7 +49,7 @@ def compare_rank(case: Case, rank: int, traced: RankRecord) -> list[Finding]:
     if partial is not None:
         findings.append(compare_partial(partial))
     if measured.memory is not None and traced.memory is not None:
-        expected = comparable_memory(case, rank, measured.memory, traced.memory.holds_loss)
+        expected = comparable_memory(case, rank, measured.memory, traced.memory)
         findings += compare_memory(expected, traced.memory)
     return findings
 

@@ -318,14 +318,16 @@ def is_row_bias(case: Case, communication: Communication) -> bool:
     return is_tp_gradient(communication) and name in ROW_BIASES[case.model["arch"]]
 
 
-def comparable_memory(case: Case, rank: int, measured: Memory, holds_loss: bool) -> Memory:
+def comparable_memory(case: Case, rank: int, measured: Memory, traced: Memory) -> Memory:
     """The measured bytes, less what the entries on memory cover, to the byte."""
+    holds_loss = traced.holds_loss
     parameters, gradients, optimizer = measured.parameters, measured.gradients, measured.optimizer
     saved, peak = measured.saved, measured.live_peak
     whole_tables = gradients > parameters
     if peak is not None:
         # A cache was there before anything was followed.
         peak += (cache_bytes_read(case, measured) or 0) - table_bytes(case)
+        peak -= traced.beside_peak
     missing = missing_of(case, rank) * case.element_bytes
     parameters += missing
     if case.is_training:

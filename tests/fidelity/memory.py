@@ -8,7 +8,7 @@ from stagec.driver import Compiled
 from stagec.memory import ClassPlan, Kind
 from tests.fidelity.left_out import has_other_weights
 from tests.fidelity.oracle import Case, coordinates
-from tests.fidelity.peaks import planned_peak
+from tests.fidelity.peaks import fullest_moment
 from tests.fidelity.record import Memory
 
 LOSSES = ("log_softmax_loss", "loss_of_statistics")
@@ -20,14 +20,15 @@ def planned_memory(case: Case, compiled: Compiled, rank: int) -> Memory:
     optimizer = kept[Kind.OPTIMIZER] + kept[Kind.MASTER]
     saved = saved_bytes(case, plan) if has_comparable_activations(case) else None
     holds_loss = any(said.op in LOSSES for table in plan.tables for said in table.abouts)
-    peak = planned_peak(case, plan) if case.is_fake else None
+    moment = fullest_moment(case, plan) if case.is_fake else None
     return Memory(
         kept[Kind.PARAMETERS],
         kept[Kind.GRADIENTS],
         optimizer,
         saved,
         holds_loss,
-        peak,
+        moment.planned if moment is not None else None,
+        beside_peak=moment.beside if moment is not None else 0,
         cache=None if case.is_training else kept[Kind.CACHE],
     )
 

@@ -1,10 +1,13 @@
-"""The most that is alive at once, of a run on fake tensors and as stagec plans it.
+"""What PyTorch has beside the plan when most is alive, of a run on fake tensors.
+
+The measured peak, less that, is held against what is planned for the same moment: the plan is left as it is.
 
 Fake tensors have sizes and lifetimes and no data: no kernel's scratch memory, no allocator's rounding.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -18,54 +21,66 @@ TABLE_BYTES = 4
 """Per element of the rotary tables: cosines and sines are fp32."""
 
 
-def planned_peak(case: Case, plan: ClassPlan) -> int:
-    """With what PyTorch adds to the measured peak at the loss, when it does."""
-    lives, timeline = plan.lives, with_whole_tables(case, plan)
-    add_flat_buffers(plan, timeline)
-    add_copies_of_collectives(case, plan, timeline)
-    peak = int(timeline.max())
+@dataclass(frozen=True)
+class Moment:
+    """Bytes at one moment of a step."""
+
+    planned: int
+    beside: int
+    """What PyTorch has then, and no plan: by the entries on live peaks."""
+
+
+def fullest_moment(case: Case, plan: ClassPlan) -> Moment:
+    """When most is alive of what is planned and of what PyTorch has beside it: the measured peak is of that moment."""
+    lives, timeline = plan.lives, plan.timeline()
+    beside = np.zeros_like(timeline)
+    add_whole_tables(case, plan, beside)
+    add_flat_buffers(plan, beside)
+    add_copies_of_collectives(case, plan, beside)
+    fullest = int((timeline + beside).argmax())
+    found = [Moment(int(timeline[fullest]), int(beside[fullest]))]
     if makes_whole_table_gradients(case):
         place = where_rows_are_cut(plan)
         held = gathered_until(plan, place) + own_rows_bytes(case)
-        peak = max(peak, int(timeline[place]) + held)
+        found.append(Moment(int(timeline[place]), int(beside[place]) + held))
     if has_shadows(case):
         for node, held in zip(loss_nodes(plan), (held_bytes(case), 0), strict=True):
             # Shapes are worked out before the results are made.
             made = int(lives.num_bytes[lives.birth == node].sum())
-            peak = max(peak, int(timeline[node]) - made + held + shadow_bytes(case))
-    return peak
+            more = int(beside[node]) + held + shadow_bytes(case)
+            found.append(Moment(int(timeline[node]) - made, more))
+    return max(found, key=lambda each: each.planned + each.beside)
 
 
-def with_whole_tables(case: Case, plan: ClassPlan) -> np.ndarray:
-    """The planned timeline, with the other ranks' rows of the gradients that PyTorch makes of tables, from when they are made."""
-    timeline, lives = plan.timeline().copy(), plan.lives
+def add_whole_tables(case: Case, plan: ClassPlan, beside: np.ndarray) -> None:
+    """The other ranks' rows of the gradients that PyTorch makes of tables, from when they are made."""
+    lives = plan.lives
     if not makes_whole_table_gradients(case):
-        return timeline
-    end = where_rows_are_cut(plan) + 1 or len(timeline)
+        return
+    end = where_rows_are_cut(plan) + 1 or len(beside)
     tp = case.degree("tp")
     split = {rows // tp * width * case.element_bytes for rows, width in row_split_tables(case)}
     for row in np.flatnonzero(lives.kind == Kind.GRADIENTS).tolist():
         size = int(lives.num_bytes[row])
         if plan.about(row).op == "embedding_grad" and size in split:
-            timeline[lives.birth[row] : end] += (tp - 1) * size
-    return timeline
+            beside[lives.birth[row] : end] += (tp - 1) * size
 
 
-def add_flat_buffers(plan: ClassPlan, timeline: np.ndarray) -> None:
+def add_flat_buffers(plan: ClassPlan, beside: np.ndarray) -> None:
     """FSDP2 gathers a unit into one buffer and copies it from there. In forward passes it frees the buffer once it has copied the next unit, or as the
     root's pass ends (`FSDPParamGroup.wait_for_unshard`, `FSDPState._post_forward`)."""
     nodes = nodes_by(plan, "fwd", ("all_gather",), "shard-parameters")
     others = nodes_by(plan, "fwd", ("contract", "all_gather"), "")
     backward = np.array(sorted(nodes_by(plan, "bwd", (), "")))
     gathers = sorted(nodes)
-    for gather, following in pairwise([*gathers, len(timeline)]):
+    for gather, following in pairwise([*gathers, len(beside)]):
         after = backward[backward > gather]
-        first_backward = int(after[0]) if len(after) else len(timeline)
+        first_backward = int(after[0]) if len(after) else len(beside)
         last = max((node for node in others if node < first_backward), default=gather)
-        timeline[gather : min(following, last) + 1] += nodes[gather]
+        beside[gather : min(following, last) + 1] += nodes[gather]
 
 
-def add_copies_of_collectives(case: Case, plan: ClassPlan, timeline: np.ndarray) -> None:
+def add_copies_of_collectives(case: Case, plan: ClassPlan, beside: np.ndarray) -> None:
     """What DTensor's collectives have beside operand and result (`torch/distributed/_functional_collectives.py`): a gather is by rank, and copied where
     another dim than the first is gathered (`_maybe_view_chunk_cat`), as a reduce-scatter's operand is; and waiting makes another tensor of a fake one."""
     m, tp = case.model, case.degree("tp")
@@ -75,11 +90,11 @@ def add_copies_of_collectives(case: Case, plan: ClassPlan, timeline: np.ndarray)
     for phase in ("fwd", "bwd", "recompute"):
         for node, size in nodes_by(plan, phase, ("all_gather",), "insert-collectives").items():
             is_view = m["batch"] == 1 and size != logits
-            timeline[node] += size if is_view else 2 * size
+            beside[node] += size if is_view else 2 * size
         for node, size in nodes_by(plan, phase, ("reduce_scatter",), "insert-collectives").items():
-            timeline[node] += (tp + 1) * size
+            beside[node] += (tp + 1) * size
         for node, size in nodes_by(plan, phase, ("all_reduce",), "insert-collectives").items():
-            timeline[node] += size
+            beside[node] += size
 
 
 def nodes_by(plan: ClassPlan, phase: str, ops: tuple[str, ...], made_by: str) -> dict[int, int]:

@@ -61,7 +61,9 @@ class Memory:
     holds_loss: bool = False
     """Whether the rank computes the loss."""
     live_peak: int | None = None
-    """The most that is alive at once; none where it does not compare."""
+    """The most that is alive at once; none where it does not compare. Of a plan, what is alive then."""
+    beside_peak: int = 0
+    """Of a plan: what PyTorch has then beside it, which is taken off the measured peak."""
     attended: int = 0
     """Elements of the keys and values that attention reads, as it was measured."""
     cache: int | None = None

@@ -40,7 +40,7 @@ from stagec.dialects.types import (
     tensor_of,
     with_dtype,
 )
-from stagec.symbolic import ZERO
+from stagec.symbolic import ZERO, Size
 
 BUFFER = "gradients"
 """The buffer in which gradients of a unit travel."""
@@ -51,9 +51,10 @@ Stored = ShardType | StackType
 def shard_of(
     value_type: object, axes: Sequence[str], dtype: str | None = None, rows: int | None = None
 ) -> Stored:
-    """The type in which a tensor, or each of a stack, is stored split over `axes`. `rows`: see `ShardType`."""
+    """The type in which a tensor, or each of a stack, is stored split over `axes`, over which it is summed. `rows`: see `ShardType`."""
     assert isinstance(value_type, TensorType | StackType)
-    tensor = tensor_of(value_type).with_partial(())
+    whole = tensor_of(value_type)
+    tensor = whole.with_partial(a for a in whole.partial if a not in axes)
     shard = ShardType.of(tensor.with_dtype(dtype or tensor.dtype), axes, rows)
     return value_type.with_tensor(shard) if isinstance(value_type, StackType) else shard
 
@@ -82,6 +83,14 @@ def whole_of(value_type: object, dtype: str) -> TensorType | StackType:
     return value_type.with_tensor(tensor) if isinstance(value_type, StackType) else tensor
 
 
+def whole_elements(value_type: Attribute) -> Size:
+    """Elements of what is stored, of all tensors of a stack: not of the rank's part alone."""
+    assert isinstance(value_type, TensorType | ShardType | StackType)
+    tensor = tensor_of(value_type)
+    whole = value_type.with_tensor(tensor) if isinstance(value_type, StackType) else tensor
+    return whole.num_elements
+
+
 class StorageOp(TaskInterface, ABC):
     """Shared by ops that move the parameters of a unit as one buffer, in `dtype`."""
 
@@ -94,6 +103,12 @@ class StorageOp(TaskInterface, ABC):
     bucket_bytes = count_mark("bucket_bytes")
     first_bucket_bytes = count_mark("first_bucket_bytes")
     """How much is to travel together, and the first time: see `sched.collective`."""
+    aligned = count_mark("aligned")
+    """In the buffer that travels what comes next begins at a multiple of so many elements."""
+    bucket_end = count_mark("bucket_end")
+    """A bucket ends at a multiple of so many elements, and of the ranks."""
+    of_whole = flag_mark("of_whole")
+    """What travels is the buffer of the whole tensors, of which a rank has its shards."""
     outputs = var_result_def()
 
     traits = traits_def(Pure())
@@ -162,9 +177,7 @@ class StorageOp(TaskInterface, ABC):
         if not kind or not axes:
             pairs = zip(self.values, self.outputs, strict=True)
             return [sched.ViewOp(value, output.type) for value, output in pairs]
-        smaller = self.values if kind == "all_gather" else self.outputs
-        part = bytes_of(symbolic.total(elements(v) for v in smaller), self.dtype.data)
-        whole = part * symbolic.product(map(symbolic.symbol, axes))
+        part, whole = self.travelling(axes)
         sizes = {"all_gather": (part, whole), "reduce_scatter": (whole, part)}
         copies = [self.copy_in()] if "copied" in marks(self) else []
         made = sched.CollectiveOp(
@@ -177,7 +190,26 @@ class StorageOp(TaskInterface, ABC):
             bucket=bucket_of(self),
             effects=self.effects(),
         )
+        kept = {key: marks(self)[key] for key in ("bucket_end", "of_whole") if key in marks(self)}
+        marks(made).take(kept)
         return [*copies, made]
+
+    def travelling(self, axes: Sequence[str]) -> tuple[Size, Size]:
+        """Bytes of a rank's part and of all: padded shards. Of what is `aligned` a part is rounded down: a bucket has the rest at its end."""
+        kind, dtype = self.COLLECTIVE, self.dtype.data
+        ways = symbolic.product(map(symbolic.symbol, axes))
+        if "of_whole" in marks(self):
+            whole = symbolic.total(whole_elements(v.type) for v in self.values)
+            return bytes_of(whole, dtype), bytes_of(whole, dtype)
+        if "aligned" in marks(self):
+            unit = aligned_to(self)
+            all_of = self.outputs if kind == "all_gather" else self.values
+            whole = unit * symbolic.ceildiv(symbolic.total(map(elements, all_of)), unit)
+            part = symbolic.ceildiv(whole - ways + 1, ways)
+            return bytes_of(part, dtype), bytes_of(whole, dtype)
+        smaller = self.values if kind == "all_gather" else self.outputs
+        part = bytes_of(symbolic.total(map(elements, smaller)), dtype)
+        return part, part * ways
 
     def copy_in(self) -> sched.ComputeOp:
         """The kernel that fills the buffer that is sent, in its dtype (`foreach_reduce_scatter_copy_in` in FSDP2)."""
@@ -188,6 +220,13 @@ class StorageOp(TaskInterface, ABC):
         return sched.ComputeOp(
             sched.COPY_IN, self.values, types, ZERO, read, written, effects=effects
         )
+
+
+def aligned_to(op: Operation) -> int:
+    """At multiples of how many elements what comes next begins."""
+    unit = marks(op)["aligned"]
+    assert isinstance(unit, IntegerAttr)
+    return unit.value.data
 
 
 def bucket_of(op: Operation) -> tuple[int, int] | None:
@@ -275,18 +314,21 @@ class BetweenShardsOp(StorageOp):
     """Shared by ops that make shards of shards."""
 
     def __init__(self, shards: Sequence[SSAValue], axes: Sequence[str], dtype: str) -> None:
-        super().__init__(shards, axes, dtype, [s.type for s in shards])
+        super().__init__(shards, axes, dtype, [summed_shard(s.type, axes) for s in shards])
 
     def verify_operand(self, value_type: Attribute) -> None:
         self.expect_shard(value_type)
 
     def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
-        return value_type
+        return summed_shard(value_type, self.axes.data)
 
 
 @irdl_op_definition
 class AllReduceShardOp(BetweenShardsOp):
-    """Sum shards over replicas: the second half of HSDP's reduction. One all-reduce in `dtype`."""
+    """Sum shards over further axes: the second half of HSDP's reduction. One all-reduce in `dtype`.
+
+    `of_whole` is the sum of shards in whole buffers, of which other parts are of no use (`_allreduce_non_tensor_model_parallel_grads` in Megatron-LM).
+    """
 
     name = "dist.all_reduce_shard"
     COLLECTIVE: ClassVar[str] = "all_reduce"
@@ -345,6 +387,15 @@ class AllReduceTiedOp(StorageOp):
             if isinstance(op, sched.CollectiveOp):
                 marks(op)["tied"] = self.weight
         return made
+
+
+def summed_shard(value_type: Attribute, axes: Sequence[str]) -> Attribute:
+    """The type of a shard, or of each of a stack, that is summed over `axes`."""
+    leaf = leaf_of(value_type)
+    assert isinstance(leaf, ShardType)
+    tensor = leaf.tensor.with_partial(a for a in leaf.tensor.partial if a not in axes)
+    shard = ShardType.of(tensor, leaf.axes, leaf.rows)
+    return value_type.with_tensor(shard) if isinstance(value_type, StackType) else shard
 
 
 def reduced(value_type: object, axes: Sequence[str]) -> TensorType | StackType:

@@ -157,6 +157,12 @@ class CollectiveOp(CommunicationOp):
     """A gather that is issued once per step, in the first forward pass of its stage: as that begins, or as its unit does."""
     tied = text_mark("tied")
     """The path of the weight whose ranks alone it is among: see `sched.program`."""
+    bucket_end = count_mark("bucket_end")
+    """A bucket that it is in ends at a multiple of so many elements, and of the ranks."""
+    of_whole = flag_mark("of_whole")
+    """It sums in whole buffers: when all buckets are reduced."""
+    pads = flag_mark("pads")
+    """It is what a bucket has at its end beside what it joins: `fill-buckets`."""
     apart = flag_mark("apart")
     """It is issued apart from its neighbours."""
     gives_way = flag_mark("gives_way")

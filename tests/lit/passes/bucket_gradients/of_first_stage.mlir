@@ -1,5 +1,5 @@
-// With `of_first_stage` other stages of a pipeline have one bucket, and what stages share has one of its own.
-// RUN: stagec-opt %s -p 'bucket-gradients{bucket_bytes=1000 of_first_stage=true}' | filecheck %s
+// Where buckets are parts of buffers (`aligned`) other stages of a pipeline have one bucket, and what stages share has one of its own.
+// RUN: stagec-opt %s -p 'bucket-gradients{bucket_bytes=1000 aligned=64 bucket_end=128}' | filecheck %s
 !t = !stg.tensor<[D], fp32, partial [dp]>
 !r = !stg.tensor<[D], fp32>
 dist.mesh <pp = 2, dp = 2>
