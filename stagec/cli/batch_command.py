@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from stagec.backend.files import write_whole
 from stagec.cli.commands import model_named
-from stagec.cli.inputs import is_ir
+from stagec.cli.inputs import has_pools, is_ir
 from stagec.cli.usage import CommandParser, overrides, some_text, usage_error
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.driver import Stops, compile_checked
-from stagec.estimate.batcher import Batches, Kind, Policy, Request, batch, unfit
+from stagec.estimate.batcher import (
+    Batches,
+    Kind,
+    Policy,
+    Pool,
+    Request,
+    Running,
+    batch,
+    batch_pools,
+    unfit,
+)
+from stagec.estimate.pools import order, transfer_s
 from stagec.estimate.series import Clock
-from stagec.frontend import check, parse_file
+from stagec.frontend import Source, check, parse_file
+from stagec.frontend.checker import plan_of_pool
 from stagec.frontend.plans.iterations import Iterations
 from stagec.plugins import registry
+from stagec.pools import compile_pools, overrides_by_pool
 from stagec.reading import read_file
 
 COLUMNS = ("arrival", "prompt", "output")
@@ -40,12 +54,60 @@ def run(arguments: Sequence[str]) -> int:
     for number in unfit(requests, policy):
         message = f"request {number + 1} fits no engine: {requests[number].prompt:,} tokens and {requests[number].output:,} more"
         raise wrong(options.requests, message, "allow more `--tokens`, more `--blocks`, or chunks")
+    if options.model is not None and has_pools(model_named(options.model), options.plan):
+        sys.stdout.write(serve_in_pools(options, requests, policy))
+        return 0
     clock, engines = clock_of(options)
     found = batch(requests, policy, clock, engines)
-    if options.out is not None:
-        write_whole(options.out, rows_of(found).encode())
-    sys.stdout.write(page(found, policy, options.out))
+    served, *waits = users_lines(found.served, found.iterations[-1].end_s)
+    iterations, *cache = engine_lines(found, policy)
+    lines = [served, iterations, *waits, *cache, *written(options.out, found)]
+    sys.stdout.write("\n".join(lines) + "\n")
     return 0
+
+
+def serve_in_pools(options: argparse.Namespace, requests: Sequence[Request], policy: Policy) -> str:
+    """Prompts in one pool of the plan, further tokens in the other; a file of iterations for each. E0422 for more pools than two."""
+    source, plug_ins = parse_file(model_named(options.model)), registry()
+    sizes = overrides(options.set)
+    compiled = compile_pools(source, options.plan, sizes, known=plug_ins)
+    names = order(compiled.traces)
+    if len(names) != 2:
+        message = f"plan `{compiled.name}` has {len(names)} pools, and a batcher knows two: one that computes prompts, and one that goes on with them"
+        help_ = (
+            f"ask about one of them: {' or '.join(f'`--plan {compiled.name}.{n}`' for n in names)}"
+        )
+        raise CompileError([Diagnostic("E0422", message, compiled.first.plan.span, help=help_)])
+    own = overrides_by_pool(source, options.plan, names, sizes)
+    pools: list[Pool] = []
+    for name in names:
+        step_s, engines = clock_in(
+            source, plan_of_pool(source, options.plan, name), own[name], options.step_time
+        )
+        pools.append(Pool(engines, step_s))
+    first, second = pools
+    ways = transfer_s(compiled.pools, names[0], names[1], (first.engines, second.engines))
+    prompts, further = batch_pools(requests, policy, first, second, ways)
+    both = zip(prompts.served, sorted(requests, key=lambda r: r.arrival_s), strict=True)
+    served = [prompt for prompt, request in both if request.output == 1] + further.served
+    lines = users_lines(served, max(each.end_s for each in served))
+    for name, found in zip(names, (prompts, further), strict=True):
+        if not found.iterations:
+            continue
+        out = None
+        if options.out is not None:
+            stem, dot, ending = options.out.rpartition(".")
+            out = f"{stem}.{name}.{ending}" if dot else f"{options.out}.{name}"
+        lines += [f"pool {name}", *engine_lines(found, policy), *written(out, found)]
+    return "\n".join(lines) + "\n"
+
+
+def written(out: str | None, found: Batches) -> list[str]:
+    """Write the iterations of an engine, and say so."""
+    if out is None:
+        return []
+    write_whole(out, rows_of(found).encode())
+    return [f"{out}: {len(found.iterations):,} iterations, for `--iterations`"]
 
 
 def make_parser() -> CommandParser:
@@ -169,11 +231,18 @@ def clock_of(options) -> tuple[Callable[[Sequence[Sequence[Kind]]], float], int]
     path = model_named(options.model)
     if is_ir(path):
         raise usage_error(path, "a batcher wants a model, and this is IR", "E0711")
-    source, plug_ins = parse_file(path), registry()
+    return clock_in(parse_file(path), options.plan, overrides(options.set), options.step_time)
+
+
+def clock_in(
+    source: Source, plan: str | None, sizes: Mapping[str, str], step_time: float | None
+) -> tuple[Callable[[Sequence[Sequence[Kind]]], float], int]:
+    """Likewise of a plan of one mesh. `step_time` is that of every iteration, where it is given."""
+    plug_ins = registry()
     # Other sequences on each device, so that each is a class of its own.
     stub = Iterations("the batcher", [(tuple((1, 1, n + 1) for n in range(MOST_ENGINES)),)], [0])
     compiled = compile_checked(
-        lambda: check(source, options.plan, overrides(options.set), plug_ins.functions, stub),
+        lambda: check(source, plan, sizes, plug_ins.functions, stub),
         stops=Stops(),
         load_pass=plug_ins.make_pass,
     )
@@ -181,8 +250,8 @@ def clock_of(options) -> tuple[Callable[[Sequence[Sequence[Kind]]], float], int]
     assert compiled.model.batch is not None
     assert compiled.model.batch.sums is not None
     engines = compiled.model.batch.sums.sequences.num_devices
-    if options.step_time is not None:
-        return lambda _: options.step_time, engines
+    if step_time is not None:
+        return lambda _: step_time, engines
     clock = Clock(compiled)
     return lambda devices: clock.time_of_us(devices) / 1e6, engines
 
@@ -203,34 +272,37 @@ def rows_of(found: Batches) -> str:
     return "\n".join(lines) + "\n"
 
 
-def page(found: Batches, policy: Policy, out: str | None) -> str:
-    """What users and operators ask."""
-    first = np.array([each.first_s - each.request.arrival_s for each in found.served])
+def users_lines(served: Sequence[Running], end_s: float) -> list[str]:
+    """What users ask."""
+    first = np.array([each.first_s - each.request.arrival_s for each in served])
     later = np.array(
         [
             (each.end_s - each.first_s) / (each.request.output - 1)
-            for each in found.served
+            for each in served
             if each.request.output > 1
         ]
     )
-    took = found.iterations[-1].end_s - found.served[0].request.arrival_s
-    made = sum(each.request.output for each in found.served)
+    took = end_s - min(each.request.arrival_s for each in served)
+    made = sum(each.request.output for each in served)
+    return [
+        f"requests    {len(served):,}, {made:,} tokens made in {took:.4g} s: {made / took:,.1f} tokens/s",
+        f"TTFT        {spread(first)}",
+        *([f"TPOT        {spread(later)}"] if len(later) else []),
+    ]
+
+
+def engine_lines(found: Batches, policy: Policy) -> list[str]:
+    """What operators ask."""
     used = np.array([each.used for each in found.iterations], float)
     lengths = np.array([each.end_s - each.begin_s for each in found.iterations])
     blocks = float((used * lengths).sum() / lengths.sum())
     whole = (
         "" if policy.blocks is None else f" of {policy.blocks * len(found.iterations[0].devices):,}"
     )
-    lines = [
-        f"requests    {len(found.served):,}, {made:,} tokens made in {took:.4g} s: {made / took:,.1f} tokens/s",
+    return [
         f"iterations  {len(found.iterations):,}, {lengths.mean() * 1e3:.4g} ms each",
-        f"TTFT        {spread(first)}",
-        *([f"TPOT        {spread(later)}"] if len(later) else []),
         f"cache       {blocks:,.1f} blocks{whole} on average, {int(used.max()):,} at most; {found.preempted:,} sequences thrown out",
     ]
-    if out is not None:
-        lines.append(f"{out}: {len(found.iterations):,} iterations, for `--iterations`")
-    return "\n".join(lines) + "\n"
 
 
 def spread(seconds: np.ndarray) -> str:

@@ -224,7 +224,7 @@ def refuse_in_pools(options: argparse.Namespace) -> None:
     """E0711 for a series: which iteration of one pool goes on with what another has computed is in no row."""
     if options.iterations:
         message = "`--iterations` is a series of one mesh, and the pools of a plan have several"
-        help_ = "compile one of them: `--plan PLAN.POOL`"
+        help_ = "compile one of them, as it is alone: `--plan PLAN.POOL`; `stagec batch REQUESTS.csv MODEL --plan PLAN -o ROWS.csv` writes a file for each"
         raise usage_error("--iterations", message, "E0711", help_)
 
 

@@ -9,6 +9,9 @@ The policy is that of vLLM's scheduler (`Scheduler.schedule`, version 1). In eac
 
 A sequence whose tokens are all computed has one more at the end of the iteration. Several engines (devices that have sequences of their own) keep
 step; a request goes to the one that has fewest.
+
+Of two pools (`batch_pools`) the first computes prompts and each prompt's token, the second goes on: it has a clock of its own, and a
+sequence arrives when its cache is handed over.
 """
 
 from __future__ import annotations
@@ -59,6 +62,10 @@ class Running:
     first_s: float = 0.0
     """When its first token was there."""
     end_s: float = 0.0
+    began_s: float = 0.0
+    """The iteration in which it ended: when that began."""
+    beside: int = 0
+    """New tokens that its engine computed in that iteration, its own too."""
 
     @property
     def known(self) -> int:
@@ -100,8 +107,9 @@ class Engine:
                 at += 1
         while self.preempted == before and self.waiting and left:
             each = self.waiting[0]
-            new = min(each.known, left)
-            whole = self.policy.chunked or new == each.known
+            wanted = each.known - each.computed
+            new = min(wanted, left)
+            whole = self.policy.chunked or new == wanted
             if len(self.running) >= self.policy.sequences or not whole or not self.take(each, new):
                 break
             self.running.append(self.waiting.popleft())
@@ -128,8 +136,9 @@ class Engine:
         self.used -= each.blocks
         each.blocks = 0
 
-    def finish(self, chosen: Sequence[tuple[Running, int]], now_s: float) -> None:
+    def finish(self, chosen: Sequence[tuple[Running, int]], begin_s: float, now_s: float) -> None:
         """At the end of an iteration."""
+        computed = sum(new for _, new in chosen)
         for each, new in chosen:
             each.computed += new
             if each.computed < each.known:
@@ -137,7 +146,7 @@ class Engine:
             each.made += 1
             each.first_s = each.first_s or now_s
             if each.made == each.request.output:
-                each.end_s = now_s
+                each.end_s, each.began_s, each.beside = now_s, begin_s, computed
                 self.free(each)
                 self.running.remove(each)
 
@@ -173,18 +182,26 @@ def batch(
     engines: int = 1,
 ) -> Batches:
     """Serve all requests. `step_s` says how long an iteration takes, by the sequences of each engine."""
+    return go_on([(each.arrival_s, Running(each)) for each in requests], policy, step_s, engines)
+
+
+def go_on(
+    coming: Sequence[tuple[float, Running]],
+    policy: Policy,
+    step_s: Callable[[Sequence[Sequence[Kind]]], float],
+    engines: int,
+) -> Batches:
+    """Serve requests of which something may be computed already, from when they come."""
     found = Batches()
     own = [Engine(policy) for _ in range(engines)]
-    coming = deque(
-        sorted((Running(request) for request in requests), key=lambda r: r.request.arrival_s)
-    )
-    found.served = list(coming)
+    left = deque(sorted(coming, key=lambda each: each[0]))
+    found.served = [each for _, each in left]
     now = 0.0
-    while coming or any(engine.load for engine in own):
+    while left or any(engine.load for engine in own):
         if not any(engine.load for engine in own):
-            now = max(now, coming[0].request.arrival_s)
-        while coming and coming[0].request.arrival_s <= now:
-            min(own, key=lambda engine: engine.load).waiting.append(coming.popleft())
+            now = max(now, left[0][0])
+        while left and left[0][0] <= now:
+            min(own, key=lambda engine: engine.load).waiting.append(left.popleft()[1])
         chosen = [engine.schedule() for engine in own]
         assert any(chosen), "a request fits no engine"
         devices = tuple(tuple(kinds_of(each)) or (IDLE,) for each in chosen)
@@ -192,10 +209,47 @@ def batch(
         used = sum(engine.used for engine in own)
         found.iterations.append(Iteration(now, end, devices, used))
         for engine, each in zip(own, chosen, strict=True):
-            engine.finish(each, end)
+            engine.finish(each, now, end)
         now = end
     found.preempted = sum(engine.preempted for engine in own)
     return found
+
+
+@dataclass(frozen=True)
+class Pool:
+    """One of two pools: its devices that have sequences of their own, and how long an iteration of theirs takes."""
+
+    engines: int
+    step_s: Callable[[Sequence[Sequence[Kind]]], float]
+
+
+def batch_pools(
+    requests: Sequence[Request],
+    policy: Policy,
+    first: Pool,
+    second: Pool,
+    transfer_s: Callable[[int], float],
+) -> tuple[Batches, Batches]:
+    """Prompts in one pool, further tokens in another. The second has a request for each that wants more than one token.
+
+    What an engine of the first computes in an iteration is handed over while it computes: it is there at the end of the iteration, or,
+    from its beginning on, when `transfer_s` of so many positions is over. What waits for a place in the second waits in memory that is not counted.
+    """
+    prompts = go_on(
+        [(r.arrival_s, Running(Request(r.arrival_s, r.prompt, 1))) for r in requests],
+        policy,
+        first.step_s,
+        first.engines,
+    )
+    wanted = deque(sorted(requests, key=lambda each: each.arrival_s))
+    coming: list[tuple[float, Running]] = []
+    for done in prompts.served:
+        request = wanted.popleft()
+        if request.output > 1:
+            there = max(done.end_s, done.began_s + transfer_s(done.beside))
+            goes_on = Running(request, computed=request.prompt, made=1, first_s=done.first_s)
+            coming.append((there, goes_on))
+    return prompts, go_on(coming, policy, second.step_s, second.engines)
 
 
 def kinds_of(chosen: Sequence[tuple[Running, int]]) -> Iterator[Kind]:

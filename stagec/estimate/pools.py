@@ -5,7 +5,7 @@ Pools wait for each other one way (E0423, E0613), so that each is estimated when
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,8 @@ from stagec.backend.ranks import at_coordinates, ranks_where
 from stagec.compiled import Compiled
 from stagec.estimate import Estimate, estimate
 from stagec.estimate.costs import missing_numbers
+from stagec.estimate.network import Network, rate
+from stagec.estimate.network import number as latency
 from stagec.estimate.timeline import Arrivals, Timeline
 
 
@@ -184,3 +186,30 @@ def way(giver: str, taker: str, sent: Sequence[Messages], timeline: Timeline) ->
     num_bytes = sum(each.num_bytes * len(each.instance) for each in sent)
     at = np.unique(positions)
     return Way(giver, taker, timeline.start_us[at], timeline.end_us[at], num_bytes)
+
+
+def transfer_s(
+    pools: Mapping[str, Compiled], giver: str, taker: str, engines: tuple[int, int]
+) -> Callable[[int], float]:
+    """How long the positions take that an engine of one pool hands to one of another, one message after the other: in seconds, by their number.
+
+    In proportion to what a rank sends, and one takes, in the iteration that the plan has of each pool. `engines` are the devices of both
+    that have sequences of their own.
+    """
+    traces = PooledTraces(tuple((name, each.trace_set) for name, each in pools.items()))
+    batch = pools[giver].checked.batch
+    assert batch is not None
+    positions = sum(int(s.count.value) * int(s.new.value) for s in batch.serve.sequences)
+    fixed_us = each_us = 0.0
+    ends = ((giver, taker, "send", engines[0]), (taker, giver, "recv", engines[1]))
+    for name, other, kind, number in ends:
+        far = Network.of(pools[name].plan, dict(traces.pools)[name].mesh).far
+        for rank_class in dict(traces.pools)[name].classes:
+            runs = np.bincount(
+                rank_class.program.segment, minlength=len(rank_class.program.segments)
+            )
+            found = [(runs[s], action) for s, _, action in handed(rank_class, other, kind)]
+            moved = sum(int(n) * action.num_bytes for n, action in found) * number / positions
+            fixed_us = max(fixed_us, sum(int(n) for n, _ in found) * latency(far.latency_us))
+            each_us = max(each_us, 1e6 * moved / rate(far.bytes_per_s))
+    return lambda count: (fixed_us + each_us * count) / 1e6

@@ -10,7 +10,7 @@ import pytest
 
 from stagec.cli.batch_command import rows_of
 from stagec.driver import compile_model
-from stagec.estimate.batcher import IDLE, Policy, Request, batch, unfit
+from stagec.estimate.batcher import IDLE, Policy, Pool, Request, batch, batch_pools, unfit
 from stagec.estimate.series import Clock
 from tests.unit.test_serving import text
 
@@ -32,14 +32,22 @@ def drawn(seed: int) -> tuple[list[Request], Policy]:
     return [r for i, r in enumerate(requests) if i not in wrong] or [Request(0, 3, 3)], policy
 
 
-def simulated(requests: list[Request], policy: Policy, step_s: float):
-    """The same policy, said with lists of positions: what is in the cache of each, and one iteration after the other."""
-    todo = sorted(range(len(requests)), key=lambda i: requests[i].arrival_s)
+def simulated(
+    requests: list[Request], policy: Policy, step_s: float, ready: dict[int, float] | None = None
+):
+    """The same policy, said with lists of positions: what is in the cache of each, and one iteration after the other.
+
+    `ready` says when those come whose prompt is computed elsewhere.
+    """
+    comes = {i: r.arrival_s for i, r in enumerate(requests)} if ready is None else ready
+    todo = sorted(comes, key=lambda i: (comes[i], requests[i].arrival_s, i))
+    have = {i: 0 if ready is None else requests[i].prompt for i in todo}
     cached: dict[int, int] = {}  # of those that run, in order of admission
     queue: list[int] = []
-    made = dict.fromkeys(todo, 0)
+    made = dict.fromkeys(todo, 0 if ready is None else 1)
     first, last, now, thrown = {}, {}, 0.0, 0
     iterations: list[Counter[tuple[int, int]]] = []
+    ends: list[float] = []
 
     def in_use(changed: dict[int, int]) -> int:
         return sum(-(-size // policy.block) for size in {**held, **changed}.values())
@@ -48,8 +56,8 @@ def simulated(requests: list[Request], policy: Policy, step_s: float):
     room = policy.blocks if policy.blocks is not None else 10**9
     while todo or queue or cached:
         if not queue and not cached:
-            now = max(now, requests[todo[0]].arrival_s)
-        while todo and requests[todo[0]].arrival_s <= now:
+            now = max(now, comes[todo[0]])
+        while todo and comes[todo[0]] <= now:
             queue.append(todo.pop(0))
         budget, now_new, somebody_left = policy.tokens, {}, False
         for who in list(cached):
@@ -59,6 +67,7 @@ def simulated(requests: list[Request], policy: Policy, step_s: float):
             while who in cached and in_use({who: cached[who] + new}) > room:
                 victim = list(cached)[-1]
                 del cached[victim], held[victim]
+                have[victim] = 0
                 queue.insert(0, victim)
                 thrown, somebody_left = thrown + 1, True
             if who in cached:
@@ -67,15 +76,16 @@ def simulated(requests: list[Request], policy: Policy, step_s: float):
                 budget -= new
         while queue and budget and not somebody_left and len(cached) < policy.sequences:
             who = queue[0]
-            wanted = requests[who].prompt + made[who]
+            wanted = requests[who].prompt + made[who] - have[who]
             new = min(wanted, budget)
-            if (new < wanted and not policy.chunked) or in_use({who: new}) > room:
+            if (new < wanted and not policy.chunked) or in_use({who: have[who] + new}) > room:
                 break
             queue.pop(0)
-            cached[who], held[who], now_new[who] = 0, new, new
+            cached[who], held[who], now_new[who] = have[who], have[who] + new, new
             budget -= new
         iterations.append(Counter((new, cached[who]) for who, new in now_new.items()))
         now += step_s
+        ends.append(now)
         for who, new in now_new.items():
             cached[who] += new
             if cached[who] == requests[who].prompt + made[who]:
@@ -84,14 +94,14 @@ def simulated(requests: list[Request], policy: Policy, step_s: float):
                 if made[who] == requests[who].output:
                     last[who] = now
                     del cached[who], held[who]
-    return iterations, first, last, thrown
+    return iterations, first, last, thrown, ends
 
 
 @pytest.mark.parametrize("seed", range(150))
 def test_it_is_the_policy_said_in_other_words(seed: int):
     requests, policy = drawn(seed)
     found = batch(requests, policy, lambda _: 0.25)
-    iterations, first, last, thrown = simulated(requests, policy, 0.25)
+    iterations, first, last, thrown, _ = simulated(requests, policy, 0.25)
     own = [
         Counter({(new, before): count for count, new, before in each.devices[0]})
         for each in found.iterations
@@ -101,6 +111,37 @@ def test_it_is_the_policy_said_in_other_words(seed: int):
     order = sorted(range(len(requests)), key=lambda i: requests[i].arrival_s)
     assert [each.first_s for each in found.served] == [first[i] for i in order]
     assert [each.end_s for each in found.served] == [last[i] for i in order]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_two_pools_are_the_policy_twice(seed: int):
+    """Prompts in the first; the second has what is handed over, from when it is."""
+    requests, policy = drawn(seed)
+    requests.sort(key=lambda each: each.arrival_s)
+    pools = Pool(1, lambda _: 0.25), Pool(1, lambda _: 0.125)
+    prompts, further = batch_pools(requests, policy, *pools, lambda count: 0.03 * count)
+    alone = [Request(r.arrival_s, r.prompt, 1) for r in requests]
+    iterations, first, _, _, ends = simulated(alone, policy, 0.25)
+    computed = {
+        end: sum(new * n for (new, _), n in each.items())
+        for end, each in zip(ends, iterations, strict=True)
+    }
+    ready = {
+        i: max(first[i], first[i] - 0.25 + 0.03 * computed[first[i]])
+        for i, r in enumerate(requests)
+        if r.output > 1
+    }
+    assert [each.end_s for each in prompts.served] == [first[i] for i in range(len(requests))]
+    iterations, _, last, thrown, _ = simulated(requests, policy, 0.125, ready)
+    own = [
+        Counter({(new, before): count for count, new, before in each.devices[0]})
+        for each in further.iterations
+    ]
+    assert own == iterations
+    assert further.preempted == thrown
+    order = sorted(ready, key=lambda i: (ready[i], requests[i].arrival_s, i))
+    assert [each.end_s for each in further.served] == [last[i] for i in order]
+    assert [each.first_s for each in further.served] == [first[i] for i in order]
 
 
 @pytest.mark.parametrize("engines", [2, 3])

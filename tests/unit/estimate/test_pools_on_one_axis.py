@@ -10,9 +10,11 @@ import pytest
 from stagec.backend.program import PooledTraces, Transfer
 from stagec.backend.ranks import at_coordinates, ranks_where
 from stagec.estimate import estimate
-from stagec.estimate.pools import PoolsEstimate, estimate_pools
-from stagec.frontend import parse_text
+from stagec.estimate.network import Network
+from stagec.estimate.pools import PoolsEstimate, estimate_pools, transfer_s
+from stagec.frontend import parse_file, parse_text
 from stagec.pools import CompiledPools, compile_pools
+from tests.unit.examples import FOLDER
 from tests.unit.test_pools import drawn, text_of
 
 Key = tuple[int, int, int, int]
@@ -77,3 +79,12 @@ def test_what_is_taken_ends_when_the_last_of_it_is_sent(seed: int) -> None:
     assert found.pools["decode"].step_time_us > alone["decode"].step_time_us
     (way,) = found.ways
     assert way.end_us.max() <= found.pools["prefill"].step_time_us
+
+
+def test_a_transfer_takes_what_the_slower_end_takes() -> None:
+    """Llama 3 70B has 327,680 bytes a token: over 8 devices that give them, and 8 that take them."""
+    made = compile_pools(parse_file(FOLDER / "llama3_70b.stg"), "disaggregated", {})
+    took = transfer_s(made.pools, "prefill", "decode", (1, 2))
+    far = Network.of(made.first.plan, made.first.trace_set.mesh).far
+    assert far.bytes_per_s is not None
+    assert took(1024) - took(24) == pytest.approx(1000 * 327_680 / 8 / far.bytes_per_s)
