@@ -97,6 +97,7 @@ CODES: dict[str, str] = {
     "E0805": "a run that is no plan",
     "E0721": "a file outside of the model's folder",
     "E0722": "code that nobody has allowed",
+    "E0723": "a pass that does not keep its promise",
     "W0701": "a plug-in that is left out",
     "W0702": "a name that two plug-ins want",
     "W0703": "a pass that changes nothing",

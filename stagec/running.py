@@ -17,7 +17,7 @@ from stagec.dialects import dist, stg
 from stagec.ir_text import Verifier, place_of
 from stagec.plans.clauses import Argument, Plan
 from stagec.symbolic import NoNumberError
-from stagec.unrolling.module import UnrollingContext
+from stagec.unrolling.module import KeepsRows, UnrollingContext, made_of
 
 PassLoader = Callable[[str, Mapping[str, Argument]], ModulePass]
 """Makes a pass from its name and its arguments."""
@@ -179,7 +179,10 @@ def run_passes(
     for each in passes:
         is_watched = watched is not None and each.name in watched
         before = str(module) if is_watched else ""
+        promised = made_of(module) if isinstance(each, KeepsRows) and not is_ours(each) else None
         apply_pass(each, context, module)
+        if promised is not None and made_of(module) != promised:
+            raise CompileError([broken_promise(each, module)])
         context.after(each)
         if watched is not None and is_watched:
             watched[each.name] |= str(module) != before
@@ -200,6 +203,13 @@ def apply_pass(each: ModulePass, context: Context, module: ModuleOp) -> None:
         help_ = "each name of a size is a `stg.dim`, or an axis of `dist.mesh`"
         found = Diagnostic("E0208", str(error), place_of(module), notes=notes, help=help_)
         raise CompileError([found]) from error
+
+
+def broken_promise(each: ModulePass, module: ModuleOp) -> Diagnostic:
+    """E0723: what others have unrolled would not be true any more."""
+    message = f"the pass `{each.name}` is `KeepsRows`, and changed what rows are made of"
+    help_ = "leave `KeepsRows` out of its bases: rows are made again behind it"
+    return Diagnostic("E0723", message, place_of(module), help=help_)
 
 
 def take_off(module: ModuleOp, name: str) -> None:

@@ -47,7 +47,26 @@ class UnrollingContext(Context):
 
 
 class KeepsRows:
-    """A pass that changes nothing of which rows are made: no op and its operands, no `sched.tasks`, no order. What it unrolls, the next one finds."""
+    """A pass that changes nothing that rows are made of: see `made_of`. What it unrolls, the next one finds."""
+
+
+OF_ROWS = {"memory"}
+"""Attributes that rows of ops are given, and (`BESIDES`) ops that no row is made of."""
+BESIDES = (dist.PassesOp, sched.StoredOp, sched.ArenaOp)
+
+
+def made_of(module: ModuleOp) -> list[tuple[object, ...]]:
+    """What rows are made of: ops, their operands and attributes, the tasks and order of each rank; of all but what is said of rows themselves."""
+    found: list[tuple[object, ...]] = []
+    for op in module.walk():
+        if isinstance(op, BESIDES):
+            continue
+        said = {**op.properties, **op.attributes}
+        names = (
+            ("stages", "order") if isinstance(op, sched.RankProgramOp) else said.keys() - OF_ROWS
+        )
+        found.append((op, *op.operands, *((name, said[name]) for name in sorted(names))))
+    return found
 
 
 def unrolled_in(ctx: Context) -> Unrolled:
