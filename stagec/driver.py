@@ -29,7 +29,7 @@ from stagec.pipelines import default_pipeline, final_passes, make, pool_passes
 from stagec.plans.clauses import Plan
 from stagec.plans.in_ir import read_plan, stated_plan
 from stagec.plugins import Registry, registry
-from stagec.rewriting import programs
+from stagec.rewriting import output_of, programs
 from stagec.running import (
     PassLoader,
     Stops,
@@ -160,7 +160,7 @@ def with_notes_closed(stops: Stops) -> Stops:
 def compile_ir(
     text: str, name: str, *, stops: Stops | None = None, plug_ins: Registry | None = None
 ) -> Compiled:
-    """From IR, as it is printed after any pass, to trace programs: with the plan and the passes that it names."""
+    """From IR, as it is printed after any pass, to trace programs: with the plan and the passes that it names. E0709 for a program without an end."""
     known = plug_ins or registry()
     context = Context()
     for dialect, factory in known.dialects.items():
@@ -169,6 +169,8 @@ def compile_ir(
     verify_ir(module, {name: text})
     try:
         plan = read_plan(stated_plan(module), mesh_of(module))
+        for program in programs(module):
+            output_of(program)
         passes = remaining_passes(module, known.make_pass)
         stops = stops or Stops()
         passes += [make(name) for name in stops.further if name not in {p.name for p in passes}]

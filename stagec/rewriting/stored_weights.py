@@ -11,7 +11,7 @@ from xdsl.rewriter import Rewriter
 
 from stagec.dialects import dist, stg
 from stagec.dialects.types import ShardType, StackType, ValueType, tensor_of
-from stagec.rewriting import inherit
+from stagec.rewriting import inherit, output_of
 from stagec.symbolic import Size
 
 NAME = "shard-parameters"
@@ -111,8 +111,7 @@ def gather_after_step(
     stg.marks(updated).take(stg.marks(step))
     updated.location = step.location
     Rewriter.replace_op(step, updated)
-    after = updated.next_op
-    assert after is not None
+    after = updated.next_op or output_of(program)
 
     def gather(values: Sequence[SSAValue]) -> list[dist.UnshardOp]:
         return unshard(values, dtype, "optim")
