@@ -26,7 +26,7 @@ from stagec.editing.answers import clause_words
 from stagec.estimate import estimate
 from stagec.frontend.parser import class_name
 from stagec.passes import ALL_PASSES
-from stagec.pictures.page import resource
+from stagec.pictures.page import picture
 from stagec.plans import clauses as plans
 from stagec.plugins import STAGEC_UNIVERSE, registry
 from stagec.reports.memory_charts import Scene, memory_page
@@ -165,9 +165,7 @@ def drawn(name: str) -> str:
     scene = Scene(compiled.memory, timeline, compiled.plan.device.capacity)
     chart = re.search(r"<svg.*?</svg>", memory_page(scene, ""), re.DOTALL)
     assert chart is not None
-    head = '<svg xmlns="http://www.w3.org/2000/svg"'
-    style = f"<style>{resource('page.css')}</style><rect width='100%' height='100%' fill='#fff'/>"
-    return chart[0].replace("<svg", head, 1).replace(">", f">{style}", 1) + "\n"
+    return picture(chart[0])
 
 
 def row(*cells: str) -> str:

@@ -112,14 +112,22 @@ class Point:
     marked: bool = False
 
 
-def points(title: str, edges: tuple[str, str], data: Sequence[Point], note: str = "") -> str:
-    """A point each. The marked ones, which are the best, are joined."""
+def points(
+    title: str, edges: tuple[str, str], data: Sequence[Point], note: str = "", equal: str = ""
+) -> str:
+    """A point each. The marked ones, which are the best, are joined.
+
+    With `equal`, which says what the points are, there is the line of equal coordinates instead.
+    """
     xs, ys = [each.x for each in data] or [0.0], [each.y for each in data] or [0.0]
     best = sorted((each for each in data if each.marked), key=lambda each: each.x)
-    legend = [("plans", colour(0))] + ([(note, colour(5))] if best else [])
+    legend = [(equal or "plans", colour(0))] + ([(note, colour(5))] if best else [])
     frame = Frame(title, *edges, spread(xs), spread(ys), legend)
-    if len(best) > 1:
-        line = " ".join(f"{number(frame.x(b.x))},{number(frame.y(b.y))}" for b in best)
+    line_points = [(b.x, b.y) for b in best]
+    if equal:
+        line_points = [(end, end) for end in (max(min(xs), min(ys)), min(max(xs), max(ys)))]
+    if len(line_points) > 1:
+        line = " ".join(f"{number(frame.x(x))},{number(frame.y(y))}" for x, y in line_points)
         frame.add(element("polyline", points=line, fill="none", stroke=colour(5)))
     for each in sorted(data, key=lambda each: each.marked):
         frame.add(

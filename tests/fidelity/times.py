@@ -1,4 +1,4 @@
-"""`python -m tests.fidelity.times FILE... [--every N] [--plot FILE.html]`: estimated steps beside measured ones.
+"""`python -m tests.fidelity.times FILE... [--every N] [--plot FILE.svg]`: estimated steps beside measured ones.
 
 Each row's plan is written in the language, compiled and priced on the device file that ships, without a parameter of its own. For each source: median
 absolute error, bias (the median error), the 90th percentile, and the rank correlation of plans of one model on as many devices. Rows that the language
@@ -20,7 +20,7 @@ import numpy as np
 from stagec.driver import compile_text
 from stagec.estimate import step_summary
 from stagec.pictures.charts import Point, points
-from stagec.pictures.page import page
+from stagec.pictures.page import page, picture
 from tests.fidelity.time_rows import Timed, rows_of
 
 BARS = {
@@ -120,8 +120,11 @@ def plot(found: Sequence[Found], path: Path) -> None:
         for each in found
     ]
     edges = ("measured, log10 of seconds", "estimated, log10 of seconds")
-    chart = points(f"{len(data):,} steps", edges, data, f"off by more than {FAR:.0%}")
-    path.write_text(page("Measured and estimated steps", chart), encoding="utf-8")
+    note = f"off by more than {FAR:.0%}"
+    chart = points(f"{len(data):,} steps", edges, data, note, equal="steps")
+    is_picture = path.suffix == ".svg"
+    shown = picture(chart) if is_picture else page("Measured and estimated steps", chart)
+    path.write_text(shown, encoding="utf-8")
     print(f"{path}: {len(data):,} steps")
 
 
@@ -131,7 +134,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each N-th row alone")
     parser.add_argument("--only", default="", metavar="TEXT", help="rows whose name has this text")
     parser.add_argument("--rows", action="store_true", help="print each row")
-    parser.add_argument("--plot", type=Path, metavar="FILE.html", help="write a scatter plot")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE.html", help="write a scatter plot, as a page or FILE.svg"
+    )
     options = parser.parse_args(arguments)
     try:
         rows = [row for path in options.files for row in rows_of(path)]
