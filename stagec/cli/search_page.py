@@ -239,7 +239,7 @@ def sensitivity_text(tested: Sequence[Scaled]) -> str:
         first = min(range(len(times)), key=lambda number: times[number])
         then = f"; plan {first + 1} is the fastest then" if first else ""
         lines.append(f"  {title} twice as high: {100 * change:+.1f} %{then}\n")
-    return f"what the time of the best hangs on\n{''.join(lines)}"
+    return f"what limits the best plan\n{''.join(lines)}"
 
 
 def named(text: str, number: int) -> str:

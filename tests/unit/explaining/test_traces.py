@@ -24,19 +24,11 @@ from stagec.explaining.questions import ask
 from stagec.summary import summarize
 from tests.fidelity.oracle import axes_of
 from tests.fidelity.trace import Traces, attributes
-from tests.unit.examples import ENDS, FOLDER, Case, compile_example, compile_small, ids
+from tests.unit.examples import ENDS, FOLDER, compile_example, compile_small, ids, is_small
 from tests.unit.seldom import mostly
 
 LAST = list(dict(ENDS).items())
 """The last plan of each example."""
-
-LARGE = ("gpt_oss_120b", "kimi_k2", "mamba2_attention_2b7", "nemotron_h_8b", "whisper_large_v3")
-"""Examples whose small versions are not small; what they have, others have, too."""
-
-
-def is_small(case: Case) -> bool:
-    return case[0].stem not in LARGE
-
 
 FULL_SIZE = [case for case in ENDS if case[0].stem in ("deepseek_v3", "gpt", "llama3_70b")]
 """Two plans each of a few examples."""
