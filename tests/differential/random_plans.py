@@ -73,6 +73,8 @@ class Drawn:
     text: str
     varied: tuple[str, ...]
     """As behind `--sweep`."""
+    plan: str = "p"
+    """`p`, or a pool of it."""
 
 
 def draw(rng: Random, device: str = "") -> Drawn:

@@ -24,6 +24,7 @@ dim N = {decoded}
 dim M = {prefilled}
 dim P = {new}
 dim C = {context}
+dim G = {shared}
 
 module Attention(x[B, S, D]) -> [B, S, D] {{
   weight wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D]
@@ -41,17 +42,25 @@ module Block(x[B, S, D]) -> [B, S, D] {{
   return h + Mlp(rms_norm(h, n2))
 }}
 
-model Net(tokens[B, S]: i32, targets[B, S]: i32) {{
-  weight embed[V, D], head[D, V]
-  x = embedding(tokens, embed)
-  repeat L {{ x = Block(x) }}
-  loss = cross_entropy(x @ head, targets)
-}}
+{model}
 
 plan p {{
   {clauses}
 }}
 """
+PLAIN = """model Net(tokens[B, S]: i32, targets[B, S]: i32) {
+  weight embed[V, D], head[D, V]
+  x = embedding(tokens, embed)
+  repeat L { x = Block(x) }
+  loss = cross_entropy(x @ head, targets)
+}"""
+DRAFTING = """model Net(tokens[B, S]: i32, targets[B, S]: i32, further[B, S]: i32) {
+  weight embed[V, D], head[D, V]
+  x = embedding(tokens, embed)
+  repeat L { x = Block(x) }
+  ahead = Block(x + embedding(targets, embed))
+  loss = cross_entropy(x @ head, targets) + cross_entropy(ahead @ head, further)
+}"""
 MLP = """module Mlp(x[B, S, D]) -> [B, S, D] {
   weight up[D, F], down[F, D]
   return gelu(x @ up) @ down
@@ -67,7 +76,7 @@ EXPERTS = """module Mlp(x[B, S, D]) -> [B, S, D] {
 
 
 def draw_serving(rng: Random) -> Drawn:
-    """A model with caches, an iteration of a few kinds of sequences, and one to three names with values."""
+    """A model with caches, an iteration of a few kinds of sequences, and one to three names with values; some of a pool of a plan."""
     pick = rng.choice
     has_experts = rng.random() < 0.25
     axes = ["dp", *(a for a in ("pp", "tp") if rng.random() < 0.6)]
@@ -91,10 +100,20 @@ def draw_serving(rng: Random) -> Drawn:
         clauses.append("pipeline L over pp { schedule = forward_only }")
     widths = pick(("weights = bf16", "weights = bf16, cache = fp8", "weights = fp8, cache = fp8"))
     clauses.append(f"precision {{ {widths} }}")
-    served = iteration(rng, has_experts)
+    is_drafting = rng.random() < 0.25
+    served = iteration(rng, has_experts, is_drafting)
     if rng.random() < 0.15:
         clauses.append("zero 3 over dp")
     clauses.append(f"serve {{ {served} }}")
+    in_pool = rng.random() < 0.2
+    if in_pool:
+        source, pick_source = (
+            "serve { prefill N x C }",
+            served.replace("at C", "at C from first", 1),
+        )
+        clauses[-1] = f"serve {{ {pick_source} }}"
+        inside = "\n    ".join(clauses)
+        clauses = [f"pool first {{ {source} }}\n  pool second {{\n    {inside}\n  }}"]
     text = MODEL.format(
         heads=pick((4, 8)),
         kv=pick((2, 4)),
@@ -103,25 +122,31 @@ def draw_serving(rng: Random) -> Drawn:
         prefilled=pick((2, 4)),
         new=pick((1, 8, 30)),
         context=pick((1, 20, 31)),
+        shared=pick((1, 8, 17)),
+        model=DRAFTING if is_drafting else PLAIN,
         window=pick(("", "", ", window = W")),
         mlp=EXPERTS if has_experts else MLP,
         clauses="\n  ".join(clauses),
     )
     values = {axis: "1,2,4" for axis in axes} | {"N": "4,6,8,16", "C": "1,30,31", "L": "1..4"}
     values |= {"M": "2,3,4", "P": "1,16,33", "H": "4,8", "K": "1,2,4", "V": "39,40"}
+    if "sharing" in served:
+        values["G"] = "1,8,16,30"
     if "decode B" in served:
         values["B"] = "4,6,8,16"
     chosen = rng.sample(sorted(values), pick((1, 2, 2, 3)))
-    return Drawn(text, tuple(f"{name}={values[name]}" for name in chosen))
+    varied = tuple(f"{name}={values[name]}" for name in chosen)
+    return Drawn(text, varied, "p.second" if in_pool else "p")
 
 
-def iteration(rng: Random, has_experts: bool) -> str:
+def iteration(rng: Random, has_experts: bool, is_drafting: bool) -> str:
     """What a `serve` clause says."""
     kinds = (
         f"decode {rng.choice('NNB')} at C",
         "prefill M x P",
         "decode M x 3 at C",
         "prefill M x P at C",
+        "decode N at C sharing G",
     )
     entries = rng.sample(kinds, rng.choice((1, 1, 2, 3)))
     if rng.random() < 0.15:
@@ -130,6 +155,8 @@ def iteration(rng: Random, has_experts: bool) -> str:
         entries.append(f"block = {rng.choice((4, 16))}")
     if rng.random() < 0.2:
         entries.append("logits = all")
+    if is_drafting and rng.random() < 0.6:
+        entries.append("drafts = true")
     if has_experts and rng.random() < 0.7:
         entries.append("experts = padded")
     return ", ".join(entries)

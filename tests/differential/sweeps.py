@@ -72,7 +72,7 @@ def request(source: Source, plan: str | None, quantities: Sequence[str], *varied
 def differences(drawn: Drawn, rng: Random | None = None, most: int = 1000) -> list[str]:
     """Where a sweep and whole compilations disagree; at `most` points, chosen at random if there are more."""
     try:
-        asked = request(parse_text(drawn.text, "random.stg"), "p", QUANTITIES, *drawn.varied)
+        asked = request(parse_text(drawn.text, "random.stg"), drawn.plan, QUANTITIES, *drawn.varied)
         table = sweep(asked)
     except CompileError:
         # Nothing of it compiles: so say all points.
@@ -89,7 +89,7 @@ def differences(drawn: Drawn, rng: Random | None = None, most: int = 1000) -> li
     found: list[str] = []
     for point in points:
         try:
-            alone = request(source, "p", QUANTITIES, *(f"{n}={v}" for n, v in point.items()))
+            alone = request(source, drawn.plan, QUANTITIES, *(f"{n}={v}" for n, v in point.items()))
             with (
                 recording()
             ):  # what it asks of sizes holds for all devices and iterations, or it is refused

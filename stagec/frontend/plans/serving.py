@@ -169,15 +169,18 @@ class ServeReader:
 
     def shared(self, measure: syntax.Measure, kinds: list[Sequences]) -> Quantity | None:
         """The positions that sequences share. E0401 if they do not all have as many before their new ones."""
-        least = min(int(s.context.value) for s in kinds)
+        least = min((s.context for s in kinds), key=lambda each: each.value)
         if isinstance(measure.number, syntax.ListValue | syntax.Lengths):
             message = "sequences of one entry share as many positions"
             help_ = "write a number, and an entry for each prefix"
             self.findings.add(Diagnostic("E0401", message, measure.span, help=help_))
             return None
         found = self.number(measure.number, "the number of tokens that are shared")
-        if found is not None and found.value > least:
-            message = f"{found.value} positions are shared, and a sequence has {least} before its new ones"
+        reason = "more positions are shared than a sequence has before its new ones"
+        if found is not None and not conditions.note(
+            ">=", least.size, found.size, holds=least.value >= found.value, reason=reason
+        ):
+            message = f"{found.value} positions are shared, and a sequence has {least.value} before its new ones"
             help_ = "share no more than `at` says"
             self.findings.add(Diagnostic("E0401", message, measure.span, help=help_))
             return None
