@@ -162,7 +162,11 @@ def loads_alone(body: Body) -> bool:
 
 def communicates(body: Body) -> bool:
     """Whether computation and communication are mixed in a body."""
-    others = [op for op in body.nodes if not isinstance(op, sched.ComputeOp | sched.HostCopyOp)]
+    others = [
+        op
+        for op in body.nodes
+        if not isinstance(op, sched.ComputeOp | sched.HostCopyOp | sched.HostUpdateOp)
+    ]
     return 0 < len(others) < body.num_nodes
 
 

@@ -93,6 +93,7 @@ KEPT = (
     "prefetch",
     "lag",
     "apart",
+    "home",
     stg.BEGINS_UNIT,
     stg.GRADIENT_OF,
     stg.FOLLOWS_UNIT,

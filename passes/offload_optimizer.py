@@ -33,10 +33,12 @@ After:
 
 Moments and master weights live on the host. The update runs on the device: what it keeps of the next `prefetch` layers is loaded
 meanwhile, and stored again behind it, so that the device has the state of a few layers at a time (ZeRO-Infinity, Rajbhandari
-et al. 2021, arXiv:2104.07857, section 5.2.2, streams it likewise). ZeRO-Offload (Ren et al. 2021, arXiv:2101.06840) runs the update
-on the host instead, which a trace of devices cannot hold: its gradients and parameters cross, here moments and master weights
-do. With `parameters`, weights come from the host and go back too. A weight outside of layers is updated alone. Operations and bytes
-of the update are what they were.
+et al. 2021, arXiv:2104.07857, section 5.2.2, streams it likewise). With `parameters`, weights come from the host and go back too. A weight
+outside of layers is updated alone. Operations and bytes of the update are what they were.
+
+With `on_host` the host computes the update, as in ZeRO-Offload (Ren et al. 2021, arXiv:2101.06840, section 4.1): gradients go there, in the dtype in which
+they were reduced, moments and master weights stay, and what comes back is weights as the device has them, while the host updates the next layer (section 5.1:
+copies are overlapped with the update). What reads weights after the step, ZeRO's gathers, reads what was loaded.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ from xdsl.passes import ModulePass
 
 from stagec.analysis.buffers import is_wide
 from stagec.dialects import dist, stg
-from stagec.dialects.types import StackType, with_dtype
+from stagec.dialects.types import StackType, tensor_of, with_dtype
 from stagec.rewriting import inherit, programs
 
 NAME = "offload-optimizer"
@@ -67,6 +69,8 @@ class OffloadOptimizer(ModulePass):
     """Whether moments and master weights are on the host."""
     parameters: bool = False
     """Whether the weights are."""
+    on_host: bool = False
+    """Whether the host computes the update."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in programs(op):
@@ -93,11 +97,28 @@ class Streaming:
             if isinstance(update.weight.type, StackType):
                 by_count.setdefault(update.weight.type.count, []).append(update)
             else:
-                self.insert(self.updated([update], is_layer=False))
+                ops, news = self.updated([update], is_layer=False)
+                self.insert(ops)
+                for new in news:
+                    self.come_back(update.weight, new)
         for layers in by_count.values():
-            self.insert([self.repeated(layers)])
+            repeat = self.repeated(layers)
+            self.insert([repeat])
+            for update, new in zip(layers, repeat.results, strict=False):
+                self.come_back(update.weight, new)
         step.detach()
         step.erase()
+
+    def come_back(self, weight: SSAValue, loaded: SSAValue) -> None:
+        """Let what reads a weight after the step read what came back from the host."""
+        block = self.step.parent_block()
+        after: list[Operation] = []
+        op = self.step.next_op
+        while op is not None:
+            after.append(op)
+            op = op.next_op
+        assert block is not None
+        weight.replace_uses_with_if(loaded, lambda use: use.operation in after)
 
     def insert(self, ops: Sequence[Operation]) -> None:
         block = self.step.parent_block()
@@ -121,9 +142,13 @@ class Streaming:
             dtypes.append(step.master.data)
         if step.average is not None:
             dtypes.append(step.average.data)
+        if self.options.on_host and not self.options.parameters:
+            # The new weights, as the device has them, before they travel.
+            dtypes.append(tensor_of(weight.type).dtype)
+        types = [with_dtype(weight.type, dtype) for dtype in dtypes]
         found: list[SSAValue] = []
-        for number, dtype in enumerate(dtypes):
-            op = dist.StateOp(path_of(weight), number, with_dtype(weight.type, dtype))
+        for number, kind in enumerate(types):
+            op = dist.StateOp(path_of(weight), number, kind)
             self.insert([op])
             found.append(op.state)
         return found
@@ -149,18 +174,35 @@ class Streaming:
                 nested.setdefault(update.weight.type.count, []).append(update)
             else:
                 plain.append(update)
+        news: dict[SSAValue, SSAValue] = {}
         if plain:
-            body.add_ops(self.updated(plain, is_layer=True))
+            ops, made = self.updated(plain, is_layer=True)
+            body.add_ops(ops)
+            news |= zip((u.weight for u in plain), made, strict=False)
         for layers in nested.values():
-            body.add_op(self.repeated(layers))
-        body.add_op(stg.YieldOp([]))
-        assert isinstance(updates[0].weight.type, StackType)
-        repeat = stg.RepeatOp(updates[0].weight.type.count, [], stacks, Region(body), [])
+            within = self.repeated(layers)
+            body.add_op(within)
+            news |= zip((u.weight for u in layers), within.results, strict=False)
+        yielded = [news[u.weight] for u in inner] if news else []
+        body.add_op(stg.YieldOp(yielded))
+        kind = updates[0].weight.type
+        assert isinstance(kind, StackType)
+        repeat = stg.RepeatOp(
+            kind.count,
+            [],
+            stacks,
+            Region(body),
+            [u.weight.type for u, _ in zip(updates, yielded, strict=False)],
+        )
         self.own(repeat)
         return repeat
 
-    def updated(self, updates: Sequence[HostUpdate], is_layer: bool) -> list[Operation]:
-        """Load, update, store. What the weights are read from is the device, or what was loaded."""
+    def updated(
+        self, updates: Sequence[HostUpdate], is_layer: bool
+    ) -> tuple[list[Operation], list[SSAValue]]:
+        """Load, update, store, and the new weights where the host made them. What the weights are read from is the device, or what was loaded."""
+        if self.options.on_host:
+            return self.updated_on_host(updates)
         weights = [u.weight for u in updates]
         host = [
             *(weights if self.options.parameters else ()),
@@ -191,7 +233,30 @@ class Streaming:
             ops = [load, update, dist.StoreOp(list(update.updated))]
         for op in ops:
             self.own(op)
-        return ops
+        return ops, []
+
+    def updated_on_host(
+        self, updates: Sequence[HostUpdate]
+    ) -> tuple[list[Operation], list[SSAValue]]:
+        """Store gradients, update, and load the new weights: those that are on the host stay there."""
+        weights, kept = [u.weight for u in updates], [k for u in updates for k in u.kept]
+        store = dist.StoreOp([u.gradient for u in updates])
+        step = self.step.of(weights, list(store.outputs), kept)
+        stg.marks(step)["on_host"] = UnitAttr()
+        ops: list[Operation] = [store, step]
+        found: list[SSAValue] = []
+        if not self.options.parameters:
+            last, at = [], -1
+            for each in updates:
+                at += len(each.kept)
+                last.append(step.updated[at])
+            load = dist.LoadOp(last)
+            stg.marks(load)["home"] = UnitAttr()
+            ops.append(load)
+            found = list(load.outputs)
+        for op in ops:
+            self.own(op)
+        return ops, found
 
 
 @dataclass(frozen=True)

@@ -248,7 +248,7 @@ class Planner:
             where = OWN if count is None else REPETITION
         if effects.one_buffer and result.index and kind != Kind.PARAMETERS:
             where = FIRST
-        if kind == Kind.HOST and task_of(op) == "step":
+        if kind == Kind.HOST and is_kept(op, result):
             # What an update stores is where it was.
             where = STAYS
         total = self.sums.get(result, "")
@@ -324,6 +324,12 @@ class Planner:
                 buffers[whole.index] = replace(buffers[whole.index], until=group)
                 for op in last:
                     self.nodes[op].lasts.append(group)
+
+
+def is_kept(op: Operation, result: OpResult) -> bool:
+    """Whether a result on the host is what the optimizer keeps: an update made it, there or on the device."""
+    made = op.operands[result.index].owner if isinstance(op, sched.HostCopyOp) else op
+    return isinstance(made, Operation) and sched.effects_of(made).updates is not None
 
 
 def is_alone(value: SSAValue) -> bool:

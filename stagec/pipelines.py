@@ -315,6 +315,7 @@ def offload_passes(plan: Plan, stated: dist.PlanOp) -> list[ModulePass]:
                 prefetch=offload.prefetch,
                 states=offload.optimizer,
                 parameters=offload.parameters,
+                on_host=offload.update == "host",
             )
         )
     return passes

@@ -176,8 +176,8 @@ class CountedOp:
 
     @property
     def is_copy(self) -> bool:
-        """Between host and device."""
-        return isinstance(self.op, sched.HostCopyOp)
+        """Between host and device, or of the host's own."""
+        return isinstance(self.op, sched.HostCopyOp | sched.HostUpdateOp)
 
     @property
     def is_collective(self) -> bool:
@@ -281,7 +281,8 @@ def costs_of(each: CountedOp) -> Costs[Size]:
                 | sched.RecvOp
                 | sched.PoolSendOp
                 | sched.PoolRecvOp
-                | sched.HostCopyOp,
+                | sched.HostCopyOp
+                | sched.HostUpdateOp,
             )
             moved = op.num_bytes.data
     return Costs(ZERO, ZERO, ZERO, moved, moved, moved if each.sends else ZERO)

@@ -15,6 +15,7 @@ from stagec.backend.program import (
     Compute,
     Dep,
     HostCopy,
+    HostUpdate,
     Node,
     NodeAction,
     TraceTensor,
@@ -139,7 +140,7 @@ def frame(
             head.add(delimited_piece(number, packed))
     if node.duration_us:
         head.add(integer(_DURATION, node.duration_us))
-    head.add(_attribute("is_cpu_op", integer(_BOOL, 0)))
+    head.add(_attribute("is_cpu_op", integer(_BOOL, isinstance(node.action, HostUpdate))))
     tail = Piece()
     for list_name, tensors in (("inputs", node.inputs), ("outputs", node.outputs)):
         if tensors is not None:
@@ -206,7 +207,7 @@ def _name(node: Node, labels: Labels, style: NodeStyle) -> Piece:
 
 def _node_type(node: Node) -> int:
     match node.action:
-        case Compute():
+        case Compute() | HostUpdate():
             return COMP
         case Collective():
             return COMM_COLL
@@ -240,7 +241,7 @@ def _add_action(
         return _attribute_piece(name, hole)
 
     match action:
-        case Compute():
+        case Compute() | HostUpdate():
             body.add(number("num_ops", _INT64, 0, _num_ops(action.num_ops)))
             body.add(number("tensor_size", _UINT64, 1, _tensor_size(action.num_bytes)))
         case HostCopy():

@@ -128,7 +128,19 @@ class HostCopy:
     num_bytes: int
 
 
-NodeAction = Compute | Collective | Transfer | HostCopy
+@dataclass(frozen=True, slots=True)
+class HostUpdate:
+    """The optimizer's step on the CPU of the host, which moves bytes of its memory."""
+
+    num_ops: int
+    num_bytes: int
+
+    @property
+    def kind(self) -> str:
+        return "update"
+
+
+NodeAction = Compute | Collective | Transfer | HostCopy | HostUpdate
 
 Sum = tuple[Size, ...]
 """Sizes that are rounded up, each for itself, and added."""

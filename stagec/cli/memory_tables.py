@@ -43,7 +43,7 @@ def show_memory(
 
 
 def static_table(classes: Sequence[ClassPlan]) -> Table:
-    """What stays, by kind. Caches are shown where something is served; transposed weights, and what a process keeps, where a plan says so."""
+    """What stays on the device, by kind. Caches are shown where something is served; transposed weights, and what a process keeps, where a plan says so."""
     kinds = [k for k in STORED if k not in SOME or any(c.static.num_bytes[k] for c in classes)]
     most = max(each.peak_bytes for each in classes)
     unit, name = next((size, name) for size, name in UNITS if most >= size or size == 1)
@@ -58,7 +58,7 @@ def static_table(classes: Sequence[ClassPlan]) -> Table:
     shared: dict[tuple[int, ...], list[str]] = {}
     for each in classes:
         saved = max(each.saved_bytes, default=0)
-        kept = [each.static.num_bytes[kind] for kind in kinds]
+        kept = [0 if k in each.host_kinds else each.static.num_bytes[k] for k in kinds]
         shared.setdefault((*kept, saved, each.peak_bytes), []).append(each.name)
     for numbers, names in shared.items():
         table.add_row(", ".join(names), *(f"{number / unit:,.2f}" for number in numbers))
@@ -138,7 +138,7 @@ def host_table(classes: Sequence[ClassPlan]) -> Table:
         shared.setdefault(tuple(each.host_bytes.items()), []).append(each.name)
     for parts, names in shared.items():
         for number, (kind, num_bytes) in enumerate(parts):
-            title = "activations" if kind == Kind.HOST else TITLES[kind]
+            title = "for a while" if kind == Kind.HOST else TITLES[kind]
             table.add_row(", ".join(names) if not number else "", title, gib(num_bytes))
     return table
 

@@ -50,6 +50,7 @@ NUMBERS = (
     "network_bytes_per_s",
     "network_latency_us",
     "host_bytes_per_s",
+    "host_memory_bytes_per_s",
     "node",
 )
 SCALARS = {

@@ -16,6 +16,7 @@ from stagec.backend.program import (
     Collective,
     Compute,
     HostCopy,
+    HostUpdate,
     Node,
     RankClass,
     TraceSet,
@@ -128,7 +129,7 @@ def part_of(node: Node) -> str:
         return PRODUCTS if action.kernel.kind == "product" else ATTENTION
     if isinstance(action, Collective | Transfer):
         return f"{EXPOSED} {action.over}"
-    assert isinstance(action, HostCopy)
+    assert isinstance(action, HostCopy | HostUpdate)
     return HOST
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stagec.backend.program import Collective, HostCopy, RankClass, Transfer
+from stagec.backend.program import Collective, HostCopy, HostUpdate, RankClass, Transfer
 from stagec.devices import names
 from stagec.diagnostics import CompileError, Diagnostic, quoted
 from stagec.plans.clauses import Plan
@@ -22,6 +22,8 @@ def missing_numbers(plan: Plan, classes: Iterable[RankClass]) -> list[str]:
         wanted.append("link_bytes_per_s")
     if any(isinstance(action, HostCopy) for action in actions):
         wanted.append("host_bytes_per_s")
+    if any(isinstance(action, HostUpdate) for action in actions):
+        wanted.append("host_memory_bytes_per_s")
     return [name for name in wanted if getattr(plan.device, name) is None]
 
 

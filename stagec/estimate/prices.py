@@ -15,6 +15,7 @@ from stagec.backend.program import (
     Collective,
     Compute,
     HostCopy,
+    HostUpdate,
     Node,
     RankClass,
     TraceProgram,
@@ -107,6 +108,9 @@ class Prices:
         if isinstance(action, HostCopy):
             reached = self.network.reached.host
             seconds = action.num_bytes / (rate(self.plan.device.host_bytes_per_s) * reached)
+            return Price(1e6 * seconds, Basis.ROOFLINE)
+        if isinstance(action, HostUpdate):
+            seconds = action.num_bytes / rate(self.plan.device.host_memory_bytes_per_s)
             return Price(1e6 * seconds, Basis.ROOFLINE)
         return self.network.transfer(action)
 

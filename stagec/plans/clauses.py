@@ -275,6 +275,8 @@ class Offload(Clause):
     activations: tuple[str, ...] = setting("words", ())
     optimizer: bool = setting("bool", False)
     parameters: bool = setting("bool", False)
+    update: str = setting("choice", "device", "device", "host")
+    """Where the optimizer's step is computed."""
     prefetch: int = setting("whole", 1)
 
 
@@ -310,6 +312,8 @@ class Device(Clause):
     network_latency_us: float | None = setting("number", None)
     host_bytes_per_s: float | None = setting("bandwidth", None)
     """To and from the memory of the host, in one direction."""
+    host_memory_bytes_per_s: float | None = setting("bandwidth", None)
+    """Of the memory of the host, as far as it is one device's share: what the host reads and writes."""
     node: int | None = setting("whole", None, least=1)
     """Devices of a node: so many ranks, one after the other. None: all are in one."""
     kernels: str = setting("choice", "fused", "eager", "fused", "compiled")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stagec.analysis.sizes import size_values
-from stagec.backend.program import Compute, HostCopy, RankClass
+from stagec.backend.program import Compute, HostCopy, HostUpdate, RankClass
 from stagec.compiled import Compiled
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate import Estimate, batch_of, estimate_if_known
@@ -173,7 +173,7 @@ def stream_spans(rank_class: RankClass, starts: np.ndarray, ends: np.ndarray) ->
             action = node.action
             name = COMPUTE
             if not isinstance(action, Compute):
-                name = "host" if isinstance(action, HostCopy) else action.over
+                name = "host" if isinstance(action, HostCopy | HostUpdate) else action.over
             chosen.setdefault(name, []).append(first + i)
     found: dict[str, Spans] = {}
     for name, parts in chosen.items():

@@ -10,7 +10,7 @@ from xdsl.ir import Operation
 
 from stagec.analysis.kernels import kernel_form
 from stagec.arrays import distinct_rows
-from stagec.backend.program import Collective, Compute, HostCopy, NodeAction, Transfer
+from stagec.backend.program import Collective, Compute, HostCopy, HostUpdate, NodeAction, Transfer
 from stagec.dialects import sched
 from stagec.dialects.types import tensor_of
 from stagec.symbolic import Size
@@ -38,6 +38,8 @@ class ActionForm:
                 return ActionForm((op.bytes_in.data, op.bytes_out.data))
             case sched.StageSendOp() | sched.StageRecvOp():
                 return ActionForm((tensor_of(op.value.type).num_bytes,))
+            case sched.HostUpdateOp():
+                return ActionForm((op.flops.data, op.num_bytes.data))
             case sched.SendOp() | sched.RecvOp() | sched.HostCopyOp():
                 return ActionForm((op.num_bytes.data,))
             case _:
@@ -63,6 +65,9 @@ def with_numbers(action: NodeAction, numbers: Sequence[int]) -> NodeAction:
         case Collective():
             before, after = numbers
             return replace(action, operand_bytes=before, result_bytes=after)
+        case HostUpdate():
+            flops, num_bytes = numbers
+            return HostUpdate(flops, num_bytes)
         case Transfer() | HostCopy():
             (num_bytes,) = numbers
             return replace(action, num_bytes=num_bytes)

@@ -301,4 +301,6 @@ def sizes_of_node(op: Operation) -> tuple[Size, ...]:
         return op.flops.data, op.reads.data, op.writes.data
     if isinstance(op, sched.CollectiveOp):
         return op.bytes_in.data, op.bytes_out.data
+    if isinstance(op, sched.HostUpdateOp):
+        return op.flops.data, op.num_bytes.data
     return ()

@@ -218,6 +218,8 @@ def options(rng: Random) -> list[str]:
     if rng.random() < 0.15:
         kept = rng.choice(("activations = inputs", "activations = all"))
         rest = rng.choice(("", ", optimizer = true", ", optimizer = true, parameters = true"))
+        if rest and rng.random() < 0.5:
+            rest += ", update = host"
         found.append(f"offload {{ {kept}{rest} }}")
     if rng.random() < 0.25:
         found.append(f"collectives {{ keep = shard, reduce = {rng.choice(('lazy', 'eager'))} }}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import pytest
 
-from stagec.backend.program import HostCopy, RankClass
+from stagec.backend.program import Collective, HostCopy, HostUpdate, RankClass
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, compile_text
 from stagec.memory import ClassPlan, Kind
@@ -122,6 +123,54 @@ def test_parameters_are_loaded_for_both_passes() -> None:
     }
 
 
+def test_the_host_updates() -> None:
+    """Of random plans: gradients go to the host, weights come back as the device has them; the host keeps what the device would, and moves its bytes."""
+    draw = random.Random(16)
+    for _ in range(6):
+        zero, wide = draw.choice(["", "zero 1 over dp", "zero 3 over dp"]), draw.randint(0, 1)
+        name, states = draw.choice([("adamw", 2), ("sgd { momentum = 0.9 }", 1), ("lion", 1)])
+        dtype, width = draw.choice([("fp32", 4), ("bf16", 2)])
+        said = "fp32" if wide else "bf16"
+        text = TEXT.replace("pp = 2", f"pp = {draw.choice([1, 2])}").replace(
+            "weights = bf16, gradients = fp32", f"weights = {said}, gradients = {dtype}"
+        )
+        clauses = [f"optimizer {name}", zero, "offload { optimizer = true, update = host }"]
+        if "pp = 2" in text:
+            clauses.append("pipeline L over pp { microbatch = 4 }")
+        job = compile_text(text.replace("CLAUSES", "\n".join(clauses)), "net.stg")
+        stored = 4 if wide else 2
+        for ranks, plan in zip(job.trace_set.classes, job.memory, strict=True):
+            found = copies(ranks)
+            parameters = plan.static.num_bytes[Kind.PARAMETERS] // stored
+            if zero == "zero 1 over dp":
+                parameters //= 2
+            gone = sum(size * n for (way, size), n in found.items() if way == "store")
+            back = sum(size * n for (way, size), n in found.items() if way == "load")
+            assert (gone, back) == (width * parameters, stored * parameters), (text, clauses)
+            update = [
+                (n.action, count)
+                for n, count in nodes_of(ranks)
+                if isinstance(n.action, HostUpdate)
+            ]
+            # Gradients, master weights and moments are read; all but gradients written, and the weights as they travel.
+            moved = sum(action.num_bytes * count for action, count in update)
+            copy = 0 if wide else stored
+            assert moved == parameters * (width + 2 * 4 * (states + 1) + copy)
+            kept = plan.host_bytes
+            assert kept[Kind.OPTIMIZER] + kept.get(Kind.MASTER, 0) == 4 * (states + 1) * parameters
+            assert not {Kind.OPTIMIZER, Kind.MASTER} & {k for k, n in plan.at_peak().items() if n}
+
+
+def test_gathers_wait_for_what_comes_back() -> None:
+    """Under ZeRO 1 the weights that are gathered are those that the host sent."""
+    (ranks,) = compiled(
+        "zero 1 over dp", "offload { optimizer = true, update = host }"
+    ).trace_set.classes
+    nodes = [n for s in ranks.program.segments for n in s.nodes]
+    gathers = [n for n in nodes if n.phase == "optim" and isinstance(n.action, Collective)]
+    assert gathers and all(n.data_deps for n in gathers)
+
+
 PLANS = [
     (),
     ("zero 1 over dp",),
@@ -170,6 +219,8 @@ def test_a_loop_over_layers_stays_one() -> None:
         ("offload { gradients = true }", "E0402"),
         ("offload { prefetch = -1 }", "E0208"),
         ("zero 2 over dp offload { parameters = true }", "E0401"),
+        ("offload { update = host }", "E0402"),
+        ("offload { optimizer = true, update = cpu }", "E0403"),
     ],
 )
 def test_mistakes(clause: str, code: str) -> None:

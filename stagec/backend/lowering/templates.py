@@ -17,6 +17,7 @@ from stagec.backend.program import (
     Compute,
     Dep,
     HostCopy,
+    HostUpdate,
     Kernel,
     Node,
     NodeAction,
@@ -197,6 +198,11 @@ class Templates:
             return Compute(flops, moved, written, self.kernel(op), sched.work_of(op))
         if isinstance(op, sched.HostCopyOp):
             return HostCopy(op.direction.data, self.num_bytes(op.num_bytes.data))
+        if isinstance(op, sched.HostUpdateOp):
+            flops = self.number(op.flops.data)
+            if flops > MOST_FLOPS:
+                raise TooLargeError(f"takes {flops:.3g} FLOPs")
+            return HostUpdate(flops, self.num_bytes(op.num_bytes.data))
         if isinstance(op, sched.SendOp | sched.RecvOp):
             return Transfer(
                 op.node_name,
@@ -291,6 +297,8 @@ def sums_of_op(op: Operation) -> tuple[Sum, ...]:
         return (op.flops.data,), (op.reads.data, op.writes.data)
     if isinstance(op, sched.CollectiveOp):
         return (op.bytes_in.data,), (op.bytes_out.data,)
+    if isinstance(op, sched.HostUpdateOp):
+        return (op.flops.data,), (op.num_bytes.data,)
     if isinstance(op, sched.StageSendOp | sched.StageRecvOp):
         return ((tensor_of(op.value.type).num_bytes,),)
     assert isinstance(

@@ -40,6 +40,8 @@ class HostOp(TaskInterface):
     """How many units ahead it may begin, and is issued: see `sched.collective`."""
     apart = flag_mark("apart")
     """It is issued apart from its neighbours."""
+    home = flag_mark("home")
+    """What is loaded fills the parameter itself."""
     outputs = var_result_def()
 
     assembly_format = "`(` $values `)` attr-dict `:` functional-type($values, $outputs)"

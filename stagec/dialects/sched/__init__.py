@@ -18,7 +18,7 @@ from stagec.dialects.memory import (
 )
 from stagec.dialects.sched.arena import ArenaOp, OffsetsAttr
 from stagec.dialects.sched.crossing import StageRecvOp, StageSendOp
-from stagec.dialects.sched.host_copy import HostCopyOp
+from stagec.dialects.sched.host_copy import HostCopyOp, HostUpdateOp
 from stagec.dialects.sched.node import NodeOp
 from stagec.dialects.sched.nodes import (
     COMPUTE_STREAM,
@@ -79,6 +79,7 @@ __all__ = [
     "CollectiveOp",
     "ComputeOp",
     "HostCopyOp",
+    "HostUpdateOp",
     "NodeOp",
     "PoolMessage",
     "PoolRecvOp",

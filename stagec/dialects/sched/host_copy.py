@@ -1,4 +1,4 @@
-"""The op of `sched` that copies between a device and its host."""
+"""Ops of `sched` that copy between a device and its host, and that the host computes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     irdl_op_definition,
+    opt_prop_def,
     prop_def,
     var_operand_def,
     var_result_def,
@@ -16,7 +17,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.marks import count_mark, flag_mark
-from stagec.dialects.memory import Effects, Kind
+from stagec.dialects.memory import PLAIN, Effects, EffectsAttr, Kind
 from stagec.dialects.sched.node import CommunicationOp
 from stagec.symbolic import Size
 
@@ -37,6 +38,8 @@ class HostCopyOp(CommunicationOp):
     """How many units ahead it may begin, and is issued: see `sched.collective`."""
     apart = flag_mark("apart")
     """It is issued apart from its neighbours."""
+    home = flag_mark("home")
+    """What is loaded fills the parameter itself."""
     outputs = var_result_def()
 
     assembly_format = (
@@ -67,8 +70,9 @@ class HostCopyOp(CommunicationOp):
 
     @property
     def memory_effects(self) -> Effects:
-        """What is copied to the host is there, what is loaded comes from there."""
-        return Effects(makes=Kind.HOST if self.direction.data == "store" else Kind.FETCHED)
+        """What is copied to the host is there, what is loaded comes from there: into memory of its own, or to where it stays."""
+        loaded = Kind.PARAMETERS if self.home else Kind.FETCHED
+        return Effects(makes=Kind.HOST if self.direction.data == "store" else loaded)
 
     def verify_(self) -> None:
         super().verify_()
@@ -76,3 +80,53 @@ class HostCopyOp(CommunicationOp):
             raise VerifyException(f"sched.host_copy: `{self.direction.data}` is no direction")
         if len(self.values) != len(self.outputs):
             raise VerifyException("sched.host_copy: one result per value")
+
+
+@irdl_op_definition
+class HostUpdateOp(CommunicationOp):
+    """The optimizer's step on the CPU of the host: its results are there, and no memory of the device moves. `bytes` of the host's memory do."""
+
+    name = "sched.host_update"
+
+    inputs = var_operand_def()
+    flops = prop_def(SizeAttr)
+    num_bytes = prop_def(SizeAttr, prop_name="bytes")
+    effects = opt_prop_def(EffectsAttr)
+    outputs = var_result_def()
+
+    assembly_format = (
+        "`(` $inputs `)` `flops` $flops `bytes` $bytes `on` $stream (`in` $segment^)? "
+        "(`effects` $effects^)? (`memory` $memory^)? attr-dict `:` functional-type($inputs, $outputs)"
+    )
+
+    def __init__(
+        self,
+        inputs: Sequence[SSAValue],
+        result_types: Sequence[Attribute],
+        flops: Size,
+        num_bytes: Size,
+        effects: Effects,
+    ) -> None:
+        super().__init__(
+            operands=[list(inputs)],
+            result_types=[list(result_types)],
+            properties={
+                "flops": SizeAttr(flops),
+                "bytes": SizeAttr(num_bytes),
+                "stream": StringAttr("host.update"),
+                "effects": EffectsAttr(effects),
+            },
+        )
+
+    @property
+    def node_name(self) -> str:
+        return "host_update"
+
+    @property
+    def memory_effects(self) -> Effects:
+        return self.effects.data if self.effects is not None else PLAIN
+
+    def verify_(self) -> None:
+        super().verify_()
+        if self.memory_effects.makes != Kind.HOST:
+            raise VerifyException("sched.host_update: what it makes is on the host")

@@ -23,7 +23,7 @@ from stagec.dialects.attributes import NamesAttr, RequestsAttr, SizeAttr
 from stagec.dialects.marks import ISSUED_WITH, MarkedOp, count_mark, flag_mark, text_mark, word_mark
 from stagec.dialects.memory import PLAIN, Effects, EffectsAttr, NodeMemory
 from stagec.dialects.sched.crossing import StageRecvOp, StageSendOp, verify_number
-from stagec.dialects.sched.host_copy import HostCopyOp
+from stagec.dialects.sched.host_copy import HostCopyOp, HostUpdateOp
 from stagec.dialects.sched.node import CommunicationOp, NodeOp
 from stagec.dialects.sched.pools import PoolRecvOp, PoolSendOp
 from stagec.dialects.types import DTYPE_BITS, ValueType, tensor_of
@@ -398,6 +398,7 @@ NODES = (
     PoolSendOp,
     PoolRecvOp,
     HostCopyOp,
+    HostUpdateOp,
 )
 """Ops that become nodes of a trace; each has a stream."""
 

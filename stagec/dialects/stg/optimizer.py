@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, i64
-from xdsl.ir import Attribute, Data, SSAValue
+from xdsl.ir import Attribute, Data, Operation, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     ParsePropInAttrDict,
@@ -25,9 +25,11 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
+from stagec.dialects import sched
 from stagec.dialects.attributes import NamesAttr, parse_names
 from stagec.dialects.interfaces import Bytes, CostInterface, all_bytes, elements, num_bytes
-from stagec.dialects.memory import Effects, Overwrite, Update
+from stagec.dialects.marks import flag_mark
+from stagec.dialects.memory import Effects, Kind, Overwrite, Update
 from stagec.dialects.types import StackType, TensorType, bytes_of, tensor_of, with_dtype
 from stagec.dialects.work import Work
 from stagec.symbolic import ONE, ZERO, Size
@@ -118,6 +120,8 @@ class OptimizerStepOp(CostInterface):
     master = opt_prop_def(StringAttr)
     average = opt_prop_def(StringAttr)
     matrices = opt_prop_def(ArrayAttr[MatrixAttr])
+    on_host = flag_mark("on_host")
+    """The CPU of the host computes it: gradients and all that is kept are there, the new weights among that, before states."""
     weights = var_operand_def()
     gradients = var_operand_def()
     scale = opt_operand_def(TensorType)
@@ -208,7 +212,16 @@ class OptimizerStepOp(CostInterface):
         return Effects(
             tuple(overwrites),
             updates=Update(tuple(self.kept_bytes(w, by) for w, by in self.updated_by()), master),
+            makes=Kind.HOST if self.on_host else None,
         )
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        if not self.on_host:
+            return super().lowered(mesh)
+        moved = self.moved_bytes()
+        size = moved.read + moved.written
+        made = [value.type for value in self.updated]
+        return [sched.HostUpdateOp(self.operands, made, self.flops(), size, self.effects())]
 
     def updated_by(self) -> Iterator[tuple[SSAValue, str]]:
         """Each weight and the algorithm that updates it."""
@@ -217,8 +230,10 @@ class OptimizerStepOp(CostInterface):
             yield weight, "adamw" if is_other else self.algorithm.data
 
     def kept_bytes(self, weight: SSAValue, algorithm: str) -> Size:
-        """Bytes of states and of an average, which a rank keeps of a weight."""
+        """Bytes of states and of an average, which a rank keeps of a weight; of a host's own copy too, where weights on the device have none that is wider."""
         states = state_bytes(algorithm, self.states.data, weight)
+        if self.on_host and self.master is None:
+            states = states + num_bytes(weight)
         if self.average is None:
             return states
         return states + bytes_of(elements(weight), self.average.data)

@@ -456,6 +456,10 @@ class _PlanResolver:
 
     def offload(self) -> resolved.Offload:
         found = self.only_settings(syntax.Offload, resolved.Offload)
+        if found.update == "host" and not found.optimizer:
+            message = "the host updates what the optimizer keeps there, and it keeps nothing there"
+            help_ = "write `optimizer = true` too"
+            self.findings.add(Diagnostic("E0402", message, found.given["update"], help=help_))
         zero = self.merged.get(syntax.Zero)
         level = zero.level.text if zero and isinstance(zero.level, syntax.Number) else None
         if zero is not None and found.parameters and level in ("1", "2"):

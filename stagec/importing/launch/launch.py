@@ -363,5 +363,7 @@ def rest(run: Launch) -> list[str]:
         if on
     ]
     if offloads:
-        clauses.append(f"offload {{ {', '.join(f'{n} = true' for n in offloads)} }}")
+        # Frameworks that keep the optimizer's state on the host update there.
+        where = ", update = host" * run.offload_optimizer
+        clauses.append(f"offload {{ {', '.join(f'{n} = true' for n in offloads)}{where} }}")
     return clauses

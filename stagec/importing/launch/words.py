@@ -224,7 +224,7 @@ MEGATRON: dict[str, Word] = {
     "grad-reduce-in-bf16": Word("precision { gradients = bf16 }", gradients_in("bf16"), False),
     "optimizer": Word("optimizer", megatron_optimizer),
     "optimizer-cpu-offload": Word(
-        "offload { optimizer = true }", truth("offload_optimizer"), False
+        "offload { optimizer = true, update = host }", truth("offload_optimizer"), False
     ),
     "overlap-grad-reduce": Word("gradients { overlap = true }", truth("overlap_gradients"), False),
     "overlap-param-gather": Word("overlap { zero = true }", truth("overlap_parameters"), False),
@@ -464,13 +464,13 @@ DEEPSPEED: dict[str, Word] = {
         "gradients { bucket_bytes = N elements }", size("bucket_elements")
     ),
     "zero_optimization.offload_optimizer.device": Word(
-        "offload { optimizer = true }", one_of("offload_optimizer", HOSTS)
+        "offload { optimizer = true, update = host }", one_of("offload_optimizer", HOSTS)
     ),
     "zero_optimization.offload_param.device": Word(
         "offload { parameters = true }", one_of("offload_parameters", HOSTS)
     ),
     "zero_optimization.cpu_offload": Word(
-        "offload { optimizer = true }", truth("offload_optimizer")
+        "offload { optimizer = true, update = host }", truth("offload_optimizer")
     ),
     "zero_optimization.cpu_offload_params": Word(
         "offload { parameters = true }", truth("offload_parameters")
