@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from stagec.backend.program import Collective, Mesh, Transfer
-from stagec.devices.model import Reached
+from stagec.devices.model import DeviceModel, Reached
 from stagec.devices.rules import collective_us
 from stagec.estimate.kernels import Basis, Price
 from stagec.plans.clauses import Device, Link, Plan
@@ -107,6 +107,11 @@ class Network:
         return Network(mesh, plan.device, plan.links)
 
     @cached_property
+    def model(self) -> DeviceModel | None:
+        """The device's, with what the plan sets."""
+        return self.device.model
+
+    @cached_property
     def own(self) -> dict[str, Link]:
         """The link of each axis that has one."""
         return {axis: link for link in self.links for axis in link.axes}
@@ -114,7 +119,7 @@ class Network:
     def collective(self, action: Collective) -> Price:
         """By the device's table inside a node, else by a rule."""
         route = self.route(action.axes, action.among)
-        model = self.device.model
+        model = self.model
         if model is None:
             return Price(self.ring_collective_us(action), Basis.ROOFLINE)
         table = model.table("collective", action.kind)
@@ -134,7 +139,7 @@ class Network:
 
         An exchange has no steps, nor has a sum in the switch.
         """
-        model = self.device.model
+        model = self.model
         assert model is not None
         passes = 2 if kind == "all_reduce" else 1
         moved = 1e6 * num_bytes / route.bytes_per_s
@@ -146,7 +151,7 @@ class Network:
 
     def of_engine(self, price: Price, kind: str, sizes: dict[str, np.float64]) -> Price:
         """An inference engine's own all-reduce, where it is faster: engines choose by size."""
-        model, engine = self.device.model, self.device.all_reduce
+        model, engine = self.model, self.device.all_reduce
         assert model is not None
         names = ENGINES[engine]
         if kind != "all_reduce" or not names:
@@ -188,7 +193,7 @@ class Network:
 
     def transfer(self, action: Transfer) -> Price:
         """Of a receive none of its own: it ends when what is sent is there."""
-        basis = Basis.ROOFLINE if self.device.model is None else Basis.RULE
+        basis = Basis.ROOFLINE if self.model is None else Basis.RULE
         return Price(self.transfer_us(action) if action.kind == "send" else 0.0, basis)
 
     def transfer_us(self, action: Transfer) -> float:
@@ -204,7 +209,7 @@ class Network:
     @property
     def reached(self) -> Reached:
         """What large messages reach of the links' bandwidths, where the device's file says it."""
-        return self.device.model.reached if self.device.model is not None else Reached()
+        return self.model.reached if self.model is not None else Reached()
 
     @cached_property
     def near(self) -> Link:
@@ -257,7 +262,7 @@ class Network:
         inside = (together - 1) / (size - 1) if size > 1 else 1.0
         tree = None
         protocols: tuple[Protocol, ...] = ()
-        if crossings and self.device.model is not None:
+        if crossings and self.model is not None:
             protocols = PROTOCOLS
             tree = (together - 1) * number(near.latency_us)
             tree += math.ceil(math.log2(crossings + 1)) * number(far.latency_us)

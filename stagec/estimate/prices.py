@@ -7,7 +7,7 @@ them. What a fused kernel hands on inside itself is neither written nor read, un
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from stagec.backend.program import (
     TraceSegment,
     TraceSet,
 )
-from stagec.devices import DeviceModel
 from stagec.dialects.work import Work
 from stagec.estimate.kernels import Basis, KernelPrices, Price
 from stagec.estimate.network import Network, rate
@@ -63,7 +62,7 @@ class Prices:
             merges = plan.device.kernels != "eager"
             attends = plan.precision.attention or "bf16"
             known = plan.precision.scaling == "delayed"
-            kernels = KernelPrices(with_settings(plan), linear, merges, attends, known)
+            kernels = KernelPrices(model, linear, merges, attends, known)
         return Prices(plan, Network.of(plan, traces.mesh), kernels)
 
     def segment(self, rank_class: RankClass, index: int) -> SegmentPrices:
@@ -225,24 +224,6 @@ class Prices:
         if 0 < busy < host:
             for i in at:
                 prices[i] = Price(prices[i].us * host / busy, prices[i].basis)
-
-
-def with_settings(plan: Plan) -> DeviceModel:
-    """The device's model, with what the plan says of it otherwise."""
-    device = plan.device
-    model = device.model
-    assert model is not None
-    numbers = {
-        name: getattr(device, name)
-        for name in model.numbers
-        if getattr(device, name, None) is not None
-    }
-    peaks = dict(model.peaks)
-    if device.flops_per_s is not None and device.flops_per_s != model.preset["flops_per_s"]:
-        # One peak that a plan sets holds for all dtypes.
-        peaks = dict.fromkeys(peaks, device.flops_per_s)
-        return replace(model, numbers=numbers, peaks=peaks, sustained={})
-    return replace(model, numbers=numbers, peaks=peaks)
 
 
 def work_of(node: Node) -> Work:

@@ -7,7 +7,7 @@ may write there (see `stagec/frontend/plans/settings.py`), the default is what h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stagec.devices import DeviceModel, load
@@ -327,8 +327,20 @@ class Device(Clause):
 
     @property
     def model(self) -> DeviceModel | None:
-        """What the file says."""
-        return None if self.preset is None else load(self.preset)
+        """What the file says, but for what the plan sets. Made anew each time."""
+        if self.preset is None:
+            return None
+        model = load(self.preset)
+        given = {name: getattr(self, name, None) for name in model.preset}
+        numbers = {
+            name: number if given[name] is None else given[name]
+            for name, number in model.numbers.items()
+        }
+        if given["flops_per_s"] in (None, model.preset["flops_per_s"]):
+            return replace(model, numbers=numbers)
+        # One peak that a plan sets holds for all dtypes.
+        peaks = dict.fromkeys(model.peaks, given["flops_per_s"])
+        return replace(model, numbers=numbers, peaks=peaks, sustained={})
 
     @staticmethod
     def of(name: str | None, **settings: Any) -> Device:

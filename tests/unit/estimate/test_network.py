@@ -146,3 +146,22 @@ def test_more_devices_on_the_same_links_take_no_less(kind: str):
             for axes in (("b",), ("a", "b"))
         )
         assert few <= many < few + 56 * 3.4 * 2 + 2e6 * (1 << power) / 700e9
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"])
+@pytest.mark.parametrize(
+    ("setting", "num_bytes"), [("link_latency_us", 800), ("link_bytes_per_s", 2**30)]
+)
+def test_a_plan_sets_the_links_of_a_measured_device(kind: str, setting: str, num_bytes: int):
+    action = collective(kind, "tp", num_bytes=num_bytes, result=num_bytes)
+    mesh = Mesh(("tp",), (8,))
+
+    def us(factor: float) -> float:
+        as_measured = Device.of("h100")
+        changed = Device.of("h100", **{setting: getattr(as_measured, setting) * factor})
+        return Network(mesh, changed).collective(action).us
+
+    assert us(1) == Network(mesh, Device.of("h100")).collective(action).us
+    slower, faster = (100, 0.01) if setting == "link_latency_us" else (0.01, 100)
+    assert us(slower) > 10 * us(1)
+    assert us(faster) < us(1)
