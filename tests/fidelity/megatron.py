@@ -28,10 +28,21 @@ from tests.fidelity.trace import Traces
 FACTS = Path(__file__).parent / "cases" / "megatron.json"
 ELEMENTS, ELEMENTS_PER_RANK = 40_000_000, 1_000_000
 PARAMETER_ALIGNMENT, BUCKET_ALIGNMENT = 64, 128
+PASSES = ("fwd", "bwd", "recompute")
 MAIN, NARROW = 4, 2
 """Bytes of a main gradient, which are reduced in fp32, and of a parameter."""
 NUMBER = 4
 """Bytes of the number of an expert."""
+PUBLISHED = FACTS.with_name("published.json")
+OF_A_LAYER = {
+    "tp": {"all_reduce": 4},
+    "tp_full_recompute": {"all_reduce": 5},
+    "tp_sp": {"all_gather": 4, "reduce_scatter": 4},
+    "tp_sp, shards kept": {"all_gather": 6, "reduce_scatter": 4},
+}
+"""Collectives of a layer for each microbatch, each of the hidden states: `tensor_parallel_per_layer_per_microbatch` of `published.json`.
+
+With full recomputation six are published, the whole forward pass again; a plan leaves out the last, whose result nothing reads (`full-recomputation`)."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,8 @@ class Run:
     ep: int = 1
     gathers: bool = False
     """Tokens for experts: the all-gather dispatcher."""
+    split: str = "tp_sp"
+    """Of `OF_A_LAYER`."""
 
     @property
     def mesh(self) -> dict[str, int]:
@@ -67,6 +80,11 @@ class Run:
     def tokens(self) -> int:
         """Of a microbatch on a rank: of one sequence."""
         return self.sequence // self.tp
+
+    @property
+    def has_norm_terms(self) -> bool:
+        """Whether sequence parallelism leaves each rank a term of the gradients of norms."""
+        return self.tp > 1 and self.split.startswith("tp_sp")
 
     @property
     def stages(self) -> int:
@@ -100,6 +118,7 @@ def draw(rng: random.Random) -> Run:
         chunks=chunks,
         overlap=overlap,
         bucket=rng.choice([0, 3_000, 20_000, 60_000]) if overlap else 0,
+        split=rng.choice([*OF_A_LAYER, "tp_sp"]),
     )
     if rng.random() < 0.35:
         ep = rng.choice([2, 4])
@@ -168,7 +187,12 @@ def plan_text(run: Run) -> str:
     if run.experts:
         lines += ["shard X over ep", "shard N over dp"]
     if run.tp > 1:
-        lines += ["shard H, F, V over tp", "shard S over tp"]
+        lines.append("shard H, F, V over tp")
+        lines += ["shard S over tp"] if run.has_norm_terms else []
+        lines += {
+            "tp_full_recompute": ["recompute full in Block"],
+            "tp_sp, shards kept": ["collectives { keep = shard }"],
+        }.get(run.split, [])
     if run.pp > 1:
         kind = f', schedule = "interleaved_1f1b", virtual_stages = {run.chunks}'
         lines.append(f"pipeline L over pp {{ microbatch = 1{kind if run.chunks > 1 else ''} }}")
@@ -314,6 +338,7 @@ def compare_rank(run: Run, rank: int, record: RankRecord, found: Comparison) -> 
             wanted = [(size * each, size * each // ways) for each in there]
             found.same(f"buckets {what} by rank {rank} over {axis}", order(here), order(wanted))
     compare_last(run, rank, reductions, found)
+    compare_layers(run, rank, record, found)
     compare_dispatch(run, rank, record, found)
 
 
@@ -326,7 +351,7 @@ def compare_last(
     there: list[tuple[str, int]] = []
     for stage in stages_of(run, rank):
         held = parameters(run, stage)
-        if run.tp > 1:
+        if run.has_norm_terms:
             there.append(("tp", MAIN * sum(each.elements for each in held if each.is_norm)))
         if run.pp > 1:
             there += [("pp", MAIN * each.elements) for each in held if each.is_shared]
@@ -342,6 +367,25 @@ def compare_last(
         kinds = [c.kind for c in reductions]
         first = kinds.index("all_reduce") if sums else len(kinds)
         found.same(f"order of rank {rank}", kinds[first:], ["all_reduce"] * len(sums))
+
+
+def compare_layers(run: Run, rank: int, record: RankRecord, found: Comparison) -> None:
+    """What is published of a layer's collectives over tensor-parallel ranks, for each microbatch."""
+    if run.tp == 1:
+        return
+    hidden = run.sequence * run.width * NARROW
+    here = Counter(
+        (c.kind, max(c.bytes_in, c.bytes_out))
+        for c in record.communications
+        if c.axis == "tp" and c.phase in PASSES and not c.reduces_gradient and of_layer(c)
+    )
+    times = run.layers // run.pp * 4 * run.pp
+    there = {(kind, hidden): times * each for kind, each in OF_A_LAYER[run.split].items()}
+    found.same(f"layers of rank {rank}", dict(here), there)
+
+
+def of_layer(communication: Communication) -> bool:
+    return communication.scope.partition(".")[0] == "Block"
 
 
 def compare_dispatch(run: Run, rank: int, record: RankRecord, found: Comparison) -> None:
@@ -390,6 +434,8 @@ def main(arguments: Sequence[str]) -> int:
     print(data["source"])
     for fact in data["facts"]:
         print(f"  {fact['name']:22} {fact['here']}")
+    published = json.loads(PUBLISHED.read_text())["tensor_parallel_per_layer_per_microbatch"]
+    print(f"published.json: {published['source']}: {'; '.join(OF_A_LAYER)}")
     rng = random.Random(options.seed)
     wrong = 0
     for number in range(options.random):
