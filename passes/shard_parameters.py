@@ -270,9 +270,10 @@ class Sharder:
     def goes_again(
         self, unit: str, groups: Mapping[str, Sequence[stg.WeightOp]], readers: Readers
     ) -> bool:
-        """Whether a unit beside the layers is freed after its forward pass: not one that begins last, behind the layers, nor a root without layers."""
+        """Whether a unit beside the layers is freed after its forward pass: not one that begins last, behind the layers, nor the root, whatever layers have
+        in it (`FSDPState._lazy_init`: what a root gathered is not freed, unless `reshard_after_forward` asks for it)."""
         if unit == ROOT:
-            return any(map(is_stacked, groups[unit]))
+            return False
         begins = {key: self.first_position(groups[key], readers) for key in groups if key != ROOT}
         last = max(begins, key=lambda key: begins[key])
         return unit != last or begins[last] < self.last_layers(readers)

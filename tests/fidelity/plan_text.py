@@ -155,7 +155,12 @@ def zero_lines(case: Case) -> list[str]:
     group = case.parallel.get("fsdp_group", "block")
     if group == "titan" and not case.has_unit_of_head:
         raise NotInTheLanguage("a table that is the weight of two units")
-    units = {"block": ["Block"], "root": [], "titan": ["Embedding", "Block", "Head"]}[group]
+    units = {
+        "block": ["Block"],
+        "root": [],
+        "titan": ["Embedding", "Block", "Head"],
+        "ffn": ["SwiGLU"],
+    }[group]
     if "edp" in case.mesh:
         # Experts on some of the ranks are split over others than the rest: a unit of their own, in that of the block.
         units.append(GROUPED)
