@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
+from typing import TypeVar
 
 from xdsl.ir import Attribute, Data
 from xdsl.irdl import irdl_attr_definition
@@ -14,6 +15,8 @@ from xdsl.printer import Printer
 
 from stagec import symbolic
 from stagec.symbolic import Size
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +67,19 @@ def parse_dim(parser: AttrParser) -> Dim:
     return Dim(name, tuple(split))
 
 
+def parse_quoted(parser: AttrParser, what: str, read: Callable[[str], T]) -> T:
+    """What stands in quotes; a `ValueError` of `read` is an error at its place."""
+    position = parser.pos
+    text = parser.parse_str_literal(f" expected {what}")
+    try:
+        return read(text)
+    except ValueError as error:
+        parser.raise_error(str(error), position)
+
+
 def parse_size(parser: AttrParser) -> Size:
     """A quoted size expression."""
-    position = parser.pos
-    text = parser.parse_str_literal(" expected a size")
-    try:
-        return symbolic.parse(text)
-    except symbolic.SizeError as error:
-        parser.raise_error(str(error), position)
+    return parse_quoted(parser, "a size", symbolic.parse)
 
 
 class QuotedSize(Data[Size]):

@@ -10,7 +10,7 @@ from functools import lru_cache
 Monomial = tuple[tuple["Atom", int], ...]
 
 
-class SizeError(Exception):
+class SizeError(ValueError):
     """A size that is no whole number, or divides by zero; the message says which."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -155,6 +156,35 @@ class Collective(Movement, TaskInterface):
         return [made]
 
 
+class AlongDim(Movement, ABC):
+    """Shared by movements that change how one dim is split over some axes."""
+
+    dim = prop_def(StringAttr)
+    axes = prop_def(NamesAttr)
+
+    traits = traits_def(Pure())
+    assembly_format = (
+        "$operand `dim` $dim `over` $axes attr-dict `:` type($operand) `->` type($result)"
+    )
+
+    def __init__(self, operand: SSAValue, dim: str, axes: Sequence[str]) -> None:
+        assert isinstance(operand.type, TensorType)
+        super().__init__(
+            operands=[operand],
+            properties={"dim": StringAttr(dim), "axes": NamesAttr(tuple(axes))},
+            result_types=[self.moved(operand.type, dim, axes)],
+        )
+
+    @staticmethod
+    @abstractmethod
+    def moved(source: TensorType, dim: str, axes: Sequence[str]) -> TensorType:
+        """What becomes of a tensor."""
+
+    def verify_(self) -> None:
+        super().verify_()
+        self.expect(self.moved(self.source, self.dim.data, self.axes.data))
+
+
 def gathered(source: TensorType, dim: str, axes: Sequence[str]) -> TensorType:
     """`source` after gathering `dim` over its most minor `axes`."""
     split = known_dim(source, dim).split
@@ -176,7 +206,7 @@ def known_dim(source: TensorType, dim: str) -> Dim:
 
 
 @irdl_op_definition
-class AllGatherOp(Collective):
+class AllGatherOp(AlongDim, Collective):
     """Every device of the group gets the whole of `dim`, in the order of the axes.
 
     Inverse of `dist.slice`; transpose of `dist.reduce_scatter`. Sends (n-1) * operand_bytes.
@@ -184,24 +214,9 @@ class AllGatherOp(Collective):
 
     name = "dist.all_gather"
 
-    dim = prop_def(StringAttr)
-
-    traits = traits_def(Pure())
-    assembly_format = (
-        "$operand `dim` $dim `over` $axes attr-dict `:` type($operand) `->` type($result)"
-    )
-
-    def __init__(self, operand: SSAValue, dim: str, axes: Sequence[str]) -> None:
-        assert isinstance(operand.type, TensorType)
-        super().__init__(
-            operands=[operand],
-            properties={"dim": StringAttr(dim), "axes": NamesAttr(tuple(axes))},
-            result_types=[gathered(operand.type, dim, axes)],
-        )
-
-    def verify_(self) -> None:
-        super().verify_()
-        self.expect(gathered(self.source, self.dim.data, self.axes.data))
+    @staticmethod
+    def moved(source: TensorType, dim: str, axes: Sequence[str]) -> TensorType:
+        return gathered(source, dim, axes)
 
 
 @irdl_op_definition
@@ -245,7 +260,7 @@ class AllReduceOp(Collective):
 
 
 @irdl_op_definition
-class ReduceScatterOp(Collective):
+class ReduceScatterOp(AlongDim, Collective):
     """Sum a partial tensor over the group; each device keeps one shard of `dim`.
 
     Equals `dist.all_reduce` then `dist.slice`; transpose of `dist.all_gather`. Sends (n-1)/n * operand_bytes.
@@ -253,21 +268,10 @@ class ReduceScatterOp(Collective):
 
     name = "dist.reduce_scatter"
 
-    dim = prop_def(StringAttr)
-
-    traits = traits_def(Pure())
-    assembly_format = (
-        "$operand `dim` $dim `over` $axes attr-dict `:` type($operand) `->` type($result)"
-    )
-
-    def __init__(self, operand: SSAValue, dim: str, axes: Sequence[str]) -> None:
-        assert isinstance(operand.type, TensorType)
-        partial = [a for a in operand.type.partial if a not in axes]
-        super().__init__(
-            operands=[operand],
-            properties={"dim": StringAttr(dim), "axes": NamesAttr(tuple(axes))},
-            result_types=[scattered(operand.type.with_partial(partial), dim, axes)],
-        )
+    @staticmethod
+    def moved(source: TensorType, dim: str, axes: Sequence[str]) -> TensorType:
+        partial = [a for a in source.partial if a not in axes]
+        return scattered(source.with_partial(partial), dim, axes)
 
     def verify_(self) -> None:
         super().verify_()
@@ -276,8 +280,6 @@ class ReduceScatterOp(Collective):
                 f"dist.reduce_scatter: <{self.source.body}> is not partial over "
                 f"[{', '.join(self.axes.data)}]"
             )
-        partial = [a for a in self.source.partial if a not in self.axes.data]
-        self.expect(scattered(self.source.with_partial(partial), self.dim.data, self.axes.data))
 
 
 @irdl_op_definition
@@ -335,31 +337,15 @@ class AllToAllOp(Collective):
 
 
 @irdl_op_definition
-class SliceOp(Movement, CostInterface):
+class SliceOp(AlongDim, CostInterface):
     """Each device keeps its own shard of `dim`; nothing moves. Transpose of gathering zeros: `dist.all_gather`."""
 
     name = "dist.slice"
     WORK: ClassVar[Work] = Work.SLICE
 
-    dim = prop_def(StringAttr)
-    axes = prop_def(NamesAttr)
-
-    traits = traits_def(Pure())
-    assembly_format = (
-        "$operand `dim` $dim `over` $axes attr-dict `:` type($operand) `->` type($result)"
-    )
-
-    def __init__(self, operand: SSAValue, dim: str, axes: Sequence[str]) -> None:
-        assert isinstance(operand.type, TensorType)
-        super().__init__(
-            operands=[operand],
-            properties={"dim": StringAttr(dim), "axes": NamesAttr(tuple(axes))},
-            result_types=[scattered(operand.type, dim, axes)],
-        )
-
-    def verify_(self) -> None:
-        super().verify_()
-        self.expect(scattered(self.source, self.dim.data, self.axes.data))
+    @staticmethod
+    def moved(source: TensorType, dim: str, axes: Sequence[str]) -> TensorType:
+        return scattered(source, dim, axes)
 
     def flops(self) -> Size:
         return ZERO

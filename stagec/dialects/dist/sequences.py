@@ -22,7 +22,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.attributes import NamesAttr, SizeAttr
+from stagec.dialects.attributes import NamesAttr, SizeAttr, parse_quoted
 from stagec.symbolic import Size
 
 COUNT, NEW, CONTEXT = "sequence.count", "sequence.new", "sequence.context"
@@ -120,11 +120,7 @@ class SequencesAttr(Data[Sequences]):
 
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> Sequences:
-        position = parser.pos
-        try:
-            return read_sequences(parser.parse_str_literal(" expected sequences"))
-        except ValueError as error:
-            parser.raise_error(str(error), position)
+        return parse_quoted(parser, "sequences", read_sequences)
 
     def print_parameter(self, printer: Printer) -> None:
         printer.print_string(f'"{self.data}"')

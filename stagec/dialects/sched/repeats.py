@@ -20,7 +20,7 @@ LONGEST_BLOCK = 96
 TOKEN = re.compile(r"\s*(?:(\()|(\))\*(\d+)|([^\s()]+))")
 
 
-class TableError(Exception):
+class TableError(ValueError):
     """A text that is no table."""
 
 

@@ -21,6 +21,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
 from stagec.arrays import Ints
+from stagec.dialects.attributes import parse_quoted
 from stagec.dialects.sched.repeats import TableError, growing, number_and_growth, read, written
 
 TASKS = (
@@ -190,11 +191,7 @@ class RowsAttr(Data[TaskRows]):
             if name not in TASKS:
                 parser.raise_error(f"there is no task `{name}`", position)
             parser.parse_punctuation("=")
-            position = parser.pos
-            try:
-                return name, read_rows(parser.parse_str_literal(" expected rows"))
-            except TableError as error:
-                parser.raise_error(str(error), position)
+            return name, parse_quoted(parser, "rows", read_rows)
 
         found = parser.parse_comma_separated_list(parser.Delimiter.BRACES, task)
         return TaskRows(tuple(found))
@@ -280,11 +277,7 @@ class OrderAttr(Data[Order]):
 
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> Order:
-        position = parser.pos
-        try:
-            return read_order(parser.parse_str_literal(" expected an order of tasks"))
-        except TableError as error:
-            parser.raise_error(str(error), position)
+        return parse_quoted(parser, "an order of tasks", read_order)
 
     def print_parameter(self, printer: Printer) -> None:
         printer.print_string(f'"{self.data}"')
@@ -380,16 +373,11 @@ def spell_column(column: Ints, grows: bool = False) -> str:
 
 
 def read_column(parser: AttrParser) -> Ints:
-    position = parser.pos
-
     def line(token: str) -> tuple[list[int], list[int]]:
         number, growth = number_and_growth(token)
         return [number], [growth]
 
-    try:
-        return read(parser.parse_str_literal(" expected numbers"), line, 1)[:, 0]
-    except TableError as error:
-        parser.raise_error(str(error), position)
+    return parse_quoted(parser, "numbers", lambda text: read(text, line, 1)[:, 0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -416,8 +404,6 @@ class HeldAttr(Data[PairTable]):
 
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> PairTable:
-        position = parser.pos
-
         def line(token: str) -> tuple[list[int], list[int]]:
             match = HELD.fullmatch(token)
             if match is None:
@@ -425,10 +411,7 @@ class HeldAttr(Data[PairTable]):
             row, growth = number_and_growth(match[1])
             return [row, *map(int, match.groups()[1:])], [growth, 0, 0, 0]
 
-        try:
-            return PairTable(read(parser.parse_str_literal(" expected what is held"), line, 4))
-        except TableError as error:
-            parser.raise_error(str(error), position)
+        return parse_quoted(parser, "what is held", lambda text: PairTable(read(text, line, 4)))
 
     def print_parameter(self, printer: Printer) -> None:
         def spell(line: list[int], growth: list[int]) -> str:

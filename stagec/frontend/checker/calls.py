@@ -93,8 +93,10 @@ class CallChecker(ExpressionChecker):
 
     # ---- state ----
 
-    def append(self, call: syntax.Call, signature: stg.Signature) -> list[Value] | None:
-        """`append(k, x, window = W)`: a cache with new positions."""
+    def cache_and_new(
+        self, call: syntax.Call, signature: stg.Signature
+    ) -> tuple[list[syntax.Argument], Value, Value] | None:
+        """The arguments of what puts something into a cache, and both operands."""
         options = self.options(call, signature)
         given = [argument for argument in call.arguments if argument.name is None]
         if self.wrong_count(call, signature.operands, len(given)) or options is None:
@@ -103,6 +105,13 @@ class CallChecker(ExpressionChecker):
         if cache is None or new is None:
             return None
         cache.used = True
+        return given, cache, new
+
+    def append(self, call: syntax.Call, signature: stg.Signature) -> list[Value] | None:
+        """`append(k, x, window = W)`: a cache with new positions."""
+        if (operands := self.cache_and_new(call, signature)) is None:
+            return None
+        given, cache, new = operands
         before, after = new.type.names, cache.type.names
         added = [name for name in before if name not in after]
         positions = [name for name in after if name not in before]
@@ -121,14 +130,9 @@ class CallChecker(ExpressionChecker):
 
     def once(self, call: syntax.Call, signature: stg.Signature) -> list[Value] | None:
         """`once(k, x)`: what a cache holds of a sequence from its first iteration on."""
-        options = self.options(call, signature)
-        given = [argument for argument in call.arguments if argument.name is None]
-        if self.wrong_count(call, signature.operands, len(given)) or options is None:
+        if (operands := self.cache_and_new(call, signature)) is None:
             return None
-        cache, new = self.cache_of(given[0].value), self.expression(given[1].value)
-        if cache is None or new is None:
-            return None
-        cache.used = True
+        given, cache, new = operands
         if set(new.type.names) != set(cache.type.names):
             message = f"this is {shown(new.type)}, and the cache is {shown(cache.type)}"
             where = [(cache.span, shown(cache.type)), *self.origins((given[1].value, new))]
