@@ -17,7 +17,7 @@ from mkdocs.structure.files import File, Files
 from xdsl.passes import ModulePass
 
 from stagec.cli import main
-from stagec.cli.commands import COMMANDS
+from stagec.cli.names import COMMANDS
 from stagec.cli.ops_command import first_line, shown, signatures
 from stagec.cli.passes_command import spelling
 from stagec.diagnostic_codes import CODES

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from stagec.backend.files import write_whole
-from stagec.cli.commands import model_named
 from stagec.cli.inputs import has_pools, is_ir
+from stagec.cli.names import model_named
 from stagec.cli.usage import CommandParser, overrides, some_text, usage_error
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.driver import Stops, compile_checked

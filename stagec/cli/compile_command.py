@@ -19,10 +19,10 @@ from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import SCHEMA_VERSION, Encoded, TraceOptions
 from stagec.backend.files import write_whole
 from stagec.backend.program import TraceSet
-from stagec.cli.commands import COMMANDS
 from stagec.cli.device_flags import add_device_flags, planned
 from stagec.cli.inputs import compile_input, is_ir, tell_doubts
 from stagec.cli.memory_tables import show_memory
+from stagec.cli.names import COMMANDS
 from stagec.cli.output import WRITING_FLAGS, add_writing_flags, refuse_idle_flags, write
 from stagec.cli.progress import pass_progress
 from stagec.cli.report_command import report_name

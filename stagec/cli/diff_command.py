@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from stagec.cli.commands import model_named
+from stagec.cli.diff_side import Side
+from stagec.cli.names import model_named
 from stagec.cli.usage import CommandParser, add_format_flag, add_trust_flags, usage_error
 
 DIFFERENT = 3
@@ -27,17 +26,6 @@ examples:
 """
 
 WITH_PLAN = re.compile(r"(?P<model>.+):(?P<plan>[A-Za-z_]\w*)", re.DOTALL | re.ASCII)
-
-
-@dataclass(frozen=True)
-class Side:
-    """What one of the two names: a directory of traces, or a model with a plan and sizes."""
-
-    text: str
-    path: str
-    is_traces: bool
-    plan: str | None = None
-    settings: Sequence[str] = ()
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -118,11 +106,3 @@ def refuse_mixture(a: Side, b: Side) -> None:
         "E0711",
         f"write the traces of the model first: `stagec {model.path}{plan} -o DIR`",
     )
-
-
-def refuse_model_flags(options: argparse.Namespace) -> None:
-    """An option that is accepted is obeyed: E0711 for one about models, beside traces."""
-    for flag in ("--set", "--set-a", "--set-b", "--load-pass", "--allow-code", "--trust"):
-        if getattr(options, flag.removeprefix("--").replace("-", "_")):
-            message = f"`{flag}` is about models, and these are traces"
-            raise usage_error(flag, message, "E0711", "leave it out")

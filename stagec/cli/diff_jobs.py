@@ -6,8 +6,8 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from stagec.cli.diff_side import Side
 from stagec.cli.diff_tables import comparison_json, sections_text
 from stagec.cli.inputs import compile_input
 from stagec.cli.progress import pass_progress
@@ -18,9 +18,6 @@ from stagec.comparing.jobs import ComparedJob, compare_jobs, job_of
 from stagec.diagnostics import render
 from stagec.driver import Stops
 from stagec.plugins import Registry, registry
-
-if TYPE_CHECKING:
-    from stagec.cli.diff_command import Side
 
 SAME = "no difference in FLOPs, communication or memory\n"
 

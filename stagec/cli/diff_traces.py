@@ -7,9 +7,9 @@ import json
 import sys
 
 from stagec.checking.findings import ranges
-from stagec.cli.diff_command import refuse_model_flags
 from stagec.cli.diff_tables import comparison_json, section_text, sections_text
 from stagec.cli.progress import counting_progress
+from stagec.cli.usage import usage_error
 from stagec.comparing.comparison import AmountChange, Comparison
 from stagec.comparing.traces import TraceComparison, TraceSide, compare_traces
 
@@ -100,3 +100,11 @@ def as_dict(found: TraceComparison) -> dict[str, object]:
             for changes, ranks in alike(found).items()
         ],
     }
+
+
+def refuse_model_flags(options: argparse.Namespace) -> None:
+    """An option that is accepted is obeyed: E0711 for one about models, beside traces."""
+    for flag in ("--set", "--set-a", "--set-b", "--load-pass", "--allow-code", "--trust"):
+        if getattr(options, flag.removeprefix("--").replace("-", "_")):
+            message = f"`{flag}` is about models, and these are traces"
+            raise usage_error(flag, message, "E0711", "leave it out")

@@ -6,9 +6,9 @@ import argparse
 import re
 from collections.abc import Sequence
 
-from stagec.cli.commands import model_named
 from stagec.cli.device_flags import add_device_flags
 from stagec.cli.inputs import is_ir
+from stagec.cli.names import model_named
 from stagec.cli.usage import (
     CommandParser,
     add_trust_flags,

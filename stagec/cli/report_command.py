@@ -9,8 +9,8 @@ from rich.table import Table
 
 from stagec.advice import warnings
 from stagec.backend.files import write_whole
-from stagec.cli.commands import model_named
 from stagec.cli.inputs import compile_parts
+from stagec.cli.names import model_named
 from stagec.cli.tables import plain_table, text_of
 from stagec.cli.usage import CommandParser, overrides, usage_error
 from stagec.compiled import Compiled

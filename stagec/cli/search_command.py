@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from stagec.cli.commands import model_named
+from stagec.cli.names import model_named
 from stagec.cli.usage import CommandParser, one_of, overrides, some_text, usage_error, whole_number
-from stagec.diagnostics import CompileError, did_you_mean, quoted
 
 EPILOG = """\
 what is chosen from (narrow it with --fix and --forbid, or in a TOML file: `tp = [1, 2]`, `forbid = ["zero=3 pp=2"]`):
@@ -149,29 +148,3 @@ def device_counts(text: str) -> tuple[int, ...]:
             "write `64` or `64,128`",
         )
     return tuple(dict.fromkeys(map(int, found)))
-
-
-def batch_of(text: str, tokens: int) -> int:
-    """`1024` sequences, or `4Mtokens` of so many `tokens` in a sequence. E0710 for anything else."""
-    units = {"": 1, "k": 10**3, "M": 10**6, "Ki": 2**10, "Mi": 2**20}
-    number, is_tokens = text.strip(), False
-    for word in ("sequences", "tokens"):
-        if number.endswith(word):
-            number, is_tokens = number.removesuffix(word).strip(), word == "tokens"
-    digits = number.rstrip("kKMi")
-    unit = number[len(digits) :].strip()
-    if not digits.strip().isdecimal() or unit not in units or int(digits) < 1:
-        help_ = "write `--batch 1024`, or `--batch 4Mtokens`"
-        raise usage_error(f"--batch {text}", f"`{text}` is no batch", "E0710", help_)
-    amount = int(digits) * units[unit]
-    if not is_tokens:
-        return amount
-    if amount < tokens:
-        message = f"`{text}` is less than one sequence of {tokens:,} tokens"
-        raise usage_error(f"--batch {text}", message, "E0710")
-    return amount // tokens
-
-
-def known_plan(name: str, known: Sequence[str]) -> CompileError:
-    help_ = did_you_mean(name, known) or f"there are {quoted(known)}"
-    return usage_error(f"--like {name}", f"there is no plan `{name}`", "E0401", help_)

@@ -14,10 +14,9 @@ from stagec.backend.executors import open_executor
 from stagec.backend.files import write_whole
 from stagec.cli.inputs import read_text
 from stagec.cli.progress import counting_progress
-from stagec.cli.search_command import batch_of, known_plan
 from stagec.cli.tables import amount, plain_table, seconds, text_of
 from stagec.cli.usage import usage_error
-from stagec.diagnostics import CompileError
+from stagec.diagnostics import CompileError, did_you_mean, quoted
 from stagec.frontend import CheckedModel, Source, check, parse_text
 from stagec.frontend import syntax as written
 from stagec.plans.clauses import Plan
@@ -361,3 +360,29 @@ def show_changes(options: argparse.Namespace, text: str, source: Source) -> int:
 def capacity(plan: Plan, options: argparse.Namespace) -> int | None:
     limit = plan.device.memory if plan.device.memory is not None else plan.device.capacity
     return None if limit is None else limit * (100 - options.margin) // 100
+
+
+def batch_of(text: str, tokens: int) -> int:
+    """`1024` sequences, or `4Mtokens` of so many `tokens` in a sequence. E0710 for anything else."""
+    units = {"": 1, "k": 10**3, "M": 10**6, "Ki": 2**10, "Mi": 2**20}
+    number, is_tokens = text.strip(), False
+    for word in ("sequences", "tokens"):
+        if number.endswith(word):
+            number, is_tokens = number.removesuffix(word).strip(), word == "tokens"
+    digits = number.rstrip("kKMi")
+    unit = number[len(digits) :].strip()
+    if not digits.strip().isdecimal() or unit not in units or int(digits) < 1:
+        help_ = "write `--batch 1024`, or `--batch 4Mtokens`"
+        raise usage_error(f"--batch {text}", f"`{text}` is no batch", "E0710", help_)
+    amount = int(digits) * units[unit]
+    if not is_tokens:
+        return amount
+    if amount < tokens:
+        message = f"`{text}` is less than one sequence of {tokens:,} tokens"
+        raise usage_error(f"--batch {text}", message, "E0710")
+    return amount // tokens
+
+
+def known_plan(name: str, known: Sequence[str]) -> CompileError:
+    help_ = did_you_mean(name, known) or f"there are {quoted(known)}"
+    return usage_error(f"--like {name}", f"there is no plan `{name}`", "E0401", help_)

@@ -7,7 +7,7 @@ import pytest
 
 from stagec import __version__
 from stagec.cli import main
-from stagec.cli.commands import COMMANDS
+from stagec.cli.names import COMMANDS
 
 
 def test_the_package_runs() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stagec.cli import main
-from stagec.cli.commands import COMMANDS
+from stagec.cli.names import COMMANDS
 
 GPT = str(Path(__file__).parents[2] / "examples" / "gpt.stg")
 SMALL = ("--set", "L=2")
