@@ -8,17 +8,15 @@ from stagec.backend.program import Mesh, Node
 from stagec.estimate.kernels import KernelPrices
 from stagec.estimate.network import Network
 from stagec.estimate.prices import Prices as NodePrices
-from stagec.estimate.prices import with_settings
 from stagec.plans.clauses import Plan
 
 
 def kernels_of(plan: Plan) -> KernelPrices | None:
     """Of a device that is measured; they serve all meshes."""
-    if plan.device.model is None:
+    model = plan.device.model
+    if model is None:
         return None
-    return KernelPrices(
-        with_settings(plan), plan.precision.products, plan.device.kernels != "eager"
-    )
+    return KernelPrices(model, plan.precision.products, plan.device.kernels != "eager")
 
 
 @dataclass
