@@ -156,8 +156,11 @@ def gathers_alone(body: Body) -> bool:
 
 
 def loads_alone(body: Body) -> bool:
-    """Whether a body is a load from the host."""
-    return all(isinstance(op, sched.HostCopyOp) and op.direction.data == "load" for op in body.ops)
+    """Whether a body is a load from the host, or a read from NVMe."""
+    return all(
+        isinstance(op, sched.HostCopyOp) and op.direction.data in ("load", "read")
+        for op in body.ops
+    )
 
 
 def communicates(body: Body) -> bool:

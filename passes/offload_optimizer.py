@@ -71,6 +71,8 @@ class OffloadOptimizer(ModulePass):
     """Whether the weights are."""
     on_host: bool = False
     """Whether the host computes the update."""
+    nvme: bool = False
+    """Whether states and master weights are on NVMe, from where the host reads them for its update, and to where it writes them after it."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in programs(op):
@@ -138,7 +140,7 @@ class Streaming:
         if not self.options.states:
             return []
         dtypes = [step.states.data] * stg.NUM_STATES[step.algorithm.data]
-        if step.master is not None and not is_wide(weight, step.master.data):
+        if step.master is not None and self.has_master(weight):
             dtypes.append(step.master.data)
         if step.average is not None:
             dtypes.append(step.average.data)
@@ -152,6 +154,10 @@ class Streaming:
             self.insert([op])
             found.append(op.state)
         return found
+
+    def has_master(self, weight: SSAValue) -> bool:
+        """Whether the copy that is updated is wider than a weight."""
+        return self.step.master is not None and not is_wide(weight, self.step.master.data)
 
     def repeated(self, updates: Sequence[HostUpdate]) -> stg.RepeatOp:
         """The updates of stacks of one length, layer by layer."""
@@ -202,7 +208,7 @@ class Streaming:
     ) -> tuple[list[Operation], list[SSAValue]]:
         """Load, update, store, and the new weights where the host made them. What the weights are read from is the device, or what was loaded."""
         if self.options.on_host:
-            return self.updated_on_host(updates)
+            return self.updated_on_host(updates, is_layer)
         weights = [u.weight for u in updates]
         host = [
             *(weights if self.options.parameters else ()),
@@ -226,24 +232,41 @@ class Streaming:
         )
         ops: list[Operation] = [update]
         if load is not None:
-            if is_layer:
-                stg.marks(load)["prefetch"] = IntegerAttr(self.options.prefetch, i64)
-            else:
-                stg.marks(load)["apart"] = UnitAttr()
+            self.ahead(load, is_layer)
             ops = [load, update, dist.StoreOp(list(update.updated))]
         for op in ops:
             self.own(op)
         return ops, []
 
+    def ahead(self, load: Operation, is_layer: bool) -> None:
+        """Issue what brings the state of a layer some layers before its update."""
+        if is_layer:
+            stg.marks(load)["prefetch"] = IntegerAttr(self.options.prefetch, i64)
+        else:
+            stg.marks(load)["apart"] = UnitAttr()
+
     def updated_on_host(
-        self, updates: Sequence[HostUpdate]
+        self, updates: Sequence[HostUpdate], is_layer: bool
     ) -> tuple[list[Operation], list[SSAValue]]:
         """Store gradients, update, and load the new weights: those that are on the host stay there."""
         weights, kept = [u.weight for u in updates], [k for u in updates for k in u.kept]
+        # The new weights, the last of what is kept of each, are made for the device alone where the host's copy is wider.
+        here = not self.options.parameters
+        sent = {u.kept[-1] for u in updates if here and self.has_master(u.weight)}
+        states = [number for number, each in enumerate(kept) if each not in sent]
         store = dist.StoreOp([u.gradient for u in updates])
+        ops: list[Operation] = [store]
+        if self.options.nvme and states:
+            read = dist.ReadOp([kept[number] for number in states])
+            self.ahead(read, is_layer)
+            for number, value in zip(states, read.outputs, strict=True):
+                kept[number] = value
+            ops = [read, store]
         step = self.step.of(weights, list(store.outputs), kept)
         stg.marks(step)["on_host"] = UnitAttr()
-        ops: list[Operation] = [store, step]
+        ops.append(step)
+        if self.options.nvme and states:
+            ops.append(dist.WriteOp([step.updated[number] for number in states]))
         found: list[SSAValue] = []
         if not self.options.parameters:
             last, at = [], -1

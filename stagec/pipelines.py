@@ -316,6 +316,7 @@ def offload_passes(plan: Plan, stated: dist.PlanOp) -> list[ModulePass]:
                 states=offload.optimizer,
                 parameters=offload.parameters,
                 on_host=offload.update == "host",
+                nvme=offload.nvme,
             )
         )
     return passes

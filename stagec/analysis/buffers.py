@@ -32,6 +32,9 @@ class WeightUpdate:
     master: str | None
     """The dtype of that copy, if weights are narrower."""
     states_on_host: bool
+    states_on_nvme: bool
+    on_cpu: bool
+    """The host computes it, of its own copy of the weight."""
 
 
 def updates(program: stg.ProgramOp) -> dict[stg.WeightOp, WeightUpdate]:
@@ -52,7 +55,17 @@ def updates(program: stg.ProgramOp) -> dict[stg.WeightOp, WeightUpdate]:
                 owner = owner.operand.owner
             if isinstance(owner, stg.WeightOp):
                 on_host = bool(effects.overwrites)
-                found[owner] = WeightUpdate(weight, gradient, states, effect.master, on_host)
+                kept = [op.operands[each.operand].owner for each in effects.overwrites]
+                on_nvme = any(isinstance(o, sched.HostCopyOp) and o.is_of_nvme for o in kept)
+                found[owner] = WeightUpdate(
+                    weight,
+                    gradient,
+                    states,
+                    effect.master,
+                    on_host,
+                    on_nvme,
+                    effects.makes == Kind.HOST,
+                )
     return found
 
 
@@ -194,10 +207,13 @@ def stored_rows(program: stg.ProgramOp, gradients: str) -> Iterator[Stored]:
         update = updated.get(op)
         if update is None:
             continue
-        yield Stored(path, Kind.OPTIMIZER, update.states, update.states_on_host)
+        where = (update.states_on_host, update.states_on_nvme)
+        yield Stored(path, Kind.OPTIMIZER, update.states, *where)
         if update.master is not None and not is_wide(update.part, update.master):
             master = bytes_of(elements(update.part), update.master)
-            yield Stored(path, Kind.MASTER, master, update.states_on_host)
+            yield Stored(path, Kind.MASTER, master, *where)
+        elif update.on_cpu and not is_loaded(op.weight):
+            yield Stored(path, Kind.MASTER, num_bytes(update.part), *where)
         is_whole = gradients in WHOLE_GRADIENTS
         whole = before_sums(update.gradient) if is_whole else update.gradient
         yield Stored(path, Kind.GRADIENTS, num_bytes(whole))

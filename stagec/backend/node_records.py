@@ -214,7 +214,7 @@ def _node_type(node: Node) -> int:
         case Transfer(kind=kind):
             return {"send": COMM_SEND, "recv": COMM_RECV}[kind]
         case HostCopy(kind=kind):
-            return {"load": MEM_LOAD, "store": MEM_STORE}[kind]
+            return MEM_LOAD if kind in ("load", "read") else MEM_STORE
 
 
 def _add_action(

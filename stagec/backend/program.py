@@ -122,10 +122,14 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class HostCopy:
-    """An offload: `load` brings bytes from host memory to the device, `store` takes them there."""
+    """An offload: `load` brings bytes from host memory to the device, `store` takes them there; between NVMe and host memory it is `read` and `write`."""
 
-    kind: str  # "load" | "store"
+    kind: str  # "load" | "store" | "read" | "write"
     num_bytes: int
+
+    @property
+    def is_of_nvme(self) -> bool:
+        return self.kind in ("read", "write")
 
 
 @dataclass(frozen=True, slots=True)

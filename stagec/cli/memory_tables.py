@@ -36,7 +36,14 @@ def show_memory(
         text_of(places_table("by module", worst, lambda part: part.scope or "the model")),
         text_of(places_table("by source line", worst, lambda part: part.location or part.name)),
         text_of(parts_table(worst)),
-        *([text_of(host_table(classes))] if any(each.host_bytes for each in classes) else []),
+        *(
+            text_of(level_table(name, parts))
+            for name, parts in (
+                ("the host", {c.name: c.host_bytes for c in classes}),
+                ("NVMe", {c.name: c.nvme_bytes for c in classes}),
+            )
+            if any(parts.values())
+        ),
         timeline_text(classes),
     ]
     sys.stdout.write("\n".join(parts))
@@ -127,15 +134,15 @@ def parts_table(worst: ClassPlan) -> Table:
     return table
 
 
-def host_table(classes: Sequence[ClassPlan]) -> Table:
-    """What ranks keep in the memory of the host; of what is stored for a while, the most at once."""
-    table = plain_table("on the host, for one rank")
+def level_table(level: str, kept: Mapping[str, Mapping[Kind, int]]) -> Table:
+    """What each class keeps beyond the device; of what is stored for a while, the most at once."""
+    table = plain_table(f"on {level}, for one rank")
     table.add_column("class")
     table.add_column("what for", no_wrap=True)
     table.add_column("bytes", justify="right", no_wrap=True)
     shared: dict[tuple[tuple[Kind, int], ...], list[str]] = {}
-    for each in classes:
-        shared.setdefault(tuple(each.host_bytes.items()), []).append(each.name)
+    for class_name, sizes in kept.items():
+        shared.setdefault(tuple(sizes.items()), []).append(class_name)
     for parts, names in shared.items():
         for number, (kind, num_bytes) in enumerate(parts):
             title = "for a while" if kind == Kind.HOST else TITLES[kind]

@@ -51,6 +51,7 @@ NUMBERS = (
     "network_latency_us",
     "host_bytes_per_s",
     "host_memory_bytes_per_s",
+    "nvme_bytes_per_s",
     "node",
 )
 SCALARS = {

@@ -367,10 +367,15 @@ class Stored:
     kind: Kind
     num_bytes: Size
     on_host: bool = False
+    """It is not on the device."""
+    on_nvme: bool = False
+    """Nor in the memory of the host: it passes through that."""
 
     def __str__(self) -> str:
         return (
-            f'"{self.path}" {self.kind.name.lower()} "{self.num_bytes}"' + " on_host" * self.on_host
+            f'"{self.path}" {self.kind.name.lower()} "{self.num_bytes}"'
+            + " on_host" * self.on_host
+            + " on_nvme" * self.on_nvme
         )
 
 
@@ -387,7 +392,11 @@ class StoredAttr(Data[tuple[Stored, ...]]):
             stays = word(parser, tuple(k.name.lower() for k in STORED), "what stays")
             size = parse_size(parser)
             return Stored(
-                path, KINDS[stays], size, parser.parse_optional_keyword("on_host") is not None
+                path,
+                KINDS[stays],
+                size,
+                parser.parse_optional_keyword("on_host") is not None,
+                parser.parse_optional_keyword("on_nvme") is not None,
             )
 
         return tuple(parser.parse_comma_separated_list(parser.Delimiter.BRACES, row))

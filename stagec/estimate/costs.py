@@ -22,6 +22,8 @@ def missing_numbers(plan: Plan, classes: Iterable[RankClass]) -> list[str]:
         wanted.append("link_bytes_per_s")
     if any(isinstance(action, HostCopy) for action in actions):
         wanted.append("host_bytes_per_s")
+    if any(isinstance(action, HostCopy) and action.is_of_nvme for action in actions):
+        wanted.append("nvme_bytes_per_s")
     if any(isinstance(action, HostUpdate) for action in actions):
         wanted.append("host_memory_bytes_per_s")
     return [name for name in wanted if getattr(plan.device, name) is None]

@@ -105,6 +105,9 @@ class Prices:
         if isinstance(action, Collective):
             return self.network.collective(action)
         if isinstance(action, HostCopy):
+            if action.is_of_nvme:
+                seconds = action.num_bytes / rate(self.plan.device.nvme_bytes_per_s)
+                return Price(1e6 * seconds, Basis.ROOFLINE)
             reached = self.network.reached.host
             seconds = action.num_bytes / (rate(self.plan.device.host_bytes_per_s) * reached)
             return Price(1e6 * seconds, Basis.ROOFLINE)

@@ -131,7 +131,8 @@ def host_parts(job: Job, plan: ClassPlan) -> list[Contribution]:
     live = plan.host_lives.live_bytes()
     node = int(np.argmax(live)) if len(live) else 0
     moments = Moments(job, replace(plan, lives=plan.host_lives))
-    return [*static_parts(job, plan.stages, plan.host_kinds), *moments.parts(node, [Kind.HOST])]
+    there = tuple(kind for kind in plan.host_kinds if kind not in plan.nvme_kinds)
+    return [*static_parts(job, plan.stages, there), *moments.parts(node, [Kind.HOST])]
 
 
 def at_peak_of(kind: Kind) -> Asked:

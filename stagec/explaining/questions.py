@@ -57,7 +57,7 @@ def unknown(what: str, word: str, known: Iterable[str], otherwise: str = "") -> 
 def check_words(job: Job, words: Sequence[str], what: str, wants: Callable[[Term], bool]) -> None:
     """Each word is one of the terms', or one that some plan has terms for."""
     known = {word for c in job.classes for term in c.terms if wants(term) for word in term.words}
-    known |= {*stg.PHASES, "matrix", "other", "load", "store"}
+    known |= {*stg.PHASES, "matrix", "other", "load", "store", "read", "write", "host_update"}
     for word in words:
         if word not in known:
             raise unknown(what, word, known)

@@ -88,7 +88,9 @@ class ClassPlan:
     host_lives: Lifetimes
     """Of what is stored on the host for a while."""
     host_kinds: tuple[Kind, ...]
-    """What stays on the host from step to step."""
+    """What stays on the host, or beyond it, from step to step."""
+    nvme_kinds: tuple[Kind, ...]
+    """What of that is on NVMe."""
     tables: Sequence[ValueTable]
     stored: Sequence[StoredBytes]
     peak_bytes: int
@@ -107,8 +109,15 @@ class ClassPlan:
     @property
     def host_bytes(self) -> dict[Kind, int]:
         """The memory of the host by kind; of what is stored for a while, the most at once."""
-        found = {kind: self.static.num_bytes[kind] for kind in self.host_kinds}
+        there = [kind for kind in self.host_kinds if kind not in self.nvme_kinds]
+        found = {kind: self.static.num_bytes[kind] for kind in there}
         found[Kind.HOST] = int(self.host_lives.live_bytes().max(initial=0))
+        return {kind: number for kind, number in found.items() if number}
+
+    @property
+    def nvme_bytes(self) -> dict[Kind, int]:
+        """What is on NVMe, by kind."""
+        found = {kind: self.static.num_bytes[kind] for kind in self.nvme_kinds}
         return {kind: number for kind, number in found.items() if number}
 
     def timeline(self) -> np.ndarray:
@@ -209,6 +218,7 @@ def plan_class(
         lives=lives,
         host_lives=host_lives,
         host_kinds=host_kinds,
+        nvme_kinds=kinds_on_nvme(stored),
         tables=tables,
         stored=stored,
         peak_bytes=always + (int(live[node]) if len(live) else 0),
@@ -219,6 +229,12 @@ def plan_class(
 def kinds_on_host(rows: Iterable[StoredBytes | Stored]) -> tuple[Kind, ...]:
     """What is on the host of what stays from step to step."""
     found = {row.kind for row in rows if row.on_host}
+    return tuple(kind for kind in Kind if kind in found)
+
+
+def kinds_on_nvme(rows: Iterable[StoredBytes | Stored]) -> tuple[Kind, ...]:
+    """What of that is beyond the host."""
+    found = {row.kind for row in rows if row.on_nvme}
     return tuple(kind for kind in Kind if kind in found)
 
 

@@ -37,6 +37,7 @@ class StoredBytes:
     kind: Kind
     num_bytes: int
     on_host: bool
+    on_nvme: bool
 
 
 @dataclass
@@ -60,6 +61,7 @@ class Weights:
                         row.kind,
                         row.num_bytes.integer(stage.values),
                         row.on_host,
+                        row.on_nvme,
                     ),
                     not owner.is_of_stage,
                 )

@@ -277,6 +277,8 @@ class Offload(Clause):
     parameters: bool = setting("bool", False)
     update: str = setting("choice", "device", "device", "host")
     """Where the optimizer's step is computed."""
+    nvme: bool = setting("bool", False)
+    """Whether what the optimizer keeps is on NVMe, and passes through the memory of the host."""
     prefetch: int = setting("whole", 1)
 
 
@@ -314,6 +316,8 @@ class Device(Clause):
     """To and from the memory of the host, in one direction."""
     host_memory_bytes_per_s: float | None = setting("bandwidth", None)
     """Of the memory of the host, as far as it is one device's share: what the host reads and writes."""
+    nvme_bytes_per_s: float | None = setting("bandwidth", None)
+    """From NVMe to the memory of the host, or back, a device's share."""
     node: int | None = setting("whole", None, least=1)
     """Devices of a node: so many ranks, one after the other. None: all are in one."""
     kernels: str = setting("choice", "fused", "eager", "fused", "compiled")

@@ -18,7 +18,7 @@ from stagec.explaining.names import Names
 from stagec.explaining.quantities import Answer
 from stagec.explaining.rows_at_sizes import layout_with
 from stagec.memory import Kind
-from stagec.memory.plan import ALWAYS, kinds_on_host
+from stagec.memory.plan import ALWAYS, kinds_on_host, kinds_on_nvme
 from stagec.memory.value_table import ValueTable, value_table
 from stagec.passes.build_programs import gathers_before, plain_order, rank_order
 from stagec.passes.interleave_tasks import interleave
@@ -82,6 +82,11 @@ class Structure:
         """What is on the host of what stays from step to step."""
         return kinds_on_host(row for each in programs(self.module) for row in stored_of(each))
 
+    @cached_property
+    def kinds_on_nvme(self) -> tuple[Kind, ...]:
+        """What of that is on NVMe."""
+        return kinds_on_nvme(row for each in programs(self.module) for row in stored_of(each))
+
     # Sums
 
     def most(self, answer: Answer, sizes: Columns) -> np.ndarray:
@@ -106,7 +111,7 @@ class Structure:
         on_host = set(self.kinds_on_host)
         static = {
             "memory.peak": set(ALWAYS) - on_host,
-            "memory.host": on_host,
+            "memory.host": on_host - set(self.kinds_on_nvme),
             **{what: {kind} & set(ALWAYS) - on_host for what, kind in kinds.items()},
         }
 

@@ -219,7 +219,7 @@ def options(rng: Random) -> list[str]:
         kept = rng.choice(("activations = inputs", "activations = all"))
         rest = rng.choice(("", ", optimizer = true", ", optimizer = true, parameters = true"))
         if rest and rng.random() < 0.5:
-            rest += ", update = host"
+            rest += rng.choice((", update = host", ", update = host, nvme = true"))
         found.append(f"offload {{ {kept}{rest} }}")
     if rng.random() < 0.25:
         found.append(f"collectives {{ keep = shard, reduce = {rng.choice(('lazy', 'eager'))} }}")

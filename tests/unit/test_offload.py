@@ -10,6 +10,7 @@ import pytest
 from stagec.backend.program import Collective, HostCopy, HostUpdate, RankClass
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, compile_text
+from stagec.estimate.prices import Prices
 from stagec.memory import ClassPlan, Kind
 from stagec.summary import ClassSummary, summarize
 from tests.fidelity.totals import nodes_of
@@ -134,7 +135,13 @@ def test_the_host_updates() -> None:
         text = TEXT.replace("pp = 2", f"pp = {draw.choice([1, 2])}").replace(
             "weights = bf16, gradients = fp32", f"weights = {said}, gradients = {dtype}"
         )
-        clauses = [f"optimizer {name}", zero, "offload { optimizer = true, update = host }"]
+        nvme = draw.randint(0, 1)
+        level = ", nvme = true" * nvme
+        clauses = [
+            f"optimizer {name}",
+            zero,
+            f"offload {{ optimizer = true, update = host{level} }}",
+        ]
         if "pp = 2" in text:
             clauses.append("pipeline L over pp { microbatch = 4 }")
         job = compile_text(text.replace("CLAUSES", "\n".join(clauses)), "net.stg")
@@ -156,9 +163,33 @@ def test_the_host_updates() -> None:
             moved = sum(action.num_bytes * count for action, count in update)
             copy = 0 if wide else stored
             assert moved == parameters * (width + 2 * 4 * (states + 1) + copy)
-            kept = plan.host_bytes
+            through = sum(size * n for (way, size), n in found.items() if way == "read")
+            assert through == sum(size * n for (way, size), n in found.items() if way == "write")
+            assert through == nvme * 4 * (states + 1) * parameters
+            kept = plan.nvme_bytes if nvme else plan.host_bytes
+            assert not nvme or plan.host_bytes.keys() == {Kind.HOST}
             assert kept[Kind.OPTIMIZER] + kept.get(Kind.MASTER, 0) == 4 * (states + 1) * parameters
             assert not {Kind.OPTIMIZER, Kind.MASTER} & {k for k, n in plan.at_peak().items() if n}
+
+
+def test_times_of_each_level() -> None:
+    """Bytes over the bandwidth of the level that they pass."""
+    device = (
+        "device { flops_per_s = 1e15, memory_bytes_per_s = 1TB, link_bytes_per_s = 1TB, "
+        "host_bytes_per_s = 10GB, host_memory_bytes_per_s = 50GB, nvme_bytes_per_s = 2GB }"
+    )
+    job = compiled("offload { optimizer = true, update = host, nvme = true }", device)
+    (ranks,) = job.trace_set.classes
+    prices = Prices.of(job.trace_set, job.plan)
+    speeds = {"store": 1e10, "load": 1e10, "read": 2e9, "write": 2e9, "update": 5e10}
+    seen = set[str]()
+    for segment in ranks.program.segments:
+        for node in segment.nodes:
+            if isinstance(node.action, HostCopy | HostUpdate):
+                seen.add(node.action.kind)
+                seconds = node.action.num_bytes / speeds[node.action.kind]
+                assert prices.node(node).us == pytest.approx(1e6 * seconds)
+    assert seen == speeds.keys()
 
 
 def test_gathers_wait_for_what_comes_back() -> None:
@@ -220,6 +251,7 @@ def test_a_loop_over_layers_stays_one() -> None:
         ("offload { prefetch = -1 }", "E0208"),
         ("zero 2 over dp offload { parameters = true }", "E0401"),
         ("offload { update = host }", "E0402"),
+        ("offload { optimizer = true, nvme = true }", "E0402"),
         ("offload { optimizer = true, update = cpu }", "E0403"),
     ],
 )

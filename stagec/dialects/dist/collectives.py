@@ -23,7 +23,7 @@ from stagec.dialects import sched
 from stagec.dialects.attributes import Dim, NamesAttr, PlacementAttr
 from stagec.dialects.dist.context import ContextOp
 from stagec.dialects.dist.expert_load import MAX, SENT, SUFFIX, Distribution, ExpertLoadOp
-from stagec.dialects.dist.host import HOST_OPS, HostOp, LoadOp, StateOp, StoreOp
+from stagec.dialects.dist.host import HOST_OPS, HostOp, LoadOp, ReadOp, StateOp, StoreOp, WriteOp
 from stagec.dialects.interfaces import (
     Bytes,
     CostInterface,

@@ -1,4 +1,4 @@
-"""Ops of `dist` between the memory of a device and that of its host.
+"""Ops of `dist` between the memory of a device and that of its host, and between that and NVMe.
 
     %h = dist.store (%x) : !stg.tensor<[B, D], bf16>
     %y = dist.load (%h) : !stg.tensor<[B, D], bf16>
@@ -80,6 +80,22 @@ class LoadOp(HostOp):
 
 
 @irdl_op_definition
+class ReadOp(HostOp):
+    """Copy values from NVMe to the memory of the host."""
+
+    name = "dist.read"
+
+    traits = traits_def(Pure())
+
+
+@irdl_op_definition
+class WriteOp(HostOp):
+    """Copy values from the memory of the host to NVMe. `read(write(x))` is x."""
+
+    name = "dist.write"
+
+
+@irdl_op_definition
 class StateOp(MarkedOp):
     """What the optimizer keeps of a weight on the host: the `number`-th tensor, moments before the master copy."""
 
@@ -104,4 +120,4 @@ class StateOp(MarkedOp):
             raise VerifyException(f"dist.state: {self.state.type} is no tensor, shard or stack")
 
 
-HOST_OPS = (StoreOp, LoadOp, StateOp)
+HOST_OPS = (StoreOp, LoadOp, ReadOp, WriteOp, StateOp)

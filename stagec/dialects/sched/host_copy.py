@@ -21,12 +21,13 @@ from stagec.dialects.memory import PLAIN, Effects, EffectsAttr, Kind
 from stagec.dialects.sched.node import CommunicationOp
 from stagec.symbolic import Size
 
-DIRECTIONS = ("store", "load")
+NVME = ("read", "write")
+DIRECTIONS = ("store", "load", *NVME)
 
 
 @irdl_op_definition
 class HostCopyOp(CommunicationOp):
-    """`store` values in the memory of the host, or `load` them from there: a stream for each direction."""
+    """`store` values in the memory of the host, or `load` them from there; `read` them from NVMe into that memory, or `write` them back: a stream for each."""
 
     name = "sched.host_copy"
 
@@ -72,7 +73,12 @@ class HostCopyOp(CommunicationOp):
     def memory_effects(self) -> Effects:
         """What is copied to the host is there, what is loaded comes from there: into memory of its own, or to where it stays."""
         loaded = Kind.PARAMETERS if self.home else Kind.FETCHED
-        return Effects(makes=Kind.HOST if self.direction.data == "store" else loaded)
+        return Effects(makes=loaded if self.direction.data == "load" else Kind.HOST)
+
+    @property
+    def is_of_nvme(self) -> bool:
+        """Whether it is between the host and NVMe."""
+        return self.direction.data in NVME
 
     def verify_(self) -> None:
         super().verify_()

@@ -230,10 +230,8 @@ class OptimizerStepOp(CostInterface):
             yield weight, "adamw" if is_other else self.algorithm.data
 
     def kept_bytes(self, weight: SSAValue, algorithm: str) -> Size:
-        """Bytes of states and of an average, which a rank keeps of a weight; of a host's own copy too, where weights on the device have none that is wider."""
+        """Bytes of states and of an average, which a rank keeps of a weight."""
         states = state_bytes(algorithm, self.states.data, weight)
-        if self.on_host and self.master is None:
-            states = states + num_bytes(weight)
         if self.average is None:
             return states
         return states + bytes_of(elements(weight), self.average.data)

@@ -460,6 +460,10 @@ class _PlanResolver:
             message = "the host updates what the optimizer keeps there, and it keeps nothing there"
             help_ = "write `optimizer = true` too"
             self.findings.add(Diagnostic("E0402", message, found.given["update"], help=help_))
+        if found.nvme and not (found.optimizer and found.update == "host"):
+            message = "what the optimizer keeps is on NVMe only where the host updates"
+            help_ = "write `optimizer = true, update = host` too"
+            self.findings.add(Diagnostic("E0402", message, found.given["nvme"], help=help_))
         zero = self.merged.get(syntax.Zero)
         level = zero.level.text if zero and isinstance(zero.level, syntax.Number) else None
         if zero is not None and found.parameters and level in ("1", "2"):

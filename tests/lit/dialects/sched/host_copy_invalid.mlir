@@ -1,4 +1,4 @@
-// There are two directions, and as many results as values.
+// There are four directions, and as many results as values.
 // RUN: stagec-opt %s --verify-diagnostics --split-input-file | filecheck %s
 
 // CHECK: error[E0709]: `sched.host_copy`: `swap` is no direction

@@ -1,0 +1,12 @@
+// Only tensors, shards and stacks are copied, and keep their types.
+// RUN: stagec-opt %s --verify-diagnostics --split-input-file | filecheck %s
+
+// CHECK: error[E0709]: `dist.write`: f32 is no tensor, shard or stack
+%h = "test.op"() : () -> f32
+%x = dist.write (%h) : (f32) -> f32
+
+// -----
+
+// CHECK: error[E0709]: `dist.write`: a copy has the type of what is copied
+%h = "test.op"() : () -> !stg.tensor<[B, D], bf16>
+%x = dist.write (%h) : (!stg.tensor<[B, D], bf16>) -> !stg.tensor<[B], bf16>
