@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stagec.arrays import Ints
+from stagec.arrays import Bools, Ints
 from stagec.backend.class_map import ClassMap
 from stagec.backend.program import Collective, Node, TraceSegment, TraceSet, Transfer
 from stagec.backend.ranks import ranks_where, shifted
@@ -67,6 +67,30 @@ class PieceGraph:
     def order(self) -> list[tuple[int, int]]:
         """Instances of pieces, each after all that it waits for: piece and row."""
         return topological_order(self)
+
+    @cached_property
+    def exits(self) -> list[Ints]:
+        """Of each piece the nodes that decide when others end, or the step: those that another piece waits for, or nobody."""
+        awaited = np.zeros(self.begins[-1] + 1, bool)
+        for piece in self.pieces:
+            for column in piece.columns:
+                awaited[column] = True
+        found: list[Ints] = []
+        for piece in self.pieces:
+            is_exit = np.ones(len(piece.nodes), bool)
+            is_exit[[other for inside in piece.inside for other in inside]] = False
+            for at in range(len(piece.nodes)):
+                is_exit[at] |= bool(awaited[piece.first + at].any())
+            found.append(np.flatnonzero(is_exit))
+        return found
+
+    @cached_property
+    def is_exit(self) -> Bools:
+        """Of each node, whether it is one of the `exits` of its piece."""
+        found = np.zeros(self.begins[-1], bool)
+        for piece, exits in zip(self.pieces, self.exits, strict=True):
+            found[(piece.first[:, None] + exits).ravel()] = True
+        return found
 
 
 def topological_order(graph: PieceGraph) -> list[tuple[int, int]]:

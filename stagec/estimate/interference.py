@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from stagec.backend.program import Collective, Compute, RankClass, TraceSet
+from stagec.arrays import Floats, Ints
+from stagec.backend.program import Collective, Compute, RankClass, TraceProgram, TraceSet
+from stagec.devices import DeviceModel
 from stagec.estimate import intervals
 from stagec.estimate.graph import PieceGraph, build_graph
 from stagec.estimate.prices import Prices
 from stagec.estimate.timeline import Arrivals, Timeline, simulate_graph
+
+LEAST = 1.001
+"""A rank whose computation is slower by less is as fast as it would be alone, if all are."""
 
 
 def slowed(
@@ -28,30 +33,50 @@ def slowed(
     model = prices.plan.device.model
     if model is None or not model.collective_units:
         return timeline
-    taken = model.collective_units / model.units
-    factors = [
-        1 + taken / (1 - taken) * hidden_share(each, *timeline.of_class(number))
-        for number, each in enumerate(traces.classes)
-    ]
-    if max(factors) < 1.001:
+    classes = enumerate(traces.classes)
+    spent = [hidden_us(each, *timeline.of_class(number)) for number, each in classes]
+    factors = slowdown(model, *(np.array(column) for column in zip(*spent, strict=True)))
+    if (factors == 1).all():
         return timeline
     return simulate_graph(graph, traces, prices, factors, arrived)
 
 
-def hidden_share(rank_class: RankClass, starts: np.ndarray, ends: np.ndarray) -> float:
-    """Of the time that a rank computes, the share in which collectives run too."""
-    program = rank_class.program
+def slowdown(model: DeviceModel, computing: Floats, hiding: Floats) -> Floats:
+    """By which the computation of each rank class is slower, `[class]` or `[class, plan]`, that computes so long and hides communication so long."""
+    taken = (model.collective_units or 0) / model.units
+    share = np.divide(hiding, computing, out=np.zeros_like(hiding), where=computing > 0)
+    factors = 1 + taken / (1 - taken) * share
+    return np.where(factors.max(axis=0) < LEAST, 1.0, factors)
+
+
+def hidden_us(rank_class: RankClass, starts: Floats, ends: Floats) -> tuple[Floats, Floats]:
+    """How long a rank computes, and how long collectives run in that time; of several plans with times of nodes as `[node, plan]`."""
+    computing, moving = (nodes_of(rank_class.program, kind) for kind in (Compute, Collective))
+    if starts.ndim == 1:
+        found = hidden_in(starts[computing], ends[computing], starts[moving], ends[moving])
+        return np.array(found[0]), np.array(found[1])
+    times = (starts[computing].T, ends[computing].T, starts[moving].T, ends[moving].T)
+    each = [hidden_in(*own) for own in zip(*map(np.ascontiguousarray, times), strict=True)]
+    busy, hidden = zip(*each, strict=True)
+    return np.array(busy), np.array(hidden)
+
+
+def hidden_in(
+    starts: Floats, ends: Floats, moving_from: Floats, moving_to: Floats
+) -> tuple[float, float]:
+    """The time that something computes, and of that the time in which something moves."""
+    busy = intervals.union(starts, ends)
+    running = intervals.union(moving_from, moving_to)
+    shared = intervals.overlap(busy, running[:, 0], running[:, 1])
+    return intervals.length(busy), float(shared.sum())
+
+
+def nodes_of(program: TraceProgram, kind: type) -> Ints:
+    """The nodes of a program with actions of a kind, by position."""
     first = program.first_node
-    computing = np.zeros(len(starts), bool)
-    moving = np.zeros(len(starts), bool)
+    found = [np.zeros(0, np.int64)]
     for index, segment in enumerate(program.segments):
         rows = np.flatnonzero(program.segment == index)
-        for i, node in enumerate(segment.nodes):
-            computing[first[rows] + i] = isinstance(node.action, Compute)
-            moving[first[rows] + i] = isinstance(node.action, Collective)
-    busy = intervals.union(starts[computing], ends[computing])
-    total = intervals.length(busy)
-    if not total or not moving.any():
-        return 0.0
-    running = intervals.union(starts[moving], ends[moving])
-    return intervals.length(intervals.intersection(busy, running)) / total
+        own = [i for i, node in enumerate(segment.nodes) if isinstance(node.action, kind)]
+        found.append((first[rows][:, None] + np.array(own, np.int64)).ravel())
+    return np.sort(np.concatenate(found))

@@ -98,6 +98,12 @@ class KernelPrices:
 
     def moved(self, num_bytes: float, num_ops: float = 0.0) -> Price:
         """What a kernel takes that moves so many bytes."""
+        key = (num_bytes, num_ops)
+        if key not in self._known:
+            self._known[key] = self.find_moved(num_bytes, num_ops)
+        return self._known[key]
+
+    def find_moved(self, num_bytes: float, num_ops: float) -> Price:
         found = self.by_table(("memory",), {"bytes": np.float64(max(num_bytes, 1))})
         if found is not None:
             return found

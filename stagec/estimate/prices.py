@@ -7,10 +7,13 @@ them. What a fused kernel hands on inside itself is neither written nor read, un
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from stagec.arrays import Floats, Ints
 from stagec.backend.program import (
     Collective,
     Compute,
@@ -39,6 +42,32 @@ class SegmentPrices:
     basis: np.ndarray
 
 
+@dataclass(frozen=True)
+class NodeCosts:
+    """The nodes of a segment in several plans that differ in sizes alone: `[node, plan]`."""
+
+    us: Floats
+    basis: Ints
+    moved: Floats
+    """Bytes that a node which computes reads and writes."""
+    written: Floats
+
+    @staticmethod
+    def of(nodes: Sequence[Node], prices: Sequence[Price]) -> NodeCosts:
+        """In one plan."""
+        computes = [n.action if isinstance(n.action, Compute) else NO_WORK for n in nodes]
+        one = (len(nodes), 1)
+        return NodeCosts(
+            np.array([price.us for price in prices]).reshape(one),
+            np.array([int(price.basis) for price in prices], np.int64).reshape(one),
+            np.array([each.num_bytes for each in computes], float).reshape(one),
+            np.array([each.num_written for each in computes], float).reshape(one),
+        )
+
+
+NO_WORK = Compute(0, 0)
+
+
 @dataclass
 class Prices:
     """Of a whole job."""
@@ -51,19 +80,9 @@ class Prices:
 
     @staticmethod
     def of(traces: TraceSet, plan: Plan) -> Prices:
-        model = plan.device.model
-        kernels = None
-        if model is not None:
-            programs = (each.program for each in traces.classes)
-            nodes = (node for p in programs for s in p.segments for node in s.nodes)
-            # Where operands are quantized by nodes of their own, they say what a product is of.
-            says = any(work_of(node) == Work.QUANTIZE for node in nodes)
-            linear = None if says else plan.precision.products
-            merges = plan.device.kernels != "eager"
-            attends = plan.precision.attention or "bf16"
-            known = plan.precision.scaling == "delayed"
-            kernels = KernelPrices(model, linear, merges, attends, known)
-        return Prices(plan, Network.of(plan, traces.mesh), kernels)
+        programs = (each.program for each in traces.classes)
+        works = {work_of(node) for p in programs for s in p.segments for node in s.nodes}
+        return Prices(plan, Network.of(plan, traces.mesh), kernel_prices(plan, works))
 
     def segment(self, rank_class: RankClass, index: int) -> SegmentPrices:
         """Of a segment of a class, by its number."""
@@ -74,19 +93,23 @@ class Prices:
         return self._segments[key]
 
     def find(self, program: TraceProgram, index: int) -> SegmentPrices:
+        nodes = program.segments[index].nodes
+        inside = in_layer(program, index)
+        costs = NodeCosts.of(nodes, [self.node(node, inside) for node in nodes])
+        self.share(program, index, costs)
+        return SegmentPrices(costs.us[:, 0], costs.basis[:, 0])
+
+    def share(self, program: TraceProgram, index: int, costs: NodeCosts) -> None:
+        """From what each node of a segment takes by itself to what it takes among its neighbours."""
+        if self.kernels is None:
+            return
         segment = program.segments[index]
-        rows = np.flatnonzero(program.segment == index)
-        in_layer = bool(len(rows)) and int(program.layer[rows[0]]) >= 0
-        prices = [self.node(node, in_layer) for node in segment.nodes]
-        if self.kernels is not None:
-            if self.plan.device.kernels != "eager":
-                self.fuse(program, index, prices)
-            if self.plan.overlap.tp:
-                self.overlap(segment, prices)
-            if not self.plan.device.graphs:
-                self.launch(segment, prices)
-        us = np.array([price.us for price in prices])
-        return SegmentPrices(us, np.array([int(price.basis) for price in prices]))
+        if self.plan.device.kernels != "eager":
+            self.fuse(program, index, costs)
+        if self.plan.overlap.tp:
+            self.overlap(segment, costs)
+        if not self.plan.device.graphs:
+            self.launch(segment, costs)
 
     def node(self, node: Node, in_layer: bool = False) -> Price:
         """By itself."""
@@ -131,20 +154,24 @@ class Prices:
 
     # Kernels of several ops
 
-    def fuse(self, program: TraceProgram, index: int, prices: list[Price]) -> None:
+    def fuse(self, program: TraceProgram, index: int, costs: NodeCosts) -> None:
         """Let neighbours that share a kernel pay for what comes in and goes out, in proportion, and for one launch."""
         assert self.kernels is not None
         segment = program.segments[index]
         reductions = self.plan.device.kernels == "compiled"
         escaping = self.escaping(program)
         group_of: dict[int, int] = {}
-        moved: dict[int, float] = {}
+        moved: dict[int, Floats] = {}
+        readers: dict[int, list[int]] = defaultdict(list)
         for i, node in enumerate(segment.nodes):
+            for dep in node.data_deps:
+                if dep.slot < 0:
+                    readers[dep.node].append(i)
             action = node.action
             if not isinstance(action, Compute):
                 continue
             if action.work == Work.NORM_WEIGHT_GRAD:
-                prices[i] = Price(0.0, Basis.RULE)
+                costs.us[i], costs.basis[i] = 0.0, Basis.RULE
             joins = action.work.is_elementwise or (reductions and action.work == Work.REDUCTION)
             if not joins or self.finds_scale(action):
                 continue
@@ -152,30 +179,29 @@ class Prices:
             group_of[i] = min((group_of[j] for j in before), default=i)
             for j in before:
                 group_of[j] = group_of[i]
-            inside = sum(written(segment.nodes[j]) for j in before)
-            reads = action.num_bytes - action.num_written
-            moved[i] = max(reads - inside, 0) + action.num_written
+            reads = costs.moved[i] - costs.written[i]
+            for j in before:
+                reads = reads - costs.written[j]
+            moved[i] = np.maximum(reads, 0) + costs.written[i]
         for i in group_of:
             if (index, i) in escaping:
                 continue
-            readers = [
-                k
-                for k, node in enumerate(segment.nodes)
-                if any(dep.slot < 0 and dep.node == i for dep in node.data_deps)
-            ]
-            if readers and all(group_of.get(k) == group_of[i] for k in readers):
-                moved[i] -= min(written(segment.nodes[i]), moved[i])
+            if readers[i] and all(group_of.get(k) == group_of[i] for k in readers[i]):
+                moved[i] = moved[i] - np.minimum(costs.written[i], moved[i])
         groups: dict[int, list[int]] = {}
         for i, group in group_of.items():
             groups.setdefault(group, []).append(i)
         for members in groups.values():
             if len(members) == 1:
                 continue
-            total = sum(moved[i] for i in members)
-            whole = self.kernels.moved(total)
+            total = np.sum([moved[i] for i in members], axis=0)
+            kept, plans = np.unique(total, return_inverse=True)
+            whole = [self.kernels.moved(each) for each in kept.tolist()]
+            us = np.array([price.us for price in whole])[plans]
+            basis = np.array([int(price.basis) for price in whole])[plans]
             for i in members:
-                share = moved[i] / total if total else 1 / len(members)
-                prices[i] = Price(whole.us * share, whole.basis)
+                share = np.where(total > 0, moved[i] / np.maximum(total, 1), 1 / len(members))
+                costs.us[i], costs.basis[i] = us * share, basis
 
     def escaping(self, program: TraceProgram) -> set[tuple[int, int]]:
         """Nodes, by segment, that other instances read."""
@@ -193,7 +219,7 @@ class Prices:
             self._escaping[key] = {divmod(each, most) for each in found}
         return self._escaping[key]
 
-    def overlap(self, segment: TraceSegment, prices: list[Price]) -> None:
+    def overlap(self, segment: TraceSegment, costs: NodeCosts) -> None:
         """Collectives of tensor parallelism run past the products that read or make what they move, in chunks.
 
         All but one chunk is hidden, as far as the products last.
@@ -212,31 +238,44 @@ class Prices:
             else:
                 near = [d.node for d in node.data_deps if d.slot < 0]
                 near = [k for k in near if is_product(segment.nodes[k])]
-            hiding = max((prices[k].us for k in near), default=0.0)
-            chunk = prices[i].us / OVERLAP_CHUNKS
-            rest = prices[i].us - chunk
-            hidden = min(rest, hiding * (OVERLAP_CHUNKS - 1) / OVERLAP_CHUNKS)
-            prices[i] = Price(prices[i].us - hidden, Basis.RULE)
+            hiding = costs.us[near].max(axis=0, initial=0.0)
+            rest = costs.us[i] * (1 - 1 / OVERLAP_CHUNKS)
+            hidden = np.minimum(rest, hiding * (OVERLAP_CHUNKS - 1) / OVERLAP_CHUNKS)
+            costs.us[i] -= hidden
+            costs.basis[i] = Basis.RULE
 
-    def launch(self, segment: TraceSegment, prices: list[Price]) -> None:
+    def launch(self, segment: TraceSegment, costs: NodeCosts) -> None:
         """Without graphs a segment lasts as long as the host needs to launch its kernels."""
         assert self.kernels is not None
         at = [i for i, node in enumerate(segment.nodes) if isinstance(node.action, Compute)]
         host = len(at) * self.kernels.device.host_launch_us
-        busy = sum(prices[i].us for i in at)
-        if 0 < busy < host:
-            for i in at:
-                prices[i] = Price(prices[i].us * host / busy, prices[i].basis)
+        busy = costs.us[at].sum(axis=0)
+        waits = (busy > 0) & (busy < host)
+        costs.us[at] *= np.where(waits, host / np.where(waits, busy, 1.0), 1.0)
+
+
+def in_layer(program: TraceProgram, index: int) -> bool:
+    """Whether a segment is part of a layer."""
+    rows = np.flatnonzero(program.segment == index)
+    return bool(len(rows)) and int(program.layer[rows[0]]) >= 0
+
+
+def kernel_prices(plan: Plan, works: Collection[Work]) -> KernelPrices | None:
+    """Of a device that is measured, for a step that does these kinds of work."""
+    model = plan.device.model
+    if model is None:
+        return None
+    # Where operands are quantized by nodes of their own, they say what a product is of.
+    linear = None if Work.QUANTIZE in works else plan.precision.products
+    merges = plan.device.kernels != "eager"
+    attends = plan.precision.attention or "bf16"
+    known = plan.precision.scaling == "delayed"
+    return KernelPrices(model, linear, merges, attends, known)
 
 
 def work_of(node: Node) -> Work:
     """Of a node that computes; communication and copies are none in particular."""
     return node.action.work if isinstance(node.action, Compute) else Work.OTHER
-
-
-def written(node: Node) -> int:
-    assert isinstance(node.action, Compute)
-    return node.action.num_written
 
 
 def reads(node: Node, position: int) -> bool:

@@ -7,8 +7,9 @@ that an instance costs one small array operation, however many nodes it has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from stagec.estimate.graph import Piece, PieceGraph, build_graph
 from stagec.estimate.network import Network
 from stagec.estimate.prices import Prices
 
+FEW = 8
+"""Plans that are quicker solved one by one than together."""
 Arrivals = Mapping[tuple[int, int, int], Floats]
 """When what other pools send is there, in µs: by class, segment, and node of the segment, for each instance. What is not named is there from the start."""
 
@@ -52,26 +55,18 @@ def simulate_graph(
     graph: PieceGraph,
     traces: TraceSet,
     prices: Prices,
-    factors: Sequence[float] | None = None,
+    factors: Floats | None = None,
     arrived: Arrivals | None = None,
 ) -> Timeline:
     """`factors`: by which the computation of each class is slower than it would be alone."""
     network = prices.network
     durations = [piece_durations(piece, traces, prices) for piece in graph.pieces]
     if factors is not None:
-        for number, piece in enumerate(graph.pieces):
-            slower = [
-                factors[piece.rank_class] if isinstance(node.action, Compute) else 1.0
-                for node in piece.nodes
-            ]
-            durations[number] = durations[number] * np.array(slower)
-    slowest = shared_durations(graph, durations)
+        durations = slower(graph, durations, factors)
     came = arrived_by_piece(graph, arrived or {})
-    ends = solve(graph, durations, slowest, came)
-    starts = np.empty(len(ends) - 1)
-    for i, (piece, duration) in enumerate(zip(graph.pieces, durations, strict=True)):
-        positions = piece.first[:, None] + np.arange(len(duration))
-        starts[positions] = ends[positions] - (slowest[i][:, None] if i in slowest else duration)
+    times = solve(graph, durations, came=came)
+    starts, ends = times.starts, times.ends
+    for i, piece in enumerate(graph.pieces):
         if piece.sends or i in came:
             starts[piece.first] = arrivals(piece, ends, network, came.get(i))
     return Timeline(starts, ends[:-1], tuple(graph.begins))
@@ -80,6 +75,46 @@ def simulate_graph(
 def piece_durations(piece: Piece, traces: TraceSet, prices: Prices) -> Floats:
     of_segment = prices.segment(traces.classes[piece.rank_class], piece.segment).us
     return of_segment[piece.begin : piece.begin + len(piece.nodes)]
+
+
+def slower(graph: PieceGraph, durations: list[Floats], factors: Floats) -> list[Floats]:
+    """What nodes take if the computation of each class takes so many times as long: `[class]`, or `[class, plan]`."""
+    found: list[Floats] = []
+    for piece, own in zip(graph.pieces, durations, strict=True):
+        computes = np.array([isinstance(node.action, Compute) for node in piece.nodes], bool)
+        scaled = own.copy()
+        scaled[computes] *= factors[piece.rank_class]
+        found.append(scaled)
+    return found
+
+
+@dataclass(frozen=True)
+class Times:
+    """When each node ends: `[node + 1]`, the last is the start of the step. Of several plans that wait alike all arrays are `[..., plan]`."""
+
+    graph: PieceGraph
+    durations: list[Floats]
+    """Of the nodes of each piece."""
+    slowest: dict[int, Floats]
+    """Of pieces that are collectives of several classes, what each instance takes."""
+    ends: Floats
+
+    @property
+    def makespan(self) -> Floats:
+        """When the last node ends."""
+        return np.fmax.reduce(self.ends, axis=0)
+
+    @cached_property
+    def starts(self) -> Floats:
+        """When each node starts; a receive at its end, as if all came at once."""
+        starts = np.empty((len(self.ends) - 1, *self.ends.shape[1:]))
+        for i, (piece, own) in enumerate(zip(self.graph.pieces, self.durations, strict=True)):
+            if i in self.slowest:
+                starts[piece.first] = self.ends[piece.first] - self.slowest[i]
+                continue
+            for at, duration in enumerate(own):
+                starts[piece.first + at] = self.ends[piece.first + at] - duration
+        return starts
 
 
 def shared_durations(graph: PieceGraph, durations: list[Floats]) -> dict[int, Floats]:
@@ -95,7 +130,7 @@ def shared_durations(graph: PieceGraph, durations: list[Floats]) -> dict[int, Fl
         }
         own = {
             number: np.concatenate(
-                [np.full(len(graph.pieces[i].first), durations[i][0]) for i in which]
+                [np.repeat(durations[i][:1], len(graph.pieces[i].first), axis=0) for i in which]
             )
             for number, which in by_class.items()
         }
@@ -125,9 +160,9 @@ def arrivals(piece: Piece, ends: Floats, network: Network, came: Floats | None) 
 
 
 def longest_paths(piece: Piece, durations: Floats) -> Floats:
-    """[nodes, columns + 1]: to the end of each node from each column, and from the start of the step."""
+    """To the end of each node from each column, and from the start of the step: `[node, column + 1]`, of several plans `[..., plan]`."""
     width = len(piece.columns)
-    paths = np.full((len(piece.nodes), width + 1), -np.inf)
+    paths = np.full((len(piece.nodes), width + 1, *durations.shape[1:]), -np.inf)
     paths[:, width] = 0.0
     for i, (inside, outside) in enumerate(zip(piece.inside, piece.outside, strict=True)):
         row = paths[i]
@@ -141,16 +176,27 @@ def longest_paths(piece: Piece, durations: Floats) -> Floats:
 def solve(
     graph: PieceGraph,
     durations: list[Floats],
-    slowest: Mapping[int, Floats],
-    came: Mapping[int, Floats],
-) -> Floats:
-    """The end of every node. The last element is the start of the step, 0."""
-    total = graph.begins[-1]
-    ends = np.zeros(total + 1)
+    only_exits: bool = False,
+    came: Mapping[int, Floats] | None = None,
+) -> Times:
+    """The end of every node; or of the exits of pieces alone, which the ends of others and of the step follow from: NaN for what is not told.
+
+    `came`: when what other pools send is there, by piece, of one plan.
+    """
+    came = came or {}
+    slowest = shared_durations(graph, durations)
+    plans = durations[0].shape[1:] if durations else ()
+    if plans and plans[0] < FEW:
+        each = [solve(graph, [own[:, p] for own in durations], only_exits) for p in range(*plans)]
+        return Times(graph, durations, slowest, np.stack([one.ends for one in each], axis=1))
+    ends = np.full((graph.begins[-1] + 1, *plans), np.nan)
+    ends[-1] = 0.0
     paths = [
         longest_paths(piece, 0 * duration if i in slowest else duration)
         for i, (piece, duration) in enumerate(zip(graph.pieces, durations, strict=True))
     ]
+    rows = graph.exits if only_exits else [np.arange(len(p.nodes)) for p in graph.pieces]
+    paths = [own[at] for own, at in zip(paths, rows, strict=True)]
     # Column -1, which is 0, stands for the start of the step.
     tables = [
         np.stack([*piece.columns, np.full(len(piece.first), -1)], axis=1) for piece in graph.pieces
@@ -162,5 +208,5 @@ def solve(
             found += slowest[number][row]
         if number in came:
             found = np.maximum(found, came[number][row])
-        ends[begin : begin + len(found)] = found
-    return ends
+        ends[rows[number] + begin] = found
+    return Times(graph, durations, slowest, ends)

@@ -10,32 +10,28 @@ here, and the step is compiled whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec.advice import doubt
 from stagec.analysis.sizes import mesh_of, size_values
-from stagec.backend.program import TraceProgram
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate import Estimate, estimate
 from stagec.estimate.costs import missing_numbers
 from stagec.estimate.memory import timed_peaks
+from stagec.estimate.repetition import SAME, Block, block_of, is_put_in, may_repeat, pairs
 from stagec.memory import ClassPlan
 from stagec.plans.clauses import Plan
 from stagec.plans.in_ir import read_plan, stated_plan
 from stagec.reports.headline import Headline, headline
-from stagec.schedules.catalogue import CATALOGUE
 from stagec.summary import ClassSummary, Summary, Traffic, summarize
 
 MOST_TASKS = 2**15
 """Passes of microbatches through stages that are compiled one by one for a summary."""
-SAME = 1e-9
-"""Relative to the step: times that differ by less are the same."""
 
 
 class ManyMicrobatches(Exception):
@@ -65,14 +61,6 @@ class Brief:
     num_many: int
 
 
-@dataclass(frozen=True)
-class Block:
-    """What the longer step of a rank has that the shorter one has not: nodes `start` to `stop`."""
-
-    start: int
-    stop: int
-
-
 def look(module: ModuleOp) -> None:
     """Raises `ManyMicrobatches` where few microbatches may tell of all of them. The microbatches are split."""
     stated = stated_plan(module)
@@ -83,22 +71,6 @@ def look(module: ModuleOp) -> None:
     if stages * number > MOST_TASKS and may_repeat(plan):
         size = size_values(module)[stated.batch_dim]
         raise ManyMicrobatches(plan, number, ranks, stated.batch_dim, size)
-
-
-def may_repeat(plan: Plan) -> bool:
-    """Whether a plan's schedule goes on evenly with more microbatches. A user's own may do anything, and so may a user's passes."""
-    own = plan.pipeline is not None and plan.pipeline.schedule not in CATALOGUE
-    return not own and not plan.passes
-
-
-def pairs(plan: Plan, ranks: int, microbatches: int) -> Iterator[tuple[int, int]]:
-    """Numbers of microbatches from which those of a step are reached in whole blocks, the smallest first."""
-    pipeline = plan.pipeline
-    step = ranks if pipeline is not None and pipeline.virtual_stages > 1 else 2
-    first = microbatches % step + -(-(ranks + ranks // 4 + 4) // step) * step
-    while first + step < microbatches // 2:
-        yield first, first + step
-        first += -(-first // step) * step
 
 
 def brief(many: ManyMicrobatches, compile_with: Callable[[str, int], Compiled]) -> Brief | None:
@@ -166,49 +138,6 @@ def extended(
         few,
         number,
         microbatches,
-    )
-
-
-def block_of(few: TraceProgram, more: TraceProgram) -> Block | None:
-    """The nodes that the longer of two programs has and the shorter one has not, if they repeat those before them."""
-    if few.segments != more.segments:
-        return None
-    before, after = sequence(few), sequence(more)
-    start, stop = put_in(before, after)
-    block = Block(int(more.first_node[start]), int(more.first_node[stop]))
-    size = stop - start
-    rows = slice(start - size, start)
-    if size <= 0 or start < size or not np.array_equal(after[start:stop], after[rows]):
-        return None
-    return block if np.array_equal(before[start:], after[stop:]) else None
-
-
-def sequence(program: TraceProgram) -> np.ndarray:
-    """What runs, row by row, without its microbatch: `[n, 3]`."""
-    return np.stack([program.segment, program.layer, program.stage], axis=1)
-
-
-def put_in(before: np.ndarray, after: np.ndarray) -> tuple[int, int]:
-    """Where the longer of two tables has what the other has not."""
-    differ = np.flatnonzero((after[: len(before)] != before).any(axis=1))
-    start = int(differ[0]) if len(differ) else len(before)
-    return start, start + len(after) - len(before)
-
-
-def is_put_in(
-    before: np.ndarray, after: np.ndarray, block: Block, delay: float, near: float = 0.0
-) -> bool:
-    """Whether numbers of nodes are as before, then those of a block as of that before it, and all from then on more by `delay`."""
-    start, stop = block.start, block.stop
-    size = stop - start
-
-    def same(one: np.ndarray, other: np.ndarray) -> bool:
-        return bool((np.abs(one - other) <= near).all())
-
-    return (
-        same(after[:start], before[:start])
-        and same(after[start:stop], after[start - size : start] + delay)
-        and same(after[stop:], before[start:] + delay)
     )
 
 

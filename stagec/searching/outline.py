@@ -13,26 +13,27 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 import numpy as np
 
 from stagec.arrays import Floats
-from stagec.backend.program import Compute, Mesh
+from stagec.backend.program import Compute
+from stagec.dialects import sched
 from stagec.dialects.sched import COMPUTE_STREAM
 from stagec.dialects.sched.tasks import ONCE, TRANSFER_TASKS
 from stagec.dialects.work import Work
-from stagec.estimate.kernels import KernelPrices
+from stagec.estimate.prices import kernel_prices
 from stagec.explaining.bubble import FORMS, idle_share
 from stagec.explaining.job import Job
 from stagec.explaining.rolled_operations import ClassOperations, Term
 from stagec.schedules import build
 from stagec.schedules.transfers import RESIDENT_STAGES
-from stagec.searching.prices import Prices, kernels_of
-from stagec.sweeping.actions import ActionForm, Distinct, with_numbers
+from stagec.sweeping.actions import ActionForm
+from stagec.sweeping.prices import PriceColumns
 from stagec.sweeping.structures import Structure
-from stagec.symbolic import ceildiv, symbol
+from stagec.symbolic import Size, ceildiv, symbol
 from stagec.symbolic.columns import Columns
 
 Total = np.ndarray | float
@@ -95,7 +96,7 @@ def outline(structure: Structure, sizes: Columns, turns: Sequence[Turns] = ()) -
     microbatches = sizes.number(job.names.num_microbatches).astype(float)
     turns = turns or own_turns(structure, sizes)
     idle = idle_shares(structure, sizes, turns)
-    prices = PriceColumns(job, sizes)
+    prices = TermPrices(job, sizes)
     gathers = gathers_of(structure, sizes, turns)
     every = [sums_of(each, prices, sizes, gathers) for each in job.classes]
     between = transfers_between(structure, [travel for _, travel in every])
@@ -214,7 +215,7 @@ def gathers_per_stage(turns: Turns, rounds: int) -> float:
 
 
 def sums_of(
-    each: ClassOperations, prices: PriceColumns, sizes: Columns, gathers: Floats
+    each: ClassOperations, prices: TermPrices, sizes: Columns, gathers: Floats
 ) -> tuple[Sums, Sums]:
     """Of a rank's own work, and of what travels to and from other stages; parameters are gathered so often."""
     own, travel = Sums(), Sums()
@@ -247,62 +248,38 @@ def is_gather(term: Term) -> bool:
 
 
 @dataclass
-class PriceColumns:
-    """Seconds of one run of each op, for each plan: plans in which its numbers are the same ask once."""
+class TermPrices:
+    """Seconds of one run of each op, for each plan."""
 
     job: Job
     sizes: Columns
-    _prices: dict[tuple[int, ...], Prices] = field(default_factory=dict)
-    _known: dict[object, Floats] = field(default_factory=dict)
-    _forms: dict[int, ActionForm | None] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        axes = list(self.job.names.mesh)
-        columns = [self.sizes.names[axis] for axis in axes]
-        table = np.stack(columns, axis=1) if axes else np.zeros((self.sizes.count, 1), np.int64)
-        meshes, self.mesh = np.unique(table.astype(np.int64), axis=0, return_inverse=True)
-        self.mesh = self.mesh.ravel()
-        self.meshes = [Mesh(tuple(axes), tuple(row) if axes else ()) for row in meshes.tolist()]
+    _forms: dict[int, tuple[Size, ...] | None] = field(default_factory=dict)
 
     @cached_property
-    def kernels(self) -> KernelPrices | None:
-        return kernels_of(self.job.compiled.plan)
-
-    def prices(self, number: int) -> Prices:
-        mesh = self.meshes[number]
-        if mesh.sizes not in self._prices:
-            self._prices[mesh.sizes] = Prices.of(self.job.compiled.plan, mesh, self.kernels)
-        return self._prices[mesh.sizes]
+    def columns(self) -> PriceColumns:
+        terms = [term for each in self.job.classes for term in each.terms]
+        works = {sched.work_of(term.counted.op) for term in terms}
+        kernels = kernel_prices(self.job.compiled.plan, works)
+        return PriceColumns(self.job.compiled.plan, self.sizes, tuple(self.job.names.mesh), kernels)
 
     def seconds(self, term: Term) -> Floats:
         """As its own node: what neighbours share is not told here."""
-        node, counted = term.node, term.counted
+        counted = term.counted
         if id(counted.op) not in self._forms:
-            self._forms[id(counted.op)] = ActionForm.of(counted.op)
+            form = ActionForm.of(counted.op)
+            self._forms[id(counted.op)] = None if form is None else form.sizes
         form = self._forms[id(counted.op)]
         if form is None:
             return self.one_by_one(term)
         stage = counted.stage.stage
-        sizes = tuple(self.job.names.write(size, stage) for size in form.sizes)
-        key = (sizes, node.action, node.op, counted.in_layer)
-        if key not in self._known:
-            columns = [self.sizes.number(size) for size in sizes]
-            is_alone = isinstance(node.action, Compute)
-            distinct = Distinct.of(columns if is_alone else [*columns, self.mesh], self.sizes.count)
-
-            def price(row: tuple[int, ...]) -> float:
-                mesh, numbers = (0, row) if is_alone else (row[-1], row[:-1])
-                action = with_numbers(node.action, numbers)
-                return self.prices(mesh).seconds(replace(node, action=action), counted.in_layer)
-
-            self._known[key] = distinct.each(price)
-        return self._known[key]
+        sizes = [(self.job.names.write(size, stage),) for size in form]
+        return self.columns.of(term.node, sizes, counted.in_layer).us / 1e6
 
     def one_by_one(self, term: Term) -> Floats:
         """Of an op whose numbers are no sizes alone."""
         found = np.empty(self.sizes.count)
         for row in range(self.sizes.count):
             sizes = {name: int(column[row]) for name, column in self.sizes.names.items()}
-            node = term.counted.node(sizes)
-            found[row] = self.prices(int(self.mesh[row])).seconds(node, term.counted.in_layer)
+            prices = self.columns.prices(int(self.columns.mesh[row]))
+            found[row] = prices.node(term.counted.node(sizes), term.counted.in_layer).us / 1e6
         return found

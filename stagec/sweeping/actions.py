@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from stagec.backend.program import Collective, Compute, HostCopy, HostUpdate, No
 from stagec.dialects import sched
 from stagec.dialects.types import tensor_of
 from stagec.symbolic import Size
+from stagec.unrolling.stage import Body
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,32 @@ class ActionForm:
                 return ActionForm((op.num_bytes.data,))
             case _:
                 return None
+
+
+def action_sizes(body: Body) -> list[tuple[tuple[Size, ...], ...]] | None:
+    """For each node of a body its numbers, each the sum of sizes; nothing if one has numbers that are no sizes alone."""
+    forms = [ActionForm.of(op) for op in body.ops]
+    sizes = [form.sizes for form in forms if form is not None]
+    if len(sizes) != len(forms):
+        return None
+    if body.is_bucket:
+        return [tuple(zip(*sizes, strict=True))]
+    return [tuple((size,) for size in own) for own in sizes]
+
+
+def numbers_of(action: NodeAction) -> tuple[int, ...]:
+    """Of an action, as `with_numbers` takes them."""
+    match action:
+        case Compute():
+            sizes = tuple(size for _, size in action.kernel.sizes) if action.kernel else ()
+            reads = action.num_bytes - action.num_written
+            return (action.num_ops, reads, action.num_written, *sizes)
+        case Collective():
+            return action.operand_bytes, action.result_bytes
+        case HostUpdate():
+            return action.num_ops, action.num_bytes
+        case Transfer() | HostCopy():
+            return (action.num_bytes,)
 
 
 def with_numbers(action: NodeAction, numbers: Sequence[int]) -> NodeAction:
@@ -93,7 +120,3 @@ class Distinct:
         table = np.stack(columns, axis=1)
         kept, _, inverse = distinct_rows(table)
         return Distinct([tuple(row) for row in kept.tolist()], inverse)
-
-    def each(self, value: Callable[[tuple[int, ...]], float]) -> np.ndarray:
-        """A number of each plan, asked once for plans that are alike."""
-        return np.array([value(row) for row in self.rows])[self.inverse]

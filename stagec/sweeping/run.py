@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stagec.analysis.sizes import dim_sizes
+from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate import estimate
@@ -34,6 +35,7 @@ from stagec.sweeping.plans import (
     first_that_compiles,
     is_plain,
 )
+from stagec.sweeping.step_times import StepTimes
 from stagec.sweeping.structures import OF_PEAK, PEAKS, Structure
 from stagec.symbolic import ZERO
 from stagec.symbolic.columns import Columns
@@ -43,7 +45,7 @@ from stagec.symbolic.verdict import verdict
 PEAK = "memory.peak"
 BUBBLE = "bubble"
 STEP_TIME = "step_time"
-"""Seconds, simulated for each plan by itself."""
+"""Seconds."""
 RANKS = "ranks"
 
 
@@ -253,13 +255,25 @@ class Sweep:
         of_lives = [] if buckets else [what for what in sorted(wanted) if is_of_lives(what)]
         if of_lives:
             found |= structure.memory(of_lives, sizes, number)
-        each = [what for what in sorted(wanted) if what == STEP_TIME or is_of_lives(what)]
-        found |= self.one_by_one(given, [what for what in each if what not in found])
+        found |= self.one_by_one(
+            given, [w for w in sorted(wanted) if is_of_lives(w) and w not in found]
+        )
+        if STEP_TIME in wanted:
+            found[STEP_TIME] = self.step_times(structure, sizes, given)
         for what in wanted - found.keys():
             if what == BUBBLE:
                 found[what] = structure.bubble(sizes, number)
             else:
                 found[what] = structure.most(answer_of(job, what), sizes)
+        return found
+
+    def step_times(self, structure: Structure, sizes: Columns, given: Columns) -> np.ndarray:
+        def compile_at(row: int, others: Mapping[str, int]) -> Compiled:
+            return compiled_at(self.request, {**self.point(given, row), **others})
+
+        found = StepTimes(structure, sizes, compile_at).seconds()
+        alone = np.flatnonzero(np.isnan(found))
+        found[alone] = self.one_by_one(select(given, alone), [STEP_TIME])[STEP_TIME]
         return found
 
     def point(self, sizes: Columns, row: int) -> Point:

@@ -137,14 +137,8 @@ class Structure:
         self, sizes: Columns, microbatches: np.ndarray
     ) -> Iterator[tuple[np.ndarray, Columns, Mapping[str, int], tuple[int, ...]]]:
         """Plans in which the same things happen: which they are, their sizes, the sizes of one, what they share."""
-        keys = [microbatches, *(sizes.number(size) for size in self.counts)]
-        axis = self.names.stages.axis.data if self.names.stages is not None else None
-        if axis is not None:
-            assert self.plan.pipeline is not None
-            keys += [sizes.names[axis], sizes.names[self.plan.pipeline.counts[0]]]
-        groups, inverse = np.unique(
-            np.stack([key.astype(np.int64) for key in keys], axis=1), axis=0, return_inverse=True
-        )
+        keys = np.column_stack([microbatches.astype(np.int64), self.shared(sizes)])
+        groups, inverse = np.unique(keys, axis=0, return_inverse=True)
         for number in range(len(groups)):
             rows = np.flatnonzero(inverse.ravel() == number)
             own = Columns({name: column[rows] for name, column in sizes.names.items()}, len(rows))
@@ -152,6 +146,25 @@ class Structure:
             values[TIME_AXIS] = int(microbatches[rows[0]])
             own.names = {**own.names, TIME_AXIS: microbatches[rows]}
             yield rows, own, values, tuple(groups[number].tolist())
+
+    def shared(self, sizes: Columns) -> np.ndarray:
+        """What plans have in common, besides the number of microbatches, in which the same things happen: `[plan, number]`."""
+        keys = [sizes.number(size) for size in self.counts]
+        axis = self.names.stages.axis.data if self.names.stages is not None else None
+        if axis is not None:
+            assert self.plan.pipeline is not None
+            keys += [sizes.names[axis], sizes.names[self.plan.pipeline.counts[0]]]
+        keys += [sizes.number(self.names.write(size, 0)) for size in self.bucketed]
+        return np.stack([sizes.constant(0), *keys], axis=1).astype(np.int64)
+
+    @cached_property
+    def bucketed(self) -> tuple[Size, ...]:
+        """How large gradients are that share buckets, which decides which of them do."""
+        found: dict[Size, None] = {}
+        for op in self.module.walk():
+            if isinstance(op, sched.CollectiveOp) and op.bucket_bytes is not None:
+                found[op.bytes_in.data] = None
+        return tuple(found)
 
     def bubble(self, sizes: Columns, microbatches: np.ndarray) -> np.ndarray:
         """Idle time over computing time of the rank that idles most, in each plan."""

@@ -1,0 +1,337 @@
+"""How long a step takes, for many plans of a structure at once: node by node, as if each were compiled by itself.
+
+What waits for what follows from the structure, the layers, the ranks of the pipeline and the microbatches (`Structure.shared`). Plans that share these share a
+graph, which one of them is compiled for; their nodes differ in what they cost. So prices and ends of nodes are arrays with a
+column for each plan. Of many microbatches two steps of few are timed, if these show that the rest repeats them
+(`stagec.estimate.repetition`), for each plan by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+
+from stagec.analysis.sizes import size_values
+from stagec.arrays import Bools, Floats, Ints
+from stagec.backend.program import Node, TraceProgram, TraceSet
+from stagec.compiled import Compiled
+from stagec.diagnostics import CompileError
+from stagec.dialects.types import TIME_AXIS
+from stagec.estimate.costs import require_numbers
+from stagec.estimate.graph import PieceGraph, build_graph
+from stagec.estimate.interference import hidden_us, slowdown
+from stagec.estimate.prices import NodeCosts, Prices, in_layer
+from stagec.estimate.repetition import SAME, Block, block_of, is_put_in, may_repeat, pairs
+from stagec.estimate.timeline import Times, slower, solve
+from stagec.explaining.job import Job
+from stagec.sweeping.actions import action_sizes, numbers_of
+from stagec.sweeping.prices import PriceColumns
+from stagec.sweeping.structures import Structure
+from stagec.symbolic import Size
+from stagec.symbolic.columns import Columns
+from stagec.unrolling.rank import RankBody, RankRun
+
+AT_ONCE = 2**22
+"""Nodes times plans whose times are looked at together."""
+
+CompileAt = Callable[[int, Mapping[str, int]], Compiled]
+"""The plan of a row, with some sizes otherwise."""
+
+
+class UnlikeError(Exception):
+    """Plans that differ in more than the numbers of their nodes."""
+
+
+@dataclass(frozen=True)
+class NodeForm:
+    """A node of a segment: what it is, and the sizes behind its numbers."""
+
+    node: Node
+    numbers: tuple[tuple[Size, ...], ...]
+    in_layer: bool
+
+
+@dataclass
+class Step:
+    """A compiled step, whose nodes have other numbers in other plans."""
+
+    traces: TraceSet
+    graph: PieceGraph
+    prices: Prices
+    forms: dict[tuple[int, int], list[NodeForm]]
+    """By class and segment."""
+
+    def durations(self, columns: PriceColumns, rows: Ints) -> list[Floats]:
+        """Of the nodes of each piece in these plans: `[node, plan]`."""
+        of_segments: dict[tuple[int, int], Floats] = {}
+        for (number, index), forms in self.forms.items():
+            found = [columns.of(each.node, each.numbers, each.in_layer) for each in forms]
+            moved, written = zip(
+                *(columns.bytes_of(each.node, each.numbers) for each in forms), strict=True
+            )
+            costs = NodeCosts(
+                np.stack([each.us[rows] for each in found]),
+                np.stack([each.basis[rows] for each in found]),
+                np.stack([each[rows] for each in moved]),
+                np.stack([each[rows] for each in written]),
+            )
+            self.prices.share(self.traces.classes[number].program, index, costs)
+            of_segments[number, index] = costs.us
+        return [
+            of_segments[p.rank_class, p.segment][p.begin : p.begin + len(p.nodes)]
+            for p in self.graph.pieces
+        ]
+
+
+@dataclass
+class StepTimes:
+    """Seconds of steps of a structure's plans."""
+
+    structure: Structure
+    sizes: Columns
+    compile_at: CompileAt
+    _steps: dict[object, Step] = field(default_factory=dict)
+    _columns: PriceColumns | None = None
+
+    def __post_init__(self) -> None:
+        names = self.structure.names
+        self.microbatches = self.sizes.number(names.num_microbatches).astype(np.int64)
+        axis = names.stages.axis.data if names.stages is not None else None
+        self.ranks = self.sizes.names[axis] if axis else self.sizes.constant(1)
+        self.shared = self.structure.shared(self.sizes)
+
+    def seconds(self) -> Floats:
+        """Of each plan; NaN where it has to be compiled by itself."""
+        found = np.full(self.sizes.count, np.nan)
+        waiting, more = np.arange(self.sizes.count), 0
+        while len(waiting):
+            for rows, few in self.groups(waiting, more):
+                try:
+                    found[rows] = self.extended(rows, few) if few else self.whole(rows)
+                except UnlikeError:
+                    continue
+            # Steps of a few microbatches say nothing of these: more of them, in the end all.
+            is_whole = np.array([not self.few(row, more) for row in waiting.tolist()], bool)
+            waiting, more = waiting[np.isnan(found[waiting]) & ~is_whole], more + 1
+        return found / 1e6
+
+    def few(self, row: int, more: int) -> tuple[int, ...]:
+        """Two numbers of microbatches that tell of a plan's; nothing where only its own do."""
+        plan, number = self.structure.plan, int(self.microbatches[row])
+        if not may_repeat(plan):
+            return ()
+        return next(islice(pairs(plan, int(self.ranks[row]), number), more, None), ())
+
+    def groups(self, rows: Ints, more: int) -> Iterator[tuple[Ints, tuple[int, ...]]]:
+        """Plans that are timed together, and by which numbers of microbatches: nothing for their own."""
+        known: dict[tuple[int, int], tuple[int, ...]] = {}
+        members: dict[object, tuple[list[int], tuple[int, ...]]] = {}
+        for row in rows.tolist():
+            pair = (int(self.ranks[row]), int(self.microbatches[row]))
+            if pair not in known:
+                known[pair] = self.few(row, more)
+            few = known[pair]
+            key = (tuple(self.shared[row].tolist()), few or int(self.microbatches[row]))
+            members.setdefault(key, ([], few))[0].append(row)
+        for own, few in members.values():
+            yield np.array(own, np.int64), few
+
+    # Steps
+
+    def step(self, row: int, microbatches: int) -> Step:
+        key = (tuple(self.shared[row].tolist()), microbatches)
+        if key not in self._steps:
+            self._steps[key] = self.compiled(row, microbatches)
+        return self._steps[key]
+
+    def compiled(self, row: int, microbatches: int) -> Step:
+        """The plan of a row, compiled with so many microbatches."""
+        others: dict[str, int] = {}
+        if microbatches != self.microbatches[row]:
+            batch = self.structure.job.compiled.stated.batch_dim
+            size, rest = divmod(
+                int(self.sizes.names[batch][row]) * microbatches, int(self.microbatches[row])
+            )
+            if rest:
+                raise UnlikeError
+            others[batch] = size
+        try:
+            made = Job(self.compile_at(row, others)).unrolled
+        except CompileError as error:
+            raise UnlikeError from error
+        if size_values(made.module).get(TIME_AXIS, 1) != microbatches:
+            raise UnlikeError
+        require_numbers(made.plan, made.trace_set.classes)
+        found = step_of(made, self.sizes.names.keys())
+        if self._columns is None:
+            names, kernels = self.structure.names, found.prices.kernels
+            self._columns = PriceColumns(made.plan, self.sizes, tuple(names.mesh), kernels)
+        self.check(found, row)
+        return found
+
+    def check(self, step: Step, row: int) -> None:
+        """That the forms come to the numbers that the compiled step has."""
+        for forms in step.forms.values():
+            for each in forms:
+                own = tuple(int(self.columns.number(sizes)[row]) for sizes in each.numbers)
+                if own != numbers_of(each.node.action):
+                    raise UnlikeError
+
+    @property
+    def columns(self) -> PriceColumns:
+        assert self._columns is not None
+        return self._columns
+
+    # Times in µs
+
+    def whole(self, rows: Ints) -> Floats:
+        step = self.step(int(rows[0]), int(self.microbatches[rows[0]]))
+        found = [
+            slowed_times([step], own, lambda us: us[0])[0].makespan
+            for own in self.durations([step], rows)
+        ]
+        return np.concatenate(found)
+
+    def extended(self, rows: Ints, few: Sequence[int]) -> Floats:
+        """By two steps of few microbatches; NaN where these do not repeat each other."""
+        steps = [self.step(int(rows[0]), number) for number in few]
+        blocks = blocks_of(*(step.traces for step in steps))
+        if blocks is None:
+            return np.full(len(rows), np.nan)
+        times = (self.microbatches[rows] - few[1]) / (few[1] - few[0])
+        found: list[Floats] = []
+        at = 0
+        for own in self.durations(steps, rows):
+            here = times[at : at + own[0][0].shape[1]]
+            at += len(here)
+            found.append(self.repeated(steps, own, blocks, here))
+        return np.concatenate(found)
+
+    def repeated(
+        self,
+        steps: Sequence[Step],
+        durations: Sequence[list[Floats]],
+        blocks: Sequence[Block],
+        times: Floats,
+    ) -> Floats:
+        def grown(of: Sequence[Floats]) -> Floats:
+            return of[1] + times * (of[1] - of[0])
+
+        alone = [solve(s.graph, own) for s, own in zip(steps, durations, strict=True)]
+        holds = shifts_evenly(alone, blocks)
+        made = slowed_times(steps, durations, grown, alone)
+        holds &= shifts_evenly(made, blocks)
+        return np.where(holds, grown([each.makespan for each in made]), np.nan)
+
+    def durations(self, steps: Sequence[Step], rows: Ints) -> Iterator[list[list[Floats]]]:
+        """Of each step, a part of the plans at a time."""
+        nodes = max(step.graph.begins[-1] for step in steps)
+        size = max(1, AT_ONCE // max(nodes, 1))
+        for at in range(0, len(rows), size):
+            yield [step.durations(self.columns, rows[at : at + size]) for step in steps]
+
+
+def step_of(compiled: Compiled, known: Collection[str]) -> Step:
+    """With the sizes behind the numbers of all nodes, in names that are `known` of each plan."""
+    traces, runs = compiled.trace_set, compiled.runs
+    forms: dict[tuple[int, int], list[NodeForm]] = {}
+    for number, (rank_class, run) in enumerate(zip(traces.classes, runs, strict=True)):
+        program = rank_class.program
+        for index, body in bodies_of(program, run, compiled):
+            inside = in_layer(program, index)
+            values = run.stages[body.stage].values
+            sizes = action_sizes(body.body)
+            if sizes is None:
+                raise UnlikeError
+            nodes = program.segments[index].nodes
+            forms[number, index] = [
+                NodeForm(node, tuple(named(each, known, values) for each in own), inside)
+                for node, own in zip(nodes, sizes, strict=True)
+            ]
+    return Step(traces, build_graph(traces), Prices.of(traces, compiled.plan), forms)
+
+
+def bodies_of(
+    program: TraceProgram, run: RankRun, compiled: Compiled
+) -> Iterator[tuple[int, RankBody]]:
+    """What each segment of a rank's program is made of."""
+    rank = compiled.unroller.arrangements.of(run)
+    used, first = np.unique(program.segment, return_index=True)
+    for index, at in zip(used.tolist(), first.tolist(), strict=True):
+        yield index, rank.bodies[int(rank.body[rank.order[at]])]
+
+
+def named(
+    sizes: tuple[Size, ...], known: Collection[str], values: Mapping[str, int]
+) -> tuple[Size, ...]:
+    """Sizes with the numbers of a stage's own names, such as its layers."""
+    return tuple(
+        size.substitute({name: values[name] for name in size.names if name not in known})
+        for size in sizes
+    )
+
+
+def slowed_times(
+    steps: Sequence[Step],
+    durations: Sequence[list[Floats]],
+    of_whole: Callable[[Sequence[Floats]], Floats],
+    alone: Sequence[Times] | None = None,
+) -> list[Times]:
+    """When nodes end, computation slowed by what hides behind it. `of_whole`: what that of some steps comes to in the whole."""
+    alone = alone or [solve(s.graph, own) for s, own in zip(steps, durations, strict=True)]
+    model = steps[0].prices.plan.device.model
+    if model is None or not model.collective_units:
+        return list(alone)
+    classes = range(len(steps[0].traces.classes))
+    spent = [
+        [hidden_us(step.traces.classes[n], *of_class(times, n)) for n in classes]
+        for step, times in zip(steps, alone, strict=True)
+    ]
+    factors = slowdown(
+        model,
+        np.stack([of_whole([own[n][0] for own in spent]) for n in classes]),
+        np.stack([of_whole([own[n][1] for own in spent]) for n in classes]),
+    )
+    if (factors == 1).all():
+        return list(alone)
+    return [
+        solve(step.graph, slower(step.graph, own, factors), only_exits=True)
+        for step, own in zip(steps, durations, strict=True)
+    ]
+
+
+def of_class(times: Times, number: int) -> tuple[Floats, Floats]:
+    """Starts and ends of the nodes of one class."""
+    here = slice(times.graph.begins[number], times.graph.begins[number + 1])
+    return times.starts[here], times.ends[here]
+
+
+def blocks_of(few: TraceSet, more: TraceSet) -> list[Block] | None:
+    """What the longer step has on each rank class and the shorter one has not, where it repeats itself."""
+    found: list[Block] = []
+    for one, other in zip(few.classes, more.classes, strict=True):
+        block = block_of(one.program, other.program)
+        if block is None:
+            return None
+        found.append(block)
+    return found
+
+
+def shifts_evenly(times: Sequence[Times], blocks: Sequence[Block]) -> Bools:
+    """For each plan, whether what a block puts in delays all ranks by the same time."""
+    few, more = times
+    delay = more.makespan - few.makespan
+    near = SAME * more.makespan
+    holds = np.ones(len(delay), bool)
+    for number, block in enumerate(blocks):
+        here = [slice(*each.graph.begins[number : number + 2]) for each in times]
+        exits = [
+            each.graph.is_exit[at].astype(np.int8) for each, at in zip(times, here, strict=True)
+        ]
+        before, after = (each.ends[at] for each, at in zip(times, here, strict=True))
+        holds &= is_put_in(before, after, block, delay, near)
+        holds &= is_put_in(exits[0], exits[1], block, 0)
+    return holds
