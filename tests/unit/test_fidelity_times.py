@@ -31,7 +31,9 @@ def test_a_calibrated_device_is_a_file_and_its_speeds_are_what_was_found(tmp_pat
     for path, each in zip(files, [calibrated(model, [0.0] * len(SPEEDS)), slower], strict=True):
         path.write_text(device_text("b200", each, 1))
     shipped, same, found = seconds(compiled, ["b200", *map(str, files)])
-    assert same == shipped == step_summary(compiled).step_s
+    assert shipped == step_summary(compiled).step_s
+    # What products keep up starts from the most of square ones.
+    assert shipped <= same <= shipped * 1.03
     assert same < found < same * np.exp(0.45)
     again = load(str(files[1]))
     assert vars(again.reached) == pytest.approx(vars(slower.reached), rel=1e-3)
