@@ -87,6 +87,15 @@ def is_combined(op: Operation) -> bool:
 
 def nothing_exchanged(module: ModuleOp) -> Diagnostic:
     programs_ = programs(module)
+    taken = [op for op in module.walk() if isinstance(op, stg.DispatchOp)]
+    gathered = next((op for op in taken if stg.tensor_type(op.routed).dims[0].split), None)
+    if gathered is not None:
+        return Diagnostic(
+            "E0312",
+            "experts take their tokens from those of all devices, so that none are sent in a dtype of their own",
+            span_of(gathered.location),
+            help="leave `dispatch` and `combine` out of `precision`, or `exchange = all_gather` out of `collectives`",
+        )
     return Diagnostic(
         "E0312",
         "no tokens go to experts on other devices, so that no dtype is one of theirs",

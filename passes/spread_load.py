@@ -104,10 +104,13 @@ class Way:
 
 
 def ways(program: stg.ProgramOp) -> Iterator[Way]:
-    """The exchanges that bring tokens to experts, as many as there are."""
+    """The exchanges that bring tokens to experts, as many as there are; or dispatches of a device's own experts from the tokens of all (`gather-tokens`)."""
     for dispatch in program.walk():
         if not isinstance(dispatch, stg.DispatchOp) or dispatch.dropless is None:
             continue
+        taken = stg.tensor_type(dispatch.routed)
+        if taken.dims[0].split:
+            yield Way(dispatch, taken)
         for exchange in exchanges(dispatch.routed):
             forwards = [r for r in readers(exchange.result) if isinstance(r, stg.FanOutOp)]
             if not forwards:

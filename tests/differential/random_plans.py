@@ -23,7 +23,7 @@ MLPS = (
 EXPERTS = """module Mlp(x[B, S, D]) -> [B, S, D] {
   weight router[D, X], up[X, D, F], down[X, F, D]
   gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
-  routed = dispatch(x, chosen, experts = X, tokens = N)
+  routed = dispatch(x, chosen, experts = X, tokens = N{dropless})
   h[X, N, F] = silu(routed @ up)
   y[X, N, D] = h @ down
   return combine(y, gates, chosen)
@@ -107,6 +107,8 @@ def draw(rng: Random, device: str = "") -> Drawn:
         clauses[clauses.index("shard B over dp")] = "shard B over dp { pad = 1 }"
     clauses += storage(rng)
     clauses += options(rng)
+    if split_experts and not any(clause.startswith("collectives") for clause in clauses):
+        clauses += exchanges(rng)
     if split_experts and "pp" in axes and rng.random() < 0.5:
         clauses.append("overlap { ep = true }")
     if device:
@@ -125,6 +127,9 @@ def model(rng: Random, has_experts: bool, clauses: Sequence[str]) -> str:
         attended = f"dropout({attended}, rate = 0.1)"
     tied = rng.random() < 0.2
     head = "embed" if tied else "head"
+    loaded = any(clause.startswith("load") for clause in clauses)
+    dropless = loaded or (has_experts and rng.random() < 0.3)
+    experts = EXPERTS.replace("{dropless}", ", dropless = true" if dropless else "")
     weights = "embed[V, D], norm[D]" + ("" if tied else ", head[D, V]")
     return f"""dim B = {pick((8, 16))}
 dim S = {pick((16, 24))}
@@ -142,7 +147,7 @@ require H % K == 0
 
 {attention}
 
-{EXPERTS if has_experts else pick(MLPS)}
+{experts if has_experts else pick(MLPS)}
 
 module Block(x[B, S, D]) -> [B, S, D] {{
   weight n1[D], n2[D]
@@ -231,6 +236,14 @@ def options(rng: Random) -> list[str]:
     if rng.random() < 0.7:
         found.append(f"precision {{ {rng.choice(PRECISIONS)} }}")
     found.append(f"optimizer {rng.choice(OPTIMIZERS)}")
+    return found
+
+
+def exchanges(rng: Random) -> list[str]:
+    """How tokens come to experts, and how many each has."""
+    found = ["collectives { exchange = all_gather }"] if rng.random() < 0.4 else []
+    if rng.random() < 0.3:
+        found.append(f"load {{ zipf = {rng.choice(('0.5', '1.2'))}, seed = {rng.randrange(9)} }}")
     return found
 
 
