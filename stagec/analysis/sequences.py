@@ -17,7 +17,7 @@ from stagec.analysis.coordinates import SUFFIX, joint_index
 from stagec.analysis.sizes import dim_sizes, size_values
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, sched, stg
-from stagec.dialects.dist.sequences import CONTEXT, COUNT, NEW, Kind
+from stagec.dialects.dist.sequences import CONTEXT, NEW, OF_ONE, SAMPLED, Kind
 from stagec.symbolic import Size, constant
 from stagec.symbolic.columns import Columns
 from stagec.symbolic.conditions import Conditions, of_each, unread
@@ -78,7 +78,7 @@ class Sequences:
 
     @property
     def names_of_one(self) -> tuple[str, ...]:
-        return (COUNT, NEW, CONTEXT)
+        return OF_ONE
 
     def device(self, values: Values) -> int:
         """A rank's place among those that have sequences of their own."""
@@ -109,14 +109,15 @@ class Sequences:
             np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         )
         kinds = sequences.kinds[here]
-        each = Columns({NEW: kinds[:, 1], CONTEXT: kinds[:, 2]}, len(kinds))
+        of_one = {NEW: kinds[:, 1], CONTEXT: kinds[:, 2], SAMPLED: kinds[:, 3]}
+        each = Columns(of_one, len(kinds))
         bounds = np.concatenate([[0], np.cumsum(lengths)])
         names: dict[str, np.ndarray] = {}
         for name, size in self.op.sizes.items():
-            of_one = each.number(self.in_numbers(size))
-            if not self.is_small(of_one, kinds[:, 0]):
-                of_one = of_one.astype(object)
-            sums = np.concatenate([[0], np.cumsum(of_one * kinds[:, 0])])
+            terms = each.number(self.in_numbers(size))
+            if not self.is_small(terms, kinds[:, 0]):
+                terms = terms.astype(object)
+            sums = np.concatenate([[0], np.cumsum(terms * kinds[:, 0])])
             names[name] = sums[bounds[1:]] - sums[bounds[:-1]]
         found = Columns(names, sequences.num_iterations)
         pending = dict(self.definitions)

@@ -240,7 +240,7 @@ def clock_in(
     """Likewise of a plan of one mesh. `step_time` is that of every iteration, where it is given."""
     plug_ins = registry()
     # Other sequences on each device, so that each is a class of its own.
-    stub = Iterations("the batcher", [(tuple((1, 1, n + 1) for n in range(MOST_ENGINES)),)], [0])
+    stub = Iterations("the batcher", [(tuple((1, 1, n + 1, 1) for n in range(MOST_ENGINES)),)], [0])
     compiled = compile_checked(
         lambda: check(source, plan, sizes, plug_ins.functions, stub),
         stops=Stops(),

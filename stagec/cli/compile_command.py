@@ -267,7 +267,6 @@ def show_brief(
 def refuse_in_series(options: argparse.Namespace) -> None:
     """E0711 for what is about one step, where a series of iterations is served."""
     flags = {
-        "--report": options.report,
         "--schedule": options.schedule,
         "--durations": options.durations,
         "--track-memory": options.track_memory,

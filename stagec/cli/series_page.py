@@ -19,8 +19,7 @@ SHARES = (0, 50, 90, 99, 100)
 
 def show_series(compiled: Compiled) -> None:
     """A line for each iteration, or for some of many; then the times of all. E0410 without the device's numbers."""
-    clock = Clock(compiled)
-    times = np.array([clock.time_us(number) for number in range(compiled.num_iterations)])
+    times = Clock(compiled).times_us()
     sequences = Sequences.of(compiled.module)
     assert sequences is not None
     own = sequences.op.sequences.data
@@ -30,7 +29,7 @@ def show_series(compiled: Compiled) -> None:
     chosen = np.unique(np.linspace(0, len(times) - 1, min(MOST_LISTED, len(times))).astype(int))
     for number in chosen.tolist():
         kinds = [kind for device in range(own.num_devices) for kind in own.at(number, device)]
-        counts = sum(count for count, _, _ in kinds), sum(n * new for n, new, _ in kinds)
+        counts = sum(count for count, *_ in kinds), sum(n * new for n, new, *_ in kinds)
         table.add_row(
             str(number), *map("{:,}".format, counts), in_unit(float(times[number]), MICROSECONDS)
         )

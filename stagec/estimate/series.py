@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from stagec.backend.program import TraceSet
 from stagec.compiled import Compiled
-from stagec.dialects.dist.sequences import Kind, Sequences, SequencesAttr
+from stagec.dialects.dist.sequences import Sequences, SequencesAttr
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.interference import slowed
 from stagec.estimate.prices import Prices
@@ -30,14 +32,20 @@ class Clock:
         runs = self.reader.at(iteration)
         return self.compiled.unroller.trace_set(self.compiled.module, runs)
 
-    def time_of_us(self, devices: Sequence[Sequence[Kind]]) -> float:
-        """Of any sequences on each device, as an iteration of the program."""
+    def time_of_us(self, devices: Sequence[Sequence[tuple[int, int, int]]]) -> float:
+        """Of any sequences on each device, as an iteration of the program: how many, of how many new positions, after how many."""
         known = self.reader.sequences
         assert known is not None
-        known.op.sequences = SequencesAttr(Sequences.of([devices]))
+        known.op.sequences = SequencesAttr(
+            Sequences.of([[[(*kind, 1) for kind in device] for device in devices]])
+        )
         self.reader.sequences = served = replace(known, _columns={})
         self.compiled.unroller.serve(served)
         return self.time_us(0)
+
+    def times_us(self) -> np.ndarray:
+        """Of all iterations, each alone."""
+        return np.array([self.time_us(number) for number in range(self.compiled.num_iterations)])
 
     def time_us(self, iteration: int) -> float:
         """How long it takes alone, until the last rank is done."""

@@ -37,9 +37,10 @@ class ServedResults:
 
 
 def served_results(results: Sequence[SSAValue], batch: Batch) -> ServedResults:
-    """What an iteration returns: for a loss the logits that it is made of, in a decoder those of each sequence's last position.
+    """What an iteration returns: for a loss the logits that it is made of, in a decoder those of each sequence's last position, and of all that are verified.
 
-    Engines pick those positions just before the product that makes the logits (`logits_indices` in vLLM, `logits_to_keep` in transformers).
+    Engines pick those positions just before the product that makes the logits (`logits_indices` in vLLM, `logits_to_keep` in transformers): of
+    a sequence with drafted tokens one for each of these and one more (`SpecDecodeMetadata` in vLLM).
     Logits that read what others are to predict are drafts of tokens further on (DeepSeek-V3's multi-token prediction, arXiv:2412.19437, section
     2.2): in an iteration the token that they read is not known before it is sampled. They are computed where the plan asks for them. E0401 if there are none.
     """
@@ -62,8 +63,9 @@ def served_results(results: Sequence[SSAValue], batch: Batch) -> ServedResults:
     dropped: set[Operation] = set()
     if drafts and not batch.serve.drafts and not batch.is_imagined:
         dropped = behind(drafts).ops - behind(found).ops
-    if batch.serve.logits != "all":
-        found = [last_only(value, batch.roles.new) for value in found]
+    kept = batch.positions_with_logits
+    if kept != batch.roles.new:
+        found = [kept_only(value, batch.roles.new, kept) for value in found]
     return ServedResults(found, dropped)
 
 
@@ -123,8 +125,8 @@ def losses_of(result: SSAValue) -> list[Loss]:
     return list(reversed(found))
 
 
-def last_only(value: SSAValue, new_dim: str) -> SSAValue:
-    """A value of the last positions alone: picked before the product that makes it, if elementwise ops lead back to one."""
+def kept_only(value: SSAValue, new_dim: str, kept: str) -> SSAValue:
+    """A value of the positions alone that are kept: picked before the product that makes it, if elementwise ops lead back to one."""
     chain: list[Operation] = []
     source = value
     while isinstance(source, OpResult) and new_dim in tensor_of(source.type).names:
@@ -137,19 +139,19 @@ def last_only(value: SSAValue, new_dim: str) -> SSAValue:
         chain.append(op)
         source = op.operands[carriers[0]]
         if is_product:
-            return rebuilt(chain, source, new_dim)
-    return picked(value, new_dim)
+            return rebuilt(chain, source, new_dim, kept)
+    return picked(value, new_dim, kept)
 
 
 def names_of(value: SSAValue) -> tuple[str, ...]:
     return value.type.names if isinstance(value.type, TensorType) else ()
 
 
-def picked(value: SSAValue, new_dim: str) -> SSAValue:
-    """The last positions of a value."""
+def picked(value: SSAValue, new_dim: str, kept: str) -> SSAValue:
+    """The positions of a value that are kept."""
     if new_dim not in names_of(value):
         return value
-    op = stg.LastPositionsOp(value, new_dim, stg.SEQUENCES)
+    op = stg.LastPositionsOp(value, new_dim, kept)
     owner = value.owner
     if isinstance(owner, Block):
         owner.insert_ops_before([op], owner.first_op)  # pyright: ignore[reportArgumentType]
@@ -158,15 +160,15 @@ def picked(value: SSAValue, new_dim: str) -> SSAValue:
     return op.result
 
 
-def rebuilt(chain: Sequence[Operation], source: SSAValue, new_dim: str) -> SSAValue:
-    """The ops of a chain again, the last one first, on the last positions of what it starts from."""
-    values = {source: picked(source, new_dim)}
+def rebuilt(chain: Sequence[Operation], source: SSAValue, new_dim: str, kept: str) -> SSAValue:
+    """The ops of a chain again, the last one first, on the positions that are kept of what it starts from."""
+    values = {source: picked(source, new_dim, kept)}
     for op in reversed(chain):
         twin = op.clone(dict(values))
         for position, operand in enumerate(op.operands):
             twin.operands[position] = values.get(operand, operand)
         for old, made in zip(op.results, twin.results, strict=True):
-            set_type(made, tensor_of(old.type).with_names({new_dim: stg.SEQUENCES}))
+            set_type(made, tensor_of(old.type).with_names({new_dim: kept}))
             made.name_hint = old.name_hint
             values[old] = made
         put_after(twin, op)

@@ -384,6 +384,8 @@ class Sequences:
     """Of the positions before: those at the beginning that are the same for all sequences of the entry, and stored once on a device."""
     source: str = ""
     """The pool that computes those in this iteration, and hands them over; empty: they are here."""
+    is_verified: bool = False
+    """Whether the new positions are drafted tokens: logits of each say whether it is kept."""
 
     @property
     def is_continued(self) -> bool:
@@ -400,8 +402,8 @@ class Serve(Clause):
     """`serve { prefill 4 x 2048, decode 128 at 1500 }`: the batch of an iteration."""
 
     sequences: tuple[Sequences, ...] = ()
-    logits: str = setting("choice", "last", "last", "all")
-    """Of which new positions: of each sequence's last, or of all."""
+    logits: str = setting("choice", "sampled", "sampled", "last", "all")
+    """Of which new positions: of those that tokens are sampled from (all of what is verified, else each sequence's last), of the last, or of all."""
     drafts: bool = setting("bool", False)
     """Whether tokens further on are drafted, by what reads the ones before them."""
     block: int = setting("whole", 1, least=1)

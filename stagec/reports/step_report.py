@@ -10,11 +10,12 @@ import numpy as np
 
 from stagec.backend.program import Compute, RankClass
 from stagec.compiled import Compiled
-from stagec.estimate import Estimate, estimate
+from stagec.estimate import Estimate, batch_of, estimate
 from stagec.estimate.costs import missing_numbers
 from stagec.estimate.pools import PoolsEstimate
+from stagec.estimate.series import Clock
 from stagec.memory import TITLES
-from stagec.pictures.charts import Bar, bars, heat
+from stagec.pictures.charts import Bar, Series, areas, bars, heat
 from stagec.pictures.elements import element, escape
 from stagec.pictures.page import chosen, page, table
 from stagec.pictures.scales import BYTES, MICROSECONDS, digits, in_unit, unit_for
@@ -27,6 +28,8 @@ from stagec.step_count import ClassCount
 from stagec.summary import summarize
 
 MOST_MODULES = 14
+MOST_ITERATIONS = 400
+"""Of a series that are drawn."""
 COUNTS = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 
 
@@ -73,17 +76,19 @@ def title(job: Compiled) -> str:
 
 def plan_sections(job: Compiled, head: Headline, name: str, detail: float) -> tuple[str, str]:
     """Everything on one plan, and the script of its timeline."""
-    found = None
-    if not missing_numbers(job.plan, job.trace_set.classes):
-        found = estimate(job)
+    is_known = not missing_numbers(job.plan, job.trace_set.classes)
+    found = estimate(job) if is_known and job.num_iterations == 1 else None
     parts = [figures(job, head)]
     parts += [
         "<h2>The plan</h2>",
         *(element("p", with_code(text)) for text in plan_in_words(job.plan)),
     ]
     script = ""
-    parts.append("<h2>The step in time</h2>")
-    if found is not None:
+    is_series = job.num_iterations > 1
+    parts.append(f"<h2>{'The iterations' if is_series else 'The step'} in time</h2>")
+    if is_series and is_known:
+        parts.append(series_section(job))
+    elif found is not None:
         drawn, script = timeline_section(job, found, name, detail)
         parts += [share_bars(head), drawn]
     else:
@@ -106,6 +111,9 @@ def with_code(text: str) -> str:
 def figures(job: Compiled, head: Headline) -> str:
     """The numbers on top."""
     boxes = [("ranks", f"{job.trace_set.mesh.num_ranks:,}", "")]
+    if job.num_iterations > 1:
+        boxes.append(("iterations", f"{job.num_iterations:,}", ""))
+        boxes.append(("new tokens", f"{head.tokens or 0:,}", ""))
     if head.step_us is not None and head.mfu is not None and head.per_s is not None:
         what = "tokens/s" if head.tokens else "samples/s"
         boxes += [
@@ -139,6 +147,23 @@ def figures(job: Compiled, head: Headline) -> str:
         ),
         class_="figures",
     )
+
+
+def series_section(job: Compiled) -> str:
+    """How long each iteration takes by itself, and what that makes of tokens in a second."""
+    times = Clock(job).times_us()
+    name, size = unit_for(float(times.max()), MICROSECONDS)
+    chosen_ones = np.unique(
+        np.linspace(0, len(times) - 1, min(MOST_ITERATIONS, len(times))).astype(int)
+    )
+    shown = Series("an iteration", times[chosen_ones] / size)
+    edges = ("iteration", f"time ({name})")
+    drawn = areas("Time of each iteration", chosen_ones.astype(float), [shown], edges)
+    tokens = batch_of(job)[1] or 0
+    total = float(times.sum())
+    rate = digits(rounded(tokens / total * 1e6))
+    text = f"One after the other they take {in_unit(total, MICROSECONDS)}: {rate} new tokens/s."
+    return drawn + element("p", escape(text), class_="faint")
 
 
 def share_bars(head: Headline) -> str:

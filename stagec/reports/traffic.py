@@ -18,7 +18,7 @@ MOST_PAIRS = 4_000_000
 
 
 def traffic(job: Compiled) -> tuple[np.ndarray, int]:
-    """Bytes that the ranks of a block send to those of another: [blocks, blocks], and how many ranks are a block.
+    """Bytes that the ranks of a block send to those of another: [blocks, blocks], and how many ranks are a block. What goes to another pool is not among them.
 
     A ring hands on (n-1)/n of the whole, an all-reduce twice that (Patarasuk and Yuan 2009); an exchange has a part for each rank.
     """
@@ -29,6 +29,8 @@ def traffic(job: Compiled) -> tuple[np.ndarray, int]:
     for rank_class in job.counts:
         member = is_member(mesh, rank_class.where)
         for (action_axes, among, kind, shift), num_bytes in sent(rank_class).items():
+            if not set(action_axes) <= set(mesh.axes):
+                continue
             ranks = groups(mesh, action_axes, dict(among))
             size = ranks.shape[1]
             if kind == "all_to_all":

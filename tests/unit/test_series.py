@@ -59,9 +59,11 @@ def drawn(seed: int) -> Case:
 
 
 def line(groups: tuple[Group, ...]) -> str:
-    """A line of the file: what is decoded stands first in an iteration, but sums do not mind."""
-    prefills = [f"{n}x{new}@{before}" for n, new, before in groups if new > 1]
-    decodes = [f"{n}@{before}" for n, new, before in groups if new == 1]
+    """A line of the file: what is decoded stands first in an iteration, but sums do not mind. Some are verified."""
+    prefills, decodes = list[str](), list[str]()
+    for n, new, before in groups:
+        is_verified = bool(before) and new % 3 == 0
+        (decodes if new == 1 or is_verified else prefills).append(f"{n}x{new}@{before}")
     return f"{' '.join(prefills)},{' '.join(decodes)}"
 
 

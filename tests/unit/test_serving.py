@@ -13,7 +13,7 @@ from stagec.dialects import stg
 from stagec.dialects.types import ValueType
 from stagec.driver import Compiled, compile_text
 from stagec.memory import Kind
-from stagec.summary import summarize
+from stagec.summary import ClassSummary, summarize
 
 D, H, K, E, F, V, L = 64, 8, 4, 8, 96, 100, 3
 
@@ -389,3 +389,31 @@ def test_training_knows_nothing_of_once():
         nodes = [n for each in done.trace_set.classes for n in unrolled(each.program)]
         shown.append([(n.op, n.phase, n.action) for n in nodes])
     assert shown[0] == shown[1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_logits_are_made_of_all_that_is_verified(seed: int):
+    """Of sequences with drafted tokens all new positions, of others the last; dealt out or not."""
+    rng = random.Random(f"verified {seed}")
+    ways = rng.choice([1, 2])
+    verified = [(rng.randint(2, 5), rng.randint(1, 4), rng.randint(1, 40)) for _ in range(2)]
+    prompts = [(rng.randint(2, 5), rng.randint(1, 9))][: rng.randint(0, 1)]
+    served = [f"decode {n} x {new} at {before}" for n, new, before in verified]
+    served += [f"prefill {n} x {new}" for n, new in prompts]
+
+    def flops(logits: str) -> int:
+        serve = ", ".join([*served, *([f"logits = {logits}"] if logits else [])])
+        plan = f"plan p {{ mesh dp = {ways} shard B over dp serve {{ {serve} }} }}"
+        classes = summarized(text() + plan)
+        return sum(each.num_ranks * each.matrix_flops for each in classes)
+
+    last = sum(n for n, *_ in (*verified, *prompts))
+    sampled = sum(n * new for n, new, _ in verified) + sum(n for n, _ in prompts)
+    everything = sum(n * new for n, new, *_ in (*verified, *prompts))
+    assert flops("") - flops("last") == 2 * D * V * (sampled - last)
+    assert flops("all") - flops("last") == 2 * D * V * (everything - last)
+
+
+def summarized(model: str) -> tuple[ClassSummary, ...]:
+    found = compile_text(model)
+    return tuple(summarize(found.module, found.counts).classes)

@@ -28,7 +28,7 @@ from stagec.backend.program import (
 )
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import sched, stg
-from stagec.dialects.dist.sequences import CONTEXT, COUNT, NEW
+from stagec.dialects.dist.sequences import OF_ONE
 from stagec.dialects.types import tensor_of
 from stagec.symbolic import Size
 from stagec.unrolling.rank import Owners, RankBody, StageRun
@@ -37,7 +37,6 @@ MOST_FLOPS = 2**63 - 1
 """What a trace has room for."""
 MOST_BYTES = 2**60
 """An EiB: so much that sums of many are counted in 64 bits all the same."""
-OF_ONE = frozenset((COUNT, NEW, CONTEXT))
 MAX_CROSSING = 64
 """Values that may cross one stage boundary in one direction; a channel numbers boundary, direction and value."""
 
@@ -257,7 +256,7 @@ class Templates:
         self, op: sched.ComputeOp, kinds: tuple[tuple[Size, Size, Size], ...]
     ) -> Iterator[tuple[Size, Size, Size]]:
         """The sequences that attention is about. Where ranks or iterations differ it says one, for all that there are."""
-        if not any(size.names & OF_ONE for kind in kinds for size in kind):
+        if not any(size.names & set(OF_ONE) for kind in kinds for size in kind):
             yield from kinds
             return
         sequences = self.sequences
@@ -267,8 +266,7 @@ class Templates:
             sequences = Sequences.of(module)
         assert sequences is not None
         for numbers in sequences.kinds(self.values):
-            names: tuple[str, ...] = (COUNT, NEW, CONTEXT)
-            known: dict[str, Size | int] = dict(zip(names, numbers, strict=True))
+            known: dict[str, Size | int] = dict(zip(OF_ONE, numbers, strict=True))
             for count, new, keys in kinds:
                 yield count.substitute(known), new.substitute(known), keys.substitute(known)
 

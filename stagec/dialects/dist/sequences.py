@@ -3,7 +3,7 @@
     dist.sequences over [dp] sums {S = "sequence.new", T = "sequence.context + sequence.new"} of "1x512@0 63x1@1500|64x1@1500, 64x1@1501|64x1@1501"
 
 One iteration after the other, with commas between; in each the sequences of every device along `over`, with bars between: so many, of so many new
-positions, after so many others. The names of `sums` are sizes: each is a sum over the sequences of a device in an iteration. What numbers they
+positions, after so many others; `64x4@1500*4` are such that logits of four new positions are made of each, and not of one. The names of `sums` are sizes: each is a sum over the sequences of a device in an iteration. What numbers they
 have is `stagec.analysis.sequences`.
 """
 
@@ -26,12 +26,16 @@ from stagec.dialects.attributes import NamesAttr, SizeAttr, parse_quoted
 from stagec.symbolic import Size
 
 COUNT, NEW, CONTEXT = "sequence.count", "sequence.new", "sequence.context"
-"""Names of sizes that a sum is over: sequences that are alike, their new positions, and those before them."""
+SAMPLED = "sequence.sampled"
+"""Names of sizes that a sum is over: sequences that are alike, their new positions, those before them, and of the new ones those that logits are made of."""
 
-KIND = re.compile(r"(\d{1,15})x(\d{1,15})@(\d{1,15})")
+OF_ONE = (COUNT, NEW, CONTEXT, SAMPLED)
+"""These names, in the order of a `Kind`."""
 
-Kind = tuple[int, int, int]
-"""How many sequences, of how many new positions, after how many others."""
+KIND = re.compile(r"(\d{1,15})x(\d{1,15})@(\d{1,15})(?:\*(\d{1,15}))?")
+
+Kind = tuple[int, int, int, int]
+"""How many sequences, of how many new positions, after how many others, with logits of how many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +43,7 @@ class Sequences:
     """The sequences of a series of iterations, on each of some devices."""
 
     kinds: np.ndarray
-    """int64 [n, 3]: count, new positions, positions before."""
+    """int64 [n, 4]: count, new positions, positions before, positions with logits."""
     ends: np.ndarray
     """int64 [iterations, devices]: where the kinds of each end."""
 
@@ -50,7 +54,7 @@ class Sequences:
         kinds = [kind for devices in iterations for device in devices for kind in device]
         ends = np.cumsum(np.array(lengths, np.int64).reshape(-1))
         shape = (len(lengths), len(lengths[0]) if lengths else 0)
-        return Sequences(np.array(kinds, np.int64).reshape(-1, 3), ends.reshape(shape))
+        return Sequences(np.array(kinds, np.int64).reshape(-1, 4), ends.reshape(shape))
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -78,10 +82,13 @@ class Sequences:
     def at(self, iteration: int, device: int) -> list[Kind]:
         """The sequences of a device in an iteration."""
         here = slice(int(self.starts[iteration, device]), int(self.ends[iteration, device]))
-        return [(count, new, context) for count, new, context in self.kinds[here].tolist()]
+        return [(count, new, before, logits) for count, new, before, logits in self.kinds[here].tolist()]
 
     def __str__(self) -> str:
-        words = [f"{count}x{new}@{context}" for count, new, context in self.kinds.tolist()]
+        words = [
+            f"{count}x{new}@{context}" + (f"*{sampled}" if sampled != 1 else "")
+            for count, new, context, sampled in self.kinds.tolist()
+        ]
         places = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
         return ", ".join(
             "|".join(" ".join(words[a:b]) for a, b in zip(first, last, strict=True))
@@ -105,10 +112,10 @@ def kinds_in(text: str) -> list[Kind]:
         match = KIND.fullmatch(word)
         if match is None:
             raise ValueError(f"`{word}` are no sequences, like `64x1@1500`")
-        count, new, context = map(int, match.groups())
-        if not count or not new:
+        count, new, context, sampled = map(int, match.groups("1"))
+        if not count or not new or not 0 < sampled <= new:
             raise ValueError(f"`{word}` computes nothing")
-        found.append((count, new, context))
+        found.append((count, new, context, sampled))
     return found
 
 

@@ -56,6 +56,7 @@ from stagec.dialects.stg.base import (
     text,
 )
 from stagec.dialects.stg.caching import (
+    SAMPLED,
     AppendOp,
     CacheOp,
     FillOp,
@@ -290,6 +291,7 @@ __all__ = [
     "Requests",
     "ResumedConvOp",
     "ResumedScanOp",
+    "SAMPLED",
     "SEQUENCES",
     "is_stored",
     "stored",

@@ -43,6 +43,10 @@ def is_stored(dim: str) -> bool:
     return dim.endswith(STORED)
 
 
+SAMPLED = "sequences.sampled"
+"""The dim of what is one of each position that a token is sampled from: of sequences whose drafted tokens are verified all new ones, of others the last."""
+
+
 @irdl_op_definition
 class CacheOp(MarkedOp):
     """State that stays from iteration to iteration. One used in a repeat is a stack, one tensor per iteration, and sliced by it."""
@@ -174,7 +178,7 @@ class FillOp(TensorOp):
 
 @irdl_op_definition
 class LastPositionsOp(TensorOp):
-    """The last new position of each sequence: `[B, S, D]` -> `[B, sequences, D]`."""
+    """The last new position of each sequence: `[B, S, D]` -> `[B, sequences, D]`; or, `to "sequences.sampled"`, all new ones of those that are verified."""
 
     name = "stg.last_positions"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)

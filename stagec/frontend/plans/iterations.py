@@ -6,8 +6,8 @@
     ,64@1502
 
 `2x512` are two sequences of 512 new tokens, `@4096` those after 4096 others; under `decode` sequences have one new token each, or as many as in
-`64x4@1500`. Of several the words stand side by side, with spaces between. Between bars are those of one device and of the next that has
-sequences of its own: `63@1500|64@1500`; without bars they are dealt out.
+`64x4@1500`, which are verified: logits are made of all of them. Of several the words stand side by side, with spaces between. Between bars are
+those of one device and of the next that has sequences of its own: `63@1500|64@1500`; without bars they are dealt out.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Iterations:
         """On one device, made at once."""
         ends = np.cumsum([len(row[0]) for row in self.rows], dtype=np.int64)
         kinds = [kind for row in self.rows for kind in row[0]]
-        return Sequences(np.array(kinds, np.int64).reshape(-1, 3), ends[:, None])
+        return Sequences(np.array(kinds, np.int64).reshape(-1, 4), ends[:, None])
 
     def wrong(self, line: int, message: str, help_: str = HELP) -> CompileError:
         origin = f"{self.path}:{line}" if line else self.path
@@ -75,12 +75,12 @@ def deal(kinds: Sequence[Kind], devices: int) -> list[list[Kind]]:
     """Sequences dealt out like cards: one to each device in turn."""
     found: list[list[Kind]] = [[] for _ in range(devices)]
     turn = 0
-    for count, new, context in kinds:
+    for count, new, context, sampled in kinds:
         each, rest = divmod(count, devices)
         for at, hand in enumerate(found):
             number = each + ((at - turn) % devices < rest)
             if number:
-                hand.append((number, new, context))
+                hand.append((number, new, context, sampled))
         turn = (turn + rest) % devices
     return found
 
@@ -146,4 +146,4 @@ def kinds(file: Iterations, line: int, text: str, form: re.Pattern[str]) -> Iter
         count, new, context = int(match[1]), int(match[2] or 1), int(match[3] or 0)
         if not count or not new or (form is DECODE and not context):
             raise file.wrong(line, f"`{word}` computes nothing, or goes on from nothing")
-        yield count, new, context
+        yield count, new, context, new if form is DECODE else 1

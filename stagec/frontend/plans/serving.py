@@ -22,6 +22,7 @@ from stagec.dialects import stg
 from stagec.dialects.dist.sequences import CONTEXT as CONTEXT_OF_ONE
 from stagec.dialects.dist.sequences import COUNT as COUNT_OF_ONE
 from stagec.dialects.dist.sequences import NEW as NEW_OF_ONE
+from stagec.dialects.dist.sequences import SAMPLED as SAMPLED_OF_ONE
 from stagec.dialects.dist.sequences import Sequences as DealtSequences
 from stagec.frontend import syntax
 from stagec.frontend.checker.steps import AppendStep, Body, StateStep
@@ -165,7 +166,8 @@ class ServeReader:
         if sharing is not None and kinds:
             shared = self.shared(sharing, kinds)
             kinds = [replace(s, shared=shared) for s in kinds] if shared is not None else []
-        return [replace(s, source=source) for s in kinds]
+        is_verified = not is_prefill and NEW in given
+        return [replace(s, source=source, is_verified=is_verified) for s in kinds]
 
     def shared(self, measure: syntax.Measure, kinds: list[Sequences]) -> Quantity | None:
         """The positions that sequences share. E0401 if they do not all have as many before their new ones."""
@@ -280,8 +282,10 @@ class Sums:
         return int(
             sum(
                 count
-                * self.named[name].evaluate({**known, NEW_OF_ONE: new, CONTEXT_OF_ONE: before})
-                for count, new, before in self.sequences.at(0, 0)
+                * self.named[name].evaluate(
+                    {**known, NEW_OF_ONE: new, CONTEXT_OF_ONE: before, SAMPLED_OF_ONE: sampled}
+                )
+                for count, new, before, sampled in self.sequences.at(0, 0)
             )
         )
 
@@ -308,6 +312,18 @@ class Batch:
         if self.sums is not None:
             return {not before for before in self.sums.sequences.kinds[:, 2].tolist()}
         return {not sequences.is_continued for sequences in self.serve.sequences}
+
+    @property
+    def positions_with_logits(self) -> str:
+        """The dim that counts the new positions of which logits are made; that of all new ones, if these are."""
+        logits = self.serve.logits
+        if logits != "sampled":
+            return stg.SEQUENCES if logits == "last" else self.roles.new
+        if self.sums is not None:
+            is_verifying = bool((self.sums.sequences.kinds[:, 3] > 1).any())
+        else:
+            is_verifying = any(each.is_verified for each in self.serve.sequences)
+        return stg.SAMPLED if is_verifying else stg.SEQUENCES
 
     def per_row(self, total: Size) -> Size:
         return total / self.rows.size
@@ -436,9 +452,12 @@ def batch_of(
     elif not all(divide):
         numbers = (each.numbers for each in serve.sequences)
         kinds = [
-            (as_read(count), as_read(new), as_read(context)) for count, new, context in numbers
+            (count, new, context, new if each.is_verified else 1)
+            for each, (count, new, context) in zip(
+                serve.sequences, (tuple(map(as_read, each)) for each in numbers), strict=True
+            )
         ]
-        number = sum(count for count, _, _ in kinds)
+        number = sum(count for count, *_ in kinds)
         if number < ways:
             message = f"{number} sequences, and {ways} devices that have some of their own"
             notes = [
@@ -531,6 +550,15 @@ def served_sizes(
         else:
             batch.sums.size(each, name)
             found[name] = symbolic.constant(batch.sums.first(name, known))
+    if batch.positions_with_logits == stg.SAMPLED:
+        if batch.sums is None:
+            sampled = (
+                s.count.size * (s.new.size if s.is_verified else ONE) for s in batch.serve.sequences
+            )
+            found[stg.SAMPLED] = batch.per_row(symbolic.total(sampled))
+        else:
+            batch.sums.named[stg.SAMPLED] = symbolic.symbol(SAMPLED_OF_ONE)
+            found[stg.SAMPLED] = symbolic.constant(batch.sums.first(stg.SAMPLED, known))
     # `serve { decode B at 1500 }` says the size of `B` by itself.
     changed = {name: size for name, size in found.items() if size != symbolic.symbol(name)}
     span = batch.serve.span

@@ -14,6 +14,7 @@ from stagec.estimate.network import Network
 from stagec.estimate.pools import PoolsEstimate, estimate_pools, transfer_s
 from stagec.frontend import parse_file, parse_text
 from stagec.pools import CompiledPools, compile_pools
+from stagec.reports.traffic import traffic
 from tests.unit.examples import FOLDER
 from tests.unit.test_pools import drawn, text_of
 
@@ -77,6 +78,9 @@ def test_what_is_taken_ends_when_the_last_of_it_is_sent(seed: int) -> None:
     alone = {name: estimate(each) for name, each in made.pools.items()}
     assert found.pools["prefill"].step_time_us == alone["prefill"].step_time_us
     assert found.pools["decode"].step_time_us > alone["decode"].step_time_us
+    for each in made.pools.values():
+        between, block = traffic(each)
+        assert block > 1 or not np.diag(between).any()  # what goes to a pool goes not to oneself
     (way,) = found.ways
     assert way.end_us.max() <= found.pools["prefill"].step_time_us
 

@@ -3,3 +3,8 @@
 
 // CHECK: `64@1500` are no sequences, like `64x1@1500`
 dist.sequences over [dp] sums {} of "64@1500"
+
+// -----
+
+// CHECK: `4x2@10*3` computes nothing
+dist.sequences over [dp] sums {} of "4x2@10*3"
