@@ -176,7 +176,7 @@ class Chunking:
 
     def check_size(self, chunks: int, values: dict[str, int]) -> None:
         if chunks < 1:
-            raise refusal(self.loss, f"{chunks} is no number of chunks", "choose 1 or more")
+            raise refusal(self.loss, f"{chunks} is not a number of chunks", "choose 1 or more")
         size = stg.tensor_type(self.read[1]).dim(self.dim).size
         reason = f"{chunks} chunks do not divide the `{size}` of `{self.dim}` on each rank"
         if not conditions.whole(size / chunks, values, reason):

@@ -384,7 +384,7 @@ class Exchange:
         in_rows = stg.SEQUENCES not in holds.names
         for pool in (one, other):
             if in_rows and pool.checked.batch is not None and pool.checked.batch.is_packed:
-                message = f"`{path}` has no dim of positions, and sequences of `{pool.name}` are no rows of their own"
+                message = f"`{path}` has no dim of positions, and sequences of `{pool.name}` are not rows of their own"
                 help_ = "serve sequences of one kind in each pool"
                 raise wrong(message, pool.span, help_)
         return of_one * sum(s.count for s in sequences)

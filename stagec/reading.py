@@ -47,7 +47,7 @@ def read_whole_text(path: str | os.PathLike[str], most: int = MOST_BYTES) -> str
     try:
         return read_file(path, most).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise OSError(0, f"it is no text: byte {error.start} is not UTF-8") from None
+        raise OSError(0, f"it is not text: byte {error.start} is not UTF-8") from None
 
 
 def parse_json(text: str | bytes) -> object:

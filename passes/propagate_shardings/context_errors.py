@@ -146,7 +146,7 @@ def check_chunks(
     if name not in errors.sizes or not any(conditions.is_split(a, errors.sizes) for a in along):
         return
     chunk = Dim(name, along).size / 2
-    reason = f"`{chunk}` is no whole number"
+    reason = f"`{chunk}` is not a whole number"
     if not errors.divides(Dim(name, along)) or conditions.whole(chunk, errors.sizes, reason):
         return
     size, ways = errors.sizes[name], number_of_ways(along, errors)

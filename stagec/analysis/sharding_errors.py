@@ -98,7 +98,7 @@ class ShardingErrors:
 
     def divides(self, dim: Dim) -> bool:
         """Whether the axes that split a dim divide it."""
-        return conditions.whole(dim.size, self.sizes, f"`{dim}` is no whole number")
+        return conditions.whole(dim.size, self.sizes, f"`{dim}` is not a whole number")
 
     def rule_of(self, dim: Dim) -> dist.RuleOp | None:
         """The rule that splits a dim, or what an op takes to be the same index."""

@@ -87,7 +87,7 @@ def _dask(argument: str) -> Executor:
     if argument and not re.fullmatch(r"(\w+://)?[^/\s]+:\d+", argument, re.ASCII):
         raise TraceError(
             "E0608",
-            f"`{argument}` is no address of a Dask scheduler",
+            f"`{argument}` is not an address of a Dask scheduler",
             help="for example `dask:tcp://host:8786`, or `dask` for workers of this machine",
         )
     distributed = _extra("distributed", "dask")

@@ -64,7 +64,7 @@ def kineto_rows(path: Path) -> Iterator[Row]:
         data: Any = parse_json(unpacked(raw) if path.suffix == ".gz" else raw)
         events: Sequence[Event] = data["traceEvents"] if isinstance(data, dict) else data
     except (OSError, EOFError, ValueError, KeyError) as error:
-        raise unreadable(f"`{path.name}` is no trace of Kineto: {error}") from None
+        raise unreadable(f"`{path.name}` is not a trace of Kineto: {error}") from None
     operators = {
         event["args"]["External id"]: event
         for event in events
@@ -181,7 +181,9 @@ def chakra_nodes(path: Path) -> Iterator[Any]:
         length = shift = 0
         while True:
             if at >= len(data) or shift > 63:
-                raise unreadable(f"`{path.name}` is no trace of Chakra: it ends inside a message")
+                raise unreadable(
+                    f"`{path.name}` is not a trace of Chakra: it ends inside a message"
+                )
             byte = data[at]
             at += 1
             length |= (byte & 127) << shift
@@ -192,5 +194,5 @@ def chakra_nodes(path: Path) -> Iterator[Any]:
             try:
                 yield ChakraNode.FromString(data[at : at + length])
             except DecodeError as error:
-                raise unreadable(f"`{path.name}` is no trace of Chakra: {error}") from None
+                raise unreadable(f"`{path.name}` is not a trace of Chakra: {error}") from None
         first, at = False, at + length

@@ -64,7 +64,7 @@ def _load(path: str, groups: Groups, findings: Findings) -> list[tuple[str, obje
         _report(findings, groups, "E0640", message, reason)
         return None
     if not isinstance(loaded, _Pairs):
-        _report(findings, groups, "E0640", message, "it is no object of lists")
+        _report(findings, groups, "E0640", message, "it is not an object of lists")
         return None
     return loaded.pairs
 
@@ -86,13 +86,13 @@ def _add_group(
 ) -> None:
     at = f"group `{name[:80]}`"
     if astra_sim and not (_POSITIVE.fullmatch(name) and int(name) < 1 << 31):
-        _report(findings, groups, "E0641", "the id of a group is no positive integer", at)
+        _report(findings, groups, "E0641", "the id of a group is not a positive integer", at)
     name = str(int(name)) if name.isascii() and name.isdigit() and len(name) < 10 else name
     if name in groups.members:
         _report(findings, groups, "E0640", "a group is there twice", at)
         return
     if not isinstance(members, list) or not all(type(m) is int for m in members):
-        _report(findings, groups, "E0640", "a group is no list of ranks", at)
+        _report(findings, groups, "E0640", "a group is not a list of ranks", at)
         return
     unknown = [rank for rank in members if rank not in ranks]
     if unknown:

@@ -57,7 +57,7 @@ CODES: dict[str, Code] = {
         "the file of groups cannot be used",
         'write an object of lists: {"1": [0, 1], "2": [2, 3]}',
     ),
-    "E0641": Code("the id of a group is no positive integer", "name groups 1, 2, 3, ..."),
+    "E0641": Code("the id of a group is not a positive integer", "name groups 1, 2, 3, ..."),
     "E0642": Code(
         "a collective names an unknown group",
         "add the group to comm_group.json, or give that file with --comm-group",
@@ -155,7 +155,7 @@ CODES: dict[str, Code] = {
     "E0691": Code("a file cannot be read", "traces are regular files that one may read"),
     "E0692": Code("a trace is cut short", "write the file again: its end is missing"),
     "E0693": Code(
-        "a message is no protobuf",
+        "a message is not valid protobuf",
         "write the file again: a Chakra trace is a GlobalMetadata and Nodes of the schema v0.0.4, "
         "each preceded by its length as a varint",
     ),
@@ -200,7 +200,7 @@ CODES: dict[str, Code] = {
     ),
     "W0633": Code("a number needs more than 32 bits", "the target keeps its lower 32 bits"),
     "W0634": Code(
-        "a size is no whole number of elements",
+        "a size is not a whole number of elements",
         "sizes are bytes: multiply elements by the width of their dtype",
     ),
     "W0635": Code(
@@ -241,6 +241,6 @@ CODES: dict[str, Code] = {
     ),
     "W0670": Code(
         "a tensor's bytes are not written in decimal",
-        "write whole numbers: readers stop at the first character that is no digit",
+        "write whole numbers: readers stop at the first character that is not a digit",
     ),
 }

@@ -55,7 +55,7 @@ def _fault(
             return "E0646", "a collective names no group, and others do"
         return None
     if checked.astra_sim and not (name.isascii() and name.isdigit()):
-        return "E0641", "`pg_name` is no positive integer"
+        return "E0641", "`pg_name` is not a positive integer"
     if not checked.groups.usable:
         return None
     if name not in checked.groups.members:

@@ -73,7 +73,7 @@ def check_memory(table: NodeTable, graph: DependencyGraph, found: FileFindings) 
     found.add_rows(
         table,
         "E0670",
-        "`inputs` or `outputs` is no list of names and bytes",
+        "`inputs` or `outputs` is not a list of names and bytes",
         np.flatnonzero(malformed),
     )
     if not malformed.any():
@@ -139,7 +139,7 @@ def _follow_tensors(
             elif name in reader:
                 early.add(reader[name], f"node {table.id[row]} writes `{_text(name)}` later")
             writer.setdefault(name, row)
-    no_number.report(table, found, "E0670", "the bytes of a tensor are no number")
+    no_number.report(table, found, "E0670", "the bytes of a tensor are not a number")
     not_decimal.report(table, found, "W0670", "the bytes of a tensor are not in decimal")
     twice.report(table, found, "E0671", "a tensor is written twice")
     early.report(table, found, "E0672", "a tensor is read before it is written")

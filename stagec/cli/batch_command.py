@@ -172,7 +172,7 @@ def make_parser() -> CommandParser:
 
 def whole(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 16 and int(text)):
-        raise usage_error(text, f"`{text}` is no number from 1 on", "E0710")
+        raise usage_error(text, f"`{text}` is not a number from 1 on", "E0710")
     return int(text)
 
 
@@ -182,7 +182,7 @@ def positive(text: str) -> float:
     except ValueError:
         found = 0.0
     if not 0 < found < 1e9:
-        raise usage_error(f"--step-time {text}", f"`{text}` is no time in seconds", "E0710")
+        raise usage_error(f"--step-time {text}", f"`{text}` is not a time in seconds", "E0710")
     return found
 
 
@@ -212,7 +212,7 @@ def read_requests(path: str) -> list[Request]:
             arrival, prompt, output = (words[at].strip() for at in places)
             request = Request(float(arrival), int(prompt), int(output))
         except (ValueError, IndexError):
-            raise wrong(f"{path}:{number}", "this is no request", help_) from None
+            raise wrong(f"{path}:{number}", "this is not a request", help_) from None
         if not 0 <= request.arrival_s < 1e12 or request.prompt < 1 or request.output < 1:
             raise wrong(f"{path}:{number}", "a request has a prompt, and an output", help_)
         found.append(request)

@@ -206,7 +206,7 @@ def names(words: Sequence[str]) -> tuple[str, str, int | None]:
     if len(what) > 1 and what[0] == "node":
         what = what[1:]
         if not NUMBER.fullmatch(what[0]):
-            message = f"`{what[0]}` is no number of a node"
+            message = f"`{what[0]}` is not a number of a node"
             raise usage_error(f"explain node {what[0]}", message, "E0710", "nodes count from 1")
     if len(what) > 1:
         help_ = "`stagec explain --help` explains the command line"

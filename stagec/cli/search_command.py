@@ -143,7 +143,7 @@ def device_counts(text: str) -> tuple[int, ...]:
     if not all(part.isdecimal() and 1 <= int(part) <= 2**22 for part in found):
         raise usage_error(
             f"--devices {text}",
-            f"`{text}` is no number of devices",
+            f"`{text}` is not a number of devices",
             "E0710",
             "write `64` or `64,128`",
         )

@@ -373,7 +373,7 @@ def batch_of(text: str, tokens: int) -> int:
     unit = number[len(digits) :].strip()
     if not digits.strip().isdecimal() or unit not in units or int(digits) < 1:
         help_ = "write `--batch 1024`, or `--batch 4Mtokens`"
-        raise usage_error(f"--batch {text}", f"`{text}` is no batch", "E0710", help_)
+        raise usage_error(f"--batch {text}", f"`{text}` is not a batch", "E0710", help_)
     amount = int(digits) * units[unit]
     if not is_tokens:
         return amount

@@ -32,7 +32,7 @@ LARGEST_COUNT = 256
 def show_solution(options: argparse.Namespace) -> int:
     match = CONDITION.fullmatch(options.solve)
     if match is None:
-        message = f"`{options.solve}` is no condition"
+        message = f"`{options.solve}` is not a condition"
         help_ = 'write `--solve "memory.peak < 80GiB"`'
         raise usage_error(f"--solve {options.solve!r}", message, "E0710", help_)
     what, sign, text, unit = match.groups()

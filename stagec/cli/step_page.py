@@ -30,7 +30,7 @@ def lines(found: StepSummary) -> Iterator[str]:
     yield f"  computation hides {hidden} of communication besides"
     yield ""
     yield (
-        f"of the time that is no bubble {found.measured:.0%} rests on measured operators, "
+        f"of the time outside bubbles {found.measured:.0%} rests on measured operators, "
         f"{found.rules:.0%} on rules, {found.roofline:.0%} on the roofline"
     )
     yield ""

@@ -95,7 +95,7 @@ def open_side(directory: str) -> TraceSide:
     (found,) = sets
     for _, name, detail in found.faults[:1]:
         path = os.path.join(directory, name)
-        raise refuse(path, "the file is no trace of one rank", detail, checks(directory))
+        raise refuse(path, "the file is not a trace of one rank", detail, checks(directory))
     return TraceSide(directory, found.files, labels_of(directory, found))
 
 

@@ -145,7 +145,7 @@ def read(data: Mapping[str, Any], name: str, where: str, base: DeviceModel | Non
     for key in own:
         if key not in NUMBERS:
             help_ = did_you_mean(key, NUMBERS) or f"there are {quoted(NUMBERS)}"
-            raise bad(f"`{where}` sets `device.{key}`, which is no number of a device", help_)
+            raise bad(f"`{where}` sets `device.{key}`, which is not a number of a device", help_)
     for key in ("capacity", "node"):
         if key in own:
             own[key] = int(own[key])
@@ -153,7 +153,7 @@ def read(data: Mapping[str, Any], name: str, where: str, base: DeviceModel | Non
     for key, share in reached.items():
         if key not in Reached.__dataclass_fields__ or share > 1:
             raise bad(
-                f"`{where}` sets `reached.{key} = {share:g}`, which is no share of a bandwidth"
+                f"`{where}` sets `reached.{key} = {share:g}`, which is not a share of a bandwidth"
             )
     sources = tuple(
         source_of(each, where) for each in items(data.get("sources", []), "sources", where)
@@ -173,7 +173,7 @@ def read(data: Mapping[str, Any], name: str, where: str, base: DeviceModel | Non
         raise bad(f"`{where}` says no `memory_bytes_per_s`", "write it under `[device]`")
     notes = data.get("notes", {})
     if not isinstance(notes, dict):
-        raise bad(f"`notes` of `{where}` is no section")
+        raise bad(f"`notes` of `{where}` is not a section")
     return DeviceModel(
         name=name,
         title=word(data.get("title", name), "title", where),
@@ -190,30 +190,30 @@ def read(data: Mapping[str, Any], name: str, where: str, base: DeviceModel | Non
 
 def word(value: object, what: str, where: str) -> str:
     if not isinstance(value, str):
-        raise bad(f"`{what}` of `{where}` is no text")
+        raise bad(f"`{what}` of `{where}` is not text")
     return value
 
 
 def items(value: object, what: str, where: str) -> Sequence[Mapping[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise bad(f"`{what}` of `{where}` is no list of sections", f"write `[[{what}]]`")
+        raise bad(f"`{what}` of `{where}` is not a list of sections", f"write `[[{what}]]`")
     return value
 
 
 def numbers_of(value: object, what: str, where: str) -> dict[str, float]:
     """A section of positive numbers."""
     if not isinstance(value, dict):
-        raise bad(f"`{what}` of `{where}` is no section", f"write `[{what}]`")
+        raise bad(f"`{what}` of `{where}` is not a section", f"write `[{what}]`")
     return {str(key): number(each, f"{what}.{key}", where) for key, each in value.items()}
 
 
 def number(value: object, what: str, where: str) -> float:
     """E0417 unless it is a finite number above 0, or 0 for a latency."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise bad(f"`{what}` of `{where}` is no number")
+        raise bad(f"`{what}` of `{where}` is not a number")
     least_is_0 = what.endswith("_us")
     if not math.isfinite(value) or value < 0 or (value == 0 and not least_is_0):
-        raise bad(f"`{what}` of `{where}` is {value:g}, which is no speed or size")
+        raise bad(f"`{what}` of `{where}` is {value:g}, which is not a speed or size")
     return value
 
 

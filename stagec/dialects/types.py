@@ -131,7 +131,7 @@ class TensorType(Data[Tensor], TypeAttribute):
 
     def verify(self) -> None:
         if self.data.dtype not in DTYPE_BITS:
-            raise VerifyException(f"`{self.data.dtype}` is no dtype")
+            raise VerifyException(f"`{self.data.dtype}` is not a dtype")
         names = [d.name for d in self.data.dims]
         if len(set(names)) != len(names):
             raise VerifyException(f"a dim appears twice in [{', '.join(names)}]")

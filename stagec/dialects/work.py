@@ -90,7 +90,7 @@ class WorkAttr(Data[Work]):
         known = [str(work) for work in Work]
         if text not in known:
             parser.raise_error(
-                f"`{text}` is no kind of work: there are {', '.join(known)}", position
+                f"`{text}` is not a kind of work: there are {', '.join(known)}", position
             )
         return Work(text)
 

@@ -90,10 +90,10 @@ def as_read(found: Quantity) -> int:
 def note_whole(found: Quantity, what: str, least: int) -> None:
     """E0208 as conditions."""
     size, value = found.size, found.value
-    reason = f"{what}, `{size}`, is no whole number"
+    reason = f"{what}, `{size}`, is not a whole number"
     if conditions.note("whole", size, holds=value.denominator == 1, reason=reason):
-        conditions.note(">=", size, least, holds=value >= least, reason=f"{what} is no size")
-        conditions.note("<=", size, LARGEST, holds=value <= LARGEST, reason=f"{what} is no size")
+        conditions.note(">=", size, least, holds=value >= least, reason=f"{what} is not a size")
+        conditions.note("<=", size, LARGEST, holds=value <= LARGEST, reason=f"{what} is not a size")
 
 
 def not_whole(value: Fraction, least: int) -> str | None:
@@ -210,7 +210,7 @@ def byte_count(expr: syntax.ByteSize, findings: Findings) -> int | None:
     count = found.value * _UNITS[match[2]]
     if count.denominator == 1:
         return count.numerator
-    findings.add(Diagnostic("E0105", f"`{expr.text}` is no whole number of bytes", expr.span))
+    findings.add(Diagnostic("E0105", f"`{expr.text}` is not a whole number of bytes", expr.span))
     return None
 
 

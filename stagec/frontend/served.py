@@ -117,7 +117,7 @@ def losses_of(result: SSAValue) -> list[Loss]:
         else:
             waiting += value.op.operands
     if not found:
-        message = "the loss of this model is no cross-entropy: it says not what is served"
+        message = "the loss of this model is not a cross-entropy, so it does not say what is served"
         help_ = "end the model with `return`"
         owner = result.owner
         place = span_of(owner.location) if isinstance(owner, Operation) else None

@@ -149,5 +149,5 @@ def read_configuration(path: Path) -> Mapping[str, Any]:
     except ValueError as error:
         raise failure(str(path), f"`{path}` is no JSON: {error}", "E0801") from None
     if not isinstance(data, dict):
-        raise failure(str(path), f"`{path}` is no configuration", "E0801")
+        raise failure(str(path), f"`{path}` is not a configuration", "E0801")
     return data

@@ -32,7 +32,7 @@ def row_of(content: str, place: str, span: Span) -> tuple[int, ...]:
     words: Sequence[str] = [word.strip() for word in content.split(",")]
     wrong = next((w for w in words if not (w.isascii() and w.isdecimal()) or len(w) > 18), None)
     if wrong is not None:
-        raise failed(f"`{wrong}` in {place} is no count of tokens", span)
+        raise failed(f"`{wrong}` in {place} is not a count of tokens", span)
     return tuple(map(int, words))
 
 

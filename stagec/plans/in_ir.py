@@ -123,7 +123,7 @@ SPANS = ("given", "dim_spans")
 
 def span_at(text: str) -> Span:
     if (span := dist.span_at(text)) is None:
-        raise WrongClause(f"`{text}` is no place in a text")
+        raise WrongClause(f"`{text}` is not a place in a text")
     return span
 
 

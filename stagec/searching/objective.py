@@ -29,7 +29,7 @@ def objective(text: str) -> Objective:
     try:
         tree = ast.parse(source.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise wrong(text, f"`{text}` is no expression", 'write `"step_time * ranks"`') from None
+        raise wrong(text, f"`{text}` is not an expression", 'write `"step_time * ranks"`') from None
     check(tree, text)
 
     def value(numbers: Mapping[str, float]) -> float:
@@ -77,7 +77,7 @@ def check(node: ast.expr, text: str) -> None:
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         check(node.operand, text)
     elif not (isinstance(node, ast.Constant) and type(node.value) in (int, float)):
-        raise wrong(text, f"`{text}` is no expression of numbers", "it takes `+ - * / **`")
+        raise wrong(text, f"`{text}` is not an expression of numbers", "it takes `+ - * / **`")
 
 
 def evaluate(node: ast.expr, numbers: Mapping[str, float]) -> float:

@@ -84,7 +84,7 @@ def as_one(plans: Mapping[str, Plan], traces: PooledTraces) -> tuple[TraceSet, P
     for name, each in plans.items():
         link = next(iter(each.links), None)
         if link is not None:
-            message = f"`{name}` gives axes links of their own, and the pools together are no mesh with axes"
+            message = f"`{name}` gives axes links of their own, and the pools together are not a mesh with axes"
             help_ = "give the device its nodes and a network instead: `device { node = 8, network_bytes_per_s = ... }`"
             raise CompileError([Diagnostic("E0719", message, link.span or each.span, help=help_)])
     classes = tuple(each for _, pool in traces.pools for each in pool.classes)

@@ -77,7 +77,7 @@ def grid(texts: Sequence[str], known: Sequence[str]) -> Grid:
             raise wrong(f"{name}={size}", f"there is no size `{unknown[0]}`", help_)
         circle = sorted(size.names & set(formulas))
         if circle:
-            message = f"`{name}` follows from `{circle[0]}`, which is no list of values itself"
+            message = f"`{name}` follows from `{circle[0]}`, which is not a list of values itself"
             raise wrong(f"{name}={size}", message, "write it in names that have values")
     count = 1
     for listed in values.values():
@@ -95,12 +95,12 @@ def numbers(text: str, right: str) -> tuple[int, ...] | None:
             found.append(int(part))
         elif part.strip().isdecimal():
             raise wrong(
-                text, f"`{part}` is no size", "sizes are 1 or more, and have up to 18 digits"
+                text, f"`{part}` is not a size", "sizes are 1 or more, and have up to 18 digits"
             )
         elif match := RANGE.fullmatch(part.strip()):
             first, last = int(match[1]), int(match[2])
             if last < first:
-                raise wrong(text, f"`{part}` is no range", "write the smaller number first")
+                raise wrong(text, f"`{part}` is not a range", "write the smaller number first")
             if last - first >= MOST_POINTS:
                 message = f"`{part}` are {last - first + 1:,} values"
                 raise wrong(text, message, f"sweep {MOST_POINTS:,} at most")
@@ -115,7 +115,7 @@ def formula(text: str, right: str) -> Size:
         return symbolic.parse(right)
     except SizeError:
         help_ = "write `1,2,4`, `1..16`, or a formula such as `512/(tp*pp)`"
-        raise wrong(text, f"`{right}` is no list of sizes", help_) from None
+        raise wrong(text, f"`{right}` is not a list of sizes", help_) from None
 
 
 def wrong(text: str, message: str, help_: str, code: str = "E0710") -> CompileError:

@@ -147,7 +147,7 @@ class Sweep:
             # A formula may use any name that does not follow from one.
             before = named_sizes(checked, columns, count, leave=set(formulas))
             for name, size in formulas.items():
-                found.require(before.whole(size), f"`{name} = {size}` is no whole number")
+                found.require(before.whole(size), f"`{name} = {size}` is not a whole number")
                 found.require(before.number(size) >= 1, f"`{name}` is less than 1")
                 columns = {**columns, name: np.maximum(before.number(size), 1)}
         return named_sizes(checked, columns, count)

@@ -118,7 +118,7 @@ def check_rows(op: sched.TasksOp, segments: Mapping[int, Segment], flow: Dataflo
             if joins and not all(
                 isinstance(each, sched.CollectiveOp) and each.bucket_bytes for each in ops
             ):
-                raise wrong(op, f"segment {number} of `{task}` joins what is no bucket")
+                raise wrong(op, f"segment {number} of `{task}` joins what is not a bucket")
 
 
 def check_stages(

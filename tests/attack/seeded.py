@@ -463,7 +463,7 @@ HARMLESS = [
     harmless("nodes in another order of the file", graph(lambda nodes: nodes.reverse()), "ids and dependencies say when a node runs"),
     harmless("members of a group in another order", groups(lambda g: [m.reverse() for m in g.values()]), "a group is a set of ranks"),
     harmless("groups in another order of the file", groups(lambda g: [g.update({k: g.pop(k)}) for k in list(g)[:2]]), "they are looked up by their ids"),
-    replace(harmless("a file that is no trace", lambda s: (s.directory / "notes.txt").write_text("mine"), "it is not read"), adds=True),
+    replace(harmless("a file that is not a trace", lambda s: (s.directory / "notes.txt").write_text("mine"), "it is not read"), adds=True),
 ]  # fmt: skip
 
 SEEDED = [*GRAPH, *NODES, *COLLECTIVES, *GROUPS, *TRANSFERS, *FILES, *HARMLESS]

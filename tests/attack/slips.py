@@ -98,7 +98,7 @@ IR = [
     Slip("a batch that there is not", "dist.mesh", "dist.mesh", "E0705", "lower", "split-microbatches{dim=Q size=1 gradients=fp32}"),
     Slip("an axis that the mesh has not", "over [tp]", "over [xp]", "E0709", "propagate-shardings", "localize-shapes"),
     Slip("a tensor with a dim twice", "tensor<[B, S, D]", "tensor<[B, B, D]", "E0708 E0709", "lower"),
-    Slip("a count that is no text", 'stg.repeat "L"', "stg.repeat L", "E0708", "lower"),
+    Slip("a count that is not text", 'stg.repeat "L"', "stg.repeat L", "E0708", "lower"),
     Slip("text of nothing", "builtin.module", "builtin.modul", "E0708", "lower"),
 ]  # fmt: skip
 SLIPS = [*PLANS, *IR]

@@ -1,4 +1,4 @@
-"""docs/tutorial.md, followed to the letter; and links of all pages, which lead somewhere."""
+"""docs/tutorial.md and docs/explain.md, followed to the letter; and links of all pages, which lead somewhere."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from stagec.cli import main
+from tests.unit.seldom import mostly
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -19,12 +20,21 @@ def squeezed(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_the_tutorial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("page", "number"),
+    mostly(lambda case: case[0] == "tutorial", [("tutorial", 8), ("explain", 3)]),
+)
+def test_a_page_followed(
+    page: str,
+    number: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     printed, commands = "", 0
-    for kind, name, text in BLOCK.findall((ROOT / "docs" / "tutorial.md").read_text()):
+    for kind, name, text in BLOCK.findall((ROOT / "docs" / f"{page}.md").read_text()):
         if name:
             Path(name).write_text(text)
         elif kind == "sh":
@@ -37,7 +47,7 @@ def test_the_tutorial(
         elif kind == "text":
             for line in text.splitlines():
                 assert squeezed(line) in printed, (line, printed)
-    assert commands == 8
+    assert commands == number
 
 
 def test_links_lead_somewhere() -> None:

@@ -156,7 +156,7 @@ def test_time_is_the_major_axis():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("!stg.tensor<[B], float>", "`float` is no dtype"),
+        ("!stg.tensor<[B], float>", "`float` is not a dtype"),
         ("!stg.tensor<[B, B], fp32>", r"a dim appears twice in \[B, B\]"),
         ("!stg.tensor<[B/tp, S/tp], fp32>", "an axis is used twice"),
         ("!stg.tensor<[B/tp], fp32, partial [tp]>", "an axis is used twice"),

@@ -221,7 +221,7 @@ def test_work_that_is_taken_back_is_an_error(tmp_path, traces, monkeypatch) -> N
 def test_addresses_where_no_scheduler_is(tmp_path, traces, monkeypatch) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr(executors, "_CONNECT_S", 0.3)
-    for address, words in (("//host:1", "is no address"), ("tcp://127.0.0.1:1", "no Dask")):
+    for address, words in (("//host:1", "is not an address"), ("tcp://127.0.0.1:1", "no Dask")):
         with pytest.raises(TraceError) as error:
             write_traces(traces, str(tmp_path / "b"), WriteOptions(executor=f"dask:{address}"))
         assert (error.value.code, words in error.value.message) == ("E0608", True)

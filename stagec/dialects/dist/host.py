@@ -56,7 +56,7 @@ class HostOp(TaskInterface):
             raise VerifyException(f"{self.name}: a copy has the type of what is copied")
         for value in self.values:
             if not isinstance(value.type, ValueType):
-                raise VerifyException(f"{self.name}: {value.type} is no tensor, shard or stack")
+                raise VerifyException(f"{self.name}: {value.type} is not a tensor, shard or stack")
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
         size = symbolic.total(num_bytes(v) for v in self.values)
@@ -117,7 +117,7 @@ class StateOp(MarkedOp):
         if self.number.value.data < 0:
             raise VerifyException("dist.state: states are counted from 0")
         if not isinstance(self.state.type, ValueType):
-            raise VerifyException(f"dist.state: {self.state.type} is no tensor, shard or stack")
+            raise VerifyException(f"dist.state: {self.state.type} is not a tensor, shard or stack")
 
 
 HOST_OPS = (StoreOp, LoadOp, ReadOp, WriteOp, StateOp)

@@ -118,7 +118,7 @@ class PassesOp(IRDLOperation):
     def verify_(self) -> None:
         for text in self.texts:
             if not is_pass(text):
-                raise VerifyException(f"dist.passes: `{text}` is no pass with its arguments")
+                raise VerifyException(f"dist.passes: `{text}` is not a pass with its arguments")
 
 
 @lru_cache(maxsize=1024)

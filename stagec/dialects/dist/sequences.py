@@ -111,7 +111,7 @@ def kinds_in(text: str) -> list[Kind]:
     for word in text.split():
         match = KIND.fullmatch(word)
         if match is None:
-            raise ValueError(f"`{word}` are no sequences, like `64x1@1500`")
+            raise ValueError(f"`{word}` are not sequences, like `64x1@1500`")
         count, new, context, sampled = map(int, match.groups("1"))
         if not count or not new or not 0 < sampled <= new:
             raise ValueError(f"`{word}` computes nothing")

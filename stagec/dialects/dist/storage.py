@@ -153,7 +153,7 @@ class StorageOp(TaskInterface, ABC):
         leaf = leaf_of(value_type)
         if not isinstance(leaf, ShardType) or (axes and leaf.axes != tuple(axes)):
             over = f" over [{', '.join(axes)}]" if axes else ""
-            raise VerifyException(f"{self.name}: {value_type} is no shard{over}")
+            raise VerifyException(f"{self.name}: {value_type} is not a shard{over}")
 
     def expect_partial(self, value_type: Attribute) -> None:
         """A value is a term of a sum over the op's axes."""
@@ -423,7 +423,7 @@ class TakeShardOp(StorageOp):
 
     def verify_operand(self, value_type: Attribute) -> None:
         if not isinstance(leaf_of(value_type), TensorType):
-            raise VerifyException(f"{self.name}: {value_type} is no whole parameter")
+            raise VerifyException(f"{self.name}: {value_type} is not a whole parameter")
 
     def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
         return shard_of(value_type, self.axes.data, rows=rows_of(wanted))

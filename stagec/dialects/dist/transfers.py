@@ -47,7 +47,7 @@ def verify_buffer(name: str, values: Sequence[SSAValue]) -> None:
 
 def verify_peer(name: str, distance: int) -> None:
     if not distance:
-        raise VerifyException(f"{name}: a device is no peer of its own")
+        raise VerifyException(f"{name}: a device is not a peer of its own")
 
 
 @irdl_op_definition

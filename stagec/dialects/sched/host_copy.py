@@ -83,7 +83,7 @@ class HostCopyOp(CommunicationOp):
     def verify_(self) -> None:
         super().verify_()
         if self.direction.data not in DIRECTIONS:
-            raise VerifyException(f"sched.host_copy: `{self.direction.data}` is no direction")
+            raise VerifyException(f"sched.host_copy: `{self.direction.data}` is not a direction")
         if len(self.values) != len(self.outputs):
             raise VerifyException("sched.host_copy: one result per value")
 

@@ -96,7 +96,7 @@ class TasksOp(IRDLOperation):
     def verify_(self) -> None:
         for name, number in self.layers.data.items():
             if not isinstance(number, IntegerAttr) or number.value.data < 0:
-                raise VerifyException(f"sched.tasks: `{name}` is no number of layers")
+                raise VerifyException(f"sched.tasks: `{name}` is not a number of layers")
         tasks = self.rows.data
         for task, rows in tasks.items():
             if len(rows) and (rows.joins[0] or (rows.path < NOWHERE).any()):

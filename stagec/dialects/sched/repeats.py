@@ -87,7 +87,7 @@ def read(text: str, line: Callable[[str], tuple[list[int], list[int]]], columns:
     while position < len(text):
         match = TOKEN.match(text, position)
         if match is None:
-            raise TableError(f"`{text[position:].strip()[:20]}` is no line of a table")
+            raise TableError(f"`{text[position:].strip()[:20]}` is not a line of a table")
         position = match.end()
         opens, closes, times, token = match.groups()
         if opens:
@@ -122,4 +122,4 @@ def number_and_growth(text: str) -> tuple[int, int]:
     try:
         return int(number), int(growth) if plus else 0
     except ValueError:
-        raise TableError(f"`{text}` is no number") from None
+        raise TableError(f"`{text}` is not a number") from None

@@ -53,7 +53,7 @@ class SegmentAttr(Data[tuple[str, int]]):
         text = parser.parse_identifier(", a task and the number of its segment,")
         task, _, number = text.partition(".")
         if task not in TASKS or not number.isdecimal():
-            parser.raise_error(f"`{text}` is no segment of a task, like `F.3`", position)
+            parser.raise_error(f"`{text}` is not a segment of a task, like `F.3`", position)
         return task, int(number)
 
     def print_parameter(self, printer: Printer) -> None:
@@ -143,7 +143,7 @@ def read_rows(text: str) -> Rows:
     def line(token: str) -> tuple[list[int], list[int]]:
         match = ROW.fullmatch(token)
         if match is None:
-            raise TableError(f"`{token}` is no row, like `3@0.1`")
+            raise TableError(f"`{token}` is not a row, like `3@0.1`")
         joins, segment, path, task, row = match.groups()
         if task is not None and task not in TASK_NUMBER:
             raise TableError(f"there is no task `{task}`")
@@ -258,7 +258,7 @@ def read_order(text: str) -> Order:
     def line(token: str) -> tuple[list[int], list[int]]:
         match = TASK.fullmatch(token)
         if match is None or match[2] not in TASK_NUMBER:
-            raise TableError(f"`{token}` is no task, like `F:0.3`")
+            raise TableError(f"`{token}` is not a task, like `F:0.3`")
         (stage, moves), microbatch = number_and_growth(match[3]), (NOWHERE, 0)
         if match[4]:
             microbatch = number_and_growth(match[4])

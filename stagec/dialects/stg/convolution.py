@@ -205,7 +205,9 @@ def check_patches(op: TensorOp, image: TensorType, kernel: TensorType, patches: 
     """[..., C, Y, X] and [C, I, J, D] make [..., P, D], of pixels that each device has."""
     need_dims(op, image, 3, "image [..., channels, rows, columns]")
     if len(kernel.dims) != 4 or kernel.names[0] != image.names[-3]:
-        raise VerifyException(f"{op.name}: <{kernel.body}> is no kernel for images <{image.body}>")
+        raise VerifyException(
+            f"{op.name}: <{kernel.body}> is not a kernel for images <{image.body}>"
+        )
     need_dims(op, patches, 2, "row of patches")
     expect_dims(op, image, patches, [*image.names[:-3], patches.names[-2], kernel.names[-1]])
     need_whole(op, image, *image.names[-2:])
@@ -330,7 +332,7 @@ class CausalConvOp(StatefulOp):
         for name in channels:
             if name not in x.names or name == over:
                 raise CallError(
-                    f"`{name}` is no channel of {listed(x)}",
+                    f"`{name}` is not a channel of {listed(x)}",
                     operand=1,
                     notes=["a filter is its width, then channels of what is filtered"],
                 )
@@ -383,7 +385,7 @@ def check_filter(op: TensorOp, x: TensorType, kernel: TensorType, over: str) -> 
     width, *channels = kernel.names
     if width in x.names or over in channels or not set(channels) <= set(x.names):
         raise VerifyException(
-            f"{op.name}: <{kernel.body}> is no filter along `{over}` of <{x.body}>"
+            f"{op.name}: <{kernel.body}> is not a filter along `{over}` of <{x.body}>"
         )
     need_whole(op, x, over)
     need_whole(op, kernel, width)

@@ -116,7 +116,7 @@ class FanOutOp(ForwardedOp, SendsTokens):
         self.verify_copies(tensor_type(self.x), copies)
         if copies != copies_of(tensor_type(self.x), self.over.data, self.tokens.data):
             raise VerifyException(
-                f"stg.fan_out: <{copies.body}> are no copies for `{self.over.data}` of "
+                f"stg.fan_out: <{copies.body}> are not copies for `{self.over.data}` of "
                 f"<{tensor_type(self.x).body}>"
             )
         if counts != counts_of(copies):
@@ -170,7 +170,7 @@ class FanInOp(ForwardedOp, CollectsTokens):
         self.verify_copies(copies, result)
         if result != copies_of(copies, self.over.data, self.tokens.data):
             raise VerifyException(
-                f"stg.fan_in: <{result.body}> are no sums for `{self.over.data}` of <{copies.body}>"
+                f"stg.fan_in: <{result.body}> are not sums for `{self.over.data}` of <{copies.body}>"
             )
 
     def flops(self) -> Size:
@@ -223,7 +223,7 @@ class FanInWeightGradOp(ForwardedOp):
         weights = tensor_type(self.weights).with_partial(dweights.partial)
         if dweights != weights or set(dweights.partial) != set(products_over(dy)):
             raise VerifyException(
-                f"stg.fan_in_weight_grad: <{dweights.body}> is no gradient of <{weights.body}>, "
+                f"stg.fan_in_weight_grad: <{dweights.body}> is not a gradient of <{weights.body}>, "
                 f"partial over [{', '.join(products_over(dy))}]"
             )
 

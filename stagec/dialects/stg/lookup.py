@@ -155,7 +155,7 @@ def check_bags(
     """Rows of `table` by `ids` are `made`, of bags that each device has whole."""
     over, to = op.over.data, op.to.data if op.to is not None else None
     if over not in ids.names or over in table.names:
-        raise VerifyException(f"{op.name}: `{over}` is no dim of the numbers <{ids.body}> alone")
+        raise VerifyException(f"{op.name}: `{over}` is not a dim of the numbers <{ids.body}> alone")
     if row_dim(ids.names, table.names) is None:
         raise VerifyException(f"{op.name}: <{table.body}> has no rows to choose from")
     names = bag_names(ids.names, table.names, over, to)

@@ -189,7 +189,9 @@ class OptimizerStepOp(CostInterface):
 
     def verify_(self) -> None:
         if self.algorithm.data not in NUM_STATES:
-            raise VerifyException(f"stg.optimizer_step: `{self.algorithm.data}` is no optimizer")
+            raise VerifyException(
+                f"stg.optimizer_step: `{self.algorithm.data}` is not an optimizer"
+            )
         if len(self.weights) != len(self.gradients):
             raise VerifyException("stg.optimizer_step: one gradient per weight")
         if [v.type for v in self.kept] != [v.type for v in self.updated]:
@@ -304,7 +306,7 @@ def verify_matrix(name: str, matrix: Matrix, value: SSAValue) -> None:
     named = (*matrix.rows, *matrix.columns)
     known = tensor_of(value.type).names
     if len(set(named)) != len(named) or not set(named) <= set(known):
-        raise VerifyException(f"{name}: {value.type} is no matrix of {', '.join(named)}")
+        raise VerifyException(f"{name}: {value.type} is not a matrix of {', '.join(named)}")
     if bool(matrix.rows) != bool(matrix.columns):
         raise VerifyException(f"{name}: a matrix has rows and columns")
 

@@ -120,7 +120,7 @@ class ResumedScanOp(TensorOp):
                 f"{self.name}: <{x.body}> is not sequences, positions, heads, width"
             )
         if state.names != (x.names[0], SEQUENCES, *x.names[2:], b.names[-1]):
-            raise VerifyException(f"{self.name}: <{state.body}> is no state of <{x.body}>")
+            raise VerifyException(f"{self.name}: <{state.body}> is not a state of <{x.body}>")
         super().verify_()
 
     def _counts(self) -> tuple[Size, Size, Size, Size]:
@@ -196,7 +196,7 @@ class ResumedConvOp(TensorOp):
         x, kernel, state = (tensor_type(v) for v in (self.x, self.kernel, self.state))
         channels = [name for name in x.names[1:] if name != self.over.data]
         if list(state.names) != [x.names[0], SEQUENCES, kernel.names[0], *channels]:
-            raise VerifyException(f"{self.name}: <{state.body}> is no state of <{x.body}>")
+            raise VerifyException(f"{self.name}: <{state.body}> is not a state of <{x.body}>")
         super().verify_()
 
     def flops(self) -> Size:

@@ -246,7 +246,7 @@ class TopkGradOp(TensorOp):
         pairs = list(zip(chosen.names, scores.names, strict=False))
         if len(chosen.names) != len(scores.names) or sum(a != b for a, b in pairs) != 1:
             raise VerifyException(
-                f"stg.topk_grad: <{chosen.body}> is no choice from scores <{scores.body}>"
+                f"stg.topk_grad: <{chosen.body}> is not a choice from scores <{scores.body}>"
             )
 
     def indices(self) -> Indices:

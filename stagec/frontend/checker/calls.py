@@ -150,7 +150,7 @@ class CallChecker(ExpressionChecker):
         if name is not None and name in self.environment and value is None:
             return None
         if value is None or not value.is_cache:
-            message = f"`{text_of(expr)}` is no cache"
+            message = f"`{text_of(expr)}` is not a cache"
             help_ = "declare it: `cache k[B, T, K, E]`"
             self.error("E0210", message, expr.span, help_)
             return None

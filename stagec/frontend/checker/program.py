@@ -293,7 +293,8 @@ def _choose(definitions: Definitions, name: str | None, findings: Findings) -> s
         close = closest(name, plans)
         help_ = f"did you mean `{close}`?" if close else ""
         if not help_:
-            help_ = f"there are {quoted(plans)}" if plans else "the file has no plans"
+            there = "there is" if len(plans) == 1 else "there are"
+            help_ = f"{there} {quoted(plans)}" if plans else "the file has no plans"
         message = f"there is no plan `{name}`"
         findings.add(Diagnostic("E0703", message, origin=f"--plan {name}", help=help_))
     return plans.get(name)

@@ -90,7 +90,7 @@ class PlanChecker:
     def divides(self, dim: Dim) -> bool:
         if any(name not in self.sizes for name in (dim.name, *dim.split)):
             return self.sizes.get(dim.name, 0) % self.ways(dim) == 0
-        return conditions.whole(dim.size, self.sizes, f"`{dim}` is no whole number")
+        return conditions.whole(dim.size, self.sizes, f"`{dim}` is not a whole number")
 
     def uneven(self, dim: Dim, value: Value, what: str) -> None:
         ways = self.ways(dim)

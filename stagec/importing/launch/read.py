@@ -355,7 +355,7 @@ def read_torchtitan(text: str, reading: Reading) -> None:
 def read_deepspeed(text: str, reading: Reading) -> None:
     data = parse_json(text)
     if not isinstance(data, dict):
-        reading.wrong("these are no settings of DeepSpeed", code="E0801")
+        reading.wrong("these are not settings of DeepSpeed", code="E0801")
         return
     read_settings(data, DEEPSPEED, "deepspeed", reading)
     if reading.run.cp > 1:

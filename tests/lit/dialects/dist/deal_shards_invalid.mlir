@@ -1,7 +1,7 @@
 // Only shards are dealt, and as many bytes come as go.
 // RUN: stagec-opt %s --verify-diagnostics --split-input-file | filecheck %s
 
-// CHECK: error[E0709]: `dist.deal_shards`: !stg.tensor<[D], bf16> is no shard
+// CHECK: error[E0709]: `dist.deal_shards`: !stg.tensor<[D], bf16> is not a shard
 %a = "test.op"() : () -> !stg.tensor<[D], bf16>
 %b = dist.deal_shards (%a) over [dp] in "bf16" : (!stg.tensor<[D], bf16>) -> !stg.tensor<[D], bf16>
 

@@ -6,5 +6,5 @@
 
 // -----
 
-// CHECK: error[E0709]: `dist.recv`: a device is no peer of its own
+// CHECK: error[E0709]: `dist.recv`: a device is not a peer of its own
 %k = dist.recv from 0 over [cp] channel 0 : !stg.tensor<[S/cp, K, E], bf16>

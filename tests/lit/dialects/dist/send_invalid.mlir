@@ -12,6 +12,6 @@ dist.send () to 1 over [cp] channel 0 :
 
 // -----
 
-// CHECK: error[E0709]: `dist.send`: a device is no peer of its own
+// CHECK: error[E0709]: `dist.send`: a device is not a peer of its own
 %k = "test.op"() : () -> !stg.tensor<[S/cp, K, E], bf16>
 dist.send (%k) to 0 over [cp] channel 0 : !stg.tensor<[S/cp, K, E], bf16>

@@ -6,5 +6,5 @@
 
 // -----
 
-// CHECK: error[E0709]: `dist.state`: i32 is no tensor, shard or stack
+// CHECK: error[E0709]: `dist.state`: i32 is not a tensor, shard or stack
 %m = dist.state "w" 0 : i32

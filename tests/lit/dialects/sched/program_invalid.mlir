@@ -1,7 +1,7 @@
 // Tasks are of stages of the rank, each once.
 // RUN: stagec-opt %s --verify-diagnostics --parsing-diagnostics --split-input-file | filecheck %s
 
-// CHECK: error[E0708]: `F0` is no task, like `F:0.3`
+// CHECK: error[E0708]: `F0` is not a task, like `F:0.3`
 sched.program @a runs [0 @model] order "F0"
 
 // -----

@@ -6,7 +6,7 @@ sched.tasks @a of "" layers {} { G = "0" }
 
 // -----
 
-// CHECK: error[E0708]: `x` is no row, like `3@0.1`
+// CHECK: error[E0708]: `x` is not a row, like `3@0.1`
 sched.tasks @a of "" layers {} { F = "0 x" }
 
 // -----
@@ -26,5 +26,5 @@ sched.tasks @a of "" layers {} { F = "~0" }
 
 // -----
 
-// CHECK: error[E0709]: `sched.tasks`: `L` is no number of layers
+// CHECK: error[E0709]: `sched.tasks`: `L` is not a number of layers
 sched.tasks @a of "" layers {L = -1 : i64} {}

@@ -7,7 +7,7 @@
 
 // -----
 
-// CHECK: error[E0709]: `stg.causal_conv`: <[D, W], bf16> is no filter along `S` of <[B, S, D], bf16>
+// CHECK: error[E0709]: `stg.causal_conv`: <[D, W], bf16> is not a filter along `S` of <[B, S, D], bf16>
 %x, %k = "test.op"() : () -> (!stg.tensor<[B, S, D], bf16>, !stg.tensor<[D, W], bf16>)
 %y = stg.causal_conv %x, %k over "S" : (!stg.tensor<[B, S, D], bf16>, !stg.tensor<[D, W], bf16>) -> !stg.tensor<[B, S, D], bf16>
 

@@ -1,7 +1,7 @@
 // Numbers are added up over a dim of their own, rows are those of one table each, and bags are whole.
 // RUN: stagec-opt %s --verify-diagnostics --split-input-file | filecheck %s
 
-// CHECK: error[E0709]: `stg.embedding_bag`: `K` is no dim of the numbers <[B, J], i32> alone
+// CHECK: error[E0709]: `stg.embedding_bag`: `K` is not a dim of the numbers <[B, J], i32> alone
 %i, %w = "test.op"() : () -> (!stg.tensor<[B, J], i32>, !stg.tensor<[R, E], bf16>)
 %x = stg.embedding_bag %i, %w over "K" : (!stg.tensor<[B, J], i32>, !stg.tensor<[R, E], bf16>) -> !stg.tensor<[B, E], bf16>
 

@@ -7,6 +7,6 @@
 
 // -----
 
-// CHECK: error[E0709]: `stg.fan_in`: <[P, U, D], fp32> are no sums for `P` of <[Q, V, D], bf16>
+// CHECK: error[E0709]: `stg.fan_in`: <[P, U, D], fp32> are not sums for `P` of <[Q, V, D], bf16>
 %y = "test.op"() : () -> !stg.tensor<[Q, V, D], bf16>
 %s = stg.fan_in %y to "P" "U" : (!stg.tensor<[Q, V, D], bf16>) -> !stg.tensor<[P, U, D], fp32>

@@ -13,7 +13,7 @@
 
 // -----
 
-// CHECK: error[E0709]: `stg.fan_out`: <[Q, W, D], bf16> are no copies for `Q` of <[P, U, D], bf16>
+// CHECK: error[E0709]: `stg.fan_out`: <[Q, W, D], bf16> are not copies for `Q` of <[P, U, D], bf16>
 %c = "test.op"() : () -> !stg.tensor<[P, U, D], bf16>
 %f, %n = stg.fan_out %c to "Q" "V" : (!stg.tensor<[P, U, D], bf16>) -> (!stg.tensor<[Q, W, D], bf16>, !stg.tensor<[Q], i64>)
 

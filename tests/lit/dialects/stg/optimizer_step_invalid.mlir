@@ -1,7 +1,7 @@
 // An optimizer is known, and each weight has a reduced gradient of its dims.
 // RUN: stagec-opt %s --verify-diagnostics --split-input-file | filecheck %s
 
-// CHECK: error[E0709]: `stg.optimizer_step`: `shampoo` is no optimizer
+// CHECK: error[E0709]: `stg.optimizer_step`: `shampoo` is not an optimizer
 %w = "test.op"() : () -> !stg.tensor<[D], fp32>
 stg.optimizer_step "shampoo" states "fp32" (%w) from (%w) : !stg.tensor<[D], fp32> from !stg.tensor<[D], fp32>
 

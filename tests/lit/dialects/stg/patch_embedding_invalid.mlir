@@ -7,7 +7,7 @@
 
 // -----
 
-// CHECK: error[E0709]: `stg.patch_embedding`: <[G, I, J, D], bf16> is no kernel for images <[C, Y, X], bf16>
+// CHECK: error[E0709]: `stg.patch_embedding`: <[G, I, J, D], bf16> is not a kernel for images <[C, Y, X], bf16>
 %i, %k = "test.op"() : () -> (!stg.tensor<[C, Y, X], bf16>, !stg.tensor<[G, I, J, D], bf16>)
 %p = stg.patch_embedding %i, %k to "P" : (!stg.tensor<[C, Y, X], bf16>, !stg.tensor<[G, I, J, D], bf16>) -> !stg.tensor<[P, D], bf16>
 

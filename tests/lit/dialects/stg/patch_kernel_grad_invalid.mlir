@@ -7,6 +7,6 @@
 
 // -----
 
-// CHECK: error[E0709]: `stg.patch_kernel_grad`: <[D], bf16> is no kernel for images <[B, C, Y, X], bf16>
+// CHECK: error[E0709]: `stg.patch_kernel_grad`: <[D], bf16> is not a kernel for images <[B, C, Y, X], bf16>
 %dy, %i = "test.op"() : () -> (!stg.tensor<[B, P, D], bf16>, !stg.tensor<[B, C, Y, X], bf16>)
 %dk = stg.patch_kernel_grad %dy, %i : (!stg.tensor<[B, P, D], bf16>, !stg.tensor<[B, C, Y, X], bf16>) -> !stg.tensor<[D], bf16>

@@ -13,13 +13,13 @@
 
 // -----
 
-// CHECK: error[E0709]: `stg.topk_grad`: <[B, A], bf16> is no choice from scores <[S, X], bf16>
+// CHECK: error[E0709]: `stg.topk_grad`: <[B, A], bf16> is not a choice from scores <[S, X], bf16>
 %dg, %g, %i = "test.op"() : () -> (!stg.tensor<[B, A], bf16>, !stg.tensor<[B, A], bf16>, !stg.tensor<[B, A], i32>)
 %ds = stg.topk_grad %dg, %g, %i : (!stg.tensor<[B, A], bf16>, !stg.tensor<[B, A], bf16>, !stg.tensor<[B, A], i32>) -> !stg.tensor<[S, X], bf16>
 
 // -----
 
-// CHECK: error[E0709]: `stg.topk_grad`: <[B, A], bf16> is no choice from scores <[B, A], bf16>
+// CHECK: error[E0709]: `stg.topk_grad`: <[B, A], bf16> is not a choice from scores <[B, A], bf16>
 %dg, %g, %i = "test.op"() : () -> (!stg.tensor<[B, A], bf16>, !stg.tensor<[B, A], bf16>, !stg.tensor<[B, A], i32>)
 %ds = stg.topk_grad %dg, %g, %i : (!stg.tensor<[B, A], bf16>, !stg.tensor<[B, A], bf16>, !stg.tensor<[B, A], i32>) -> !stg.tensor<[B, A], bf16>
 

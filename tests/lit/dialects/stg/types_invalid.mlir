@@ -1,7 +1,7 @@
 // Types that are none: a dtype that there is not, a dim or an axis twice, a stack of something else.
 // RUN: stagec-opt %s --verify-diagnostics --parsing-diagnostics --split-input-file | filecheck %s
 
-// CHECK: error[E0708]: `float` is no dtype
+// CHECK: error[E0708]: `float` is not a dtype
 %x = "test.op"() : () -> !stg.tensor<[B], float>
 
 // -----
