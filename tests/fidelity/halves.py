@@ -1,4 +1,4 @@
-"""`python -m tests.fidelity.halves FILE [--only TEXT] [--seed S]`: a device file calibrated on half of a cluster's runs, and its errors on the other half.
+"""`python -m tests.fidelity.halves FILE [--only PATTERN] [--seed S]`: a device file calibrated on half of a cluster's runs, and its errors on the other half.
 
 What is calibrated are physical speeds of one machine, each by one factor on what the device file that ships has: what products keep up, attention, memory,
 links of a node, and the network. The factors are those of least squares of the logarithms of step times of the first half, held near 1 where the
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -150,7 +151,7 @@ def figures(values: np.ndarray) -> str:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fidelity.halves", description=__doc__)
     parser.add_argument("file", type=Path)
-    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose name has this text")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="rows whose name fits")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each N-th row alone")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, metavar="FILE.toml", help="keep the device file")
@@ -159,7 +160,7 @@ def main(arguments: list[str]) -> int:
         rows = [
             row
             for row in rows_of(options.file)
-            if not row.why_not and options.only in f"{row.source} {row.name}"
+            if not row.why_not and re.search(options.only, f"{row.source} {row.name}")
         ][:: options.every]
     except (OSError, ValueError) as error_:
         parser.error(str(error_))
