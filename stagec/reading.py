@@ -1,5 +1,6 @@
 """Files that a user names, read whole: regular ones of a sane size, and never for ever."""
 
+import csv
 import errno
 import json
 import os
@@ -48,6 +49,15 @@ def read_whole_text(path: str | os.PathLike[str], most: int = MOST_BYTES) -> str
         return read_file(path, most).decode("utf-8")
     except UnicodeDecodeError as error:
         raise OSError(0, f"it is not text: byte {error.start} is not UTF-8") from None
+
+
+def parse_csv(text: str) -> list[tuple[int, list[str]]]:
+    """The rows of a CSV text, each with the number of its last line. `ValueError` for one that is none: a field as long as no cell is."""
+    reader = csv.reader(text.splitlines())
+    try:
+        return [(reader.line_num, words) for words in reader]
+    except csv.Error as error:
+        raise ValueError(f"line {reader.line_num}: {error}") from None
 
 
 def parse_json(text: str | bytes) -> object:

@@ -215,7 +215,7 @@ def broken_promise(each: ModulePass, module: ModuleOp) -> Diagnostic:
 def take_off(module: ModuleOp, name: str) -> None:
     """A pass that has run is none to come."""
     for op in module.body.ops:
-        if isinstance(op, dist.PassesOp) and op.passes.data:
+        if type(op) is dist.PassesOp and op.passes.data:
             first, *rest = op.passes.data
             if first.data.partition("{")[0] == name:
                 op.passes = ArrayAttr(rest)

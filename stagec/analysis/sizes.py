@@ -1,4 +1,7 @@
-"""The numbers behind a module's names: dims, mesh axes, microbatches."""
+"""The numbers behind a module's names: dims, mesh axes, microbatches.
+
+A model may have 10,000 dims, through which every pass looks: their class is compared, for `isinstance` asks an abstract class about each other op.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,21 @@ from stagec.symbolic import Size, SizeError, conditions
 def mesh_of(module: ModuleOp) -> dict[str, int]:
     """Axis sizes, the slowest-varying axis first. No mesh is a single device."""
     for op in module.body.ops:
-        if isinstance(op, dist.MeshOp):
+        if type(op) is dist.MeshOp:
             return conditions.observed(op.sizes)
     return {}
 
 
 def dim_sizes(module: ModuleOp) -> dict[str, Size]:
     """The expression of each named size."""
-    return {op.dim.data: op.size.data for op in module.body.ops if isinstance(op, stg.DimOp)}
+    return {op.dim.data: op.size.data for op in module.body.ops if type(op) is stg.DimOp}
 
 
 def size_values(module: ModuleOp) -> dict[str, int]:
     """Every name's number. A size that is not a whole number is E0208."""
     values: dict[str, int] = dict(conditions.unread(mesh_of(module)))
     values.setdefault(TIME_AXIS, 1)
-    pending = {op.dim.data: op for op in module.body.ops if isinstance(op, stg.DimOp)}
+    pending = {op.dim.data: op for op in module.body.ops if type(op) is stg.DimOp}
     readers: dict[str, list[str]] = {}
     missing_of: dict[str, int] = {}
     for name, op in pending.items():

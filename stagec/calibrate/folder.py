@@ -14,14 +14,15 @@ Further columns are left alone; without `role` all rows are `primary`. Files tha
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from stagec.calibrate.measured import Measured, Row, gathered
 from stagec.devices.model import Key
 from stagec.diagnostics import CompileError, Diagnostic
+from stagec.reading import parse_csv, read_whole_text
 
+MOST_BYTES = 1 << 30
 Cells = Mapping[str, str]
 
 
@@ -39,14 +40,20 @@ def unreadable(message: str) -> CompileError:
 def read_file(path: Path, *readers: Callable[[Cells], Row | None]) -> Iterator[Row]:
     if not path.is_file():
         return
-    with path.open(newline="", encoding="utf-8") as file:
-        for number, cells in enumerate(csv.DictReader(file), 2):
-            try:
-                found = [reader(cells) for reader in readers]
-            except (KeyError, ValueError, TypeError) as error:
-                what = f"no `{error.args[0]}`" if isinstance(error, KeyError) else str(error)
-                raise unreadable(f"`{path.name}`, line {number}: {what}") from None
-            yield from (row for row in found if row is not None)
+    try:
+        rows = [row for row in parse_csv(read_whole_text(path, MOST_BYTES)) if row[1]]
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise unreadable(f"cannot read `{path.name}`: {reason}") from None
+    names = rows[0][1] if rows else []
+    for number, words in rows[1:]:
+        try:
+            cells = dict(zip(names, words, strict=False))
+            found = [reader(cells) for reader in readers]
+        except (KeyError, ValueError, TypeError) as error:
+            what = f"no `{error.args[0]}`" if isinstance(error, KeyError) else str(error)
+            raise unreadable(f"`{path.name}`, line {number}: {what}") from None
+        yield from (row for row in found if row is not None)
 
 
 def numbers(cells: Cells, *names: str) -> tuple[float, ...]:

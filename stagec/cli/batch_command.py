@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
@@ -33,7 +32,7 @@ from stagec.frontend.checker import plan_of_pool
 from stagec.frontend.plans.iterations import Iterations
 from stagec.plugins import registry
 from stagec.pools import compile_pools, overrides_by_pool
-from stagec.reading import read_file
+from stagec.reading import parse_csv, read_file
 
 COLUMNS = ("arrival", "prompt", "output")
 MOST_ENGINES = 4096
@@ -196,7 +195,7 @@ def read_requests(path: str) -> list[Request]:
         "write `arrival,prompt,output` above the requests, and a line like `0.25,1500,120` for each"
     )
     try:
-        rows = list(csv.reader(read_file(path).decode("utf-8").splitlines()))
+        rows = [words for _, words in parse_csv(read_file(path).decode("utf-8"))]
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise wrong(path, f"cannot read `{path}`: {reason}", help_) from None

@@ -100,7 +100,7 @@ def insert_after(op: Operation, new: Sequence[Operation], pass_name: str) -> Non
 
 def programs(module: ModuleOp) -> list[stg.ProgramOp]:
     """The programs of a module."""
-    return [op for op in module.body.ops if isinstance(op, stg.ProgramOp)]
+    return [op for op in module.body.ops if type(op) is stg.ProgramOp]
 
 
 def output_of(program: stg.ProgramOp) -> stg.OutputOp:

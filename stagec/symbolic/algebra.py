@@ -220,7 +220,8 @@ class Size:
 
     def integer(self, values: Mapping[str, int | Fraction]) -> int:
         """The number, which must be whole."""
-        value = self.evaluate(values)
+        known = self.constant
+        value = self.evaluate(values) if known is None else known
         if value.denominator != 1:
             raise SizeError(f"`{self}` is {value}, not a whole number")
         return value.numerator

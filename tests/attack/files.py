@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import random
@@ -21,6 +23,8 @@ from stagec.backend.encode import encode_traces
 from stagec.backend.writer import WriteOptions, write_traces
 from stagec.cli import main, opt_main
 from stagec.driver import compile_text
+from stagec.editing.answers import diagnose
+from stagec.editing.server import importing
 from stagec.ir_text import print_ir
 from tests.attack.case import Failure, Kind
 from tests.attack.models import MODELS
@@ -29,7 +33,7 @@ MOST_SECONDS = 10
 MOST_MEMORY = 6 << 30
 PLAN = "plan p { mesh dp = 2 shard B over dp }\n"
 MODEL = MODELS["matrices"] + PLAN
-PIPELINE = 'plan p { mesh pp = 2 pipeline L over pp { schedule = "bad.csv", microbatch = 4 } }\n'
+PIPELINE = 'plan p { mesh pp = 2 pipeline L over pp { schedule = "bad.csv", microbatch = 12 } }\n'
 CONFIGURATION = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -41,16 +45,42 @@ CONFIGURATION = {
     "vocab_size": 128,
     "rms_norm_eps": 1e-5,
 }
-TABLE = "0,F0,F1,F2\n"
+TABLE = "F0,F1,B0,B1\nF0,B0,F1,B1\n"
 LAUNCH = "torchrun pretrain.py --num-layers 2 --tensor-model-parallel-size 2 --micro-batch-size 1\n"
 DEVICE = 'base = "h100"\ntitle = "ours"\n'
+ITERATIONS = "prefill,decode\n1x8@16,3@24\n,4@25\n"
+REQUESTS = "arrival,prompt,output\n0,8,3\n0.5,8,2\n"
+GEMM = "dtype,m,n,k,ms\nbf16,4096,4096,4096,0.3\nbf16,64,4096,4096,0.02\n"
+SHARES = "1,1,1,1,1,1,1,1\n" * 4
+LOADED = 'plan p { mesh ep = 2 shard B over ep shard X over ep load { file = "bad.csv" } }\n'
+SERVING = """dim B = 4
+dim S = 8
+dim P = S
+dim D = 32
+dim H = 4
+dim E = 8
+dim L = 2
+module Attention(x[B, S, D]) -> [B, S, D] {
+  weight wq[D, H, E], wk[D, H, E], wv[D, H, E], wo[H, E, D]
+  cache past_k[B, P, H, E], past_v[B, P, H, E]
+  k[B, P, H, E] = append(past_k, x @ wk)
+  v[B, P, H, E] = append(past_v, x @ wv)
+  return attention(x @ wq, k, v, causal = true) @ wo
+}
+model Net(x[B, S, D]) {
+  weight last[D]
+  repeat L { x = x + Attention(x) }
+  return x * last
+}
+plan p { mesh one = 1 device h100 serve { decode 4 at 64, block = 8 } }
+"""
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "stagec bad.stg": ("bad.stg", MODEL),
     "stagec bad.stg -o out": ("bad.stg", MODEL),
     "stagec bad.mlir": ("bad.mlir", "ir"),
     "stagec model.stg --plan bad.stg:p": ("bad.stg", MODEL),
-    "stagec imports.stg": ("bad.stg", MODEL),
+    "stagec imports.stg": ("bad.stg", MODELS["matrices"]),
     "stagec schedule.stg": ("bad.csv", TABLE),
     "stagec model.stg --device ./bad.toml": ("bad.toml", DEVICE),
     "stagec model.stg --network bad.json": ("bad.json", "{}"),
@@ -72,20 +102,43 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "stagec expand bad.stagec -o out": ("bad.stagec", "bundle"),
     "stagec import bad.json": ("bad.json", json.dumps(CONFIGURATION)),
     "stagec import folder": ("folder/config.json", json.dumps(CONFIGURATION)),
-    "stagec import bad.sh": ("bad.sh", LAUNCH),
-    "stagec import launch.sh": ("bad.sh", "TP=2\n"),
-    "stagec import bad.toml": ("bad.toml", "[parallelism]\ntensor_parallel_degree = 2\n"),
-    "stagec import bad.json --kind deepspeed": ("bad.json", '{"zero_optimization": {"stage": 3}}'),
+    "stagec import bad.sh --gpus 2": ("bad.sh", LAUNCH),
+    "stagec import launch.sh --gpus 2": ("bad.sh", "TP=2\n"),
+    "stagec import bad.toml --gpus 2": ("bad.toml", "[parallelism]\ntensor_parallel_degree = 2\n"),
+    "stagec import bad.json --kind deepspeed --gpus 2": (
+        "bad.json",
+        '{"zero_optimization": {"stage": 3}}',
+    ),
     "stagec devices ./bad.toml": ("bad.toml", DEVICE),
     "stagec calibrate h100 bad.csv -o new.toml": ("bad.csv", "m,n,k\n1,2,3\n"),
     "stagec calibrate h100 bad.json -o new.toml": ("bad.json", '{"traceEvents": []}'),
     "stagec calibrate h100 bad.et -o new.toml": ("bad.et", "trace"),
+    "stagec calibrate h100 folder -o new.toml": ("folder/gemm.csv", GEMM),
     "stagec calibrate ./bad.toml set -o new.toml": ("bad.toml", DEVICE),
-    "stagec search bad.stg --devices 2 --device h100": ("bad.stg", MODEL),
-    "stagec search model.stg --devices 2 --device h100 --space bad.toml": (
+    "stagec search bad.stg --devices 2 --device h100 --executor serial": ("bad.stg", MODEL),
+    "stagec search model.stg --devices 2 --device h100 --executor serial --space bad.toml": (
         "bad.toml",
         "tp = [1]\n",
     ),
+    "stagec serving.stg --iterations bad.csv": ("bad.csv", ITERATIONS),
+    "stagec serving.stg --iterations bad.csv -o out": ("bad.csv", ITERATIONS),
+    "stagec batch bad.csv serving.stg -o out.csv": ("bad.csv", REQUESTS),
+    "stagec search model.stg --devices 2 --device h100 --executor serial --cache bad.cache": (
+        "bad.cache",
+        "cache",
+    ),
+    "stagec loaded.stg": ("bad.csv", SHARES),
+    "stagec device.stg": ("bad.toml", DEVICE),
+    "stagec model.stg -o set --resume": ("set/manifest.json", "manifest"),
+    "stagec model.stg --resume -o bad": ("bad", "something"),
+    "stagec model.stg --bundle bad": ("bad", "something"),
+    "stagec model.stg --memory bad.html": ("bad.html", "something"),
+    "stagec model.stg --timeline bad.json": ("bad.json", "something"),
+    "lsp imports.stg": ("bad.stg", MODELS["matrices"]),
+    "lsp schedule.stg": ("bad.csv", TABLE),
+    "lsp loaded.stg": ("bad.csv", SHARES),
+    "lsp device.stg": ("bad.toml", DEVICE),
+    "lsp model.stg": ("folder/bad.stg", MODEL),
     "stagec-opt bad.mlir": ("bad.mlir", "ir"),
     "stagec-opt good.mlir -o bad": ("bad", "something"),
 }
@@ -159,10 +212,17 @@ def template() -> str:
         "schedule.stg": MODELS["matrices"] + PIPELINE,
         "good.mlir": print_ir(compiled.module),
         "launch.sh": f"source ./bad.sh\n{LAUNCH}",
+        "serving.stg": SERVING,
+        "loaded.stg": MODELS["experts"] + LOADED,
+        "device.stg": MODELS["matrices"]
+        + 'plan p { mesh dp = 2 device "bad.toml" shard B over dp }\n',
     }
     for name, text in texts.items():
         Path(folder, name).write_text(text)
     os.mkdir(f"{folder}/folder")
+    search = f"search {folder}/model.stg --devices 2 --device h100 --executor serial --cache {folder}/cache"
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        main(search.split())
     return folder
 
 
@@ -173,6 +233,7 @@ def good(what: str) -> bytes:
         "trace": "set/Net.1.et",
         "manifest": "set/manifest.json",
         "bundle": "bundle",
+        "cache": "cache",
     }
     return Path(folder, known[what]).read_bytes() if what in known else what.encode()
 
@@ -226,7 +287,7 @@ def run_in_child(words: list[str], folder: str, said: str) -> None:
             os.dup2(out, number)
         sys.stdout, sys.stderr = os.fdopen(os.dup(1), "w"), os.fdopen(os.dup(2), "w")
         os.chdir(folder)
-        status = opt_main(words[1:]) if words[0] == "stagec-opt" else main(words[1:])
+        status = TOOLS[words[0]](words[1:])
     except SystemExit as ending:
         status = ending.code if isinstance(ending.code, int) else 1
     except BaseException:
@@ -235,6 +296,23 @@ def run_in_child(words: list[str], folder: str, said: str) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+
+
+def answer(words: list[str]) -> int:
+    """What an editor is told that opens a file: all that a file which it reads can be."""
+    path = os.path.abspath(words[0])
+    folder = os.path.dirname(path)
+    for each in (path, *importing(path, [folder])):
+        for diagnostic in diagnose(Path(each).read_text(), each):
+            sys.stderr.write(f"{diagnostic.code}: {diagnostic.message}\n")
+    return 0
+
+
+TOOLS: dict[str, Callable[[list[str]], int]] = {
+    "stagec": main,
+    "stagec-opt": opt_main,
+    "lsp": answer,
+}
 
 
 FILES = Kind("files", make, run, seconds=3 * MOST_SECONDS)

@@ -12,7 +12,6 @@ those of one device and of the next that has sequences of its own: `63@1500|64@1
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ import numpy as np
 
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects.dist.sequences import Kind, Sequences
-from stagec.reading import read_file
+from stagec.reading import parse_csv, read_file
 
 COLUMNS = ("prefill", "decode")
 PREFILL = re.compile(r"([0-9]{1,12})x([0-9]{1,12})(?:@([0-9]{1,12}))?")
@@ -89,15 +88,13 @@ def read_iterations(path: str) -> Iterations:
     """E0421 for a file that cannot be read, or a line that is no iteration."""
     found = Iterations(path)
     try:
-        text = read_file(path).decode("utf-8")
+        rows = parse_csv(read_file(path).decode("utf-8"))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise found.wrong(0, f"cannot read `{path}`: {reason}") from None
-    reader = csv.reader(text.splitlines())
     places: list[int] | None = None
     cells: dict[tuple[str, str], tuple[tuple[Kind, ...], ...]] = {}
-    for words in reader:
-        line = reader.line_num
+    for line, words in rows:
         if not words or not any(words) or words[0].lstrip().startswith("#"):
             if words and any(words) is False and len(words) > 1 and places is not None:
                 raise found.wrong(line, "an iteration that computes nothing")
