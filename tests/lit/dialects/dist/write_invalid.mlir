@@ -1,7 +1,7 @@
 // Only tensors, shards and stacks are copied, and keep their types.
 // RUN: stagec-opt %s --verify-diagnostics --split-input-file | filecheck %s
 
-// CHECK: error[E0709]: `dist.write`: f32 is no tensor, shard or stack
+// CHECK: error[E0709]: `dist.write`: f32 is not a tensor, shard or stack
 %h = "test.op"() : () -> f32
 %x = dist.write (%h) : (f32) -> f32
 
