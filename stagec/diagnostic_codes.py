@@ -49,6 +49,7 @@ CODES: dict[str, str] = {
     "W0301": "a rule that never applies",
     "W0302": "an axis that nothing uses",
     "W0303": "experts whose work is done several times",
+    "W0304": "a setting that changes nothing",
     "E0401": "a clause that does not fit its plan",
     "E0402": "a setting that a clause does not have",
     "E0403": "a value that a setting cannot have",

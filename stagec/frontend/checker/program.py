@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from stagec.diagnostics import Diagnostic, Findings, closest, quoted
+from stagec.diagnostics import Diagnostic, Findings, Span, closest, quoted
 from stagec.dialects import stg
 from stagec.frontend import syntax
 from stagec.frontend.checker.bodies import check_body
@@ -18,6 +18,7 @@ from stagec.frontend.checker.steps import Body
 from stagec.frontend.checker.types import TypeReader
 from stagec.frontend.checker.user_ops import read_costs
 from stagec.frontend.files import Source, parse_file
+from stagec.frontend.plans.idle_settings import idle_settings
 from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.merge import DOT, Merged, merge, pools_of, with_pools
 from stagec.frontend.plans.resolve import resolve_plan
@@ -102,6 +103,7 @@ def check(
     if definitions.models and len(findings.errors) == num_errors:
         PlanChecker(resolved, definitions, bodies, table, findings).check()
     findings.raise_errors(source.texts)
+    idle = idle_settings(resolved, _settings_of(chosen), serves=batch is not None)
     model = definitions.models[0]
     return CheckedModel(
         name=model.name.text,
@@ -109,10 +111,17 @@ def check(
         plan=resolved,
         sizes=table,
         bodies=bodies,
-        warnings=tuple(findings.warnings),
+        warnings=(*findings.warnings, *idle),
         batch=batch,
         roles=roles,
     )
+
+
+def _settings_of(plan: syntax.Plan | None) -> set[Span]:
+    """Where the settings stand that a plan says itself."""
+    clauses = plan.clauses if plan is not None else ()
+    found = (getattr(clause, "settings", None) for clause in clauses)
+    return {entry.span for each in found if each is not None for entry in each.entries}
 
 
 def _padded(

@@ -1,0 +1,88 @@
+"""Settings that change nothing, for want of what they are about: W0304."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import fields
+from typing import NamedTuple
+
+from stagec.diagnostics import Diagnostic, Span
+from stagec.plans.clauses import Clause, Plan
+
+
+class Need(NamedTuple):
+    """What some settings of a clause are about."""
+
+    clause: str
+    """The field of the plan that holds the clause."""
+    settings: tuple[str, ...]
+    what: str
+    """What a plan would have to say for the settings to change something."""
+    is_said: Callable[[Plan], bool]
+
+
+TRAINING = (
+    *("gradients", "optimizer", "master", "reduce"),
+    *("weight_gradients", "saved_values", "saved"),
+)
+"""Settings of `precision` that say nothing of what is served."""
+NEEDS = (
+    Need("zero", ("reshard", "prefetch"), "`zero 3`", lambda p: _level(p) == 3),
+    Need("precision", ("gather",), "`zero`, whose weights are gathered", lambda p: _level(p) > 0),
+    Need(
+        "precision",
+        ("weight_gradients", "product_weights", "unquantized"),
+        "`products`, as in `products = fp8`",
+        lambda p: p.precision.products is not None,
+    ),
+    Need("precision", ("saved",), "`saved_values`", lambda p: bool(p.precision.saved_values)),
+    Need(
+        "gradients",
+        ("first_bucket_bytes",),
+        "`bucket_bytes`",
+        lambda p: p.gradients.bucket_bytes is not None,
+    ),
+    Need("overlap", ("p2p",), "a `pipeline`", lambda p: p.pipeline is not None),
+    Need("overlap", ("cp",), "a `context`", lambda p: bool(p.contexts)),
+    Need(
+        "offload",
+        ("prefetch",),
+        "something that is kept on the host",
+        lambda p: bool(p.offload.activations or p.offload.optimizer or p.offload.parameters),
+    ),
+)
+"""Of settings whose effect hangs on the plan alone."""
+OF_SERVING = Need(
+    "precision", ("cache",), "`serve`: only what is served has caches", lambda p: False
+)
+OF_TRAINING = Need(
+    "precision", TRAINING, "a plan that trains: `serve` has no backward pass", lambda p: False
+)
+
+
+def idle_settings(plan: Plan, own: Collection[Span], serves: bool) -> list[Diagnostic]:
+    """A warning for each setting that changes nothing, of those that are not what holds without them.
+
+    `own` are the places of the settings that the plan itself says: what it inherits may be about other plans.
+    """
+    needs = (*NEEDS, OF_TRAINING if serves else OF_SERVING)
+    return [found for need in needs if not need.is_said(plan) for found in _idle(plan, need, own)]
+
+
+def _level(plan: Plan) -> int:
+    return plan.zero.level if plan.zero is not None else 0
+
+
+def _idle(plan: Plan, need: Need, own: Collection[Span]) -> Iterator[Diagnostic]:
+    clause = getattr(plan, need.clause)
+    if not isinstance(clause, Clause):
+        return
+    for each in fields(clause):
+        span = clause.given.get(each.name)
+        if (
+            each.name in need.settings
+            and span in own
+            and getattr(clause, each.name) != each.default
+        ):
+            message = f"`{each.name}` of `{need.clause}` changes nothing here"
+            yield Diagnostic("W0304", message, span, help=f"it needs {need.what}")
