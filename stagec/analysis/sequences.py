@@ -182,8 +182,13 @@ def check_alike(module: ModuleOp, asked: Conditions) -> None:
             number = int(np.argmax(failing))
         where = f" on device {device}" if sequences.op.sequences.data.num_devices > 1 else ""
         message = f"iteration {number + 1}{where} cannot be one of the plan: {reason}"
-        code = "E0421" if sequences.is_series else "E0414"
-        raise CompileError([Diagnostic(code, message, span_of(sequences.op.location))])
+        code, help_ = "E0414", "serve sequences that make all devices run one program"
+        if sequences.is_series:
+            code, help_ = "E0421", "serve iterations of another program in a file of their own"
+        if told.refused:
+            help_ = "serve sizes that the plan allows in each"
+        place = span_of(sequences.op.location)
+        raise CompileError([Diagnostic(code, message, place, help=help_)])
     check_groups(module, sequences)
 
 
