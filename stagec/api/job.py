@@ -129,7 +129,7 @@ class Job:
 
     @property
     def num_parameters(self) -> int:
-        """Of the model, each counted once."""
+        """Parameters of the model, each counted once."""
         return self._summary.num_parameters
 
     @property
@@ -149,7 +149,7 @@ class Job:
 
     @property
     def step_time(self) -> float:
-        """Seconds. E0410 if the plan names no device."""
+        """How long a step takes, in seconds. E0410 if the plan names no device."""
         return self._estimate.step_time_us / 1e6
 
     @property
@@ -159,7 +159,7 @@ class Job:
 
     @property
     def peak_bytes(self) -> int:
-        """The memory of the rank that needs most."""
+        """The most memory that a rank needs in a step, in bytes: of the rank that needs most."""
         return max(each.peak_bytes for each in self._compiled.memory)
 
     @property
@@ -175,7 +175,7 @@ class Job:
 
     @cached_property
     def summary(self) -> Table:
-        """One rank of each class in one step: nodes, parameters, FLOPs, bytes moved."""
+        """What one rank of each class does in one step, [rank classes]: counts of ranks, nodes and parameters, FLOPs, bytes."""
         names = (
             "class",
             "ranks",
@@ -201,7 +201,7 @@ class Job:
 
     @cached_property
     def communication(self) -> Table:
-        """Collectives and transfers of one rank of each class in one step, by axes and kind; bytes are those of one rank."""
+        """Collectives and transfers of one rank in one step, [rank classes x axes x kinds]: how many, and their bytes before and after on that rank."""
         names = ("class", "over", "kind", "count", "operand_bytes", "result_bytes")
         rows = (
             (
@@ -219,7 +219,7 @@ class Job:
 
     @cached_property
     def memory(self) -> MemoryTable:
-        """Bytes of one rank of each class at its peak, by kind."""
+        """Memory of one rank of each class at its peak, by kind, [rank classes]: bytes."""
         kinds = [kind for kind in TITLES if any(c.at_peak()[kind] for c in self._compiled.memory)]
         columns: dict[str, list[Any]] = {
             "class": [each.name for each in self._compiled.memory],
@@ -231,7 +231,7 @@ class Job:
 
     @cached_property
     def timeline(self) -> TimelineTable:
-        """The tasks of each rank class in time, in µs from the start of the step. E0410 if the plan names no device."""
+        """The tasks of each rank class in time, [tasks]: starts and ends in µs from the start of the step. E0410 if the plan names no device."""
         rows = task_rows(self._compiled, self._estimate)
         names = ("class", "task", "stage", "microbatch", "start_us", "end_us")
         drawn = picture(rows, self._estimate.step_time_us)
@@ -277,7 +277,7 @@ class Job:
         track_memory: bool = False,
         compress: Literal["none", "gzip"] = "none",
     ) -> Iterator[tuple[int, bytes]]:
-        """Each rank and the bytes of its `.et` file, as `stagec.traces` yields them."""
+        """Each rank's number and the contents of its `.et` file, as `stagec.traces` yields them."""
         chosen = self._compiled.tracked if track_memory else self._compiled.trace_set
         encoded = encode_traces(chosen, TraceOptions(names, provenance))
         return selected(encoded, ranks, compress)
