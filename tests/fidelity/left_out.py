@@ -58,7 +58,7 @@ def reduces_when_read(case: Case) -> bool:
 
 
 def is_vector_of_norms(case: Case, rank: int, communication: Communication) -> bool:
-    of_all = 4 * len(parameters_of(case, rank))
+    of_all = DTYPE_BYTES[communication.dtype] * len(parameters_of(case, rank))
     return communication.phase == "clip" and communication.bytes_in == of_all
 
 
