@@ -6,6 +6,7 @@
 
 import asyncio
 import importlib
+import logging
 import multiprocessing
 import os
 import re
@@ -91,6 +92,10 @@ def _dask(argument: str) -> Executor:
             help="for example `dask:tcp://host:8786`, or `dask` for workers of this machine",
         )
     distributed = _extra("distributed", "dask")
+    # It logs each lost connection with a traceback; what is lost is one diagnostic of ours.
+    for name in ("distributed", *logging.root.manager.loggerDict):
+        if name.partition(".")[0] == "distributed":
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         if argument:
             asyncio.run(_ask(distributed, argument))

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -52,47 +52,102 @@ def whole() -> dict[str, bytes]:
 @dataclass(frozen=True)
 class Kill:
     after: float
-    """Seconds from when the run begins to write."""
+    """Seconds from when the run begins to write; of one that writes a file, the part of the time that it takes."""
     resume: bool
     executor: str
+    writes: str = "-o"
+    """A set, or a file under this flag."""
+    by: int = signal.SIGKILL
+
+
+SEARCH = "search --devices 2 --device h100 --executor serial --fix tp=1 --cache"
+FILES = ("--bundle", "--report", "--memory", SEARCH)
 
 
 def make_kill(draw: random.Random) -> Kill:
-    return Kill(
-        draw.uniform(0, 0.05),
-        draw.random() < 0.5,
-        draw.choice(("serial", "threads:2", "processes:2")),
-    )
+    by = draw.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
+    if draw.random() < 0.5:
+        return Kill(draw.uniform(0.3, 1), False, "", draw.choice(FILES), by)
+    executor = draw.choice(("serial", "threads:2", "processes:2"))
+    return Kill(draw.uniform(0, 0.05), draw.random() < 0.5, executor, by=by)
 
 
 def run_kill(case: Kill) -> None:
     with tempfile.TemporaryDirectory() as directory:
         model, out = f"{directory}/model.stg", f"{directory}/set"
         Path(model).write_text(MODELS["dense"] + PLAN)
+        if case.writes != "-o":
+            kill_file(case, directory)
+            return
         command = [*STAGEC, model, "-q", "-o", out, "--executor", case.executor]
-        process = subprocess.Popen(command, start_new_session=True)
+        process = started(command)
         begins = time.monotonic() + 60
         while (
             process.poll() is None and len(os.listdir(directory)) < 2 and time.monotonic() < begins
         ):
             time.sleep(0.002)
-        time.sleep(case.after)
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        end(process, case)
         if os.path.exists(out) and not {*contents(out)} == {*whole()}:
             raise Failure(f"a part of a set under its name: {sorted(contents(out))}")
-        again = subprocess.run(
-            [*command, *(["--resume"] if case.resume else [])],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if again.returncode:
-            raise Failure(again.stderr)
+        again([*command, *(["--resume"] if case.resume else [])])
         names = sorted(os.listdir(directory))
         if names != ["model.stg", "set"] or {*contents(out)} != {*whole()}:
             raise Failure(f"after another run there are {names}, {sorted(contents(out))}")
+
+
+def started(command: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+def end(process: subprocess.Popen[bytes], case: Kill) -> None:
+    time.sleep(case.after)
+    if process.poll() is None:
+        os.killpg(process.pid, case.by)
+    process.wait(60)
+
+
+def again(command: list[str]) -> str:
+    """What another run prints, which nothing stops."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Failure(done.stderr)
+    return done.stdout
+
+
+def writing(writes: str, model: str, out: str) -> list[str]:
+    name, *flags = writes.split()
+    if name == "search":
+        return [*STAGEC, name, model, *flags, out, "-q"]
+    return [*STAGEC, model, "-q", name, out]
+
+
+@lru_cache
+def written_file(writes: str) -> tuple[bytes, str, float]:
+    """A file that nothing stopped, what was printed, and the seconds that it took."""
+    with tempfile.TemporaryDirectory() as directory:
+        model, out = f"{directory}/model.stg", f"{directory}/file.html"
+        Path(model).write_text(MODELS["dense"] + PLAN)
+        begin = time.monotonic()
+        said = again(writing(writes, model, out))
+        return Path(out).read_bytes(), said, time.monotonic() - begin
+
+
+def kill_file(case: Kill, directory: str) -> None:
+    """A file is there whole or not at all, but that a cache has a line for each answer, and its last one may be cut."""
+    wanted, said, seconds = written_file(case.writes)
+    out = f"{directory}/file.html"
+    command = writing(case.writes, f"{directory}/model.stg", out)
+    process = started(command)
+    end(process, replace(case, after=case.after * seconds))
+    is_cache = case.writes == SEARCH
+    if os.path.exists(out) and not is_cache and Path(out).read_bytes() != wanted:
+        raise Failure(f"a part of a file under its name, by `{case.writes}`")
+    if again(command) != said or (not is_cache and Path(out).read_bytes() != wanted):
+        raise Failure(f"another run of `{case.writes}` says something else")
+    if sorted(os.listdir(directory)) != ["file.html", "model.stg"]:
+        raise Failure(f"after another run there are {sorted(os.listdir(directory))}")
 
 
 # Disks
