@@ -14,7 +14,7 @@ from stagec.backend.et_file import TraceReader
 from stagec.backend.writer import iterate_traces, write_traces
 from stagec.checking import check_traces
 from stagec.checking.schema import ATTRIBUTES
-from stagec.dialects.sched.tasks import TRANSFER_TASKS
+from stagec.dialects.sched.tasks import COMPUTE_TASKS, GATHER_TASKS, ONCE, TRANSFER_TASKS
 from stagec.driver import Compiled, compile_text
 from stagec.passes import ALL_PASSES
 from tests.fidelity.totals import nodes_of
@@ -22,7 +22,7 @@ from tests.unit.examples import CASES, compile_example, ids, is_first
 from tests.unit.model_texts import EXPERTS
 from tests.unit.seldom import mostly
 
-TASKS = {"pre", "F", "B", "I", "W", "step", *TRANSFER_TASKS}
+TASKS = {*COMPUTE_TASKS, *ONCE, *TRANSFER_TASKS, *GATHER_TASKS}
 ADDED = {"location", "made_by", "stream", "schedule_slot"}
 SLOT = re.compile(
     r"(?P<task>\w+)(?:/s(?P<stage>\d+))?(?:/L(?P<layer>\d+))?(?:/m(?P<microbatch>\d+))?"
