@@ -9,6 +9,7 @@ from xdsl.passes import ModulePass
 
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.rewriting import programs
+from stagec.unrolling.module import KeepsRows
 
 
 @dataclass(frozen=True)
@@ -67,3 +68,12 @@ class MarkDim(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         (program,) = programs(op)
         program.attributes["own.marked"] = StringAttr(self.dim)
+
+
+@dataclass(frozen=True)
+class Promise(KeepsRows, MarkDim):
+    """Change what rows are made of, and promise not to."""
+
+    name = "promise"
+
+    dim: str = "B"
