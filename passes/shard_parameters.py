@@ -95,6 +95,8 @@ class ShardParameters(ModulePass):
     """Everything is one unit."""
     reshard: bool = True
     """Free gathered parameters after the forward pass, and gather them again."""
+    reshard_root: bool = False
+    """So of the unit of all that no other has, where layers have some of it (`reshard_after_forward=True` of FSDP2's root; None keeps it)."""
     once_per_step: bool = False
     """Gather what is not freed before the first microbatch and keep it, as the stages of pipelines do; gather the rest where it was freed."""
     at_first_use: bool = False
@@ -270,10 +272,10 @@ class Sharder:
     def goes_again(
         self, unit: str, groups: Mapping[str, Sequence[stg.WeightOp]], readers: Readers
     ) -> bool:
-        """Whether a unit beside the layers is freed after its forward pass: not one that begins last, behind the layers, nor the root, whatever layers have
-        in it (`FSDPState._lazy_init`: what a root gathered is not freed, unless `reshard_after_forward` asks for it)."""
+        """Whether a unit beside the layers is freed after its forward pass: not one that begins last, behind the layers, nor the root, unless it is asked for
+        and layers have some of it (`FSDPState._lazy_init`: what a root gathered is not freed, unless `reshard_after_forward` asks for it)."""
         if unit == ROOT:
-            return False
+            return self.options.reshard_root and any(map(is_stacked, groups[unit]))
         begins = {key: self.first_position(groups[key], readers) for key in groups if key != ROOT}
         last = max(begins, key=lambda key: begins[key])
         return unit != last or begins[last] < self.last_layers(readers)

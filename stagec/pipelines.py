@@ -273,6 +273,7 @@ def storage_passes(plan: Plan, is_training: bool) -> list[ModulePass]:
                 units=plan.units or (),
                 one_unit=plan.units == (),
                 reshard=zero.reshard,
+                reshard_root=zero.reshards_root,
                 flat=zero.shards_flat,
                 once_per_step=plan.pipeline is not None,
                 evicted=plan.pipeline is not None

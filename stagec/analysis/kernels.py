@@ -281,5 +281,8 @@ def weight_behind(value: SSAValue) -> stg.WeightOp | None:
             value = made.values[value.index]
         elif isinstance(made, sched.ComputeOp) and sched.work_of(made).keeps_values:
             value = made.inputs[0]
+        elif isinstance(made, stg.RepeatOp) and value.index >= len(made.carried):
+            # Of all layers, gathered one by one and kept.
+            value = made.yield_op.values[value.index]
         else:
             return None

@@ -117,6 +117,11 @@ class Zero(Clause):
     """A framework whose settings hold where the plan says nothing (`presets.py`)."""
 
     @property
+    def reshards_root(self) -> bool:
+        """Whether the plan says that what is gathered is freed, and so of the root unit too: without a word FSDP2 keeps that one."""
+        return self.reshard and "reshard" in self.given
+
+    @property
     def shards_flat(self) -> bool:
         """Whether a parameter is split as one row of elements: at levels 1 and 2 unless the plan says otherwise."""
         return self.shards == "flat" or (self.shards is None and self.level < 3)

@@ -150,9 +150,11 @@ def zero_lines(case: Case) -> list[str]:
     axes = zero_axes(case)
     if not axes:
         return []
-    reshard = str(bool(case.parallel.get("reshard", True))).lower()
-    lines = [f"zero 3 over {', '.join(axes)} {{ reshard = {reshard} }}"]
     group = case.parallel.get("fsdp_group", "block")
+    reshards = bool(case.parallel.get("reshard", True))
+    # Of a root above other units the capture tool asks for nothing.
+    settings = "" if reshards and group != "root" else f" {{ reshard = {str(reshards).lower()} }}"
+    lines = [f"zero 3 over {', '.join(axes)}{settings}"]
     if group == "titan" and not case.has_unit_of_head:
         raise NotInTheLanguage("a table that is the weight of two units")
     units = {

@@ -1,5 +1,9 @@
 // What layers have beside named units is of the root unit: gathered with it, and kept for the backward pass as it is.
 // RUN: stagec-opt %s -p 'shard-parameters{level=3 axes="dp" gather="bf16" units="Experts"}' | filecheck %s
+// RUN: stagec-opt %s -p 'shard-parameters{level=3 axes="dp" gather="bf16" units="Experts" reshard_root=true}' | filecheck %s --check-prefix AGAIN
+
+// AGAIN:     dist.unshard(%w, %norm){{.*}}phase = "fwd"
+// AGAIN:     dist.unshard(%w, %norm){{.*}}phase = "bwd"
 
 stg.program "M" (%x : !stg.tensor<[B, D], bf16>) {
   %w = stg.weight "Block.w" : !stg.stack<"L" x !stg.tensor<[D], bf16>>

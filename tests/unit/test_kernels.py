@@ -1,0 +1,40 @@
+"""What kernels a step runs does not hang on where its weights were gathered."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from stagec.backend.program import Compute, Kernel
+from stagec.driver import compile_text
+from tests.attack.models import MODELS
+
+PIPELINE = (
+    "mesh pp = 2, dp = 2 shard B over dp pipeline L over pp { virtual_stages = %d, schedule = %s }"
+)
+
+
+def kernels(plan: str, model: str) -> Counter[tuple[str, Kernel]]:
+    """By phase: kind, sizes, and whether a product is of a linear layer."""
+    compiled = compile_text(f"{MODELS[model]}\nplan p {{ {plan} }}\n")
+    return Counter(
+        (node.phase, node.action.kernel)
+        for each in compiled.trace_set.classes
+        for segment in each.program.segments
+        for node in segment.nodes
+        if isinstance(node.action, Compute) and node.action.kernel is not None
+    )
+
+
+@pytest.mark.parametrize("model", ["attention", "experts"])
+@pytest.mark.parametrize(
+    "mesh", ["mesh dp = 2 shard B over dp", PIPELINE % (2, "interleaved_1f1b")]
+)
+def test_gathered_once_or_twice(model: str, mesh: str):
+    once, twice = (
+        kernels(f"{mesh}\nzero 3 over dp {{ reshard = {word} }}", model)
+        for word in ("false", "true")
+    )
+    assert any(kernel.is_linear for _, kernel in once)
+    assert once == twice
