@@ -1,4 +1,4 @@
-"""What a step of very many microbatches comes to, from two steps of few: in between, a pipeline repeats itself.
+"""What a step of very many microbatches comes to, from two steps of few: in between, a rank repeats itself.
 
 Two plans are compiled that differ in the number of microbatches alone. If the longer step is the shorter one with a block of
 tasks put in, on each rank one that repeats the block before it, the same bytes alive, all of it later by one time on all ranks,
@@ -10,15 +10,17 @@ here, and the step is compiled whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
 
 from stagec.advice import doubt
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
+from stagec.dialects import stg
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate import Estimate, estimate
 from stagec.estimate.costs import missing_numbers
@@ -28,10 +30,11 @@ from stagec.memory import ClassPlan
 from stagec.plans.clauses import Plan
 from stagec.plans.in_ir import read_plan, stated_plan
 from stagec.reports.headline import Headline, headline
+from stagec.rewriting import programs
 from stagec.summary import ClassSummary, Summary, Traffic, summarize
 
-MOST_TASKS = 2**15
-"""Passes of microbatches through stages that are compiled one by one for a summary."""
+MOST_OPS = 2**20
+"""Ops that microbatches run on the ranks of one pipeline: of more a summary is not compiled one by one."""
 
 
 class ManyMicrobatches(Exception):
@@ -64,13 +67,27 @@ class Brief:
 def look(module: ModuleOp) -> None:
     """Raises `ManyMicrobatches` where few microbatches may tell of all of them. The microbatches are split."""
     stated = stated_plan(module)
-    plan = read_plan(stated, mesh_of(module))
-    pipeline, number = plan.pipeline, size_values(module).get(TIME_AXIS, 1)
+    plan, sizes = read_plan(stated, mesh_of(module)), size_values(module)
+    pipeline, number = plan.pipeline, sizes.get(TIME_AXIS, 1)
     ranks = mesh_of(module).get(pipeline.axis, 1) if pipeline is not None else 1
-    stages = ranks * pipeline.virtual_stages if pipeline is not None else 1
-    if stages * number > MOST_TASKS and may_repeat(plan):
-        size = size_values(module)[stated.batch_dim]
-        raise ManyMicrobatches(plan, number, ranks, stated.batch_dim, size)
+    num_ops = sum(
+        num_run(op.body.block.ops, sizes)
+        for program in programs(module)
+        for op in program.walk()
+        if isinstance(op, stg.AccumulateOp)
+    )
+    if num_ops * number > MOST_OPS and may_repeat(plan):
+        raise ManyMicrobatches(plan, number, ranks, stated.batch_dim, sizes[stated.batch_dim])
+
+
+def num_run(ops: Iterable[Operation], sizes: Mapping[str, int]) -> int:
+    """How many ops these are, those of a layer once for each layer."""
+    return sum(
+        op.count.data.integer(sizes) * num_run(op.body.block.ops, sizes)
+        if isinstance(op, stg.RepeatOp)
+        else 1
+        for op in ops
+    )
 
 
 def brief(many: ManyMicrobatches, compile_with: Callable[[str, int], Compiled]) -> Brief | None:

@@ -6,10 +6,14 @@ import random
 import re
 import string
 
+from xdsl.dialects.builtin import ModuleOp
+
 from stagec.advice import warnings
 from stagec.backend.errors import TraceError
+from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
-from stagec.driver import compile_text
+from stagec.driver import Stops, compile_text
+from stagec.reports.many_microbatches import ManyMicrobatches, brief, look
 from tests.attack.case import Failure, Kind, fewer_lines
 from tests.attack.models import MODELS, random_model, random_plan
 from tests.unit.examples import EXAMPLES
@@ -98,9 +102,19 @@ def changed(draw: random.Random) -> str:
 
 
 def run(text: str) -> None:
+    """What `stagec MODEL` asks of a text."""
+
+    def on_pass(name: str, module: ModuleOp) -> None:
+        if name == "split-microbatches":
+            look(module)
+
     try:
-        compiled = compile_text(text, "attack.stg")
-        if compiled.traces is not None and compiled.trace_set.mesh.num_ranks <= 4096:
+        compiled = compiled_or_brief(text, Stops(on_pass=on_pass))
+        if (
+            compiled is not None
+            and compiled.traces is not None
+            and compiled.trace_set.mesh.num_ranks <= 4096
+        ):
             assert isinstance(warnings(compiled, None), list)
     except CompileError as error:
         if not re.match(r"(error|warning)\[[EW]\d{4}\]: ", error.render()):
@@ -108,6 +122,17 @@ def run(text: str) -> None:
     except TraceError as error:
         if not re.match(r"error\[E06\d\d\]: ", str(error)):
             raise Failure(f"a diagnostic without its form: {error}") from None
+
+
+def compiled_or_brief(text: str, stops: Stops) -> Compiled | None:
+    """The whole step; nothing of very many microbatches where few tell of it."""
+    try:
+        return compile_text(text, "attack.stg", stops=stops)
+    except ManyMicrobatches as many:
+        found = brief(
+            many, lambda dim, size: compile_text(text, "attack.stg", None, {dim: str(size)})
+        )
+        return compile_text(text, "attack.stg") if found is None else None
 
 
 TEXTS = Kind("texts", changed, run, fewer_lines, seconds=20)
