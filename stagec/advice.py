@@ -9,19 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Any
 
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
-from stagec.dialects import dist
+from stagec.dialects import dist, stg
 from stagec.estimate import Timeline, timeline_of
 from stagec.estimate.memory import most_along_time, timed_peaks
 from stagec.memory import ClassPlan, TimedPeak
 from stagec.memory.kinds import TITLES, Kind
 from stagec.plans.clauses import Plan, Recompute, Zero
+from stagec.rewriting import programs
 
 MOST_CAUSES = 5
 MOST_REMEDIES = 3
+MOST_CHUNKS = 8
+LEAST_HELP = 0.01
+"""Of the peak: what would free less of it is no help."""
 GIB = 1 << 30
 
 
@@ -63,7 +68,7 @@ def check_memory(compiled: Compiled, compile_with: Callable[[Plan], Compiled | N
         pairs = [(each, compile_with(each.applied(plan))) for each in changed]
         return [Tried(each, *peaks(other)) for each, other in pairs if other is not None]
 
-    tried = tries(changes(worst, plan, compiled.stated))
+    tried = tries(changes(worst, compiled))
     if all(each.peak_bytes > limit for each in tried):
         combined = together(tried)
         tried += tries([combined] if combined is not None else [])
@@ -83,8 +88,9 @@ def too_much(classes: Sequence[ClassPlan], limit: int) -> ClassPlan | None:
     return worst if worst.peak_bytes > limit else None
 
 
-def changes(worst: ClassPlan, plan: Plan, stated: dist.PlanOp) -> Iterator[Suggestion]:
+def changes(worst: ClassPlan, compiled: Compiled) -> Iterator[Suggestion]:
     """What might help, each alone."""
+    plan, stated = compiled.plan, compiled.stated
     if not stated.is_training:
         return
     if could_keep_shards(worst, plan):
@@ -92,7 +98,8 @@ def changes(worst: ClassPlan, plan: Plan, stated: dist.PlanOp) -> Iterator[Sugge
         yield Suggestion(("collectives { keep = shard }",), {"collectives": shards})
     if plan.recompute.what == ("none",):
         yield Suggestion(("recompute full",), {"recompute": Recompute(what=("full",))})
-    yield from chunked_loss(plan)
+    if chunks := logits_at_peak(worst, compiled).chunks:
+        yield Suggestion((f"loss_chunks {chunks}",), {"loss_chunks": chunks})
     yield from onto_host(plan)
     yield from smaller_microbatches(plan)
     yield from more_zero(plan, stated)
@@ -122,9 +129,35 @@ def could_keep_shards(worst: ClassPlan, plan: Plan) -> int:
     return sum(part.num_bytes for part in parts if part.name == gathered)
 
 
-def chunked_loss(plan: Plan) -> Iterator[Suggestion]:
-    if plan.loss_chunks == 1:
-        yield Suggestion(("loss_chunks 8",), {"loss_chunks": 8})
+@dataclass(frozen=True)
+class Logits:
+    """The tensors with a number for each token and each word that are there at the peak."""
+
+    num_bytes: int = 0
+    chunks: int = 0
+    """What `loss_chunks` may be: the most up to `MOST_CHUNKS` that divides the tokens' last dim on the device; 0 if there is none."""
+
+
+def logits_at_peak(worst: ClassPlan, compiled: Compiled) -> Logits:
+    """What `loss_chunks` would have less of; nothing for a model that has no cross-entropy over logits, or a plan with chunks."""
+    if compiled.plan.loss_chunks > 1 or compiled.model is None:
+        return Logits()
+    tops = (op for program in programs(compiled.as_written) for op in program.body.block.ops)
+    losses = [op for op in tops if isinstance(op, stg.CrossEntropyOp)]
+    tokens = {
+        frozenset((*stg.tensor_type(loss.targets).names, stg.tensor_type(loss.logits).names[-1])): (
+            stg.tensor_type(loss.targets).names[-1]
+        )
+        for loss in losses
+    }
+    num_bytes, common = 0, 0
+    for part in worst.tensors_at_peak() if losses else ():
+        dim = next((tokens[wide] for wide in tokens if wide <= set(part.type.names)), None)
+        if dim is not None and part.kind in (Kind.TEMPORARIES, Kind.SAVED):
+            num_bytes += part.num_bytes
+            common = gcd(common, part.type.dim(dim).size.integer(part.values))
+    chunks = next((n for n in range(MOST_CHUNKS, 1, -1) if common and common % n == 0), 0)
+    return Logits(num_bytes, chunks) if chunks else Logits()
 
 
 def onto_host(plan: Plan) -> Iterator[Suggestion]:
@@ -231,14 +264,14 @@ def warnings(compiled: Compiled, timeline: Timeline | None) -> list[Diagnostic]:
     if compiled.traces is None or (device.capacity is None and device.memory is None):
         return list(compiled.idle)
     timed = timed_peaks(compiled, timeline)
-    return [*compiled.idle, *doubt(compiled.memory, timed, compiled.plan, compiled.stated)]
+    return [*compiled.idle, *doubt(compiled, compiled.memory, timed)]
 
 
 def doubt(
-    classes: Sequence[ClassPlan], timed: Sequence[TimedPeak], plan: Plan, stated: dist.PlanOp
+    compiled: Compiled, classes: Sequence[ClassPlan], timed: Sequence[TimedPeak]
 ) -> list[Diagnostic]:
     """W0501 if a rank needs more than the preset has, and the plan does not say how much it may need; or if it does along the estimated time alone."""
-    device = plan.device
+    plan, device = compiled.plan, compiled.plan.device
     limit = device.memory or device.capacity
     if limit is None:
         return []
@@ -259,7 +292,7 @@ def doubt(
                 *along_time(most[1].num_bytes if most is not None else 0, worst.peak_bytes),
             ],
             help=[
-                *remedies(worst, plan, stated),
+                *remedies(worst, compiled),
                 f"`device {device.preset} {{ memory = {device.capacity // GIB}GiB }}` makes this an error, "
                 "which says what would fit",
             ],
@@ -291,42 +324,76 @@ def doubt_in_time(
     ]
 
 
-def remedies(worst: ClassPlan, plan: Plan, stated: dist.PlanOp) -> Iterator[str]:
-    """The clauses against what is most at the peak, the largest first. None is compiled: E0501 says what each would give."""
-    if not stated.is_training:
+def remedies(worst: ClassPlan, compiled: Compiled) -> Iterator[str]:
+    """What would make less of what there is at the peak, the largest first. None is compiled: E0501 says what each would give."""
+    if not compiled.stated.is_training:
         return
+    plan, zero = compiled.plan, compiled.plan.zero
+    found: list[tuple[int, str, str]] = []
     if gathered := could_keep_shards(worst, plan):
-        yield (
-            f"{gib(gathered)} are saved activations that were gathered: `collectives {{ keep = shard }}` gathers them again"
-        )
-    kinds = sorted(worst.at_peak().items(), key=lambda item: -item[1])
-    for kind, num_bytes in kinds[:MOST_REMEDIES]:
-        clause = clause_against(kind, plan, stated)
-        if clause and num_bytes:
-            yield f"{gib(num_bytes)} are {TITLES[kind]}: {clause}"
+        text = "`collectives { keep = shard }` gathers them again"
+        found.append((gathered, "saved activations that were gathered", text))
+    logits = logits_at_peak(worst, compiled)
+    if logits.num_bytes:
+        text = f"`loss_chunks {logits.chunks}` has one part of them at a time"
+        found.append((logits.num_bytes, "logits, or their gradients", text))
+    at_peak = worst.at_peak()
+    if text := less_saved(plan):
+        found.append((at_peak[Kind.SAVED], TITLES[Kind.SAVED], text))
+    if (smaller := smaller_microbatch(plan)) and not logits.num_bytes:
+        text = f"`{smaller}` makes smaller ones"
+        found.append((at_peak[Kind.TEMPORARIES], TITLES[Kind.TEMPORARIES], text))
+    if zero is not None and not zero.reshard:
+        text = "`reshard = true` frees them after the forward pass"
+        found.append((at_peak[Kind.GATHERED], TITLES[Kind.GATHERED], text))
+    for kind, num_bytes, text in split_further(worst, plan, compiled.stated):
+        found.append((num_bytes, TITLES[kind], text))
+    helping = [each for each in found if each[0] >= LEAST_HELP * worst.peak_bytes]
+    for num_bytes, what, text in sorted(helping, key=lambda each: -each[0])[:MOST_REMEDIES]:
+        yield f"{gib(num_bytes)} are {what}: {text}"
 
 
-def clause_against(kind: Kind, plan: Plan, stated: dist.PlanOp) -> str:
-    """The first clause that makes less of a kind and that the plan does not have yet."""
+def less_saved(plan: Plan) -> str:
+    """The first of the clauses against saved activations that the plan does not have."""
+    if plan.recompute.what == ("none",):
+        return "`recompute full` computes them again"
+    if smaller := smaller_microbatch(plan):
+        return f"`{smaller}` has fewer of them at a time"
+    return (
+        "" if plan.offload.activations else "`offload { activations = all }` keeps them on the host"
+    )
+
+
+def smaller_microbatch(plan: Plan) -> str:
+    """The clause of one sequence at a time; nothing if the plan has it."""
+    if plan.pipeline is None:
+        return "microbatch 1" if plan.microbatch != 1 else ""
+    return "microbatch = 1" if plan.pipeline.microbatch > 1 else ""
+
+
+def split_further(
+    worst: ClassPlan, plan: Plan, stated: dist.PlanOp
+) -> Iterator[tuple[Kind, int, str]]:
+    """What a level of `zero` would split that is whole along its axes, and gradients of which each microbatch makes all."""
     level = plan.zero.level if plan.zero is not None else 0
-    axes = ", ".join(plan.zero.axes if plan.zero is not None else split_batch(plan, stated))
-    if kind == Kind.GRADIENTS and level >= 2 and not plan.reduces_each_microbatch:
-        return "`gradients { reduce = microbatch }` keeps a part of each instead"
+    axes = plan.zero.axes if plan.zero is not None else split_batch(plan, stated)
+    if level >= 2 and not plan.reduces_each_microbatch:
+        text = "`gradients { reduce = microbatch }` keeps a part of each instead"
+        yield Kind.GRADIENTS, worst.at_peak()[Kind.GRADIENTS], text
     least = {Kind.OPTIMIZER: 1, Kind.MASTER: 1, Kind.GRADIENTS: 2, Kind.PARAMETERS: 3}
-    if level < least.get(kind, 0) and axes:
-        return f"`zero {least[kind]} over {axes}` splits them"
-    if kind == Kind.SAVED:
-        if plan.recompute.what == ("none",):
-            return "`recompute full` computes them again"
-        if plan.pipeline is None and plan.microbatch != 1:
-            return "`microbatch 1` has fewer of them at a time"
-        if not plan.offload.activations:
-            return "`offload { activations = all }` keeps them on the host"
-    if kind == Kind.TEMPORARIES and plan.loss_chunks == 1:
-        return "`loss_chunks 8` has one part of the logits at a time"
-    if kind == Kind.GATHERED and plan.zero is not None and not plan.zero.reshard:
-        return "`reshard = true` frees them after the forward pass"
-    return ""
+    for kind, needed in least.items():
+        if level < needed:
+            text = f"`zero {needed} over {', '.join(axes)}` splits them"
+            yield kind, whole_along(worst, kind, frozenset(axes)), text
+
+
+def whole_along(worst: ClassPlan, kind: Kind, axes: frozenset[str]) -> int:
+    """The bytes of a kind at the peak that some of the axes do not split yet."""
+    lasting = (each for each in worst.stored if each.kind == kind and kind in worst.always)
+    passing = (each for each in worst.tensors_at_peak() if each.kind == kind)
+    return sum(each.num_bytes for each in lasting if not axes <= each.split_axes) + sum(
+        each.num_bytes for each in passing if not axes <= set(each.type.split_axes)
+    )
 
 
 def help_text(tried: Tried, limit: int) -> str:
@@ -341,7 +408,9 @@ def help_text(tried: Tried, limit: int) -> str:
 
 
 def gib(num_bytes: int) -> str:
-    """`12.34 GiB`; small ones in MiB."""
+    """`12.34 GiB`; small ones in MiB, large ones whole."""
+    if num_bytes >= 1000 * GIB:
+        return f"{num_bytes / GIB:,.0f} GiB"
     if num_bytes >= GIB:
         return f"{num_bytes / GIB:.2f} GiB"
     return f"{num_bytes / (1 << 20):.2f} MiB"

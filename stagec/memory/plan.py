@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import sched
 from stagec.dialects.dist.stages import is_first_layer
 from stagec.dialects.memory import Kind, Stored
+from stagec.dialects.types import TensorType, tensor_of
 from stagec.memory.lifetimes import Lifetimes, lifetimes
 from stagec.memory.static import StaticBytes, StoredBytes, Weights, static_bytes
 from stagec.memory.value_table import About, ValueTable, value_table
@@ -71,6 +73,16 @@ class BufferGroup:
         inside = f" in {self.scope}" if self.scope and self.scope not in self.name else ""
         line = f", {self.location}" if self.location else ""
         return f"{self.name}{inside}{line} ({self.count} buffer{'s' * (self.count != 1)})"
+
+
+class TensorBuffer(NamedTuple):
+    """A buffer, and the tensor that it holds."""
+
+    kind: Kind
+    type: TensorType
+    """On the device, in closed form; `values` are the numbers of its sizes."""
+    values: Mapping[str, int]
+    num_bytes: int
 
 
 @dataclass(frozen=True)
@@ -161,6 +173,18 @@ class ClassPlan:
                 total[1] += 1
         parts = [BufferGroup(*key, *total) for key, total in sizes.items()]
         return sorted(parts, key=lambda part: -part.num_bytes)
+
+    def tensors_at_peak(self) -> Iterator[TensorBuffer]:
+        """The buffers that there are when memory is most, without what stays from step to step."""
+        for row in self.lives.alive_at(self.peak.node).tolist():
+            stage = int(self.lives.stage[row])
+            result = self.tables[stage].results[int(self.lives.value[row])]
+            yield TensorBuffer(
+                Kind(int(self.lives.kind[row])),
+                tensor_of(result.type),
+                self.stages[stage].values,
+                int(self.lives.num_bytes[row]),
+            )
 
     def about(self, row: int) -> About:
         table = self.tables[int(self.lives.stage[row])]

@@ -12,6 +12,7 @@ from stagec.analysis.buffers import owners
 from stagec.dialects import stg
 from stagec.dialects.dist.stages import is_first_layer
 from stagec.dialects.memory import STORED, Kind
+from stagec.dialects.types import tensor_of
 from stagec.memory.value_table import line_of
 from stagec.unrolling.rank import StageRun
 
@@ -38,6 +39,8 @@ class StoredBytes:
     num_bytes: int
     on_host: bool
     on_nvme: bool
+    split_axes: frozenset[str]
+    """The mesh axes that its dims are split over; what `zero` splits besides is not among them."""
 
 
 @dataclass
@@ -62,6 +65,9 @@ class Weights:
                         row.num_bytes.integer(stage.values),
                         row.on_host,
                         row.on_nvme,
+                        frozenset(
+                            a for x in owner.op.results for a in tensor_of(x.type).split_axes
+                        ),
                     ),
                     not owner.is_of_stage,
                 )

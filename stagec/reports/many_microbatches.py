@@ -151,7 +151,7 @@ def extended(
             heads[1],
             times,
         ),
-        [*more.idle, *doubt(memory, timed, more.plan, more.stated)],
+        [*more.idle, *doubt(more, memory, timed)],
         few,
         number,
         microbatches,
