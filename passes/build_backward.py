@@ -157,7 +157,7 @@ class BackwardBlock(stg.Gradients):
         if source is not operand and not self.is_reduced(cotangent, source):
             # Readers of one gathered value: their terms are added up before they move.
             source = operand
-        self.add_term(source, cotangent)
+        self.add_term(source, cotangent, at_once=moves_at_once(operand))
 
     def reduced(self, cotangent: SSAValue, partial: Sequence[str], operand: SSAValue) -> SSAValue:
         source = stg.tensor_type(cotangent)
@@ -173,8 +173,9 @@ class BackwardBlock(stg.Gradients):
             total = self.insert(stg.AddOp(total, term), operand).results[0]
         return total
 
-    def add_term(self, source: SSAValue, cotangent: SSAValue) -> None:
-        self.terms.setdefault(source, []).append(self.converted(cotangent, source))
+    def add_term(self, source: SSAValue, cotangent: SSAValue, *, at_once: bool = False) -> None:
+        term = self.converted(cotangent, source, at_once=at_once)
+        self.terms.setdefault(source, []).append(term)
 
     def is_reduced(self, cotangent: SSAValue, source: SSAValue) -> bool:
         """Whether a term is reduced on its way to the value that was moved."""
@@ -191,8 +192,8 @@ class BackwardBlock(stg.Gradients):
             if isinstance(op, stg.RepeatOp):
                 RepeatGradient(self, op).build()
             elif isinstance(op, dist.ReshardOp):
-                source = behind_reshards(op.operand)
-                self.add_term(source, self.cotangent(op.result))
+                source, at_once = behind_reshards(op.operand), moves_at_once(op.result)
+                self.add_term(source, self.cotangent(op.result), at_once=at_once)
             elif not isinstance(op, stg.WeightOp | stg.ConstantOp):
                 dys = [self.cotangent(r) if r in self.terms else None for r in op.results]
                 self.differentiate(op, dys)
@@ -225,17 +226,19 @@ class BackwardBlock(stg.Gradients):
         self.made.append(op)
         return op
 
-    def converted(self, cotangent: SSAValue, source: SSAValue) -> SSAValue:
+    def converted(self, cotangent: SSAValue, source: SSAValue, *, at_once: bool) -> SSAValue:
         """A term in the sharding of its value; partial only where that may be carried on."""
         value_type, term_type = stg.tensor_type(source), stg.tensor_type(cotangent)
         spread = self.dependence.split_axes(source)
+        spread -= axes_of_tokens(source)
         carried = sorted(a for a in term_type.partial if a not in spread)
         target = TensorType.of(value_type.dims, term_type.dtype, carried)
         if target == term_type:
             return cotangent
         phase = "bwd" if self.dependence.on_data(source) else "wgrad"
         assert self.current is not None
-        return self.add(dist.ReshardOp(cotangent, target), self.current, phase).results[0]
+        reshard = dist.ReshardOp(cotangent, target, at_once=at_once)
+        return self.add(reshard, self.current, phase).results[0]
 
     def cotangent(self, value: SSAValue) -> SSAValue:
         """The sum of a value's terms, where they are all known."""
@@ -456,3 +459,22 @@ def behind_reshards(value: SSAValue) -> SSAValue:
     while isinstance(value, OpResult) and isinstance(value.op, dist.ReshardOp):
         value = value.op.operand
     return value
+
+
+def moves_at_once(value: SSAValue) -> bool:
+    """Whether what makes this placement does several dims in one: then what brings its cotangent back does, too."""
+    while isinstance(value, OpResult) and isinstance(value.op, dist.ReshardOp):
+        if value.op.at_once is not None:
+            return True
+        value = value.op.operand
+    return False
+
+
+def axes_of_tokens(value: SSAValue) -> set[str]:
+    """Of tokens that were gathered for their experts: the axes over which. Their cotangents' terms are added up on the way back."""
+    if not isinstance(value, OpResult) or not isinstance(value.op, stg.DispatchOp):
+        return set()
+    gather = value.op.x.owner
+    if not isinstance(gather, dist.ReshardOp) or gather.at_once is None:
+        return set()
+    return set(gather.source.split_axes) - set(gather.target.split_axes)

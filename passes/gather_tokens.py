@@ -29,7 +29,9 @@ After:
     }
 
 Megatron-LM's `MoEAllGatherTokenDispatcher`: numbers and weights of experts are gathered, then tokens; results are reduce-scattered. The backward pass is
-what follows: gradients of results are gathered, those of tokens and of weights reduce-scattered.
+what follows: gradients of results are gathered, those of tokens and of weights reduce-scattered. Each is one collective over all axes that split tokens and not
+what their experts work on: those of the experts, and those over which tensor parallelism splits tokens and experts' weights (`tp_ep_group`). What such ranks
+make of a token is a term of the same sum.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from dataclasses import dataclass, field
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
@@ -64,7 +66,7 @@ class GatherTokens(ModulePass):
         gathers = Gathers()
         for routed, change in found:
             own, sent = placements(routed, change)
-            axes = [a for a in own.dims[0].split if a in sent.dims[1].split]
+            axes = [a for a in sent.dims[1].split if a not in own.dims[1].split]
             if isinstance(routed, stg.DispatchOp):
                 gathers.there(routed, change, axes)
             else:
@@ -111,28 +113,44 @@ class Gathers:
             weights = self.gathered(weights, axes, combine)
         own, sent = change.source, change.target
         rest = tuple(a for a in sent.dims[1].split if a not in axes)
-        needed = TensorType.of([own.dims[0], Dim(own.names[1], rest), own.dims[2]], own.dtype)
         made: list[Operation] = []
-        value = change.operand
-        if needed != own:
-            # Terms of a sum are added up before they are weighted.
+        value = terms(change.operand, axes)
+        partial = [a for a in tensor_of(value.type).partial if a in axes]
+        needed = TensorType.of(
+            [own.dims[0], Dim(own.names[1], rest), own.dims[2]], own.dtype, partial
+        )
+        if value.type != needed:
+            # What is no term of the sum over experts is added up before it is weighted.
             made.append(dist.ReshardOp(value, needed))
             value = made[-1].results[0]
         summed = stg.CombineOp(value, experts, weights)
-        result = dist.ReshardOp(summed.result, tensor_of(combine.result.type))
+        result = dist.ReshardOp(summed.result, tensor_of(combine.result.type), at_once=True)
         insert([*made, summed, result], combine, combine)
         replace(combine, result.result)
-        Rewriter.erase_op(change)
+        unread: Operation | Block = change
+        while isinstance(unread, dist.ReshardOp) and not unread.result.uses:
+            maker = unread.operand.owner
+            Rewriter.erase_op(unread)
+            unread = maker
 
     def gathered(self, value: SSAValue, axes: list[str], reader: Routed) -> SSAValue:
         """A value of tokens, whole over axes."""
         key = value, tuple(axes)
         if key not in self.whole:
             source = tensor_of(value.type)
-            op = dist.ReshardOp(value, source.with_splits(without(source, axes)))
+            op = dist.ReshardOp(value, source.with_splits(without(source, axes)), at_once=True)
             insert([op], reader, reader)
             self.whole[key] = op.result
         return self.whole[key]
+
+
+def terms(value: SSAValue, axes: Collection[str]) -> SSAValue:
+    """What is added up over some of these axes, before it is: a reduce-scatter over all of them adds up the rest."""
+    made = value.owner
+    if isinstance(made, dist.ReshardOp) and made.source.dims == made.target.dims:
+        summed = set(made.source.partial) - set(made.target.partial)
+        return made.operand if summed <= set(axes) else value
+    return value
 
 
 def without(source: TensorType, axes: Collection[str]) -> dict[str, tuple[str, ...]]:

@@ -16,11 +16,13 @@ After:
 
 An axis that is summed over and then splits a dim is reduce-scattered, one that is only summed over all-reduced
 (after the scatters, over all such axes at once); one that stops splitting a dim is gathered, or
-exchanged by an all-to-all if it splits another dim instead; one that starts to split costs a slice.
+exchanged by an all-to-all if it splits another dim instead; one that starts to split costs a slice. What a reshard gathers of several dims,
+or scatters to them, is a collective for each, or one over the axes of all if it is `at_once`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -31,7 +33,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewri
 
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
-from stagec.dialects.attributes import Dim
+from stagec.dialects.attributes import Dim, PlacementAttr
 from stagec.dialects.types import TIME_AXIS, TensorType
 from stagec.rewriting import rewrite
 
@@ -65,7 +67,7 @@ def steps_of(reshard: dist.ReshardOp) -> list[dist.Movement]:
     value, target = reshard.operand, reshard.target
     steps: list[dist.Movement] = []
     while not same(current := tensor(value), target):
-        step = next_step(value, current, target)
+        step = next_step(value, current, target, at_once=reshard.at_once is not None)
         if step is None:
             raise CompileError([cannot_reshard(reshard, current)])
         steps.append(step)
@@ -89,17 +91,18 @@ def same(left: TensorType, right: TensorType) -> bool:
     return left.dims == right.dims and set(left.partial) == set(right.partial)
 
 
-def next_step(value: SSAValue, current: TensorType, target: TensorType) -> dist.Movement | None:
+def next_step(
+    value: SSAValue, current: TensorType, target: TensorType, *, at_once: bool
+) -> dist.Movement | None:
     """The cheapest step towards the target that is possible now."""
     summed = [a for a in current.partial if a not in target.partial]
     for name in current.names:
         axes = leading(current, target, name, [a for a in target.split_axes if free(a, current)])
         if axes:
             return dist.SliceOp(value, name, axes)
-    for name in current.names:
-        axes = leading(current, target, name, summed)
-        if axes:
-            return dist.ReduceScatterOp(value, name, axes)
+    scattered = {name: leading(current, target, name, summed) for name in current.names}
+    if any(scattered.values()):
+        return along(dist.ReduceScatterOp, value, scattered, at_once=at_once)
     reduced = [a for a in summed if a not in target.split_axes]
     if reduced:
         return dist.AllReduceOp(value, in_mesh_order(reduced))
@@ -108,11 +111,24 @@ def next_step(value: SSAValue, current: TensorType, target: TensorType) -> dist.
             axes = leading(current, target, name, surplus(current, target, source))
             if axes and current.dim(source).split[-len(axes) :] == axes:
                 return dist.AllToAllOp(value, source, name, axes)
-    for name in current.names:
-        axes = trailing_unwanted(current, target, name)
-        if axes:
-            return dist.AllGatherOp(value, name, axes)
+    gathered = {name: trailing_unwanted(current, target, name) for name in current.names}
+    if any(gathered.values()):
+        return along(dist.AllGatherOp, value, gathered, at_once=at_once)
     return None
+
+
+def along(
+    collective: type[dist.AllGatherOp] | type[dist.ReduceScatterOp],
+    value: SSAValue,
+    splits: Mapping[str, tuple[str, ...]],
+    *,
+    at_once: bool,
+) -> dist.Movement:
+    """Of the first dim that moves, or of all."""
+    (name, axes), *others = [each for each in splits.items() if each[1]]
+    return collective(
+        value, name, axes, PlacementAttr.of(dict(others)) if at_once and others else None
+    )
 
 
 def free(axis: str, current: TensorType) -> bool:

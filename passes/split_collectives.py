@@ -50,12 +50,12 @@ class SplitGather(RewritePattern):
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: dist.AllGatherOp, rewriter: PatternRewriter) -> None:
-        if set(op.axes.data) != set(self.axes) or len(self.axes) < 2:
+        if set(op.group) != set(self.axes) or len(self.axes) < 2:
             return
         steps: list[dist.AllGatherOp] = []
-        for axis in reversed(op.axes.data):
+        for name, axis in reversed(each_axis(op)):
             source = steps[-1].result if steps else op.operand
-            steps.append(dist.AllGatherOp(source, op.dim.data, [axis]))
+            steps.append(dist.AllGatherOp(source, name, [axis]))
         rewriter.replace(op, steps)
 
 
@@ -65,12 +65,12 @@ class SplitReduceScatter(RewritePattern):
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: dist.ReduceScatterOp, rewriter: PatternRewriter) -> None:
-        if set(op.axes.data) != set(self.axes) or len(self.axes) < 2:
+        if set(op.group) != set(self.axes) or len(self.axes) < 2:
             return
         steps: list[dist.ReduceScatterOp] = []
-        for axis in op.axes.data:
+        for name, axis in each_axis(op):
             source = steps[-1].result if steps else op.operand
-            steps.append(dist.ReduceScatterOp(source, op.dim.data, [axis]))
+            steps.append(dist.ReduceScatterOp(source, name, [axis]))
         rewriter.replace(op, steps)
 
 
@@ -87,3 +87,8 @@ class SplitAllReduce(RewritePattern):
             source = steps[-1].result if steps else op.operand
             steps.append(dist.AllReduceOp(source, [axis], op.kind.data))
         rewriter.replace(op, steps)
+
+
+def each_axis(op: dist.AllGatherOp | dist.ReduceScatterOp) -> list[tuple[str, str]]:
+    """Dims and axes, the major axes of a dim first."""
+    return [(each.name, axis) for each in op.steps for axis in each.split]

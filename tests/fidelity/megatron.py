@@ -68,6 +68,8 @@ class Run:
     ep: int = 1
     gathers: bool = False
     """Tokens for experts: the all-gather dispatcher."""
+    whole_experts: bool = False
+    """Tensor-parallel ranks have experts of their own, instead of parts of each (`expert-tensor-parallel-size = 1`)."""
     split: str = "tp_sp"
     """Of `OF_A_LAYER`."""
 
@@ -94,7 +96,8 @@ class Run:
 @dataclass(frozen=True)
 class Parameter:
     elements: int
-    is_norm: bool = False
+    is_whole: bool = False
+    """On each tensor-parallel rank: of norms and routers."""
     is_shared: bool = False
     is_expert: bool = False
 
@@ -121,11 +124,13 @@ def draw(rng: random.Random) -> Run:
         split=rng.choice([*OF_A_LAYER, "tp_sp"]),
     )
     if rng.random() < 0.35:
-        ep = rng.choice([2, 4])
-        sizes = {"tp": 1, "heads": 2, "width": 32, "sequence": 16, "vocabulary": 100}
-        return Run(
-            **{**vars(run), **sizes, "dp": 4, "ep": ep, "experts": 8, "gathers": rng.random() < 0.5}
-        )
+        gathers = rng.random() < 0.6
+        sizes = {"width": 32, "heads": 2, "sequence": 16, "vocabulary": 100, "dp": 4}
+        experts = {"ep": rng.choice([2, 4]), "experts": 8, "gathers": gathers}
+        # Tensor-parallel ranks have parts of the tokens, too, where experts are.
+        spread = {"tp": tp if gathers else 1, "split": "tp_sp"}
+        whole = {"whole_experts": gathers and tp > 1 and rng.random() < 0.5}
+        return Run(**{**vars(run), **sizes, **experts, **spread, **whole})
     return run
 
 
@@ -185,7 +190,9 @@ def plan_text(run: Run) -> str:
     mesh = ", ".join(f"{axis} = {size}" for axis, size in run.mesh.items())
     lines = [f"mesh {mesh}" + (", dp = edp * ep" if run.experts else ""), "shard B over dp"]
     if run.experts:
-        lines += ["shard X over ep", "shard N over dp"]
+        own = ", tp" if run.whole_experts else ""
+        lines += [f"shard X over ep{own}", f"shard N over dp{own}"]
+        lines += ["shard Feed.router[X] over none"] if own else []
     if run.tp > 1:
         lines.append("shard H, F, V over tp")
         lines += ["shard S over tp"] if run.has_norm_terms else []
@@ -212,7 +219,7 @@ def plan_text(run: Run) -> str:
 def parameters(run: Run, stage: int) -> list[Parameter]:
     """Of a rank's part of a stage, from the last that is registered to the first: `bucket-ends`, `registration`."""
     d, tp = run.width, run.tp
-    norm, square = Parameter(d, is_norm=True), d * d // tp
+    norm, square = Parameter(d, is_whole=True), d * d // tp
     shared = run.tied and run.stages > 1
     table = Parameter(run.vocabulary * d // tp, is_shared=shared)
     is_first, is_last = stage == 0, stage == run.stages - 1
@@ -221,7 +228,8 @@ def parameters(run: Run, stage: int) -> list[Parameter]:
     feed = [Parameter(wide)] * 2
     if run.experts:
         own = run.experts // run.ep
-        feed = [Parameter(own * wide, is_expert=True)] * 2 + [Parameter(d * run.experts)]
+        router = Parameter(d * run.experts, is_whole=True)
+        feed = [Parameter(own * wide, is_expert=True)] * 2 + [router]
     layer = [*feed, norm, Parameter(3 * square), norm, Parameter(square)]
     found = [*head, norm] if is_last else []
     found += layer * (run.layers // run.stages)
@@ -352,7 +360,7 @@ def compare_last(
     for stage in stages_of(run, rank):
         held = parameters(run, stage)
         if run.has_norm_terms:
-            there.append(("tp", MAIN * sum(each.elements for each in held if each.is_norm)))
+            there.append(("tp", MAIN * sum(each.elements for each in held if each.is_whole)))
         if run.pp > 1:
             there += [("pp", MAIN * each.elements) for each in held if each.is_shared]
     sums = [c for c in reductions if c.kind == "all_reduce"]
@@ -380,7 +388,11 @@ def compare_layers(run: Run, rank: int, record: RankRecord, found: Comparison) -
         if c.axis == "tp" and c.phase in PASSES and not c.reduces_gradient and of_layer(c)
     )
     times = run.layers // run.pp * 4 * run.pp
-    there = {(kind, hidden): times * each for kind, each in OF_A_LAYER[run.split].items()}
+    of_a_layer = OF_A_LAYER[run.split]
+    if run.experts:
+        # Those of attention alone: tokens of experts travel over other ranks as well.
+        of_a_layer = {kind: each // 2 for kind, each in of_a_layer.items()}
+    there = {(kind, hidden): times * each for kind, each in of_a_layer.items()}
     found.same(f"layers of rank {rank}", dict(here), there)
 
 
@@ -402,25 +414,28 @@ def compare_dispatch(run: Run, rank: int, record: RankRecord, found: Comparison)
 
 
 def compare_gathers(run: Run, rank: int, record: RankRecord, times: int, found: Comparison) -> None:
-    """Numbers and weights of the chosen experts and tokens in the forward pass, gradients of results in the backward pass; terms the other way."""
+    """Numbers and weights of the chosen experts and tokens in the forward pass, gradients of results in the backward pass; terms the other way.
+
+    Over expert- and tensor-parallel ranks at once (`tp_ep_group`)."""
     chosen, hidden = run.tokens * run.top_k, run.tokens * run.width * NARROW
+    ways, axis = run.ep * run.tp, "ep+tp" if run.tp > 1 else "ep"
     rows = {
         ("fwd", "all_gather", hidden): times,
-        ("fwd", "reduce_scatter", run.ep * hidden): times,
+        ("fwd", "reduce_scatter", ways * hidden): times,
         ("bwd", "all_gather", hidden): times,
-        ("bwd", "reduce_scatter", run.ep * hidden): times,
+        ("bwd", "reduce_scatter", ways * hidden): times,
     }
     there = Counter(rows) + Counter(
         {
             ("fwd", "all_gather", NUMBER * chosen): times,
             ("fwd", "all_gather", NARROW * chosen): times,
-            ("bwd", "reduce_scatter", run.ep * NARROW * chosen): times,
+            ("bwd", "reduce_scatter", ways * NARROW * chosen): times,
         }
     )
     here = Counter(
         (c.phase, c.kind, c.bytes_in)
         for c in record.communications
-        if c.axis == "ep" and c.phase in ("fwd", "bwd") and not c.reduces_gradient
+        if c.axis == axis and c.phase in ("fwd", "bwd") and not c.reduces_gradient
     )
     found.same(f"tokens of all for rank {rank}", here, there)
 

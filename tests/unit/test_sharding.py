@@ -101,10 +101,12 @@ def value_of(tensor: TensorType, whole: Array, machine: Machine) -> Array:
     return value
 
 
-def steps(source: TensorType, target: TensorType) -> tuple[list[dist.Movement], Operation]:
+def steps(
+    source: TensorType, target: TensorType, *, at_once: bool = False
+) -> tuple[list[dist.Movement], Operation]:
     """What `insert-collectives` makes of a change of placement, and what reads the result."""
     start = xdsl_test.TestOp(result_types=[source])
-    reshard = dist.ReshardOp(start.results[0], target)
+    reshard = dist.ReshardOp(start.results[0], target, at_once=at_once)
     end = xdsl_test.TestOp(operands=[reshard.result])
     module = ModuleOp([start, reshard, end])
     load_pass("insert-collectives")().apply(Context(), module)
@@ -113,12 +115,12 @@ def steps(source: TensorType, target: TensorType) -> tuple[list[dist.Movement], 
 
 
 @settings(max_examples=150, deadline=None)
-@given(placements(partial=True), placements(partial=False))
-def test_collectives_make_the_change(source: TensorType, target: TensorType):
+@given(placements(partial=True), placements(partial=False), st.booleans())
+def test_collectives_make_the_change(source: TensorType, target: TensorType, at_once: bool):
     machine = Machine(MESH, SIZES)
     whole = np.random.default_rng(1).normal(size=(8, 8, 8))
     try:
-        moves, end = steps(source, target)
+        moves, end = steps(source, target, at_once=at_once)
     except CompileError as error:
         # Only an axis that has to leave, or to enter, before one that stays.
         assert [d.code for d in error.diagnostics] == ["E0307"]
@@ -134,6 +136,8 @@ def test_collectives_make_the_change(source: TensorType, target: TensorType):
     if not moves:
         assert source == target
         return
+    if at_once:
+        assert sum(isinstance(op, dist.AllGatherOp) for op in moves) <= 1
     assert end.operands[0].type == target
     np.testing.assert_allclose(value, machine.spread(whole, target), atol=1e-12)
 
@@ -141,7 +145,8 @@ def test_collectives_make_the_change(source: TensorType, target: TensorType):
 def check_bytes(op: dist.Movement) -> None:
     """What a collective makes of the bytes of a device."""
     before, after = (t.num_bytes.evaluate(SIZES) for t in (op.source, op.target))
-    axes = op.axes.data if isinstance(op, dist.Collective | dist.SliceOp) else ()
+    axes = op.group if isinstance(op, dist.Collective) else ()
+    axes = op.axes.data if isinstance(op, dist.SliceOp) else axes
     ways = int(np.prod([SIZES[a] for a in axes]))
     match op:
         case dist.AllGatherOp():

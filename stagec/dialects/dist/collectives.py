@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from xdsl.dialects.builtin import StringAttr
+from xdsl.dialects.builtin import StringAttr, UnitAttr
 from xdsl.ir import Block, Dialect, Operation, SSAValue
 from xdsl.irdl import (
     irdl_op_definition,
@@ -33,7 +33,7 @@ from stagec.dialects.interfaces import (
     spread,
     views,
 )
-from stagec.dialects.marks import PURPOSES, MarkedOp, word_mark
+from stagec.dialects.marks import PURPOSES, MarkedOp, flag_mark, word_mark
 from stagec.dialects.memory import ALONE, Effects, Overwrite
 from stagec.dialects.dist.mesh import MeshAttr, MeshOp, RuleOp
 from stagec.dialects.dist.plan import PassesOp, PlanOp
@@ -119,11 +119,16 @@ class ReshardOp(Movement):
 
     name = "dist.reshard"
 
+    at_once = flag_mark("at_once")
+    """What it gathers of several dims, or scatters to them, is one collective over all their axes."""
+
     traits = traits_def(Pure())
     assembly_format = "$operand attr-dict `:` type($operand) `->` type($result)"
 
-    def __init__(self, operand: SSAValue, target: TensorType) -> None:
+    def __init__(self, operand: SSAValue, target: TensorType, at_once: bool = False) -> None:
         super().__init__(operands=[operand], result_types=[target])
+        if at_once:
+            self.properties["at_once"] = UnitAttr()
 
     def verify_(self) -> None:
         super().verify_()
@@ -146,8 +151,13 @@ class Collective(Movement, TaskInterface):
         """Bytes of a device's buffers before and after."""
         return self.source.num_bytes, self.target.num_bytes
 
+    @property
+    def group(self) -> tuple[str, ...]:
+        """The axes over which it runs."""
+        return self.axes.data
+
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        axes, kind = spread(self.axes.data, mesh), kind_of(self)
+        axes, kind = spread(self.group, mesh), kind_of(self)
         if not axes:
             return views(self)
         types, dtype = [self.target], self.source.dtype
@@ -167,12 +177,21 @@ class AlongDim(Movement, ABC):
         "$operand `dim` $dim `over` $axes attr-dict `:` type($operand) `->` type($result)"
     )
 
-    def __init__(self, operand: SSAValue, dim: str, axes: Sequence[str]) -> None:
+    def __init__(
+        self, operand: SSAValue, dim: str, axes: Sequence[str], others: PlacementAttr | None = None
+    ) -> None:
         assert isinstance(operand.type, TensorType)
+        target = self.moved(operand.type, dim, axes)
+        for each in others.data if others is not None else ():
+            target = self.moved(target, each.name, each.split)
         super().__init__(
             operands=[operand],
-            properties={"dim": StringAttr(dim), "axes": NamesAttr(tuple(axes))},
-            result_types=[self.moved(operand.type, dim, axes)],
+            properties={
+                "dim": StringAttr(dim),
+                "axes": NamesAttr(tuple(axes)),
+                **({} if others is None else {"others": others}),
+            },
+            result_types=[target],
         )
 
     @staticmethod
@@ -180,9 +199,40 @@ class AlongDim(Movement, ABC):
     def moved(source: TensorType, dim: str, axes: Sequence[str]) -> TensorType:
         """What becomes of a tensor."""
 
+    @property
+    def steps(self) -> list[Dim]:
+        """The dims that it moves, each with its axes."""
+        return [Dim(self.dim.data, self.axes.data)]
+
     def verify_(self) -> None:
         super().verify_()
-        self.expect(self.moved(self.source, self.dim.data, self.axes.data))
+        target = self.source
+        for each in self.steps:
+            target = self.moved(target, each.name, each.split)
+        self.expect(target)
+
+
+class AlongDims(AlongDim, Collective):
+    """Shared by collectives that may move several dims in one, each along axes of its own: the group is of all these axes.
+
+    Megatron-LM gathers so the tokens of data- and tensor-parallel ranks for experts: `dist.all_gather %x dim "B" over [ep] and <[S/tp]>`.
+    """
+
+    others = opt_prop_def(PlacementAttr)
+    """Further dims, and their axes."""
+
+    assembly_format = (
+        "$operand `dim` $dim `over` $axes (`and` $others^)? attr-dict "
+        "`:` type($operand) `->` type($result)"
+    )
+
+    @property
+    def steps(self) -> list[Dim]:
+        return [*super().steps, *(self.others.data if self.others is not None else ())]
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        return tuple(axis for each in self.steps for axis in each.split)
 
 
 def gathered(source: TensorType, dim: str, axes: Sequence[str]) -> TensorType:
@@ -206,8 +256,8 @@ def known_dim(source: TensorType, dim: str) -> Dim:
 
 
 @irdl_op_definition
-class AllGatherOp(AlongDim, Collective):
-    """Every device of the group gets the whole of `dim`, in the order of the axes.
+class AllGatherOp(AlongDims):
+    """Every device of the group gets the whole of `dim`, in the order of the axes, and of `others`.
 
     Inverse of `dist.slice`; transpose of `dist.reduce_scatter`. Sends (n-1) * operand_bytes.
     """
@@ -260,8 +310,8 @@ class AllReduceOp(Collective):
 
 
 @irdl_op_definition
-class ReduceScatterOp(AlongDim, Collective):
-    """Sum a partial tensor over the group; each device keeps one shard of `dim`.
+class ReduceScatterOp(AlongDims):
+    """Sum a partial tensor over the group; each device keeps one shard of `dim`, and of `others`.
 
     Equals `dist.all_reduce` then `dist.slice`; transpose of `dist.all_gather`. Sends (n-1)/n * operand_bytes.
     """
@@ -275,10 +325,10 @@ class ReduceScatterOp(AlongDim, Collective):
 
     def verify_(self) -> None:
         super().verify_()
-        if not set(self.axes.data) <= set(self.source.partial):
+        if not set(self.group) <= set(self.source.partial):
             raise VerifyException(
                 f"dist.reduce_scatter: <{self.source.body}> is not partial over "
-                f"[{', '.join(self.axes.data)}]"
+                f"[{', '.join(self.group)}]"
             )
 
 

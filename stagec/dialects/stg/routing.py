@@ -534,7 +534,7 @@ class CombineWeightGradOp(RoutedOp):
     """The gradient for the weights: of each token and expert, the product of dy with what the expert made."""
 
     name = "stg.combine_weight_grad"
-    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0, 1)
 
     dy = operand_def(TensorType)
     routed = operand_def(TensorType)
@@ -547,7 +547,7 @@ class CombineWeightGradOp(RoutedOp):
 
     def __init__(self, dy: SSAValue, routed: SSAValue, experts: SSAValue, dtype: str) -> None:
         cotangent, chosen = tensor_type(dy), tensor_type(experts)
-        summed = {*cotangent.dims[-1].split, *tensor_type(routed).dims[0].split}
+        summed = {*cotangent.dims[-1].split, *terms_of(tensor_type(routed))}
         result = chosen.with_dtype(dtype).with_partial(sorted({*cotangent.partial, *summed}))
         super().__init__(operands=[dy, routed, experts], result_types=[result])
 
@@ -557,7 +557,12 @@ class CombineWeightGradOp(RoutedOp):
     def verify_(self) -> None:
         self.verify_routing(self.dy, self.routed, self.experts, self.dweights)
         dy, dweights = tensor_type(self.dy), tensor_type(self.dweights)
-        partial = {*dy.partial, *dy.dims[-1].split, *tensor_type(self.routed).dims[0].split}
+        routed = tensor_type(self.routed)
+        if set(dy.partial) & set(routed.partial):
+            raise VerifyException(
+                f"stg.combine_weight_grad: terms <{dy.body}> and <{routed.body}> of one axis do not multiply"
+            )
+        partial = {*dy.partial, *dy.dims[-1].split, *terms_of(routed)}
         if PLACEMENT not in self.properties and set(dweights.partial) != partial:
             raise VerifyException(
                 f"stg.combine_weight_grad: the products are partial over "

@@ -234,13 +234,17 @@ class Runner:
             case dist.ReshardOp():
                 return machine.resharded(value, source, target)
             case dist.AllGatherOp():
-                return machine.gathered(value, source.names.index(op.dim.data), op.axes.data)
+                for each in op.steps:
+                    value = machine.gathered(value, source.names.index(each.name), each.split)
+                return value
             case dist.AllReduceOp():
                 reduce = machine.summed if op.kind.data == "sum" else machine.largest
                 return reduce(value, op.axes.data)
             case dist.ReduceScatterOp():
-                summed = machine.summed(value, op.axes.data)
-                return machine.part(summed, source.names.index(op.dim.data), op.axes.data)
+                summed = machine.summed(value, op.group)
+                for each in op.steps:
+                    summed = machine.part(summed, source.names.index(each.name), each.split)
+                return summed
             case dist.AllToAllOp():
                 whole = machine.gathered(value, source.names.index(op.gather.data), op.axes.data)
                 return machine.part(whole, source.names.index(op.scatter.data), op.axes.data)

@@ -10,3 +10,9 @@
 // CHECK: error[E0709]: `dist.reduce_scatter`: <[S/cp, D], bf16, partial [tp]> becomes <[S/(cp*tp), D], bf16>, not <[S/(tp*cp), D], bf16>
 %x = "test.op"() : () -> !stg.tensor<[S/cp, D], bf16, partial [tp]>
 %y = dist.reduce_scatter %x dim "S" over [tp] : !stg.tensor<[S/cp, D], bf16, partial [tp]> -> !stg.tensor<[S/(tp*cp), D], bf16>
+
+// -----
+
+// CHECK: error[E0709]: `dist.reduce_scatter`: <[B, S, D], bf16, partial [dp]> is not partial over [dp, tp]
+%x = "test.op"() : () -> !stg.tensor<[B, S, D], bf16, partial [dp]>
+%y = dist.reduce_scatter %x dim "B" over [dp] and <[S/tp]> : !stg.tensor<[B, S, D], bf16, partial [dp]> -> !stg.tensor<[B/dp, S/tp, D], bf16>

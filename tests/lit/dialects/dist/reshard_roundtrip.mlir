@@ -6,3 +6,6 @@
 // CHECK: %y = dist.reshard %x : !stg.tensor<[B/dp, S, D/tp], bf16, partial [cp]> -> !stg.tensor<[B, S/(tp*cp), D], bf16>
 %y = dist.reshard %x
   : !stg.tensor<[B/dp, S, D/tp], bf16, partial [cp]> -> !stg.tensor<[B, S/(tp*cp), D], bf16>
+
+// CHECK: %z = dist.reshard %y {at_once} : !stg.tensor<[B, S/(tp*cp), D], bf16> -> !stg.tensor<[B, S, D], bf16>
+%z = dist.reshard %y {at_once} : !stg.tensor<[B, S/(tp*cp), D], bf16> -> !stg.tensor<[B, S, D], bf16>
