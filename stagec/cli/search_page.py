@@ -78,6 +78,7 @@ def show_search(options: argparse.Namespace) -> int:
         value=objective(options.minimise),
         top=options.top,
         overrides=tuple(options.sizes.items()),
+        beside=json.dumps([sorted(checked.source.texts.items()), repr(device)]),
         rises=rises(options.minimise),
     )
     cache = Path(options.cache) if options.cache else None

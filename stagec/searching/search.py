@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -56,6 +57,8 @@ class Goal:
     """What is minimised, of `step_time`, `ranks` and `memory.peak`."""
     top: int = 10
     overrides: tuple[tuple[str, str], ...] = ()
+    beside: str = ""
+    """What answers depend on besides the text: the files that it imports, what is known of the device."""
     rises: bool = True
     """Whether that is no less where each of these is no less: then bounds leave out what cannot be among the best."""
 
@@ -119,7 +122,7 @@ class Search:
     ) -> None:
         self.goal = goal
         self.executor = executor
-        self.cache = Cache(cache)
+        self.cache = Cache(cache, goal.beside)
         self.told = told or (lambda stage, done, of: None)
         self.outcome = Outcome()
         self.points: list[dict[str, int | str]] = []
@@ -524,11 +527,16 @@ MOST_CACHE_BYTES = 1 << 30
 
 
 class Cache:
-    """Answers of earlier searches, a line each; one that was interrupted goes on from there."""
+    """Answers of earlier searches, a line each; one that was interrupted goes on from there.
 
-    def __init__(self, path: Path | None) -> None:
+    A line says what it is about (`key`) and its own CRC-32 (`crc`): one that was cut off or changed is no answer.
+    """
+
+    def __init__(self, path: Path | None, beside: str = "") -> None:
         self.path = path
         self.lines: dict[str, Found] = {}
+        self.about = "" if path is None else f"{version()}\n{beside}"
+        self.ends_in_line = True
         if path is not None and path.exists():
             try:
                 text = read_whole_text(path, MOST_CACHE_BYTES)
@@ -537,16 +545,22 @@ class Cache:
                 raise CompileError(
                     [Diagnostic("E0701", message, origin=f"--cache {path}")]
                 ) from None
+            self.ends_in_line = not text or text.endswith("\n")
             for line in text.splitlines():
-                try:
-                    said = json.loads(line)
-                    columns = {
-                        name: [float("nan") if v is None else v for v in column]
-                        for name, column in said["columns"].items()
-                    }
-                    self.lines[said["key"]] = Found((), columns, said["reasons"])
-                except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-                    continue  # A line that was cut off.
+                self.read(line)
+
+    def read(self, line: str) -> None:
+        try:
+            said = json.loads(line)
+            if said.pop("crc") != crc_of(said):
+                return
+        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+            return
+        columns = {
+            name: [float("nan") if v is None else v for v in column]
+            for name, column in said["columns"].items()
+        }
+        self.lines[said["key"]] = Found((), columns, said["reasons"])
 
     def key(self, task: FormsTask) -> str:
         said = json.dumps(
@@ -560,7 +574,7 @@ class Cache:
                 [(each.schedule, each.virtual_stages) for each in task.turns],
             ]
         )
-        return hashlib.sha256(f"{version()}\n{said}".encode()).hexdigest()
+        return hashlib.sha256(f"{self.about}\n{said}".encode()).hexdigest()
 
     def get(self, task: FormsTask) -> Found | None:
         if self.path is None:
@@ -576,7 +590,13 @@ class Cache:
         }
         said = {"key": self.key(task), "columns": columns, "reasons": found.reasons}
         with self.path.open("a") as file:
-            file.write(json.dumps(said) + "\n")
+            begin = "" if self.ends_in_line else "\n"
+            file.write(f"{begin}{json.dumps({**said, 'crc': crc_of(said)})}\n")
+        self.ends_in_line = True
+
+
+def crc_of(said: Mapping[str, object]) -> int:
+    return zlib.crc32(json.dumps(said, sort_keys=True).encode())
 
 
 def version() -> str:
@@ -587,4 +607,8 @@ def version() -> str:
 def newest_source() -> str:
     """When the compiler's files were changed last."""
     root = Path(__file__).parents[1]
-    return str(max(os.stat(path).st_mtime_ns for path in root.rglob("*.py")))
+    # Two of its folders are links in a source tree, which `rglob` does not follow.
+    folders = (root, root / "passes", root / "grammar")
+    files = (path for folder in folders for path in folder.resolve().rglob("*.*"))
+    kinds = (".py", ".lark", ".toml")
+    return str(max(os.stat(path).st_mtime_ns for path in files if path.suffix in kinds))

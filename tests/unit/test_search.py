@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from stagec.searching.outline import LEAST, LEAST_AGAIN
 from stagec.searching.search import (
     NAME,
     RUNS_ATTENTION_AGAIN,
+    Cache,
     Goal,
     Proof,
     Search,
@@ -170,10 +172,14 @@ def test_what_is_found_is_kept(tmp_path: Path) -> None:
     assert stopped.interrupted
     assert not stopped.proved
     lines = cache.read_text().splitlines()
-    cache.write_text("\n".join([*lines, lines[0][:50]]) + "\n")
+    changed = lines[0].replace("1", "2").replace("3", "4")
+    assert changed != lines[0]
+    cache.write_text("\n".join([changed, *lines[1:], lines[1][:50]]))
     again = run(SerialExecutor())
     assert again.proved
-    assert len(cache.read_text().splitlines()) == len(lines) + 1
+    assert lines[0] in cache.read_text().splitlines()
+    assert len(cache.read_text().splitlines()) == len(lines) + 2
+    assert Cache(cache, "").lines.keys() == {json.loads(line)["key"] for line in lines}
 
 
 def test_spaces() -> None:
