@@ -38,6 +38,7 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
+from stagec.analysis.communication import communication_kind
 from stagec.analysis.contexts import Contexts
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.dialects import dist, sched, stg
@@ -139,18 +140,3 @@ class LowerOne(RewritePattern):
             kept.pop(stg.FOLLOWS_UNIT, None)
         results = [r for made in lowered for r in made.results]
         rewriter.replace(op, lowered, results[len(results) - len(op.results) :])
-
-
-def communication_kind(op: Operation, contexts: Sequence[str]) -> str:
-    """What a communication is for, in the words of a plan's `overlap`; empty for computation.
-
-    `contexts` are the axes that attention's sequence is split over.
-    """
-    moves = (dist.Collective, dist.RotateOp, dist.GatherBlocksOp, dist.SendOp, dist.RecvOp)
-    if isinstance(op, moves) and set(op.axes.data) <= set(contexts):
-        return "cp"
-    if isinstance(op, dist.StorageOp):
-        return "zero"
-    if isinstance(op, dist.StageSendOp | dist.StageRecvOp):
-        return "p2p"
-    return stg.text(op, "purpose", "tp") if isinstance(op, moves) else ""

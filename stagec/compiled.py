@@ -44,7 +44,7 @@ class Compiled:
     is_read: bool = False
     """Whether the IR was read, and so may say what passes would not."""
     idle: tuple[Diagnostic, ...] = ()
-    """W0703 for each of the plan's own passes that changed nothing."""
+    """W0703 and W0304: what of the plan changed nothing."""
 
     @property
     def stated(self) -> dist.PlanOp:

@@ -24,6 +24,7 @@ from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
 from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text, plan_of_model
 from stagec.frontend.plans.iterations import read_iterations
+from stagec.idle import IdleParts
 from stagec.ir_text import parse_ir, verify_ir
 from stagec.pipelines import default_pipeline, final_passes, make, pool_passes
 from stagec.plans.clauses import Plan
@@ -35,7 +36,6 @@ from stagec.running import (
     Stops,
     check_names,
     check_stop,
-    idle_passes,
     plan_passes,
     remaining_passes,
     run_passes,
@@ -186,11 +186,10 @@ def finish(
 ) -> Compiled:
     """Run the passes that are left, and unroll what they say into trace programs."""
     module = start.module
-    watched = {call.name: False for call in start.plan.passes}
-    context = UnrollingContext()
-    stopped = run_passes(module, passes, stops, watched, context)
-    if not stopped or stops.after in watched:
-        start = replace(start, idle=tuple(idle_passes(start.plan, watched)))
+    own = start.model.own_settings if start.model is not None else ()
+    parts, context = IdleParts(start.plan, own), UnrollingContext()
+    stopped = run_passes(module, passes, stops, parts.watching, context)
+    start = replace(start, idle=tuple(parts.diagnostics()))
     if stopped or not stops.unroll:
         return start
     runs = rank_runs(module, not start.is_read, context.unrolled)

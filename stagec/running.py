@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from xdsl.context import Context
@@ -21,6 +22,13 @@ from stagec.unrolling.module import KeepsRows, UnrollingContext, made_of
 
 PassLoader = Callable[[str, Mapping[str, Argument]], ModulePass]
 """Makes a pass from its name and its arguments."""
+
+
+Watching = Callable[[ModulePass, ModuleOp], AbstractContextManager[None]]
+
+
+def not_watched(each: ModulePass, module: ModuleOp) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 PLACE_BUFFERS = "place-buffers"
@@ -134,20 +142,6 @@ def scopes(op: Operation) -> list[str]:
     return [path, *parts] if path else []
 
 
-def idle_passes(plan: Plan, changed: Mapping[str, bool]) -> list[Diagnostic]:
-    """W0703 for a plan's pass that found nothing to change."""
-    return [
-        Diagnostic(
-            "W0703",
-            f"the pass `{call.name}` changes nothing in this plan",
-            call.span,
-            help=f"`--stop-after {call.name}` shows the IR that it sees; `stagec passes {call.name}` what it looks for",
-        )
-        for call in plan.passes
-        if changed.get(call.name) is False
-    ]
-
-
 def check_stop(stops: Stops, passes: Sequence[ModulePass]) -> None:
     """A `--stop-after` that never comes is a mistake."""
     names = [p.name for p in passes]
@@ -168,24 +162,18 @@ def run_passes(
     module: ModuleOp,
     passes: Sequence[ModulePass],
     stops: Stops,
-    watched: dict[str, bool] | None = None,
+    watching: Watching = not_watched,
     context: UnrollingContext | None = None,
 ) -> bool:
-    """Run the passes; whether it stopped at the one asked for. `context` keeps what the last of them unrolled.
-
-    `watched` has the names of passes, and is told whether any of that name changed the IR.
-    """
+    """Run the passes, each while somebody is `watching`; whether it stopped at the one asked for. `context` keeps what the last of them unrolled."""
     context, verifier = context or UnrollingContext(), Verifier()
     for each in passes:
-        is_watched = watched is not None and each.name in watched
-        before = str(module) if is_watched else ""
         promised = made_of(module) if isinstance(each, KeepsRows) and not is_ours(each) else None
-        apply_pass(each, context, module)
+        with watching(each, module):
+            apply_pass(each, context, module)
         if promised is not None and made_of(module) != promised:
             raise CompileError([broken_promise(each, module)])
         context.after(each)
-        if watched is not None and is_watched:
-            watched[each.name] |= str(module) != before
         take_off(module, each.name)
         if stops.verifies(each, each is passes[-1]):
             verify(module, each, verifier)

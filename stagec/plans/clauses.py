@@ -7,7 +7,7 @@ may write there (see `stagec/frontend/plans/settings.py`), the default is what h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from stagec.devices import DeviceModel, load
@@ -41,6 +41,16 @@ class Clause:
     span: Span | None = None
     given: Mapping[str, Span] = field(default_factory=dict, compare=False)
     """Which settings were written, and where."""
+
+    @property
+    def unusual(self) -> dict[str, Span]:
+        """Those that were written, and are not what holds without them."""
+        known = {each.name: each.default for each in fields(self)}
+        return {
+            name: span
+            for name, span in self.given.items()
+            if name in known and getattr(self, name) != known[name]
+        }
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,8 @@ class CheckedModel:
     """What an iteration of serving computes; nothing under a plan without `serve`."""
     roles: Roles | None = None
     """Which dims say what of a request."""
+    own_settings: frozenset[Span] = frozenset()
+    """Where the settings stand that the plan says itself, and does not inherit."""
 
     @property
     def body(self) -> Body:
@@ -103,7 +105,8 @@ def check(
     if definitions.models and len(findings.errors) == num_errors:
         PlanChecker(resolved, definitions, bodies, table, findings).check()
     findings.raise_errors(source.texts)
-    idle = idle_settings(resolved, _settings_of(chosen), serves=batch is not None)
+    own = _settings_of(chosen)
+    idle = idle_settings(resolved, own, serves=batch is not None)
     model = definitions.models[0]
     return CheckedModel(
         name=model.name.text,
@@ -114,14 +117,15 @@ def check(
         warnings=(*findings.warnings, *idle),
         batch=batch,
         roles=roles,
+        own_settings=own,
     )
 
 
-def _settings_of(plan: syntax.Plan | None) -> set[Span]:
+def _settings_of(plan: syntax.Plan | None) -> frozenset[Span]:
     """Where the settings stand that a plan says itself."""
     clauses = plan.clauses if plan is not None else ()
     found = (getattr(clause, "settings", None) for clause in clauses)
-    return {entry.span for each in found if each is not None for entry in each.entries}
+    return frozenset(entry.span for each in found if each is not None for entry in each.entries)
 
 
 def _padded(

@@ -28,6 +28,8 @@ class SettingsReader:
         }
         values: dict[str, Any] = {}
         given: dict[str, Span] = {}
+        if settings is not None and not settings.entries:
+            self.add("W0304", f"these braces of {title} say nothing", settings, "leave them out")
         for entry in self.once(settings):
             name = entry.name.text
             if name not in kinds:

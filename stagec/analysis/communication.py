@@ -1,0 +1,24 @@
+"""What communication is for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.ir import Operation
+
+from stagec.dialects import dist, stg
+
+
+def communication_kind(op: Operation, contexts: Sequence[str]) -> str:
+    """What a communication is for, in the words of a plan's `overlap`; empty for computation.
+
+    `contexts` are the axes that attention's sequence is split over.
+    """
+    moves = (dist.Collective, dist.RotateOp, dist.GatherBlocksOp, dist.SendOp, dist.RecvOp)
+    if isinstance(op, moves) and set(op.axes.data) <= set(contexts):
+        return "cp"
+    if isinstance(op, dist.StorageOp):
+        return "zero"
+    if isinstance(op, dist.StageSendOp | dist.StageRecvOp):
+        return "p2p"
+    return stg.text(op, "purpose", "tp") if isinstance(op, moves) else ""
