@@ -130,9 +130,8 @@ class ServeReader:
             return None
         entries = [e for e in what.entries if not isinstance(e, syntax.Setting)]
         found = [self.sequences(e) for e in entries]
-        settings = syntax.Settings(
-            tuple(e for e in what.entries if isinstance(e, syntax.Setting)), span=what.span
-        )
+        said = tuple(e for e in what.entries if isinstance(e, syntax.Setting))
+        settings = syntax.Settings(said, span=what.span) if said else None
         read = SettingsReader(self.sizes, self.findings).read(settings, Serve, "`serve`")
         sequences = tuple(s for kinds in found for s in kinds)
         if not found:
