@@ -11,6 +11,7 @@ from xdsl.passes import ModulePass
 ALL_PASSES = (
     "propagate-shardings",
     "localize-shapes",
+    "add-biases-first",
     "split-exchanges",
     "gather-tokens",
     "quantize-products",

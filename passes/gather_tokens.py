@@ -17,14 +17,14 @@ After:
 
     dist.mesh <ep = 4>
     stg.program "M" (%x : !stg.tensor<[B/ep, D], bf16>, %g : !stg.tensor<[B/ep, A], bf16>, %i : !stg.tensor<[B/ep, A], i32>) {
-      %j = dist.reshard %i : !stg.tensor<[B/ep, A], i32> -> !stg.tensor<[B, A], i32>
-      %w = dist.reshard %g : !stg.tensor<[B/ep, A], bf16> -> !stg.tensor<[B, A], bf16>
-      %y = dist.reshard %x : !stg.tensor<[B/ep, D], bf16> -> !stg.tensor<[B, D], bf16>
+      %j = dist.reshard %i {at_once} : !stg.tensor<[B/ep, A], i32> -> !stg.tensor<[B, A], i32>
+      %w = dist.reshard %g {at_once} : !stg.tensor<[B/ep, A], bf16> -> !stg.tensor<[B, A], bf16>
+      %y = dist.reshard %x {at_once} : !stg.tensor<[B/ep, D], bf16> -> !stg.tensor<[B, D], bf16>
       %e, %n = stg.dispatch %y by %j to "X" "T" dropless
         : (!stg.tensor<[B, D], bf16>, !stg.tensor<[B, A], i32>) -> (!stg.tensor<[X/ep, T, D], bf16>, !stg.tensor<[X], i64>)
       %p = stg.combine %e by %j weights %w : (!stg.tensor<[X/ep, T, D], bf16>, !stg.tensor<[B, A], i32>,
         !stg.tensor<[B, A], bf16>) -> !stg.tensor<[B, D], bf16, partial [ep]>
-      %o = dist.reshard %p : !stg.tensor<[B, D], bf16, partial [ep]> -> !stg.tensor<[B/ep, D], bf16>
+      %o = dist.reshard %p {at_once} : !stg.tensor<[B, D], bf16, partial [ep]> -> !stg.tensor<[B/ep, D], bf16>
       stg.output
     }
 

@@ -28,6 +28,8 @@ def default_pipeline(plan: Plan, stated: dist.PlanOp) -> list[ModulePass]:
         make("propagate-shardings"),
         make("localize-shapes"),
     ]
+    if plan.collectives.bias == "before":
+        passes.append(make("add-biases-first"))
     if plan.collectives.exchange == "hierarchical":
         size = microbatch_size(plan)
         conditions.read(conditions.setting("microbatch", size), size)

@@ -240,13 +240,14 @@ OPTIMIZERS = tuple(name for name in NUM_STATES if not name.endswith("_momentum")
 
 @dataclass(frozen=True, kw_only=True)
 class Collectives(Clause):
-    """When partial terms are reduced, whether backward keeps what forward gathered, and how tokens reach experts."""
+    """When partial terms are reduced and biases added to them, whether backward keeps what forward gathered, and how tokens reach experts."""
 
     reduce: str = setting("choice", "lazy", "lazy", "eager")
     keep: str = setting("choice", "gathered", "gathered", "shard")
     keep_in: tuple[str, ...] = setting("words", ())
     """Modules in whose calls `keep` holds. None: everywhere."""
     exchange: str = setting("choice", "direct", "direct", "hierarchical", "all_gather")
+    bias: str = setting("choice", "after", "after", "before")
 
 
 @dataclass(frozen=True, kw_only=True)

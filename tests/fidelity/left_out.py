@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.fidelity.attention_text import repeats_heads
 from tests.fidelity.loads import has_learned_loads, with_mean_loads
-from tests.fidelity.model_text import ROW_BIASES, row_split_tables
+from tests.fidelity.model_text import row_split_tables
 from tests.fidelity.oracle import DTYPE_BYTES, Case
 from tests.fidelity.parameters import missing_of, parameters_of, stays_gathered
 from tests.fidelity.peaks import (
@@ -104,10 +104,6 @@ def has_kept_units(case: Case) -> bool:
     return any(
         stays_gathered(case, each) for rank in case.ranks for each in parameters_of(case, rank)
     )
-
-
-def has_row_biases(case: Case) -> bool:
-    return is_sequence_parallel(case) and bool(ROW_BIASES[case.model["arch"]])
 
 
 def has_wide_shards(case: Case) -> bool:
@@ -214,7 +210,6 @@ def keeps_tables(case: Case) -> bool:
 ENTRIES = (
     Entry("repeated-reductions", reduces_when_read),
     Entry("reductions-of-microbatches", reduces_each_microbatch),
-    Entry("row-bias-gradients", has_row_biases),
     Entry("vocabulary-gradient", shows_whole_table_gradients),
     Entry("optimizer-steps", lambda case: case.is_training),
     Entry("wide-shards", has_wide_shards),
@@ -292,8 +287,6 @@ def set_aside(
         measured = with_sums_over_rings(case, rank, measured)
     if case.opts.get("clip"):
         measured = without(measured, lambda c: is_vector_of_norms(case, rank, c))
-    if has_row_biases(case):
-        traced = without(traced, lambda c: is_row_bias(case, c))
     if reduces_each_microbatch(case):
         measured = with_last_reductions(case, measured, traced)
     if not reduces_when_read(case):
@@ -311,11 +304,6 @@ def without(record: RankRecord, drop: Callable[[Communication], bool]) -> RankRe
 
 def is_tp_gradient(communication: Communication) -> bool:
     return communication.reduces_gradient and communication.axis == "tp"
-
-
-def is_row_bias(case: Case, communication: Communication) -> bool:
-    name = communication.scope.rpartition(".")[2]
-    return is_tp_gradient(communication) and name in ROW_BIASES[case.model["arch"]]
 
 
 def comparable_memory(case: Case, rank: int, measured: Memory, traced: Memory) -> Memory:

@@ -15,9 +15,6 @@ from tests.fidelity.attention_text import (
 )
 from tests.fidelity.oracle import Case
 
-ROW_BIASES: dict[str, tuple[str, ...]] = {"llama": (), "moe": (), "gpt": ("bo", "b2")}
-"""Biases of linears whose inputs tensor parallelism splits."""
-
 EXPERT_PRODUCT = "expert_product"
 """The op that multiplies each token with the weights of an expert of its."""
 

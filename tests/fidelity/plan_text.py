@@ -46,8 +46,9 @@ def plan_text(case: Case) -> str:
     ]
     if case.is_training:
         lines.append("optimizer adamw")
-    if case.degree("tp") > 1 and "tp_mode" not in case.parallel:
-        lines.append("collectives { reduce = eager }")
+    if case.degree("tp") > 1:
+        eager = "reduce = eager, " if "tp_mode" not in case.parallel else ""
+        lines.append(f"collectives {{ {eager}bias = before }}")
     body = "".join(f"  {line}\n" for line in lines)
     return f"plan {PLAN} {{\n{body}}}\n"
 

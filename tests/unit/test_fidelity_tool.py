@@ -266,7 +266,7 @@ def test_nothing_hangs_on_a_cases_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parallel", "line"),
     [
-        ({"tp": 2}, "collectives { reduce = eager }"),
+        ({"tp": 2}, "collectives { reduce = eager, bias = before }"),
         ({"tp": 2}, "shard Llama.logits[V] over none"),
         ({"tp": 2, "tp_mode": "sp"}, "shard S over tp"),
         ({"tp": 2, "tp_embed": "replicate"}, "shard Llama.embed[V] over none"),

@@ -348,9 +348,9 @@ def names_of(op: Operation) -> tuple[str, ...]:
 
 
 def add_names(op: Operation, names: Iterable[str]) -> None:
-    """Let an op know further names of the value that it makes."""
+    """Let an op know further names of the value that it makes. A change of placement has none: it is made again with what it moves."""
     known = tuple(dict.fromkeys((*names_of(op), *names)))
-    if known:
+    if known and marks(op).may_have(NAMES):
         marks(op)[NAMES] = ArrayAttr([StringAttr(name) for name in known])
 
 

@@ -119,14 +119,33 @@ def infer_binary(left: SSAValue, right: SSAValue) -> TensorType:
 
 @irdl_op_definition
 class AddOp(BinaryOp):
-    """`left + right`. Terms of a sum may be partial, over the same axes: one reduction then serves both."""
+    """`left + right`. Terms of a sum may be partial, over the same axes: one reduction then serves both.
+
+    With `once` each rank has all of `right`, and what is added to the terms of `left` is `right` in all: each of n ranks adds an nth.
+    """
 
     name = "stg.add"
     WORK: ClassVar[Work] = Work.ELEMENTWISE
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0, 1)
 
+    once = opt_prop_def(UnitAttr)
+
+    assembly_format = (
+        "$left `,` $right (`once` $once^)? attr-dict `:` functional-type(operands, results)"
+    )
+
+    def __init__(self, left: SSAValue, right: SSAValue, once: bool = False) -> None:
+        super().__init__(left, right)
+        if once:
+            self.properties["once"] = UnitAttr()
+
     def verify_(self) -> None:
-        check_terms(self)
+        if self.once is None:
+            check_terms(self)
+        elif tensor_type(self.right).partial or not tensor_type(self.left).partial:
+            raise VerifyException(
+                f"stg.add: <{tensor_type(self.right).body}> is not added once to terms <{tensor_type(self.left).body}>"
+            )
         super().verify_()
 
     def gradient(self, dys: Cotangents, gradients: Gradients) -> None:

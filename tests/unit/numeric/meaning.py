@@ -172,6 +172,8 @@ class Meaning(SequenceMeaning):
 
     def stg_add(self, op: stg.AddOp) -> Array:
         left, right = self.pair(op)
+        if op.once is not None:
+            return left + right / self.machine.ways(stg.tensor_type(op.left).partial)
         return left + right
 
     def stg_sub(self, op: stg.SubOp) -> Array:

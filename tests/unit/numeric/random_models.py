@@ -238,11 +238,12 @@ def plans(draw: st.DrawFn, names: list[str], mixes_batch: bool, repeats: bool) -
     if names and draw(st.booleans()):
         name = draw(st.sampled_from(names))
         lines.append(f"shard M.{name} over none")
-    reduce, keep = (
+    reduce, keep, bias = (
         draw(st.sampled_from(("lazy", "eager"))),
         draw(st.sampled_from(("gathered", "shard"))),
+        draw(st.sampled_from(("after", "before"))),
     )
-    lines.append(f"collectives {{ reduce = {reduce}, keep = {keep} }}")
+    lines.append(f"collectives {{ reduce = {reduce}, keep = {keep}, bias = {bias} }}")
     if repeats:
         lines.append(f"recompute {draw(st.sampled_from(('none', 'full', 'tanh')))}")
     if not mixes_batch and draw(st.booleans()):

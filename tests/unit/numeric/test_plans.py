@@ -21,6 +21,7 @@ PLANS = {
     "data": "mesh dp = 2\nshard B over dp\nmicrobatch 1",
     "tensor": f"{MESH}\n{TENSOR}",
     "sequence": f"{MESH}\n{SEQUENCE}",
+    "biases_first": f"{MESH}\n{SEQUENCE}\ncollectives {{ bias = before }}",
     "eager": f"{MESH}\n{SEQUENCE}\ncollectives {{ reduce = eager }}",
     "width": f"{MESH}\nshard B over dp\nshard D over tp",
     "width_first": f"{MESH}\nshard D over tp\n{TENSOR}",
@@ -73,6 +74,7 @@ PLANS = {
 }
 
 ONE_MODEL = {
+    "biases_first": "gpt",
     "shared_heads_exchanged": "llama",
     "fp8_wide": "llama",
     "fp8_saved": "llama",

@@ -16,3 +16,9 @@
 // CHECK: error[E0709]: `stg.add`: the result is <[D, F], bf16>, but its operands make it <[D, F/tp], bf16>
 %p, %x = "test.op"() : () -> (!stg.tensor<[D], bf16>, !stg.tensor<[F/tp], bf16>)
 %y = stg.add %p, %x : (!stg.tensor<[D], bf16>, !stg.tensor<[F/tp], bf16>) -> !stg.tensor<[D, F], bf16>
+
+// -----
+
+// CHECK: error[E0709]: `stg.add`: <[D], bf16> is not added once to terms <[B, D], bf16>
+%p, %x = "test.op"() : () -> (!stg.tensor<[B, D], bf16>, !stg.tensor<[D], bf16>)
+%y = stg.add %p, %x once : (!stg.tensor<[B, D], bf16>, !stg.tensor<[D], bf16>) -> !stg.tensor<[B, D], bf16>

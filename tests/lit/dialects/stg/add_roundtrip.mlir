@@ -11,3 +11,9 @@
 // CHECK: %z = stg.add %p, %p : (!stg.tensor<[B/dp, D], bf16, partial [tp]>, !stg.tensor<[B/dp, D], bf16, partial [tp]>) -> !stg.tensor<[B/dp, D], bf16, partial [tp]>
 %z = stg.add %p, %p
   : (!stg.tensor<[B/dp, D], bf16, partial [tp]>, !stg.tensor<[B/dp, D], bf16, partial [tp]>) -> !stg.tensor<[B/dp, D], bf16, partial [tp]>
+
+%c = "test.op"() : () -> !stg.tensor<[D], bf16>
+
+// CHECK: %w = stg.add %p, %c once : (!stg.tensor<[B/dp, D], bf16, partial [tp]>, !stg.tensor<[D], bf16>) -> !stg.tensor<[B/dp, D], bf16, partial [tp]>
+%w = stg.add %p, %c once
+  : (!stg.tensor<[B/dp, D], bf16, partial [tp]>, !stg.tensor<[D], bf16>) -> !stg.tensor<[B/dp, D], bf16, partial [tp]>
