@@ -36,7 +36,7 @@ from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 from xdsl.rewriter import InsertPoint
 
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
 from stagec.rewriting import inherit, programs, rewrite, set_type
 
@@ -85,21 +85,23 @@ def is_combined(op: Operation) -> bool:
     )
 
 
+DTYPES = ("precision.given.dispatch", "precision.given.combine")
+
+
 def nothing_exchanged(module: ModuleOp) -> Diagnostic:
-    programs_ = programs(module)
     taken = [op for op in module.walk() if isinstance(op, stg.DispatchOp)]
     gathered = next((op for op in taken if stg.tensor_type(op.routed).dims[0].split), None)
     if gathered is not None:
         return Diagnostic(
             "E0312",
             "experts take their tokens from those of all devices, so that none are sent in a dtype of their own",
-            span_of(gathered.location),
+            dist.clause_span(gathered, *DTYPES),
             help="leave `dispatch` and `combine` out of `precision`, or `exchange = all_gather` out of `collectives`",
         )
     return Diagnostic(
         "E0312",
         "no tokens go to experts on other devices, so that no dtype is one of theirs",
-        span_of(programs_[0].location) if programs_ else None,
+        dist.clause_span(programs(module)[0], *DTYPES),
         help="leave `dispatch` and `combine` out of `precision`, or split the experts: `shard X over ep`",
     )
 

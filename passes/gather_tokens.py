@@ -46,7 +46,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec.analysis.exchanges import Routed, exchanges, placements
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.types import TensorType, tensor_of
@@ -193,6 +193,6 @@ def nothing_exchanged(module: ModuleOp) -> Diagnostic:
     return Diagnostic(
         "E0313",
         "no tokens go to experts on other devices, so that none are gathered for them",
-        span_of(programs(module)[0].location),
+        dist.clause_span(programs(module)[0], "collectives.given.exchange"),
         help="leave `exchange` out of `collectives`, or split the experts over an axis of the tokens: `shard X over dp`",
     )

@@ -293,6 +293,6 @@ def nothing_exchanged(module: ModuleOp) -> Diagnostic:
     return Diagnostic(
         "E0313",
         "no tokens go to experts on other devices, so that no exchange is hierarchical",
-        span_of(programs(module)[0].location),
+        dist.clause_span(programs(module)[0], "collectives.given.exchange"),
         help="leave `exchange` out of `collectives`, or split the experts over two axes: `shard X over ep`",
     )

@@ -168,14 +168,15 @@ def check(module: ModuleOp, load: dist.ExpertLoadOp, dispatch: stg.DispatchOp) -
         message = f"a load of {len(rows)} layers, but there are {layers}"
     else:
         return
-    raise CompileError([Diagnostic("E0311", message, span_of(dispatch.location))])
+    span = dist.clause_span(dispatch, "load.given.file", "load.given.shares", "load.span")
+    raise CompileError([Diagnostic("E0311", message, span)])
 
 
 def nothing_dispatched(module: ModuleOp) -> Diagnostic:
     return Diagnostic(
         "E0311",
         "no tokens go to experts on other devices, so that their load makes no difference",
-        span_of(programs(module)[0].location),
+        dist.clause_span(programs(module)[0], "load.span"),
         notes=["a load is of a dispatch without drops whose experts are split over an axis"],
         help="leave `load` out of the plan, or split the experts: `shard X over ep`",
     )
