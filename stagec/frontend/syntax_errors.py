@@ -153,6 +153,7 @@ class _Unexpected:
             self.apart,
             self.line_joined,
             self.misspelt,
+            self.comma_left_out,
         ):
             found = attempt()
             if found is not None:
@@ -171,6 +172,17 @@ class _Unexpected:
         """Whether a keyword is used as a name: by what follows it."""
         after = self.text[self.position + len(self.token) :].lstrip()
         return after.startswith(("=", ",", "[", ":"))
+
+    @property
+    def is_given_a_value(self) -> bool:
+        """Whether `=` follows."""
+        return bool(re.match(r"\s*=(?!=)", self.text[self.position + len(self.token) :]))
+
+    @property
+    def in_call(self) -> bool:
+        """Whether the innermost bracket that is open is round."""
+        opened = open_brackets(self.values)
+        return bool(opened) and str(opened[-1]) == "("
 
     def expected(self) -> str:
         """What could stand here, in a user's words."""
@@ -225,7 +237,7 @@ class _Unexpected:
         name = self.previous
         if name is None or name.type != "NAME" or "ASSIGN" not in self.accepted:
             return None
-        if "COMMA" not in self.accepted:
+        if "COMMA" not in self.accepted or self.in_call:
             return None
         start = name.start_pos or 0
         span = self.source.place(start, start + len(name))
@@ -302,6 +314,8 @@ class _Unexpected:
         """An unknown word where only keywords can stand."""
         if self.token.type != "NAME" or "NAME" in self.accepted:
             return None
+        if self.is_given_a_value and "COMMA" in self.accepted:
+            return None
         words = [w for t, w in self.spelling.items() if t in self.accepted and w.isidentifier()]
         keyword = closest(str(self.token), words)
         if keyword is None:
@@ -310,6 +324,21 @@ class _Unexpected:
         wanted = "a definition" if "MODULE" in self.accepted else wanted
         message = f"expected {wanted}, found {self.found}"
         return self.error("E0101", message, f"did you mean `{keyword}`?")
+
+    def comma_left_out(self) -> Diagnostic | None:
+        """Two things of a list without a comma between them: `mesh dp = 8 tp = 4`."""
+        if self.before is None or "COMMA" not in self.accepted:
+            return None
+        if "ASSIGN" in self.accepted and not self.in_call:
+            return None
+        if not re.fullmatch(r"\w[\w.]*", self.token) or not re.search(r"[\w\"\])]$", self.before):
+            return None
+        # What starts a line may be a clause that is not known, unless it is given a value.
+        if self.starts_line and not self.is_given_a_value:
+            return None
+        what = "a comma or an operator" if self.in_call else "a comma"
+        message = f"{what} is missing between `{self.before}` and `{self.token}`"
+        return self.error("E0101", message, f"write `{self.before}, {self.token}`")
 
     def advice(self) -> str:
         """What to write instead, for the mistakes that have a name."""
