@@ -272,11 +272,11 @@ class BackwardBlock(stg.Gradients):
         """Let the forward repeat stack a value of its body; a slice's stack exists already."""
         repeat = self.repeat
         assert repeat is not None
-        if isinstance(value, BlockArgument) and value.index >= len(repeat.carried):
-            return repeat.stacks[value.index - len(repeat.carried)]
+        if isinstance(value, BlockArgument) and value.index >= repeat.num_carried:
+            return repeat.operands[value.index]
         yield_op = repeat.yield_op
         for position, yielded in enumerate(yield_op.values):
-            if yielded is value and position >= len(repeat.carried):
+            if yielded is value and position >= repeat.num_carried:
                 return repeat.results[position]
         return self.grow(value)
 
@@ -337,7 +337,7 @@ class RepeatGradient:
             argument = repeat.carry_args[position]
             carried_type = stg.tensor_type(argument).with_partial(())
             cotangent = body.insert_arg(carried_type, len(body.args))
-            inner.contribute(repeat.yield_op.values[position], cotangent)
+            inner.contribute(repeat.yield_op.operands[position], cotangent)
         forward_ops = [op for op in repeat.body.block.ops if not isinstance(op, stg.YieldOp)]
         inner.run(forward_ops)
         captured = Captured(inner, len(active))
@@ -380,10 +380,10 @@ class RepeatGradient:
         level.current = repeat
         level.add(backward, repeat, "bwd")
         for position, result in zip(active, backward.results, strict=False):
-            level.contribute(repeat.carried[position], result)
+            level.contribute(repeat.operands[position], result)
         captured.contribute(level, backward.results[len(active) : len(starts)])
         for argument, result in zip(weights, backward.results[len(starts) :], strict=True):
-            stack = repeat.stacks[argument.index - len(repeat.carried)]
+            stack = repeat.operands[argument.index]
             level.terms.setdefault(stack, []).append(result)
 
     def carried_on(self, inner: BackwardBlock, argument: BlockArgument) -> SSAValue:

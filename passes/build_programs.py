@@ -65,7 +65,7 @@ from stagec.analysis.gathers import pass_of, separated
 from stagec.analysis.loads import Loads, num_layers
 from stagec.analysis.sequences import Sequences
 from stagec.analysis.sizes import mesh_of, size_values
-from stagec.arrays import Ints
+from stagec.arrays import Ints, widened
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import (
@@ -299,10 +299,7 @@ def unrolled(ops: Iterable[Operation], tasks: Collection[str], flow: Dataflow) -
                 else np.zeros((0, 0), np.int64)
             )
     depth = max(path.shape[1] for path in paths)
-    filled = [
-        np.pad(path, ((0, 0), (0, depth - path.shape[1])), constant_values=NOWHERE)
-        for path in paths
-    ]
+    filled = [widened(path, depth, NOWHERE) for path in paths]
     return np.concatenate(segments), np.concatenate(filled)
 
 

@@ -120,7 +120,8 @@ class LowerOne(RewritePattern):
         purpose = communication_kind(op, self.contexts)
         is_serial = purpose in self.serial
         gives_way = purpose == "ep" and stg.phase_of(op) != "grad_reduce"
-        kept = {key: stg.marks(op)[key] for key in KEPT if key in stg.marks(op)}
+        marks = stg.marks(op)
+        kept = {key: marks[key] for key in KEPT if key in marks}
         for made in lowered:
             if (
                 is_serial

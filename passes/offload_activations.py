@@ -149,7 +149,7 @@ class Offloading:
         if not self.level.defines(value) or not isinstance(value.type, TensorType):
             return False
         if isinstance(value, BlockArgument):
-            is_carried = value.index < len(self.level.repeat.carried)
+            is_carried = value.index < self.level.repeat.num_carried
             words = {ALL, INPUTS} if is_carried else set[str]()
         else:
             op = value.owner

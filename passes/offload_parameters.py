@@ -113,7 +113,7 @@ def computes_with(op: Operation, index: int) -> bool:
     """Whether an op reads a parameter in the forward or backward pass, rather than hand it to an inner repeat."""
     if isinstance(op, stg.OutputOp | stg.OptimizerStepOp) or stg.phase_of(op) == "optim":
         return False
-    return not isinstance(op, stg.RepeatOp) or index < len(op.carried)
+    return not isinstance(op, stg.RepeatOp) or index < op.num_carried
 
 
 def layer_of(op: Operation) -> Block:

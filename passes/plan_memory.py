@@ -339,12 +339,8 @@ def is_alone(value: SSAValue) -> bool:
     repeat = value.owner.parent_op()
     if not isinstance(repeat, stg.RepeatOp) or not isinstance(value, BlockArgument):
         return False
-    is_slice = value.index >= len(repeat.carried)
-    return (
-        value.has_one_use()
-        and is_slice
-        and is_alone(repeat.stacks[value.index - len(repeat.carried)])
-    )
+    is_slice = value.index >= repeat.num_carried
+    return value.has_one_use() and is_slice and is_alone(repeat.operands[value.index])
 
 
 def task_of(op: Operation) -> str:
@@ -397,11 +393,11 @@ def behind(value: SSAValue) -> Iterator[tuple[SSAValue, bool]]:
             repeat = value.block.parent_op()
             if not isinstance(repeat, stg.RepeatOp):
                 yield value, is_every
-            elif value.index < len(repeat.carried):
-                ahead.append((repeat.carried[value.index], False))
-                ahead.append((repeat.yield_op.values[value.index], False))
+            elif value.index < repeat.num_carried:
+                ahead.append((repeat.operands[value.index], False))
+                ahead.append((repeat.yield_op.operands[value.index], False))
             else:
-                ahead.append((repeat.stacks[value.index - len(repeat.carried)], is_every))
+                ahead.append((repeat.operands[value.index], is_every))
             continue
         assert isinstance(value, OpResult) and isinstance(owner, Operation)
         if is_node(owner):
@@ -409,12 +405,12 @@ def behind(value: SSAValue) -> Iterator[tuple[SSAValue, bool]]:
         elif isinstance(owner, sched.ViewOp):
             ahead.append((owner.operand, is_every))
         elif isinstance(owner, stg.RepeatOp):
-            is_stack = value.index >= len(owner.carried)
-            ahead.append((owner.yield_op.values[value.index], is_every and is_stack))
+            is_stack = value.index >= owner.num_carried
+            ahead.append((owner.yield_op.operands[value.index], is_every and is_stack))
             if not is_stack:
-                ahead.append((owner.carried[value.index], False))
+                ahead.append((owner.operands[value.index], False))
         elif isinstance(owner, stg.AccumulateOp):
-            ahead.append((owner.yield_op.values[value.index], False))
+            ahead.append((owner.yield_op.operands[value.index], False))
 
 
 @dataclass(frozen=True)

@@ -140,9 +140,9 @@ def weight_behind(value: SSAValue) -> str:
     while True:
         if isinstance(value, BlockArgument):
             repeat = value.block.parent_op()
-            if not isinstance(repeat, stg.RepeatOp) or value.index < len(repeat.carried):
+            if not isinstance(repeat, stg.RepeatOp) or value.index < repeat.num_carried:
                 return ""
-            value = repeat.stacks[value.index - len(repeat.carried)]
+            value = repeat.operands[value.index]
         elif isinstance(owner := value.owner, stg.WeightOp):
             return owner.path.data
         elif isinstance(owner, stg.CastOp | stg.RenameOp | stg.TransposeOp | dist.ReshardOp):

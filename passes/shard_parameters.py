@@ -384,7 +384,7 @@ class Sharder:
                 mark_end(repeat.body.block, unit)
         for position, stack in enumerate(repeat.stacks):
             if stack in kept:
-                set_operand(repeat, len(repeat.carried) + position, kept[stack])
+                set_operand(repeat, repeat.num_carried + position, kept[stack])
         body = repeat.body.block
         groups: dict[str, list[BlockArgument]] = {}
         inner_paths: dict[SSAValue, str] = {}

@@ -9,6 +9,13 @@ Ints = np.ndarray
 Floats = np.ndarray
 
 
+def widened(rows: Ints, width: int, filling: int) -> Ints:
+    """The rows `[n, columns]` with columns of a number behind them: `[n, width]`. `np.pad` takes ten times as long for it."""
+    found = np.full((len(rows), width), filling, rows.dtype)
+    found[:, : rows.shape[1]] = rows
+    return found
+
+
 def distinct_rows(table: Ints) -> tuple[Ints, Ints, Ints]:
     """The rows of a table `[n, columns]` of whole numbers, each once and in order; for each the first that is like it; for each row of the table which it is.
 

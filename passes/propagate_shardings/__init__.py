@@ -140,7 +140,7 @@ def settle_carried(program: stg.ProgramOp) -> None:
             for index, argument in enumerate(op.carry_args):
                 if not placings(argument):
                     op.operands[index] = unplaced(op.carried[index])
-                    op.yield_op.operands[index] = unplaced(op.yield_op.values[index])
+                    op.yield_op.operands[index] = unplaced(op.yield_op.operands[index])
 
 
 def place_values(program: stg.ProgramOp, rules: Sequence[Rule], errors: ShardingErrors) -> None:
@@ -189,7 +189,7 @@ def place_carried(repeat: stg.RepeatOp) -> None:
 
 def retype_stacks(repeat: stg.RepeatOp) -> None:
     """Stacks that come out of a repeat are stacks of what is yielded."""
-    yielded = repeat.yield_op.values[len(repeat.carried) :]
+    yielded = repeat.yield_op.values[repeat.num_carried :]
     for value, result in zip(yielded, repeat.stack_results, strict=True):
         if isinstance(value.type, TensorType | StackType):  # Not stored in parts already.
             set_type(result, StackType.of(repeat.count.data, value.type))

@@ -155,9 +155,9 @@ def path_behind(value: SSAValue) -> str | None:
         value = value.op.operands[0]
     if isinstance(value, BlockArgument):
         repeat = value.block.parent_op()
-        if not isinstance(repeat, stg.RepeatOp) or value.index < len(repeat.carried):
+        if not isinstance(repeat, stg.RepeatOp) or value.index < repeat.num_carried:
             return None
-        return path_behind(repeat.stacks[value.index - len(repeat.carried)])
+        return path_behind(repeat.operands[value.index])
     if isinstance(value, OpResult) and isinstance(value.op, stg.WeightOp):
         return value.op.path.data
     return None

@@ -361,7 +361,7 @@ class StageProgram:
         if isinstance(value.owner, stg.RepeatOp):
             return value.owner.count.data
         if isinstance(value.owner, stg.AccumulateOp):
-            return self.local_of(value.owner.yield_op.values[value.index], default)  # pyright: ignore
+            return self.local_of(value.owner.yield_op.operands[value.index], default)  # pyright: ignore
         for use in value.uses:
             if isinstance(use.operation, stg.RepeatOp):
                 return use.operation.count.data

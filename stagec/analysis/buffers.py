@@ -87,7 +87,7 @@ def of_all_layers(value: SSAValue) -> SSAValue:
         repeat = value.owner.parent_op() if isinstance(value, BlockArgument) else None
         if not isinstance(repeat, stg.RepeatOp) or not isinstance(value, BlockArgument):
             return value
-        value = repeat.stacks[value.index - len(repeat.carried)]
+        value = repeat.operands[value.index]
 
 
 # The loop over microbatches
@@ -120,7 +120,7 @@ def makers(gradient: SSAValue) -> set[SSAValue]:
     """The results of nodes behind a gradient outside of the layers, as the optimizer reads it: before reductions and sums."""
     value = before_reductions(gradient)
     if isinstance(value, OpResult) and isinstance(value.op, stg.AccumulateOp):
-        value = value.op.yield_op.values[value.index]
+        value = value.op.yield_op.operands[value.index]
     return roots(value)
 
 
@@ -164,12 +164,12 @@ def roots(value: SSAValue, through_reductions: bool = False) -> set[SSAValue]:
             ahead.append(owner.operand)
         elif isinstance(owner, stg.RepeatOp):
             assert isinstance(value, OpResult)
-            ahead.append(owner.yield_op.values[value.index])
-            if value.index < len(owner.carried):
-                ahead.append(owner.carried[value.index])
+            ahead.append(owner.yield_op.operands[value.index])
+            if value.index < owner.num_carried:
+                ahead.append(owner.operands[value.index])
         elif through_reductions and isinstance(owner, stg.AccumulateOp):
             assert isinstance(value, OpResult)
-            ahead.append(owner.yield_op.values[value.index])
+            ahead.append(owner.yield_op.operands[value.index])
     return found
 
 
@@ -178,9 +178,9 @@ def behind_argument(value: SSAValue) -> list[SSAValue]:
     repeat = value.block.parent_op()
     if not isinstance(repeat, stg.RepeatOp):
         return []
-    if value.index < len(repeat.carried):
-        return [repeat.carried[value.index], repeat.yield_op.values[value.index]]
-    return [repeat.stacks[value.index - len(repeat.carried)]]
+    if value.index < repeat.num_carried:
+        return [repeat.operands[value.index], repeat.yield_op.operands[value.index]]
+    return [repeat.operands[value.index]]
 
 
 def gradient_values(program: stg.ProgramOp) -> set[SSAValue]:
@@ -265,7 +265,7 @@ def is_loaded(weight: SSAValue) -> bool:
             reader = use.operation
             if isinstance(reader, sched.HostCopyOp) and reader.direction.data == "load":
                 return True
-            if isinstance(reader, stg.RepeatOp) and use.index >= len(reader.carried):
+            if isinstance(reader, stg.RepeatOp) and use.index >= reader.num_carried:
                 ahead.append(reader.body.block.args[use.index])
             elif isinstance(reader, sched.ViewOp):
                 ahead.append(reader.result)
@@ -295,8 +295,8 @@ def before_sums(gradient: SSAValue) -> SSAValue:
 
 def sliced(repeat: stg.RepeatOp, index: int) -> SSAValue:
     """The stack whose elements a repeat of reductions reduces; what the repeat makes itself, if it makes it."""
-    value = before_reductions(repeat.yield_op.values[index])
+    value = before_reductions(repeat.yield_op.operands[index])
     if isinstance(value, OpResult):
         return value
     assert isinstance(value, BlockArgument)
-    return repeat.stacks[value.index - len(repeat.carried)]
+    return repeat.operands[value.index]

@@ -221,7 +221,7 @@ class Dataflow:
         if isinstance(op, sched.ViewOp):
             return Step(Comes.FROM_ANOTHER, depth, op.operand)
         if isinstance(op, stg.AccumulateOp):
-            return Step(Comes.FROM_ANOTHER, depth, op.yield_op.values[index])
+            return Step(Comes.FROM_ANOTHER, depth, op.yield_op.operands[index])
         if isinstance(op, stg.RepeatOp):
             loop = self.loop(op)
             if loop.count > 0:

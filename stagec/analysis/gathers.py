@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
+from stagec.arrays import widened
 from stagec.dialects.sched.tasks import NOWHERE, PASS_GATHERS, TASK_NUMBER, Rows
 
 PASSES = {"GATHER_F": ("F",), "GATHER_B": ("B", "I", "W")}
@@ -42,10 +43,7 @@ def together(tasks: Mapping[str, Rows]) -> dict[str, Rows]:
             continue
         own, moved = tasks[task].table, tasks[gathers].table
         width = max(own.shape[1], moved.shape[1])
-        own, moved = (
-            np.pad(t, ((0, 0), (0, width - t.shape[1])), constant_values=NOWHERE)
-            for t in (own, moved)
-        )
+        own, moved = (widened(table, width, NOWHERE) for table in (own, moved))
         at = np.concatenate([2 * np.arange(len(own)), 2 * moved[:, 3] + 1])
         moved = moved.copy()
         moved[:, 2:4] = NOWHERE

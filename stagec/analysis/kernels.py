@@ -267,9 +267,9 @@ def weight_behind(value: SSAValue) -> stg.WeightOp | None:
     while True:
         if isinstance(value, BlockArgument):
             repeat = value.block.parent_op()
-            if not isinstance(repeat, stg.RepeatOp) or value.index < len(repeat.carried):
+            if not isinstance(repeat, stg.RepeatOp) or value.index < repeat.num_carried:
                 return None
-            value = repeat.stacks[value.index - len(repeat.carried)]
+            value = repeat.operands[value.index]
             continue
         assert isinstance(value, OpResult)
         made = value.op
@@ -281,8 +281,8 @@ def weight_behind(value: SSAValue) -> stg.WeightOp | None:
             value = made.values[value.index]
         elif isinstance(made, sched.ComputeOp) and sched.work_of(made).keeps_values:
             value = made.inputs[0]
-        elif isinstance(made, stg.RepeatOp) and value.index >= len(made.carried):
+        elif isinstance(made, stg.RepeatOp) and value.index >= made.num_carried:
             # Of all layers, gathered one by one and kept.
-            value = made.yield_op.values[value.index]
+            value = made.yield_op.operands[value.index]
         else:
             return None

@@ -54,7 +54,7 @@ def readers(value: SSAValue) -> Iterator[tuple[Operation, SSAValue]]:
         if isinstance(op, stg.RepeatOp):
             index = use.index - (len(op.operands) - len(op.stacks))
             if index >= 0:
-                yield from readers(op.body.block.args[len(op.carried) + index])
+                yield from readers(op.body.block.args[op.num_carried + index])
         elif isinstance(op, VIEWS):
             yield from readers(op.results[0])
         else:

@@ -126,7 +126,7 @@ def carried_values(value: SSAValue) -> list[SSAValue]:
             found.append(current)
         else:
             repeat, index = carrier
-            pending += [repeat.carried[index], repeat.yield_op.values[index]]
+            pending += [repeat.operands[index], repeat.yield_op.operands[index]]
     return found
 
 
@@ -137,7 +137,7 @@ def carrier_of(value: SSAValue) -> tuple[stg.RepeatOp, int] | None:
     else:
         assert isinstance(value, BlockArgument)
         repeat, index = value.block.parent_op(), value.index
-    if isinstance(repeat, stg.RepeatOp) and index < len(repeat.carried):
+    if isinstance(repeat, stg.RepeatOp) and index < repeat.num_carried:
         return repeat, index
     return None
 
@@ -146,7 +146,7 @@ def sliced_stack(value: SSAValue) -> SSAValue | None:
     """The stack that a repeat's slice argument comes from."""
     owner = value.owner
     if isinstance(owner, Block) and isinstance(repeat := owner.parent_op(), stg.RepeatOp):
-        position = value.index - len(repeat.carried)  # pyright: ignore[reportAttributeAccessIssue]
+        position = value.index - repeat.num_carried  # pyright: ignore[reportAttributeAccessIssue]
         return repeat.stacks[position] if position >= 0 else None
     return None
 

@@ -137,6 +137,9 @@ class Marks(MutableMapping[str, Attribute]):
     def __getitem__(self, name: str) -> Attribute:
         return self.place(name)[name]
 
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self.place(name)
+
     def __setitem__(self, name: str, value: Attribute) -> None:
         if not self.may_have(name):
             raise KeyError(f"`{name}` of {self.op.name}")

@@ -46,7 +46,7 @@ class BlockPair:
         """What the backward block reads as slices: the argument, and the forward value behind it."""
         if self.outer is None:
             return {}
-        repeat, num_carried = self.repeat, len(self.repeat.carried)
+        repeat, num_carried = self.repeat, self.repeat.num_carried
         stacked = dict(zip(repeat.results, repeat.yield_op.values, strict=True))
         views = {self.outer.seen(r): stacked[r] for r in repeat.results[num_carried:]}
         mirrored = self.mirrored
@@ -82,9 +82,9 @@ class BlockPair:
     def stack_of(self, value: SSAValue) -> SSAValue | None:
         """The stack that has a value of each iteration, around the repeat."""
         repeat = self.repeat
-        num_carried = len(repeat.carried)
+        num_carried = repeat.num_carried
         if isinstance(value, BlockArgument) and value.index >= num_carried:
-            return repeat.stacks[value.index - num_carried]
+            return repeat.operands[value.index]
         for yielded, result in zip(repeat.yield_op.values, repeat.results, strict=True):
             if yielded is value and result.index >= num_carried:
                 return result
@@ -126,7 +126,7 @@ class BlockPair:
     def drop_stacks(self) -> None:
         """Take out the stacks that nothing reads."""
         repeat = self.repeat
-        num_carried = len(repeat.carried)
+        num_carried = repeat.num_carried
         kept = [r.index for r in repeat.results if r.index < num_carried or r.uses]
         if len(kept) < len(repeat.results):
             values = repeat.yield_op.values
@@ -192,7 +192,7 @@ def mirror_of(repeat: stg.RepeatOp, level: BlockPair) -> stg.RepeatOp | None:
                 isinstance(reader, stg.RepeatOp)
                 and reader.parent_block() is level.backward
                 and stg.phase_of(reader) != "fwd"
-                and use.index >= len(reader.carried)
+                and use.index >= reader.num_carried
             ):
                 return reader
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import StringAttr, UnitAttr
+from xdsl.dialects.builtin import DenseArrayBase, StringAttr, UnitAttr
 from xdsl.ir import Attribute, BlockArgument, OpResult, Region, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -140,23 +140,30 @@ class RepeatOp(MarkedOp):
         return last
 
     @property
+    def num_carried(self) -> int:
+        """How many values are carried. Operand i is what argument i of the body begins with, or is a slice of."""
+        sizes = self.properties[AttrSizedOperandSegments.attribute_name]
+        assert isinstance(sizes, DenseArrayBase)
+        return int(sizes.get_values()[0])
+
+    @property
     def carry_args(self) -> Sequence[BlockArgument]:
-        return self.body.block.args[: len(self.carried)]
+        return self.body.block.args[: self.num_carried]
 
     @property
     def slice_args(self) -> Sequence[BlockArgument]:
-        return self.body.block.args[len(self.carried) :]
+        return self.body.block.args[self.num_carried :]
 
     @property
     def carry_results(self) -> Sequence[OpResult]:
-        return self.results[: len(self.carried)]
+        return self.results[: self.num_carried]
 
     @property
     def stack_results(self) -> Sequence[OpResult]:
-        return self.results[len(self.carried) :]
+        return self.results[self.num_carried :]
 
     def verify_(self) -> None:
-        num_carried = len(self.carried)
+        num_carried = self.num_carried
         arguments, yielded = self.body.block.args, self.yield_op.values
         if len(arguments) != num_carried + len(self.stacks):
             raise VerifyException("stg.repeat: one body argument per carried value and slice")

@@ -48,9 +48,9 @@ def _is_read(place: stg.PlaceOp) -> bool:
         elif isinstance(reader, stg.YieldOp) and isinstance(reader.parent_op(), stg.RepeatOp):
             repeat = reader.parent_op()
             assert isinstance(repeat, stg.RepeatOp)
-            if use.index >= len(repeat.carried) or placings(repeat.results[use.index]):
+            if use.index >= repeat.num_carried or placings(repeat.results[use.index]):
                 return True
-        elif isinstance(reader, stg.RepeatOp) and use.index < len(reader.carried):
+        elif isinstance(reader, stg.RepeatOp) and use.index < reader.num_carried:
             if placings(reader.results[use.index]):
                 return True
         else:
