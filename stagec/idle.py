@@ -34,12 +34,14 @@ MICROBATCHES = "several microbatches"
 LOWERING = "lower-to-tasks"
 """The pass in front of which communication still says what it is for."""
 REGATHER = "regather-operands"
+BIASES_FIRST = "add-biases-first"
 NEEDS = (
     Need("overlap", "zero", "zero", "no gradients are reduced, and no parameters gathered"),
     Need("overlap", "tp", "tp", "no values are gathered or summed within layers"),
     Need("overlap", "ep", "ep", "no tokens are sent to experts on other devices"),
     Need("collectives", "reduce", "tp", "no partial sums are reduced within layers"),
     Need("collectives", "keep", REGATHER, "nothing that backward reads was gathered for a layer"),
+    Need("collectives", "bias", BIASES_FIRST, "no bias is added to a sum over ranks"),
     Need("gradients", "reduce", MICROBATCHES, "a step has one microbatch"),
 )
 
@@ -58,7 +60,7 @@ class IdleParts:
         self.found: set[str] = set()
         """The names of passes that changed the program, and what it was found to have."""
         self.watched = {call.name for call in plan.passes}
-        self.watched |= {need.kind for need in self.needs if need.kind == REGATHER}
+        self.watched |= {need.kind for need in self.needs if need.kind in (REGATHER, BIASES_FIRST)}
         self.ran: set[str] = set()
 
     @contextmanager
