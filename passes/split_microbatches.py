@@ -43,6 +43,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec import symbolic
+from stagec.analysis.sequences import Sequences
 from stagec.analysis.sizes import size_values
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, stg
@@ -129,17 +130,17 @@ def define_axis(module: ModuleOp, program: stg.ProgramOp, dim: str, size: int) -
     reason = "the microbatch does not divide the batch of a rank"
     if not conditions.note("whole", exact, holds=number.denominator == 1, reason=reason):
         on_rank = local.evaluate(values)
-        raise CompileError(
-            [
-                Diagnostic(
-                    "E0308",
-                    f"microbatches of {size} do not divide the {on_rank} of `{dim}` on each rank",
-                    dist.clause_span(program, *MICROBATCH),
-                    notes=[f"`{dim} = {values[dim]}` over {' x '.join(axes) or 'one rank'}"],
-                    help="choose a microbatch that divides it, or another batch",
-                )
-            ]
-        )
+        message = f"microbatches of {size} do not divide the {on_rank} of `{dim}` on each rank"
+        note = f"`{dim} = {values[dim]}` over {' x '.join(axes) or 'one rank'}"
+        help_ = "choose a microbatch that divides it, or another batch"
+        if Sequences.of(module) is not None:
+            message = f"there are no microbatches of {size}: what a device serves in an iteration goes through as one"
+            note = (
+                "iterations or devices have sequences of their own here, as many as their lines say"
+            )
+            help_ = "leave `microbatch` out; in a pipeline, stages take whole iterations with `schedule = gpipe`"
+        place = dist.clause_span(program, *MICROBATCH)
+        raise CompileError([Diagnostic("E0308", message, place, notes=[note], help=help_)])
     check_extent(program, {**conditions.unread(values), TIME_AXIS: int(number)})
     op = stg.DimOp(TIME_AXIS, count)
     inherit(op, program)
