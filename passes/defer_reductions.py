@@ -19,6 +19,10 @@ After:
 This is what Megatron-LM does with the input gradients of linears that share an input, and what
 `collectives { reduce = lazy }` asks for; plain DTensor modules reduce each term (`eager`: no such pass).
 Chains are flattened: in `x + a + b` the partial `a` and `b` are added before either is reduced.
+
+A `stg.combine` is a sum too, of what a token's experts made. Terms of experts that are cut (`shard F over tp`) are combined as they are, which leaves one
+term of each token to reduce in place of one of each copy, as vLLM does (`FusedMoE`, `maybe_all_reduce_tensor_model_parallel`): unless something else,
+such as the gradient of its weights, reads what experts made whole.
 """
 
 from __future__ import annotations
@@ -43,9 +47,38 @@ class DeferReductions(ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for combine in [each for each in op.walk() if isinstance(each, stg.CombineOp)]:
+            combine_terms(combine)
         roots = [add for add in op.walk() if isinstance(add, stg.AddOp) and is_root(add)]
         for root in roots:
             merge_terms(root)
+
+
+def combine_terms(combine: stg.CombineOp) -> None:
+    """Reduce what a combine makes in place of what it reads."""
+    reduced = reduction(combine.routed)
+    if reduced is None or reduced.source.with_partial(reduced.target.partial) != reduced.target:
+        return
+    summed = stg.CombineOp(reduced.operand, combine.experts, combine.weights)
+    stg.add_names(summed, stg.names_of(combine))
+    insert_before(combine, [summed], NAME)
+    for reader in [use.operation for use in combine.result.uses]:
+        if isinstance(reader, dist.ReshardOp):
+            bring(reader.result, summed, reader)
+    if list(combine.result.uses):
+        bring(combine.result, summed, combine)
+    else:
+        Rewriter.erase_op(combine)
+    Rewriter.erase_op(reduced)
+
+
+def bring(old: OpResult, summed: stg.CombineOp, at: Operation) -> None:
+    """Put the sum, brought to the sharding of `old` at once, in its place."""
+    made = dist.ReshardOp(summed.result, stg.tensor_type(old))
+    made.result.name_hint = old.name_hint
+    insert_before(at, [made], NAME)
+    old.replace_all_uses_with(made.result)
+    Rewriter.erase_op(at)
 
 
 def is_root(add: stg.AddOp) -> bool:

@@ -193,11 +193,18 @@ def op_splits(op: stg.TensorOp, rules: Sequence[Rule], contexts: Contexts | None
 def with_routed_tokens(
     op: stg.DispatchOp | stg.CombineOp, splits: Splits, rules: Sequence[Rule]
 ) -> Splits:
-    """What splits the tokens splits the tokens of each expert: they are the same, in another order."""
+    """What splits the tokens splits the tokens of each expert: they are the same, in another order.
+
+    Axes that split experts and no token find all tokens on each device: it takes those of its own experts, and makes a term of their sum. Where some
+    of the axes split tokens too, experts are whole here, and tokens travel to them.
+    """
     index, parts = op.merged_index()
     own = tensor_of(op.routed.type).with_splits(own_splits(op.routed, rules))
     axes = stg.merged_axes(splits, parts, own)
-    return splits | {index: axes} if axes else splits
+    experts = own.dims[0]
+    used = {axis for each in splits.values() for axis in each}
+    local = {} if used & set(experts.split) else {experts.name: experts.split}
+    return {i: a for i, a in (splits | {index: axes} | local).items() if a}
 
 
 def with_joint_dims(

@@ -58,6 +58,21 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 CONFIGS = Path(__file__).parents[3] / "shared" / "oracles" / "configs" / "configs"
 
 
+WHOLE_EXPERTS = """shard X over tp
+  shard Router.router[X] over none
+  shard Router.logits[X] over none
+  shard Router.scores[X] over none"""
+"""Each rank has experts of its own, of which it adds up what they make of all tokens; all have the router (`ReplicatedLinear` in vLLM, `MoEGate` in SGLang)."""
+
+
+def with_scores(text: str) -> str:
+    """With names for what a router makes, for a plan to say where it is."""
+    return text.replace(
+        "  gates, chosen = topk(sigmoid(x @ router), ",
+        "  logits[B, S, X] = x @ router\n  scores[B, S, X] = sigmoid(logits)\n  gates, chosen = topk(scores, ",
+    )
+
+
 def text_of_model(row: Row, sequences: str) -> str:
     """A model, and the plan `serve` of it."""
     if row.model in SIZES:
@@ -65,15 +80,16 @@ def text_of_model(row: Row, sequences: str) -> str:
     if row.model.startswith("deepseek-ai/DeepSeek-"):
         text = (EXAMPLES / "deepseek_v3.stg").read_text().partition("\n# Section 3.2")[0]
         use = "Absorbed for Attention" if sequences.startswith("decode") else "none"
-        experts = "shard X over ep" if row.ep > 1 else "shard FX over tp"
-        return text + plan_of(row, sequences, "H, F, V", experts, f"use {use}")
+        # The shared expert is cut as a dense layer is, and added up with the others in one all-reduce (`DeepseekV2MoE`).
+        experts = f"{WHOLE_EXPERTS if row.ep > 1 else ''}\n  shard FX over tp"
+        return with_scores(text) + plan_of(row, sequences, "H, F, V", experts, f"use {use}")
     path = CONFIGS / f"{row.model.replace('/', '--')}.json"
     if not path.is_file():
         raise ValueError(f"no configuration of {row.model}")
     imported = import_configuration(read_configuration(path), path.name)
     text = imported.text.partition("\nplan ")[0].rpartition("\n#")[0]
-    experts = "shard X over ep" if row.ep > 1 else "shard M over tp"
-    return text + plan_of(row, sequences, "H, K, V", experts)
+    experts = WHOLE_EXPERTS if row.ep > 1 else "shard M over tp"
+    return with_scores(text) + plan_of(row, sequences, "H, K, V", experts)
 
 
 def dense_text(model: str) -> str:
@@ -100,7 +116,7 @@ def plan_of(row: Row, sequences: str, heads: str, experts: str = "", use: str = 
 plan serve {{
   mesh {mesh}
   shard {heads} over tp
-  {experts.replace("over ep", "over tp")}
+  {experts}
   {use}
   precision {{ weights = bf16, activations = bf16, cache = bf16, products = {row.products} }}
   serve {{ {sequences}{padded} }}

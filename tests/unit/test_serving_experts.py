@@ -7,7 +7,7 @@ from math import ceil
 
 import pytest
 
-from stagec.backend.program import Compute
+from stagec.backend.program import Collective, Compute
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
 from tests.unit.test_serving import unrolled
@@ -66,6 +66,30 @@ def test_experts_have_whole_tokens(seed: int):
     else:
         with pytest.raises(CompileError, match="experts = padded"):
             compile_text(MODEL + plan.format(tp=tp, kinds=kinds, how=""))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_experts_make_is_added_up_once(seed: int):
+    """Experts whole on a rank of their own, or each cut over all: ranks that have all tokens all-reduce one term of each, and no copy travels."""
+    rng = random.Random(seed)
+    tp, ep = rng.choice([2, 4]), rng.choice([1, 2])
+    how = rng.choice(["shard X over tp", "shard F over tp", "shard X over ep shard F over tp"])
+    n, s = rng.randint(1, 4) * 4, rng.randint(1, 5)
+    plan = f"plan p {{ mesh ep = {ep}, tp = {tp} {how} shard Experts.router[X] over none shard Experts.scores[X] over none"
+    plan += f" precision {{ weights = bf16 }} serve {{ prefill {n} x {s}, logits = all }} }}"
+    text = MODEL.replace("topk(softmax(x @ router, over = X)", "topk(scores")
+    text = text.replace("  gates,", "  scores[B, S, X] = x @ router\n  gates,")
+    done = compile_text(text + plan)
+    nodes = [node for c in done.trace_set.classes for node in unrolled(c.program)]
+    sent = [node.action for node in nodes if isinstance(node.action, Collective)]
+    over = {
+        axis for axis in ("ep", "tp") if f"over {axis}" in how and {"ep": ep, "tp": tp}[axis] > 1
+    }
+    assert {axis for each in sent for axis in each.axes} == over
+    assert [(each.kind, each.operand_bytes) for each in sent] == [
+        ("all_reduce", 2 * n * s * D)
+    ] * len(sent)
+    assert len(sent) == len({each.axes for each in sent}) <= len(over)
 
 
 def test_a_model_without_experts_pads_none():

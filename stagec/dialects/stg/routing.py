@@ -415,8 +415,9 @@ class DispatchOp(RoutedOp, SendsTokens):
             raise VerifyException(
                 f"stg.dispatch: copies of <{x.body}> are not <{routed.body}>: a dispatch moves"
             )
+        whole = TensorType.of([Dim(self.over.data)], "i64")
         own = counts.with_splits({}) if PLACEMENT in self.properties else counts
-        if own != TensorType.of([Dim(self.over.data)], "i64"):
+        if own not in (whole, whole.with_splits({self.over.data: routed.dims[0].split})):
             raise VerifyException(f"stg.dispatch: counts are <[{self.over.data}], i64>")
 
     def flops(self) -> Size:
@@ -485,7 +486,8 @@ class CombineOp(RoutedOp, CollectsTokens):
         base = super().indices()
         over, tokens, _ = base.operands[0]
         blocked = frozenset((over, tokens, base.operands[1][-1]))
-        return Indices(base.operands, base.results, blocked=blocked, statistics=blocked)
+        # A sum over some of the experts is a term of the sum over all.
+        return Indices(base.operands, base.results, blocked=blocked, statistics=blocked - {over})
 
     def merged_index(self) -> tuple[str, tuple[str, ...]]:
         return tensor_type(self.routed).names[1], tensor_type(self.experts).names[:-1]
