@@ -52,9 +52,9 @@ ALL_PASSES = (
     "fill-buckets",
     "place-reductions",
     "interleave-tasks",
+    "plan-memory",
     "chain-streams",
     "order-communication",
-    "plan-memory",
     "place-buffers",
 )
 

@@ -341,8 +341,6 @@ def final_passes(plan: Plan) -> list[ModulePass]:
         make("fill-buckets"),
         make("place-reductions"),
         make("interleave-tasks"),
-        make("chain-streams"),
-        make("order-communication"),
         make(
             "plan-memory",
             gradients=gradient_buffers(plan),
@@ -353,6 +351,8 @@ def final_passes(plan: Plan) -> list[ModulePass]:
             communicator=plan.process.communicator,
             reserve=plan.process.reserve,
         ),
+        make("chain-streams"),
+        make("order-communication"),
     ]
 
 

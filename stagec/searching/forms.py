@@ -55,6 +55,8 @@ class Found:
 
 UNTIL = "build-programs"
 """What a rank runs is known then; when its nodes run, and where buffers are, is not asked for."""
+UNTIL_MEMORY = "plan-memory"
+"""When buffers are born and die is known then. What waits for what besides is not asked for."""
 
 
 @lru_cache(maxsize=2)
@@ -84,7 +86,7 @@ def evaluate(task: FormsTask) -> Found:
 
     further = (*TIMES, LEAST, LEAST_AGAIN, HELD)
     measure = None if task.wants_memory else Measure(further, measured)
-    until = None if task.wants_memory else UNTIL
+    until = UNTIL_MEMORY if task.wants_memory else UNTIL
     names = (PEAK,) if task.wants_memory else further
     try:
         source = source_with(task.text, task.plan, task.file)

@@ -22,7 +22,7 @@ def test_random_plans_go_on_from_any_pass(seed: int) -> None:
         return compile_text(text, "net.stg", stops=stops)
 
     texts, whole = texts_after_passes(compiled)
-    assert list(texts)[-1].endswith("plan-memory")
+    assert list(texts)[-1].endswith("order-communication")
     chance = random.Random(seed)
     chosen = {*chance.sample(sorted(texts), 2), list(texts)[-1]}
     assert not list(differences({name: texts[name] for name in chosen}, whole))
