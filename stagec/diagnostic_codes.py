@@ -90,6 +90,7 @@ CODES: dict[str, str] = {
     "E0714": "traces that cannot be compared",
     "E0715": "a question about nothing in the model",
     "E0716": "IR that does not say what to compile",
+    "E0717": "a run that needs more memory than there is",
     "E0719": "traces that a simulator does not run",
     "E0801": "a configuration that cannot be read",
     "E0802": "an architecture that is not imported",

@@ -47,6 +47,11 @@ def report(error: Exception) -> int:
     if isinstance(error, TraceError):
         sys.stderr.write(f"{printable(str(error), keep=chr(10))}\n")
         return 1
+    if isinstance(error, MemoryError):
+        message = "stagec needs more memory than this process may have"
+        help_ = "ask for less at a time: fewer microbatches or ranks, a summary without `-o` or `--report`; or raise the limit (`ulimit -v`)"
+        sys.stderr.write(render([Diagnostic("E0717", message, help=help_)]))
+        return 1
     last = traceback.extract_tb(error.__traceback__)[-1]
     text = printable(traceback.format_exception_only(error)[-1].strip())
     where = f"in `{last.name}`, {os.path.basename(last.filename)}:{last.lineno}"

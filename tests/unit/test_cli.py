@@ -113,6 +113,14 @@ def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     )
 
 
+def test_no_memory_left(capsys: pytest.CaptureFixture[str]):
+    def run() -> int:
+        raise MemoryError
+
+    assert outcome.guarded(run) == 1
+    assert capsys.readouterr().err.startswith("error[E0717]: stagec needs more memory")
+
+
 def test_bug_of_ours(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("two and two")
