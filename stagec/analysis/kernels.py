@@ -15,7 +15,7 @@ from xdsl.ir import BlockArgument, OpResult, SSAValue
 
 from stagec import symbolic
 from stagec.dialects import sched, stg
-from stagec.dialects.types import QUANTIZED, TensorType, tensor_of
+from stagec.dialects.types import QUANTIZED, TensorType, bytes_of, tensor_of
 from stagec.dialects.work import Work
 from stagec.symbolic import ONE, Size
 
@@ -51,6 +51,9 @@ def product_form(op: sched.ComputeOp) -> KernelForm:
     }
     sizes |= {"all_m": sizes["m"], "all_n": sizes["n"]}
     linear = is_linear(op)
+    sum_dtype = summed_in(op.outputs[0])
+    if sum_dtype is not None:
+        sizes["summed"] = bytes_of(tensor_of(op.outputs[0].type).num_elements, sum_dtype)
     if left.dtype in QUANTIZED and stg.phase_of(op) == "wgrad":
         sizes |= columnwise_sizes(op, both)
     if linear and sizes["batch"] == ONE:
@@ -58,6 +61,24 @@ def product_form(op: sched.ComputeOp) -> KernelForm:
     elif linear:
         sizes |= experts_sizes(op, sizes)
     return KernelForm(Work.PRODUCT, left.dtype, tuple(sizes.items()), linear)
+
+
+def summed_in(value: SSAValue) -> str | None:
+    """The dtype of the sum over microbatches that a value is added to as it is; None where there is none, or a reduction in between."""
+    for use in value.uses:
+        user = use.operation
+        found = None
+        if isinstance(user, sched.ViewOp):
+            found = summed_in(user.results[0])
+        elif isinstance(user, stg.YieldOp):
+            loop = user.parent_op()
+            assert loop is not None
+            result = loop.results[use.index]
+            is_sum = isinstance(loop, stg.AccumulateOp)
+            found = tensor_of(result.type).dtype if is_sum else summed_in(result)
+        if found is not None:
+            return found
+    return None
 
 
 def columnwise_sizes(op: sched.ComputeOp, contracted: set[str]) -> dict[str, Size]:

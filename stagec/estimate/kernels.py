@@ -38,6 +38,8 @@ class Price:
     basis: Basis
 
 
+RESULT_BYTES = 2
+"""Of an element of a product, as tables have it."""
 TILE = 128
 """Rows of a product that a multiprocessor works on at a time; experts with fewer tokens leave places empty."""
 BLOCKS = ("fp8_block", "fp8")
@@ -84,7 +86,8 @@ class KernelPrices:
             return self.moved(compute.num_bytes, compute.num_ops)
         if kernel.kind == Work.PRODUCT:
             price = self.product(kernel, in_layer, backward)
-            return Price(price.us + self.columnwise_us(kernel), price.basis)
+            more = self.columnwise_us(kernel) + self.summed_us(kernel)
+            return Price(price.us + more, price.basis)
         if kernel.kind == Work.ORTHOGONALIZATION:
             return self.products_in_turn(compute, kernel.dtype)
         return self.attention(compute, kernel)
@@ -159,6 +162,22 @@ class KernelPrices:
             return 0.0
         rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
         return 1e6 * moved / rate
+
+    def summed_us(self, kernel: Kernel) -> float:
+        """What it takes to add the gradient of a weight to those of earlier microbatches.
+
+        A fused product reads the sum and writes it in place of its result (`gradient_accumulation_fusion` of Megatron-LM); else another kernel
+        reads both. On B200 a product of [28672, 4096] by [4096, 8192] takes 0.13 ms longer when it adds in fp32 than when it adds in bf16: four
+        bytes of each element at 7.2 TB/s (SimuMax, `configs/system/b200_bf16_ceperm.json`).
+        """
+        sizes = dict(kernel.sizes)
+        if "summed" not in sizes:
+            return 0.0
+        once = RESULT_BYTES * sizes["batch"] * sizes["m"] * sizes["n"]
+        if not self.merges:
+            return self.moved(2 * sizes["summed"] + once).us
+        rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
+        return 1e6 * (2 * sizes["summed"] - once) / rate
 
     def experts(self, dtype: str, own: Mapping[str, np.float64]) -> Price | None:
         """A product of a device's experts with few tokens each: its part of the measured kernels of a whole layer, by FLOPs."""

@@ -222,7 +222,7 @@ class Prices:
     def overlap(self, segment: TraceSegment, costs: NodeCosts) -> None:
         """Collectives of tensor parallelism run past the products that read or make what they move, in chunks.
 
-        All but one chunk is hidden, as far as the products last.
+        All but one chunk is hidden, as far as the kernel of the products lasts, the longest one where there are several.
         """
         plan = self.plan
         zero = set(plan.zero.axes) if plan.zero else set()
@@ -238,11 +238,22 @@ class Prices:
             else:
                 near = [d.node for d in node.data_deps if d.slot < 0]
                 near = [k for k in near if is_product(segment.nodes[k])]
-            hiding = costs.us[near].max(axis=0, initial=0.0)
+            hiding = self.longest_kernel(segment, near, costs.us)
             rest = costs.us[i] * (1 - 1 / OVERLAP_CHUNKS)
             hidden = np.minimum(rest, hiding * (OVERLAP_CHUNKS - 1) / OVERLAP_CHUNKS)
             costs.us[i] -= hidden
             costs.basis[i] = Basis.RULE
+
+    def longest_kernel(self, segment: TraceSegment, products: Sequence[int], us: Floats) -> Floats:
+        """Of these products, in each plan. Linear layers that are merged share the time of their kernel out among them."""
+        merges = self.kernels is not None and self.kernels.merges
+        kernels: dict[object, list[int]] = defaultdict(list)
+        for i in products:
+            kernels[kernel_of(segment.nodes[i], merges) or i].append(i)
+        longest = np.zeros(us.shape[1:])
+        for members in kernels.values():
+            longest = np.maximum(longest, us[members].sum(axis=0))
+        return longest
 
     def launch(self, segment: TraceSegment, costs: NodeCosts) -> None:
         """Without graphs a segment lasts as long as the host needs to launch its kernels."""
@@ -280,6 +291,18 @@ def work_of(node: Node) -> Work:
 
 def reads(node: Node, position: int) -> bool:
     return any(dep.slot < 0 and dep.node == position for dep in node.data_deps)
+
+
+def kernel_of(node: Node, merges: bool) -> object:
+    """What products of one operand that are one kernel have in common: the kernel's sizes, and the phase. None for a product that is a kernel of its own."""
+    action = node.action
+    assert isinstance(action, Compute)
+    assert action.kernel is not None
+    sizes = dict(action.kernel.sizes)
+    whole = sizes.get("all_m"), sizes.get("all_n")
+    if not merges or whole == (sizes["m"], sizes["n"]):
+        return None
+    return node.phase, action.kernel.dtype, sizes["batch"], sizes["k"], *whole
 
 
 def is_product(node: Node) -> bool:

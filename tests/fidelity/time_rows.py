@@ -102,6 +102,8 @@ class Layout:
     attention: str = "bf16"
     context: str = "ring"
     gather: str = "bf16"
+    gradients: str = "fp32"
+    """What microbatches' gradients are added up in."""
     reduce: str = "bf16"
     tp_overlap: bool = False
     grad_overlap: bool = True
@@ -164,7 +166,7 @@ def plan(layout: Layout, model: Model) -> str:
     if x.products == "fp8":
         stored += f", scaling = {x.scaling}"
     lines.append(
-        f"  precision {{ weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32, reduce = {x.reduce}, "
+        f"  precision {{ weights = bf16, activations = bf16, gradients = {x.gradients}, optimizer = fp32, reduce = {x.reduce}, "
         f"gather = {x.gather}, products = {x.products}{stored}, attention = {x.attention} }}"
     )
     if x.zero < 3:
@@ -268,6 +270,8 @@ def mlperf(r: Cells) -> Timed | None:
         # `cp_comm_type` in LoRA's configuration; elsewhere Megatron's own, the ring.
         context="ulysses" if model.adapters else "ring",
         gather=gather,
+        # `grad_reduce_in_fp32=False` of their `pretrain.py`: Megatron-LM's buffers have the dtype in which they are reduced.
+        gradients="bf16" if r["benchmark"] in ("llama31_405b", "llama31_8b") else "fp32",
         tp_overlap=r["tp_comm_overlap"] == "1",
         grad_overlap=r["overlap_grad_reduce"] != "0",
         in_split=r["embedding_in_split"] == "1",
@@ -347,6 +351,8 @@ def published(r: Cells) -> Timed | None:
     else:
         rack = rack_of(layout.device, number(r, "gpus"))
         layout = replace(layout, bucket_bytes=bucket_bytes(""), rack=rack)
+        # `grad_reduce_in_fp32 = False` in all of its `scripts/performance/configs`.
+        layout = replace(layout, gradients="bf16")
         # `mixed_precision.py` there: parameters are gathered, and stay, in what fp8 products read.
         stored = layout.products if layout.products in ("fp8", "mxfp8") else ""
         # `precision.py` of `scripts/performance` there: fp8 is scaled by each tensor as it is (`fp8_cs`).

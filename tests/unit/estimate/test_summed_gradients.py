@@ -1,0 +1,83 @@
+"""The gradient of a weight is added to those of earlier microbatches: in the product that makes it, or by a kernel of its own."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from stagec.backend.program import Compute
+from stagec.devices import named
+from stagec.dialects.work import Work
+from stagec.driver import compile_text
+from stagec.estimate.prices import Prices
+
+TEXT = """dim B = {B}
+dim S = {S}
+dim V = 96
+dim D = {D}
+dim F = {F}
+dim L = 2
+module Block(x[B, S, D]) -> [B, S, D] {{
+  weight up[D, F], down[F, D]
+  return x + relu(x @ up) @ down
+}}
+model Net(tokens[B, S]: i32, targets[B, S]: i32) {{
+  weight embed[V, D], head[D, V]
+  x = embedding(tokens, embed)
+  repeat L {{ x = Block(x) }}
+  loss = cross_entropy(x @ head, targets)
+}}
+plan p {{
+  mesh dp = 2, tp = {tp}
+  shard B over dp
+  shard F over tp
+  microbatch 1
+  {zero}
+  precision {{ weights = bf16, activations = bf16, gradients = {gradients} }}
+  device {device} {{ kernels = {kernels} }}
+}}
+"""
+
+
+def of_blocks(sizes: dict[str, int], **choices: str) -> tuple[float, int, int]:
+    """Of the gradients of a block's weights: µs, elements, and bytes of the sums they are added to."""
+    compiled = compile_text(TEXT.format(**sizes, **choices))
+    prices = Prices.of(compiled.trace_set, compiled.plan)
+    us, elements, summed = 0.0, 0, 0
+    rank_class = compiled.trace_set.classes[0]
+    for index, segment in enumerate(rank_class.program.segments):
+        for node, priced in zip(segment.nodes, prices.segment(rank_class, index).us, strict=True):
+            action = node.action
+            if not isinstance(action, Compute) or action.kernel is None or node.phase != "wgrad":
+                continue
+            assert action.kernel.kind == Work.PRODUCT
+            own = dict(action.kernel.sizes)
+            if own["m"] * own["n"] == sizes["D"] * sizes["F"] // sizes["tp"]:
+                us += float(priced)
+                elements += own["m"] * own["n"]
+                summed += own.get("summed", 0)
+    return us, elements, summed
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_product_that_adds_reads_and_writes_the_sum(seed: int) -> None:
+    rng = random.Random(seed)
+    device = rng.choice(["h100", "b200", "a100"])
+    sizes = {name: 128 * rng.randint(4, 20) for name in ("S", "D", "F")}
+    sizes |= {"B": 8, "tp": rng.choice([1, 2])}
+    usual = {"device": device, "zero": "zero 1 over dp", "kernels": "fused", "gradients": "bf16"}
+    narrow, others, half = of_blocks(sizes, **usual)
+    wide, elements, summed = of_blocks(sizes, **usual | {"gradients": "fp32"})
+    assert elements == others > 0
+    assert (summed, half) == (4 * elements, 2 * elements)
+    model = named(device)
+    rate = float(model.numbers["memory_bytes_per_s"]) * model.reached.memory
+    # fp32 is read and written: four bytes of each element more than bf16.
+    assert wide - narrow == pytest.approx(1e6 * 4 * elements / rate, rel=1e-6)
+    # A kernel of its own reads what the product wrote, too.
+    assert of_blocks(sizes, **usual | {"kernels": "eager"})[0] > narrow
+    # What is reduced in each microbatch is added up as shards, after the reduction.
+    sharded, _, nothing = of_blocks(sizes, **usual | {"zero": "zero 3 over dp"})
+    assert nothing == 0
+    assert narrow - sharded == pytest.approx(1e6 * 2 * elements / rate, rel=1e-6)
