@@ -71,6 +71,8 @@ class KernelPrices:
     """What fused attention multiplies in."""
     scales_are_known: bool = True
     """Of operands in `fp8`: from earlier steps, or fixed."""
+    products_add: bool = True
+    """Whether the product that makes a weight's gradient adds it to those of earlier microbatches; else a kernel of its own does."""
     _known: dict[object, Price] = field(default_factory=dict)
 
     def price(self, compute: Compute, in_layer: bool, backward: bool = False) -> Price:
@@ -174,7 +176,7 @@ class KernelPrices:
         if "summed" not in sizes:
             return 0.0
         once = RESULT_BYTES * sizes["batch"] * sizes["m"] * sizes["n"]
-        if not self.merges:
+        if not self.products_add:
             return self.moved(2 * sizes["summed"] + once).us
         rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
         return 1e6 * (2 * sizes["summed"] - once) / rate
