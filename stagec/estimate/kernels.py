@@ -176,10 +176,11 @@ class KernelPrices:
         if "summed" not in sizes:
             return 0.0
         once = RESULT_BYTES * sizes["batch"] * sizes["m"] * sizes["n"]
-        if not self.products_add:
-            return self.moved(2 * sizes["summed"] + once).us
+        # Sums are as many as weights: none is left in a cache from the microbatch before.
         rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
-        return 1e6 * (2 * sizes["summed"] - once) / rate
+        if self.products_add:
+            return 1e6 * (2 * sizes["summed"] - once) / rate
+        return 1e6 * (2 * sizes["summed"] + once) / rate + self.device.launch_us
 
     def experts(self, dtype: str, own: Mapping[str, np.float64]) -> Price | None:
         """A product of a device's experts with few tokens each: its part of the measured kernels of a whole layer, by FLOPs."""
