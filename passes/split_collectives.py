@@ -50,7 +50,7 @@ class SplitGather(RewritePattern):
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: dist.AllGatherOp, rewriter: PatternRewriter) -> None:
-        if set(op.group) != set(self.axes) or len(self.axes) < 2:
+        if set(op.axes.data) != set(self.axes) or len(self.axes) < 2:
             return
         steps: list[dist.AllGatherOp] = []
         for name, axis in reversed(each_axis(op)):
@@ -65,7 +65,7 @@ class SplitReduceScatter(RewritePattern):
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: dist.ReduceScatterOp, rewriter: PatternRewriter) -> None:
-        if set(op.group) != set(self.axes) or len(self.axes) < 2:
+        if set(op.axes.data) != set(self.axes) or len(self.axes) < 2:
             return
         steps: list[dist.ReduceScatterOp] = []
         for name, axis in each_axis(op):

@@ -44,7 +44,7 @@ def ring_bytes(module: ModuleOp) -> Fraction:
     total = Fraction(0)
     for op in module.walk():
         if isinstance(op, dist.AllReduceOp | dist.ReduceScatterOp | dist.AllGatherOp):
-            ways = prod(sizes[a] for a in op.group)
+            ways = prod(sizes[a] for a in op.axes.data)
             whole = op.target if isinstance(op, dist.AllGatherOp) else op.source
             times = 2 if isinstance(op, dist.AllReduceOp) else 1
             total += times * whole.num_bytes.evaluate(sizes) * Fraction(ways - 1, ways)

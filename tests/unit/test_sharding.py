@@ -145,8 +145,7 @@ def test_collectives_make_the_change(source: TensorType, target: TensorType, at_
 def check_bytes(op: dist.Movement) -> None:
     """What a collective makes of the bytes of a device."""
     before, after = (t.num_bytes.evaluate(SIZES) for t in (op.source, op.target))
-    axes = op.group if isinstance(op, dist.Collective) else ()
-    axes = op.axes.data if isinstance(op, dist.SliceOp) else axes
+    axes = op.axes.data if isinstance(op, dist.Collective | dist.SliceOp) else ()
     ways = int(np.prod([SIZES[a] for a in axes]))
     match op:
         case dist.AllGatherOp():

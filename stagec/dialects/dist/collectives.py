@@ -151,13 +151,8 @@ class Collective(Movement, TaskInterface):
         """Bytes of a device's buffers before and after."""
         return self.source.num_bytes, self.target.num_bytes
 
-    @property
-    def group(self) -> tuple[str, ...]:
-        """The axes over which it runs."""
-        return self.axes.data
-
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        axes, kind = spread(self.group, mesh), kind_of(self)
+        axes, kind = spread(self.axes.data, mesh), kind_of(self)
         if not axes:
             return views(self)
         types, dtype = [self.target], self.source.dtype
@@ -181,14 +176,15 @@ class AlongDim(Movement, ABC):
         self, operand: SSAValue, dim: str, axes: Sequence[str], others: PlacementAttr | None = None
     ) -> None:
         assert isinstance(operand.type, TensorType)
-        target = self.moved(operand.type, dim, axes)
-        for each in others.data if others is not None else ():
+        target, group = operand.type, list(axes)
+        for each in (Dim(dim, tuple(axes)), *(others.data if others is not None else ())):
             target = self.moved(target, each.name, each.split)
+            group += [axis for axis in each.split if axis not in group]
         super().__init__(
             operands=[operand],
             properties={
                 "dim": StringAttr(dim),
-                "axes": NamesAttr(tuple(axes)),
+                "axes": NamesAttr(tuple(group)),
                 **({} if others is None else {"others": others}),
             },
             result_types=[target],
@@ -213,26 +209,29 @@ class AlongDim(Movement, ABC):
 
 
 class AlongDims(AlongDim, Collective):
-    """Shared by collectives that may move several dims in one, each along axes of its own: the group is of all these axes.
+    """Shared by collectives that may move several dims in one: `axes` are those of all, of which `others` has the further dims' own.
 
-    Megatron-LM gathers so the tokens of data- and tensor-parallel ranks for experts: `dist.all_gather %x dim "B" over [ep] and <[S/tp]>`.
+    Megatron-LM gathers so the tokens of data- and tensor-parallel ranks for experts: `dist.all_gather %x dim "B" over [ep, tp] with <[S/tp]>`.
     """
 
     others = opt_prop_def(PlacementAttr)
-    """Further dims, and their axes."""
 
     assembly_format = (
-        "$operand `dim` $dim `over` $axes (`and` $others^)? attr-dict "
+        "$operand `dim` $dim `over` $axes (`with` $others^)? attr-dict "
         "`:` type($operand) `->` type($result)"
     )
 
     @property
     def steps(self) -> list[Dim]:
-        return [*super().steps, *(self.others.data if self.others is not None else ())]
+        others = self.others.data if self.others is not None else ()
+        theirs = {axis for each in others for axis in each.split}
+        return [Dim(self.dim.data, tuple(a for a in self.axes.data if a not in theirs)), *others]
 
-    @property
-    def group(self) -> tuple[str, ...]:
-        return tuple(axis for each in self.steps for axis in each.split)
+    def verify_(self) -> None:
+        super().verify_()
+        unknown = [a for each in self.steps[1:] for a in each.split if a not in self.axes.data]
+        if unknown:
+            raise VerifyException(f"{self.name}: it does not run over [{', '.join(unknown)}]")
 
 
 def gathered(source: TensorType, dim: str, axes: Sequence[str]) -> TensorType:
@@ -325,10 +324,10 @@ class ReduceScatterOp(AlongDims):
 
     def verify_(self) -> None:
         super().verify_()
-        if not set(self.group) <= set(self.source.partial):
+        if not set(self.axes.data) <= set(self.source.partial):
             raise VerifyException(
                 f"dist.reduce_scatter: <{self.source.body}> is not partial over "
-                f"[{', '.join(self.group)}]"
+                f"[{', '.join(self.axes.data)}]"
             )
 
 

@@ -241,7 +241,7 @@ class Runner:
                 reduce = machine.summed if op.kind.data == "sum" else machine.largest
                 return reduce(value, op.axes.data)
             case dist.ReduceScatterOp():
-                summed = machine.summed(value, op.group)
+                summed = machine.summed(value, op.axes.data)
                 for each in op.steps:
                     summed = machine.part(summed, source.names.index(each.name), each.split)
                 return summed

@@ -11,6 +11,6 @@
 %a = dist.all_gather %x dim "S" over [cp, tp]
   : !stg.tensor<[B/dp, S/(cp*tp), D], bf16> -> !stg.tensor<[B/dp, S, D], bf16>
 
-// CHECK: %b = dist.all_gather %x dim "B" over [dp] and <[S/tp]> : !stg.tensor<[B/dp, S/(cp*tp), D], bf16> -> !stg.tensor<[B, S/cp, D], bf16>
-%b = dist.all_gather %x dim "B" over [dp] and <[S/tp]>
+// CHECK: %b = dist.all_gather %x dim "B" over [dp, tp] with <[S/tp]> : !stg.tensor<[B/dp, S/(cp*tp), D], bf16> -> !stg.tensor<[B, S/cp, D], bf16>
+%b = dist.all_gather %x dim "B" over [dp, tp] with <[S/tp]>
   : !stg.tensor<[B/dp, S/(cp*tp), D], bf16> -> !stg.tensor<[B, S/cp, D], bf16>

@@ -15,4 +15,4 @@
 
 // CHECK: error[E0709]: `dist.reduce_scatter`: <[B, S, D], bf16, partial [dp]> is not partial over [dp, tp]
 %x = "test.op"() : () -> !stg.tensor<[B, S, D], bf16, partial [dp]>
-%y = dist.reduce_scatter %x dim "B" over [dp] and <[S/tp]> : !stg.tensor<[B, S, D], bf16, partial [dp]> -> !stg.tensor<[B/dp, S/tp, D], bf16>
+%y = dist.reduce_scatter %x dim "B" over [dp, tp] with <[S/tp]> : !stg.tensor<[B, S, D], bf16, partial [dp]> -> !stg.tensor<[B/dp, S/tp, D], bf16>
