@@ -205,6 +205,7 @@ def compiled_with(start: Compiled, plan: Plan, load_pass: PassLoader | None) -> 
     if start.model is None:
         return None
     try:
-        return compile_program(replace(start.model, plan=plan), load_pass=load_pass)
+        found = replace(start.model, plan=plan)
+        return compile_program(found, stops=Stops(verify=False), load_pass=load_pass)
     except CompileError:
         return None

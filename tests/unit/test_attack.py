@@ -17,11 +17,11 @@ CASES = {
     "plans": 4,
     "sweeps": 2,
     "ir": 6,
-    "traces": 40,
+    "traces": 24,
     "faults": 20,
     "sets": 12,
     "slips": 6,
-    "files": 8,
+    "files": 3,
     "disks": 12,
     "executors": 6,
 }

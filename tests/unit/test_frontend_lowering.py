@@ -17,11 +17,10 @@ from stagec.diagnostics import CompileError, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType
 from stagec.frontend import check, lower, parse_file, parse_text
-from stagec.frontend.checker import plans_of_one_mesh
+from tests.unit.examples import CASES, ids, is_first, parsed
+from tests.unit.seldom import mostly
 
 Op = TypeVar("Op", bound=Operation)
-
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.stg"))
 
 DIMS = """
 dim B = 4
@@ -56,20 +55,18 @@ def result(module: ModuleOp) -> TensorType:
     return found
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
-def test_examples_print_and_parse(path: Path):
-    source = parse_file(path)
-    for plan in plans_of_one_mesh(source):
-        module = lower(check(source, plan))
-        module.verify()
-        text = StringIO()
-        Printer(text).print_op(module)
-        context = Context()
-        for dialect in (Builtin, stg.Stg, dist.Dist):
-            context.load_dialect(dialect)
-        again = StringIO()
-        Printer(again).print_op(Parser(context, text.getvalue()).parse_module())
-        assert again.getvalue() == text.getvalue()
+@pytest.mark.parametrize(("path", "plan"), mostly(is_first, CASES), ids=ids(CASES))
+def test_examples_print_and_parse(path: Path, plan: str):
+    module = lower(check(parsed(path), plan))
+    module.verify()
+    text = StringIO()
+    Printer(text).print_op(module)
+    context = Context()
+    for dialect in (Builtin, stg.Stg, dist.Dist):
+        context.load_dialect(dialect)
+    again = StringIO()
+    Printer(again).print_op(Parser(context, text.getvalue()).parse_module())
+    assert again.getvalue() == text.getvalue()
 
 
 def test_dims_keep_their_expressions():

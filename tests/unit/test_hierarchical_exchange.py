@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from fractions import Fraction
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 from math import comb, prod
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from stagec.sweeping.plans import Request
 from stagec.sweeping.points import grid
 from stagec.sweeping.run import sweep
 from tests.fidelity.totals import model_flops, nodes_of
+from tests.unit.seldom import some
 from tests.unit.test_loads import WEIGHTS
 from tests.unit.test_routing import (
     BATCH,
@@ -202,9 +203,12 @@ def rows(value: object, sizes: dict[str, int]) -> int:
     return found.numerator
 
 
-@pytest.mark.parametrize("groups", ["", ", groups = 4, limit = 1", ", groups = 2, limit = 2"])
-@pytest.mark.parametrize("mesh", MESHES)
-@pytest.mark.parametrize("more", ["", "microbatch 1"])
+GROUPS = ("", ", groups = 4, limit = 1", ", groups = 2, limit = 2")
+
+
+@pytest.mark.parametrize(
+    ("mesh", "groups", "more"), some(product(MESHES, GROUPS, ("", "microbatch 1")), 5)
+)
 def test_no_copy_is_lost(mesh: tuple[int, int, int], groups: str, more: str):
     """What leaves a device in an exchange is as much as arrives, and every step adds copies until there is one for each expert."""
     edp, en, el = mesh

@@ -33,15 +33,18 @@ def test_configuration_is_exact_or_refused(name: str, config: dict, oracle: dict
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "Qwen--Qwen3-0.6B",  # a dense decoder
-        "ibm-granite--granite-3.0-1b-a400m-instruct",  # with experts
-        "deepseek-ai--DeepSeek-V2-Lite",  # with latent attention
-        "google--gemma-3-1b-it",  # with windows
-        "default--nemotron_h",  # with states
-        "llava-hf--llava-1.5-7b-hf",  # that sees
-        "google-t5--t5-base",
-    ],
+    mostly(
+        lambda name: "DeepSeek" in name or "t5" in name,
+        [
+            "Qwen--Qwen3-0.6B",  # a dense decoder
+            "ibm-granite--granite-3.0-1b-a400m-instruct",  # with experts
+            "deepseek-ai--DeepSeek-V2-Lite",  # with experts and latent attention
+            "google--gemma-3-1b-it",  # with windows
+            "default--nemotron_h",  # with states
+            "llava-hf--llava-1.5-7b-hf",  # that sees
+            "google-t5--t5-base",
+        ],
+    ),
 )
 def test_plans_to_start_with_compile(name: str):
     config = next(config for known, config, _ in KNOWN if known == name)
