@@ -26,11 +26,13 @@ class Need(NamedTuple):
     clause: str
     setting: str
     kind: str
-    """A kind of communication, `MICROBATCHES`, or the pass that the setting adds."""
+    """A kind of communication, `MICROBATCHES`, `GRADIENTS`, or the pass that the setting adds."""
     reason: str
 
 
 MICROBATCHES = "several microbatches"
+GRADIENTS = "reduced gradients"
+NO_GRADIENTS = "no gradients are reduced between ranks of other data"
 LOWERING = "lower-to-tasks"
 """The pass in front of which communication still says what it is for."""
 REGATHER = "regather-operands"
@@ -42,6 +44,8 @@ NEEDS = (
     Need("collectives", "reduce", "tp", "no partial sums are reduced within layers"),
     Need("collectives", "keep", REGATHER, "nothing that backward reads was gathered for a layer"),
     Need("collectives", "bias", BIASES_FIRST, "no bias is added to a sum over ranks"),
+    Need("gradients", "bucket_bytes", GRADIENTS, NO_GRADIENTS),
+    Need("gradients", "overlap", GRADIENTS, NO_GRADIENTS),
     Need("gradients", "reduce", MICROBATCHES, "a step has one microbatch"),
 )
 
@@ -107,5 +111,8 @@ def kinds(module: ModuleOp) -> Iterator[str]:
         if isinstance(op, sched.ScheduleOp) and op.microbatches.data.evaluate(sizes) > 1:
             yield MICROBATCHES
         axes = op.axes.data if isinstance(op, dist.Collective | dist.StorageOp) else ()
-        if not axes or any(mesh[axis] > 1 for axis in axes):
-            yield communication_kind(op, contexts)
+        if axes and all(mesh[axis] == 1 for axis in axes):
+            continue
+        yield communication_kind(op, contexts)
+        if isinstance(op, dist.AllReduceGradientOp | dist.ReduceShardOp):
+            yield GRADIENTS
