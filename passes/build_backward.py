@@ -35,6 +35,8 @@ they read is freed together, as a node of autograd frees what it saved.
 On a program of one device a cotangent has its value's sharding. One that comes out partial is reduced,
 except over axes that nothing the value depends on is split over: there it stays partial on its way to the
 weights, where it is reduced with their gradients. So does the cotangent of a head of keys over ranks that share it (`dist.rule ... copies`).
+
+A model without a loss is E0217, an op without a gradient E0218.
 """
 
 from __future__ import annotations

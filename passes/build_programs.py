@@ -46,6 +46,8 @@ A row is a segment in one iteration of the repeats around it: `1@3` is segment 1
 passes that follow move them. Nothing of a row's data is written down: that is in the rolled program, as SSA. With a pipeline, tasks
 come in the order of its schedule (`sched.schedule`, proved right by `stagec.schedules`), and each rank of it is a class; ranks
 that differ in the numbers of sizes alone, as where experts are not equally busy, are classes that run the same program.
+
+A schedule that cannot be built, such as one that needs more microbatches, is E0409.
 """
 
 from __future__ import annotations

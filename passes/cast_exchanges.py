@@ -23,6 +23,8 @@ After:
 Tokens are cast before they are copied, as DeepEP does, and cast back where they arrive. DeepSeek-V3 dispatches in fp8 and combines
 in bf16, forward and backward (arXiv:2412.19437, section 3.3.3): what goes back along a combine is dispatched too. Scales
 are counted if the dtype has some (`fp8_1x128`).
+
+A dtype of an exchange that the model does not have is E0312.
 """
 
 from __future__ import annotations

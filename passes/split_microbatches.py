@@ -29,6 +29,8 @@ After:
 `size` is sequences per microbatch on one data-parallel rank, 0 for all of them at once. Time is one more
 axis that splits the batch, so that every size stays a closed form in the number of microbatches. `gradients` is the
 dtype that they add up in.
+
+Without a batch dim, or with a dtype that no sum has, it cannot be run (E0705).
 """
 
 from __future__ import annotations

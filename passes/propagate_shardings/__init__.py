@@ -32,7 +32,8 @@ After:
 Rules place values; an op has one placement of its own, over the indices of its iteration space, as in
 Shardy's op sharding rules. Weights are stored as their first reader needs them, inputs stay whole: they
 arrive as each reader needs them. `localize-shapes` then makes operands agree with their ops.
-A sequence that attention reads keys from may be split only where a `dist.context` says how attention sees it (E0309).
+A sequence that attention reads keys from may be split only where a `dist.context` says how attention sees it (E0309),
+and in parts that come out even (E0301).
 """
 
 from __future__ import annotations

@@ -56,6 +56,9 @@ After:
 What comes before the layers is the first stage's, what comes after them the last one's. A value that is used further down than
 the next stage is handed from stage to stage, and so is its cotangent on the way back. A weight used on two stages (tied
 embeddings) is on both; its gradient is summed over their ranks.
+
+A pipeline over what is not repeated is E0405; where another pass made repeats of the same count,
+it cannot be run (E0705).
 """
 
 from __future__ import annotations

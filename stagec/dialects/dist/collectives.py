@@ -115,6 +115,8 @@ class ReshardOp(Movement):
     """A change of placement that is not yet a collective. `insert-collectives` leaves none.
 
     The gradient of `reshard x: A -> B` is `reshard dy: B' -> A`: what was gathered is reduce-scattered.
+
+    [B/dp, S] -> [B, S/dp], for instance.
     """
 
     name = "dist.reshard"
@@ -258,7 +260,9 @@ def known_dim(source: TensorType, dim: str) -> Dim:
 class AllGatherOp(AlongDims):
     """Every device of the group gets the whole of `dim`, in the order of the axes, and of `others`.
 
-    Inverse of `dist.slice`; transpose of `dist.reduce_scatter`. Sends (n-1) * operand_bytes.
+    Inverse of `dist.slice`; transpose of `dist.reduce_scatter`.
+
+    [B/tp, D] -> [B, D], for instance. On a ring of n devices each sends (n-1) * operand_bytes (Patarasuk and Yuan 2009).
     """
 
     name = "dist.all_gather"
@@ -273,7 +277,9 @@ class AllReduceOp(Collective):
     """Every device gets the sum (or maximum) of the group's terms.
 
     Equals `dist.reduce_scatter` then `dist.all_gather`. Its own transpose is the identity: each term has the
-    gradient of the sum. Sends 2 (n-1)/n * operand_bytes.
+    gradient of the sum.
+
+    [B, D] -> [B, D]. On a ring of n devices each sends 2 (n-1)/n * operand_bytes (Patarasuk and Yuan 2009).
     """
 
     name = "dist.all_reduce"
@@ -312,7 +318,9 @@ class AllReduceOp(Collective):
 class ReduceScatterOp(AlongDims):
     """Sum a partial tensor over the group; each device keeps one shard of `dim`, and of `others`.
 
-    Equals `dist.all_reduce` then `dist.slice`; transpose of `dist.all_gather`. Sends (n-1)/n * operand_bytes.
+    Equals `dist.all_reduce` then `dist.slice`; transpose of `dist.all_gather`.
+
+    [B, D] -> [B/tp, D], for instance. On a ring of n devices each sends (n-1)/n * operand_bytes (Patarasuk and Yuan 2009).
     """
 
     name = "dist.reduce_scatter"
@@ -336,7 +344,9 @@ class AllToAllOp(Collective):
     """The split moves from dim `gather` to dim `scatter`; each device keeps as many bytes as before.
 
     Equals `dist.all_gather` of one dim then `dist.slice` of the other, without the detour. Its transpose is the
-    all-to-all back. Sends (n-1)/n * operand_bytes. With a `load` the tokens that arrive are another dim: not as many on each.
+    all-to-all back. With a `load` the tokens that arrive are another dim: not as many on each.
+
+    [B/ep, S] -> [B, S/ep], for instance. Each of n devices sends (n-1)/n * operand_bytes: it keeps its own part.
     """
 
     name = "dist.all_to_all"
@@ -387,7 +397,10 @@ class AllToAllOp(Collective):
 
 @irdl_op_definition
 class SliceOp(AlongDim, CostInterface):
-    """Each device keeps its own shard of `dim`; nothing moves. Transpose of gathering zeros: `dist.all_gather`."""
+    """Each device keeps its own shard of `dim`; nothing moves. Transpose of gathering zeros: `dist.all_gather`.
+
+    [B, D] -> [B/tp, D], for instance. No FLOPs.
+    """
 
     name = "dist.slice"
     WORK: ClassVar[Work] = Work.SLICE

@@ -48,6 +48,8 @@ class RopeOp(TensorOp):
     """Rotary position embedding (Su et al. 2021): rotates pairs within the last dim.
 
     The gradient is the inverse rotation; the tables of sines are buffers, nothing is saved.
+
+    `x` [..., E] -> the same. FLOPs: 3 for each element, 4 multiplications and 2 additions for a pair.
     """
 
     name = "stg.rope"
@@ -380,6 +382,9 @@ class AttentionGradOp(TensorOp):
     """Gradients of fused attention: scores are computed again, then four more products.
 
     dk and dv sum over queries: over axes that split those they are partial, unless the axes split keys too, and over `copies`.
+
+    `dy` and `output` [B, S, H, E], `q` [B, S, H, E], `k` and `v` [B, T, K, E], `lse` [B, S, H] -> `dq`, `dk`, `dv` like `q`, `k`, `v`.
+    FLOPs: five products for the forward pass's two (Dao et al. 2022, appendix B).
     """
 
     name = "stg.attention_grad"
@@ -458,7 +463,10 @@ class AttentionGradOp(TensorOp):
 
 @irdl_op_definition
 class AttentionSinksGradOp(TensorOp):
-    """The gradient for sinks: minus the sum over queries of exp(sink - lse), its share of softmax, times dy . output."""
+    """The gradient for sinks: minus the sum over queries of exp(sink - lse), its share of softmax, times dy . output.
+
+    `dy` and `output` [B, S, H, E], `lse` [B, S, H], `sinks` [H] -> [H]. FLOPs: 2 for each element of `dy`, 4 for each of `lse`.
+    """
 
     name = "stg.attention_sinks_grad"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
@@ -500,6 +508,8 @@ class MergeAttentionOp(TensorOp):
 
     `output` and `lse` are of the keys so far, `block` and `block_lse` of some more. With w = sigmoid(block_lse - lse)
     the output becomes output - w (output - block), and lse becomes lse - log(sigmoid(lse - block_lse)).
+
+    `output` and `block` [B, S, H, E], `lse` and `block_lse` [B, S, H] -> the same. FLOPs: 3 for each element of `output`, 5 for each of `lse`.
     """
 
     name = "stg.merge_attention"

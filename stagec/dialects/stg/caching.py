@@ -49,7 +49,10 @@ SAMPLED = "sequences.sampled"
 
 @irdl_op_definition
 class CacheOp(MarkedOp):
-    """State that stays from iteration to iteration. One used in a repeat is a stack, one tensor per iteration, and sliced by it."""
+    """State that stays from iteration to iteration. One used in a repeat is a stack, one tensor per iteration, and sliced by it.
+
+    [B, T, K, E], for instance; its bytes stay on the device.
+    """
 
     name = "stg.cache"
 
@@ -71,6 +74,8 @@ class AppendOp(TensorOp):
     """Write new positions into a cache, in place; the result is the cache with them.
 
     Reads what is new and writes it, in the cache's dtype: nothing of the cache itself moves (as `reshape_and_cache` of vLLM's kernels does).
+
+    `cache` [B, T, ...], `new` [B, S, ...] -> [B, T, ...]. No FLOPs.
     """
 
     name = "stg.append"
@@ -138,6 +143,8 @@ class FillOp(TensorOp):
     """Write what is computed once for a sequence into a cache, in place: keys and values that a decoder attends to of an encoder.
 
     Later iterations read the cache, and compute nothing of it.
+
+    `cache` and `x` [B, T, ...] -> the same. No FLOPs.
     """
 
     name = "stg.fill"
@@ -178,7 +185,10 @@ class FillOp(TensorOp):
 
 @irdl_op_definition
 class LastPositionsOp(TensorOp):
-    """The last new position of each sequence: `[B, S, D]` -> `[B, sequences, D]`; or, `to "sequences.sampled"`, all new ones of those that are verified."""
+    """The last new position of each sequence: `[B, S, D]` -> `[B, sequences, D]`; or, `to "sequences.sampled"`, all new ones of those that are verified.
+
+    No FLOPs.
+    """
 
     name = "stg.last_positions"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)

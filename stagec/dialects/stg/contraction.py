@@ -56,6 +56,8 @@ class ContractOp(TensorOp):
 
     Over a dim that axes split, the result is partial over those axes. 2 FLOPs per multiply-add.
     Its gradients are contractions over the same indices: `dx = dy @ w`, `dw = x @ dy`.
+
+    [B, S, D] and [D, F] over D -> [B, S, F], for instance. FLOPs: 2 for each element of the product of all dims (a multiplication and an addition).
     """
 
     name = "stg.contract"
@@ -163,7 +165,10 @@ class ContractOp(TensorOp):
 @irdl_op_definition
 class EmbeddingOp(TensorOp):
     """Rows of `table` [V, D...] by number. Over a split `V` each device finds its own rows or adds
-    zero: the result is partial."""
+    zero: the result is partial.
+
+    No FLOPs: rows are copied.
+    """
 
     name = "stg.embedding"
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
@@ -215,7 +220,10 @@ class EmbeddingOp(TensorOp):
 
 @irdl_op_definition
 class EmbeddingGradOp(TensorOp):
-    """The gradient of a table: rows of `dy` added up by number. Over split ids it is partial."""
+    """The gradient of a table: rows of `dy` added up by number. Over split ids it is partial.
+
+    `ids` [B, S], `dy` [B, S, D] -> [V, D]. FLOPs: an addition for each element of `dy`.
+    """
 
     name = "stg.embedding_grad"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (1,)
@@ -333,7 +341,10 @@ class HeadsOp(TensorOp):
 
 @irdl_op_definition
 class RepeatHeadsOp(HeadsOp):
-    """Repeat each key or value head for the queries that share it: `old` becomes the larger `new`."""
+    """Repeat each key or value head for the queries that share it: `old` becomes the larger `new`.
+
+    [B, T, K, E] -> [B, T, H, E]. No FLOPs.
+    """
 
     name = "stg.repeat_heads"
     REPEATS: ClassVar[bool] = True
@@ -372,7 +383,10 @@ class RepeatHeadsOp(HeadsOp):
 
 @irdl_op_definition
 class SumHeadsOp(HeadsOp):
-    """The gradient of `stg.repeat_heads`: the sum over the queries' heads that shared one, of which ranks along `copies` have a term each."""
+    """The gradient of `stg.repeat_heads`: the sum over the queries' heads that shared one, of which ranks along `copies` have a term each.
+
+    [B, T, H, E] -> [B, T, K, E]. FLOPs: an addition for each element of `x`.
+    """
 
     name = "stg.sum_heads"
     REPEATS: ClassVar[bool] = False

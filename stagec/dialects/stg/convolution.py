@@ -93,6 +93,8 @@ class PatchEmbeddingOp(TensorOp):
     """Each patch of an image [..., C, Y, X] times a kernel [C, I, J, D]: [..., P, D], row by row of patches.
 
     An image is whole on each device, its patches need not be: a device makes those that it is asked for.
+
+    FLOPs: 2 for each element of the result and of a patch.
     """
 
     name = "stg.patch_embedding"
@@ -216,7 +218,10 @@ def check_patches(op: TensorOp, image: TensorType, kernel: TensorType, patches: 
 
 @irdl_op_definition
 class PatchKernelGradOp(TensorOp):
-    """The gradient for the kernel: the sum of dy times pixels over images and patches."""
+    """The gradient for the kernel: the sum of dy times pixels over images and patches.
+
+    `dy` [..., P, D], `image` [..., C, Y, X] -> [C, I, J, D]. FLOPs: 2 for each element of `dy` and of a patch.
+    """
 
     name = "stg.patch_kernel_grad"
     WORK: ClassVar[Work] = Work.CONVOLUTION
@@ -247,7 +252,10 @@ class PatchKernelGradOp(TensorOp):
 
 @irdl_op_definition
 class PatchImageGradOp(TensorOp):
-    """The gradient for the image: each patch's dy times the kernel, at its pixels."""
+    """The gradient for the image: each patch's dy times the kernel, at its pixels.
+
+    `dy` [..., P, D], `kernel` [C, I, J, D] -> [..., C, Y, X]. FLOPs: 2 for each element of `dy` and of a patch.
+    """
 
     name = "stg.patch_image_grad"
     WORK: ClassVar[Work] = Work.CONVOLUTION
@@ -282,6 +290,8 @@ class CausalConvOp(StatefulOp):
 
     The channels are the dims of the kernel but its first. `reverse` looks ahead instead, as the gradient for x does:
     x[s] is in y[s] to y[s + W - 1]. Over a split sequence a device would need its neighbour's last elements: it is whole.
+
+    [B, S, C] and a kernel [W, C] -> [B, S, C]. FLOPs: 2 W for each element.
     """
 
     name = "stg.causal_conv"
@@ -393,7 +403,10 @@ def check_filter(op: TensorOp, x: TensorType, kernel: TensorType, over: str) -> 
 
 @irdl_op_definition
 class CausalConvKernelGradOp(TensorOp):
-    """The gradient for the kernel: the sum of dy[s] * x[s - W + 1 + w] over all dims but the channels."""
+    """The gradient for the kernel: the sum of dy[s] * x[s - W + 1 + w] over all dims but the channels.
+
+    `dy` and `x` [B, S, C] -> [W, C]. FLOPs: 2 W for each element of `x`.
+    """
 
     name = "stg.causal_conv_kernel_grad"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)

@@ -122,6 +122,8 @@ class AddOp(BinaryOp):
     """`left + right`. Terms of a sum may be partial, over the same axes: one reduction then serves both.
 
     With `once` each rank has all of `right`, and what is added to the terms of `left` is `right` in all: each of n ranks adds an nth.
+
+    Both [..., D], or a term with fewer dims, which is repeated -> [..., D]. FLOPs: 1 for each element of the result.
     """
 
     name = "stg.add"
@@ -156,7 +158,10 @@ class AddOp(BinaryOp):
 
 @irdl_op_definition
 class SubOp(BinaryOp):
-    """`left - right`. Like terms of a sum, both may be partial, over the same axes."""
+    """`left - right`. Like terms of a sum, both may be partial, over the same axes.
+
+    Shapes and FLOPs as those of `stg.add`: [..., D] and [..., D] -> [..., D], 1 for each element.
+    """
 
     name = "stg.sub"
     WORK: ClassVar[Work] = Work.ELEMENTWISE
@@ -183,7 +188,10 @@ def check_terms(op: AddOp | SubOp) -> None:
 
 @irdl_op_definition
 class MulOp(BinaryOp):
-    """`left * right`, elementwise. Linear in `left`: gradients put the cotangent there."""
+    """`left * right`, elementwise. Linear in `left`: gradients put the cotangent there.
+
+    [..., D] and [..., D] -> [..., D], 1 FLOP for each element.
+    """
 
     name = "stg.mul"
     WORK: ClassVar[Work] = Work.ELEMENTWISE
@@ -196,7 +204,10 @@ class MulOp(BinaryOp):
 
 @irdl_op_definition
 class DivOp(BinaryOp):
-    """`left / right`, elementwise. Linear in `left`."""
+    """`left / right`, elementwise. Linear in `left`.
+
+    [..., D] and [..., D] -> [..., D], 1 FLOP for each element.
+    """
 
     name = "stg.div"
     WORK: ClassVar[Work] = Work.ELEMENTWISE
@@ -218,7 +229,10 @@ SAVED_RESULT = ("exp", "relu", "rsqrt", "sigmoid", "sqrt", "tanh")
 
 @irdl_op_definition
 class UnaryOp(TensorOp):
-    """A function of each element: `stg.unary "silu" %x`. One of `UNARY_FUNCTIONS`."""
+    """A function of each element: `stg.unary "silu" %x`. One of `UNARY_FUNCTIONS`.
+
+    [..., D] -> [..., D]. FLOPs: 1 for each element, whatever the function.
+    """
 
     name = "stg.unary"
     WORK: ClassVar[Work] = Work.ELEMENTWISE
@@ -270,7 +284,10 @@ def check_function(op: UnaryOp | UnaryGradOp) -> None:
 
 @irdl_op_definition
 class UnaryGradOp(TensorOp):
-    """`dy * f'(x)`. `saved` is x, or y for functions whose derivative is simpler in y."""
+    """`dy * f'(x)`. `saved` is x, or y for functions whose derivative is simpler in y.
+
+    `dy` and `saved` [..., D] -> [..., D]. FLOPs: 2 for each element, the derivative and the product.
+    """
 
     name = "stg.unary_grad"
     WORK: ClassVar[Work] = Work.ELEMENTWISE
@@ -301,7 +318,10 @@ class UnaryGradOp(TensorOp):
 
 @irdl_op_definition
 class CastOp(TensorOp):
-    """The same numbers in another dtype."""
+    """The same numbers in another dtype.
+
+    [..., D] -> [..., D]. No FLOPs; bytes by both dtypes.
+    """
 
     name = "stg.cast"
     WORK: ClassVar[Work] = Work.CAST
@@ -337,7 +357,10 @@ class CastOp(TensorOp):
 
 @irdl_op_definition
 class DropoutOp(TensorOp):
-    """Zero a share of the elements. `mask` says which, a byte each, for the backward pass."""
+    """Zero a share of the elements. `mask` says which, a byte each, for the backward pass.
+
+    [..., D] -> [..., D] and a mask [..., D]. FLOPs: 1 for each element.
+    """
 
     name = "stg.dropout"
     WORK: ClassVar[Work] = Work.ELEMENTWISE
@@ -384,6 +407,8 @@ class CausalMaskOp(TensorOp):
     """Scores of keys after their query become -inf, or `zero`, as their gradients do.
 
     `query` and `key` name the two dims.
+
+    [..., S, T] -> [..., S, T]. FLOPs: 1 for each element.
     """
 
     name = "stg.causal_mask"
@@ -449,6 +474,8 @@ class ReduceOp(TensorOp):
     """`sum`, `mean` or `max` over dims. Sums and means over a split dim are partial.
 
     A maximum over a split dim takes a collective of its own, see `decompose-statistics`.
+
+    [B, S, D] over D -> [B, S], for instance. FLOPs: 1 for each element of `x`.
     """
 
     name = "stg.reduce"
@@ -530,7 +557,10 @@ class ReduceOp(TensorOp):
 
 @irdl_op_definition
 class MaxGradOp(TensorOp):
-    """The gradient of a maximum: `dy` where `x` is the `largest` of its dims, else 0."""
+    """The gradient of a maximum: `dy` where `x` is the `largest` of its dims, else 0.
+
+    `dy` and `largest` [B, S], `x` [B, S, D] -> [B, S, D]. FLOPs: 1 for each element of `dx`.
+    """
 
     name = "stg.max_grad"
     WORK: ClassVar[Work] = Work.REDUCTION
@@ -553,7 +583,10 @@ class MaxGradOp(TensorOp):
 
 @irdl_op_definition
 class BroadcastOp(TensorOp):
-    """Repeat a tensor along further dims: the gradient of a reduction. A view."""
+    """Repeat a tensor along further dims: the gradient of a reduction. A view.
+
+    [B, S] -> [B, S, D], for instance. No FLOPs, no bytes.
+    """
 
     name = "stg.broadcast"
     WORK: ClassVar[Work] = Work.ELEMENTWISE

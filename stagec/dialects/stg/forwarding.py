@@ -76,6 +76,8 @@ class FanOutOp(ForwardedOp, SendsTokens):
 
     `dropless`: sizes depend on the data, so that devices exchange counts before copies. With `weights` a copy is scaled by
     its weight, as in `stg.dispatch`: then the parts are experts. Transpose of `stg.fan_in`.
+
+    `x` [X.outer, N.outer, D] -> `copies` [X.inner, N.inner, D], for instance. FLOPs: 1 for each element of `copies` if they are weighted.
     """
 
     name = "stg.fan_out"
@@ -140,6 +142,9 @@ class FanInOp(ForwardedOp, CollectsTokens):
     """Add up, for each copy of a token, what its copies in parts of its part became; weighted if there are `weights`.
 
     Transpose of `stg.fan_out`.
+
+    `copies` [X.inner, N.inner, D] -> [X.outer, N.outer, D], for instance.
+    FLOPs: an addition for each element of `copies`, and a multiplication if they are weighted.
     """
 
     name = "stg.fan_in"
@@ -197,6 +202,8 @@ class FanInWeightGradOp(ForwardedOp):
     """The gradient for the weights of a `stg.fan_in`: of each copy, the product of its sum's gradient with what it became.
 
     It goes back to the tokens with the gradients of the copies.
+
+    `dy` and `copies` as in `stg.fan_in`, [X.outer, N.outer, D] and [X.inner, N.inner, D]. FLOPs: 2 for each element of `copies`.
     """
 
     name = "stg.fan_in_weight_grad"

@@ -74,6 +74,8 @@ class ConcatOp(TensorOp):
 
     An operand that lacks another dim of the others is repeated along it, as decoupled rotary keys are for all
     heads (DeepSeek-V2, arXiv:2405.04434, section 2.1.3).
+
+    [B, S, D] and [B, T, D] over S and T to N -> [B, N, D], for instance. No FLOPs.
     """
 
     name = "stg.concat"
@@ -200,7 +202,10 @@ class ConcatOp(TensorOp):
 
 @irdl_op_definition
 class SplitOp(TensorOp):
-    """Cut a dim: the first elements of `over` are the first part, and so on. A view."""
+    """Cut a dim: the first elements of `over` are the first part, and so on. A view.
+
+    [B, N, D] -> [B, S, D] and [B, T, D], for instance. No FLOPs, no bytes.
+    """
 
     name = "stg.split"
     WORK: ClassVar[Work] = Work.ELEMENTWISE

@@ -32,6 +32,9 @@ class LatentAttentionOp(TensorOp):
 
     `pairs` is the number of pairs of a query and a position for each row, where the shapes do not say. Nothing is differentiated through it:
     training makes keys and values.
+
+    `near` [B, S, H, C], `far` [B, S, H, R], `latents` [B, T, C], `rotated` [B, T, R] -> [B, S, H, C].
+    FLOPs: 2 for each pair and head, times C + R for the scores and C for the result (DeepSeek-V2, arXiv:2405.04434, section 2.1).
     """
 
     name = "stg.latent_attention"

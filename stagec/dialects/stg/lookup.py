@@ -60,6 +60,8 @@ class EmbeddingBagOp(TensorOp):
 
     Over split rows or numbers the result is partial: each device adds up the rows that it finds. How long each bag is does not matter
     to what it costs.
+
+    `ids` [B, G], `table` [R, D] over G -> [B, D]. FLOPs: an addition for each element that is looked up.
     """
 
     name = "stg.embedding_bag"
@@ -171,7 +173,10 @@ def check_bags(
 
 @irdl_op_definition
 class EmbeddingBagGradOp(TensorOp):
-    """The gradient of a table: for each number, `dy` of its bag added to its row. Over split numbers it is partial."""
+    """The gradient of a table: for each number, `dy` of its bag added to its row. Over split numbers it is partial.
+
+    `ids` [B, G], `dy` [B, D] -> [R, D]. FLOPs: an addition for each element that is looked up.
+    """
 
     name = "stg.embedding_bag_grad"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (1,)

@@ -62,6 +62,8 @@ class CrossEntropyOp(VocabularyOp):
 
     Keeps `lse`, one fp32 number per position. Over a split V it takes three all-reduces of that size
     (maximum, target's logit, sum), see `decompose-statistics`.
+
+    FLOPs: 4 for each logit.
     """
 
     name = "stg.cross_entropy"
@@ -125,7 +127,10 @@ class CrossEntropyOp(VocabularyOp):
 
 @irdl_op_definition
 class CrossEntropyGradOp(TensorOp):
-    """(softmax(logits) - onehot(target)) * dloss / positions: no sum over V, so no collective."""
+    """(softmax(logits) - onehot(target)) * dloss / positions: no sum over V, so no collective.
+
+    `logits` [..., V], `targets` and `lse` [...] -> [..., V]. FLOPs: 4 for each logit: subtract, exp, subtract at the target, scale.
+    """
 
     name = "stg.cross_entropy_grad"
     WORK: ClassVar[Work] = Work.REDUCTION
@@ -154,6 +159,8 @@ class LogSoftmaxLossOp(VocabularyOp):
 
     Keeps the log-probabilities, as large as the logits and of their dtype (PyTorch, `torch.nn.functional.cross_entropy`).
     Over a split V it takes the collectives of `stg.cross_entropy`.
+
+    `logits` [..., V], `targets` [...] -> a loss [] and `log_probs` [..., V]. FLOPs: 4 for each logit.
     """
 
     name = "stg.log_softmax_loss"
@@ -189,7 +196,10 @@ class LogSoftmaxLossOp(VocabularyOp):
 
 @irdl_op_definition
 class TargetGradOp(TensorOp):
-    """The gradient of the mean of the targets' negated log-probabilities: -dloss / positions at the target, else 0."""
+    """The gradient of the mean of the targets' negated log-probabilities: -dloss / positions at the target, else 0.
+
+    `log_probs` [..., V], `targets` [...] -> [..., V]. FLOPs: 1 for each position.
+    """
 
     name = "stg.target_grad"
     WORK: ClassVar[Work] = Work.REDUCTION
@@ -217,7 +227,10 @@ class TargetGradOp(TensorOp):
 
 @irdl_op_definition
 class LogSoftmaxLossGradOp(TensorOp):
-    """dtargets + exp(log_probs) * dloss / positions: what a row of `dtargets` sums to is known, so no collective."""
+    """dtargets + exp(log_probs) * dloss / positions: what a row of `dtargets` sums to is known, so no collective.
+
+    `dtargets` and `log_probs` [..., V] -> [..., V]. FLOPs: 3 for each logit: exp, the share of each position, the target's term.
+    """
 
     name = "stg.log_softmax_loss_grad"
     WORK: ClassVar[Work] = Work.REDUCTION
@@ -242,7 +255,10 @@ class LogSoftmaxLossGradOp(TensorOp):
 
 @irdl_op_definition
 class MaxLogitOp(VocabularyOp):
-    """The largest logit that this device has, per position."""
+    """The largest logit that this device has, per position.
+
+    [..., V] -> [...]. FLOPs: 1 for each logit.
+    """
 
     name = "stg.max_logit"
     WORK: ClassVar[Work] = Work.REDUCTION
@@ -262,7 +278,10 @@ class MaxLogitOp(VocabularyOp):
 
 @irdl_op_definition
 class TargetLogitOp(TensorOp):
-    """The target's logit, less the largest, on the device that has it; zero on the others."""
+    """The target's logit, less the largest, on the device that has it; zero on the others.
+
+    `logits` [..., V], `targets` and `largest` [...] -> [...]. FLOPs: 1 for each position.
+    """
 
     name = "stg.target_logit"
     WORK: ClassVar[Work] = Work.REDUCTION
@@ -294,7 +313,10 @@ class TargetLogitOp(TensorOp):
 
 @irdl_op_definition
 class SumExpOp(TensorOp):
-    """The sum of exp(logit - largest) over the logits that this device has."""
+    """The sum of exp(logit - largest) over the logits that this device has.
+
+    `logits` [..., V], `largest` [...] -> [...]. FLOPs: 3 for each logit: subtract, exp, add.
+    """
 
     name = "stg.sum_exp"
     WORK: ClassVar[Work] = Work.REDUCTION
@@ -316,7 +338,10 @@ class SumExpOp(TensorOp):
 
 @irdl_op_definition
 class LossOfStatisticsOp(TensorOp):
-    """Loss and log-sum-exp from the three statistics: the mean of log(sums) - target."""
+    """Loss and log-sum-exp from the three statistics: the mean of log(sums) - target.
+
+    Each [...] -> a loss [] and `lse` [...]. FLOPs: 3 for each position: log, subtract, add.
+    """
 
     name = "stg.loss_of_statistics"
     WORK: ClassVar[Work] = Work.REDUCTION

@@ -111,6 +111,8 @@ class OptimizerStepOp(CostInterface):
     one is kept. Gradients are read `scaled by` a number, where they are clipped or their loss was scaled.
     Of `muon`, `matrices` says of each weight what matrix it is; what is none is updated as by `adamw`, with its two moments. The step reads
     gradients of matrices until `orthogonalize-updates` has made what is subtracted of them.
+
+    Weights and gradients [D, F] each, or shards of them. FLOPs: for each element those of `UPDATE_FLOPS`.
     """
 
     name = "stg.optimizer_step"
@@ -265,6 +267,8 @@ class GradientStatisticOp(CostInterface):
     """What is to be known of all gradients before the step: their squared `norm`, to clip them, or whether they are `finite`, under a scaled loss.
 
     One fused kernel that reads a rank's gradients. The result is this rank's term, over the axes along which ranks hold others.
+
+    Gradients [D, F] each -> one number []. FLOPs: 2 for each element of a `norm`, a square and a sum; 1 for `finite`, a comparison.
     """
 
     name = "stg.gradient_statistic"
@@ -316,6 +320,8 @@ class MomentumOp(CostInterface):
     """Add gradients to Muon's momenta, and go on from there by Nesterov's rule: `m = b m + g`, and `g + b m` comes out, in bf16.
 
     One fused kernel. The momenta, in `states`, are kept as `stg.optimizer_step` says.
+
+    Gradients [D, F] each -> the same. FLOPs: 4 for each element, and 1 if they are scaled.
     """
 
     name = "stg.momentum"
@@ -358,6 +364,8 @@ class OrthogonalizeOp(CostInterface):
     An iteration of n x m, n the smaller, takes `4 n^2 m + 2 n^3` FLOPs: at most the 6 n^2 m of its authors' count. Ranks along the axes that it is
     `shared over` have the same matrices to make, or parts of them: they deal them out, and the busiest has an equal share, rounded up, but a whole
     matrix at least. Results are the parts that a rank stores.
+
+    Matrices [n, m] -> the same.
     """
 
     name = "stg.orthogonalize"

@@ -55,6 +55,8 @@ class ResumedScanOp(TensorOp):
 
     x is [B, S, H, E]; b and c as of `stg.ssd_scan`. Of a row, `pairs` are steps within the same chunk as another (all Q x Q of a chunk), `chunks` their
     chunks, `steps` the tokens that are alone, `resumed` the sequences that have a state.
+
+    FLOPs: 2 for each pair within chunks, head and element of c b^T and of what it makes; for each state element 4 a step in chunks, 2 a chunk, 5 a step alone.
     """
 
     name = "stg.resumed_scan"
@@ -160,7 +162,10 @@ class ResumedScanOp(TensorOp):
 
 @irdl_op_definition
 class ResumedConvOp(TensorOp):
-    """`stg.causal_conv` whose first elements see the last ones of an earlier iteration; the state is the last of this one."""
+    """`stg.causal_conv` whose first elements see the last ones of an earlier iteration; the state is the last of this one.
+
+    `x` [B, S, C], `kernel` [W, C], `state` [B, sequences, W, C] -> [B, S, C]. FLOPs: 2 W for each element of `x`.
+    """
 
     name = "stg.resumed_conv"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = ()

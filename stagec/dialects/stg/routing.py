@@ -74,6 +74,8 @@ class TopkOp(TensorOp):
     to the scores for the choice alone: no gradient passes it (Wang et al., arXiv:2408.15664). With `groups`, so many equal
     parts of `over`, experts are chosen from `limit` of them, those whose two best scores have the largest sum
     (DeepSeek-V3, arXiv:2412.19437, section 2.1.2, and its released code).
+
+    `scores` [B, S, X] -> weights [B, S, A] and experts [B, S, A]. FLOPs: a comparison for each score, an addition of the bias, one more for groups.
     """
 
     name = "stg.topk"
@@ -210,7 +212,10 @@ class TopkOp(TensorOp):
 
 @irdl_op_definition
 class TopkGradOp(TensorOp):
-    """The gradient for the scores: that of each weight at its expert, zero elsewhere."""
+    """The gradient for the scores: that of each weight at its expert, zero elsewhere.
+
+    `dweights`, `weights` and `experts` [B, S, A] -> [B, S, X]. FLOPs: 1 for each score.
+    """
 
     name = "stg.topk_grad"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
@@ -312,6 +317,8 @@ class DispatchOp(RoutedOp, SendsTokens):
 
     `dropless`: sizes depend on the data, so that devices exchange counts before tokens. With `weights` a copy is
     scaled by its weight: the transpose of a weighted `stg.combine`.
+
+    `x` [B, S, D], `experts` [B, S, A] -> [X, N, D]. FLOPs: a multiplication for each element of `routed` if it is weighted.
     """
 
     name = "stg.dispatch"
@@ -429,7 +436,10 @@ class DispatchOp(RoutedOp, SendsTokens):
 
 @irdl_op_definition
 class CombineOp(RoutedOp, CollectsTokens):
-    """Add up what a token's experts made of it, weighted if there are `weights`."""
+    """Add up what a token's experts made of it, weighted if there are `weights`.
+
+    `routed` [X, N, D], `experts` [B, S, A] -> [B, S, D]. FLOPs: an addition for each element of `routed`, and a multiplication if it is weighted.
+    """
 
     name = "stg.combine"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
@@ -533,7 +543,10 @@ class CombineOp(RoutedOp, CollectsTokens):
 
 @irdl_op_definition
 class CombineWeightGradOp(RoutedOp):
-    """The gradient for the weights: of each token and expert, the product of dy with what the expert made."""
+    """The gradient for the weights: of each token and expert, the product of dy with what the expert made.
+
+    `dy` [B, S, D], `routed` [X, N, D] -> [B, S, A]. FLOPs: 2 for each element of `routed`.
+    """
 
     name = "stg.combine_weight_grad"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0, 1)

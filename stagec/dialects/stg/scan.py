@@ -109,6 +109,9 @@ class SsdScanOp(StatefulOp):
     """Run the recurrence. Nothing but its operands is kept: the backward pass makes the states of chunks again.
 
     Linear in x. An axis that splits heads splits groups; without groups b and c are the same for all heads.
+
+    `x` [B, S, H, E], `dt` [B, S, H], `a` [H], `b` and `c` [B, S, G, N] -> [B, S, H, E].
+    FLOPs: four products by chunk (Dao and Gu 2024, arXiv:2405.21060, section 6), and the recurrence between chunks.
     """
 
     name = "stg.ssd_scan"
@@ -223,7 +226,13 @@ class SsdScanOp(StatefulOp):
 
 @irdl_op_definition
 class SsdScanGradOp(TensorOp):
-    """Gradients of the scan: states of chunks again, then a recurrence from the end, for all five operands."""
+    """Gradients of the scan: states of chunks again, then a recurrence from the end, for all five operands.
+
+    Operands and gradients as those of `stg.ssd_scan`: `x` [B, S, H, E].
+
+    FLOPs: twice those of each of the four products, and once more those whose results were not kept; the recurrence
+    twice (Mamba's `_mamba_chunk_scan_combined_bwd`).
+    """
 
     name = "stg.ssd_scan_grad"
     WORK: ClassVar[Work] = Work.SCAN_GRAD

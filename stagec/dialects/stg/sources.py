@@ -104,7 +104,10 @@ class ConstantOp(MarkedOp):
 
 @irdl_op_definition
 class ZerosOp(CostInterface):
-    """A tensor of zeros, to add to."""
+    """A tensor of zeros, to add to.
+
+    [D, F], for instance. No FLOPs; bytes of one writing.
+    """
 
     name = "stg.zeros"
 

@@ -44,6 +44,8 @@ class UserOp(TensorOp):
 
     Costs are written for global sizes; each device has its share. Dims that it shares with its
     results may be split; a dim that only operands have is blocked.
+
+    Shapes as the text declares them, `x[B, S, D]`. FLOPs: those stated, the share of one device.
     """
 
     name = "stg.user"
@@ -142,7 +144,10 @@ class UserOp(TensorOp):
 
 @irdl_op_definition
 class UserGradOp(TensorOp):
-    """The gradient of a user's op: reads its operands and the gradients of its results."""
+    """The gradient of a user's op: reads its operands and the gradients of its results.
+
+    Gradients [B, S, D] like the operands. FLOPs and bytes as those of the call.
+    """
 
     name = "stg.user_grad"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)

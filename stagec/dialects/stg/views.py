@@ -72,7 +72,10 @@ class RenameOp(TensorOp):
 
 @irdl_op_definition
 class TransposeOp(TensorOp):
-    """The same tensor with its dims in another order. A view."""
+    """The same tensor with its dims in another order. A view.
+
+    [B, S, D] -> [S, B, D], for instance. No FLOPs, no bytes.
+    """
 
     name = "stg.transpose"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
