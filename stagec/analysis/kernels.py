@@ -15,7 +15,7 @@ from xdsl.ir import BlockArgument, OpResult, SSAValue
 
 from stagec import symbolic
 from stagec.dialects import sched, stg
-from stagec.dialects.types import QUANTIZED, TensorType, bytes_of, tensor_of
+from stagec.dialects.types import QUANTIZED, SCALES, TensorType, bytes_of, tensor_of
 from stagec.dialects.work import Work
 from stagec.symbolic import ONE, Size
 
@@ -56,6 +56,8 @@ def product_form(op: sched.ComputeOp) -> KernelForm:
         sizes["summed"] = bytes_of(tensor_of(op.outputs[0].type).num_elements, sum_dtype)
     if left.dtype in QUANTIZED and stg.phase_of(op) == "wgrad":
         sizes |= columnwise_sizes(op, both)
+    if stg.phase_of(op) == "bwd" and left.dtype in QUANTIZED:
+        sizes |= transposed_sizes(op)
     if linear and sizes["batch"] == ONE:
         sizes |= merged_sizes(op, both)
     elif linear:
@@ -103,6 +105,17 @@ def columnwise_sizes(op: sched.ComputeOp, contracted: set[str]) -> dict[str, Siz
             sizes["shard"] += tensor_of(gather.type).num_elements * share
             sizes["gathered"] += tensor_of(operand.type).num_elements * share
     return sizes
+
+
+def transposed_sizes(op: sched.ComputeOp) -> dict[str, Size]:
+    """Elements of a weight with one scale that is stored in 8 bits, of which the gradient of its layer's input reads the columns."""
+    for operand in op.inputs[:2]:
+        weight, dtype = weight_behind(operand), tensor_of(operand.type).dtype
+        if weight is None or dtype in SCALES:
+            continue
+        if tensor_of(weight.results[0].type).dtype == dtype:
+            return {"transposed": tensor_of(operand.type).num_elements}
+    return {}
 
 
 def gather_behind(value: SSAValue) -> SSAValue | None:

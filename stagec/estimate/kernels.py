@@ -71,6 +71,8 @@ class KernelPrices:
     """What fused attention multiplies in."""
     scales_are_known: bool = True
     """Of operands in `fp8`: from earlier steps, or fixed."""
+    keeps_transposed: bool = False
+    """Whether weights that are stored in 8 bits are kept a second time, transposed."""
     products_add: bool = True
     """Whether the product that makes a weight's gradient adds it to those of earlier microbatches; else a kernel of its own does."""
     _known: dict[object, Price] = field(default_factory=dict)
@@ -150,9 +152,14 @@ class KernelPrices:
         Blocks of a row share a scale that those of a column do not: an operand is quantized in both directions at once, and written twice. With one
         scale the second copy is the first one transposed, where the device's products need it: written at once too, or, if the operand is gathered,
         by a transposition after that, which reads it once more (Transformer Engine: "Performance Considerations", `fp8_cast_transpose_fused` and
-        `fp8_transpose` in `module/linear.py`).
+        `fp8_transpose` in `module/linear.py`). A weight that is stored in 8 bits alone is transposed for each gradient of its layer's input, unless
+        the copy is kept (`weight_fp8.transpose_2d()` in the backward pass of release 1.11: with no copy from before it makes one and leaves it).
         """
         sizes = dict(kernel.sizes)
+        rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
+        if "transposed" in sizes:
+            makes = self.device.transposes_fp8 and not self.keeps_transposed
+            return 1e6 * 2 * sizes["transposed"] / rate if makes else 0.0
         if "whole" not in sizes:
             return 0.0
         if kernel.dtype in SCALES:
@@ -162,7 +169,6 @@ class KernelPrices:
             moved = sizes["whole"] + 2 * sizes["gathered"]
         else:
             return 0.0
-        rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
         return 1e6 * moved / rate
 
     def summed_us(self, kernel: Kernel) -> float:

@@ -281,7 +281,15 @@ def kernel_prices(plan: Plan, works: Collection[Work]) -> KernelPrices | None:
     merges = plan.device.kernels != "eager"
     attends = plan.precision.attention or "bf16"
     known = plan.precision.scaling == "delayed"
-    return KernelPrices(model, linear, merges, attends, known, plan.device.kernels == "fused")
+    return KernelPrices(
+        model,
+        linear,
+        merges,
+        attends,
+        known,
+        keeps_transposed=plan.process.transposed_weights,
+        products_add=plan.device.kernels == "fused",
+    )
 
 
 def work_of(node: Node) -> Work:

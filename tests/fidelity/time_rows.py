@@ -163,6 +163,9 @@ def plan(layout: Layout, model: Model) -> str:
         lines.append("  freeze embed, head, norm, norm1, norm2, FeedForward, wq, wk, wv, wo")
     lines.append(f"  recompute {x.recompute}")
     stored = f", product_weights = {x.stored}" if x.stored else ""
+    # Weights that learn are transposed when they are updated; of frozen ones Transformer Engine keeps no second copy.
+    if x.stored == "fp8" and x.zero < 3 and not model.adapters and x.device in ("h100", "h200"):
+        lines.append("  process { transposed_weights = true }")
     if x.products == "fp8":
         stored += f", scaling = {x.scaling}"
     lines.append(
@@ -357,6 +360,10 @@ def published(r: Cells) -> Timed | None:
         stored = layout.products if layout.products in ("fp8", "mxfp8") else ""
         # `precision.py` of `scripts/performance` there: fp8 is scaled by each tensor as it is (`fp8_cs`).
         layout = replace(layout, stored=stored, gather=stored or layout.gather, scaling="current")
+        # `fp8_dot_product_attention = True` in its recipes of experts in mxfp8 on GB200 and GB300, from 26.06 (v0.5.0) on.
+        narrow = model.experts and layout.products == "mxfp8" and r["release"] >= "26.06"
+        if narrow and layout.device.startswith("gb"):
+            layout = replace(layout, attention="fp8")
         # `scripts/performance` there: tensor-parallel communication overlaps where there is any; FSDP in one unit per block.
         layout = replace(layout, tp_overlap=layout.tp > 1)
     return timed(

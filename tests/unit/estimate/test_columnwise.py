@@ -12,6 +12,7 @@ from stagec.devices import named
 from stagec.dialects.work import Work
 from stagec.driver import compile_text
 from stagec.estimate.kernels import KernelPrices
+from stagec.estimate.prices import Prices
 
 TEXT = """
 dim B = {B}
@@ -99,3 +100,47 @@ def test_a_second_layout_is_written_where_one_does_not_serve_both_directions(
 
     rate = model.numbers["memory_bytes_per_s"] * model.reached.memory
     assert us(sizes | more) - us(sizes) == pytest.approx(1e6 * elements * 2**20 / rate)
+
+
+def backward_us(text: str) -> tuple[float, int]:
+    """µs of the gradients of inputs in a block, and elements of weights that are transposed for them."""
+    compiled = compile_text(text)
+    prices = Prices.of(compiled.trace_set, compiled.plan)
+    us, elements = 0.0, 0
+    rank_class = compiled.trace_set.classes[0]
+    for index, segment in enumerate(rank_class.program.segments):
+        for node, own in zip(segment.nodes, prices.segment(rank_class, index).us, strict=True):
+            action = node.action
+            if isinstance(action, Compute) and action.kernel is not None and node.phase == "bwd":
+                us += float(own)
+                elements += dict(action.kernel.sizes).get("transposed", 0)
+    return us, elements
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_weight_in_8_bits_is_transposed_for_each_gradient_unless_a_copy_is_kept(
+    seed: int,
+) -> None:
+    rng = random.Random(seed)
+    sizes = {name: 128 * rng.randint(2, 9) for name in ("B", "S", "D", "F", "G")}
+    tp = rng.choice([1, 2])
+    stored = ", product_weights = fp8"
+    kept = text_of("h100", sizes, "fp8", tp, stored).replace(
+        "device h100", "process { transposed_weights = true }\n  device h100"
+    )
+    made, elements = backward_us(text_of("h100", sizes, "fp8", tp, stored))
+    assert elements == sizes["D"] * (3 * sizes["F"] + 2 * sizes["G"]) // tp
+    model = named("h100")
+    rate = float(model.numbers["memory_bytes_per_s"]) * model.reached.memory
+    assert made - backward_us(kept)[0] == pytest.approx(1e6 * 2 * elements / rate, rel=1e-6)
+    # Weights in bf16 are quantized in both directions; Blackwell's products read columns.
+    assert backward_us(text_of("h100", sizes, "fp8", tp))[1] == 0
+    known = [backward_us(text_of("b200", sizes, "fp8", tp, stored))[0]]
+    known.append(
+        backward_us(
+            text_of("b200", sizes, "fp8", tp, stored).replace(
+                "device b200", "process { transposed_weights = true }\n  device b200"
+            )
+        )[0]
+    )
+    assert known[0] == pytest.approx(known[1], rel=1e-9)
