@@ -41,7 +41,7 @@ After:
     }
 
 A row with `~` joins the row before. A reduction says how large a bucket gets (`bucket-gradients`); one is issued as soon as it is
-full, with what it still lacks of what other buckets reduce first, and what is left when the gradients end. So do PyTorch's DDP
+full, with what it still lacks of what other buckets reduce first, and the last with its last gradient. So do PyTorch's DDP
 (Li et al. 2020, arXiv:2006.15704, section 3.2.3; its first bucket is smaller) and Megatron-LM's `_ParamAndGradBuffer`. Buckets cross layers
 and layers are rolled, which is why this is a table and no op.
 
@@ -132,10 +132,13 @@ class Filler:
     order: list[int] = field(default_factory=list)
     joins: list[bool] = field(default_factory=list)
     open: dict[Key, Bucket] = field(default_factory=dict)
+    last: dict[Key, int] = field(default_factory=dict)
+    """The row with which the last bucket of a key is whole, where no late ones follow."""
     _bytes: dict[int, int] = field(default_factory=dict)
 
     def filled(self) -> Rows:
         late: list[tuple[int, int]] = []
+        self.last = self.last_rows()
         for row, number in enumerate(self.rows.segment.tolist()):
             if number in self.bucketed:
                 if self.has_early and "late" in stg.marks(self.bucketed[number].first):
@@ -170,9 +173,7 @@ class Filler:
         rows.clear()
 
     def fill(self, row: int, number: int) -> None:
-        op = self.bucketed[number].first
-        assert isinstance(op, sched.CollectiveOp)
-        key = (op.kind.data, op.stream.data, whole(op, "bucket_bytes"))
+        op, key = self.reduction(number)
         for other in [k for k in self.open if k[:2] == key[:2] and k != key]:
             # Buckets of one size end where those of another begin.
             if self.open[other].members:
@@ -184,8 +185,22 @@ class Filler:
         bucket.read |= {self.flow.source(value, path) for value in op.operands}
         is_full = bucket.num_bytes + self.bytes_alone(number, op) >= bucket.limit
         bucket.num_bytes += self.num_bytes(number, op)
-        if is_full:
+        if is_full or row == self.last.get(key):
             self.issue(key)
+
+    def reduction(self, number: int) -> tuple[sched.CollectiveOp, Key]:
+        op = self.bucketed[number].first
+        assert isinstance(op, sched.CollectiveOp)
+        return op, (op.kind.data, op.stream.data, whole(op, "bucket_bytes"))
+
+    def last_rows(self) -> dict[Key, int]:
+        found: dict[Key, int] = {}
+        for row, number in enumerate(self.rows.segment.tolist()):
+            if number in self.bucketed:
+                op, key = self.reduction(number)
+                is_late = self.has_early and "late" in stg.marks(op)
+                found[key] = -1 if is_late or found.get(key) == -1 else row
+        return found
 
     def issue_what_is_read(self, row: int, number: int) -> None:
         """Reductions that a row reads go before it, however little there is in their buckets."""

@@ -28,8 +28,8 @@ from tests.fidelity.record import Communication, Memory, RankRecord
 from tests.fidelity.unsummed import (
     leaves_out_experts,
     leaves_out_rings,
+    with_sums_of_experts,
     with_sums_over_rings,
-    without_sums_of_experts,
 )
 
 TABLE = Path(__file__).parents[2] / "docs" / "fidelity.md"
@@ -67,7 +67,7 @@ def reduces_each_microbatch(case: Case) -> bool:
     return (
         has_other_weights(case)
         and is_sequence_parallel(case)
-        and accumulated(case) > 1
+        and case.accumulated > 1
         and not case.parallel.get("sync_every_mb")
     )
 
@@ -80,7 +80,7 @@ def with_last_reductions(case: Case, measured: RankRecord, traced: RankRecord) -
         for n, c in enumerate(measured.communications)
         if c.phase == "bwd" and c.axis == "tp" and (c.kind, c.dtype, c.bytes_in) in own
     ]
-    times = accumulated(case)
+    times = case.accumulated
     if len(places) != times * sum(own.values()):
         return measured
     dropped = set(places[: len(places) // times * (times - 1)])
@@ -177,11 +177,6 @@ def has_own_targets(case: Case) -> bool:
     return "microbatches" in case.parallel and case.parallel.get("schedule") not in FORWARD_FIRST
 
 
-def accumulated(case: Case) -> int:
-    """Microbatches of a step without a pipeline."""
-    return case.degree("grad_accum")
-
-
 def absent_rows_bytes(case: Case) -> int:
     """Of the gradients of tables that are split by rows, the rows of other ranks."""
     tp = case.degree("tp")
@@ -275,8 +270,6 @@ def set_aside(
     case: Case, rank: int, measured: RankRecord, traced: RankRecord
 ) -> tuple[RankRecord, RankRecord, PartialGradients | None]:
     """Both records without what the entries on computations and communications cover."""
-    if leaves_out_experts(case):
-        traced = without_sums_of_experts(case, rank, traced)
     records = dict(case.ranks)
     if has_alternating_experts(case):
         records = {each: with_all_experts_again(case, record) for each, record in records.items()}
@@ -285,6 +278,8 @@ def set_aside(
         measured = with_mean_loads(case, rank, records)
     if leaves_out_rings(case):
         measured = with_sums_over_rings(case, rank, measured)
+    if leaves_out_experts(case):
+        measured = with_sums_of_experts(case, rank, measured)
     if case.opts.get("clip"):
         measured = without(measured, lambda c: is_vector_of_norms(case, rank, c))
     if reduces_each_microbatch(case):
@@ -329,14 +324,14 @@ def comparable_memory(case: Case, rank: int, measured: Memory, traced: Memory) -
         parameters, optimizer = narrow, optimizer + (parameters if case.is_training else 0)
         peak = peak + narrow if peak is not None else None
     if case.is_training and saved is not None and holds_loss:
-        microbatches = int(case.parallel.get("microbatches", accumulated(case)))
+        microbatches = int(case.parallel.get("microbatches", case.accumulated))
         saved -= WEIGHT_SUM_BYTES * microbatches
     if saved is not None and case.is_training:
-        saved -= accumulated(case) * table_copy_bytes(case) + random_state_bytes(case)
+        saved -= case.accumulated * table_copy_bytes(case) + random_state_bytes(case)
         saved += narrow_statistics_bytes(case)
     if has_other_weights(case) and saved is not None:
         # Once for each microbatch, as all of them are let go in between.
-        saved -= accumulated(case) * weight_bytes_read(case, measured.parameters)
+        saved -= case.accumulated * weight_bytes_read(case, measured.parameters)
     if has_own_targets(case) and saved is not None and holds_loss:
         tokens = case.model["batch"] * case.model["seq"]
         microbatches = int(case.parallel["microbatches"])

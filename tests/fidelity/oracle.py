@@ -116,6 +116,11 @@ class Case:
         is_one = self.degree("pp") == 1 and (self.degree("tp") == 1 or whole)
         return bool(self.model["tie"]) and is_one
 
+    @property
+    def accumulated(self) -> int:
+        """Microbatches of a step without a pipeline."""
+        return self.degree("grad_accum")
+
     def degree(self, axis: str) -> int:
         return int(self.parallel.get(axis, 1))
 

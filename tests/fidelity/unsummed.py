@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tests.fidelity.oracle import Case, coordinates
 from tests.fidelity.parameters import parameters_of
@@ -46,13 +46,48 @@ def leaves_out_experts(case: Case) -> bool:
     return is_ddp and "edp" in case.mesh and case.is_training
 
 
-def without_sums_of_experts(case: Case, rank: int, traced: RankRecord) -> RankRecord:
-    """Without the reductions over `edp`, if they are those of the rank's experts, whole; where each microbatch reduces, as often."""
-    sums = [c for c in traced.communications if c.reduces_gradient and c.axis == "edp"]
+def with_sums_of_experts(case: Case, rank: int, measured: RankRecord) -> RankRecord:
+    """As if another DDP, over `edp`, had the rank's experts: each bucket behind the layer that fills it, in each backward pass that reduces."""
+    backward = [n for n, c in enumerate(measured.communications) if c.phase == "bwd"]
+    exchanges = [n for n in backward if measured.communications[n].kind == "all_to_all"]
+    layers, times = case.model["layers"], case.accumulated
+    if len(exchanges) != 2 * layers * times:
+        return measured
+    every = bool(case.parallel.get("sync_every_mb"))
+    found = list(measured.communications)
+    for turn in reversed(range(times)):
+        if turn < times - 1 and not every:
+            continue
+        for bucket in reversed(expert_buckets(case, rank)):
+            # Behind the second exchange of the layer, counted from the last one.
+            place = exchanges[2 * (layers * turn + bucket.layers) - 1] + 1
+            found.insert(place, reduction(case, rank, bucket.num_bytes))
+    return replace(measured, communications=tuple(found))
+
+
+@dataclass(frozen=True)
+class Bucket:
+    num_bytes: int
+    layers: int
+    """With whose backward passes it is full."""
+
+
+def expert_buckets(case: Case, rank: int) -> list[Bucket]:
+    """DDP's: one ends with the parameter that fills it, the first at 1 MiB or the user's cap, others at 25."""
     experts = [each for each in parameters_of(case, rank) if each.is_expert]
-    whole = sum(each.rows * each.row for each in experts) * case.element_bytes
-    times = case.degree("grad_accum") if case.parallel.get("sync_every_mb") else 1
-    if sum(c.bytes_in for c in sums) != times * whole:
-        return traced
-    kept = tuple(c for c in traced.communications if c not in sums)
-    return replace(traced, communications=kept)
+    of_a_layer = len(experts) // case.model["layers"]
+    cap = int(case.parallel.get("bucket_mb", 25)) << 20
+    found: list[Bucket] = []
+    held = 0
+    for number, each in enumerate(experts):
+        held += each.rows * each.row * case.element_bytes
+        limit = cap if found or "bucket_mb" in case.parallel else 1 << 20
+        if held >= limit or number == len(experts) - 1:
+            found.append(Bucket(held, number // of_a_layer + 1))
+            held = 0
+    return found
+
+
+def reduction(case: Case, rank: int, num_bytes: int) -> Communication:
+    members = ranks_along(case, rank, ("edp",))
+    return Communication("bwd", "all_reduce", case.dtype, num_bytes, num_bytes, "edp", members)
