@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from stagec.devices.model import Citation, DeviceModel, GridAxis, Key, Reached, TimeTable
+from stagec.devices.rules import KINDS
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
 from stagec.reading import read_whole_text
 
@@ -54,6 +55,13 @@ NUMBERS = (
     "nvme_bytes_per_s",
     "node",
 )
+LEAST, MOST = 1e-9, 1e24
+"""Of numbers in a device file: with others times would not be numbers."""
+MOST_COUNT = 2**22
+"""Of devices in a node, of units on a device."""
+MOST_POWER = 64
+"""Of two: sizes and shares in tables."""
+MOST_OF = {"device.capacity": 2**60}
 SCALARS = {
     "units": int,
     "collective_units": int,
@@ -148,7 +156,7 @@ def read(data: Mapping[str, Any], name: str, where: str, base: DeviceModel | Non
             raise bad(f"`{where}` sets `device.{key}`, which is not a number of a device", help_)
     for key in ("capacity", "node"):
         if key in own:
-            own[key] = int(own[key])
+            own[key] = whole(own[key], f"device.{key}", where)
     reached = numbers_of(data.get("reached", {}), "reached", where)
     for key, share in reached.items():
         if key not in Reached.__dataclass_fields__ or share > 1:
@@ -214,7 +222,18 @@ def number(value: object, what: str, where: str) -> float:
     least_is_0 = what.endswith("_us")
     if not math.isfinite(value) or value < 0 or (value == 0 and not least_is_0):
         raise bad(f"`{what}` of `{where}` is {value:g}, which is not a speed or size")
+    if not (LEAST <= value <= MOST or value == 0):
+        raise bad(f"`{what}` of `{where}` is {value:g}, which no device has")
     return value
+
+
+def whole(value: float, what: str, where: str) -> int:
+    """E0417 unless it is a whole number that a device can have."""
+    if value != int(value):
+        raise bad(f"`{what}` of `{where}` is {value:g}, not a whole number")
+    if value > MOST_OF.get(what, MOST_COUNT):
+        raise bad(f"`{what}` of `{where}` is {value:g}, which no device has")
+    return int(value)
 
 
 def scalar(value: object, key: str, kind: type, where: str) -> Any:
@@ -222,7 +241,8 @@ def scalar(value: object, key: str, kind: type, where: str) -> Any:
         if not isinstance(value, bool):
             raise bad(f"`{key}` of `{where}` is `true` or `false`")
         return value
-    return kind(number(value, key, where))
+    found = number(value, key, where)
+    return whole(found, key, where) if kind is int else float(found)
 
 
 def source_of(entry: Mapping[str, Any], where: str) -> Citation:
@@ -235,19 +255,37 @@ def table_of(entry: Mapping[str, Any], where: str, offset: int) -> TimeTable:
     if not isinstance(key, list) or not key or not all(isinstance(k, str) for k in key):
         raise bad(f"a table of `{where}` has no `key`", '`key = ["product", "bf16"]`')
     what = f"the table `{' '.join(key)}` of `{where}`"
-    axes: list[GridAxis] = []
-    for axis in entry.get("axes", []):
-        good = isinstance(axis, list) and len(axis) == 4 and isinstance(axis[0], str)
-        if not good or not all(isinstance(x, int | float) for x in axis[1:]) or axis[3] < 1:
-            raise bad(f"{what} has an axis that is not `[name, first, step, count]`")
-        axes.append(GridAxis(axis[0], float(axis[1]), float(axis[2]), int(axis[3])))
-    values = entry.get("values", "")
+    kind = KINDS.get(key[0])
+    if kind is None:
+        help_ = did_you_mean(key[0], KINDS) or f"there are {quoted(KINDS)}"
+        raise bad(f"{what} is of no kind of operator that there is", help_)
+    rows = entry.get("axes")
+    if not isinstance(rows, list):
+        raise bad(f"{what} has no list of `axes`")
+    axes = tuple(axis_of(row, what) for row in rows)
+    if sorted(axis.name for axis in axes) != sorted(kind.steps):
+        raise bad(f"{what} has other axes than {quoted(kind.steps, last='and')}")
+    values, source = entry.get("values", ""), entry.get("source", 0)
     try:
         flat = np.array(values.split() if isinstance(values, str) else values, np.float64)
         grid = flat.reshape([axis.count for axis in axes]) / HUNDREDTHS
     except (ValueError, TypeError):
         raise bad(f"{what} has not as many values as its axes have points") from None
-    return TimeTable(tuple(key), tuple(axes), grid, offset + int(entry.get("source", 0)))
+    if not (np.abs(grid) <= MOST_POWER).all():
+        raise bad(f"{what} has a value that is no logarithm of a share of a time, in hundredths")
+    if isinstance(source, bool) or not isinstance(source, int) or source < 0:
+        raise bad(f"`source` of {what} is not the number of one of its sources")
+    return TimeTable(tuple(key), axes, grid, offset + source)
+
+
+def axis_of(row: object, what: str) -> GridAxis:
+    """`["m", 0, 1, 16]`: powers of two from the first on, in even steps."""
+    if isinstance(row, list) and len(row) == 4 and isinstance(row[0], str):
+        name, first, step, count = row
+        numbers = all(type(each) in (int, float) for each in (first, step)) and type(count) is int
+        if numbers and abs(first) <= MOST_POWER and 0 < step <= MOST_POWER and count >= 1:
+            return GridAxis(name, float(first), float(step), count)
+    raise bad(f"{what} has an axis that is not `[name, first, step, count]`")
 
 
 # Writing

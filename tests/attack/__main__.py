@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.attack.case import Failure, Kind, attempt, shrink
+from tests.attack.devices import DEVICES
 from tests.attack.executors import EXECUTORS
 from tests.attack.files import FILES
 from tests.attack.ir import IR
@@ -37,6 +38,7 @@ KINDS = {
         SEEDED,
         SETS,
         TYPOS,
+        DEVICES,
         FILES,
         DISKS,
         STREAMS,

@@ -21,6 +21,7 @@ CASES = {
     "faults": 20,
     "sets": 12,
     "slips": 6,
+    "devices": 12,
     "files": 3,
     "disks": 12,
     "executors": 6,

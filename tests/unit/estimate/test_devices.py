@@ -85,11 +85,11 @@ def test_other_names() -> None:
 
 @given(st.lists(st.floats(-3, 3), min_size=12, max_size=12))
 def test_tables_read_as_they_are_written(values: list[float]) -> None:
-    axes = (GridAxis("m", 0, 1, 4), GridAxis("n", 5, 2, 3))
+    axes = (GridAxis("m", 0, 1, 4), GridAxis("k", 5, 2, 3))
     grid = np.array(values).reshape(4, 3)
     text = "[peaks]\nbf16 = 1e12\n[device]\nmemory_bytes_per_s = 1e12\n"
-    found = parse(text + table_text(("product", "bf16"), axes, grid), "x", "x.toml")
-    table = found.tables["product", "bf16"]
+    found = parse(text + table_text(("quantize", "scale_matrix"), axes, grid), "x", "x.toml")
+    table = found.tables["quantize", "scale_matrix"]
     assert table.axes == axes
     assert np.abs(table.values - grid).max() <= 0.0051
 
@@ -119,7 +119,8 @@ def test_a_fit_finds_the_table_that_measurements_were_made_of() -> None:
 
 def test_mistakes_in_a_file() -> None:
     good = "[peaks]\nbf16 = 1e12\n[device]\nmemory_bytes_per_s = 1e12\n"
-    parse(good, "x", "x.toml")
+    table = '[[tables]]\nkey = ["memory"]\naxes = [["bytes", 0, 1, 2]]\nvalues = "1 2"\n'
+    parse(good + table, "x", "x.toml")
     for wrong in (
         "peaks = 3",
         "[peaks]\nbf16 = -1\n[device]\nmemory_bytes_per_s = 1e12",
@@ -127,6 +128,17 @@ def test_mistakes_in_a_file() -> None:
         good + "speed = 3",
         good + '[[tables]]\nkey = ["product"]\naxes = [["m", 0, 1, 2]]\nvalues = "1"',
         good + '[[tables]]\nkey = ["product"]\naxes = [["m", 0]]\nvalues = "1"',
+        good + "node = 0.5",
+        good + "node = 1e300",
+        good.replace("1e12", "1e-308"),
+        "units = 0.5\n" + good,
+        good + table.replace("memory", "memori"),
+        good + table.replace("bytes", "bits"),
+        good + table.replace("1 2", "1 nan"),
+        good + table.replace("0, 1, 2", "0, 0, 2"),
+        good + table.replace("0, 1, 2", "0, nan, 2"),
+        good + table.replace('[["bytes", 0, 1, 2]]', "5"),
+        good + table + 'source = "x"',
         "this is no TOML",
     ):
         with pytest.raises(CompileError) as found:
