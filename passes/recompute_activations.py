@@ -56,6 +56,8 @@ make them, unnamed steps included), modules, or
 
 - `full`: all ops of the repeated layers, or of `modules`, in a repeat or not. What leaves a call of a module is kept, as the
   checkpoint of a module keeps its arguments: that is how two calls in one layer are two checkpoints;
+- `whole`: the same, to the end, also what nobody reads: Megatron-LM runs the whole function of a checkpoint again
+  (`CheckpointFunction.backward` in megatron/core/tensor_parallel/random.py), so that a layer has six all-reduces over tensor-parallel ranks, and not five;
 - `attention`: the core of attention, fused or not (`analysis/attention_core.py`), whose result is kept too, for the projection
   after it reads it: selective recomputation as in Korthikanti et al. 2022, section 5.
 
@@ -73,7 +75,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 
-from stagec.analysis.recompute_choice import FULL, Choice, call_of
+from stagec.analysis.recompute_choice import FULL, WHOLE, Choice, call_of
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.rewriting import programs
@@ -104,7 +106,8 @@ class RecomputeActivations(ModulePass):
             raise CompileError(problems(choice, programs(op)))
         for levels, dropped in chosen:
             for level in levels:
-                Rebuilding(level, dropped[level], self.modules).run()
+                unread = choice.unread(level.forward_ops(), is_repeated=level.outer is not None)
+                Rebuilding(level, dropped[level], self.modules, unread).run()
             remove_unread(levels)
             verify_dropped(dropped)
 
@@ -136,7 +139,7 @@ def problems(choice: Choice, found_in: Sequence[stg.ProgramOp]) -> list[Diagnost
     return [
         Diagnostic(
             "E0401",
-            f"there is no {'op' if word == FULL else f'`{word}`'}{where} to recompute",
+            f"there is no {'op' if word in (FULL, WHOLE) else f'`{word}`'}{where} to recompute",
             span,
             help=help_,
         )
@@ -152,6 +155,8 @@ class Rebuilding:
     dropped: set[SSAValue]
     modules: Sequence[str] = ()
     """What is made again of a call of these modules is made at once."""
+    unread: Sequence[Operation] = ()
+    """What is made again whether it is read or not, with what is read of the same call."""
     made: dict[SSAValue, SSAValue] = field(default_factory=dict)
     """What the repeated ops make, by the value of the forward pass."""
 
@@ -170,17 +175,28 @@ class Rebuilding:
             together.setdefault(self.call_of(value), []).append(value)
         for reader, op, index, value in reads:
             call = self.call_of(value)
-            for needed in self.slice_of(together[call] if call else [value]):
-                self.repeat(needed, reader)
+            unread = [op for op in self.unread if call_of(op, self.modules) == call]
+            first = self.first_of(call) if unread else reader
+            for needed in self.slice_of(together[call] if call else [value], unread):
+                self.repeat(needed, first)
             op.operands[index] = self.made[value]
 
     def call_of(self, value: SSAValue) -> str:
         """The checkpoint that a value is in: the call of one of the modules. None: it is made again when it is read."""
         return call_of(value.owner, self.modules) if isinstance(value.owner, Operation) else ""
 
-    def slice_of(self, values: Sequence[SSAValue]) -> list[Operation]:
-        """The ops to repeat for values, in their order."""
-        waiting, needed = list(values), set[Operation]()
+    def first_of(self, call: str) -> Operation:
+        """Where the backward pass of a call begins. A function that runs again as a whole does so before all of it."""
+        ops = self.level.backward_ops()
+        phases = ("bwd", "wgrad")
+        return next(
+            op for op in ops if call_of(op, self.modules) == call and stg.phase_of(op) in phases
+        )
+
+    def slice_of(self, values: Sequence[SSAValue], unread: Sequence[Operation]) -> list[Operation]:
+        """The ops to repeat for values, and those that nothing reads, in their order."""
+        needed = {op for op in unread if not any(result in self.made for result in op.results)}
+        waiting = [*values, *(x for op in needed for x in inputs_of(op))]
         while waiting:
             value = waiting.pop()
             op = value.owner

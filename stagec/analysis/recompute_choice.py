@@ -15,7 +15,7 @@ from stagec.analysis.attention_core import attention_core
 from stagec.analysis.units import is_call
 from stagec.dialects import dist, stg
 
-FULL, ATTENTION = "full", "attention"
+FULL, WHOLE, ATTENTION = "full", "whole", "attention"
 
 EXPLICIT = "explicit"
 """The region of an op that is asked for by its kind or name: its results are dropped, whoever reads them."""
@@ -59,6 +59,13 @@ class Choice:
                 found |= {r for r in op.results if not leaves(r, region, regions)}
         return found
 
+    def unread(self, forward: Iterable[Operation], is_repeated: bool) -> list[Operation]:
+        """What is made again though nothing reads it: with `whole` all ops that are chosen."""
+        if WHOLE not in self.what:
+            return []
+        ops = [op for op in forward if can_be_repeated(op) and not isinstance(op, stg.ConstantOp)]
+        return [op for op in ops if self.region(op, is_repeated, in_core=False)]
+
     def region(self, op: Operation, is_repeated: bool, in_core: bool) -> str:
         """What an op is chosen as: the empty region if it is not."""
         self.met |= {word for word in self.modules if call_of(op, (word,))}
@@ -66,8 +73,9 @@ class Choice:
         if self.modules and not module:
             return ""
         is_layer = bool(module) or is_repeated
-        if FULL in self.what:
-            self.met |= {FULL} if is_layer else set()
+        everything = {FULL, WHOLE}.intersection(self.what)
+        if everything:
+            self.met |= everything if is_layer else set()
             return module or (EXPLICIT if is_layer else "")
         names = {*stg.names_of(op), *(kinds_of(op) if is_layer else ())}
         asked = names.intersection(self.what)

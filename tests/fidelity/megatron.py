@@ -36,13 +36,11 @@ NUMBER = 4
 PUBLISHED = FACTS.with_name("published.json")
 OF_A_LAYER = {
     "tp": {"all_reduce": 4},
-    "tp_full_recompute": {"all_reduce": 5},
+    "tp_full_recompute": {"all_reduce": 6},
     "tp_sp": {"all_gather": 4, "reduce_scatter": 4},
     "tp_sp, shards kept": {"all_gather": 6, "reduce_scatter": 4},
 }
-"""Collectives of a layer for each microbatch, each of the hidden states: `tensor_parallel_per_layer_per_microbatch` of `published.json`.
-
-With full recomputation six are published, the whole forward pass again; a plan leaves out the last, whose result nothing reads (`full-recomputation`)."""
+"""Collectives of a layer for each microbatch, each of the hidden states: `tensor_parallel_per_layer_per_microbatch` of `published.json`."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +195,7 @@ def plan_text(run: Run) -> str:
         lines.append("shard H, F, V over tp")
         lines += ["shard S over tp"] if run.has_norm_terms else []
         lines += {
-            "tp_full_recompute": ["recompute full in Block"],
+            "tp_full_recompute": ["recompute whole in Block"],
             "tp_sp, shards kept": ["collectives { keep = shard }"],
         }.get(run.split, [])
     if run.pp > 1:

@@ -192,7 +192,7 @@ def test_script_of_megatron():
         "shard S over tp",
         "pipeline L over pp { schedule = interleaved_1f1b, virtual_stages = 2, microbatch = 1 }",
         "zero 1 over dp",
-        "recompute full",
+        "recompute whole",
     ):
         assert line in imported.text
     assert imported.idle == ("--lr",)

@@ -18,7 +18,7 @@ from stagec.frontend.sizes import SizeTable
 from stagec.plans.clauses import Override, Plan
 from stagec.symbolic import conditions
 
-REGIONS = ("none", "full")
+REGIONS = ("none", "full", "whole")
 """What `recompute` knows besides ops and values."""
 
 

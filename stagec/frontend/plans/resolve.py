@@ -503,7 +503,7 @@ class _PlanResolver:
         if clause is None:
             return resolved.Recompute()
         what = tuple(map(str, clause.what))
-        alone = [w for w in what if w in ("none", "full")]
+        alone = [w for w in what if w in ("none", "full", "whole")]
         if alone and len(what) > 1:
             message = f"`{alone[0]}` stands alone in `recompute`"
             self.error("E0401", message, clause)

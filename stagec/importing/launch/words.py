@@ -113,7 +113,8 @@ def one_of(name: str, values: Mapping[str, Any]) -> Callable[[Launch, Any], None
 
 
 def granularity(run: Launch, value: Any) -> None:
-    one_of("recompute", {"full": "full", "selective": "attention", "none": "", "null": ""})(
+    # Its checkpoints run the whole function again: `CheckpointFunction` in megatron/core/tensor_parallel/random.py.
+    one_of("recompute", {"full": "whole", "selective": "attention", "none": "", "null": ""})(
         run, value
     )
 
@@ -215,7 +216,7 @@ MEGATRON: dict[str, Word] = {
     "use-megatron-fsdp": Word("zero 3 over dp, cp", fully_sharded, False),
     "use-custom-fsdp": Word("zero 3 over dp, cp", fully_sharded, False),
     "recompute-activations": Word("recompute attention", constant("recompute", "attention"), False),
-    "recompute-granularity": Word("recompute full, or attention", granularity),
+    "recompute-granularity": Word("recompute whole, or attention", granularity),
     "bf16": Word("precision { weights = bf16, gradients = fp32, ... }", half("bf16"), False),
     "fp16": Word("precision { weights = fp16, ... }", half("fp16"), False),
     "accumulate-allreduce-grads-in-fp32": Word(
@@ -256,8 +257,8 @@ MEGATRON: dict[str, Word] = {
     ),
     "model-parallel-size": Word("mesh tp = N, before there were pipelines", size("tp")),
     "batch-size": Word("microbatch N, before there were global batches", size("micro_batch")),
-    "activations-checkpoint-method": Word("recompute full", constant("recompute", "full")),
-    "checkpoint-activations": Word("recompute full", constant("recompute", "full"), False),
+    "activations-checkpoint-method": Word("recompute whole", constant("recompute", "whole")),
+    "checkpoint-activations": Word("recompute whole", constant("recompute", "whole"), False),
 }
 """Flags of Megatron-LM and Megatron-Core, and of torchrun before them."""
 

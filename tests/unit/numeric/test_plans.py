@@ -33,6 +33,7 @@ PLANS = {
     "zero3": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 3 over dp",
     "zero3_units": f"{MESH}\n{TENSOR}\nzero 3 over dp\nunit Block",
     "zero_over_tensor_axis": f"{MESH}\n{TENSOR}\nzero 3 over dp, tp",
+    "recompute_whole": f"{MESH}\n{SEQUENCE}\nrecompute whole in Block",
     "recompute": f"{MESH}\n{SEQUENCE}\nrecompute full",
     "recompute_attention": f"{MESH}\n{SEQUENCE}\nrecompute attention, add in Block",
     "gathered_again": f"{MESH}\n{SEQUENCE}\ncollectives {{ keep = shard }}",
@@ -76,6 +77,7 @@ PLANS = {
 
 ONE_MODEL = {
     "biases_first": "gpt",
+    "recompute_whole": "llama",
     "shared_heads_exchanged": "llama",
     "fp8_wide": "llama",
     "fp8_saved": "llama",
