@@ -143,16 +143,19 @@ def _padded(
     return dict.fromkeys(tokens, is_padded)
 
 
-OF_TRAINING = (syntax.Optimizer, syntax.Gradients, syntax.Recompute, syntax.LossChunks)
+OF_TRAINING = (
+    syntax.Optimizer,
+    syntax.Gradients,
+    syntax.Recompute,
+    syntax.LossChunks,
+    syntax.Freeze,
+)
 """Clauses that say nothing of serving."""
 
 
 def _trains_nothing(merged: Merged, serve: syntax.Serve, findings: Findings) -> None:
-    """E0401 for clauses without effect beside `serve`. A plan that is extended may have them."""
-    clauses = merged.plan.clauses if merged.plan else ()
-    if serve not in clauses:
-        return
-    for clause in clauses:
+    """E0401 for clauses without effect in a plan that serves. A plan that it extends may have them."""
+    for clause in merged.plan.clauses if merged.plan else ():
         level = clause.level if isinstance(clause, syntax.Zero) else None
         splits_updates = isinstance(level, syntax.Number) and level.text in ("1", "2")
         if isinstance(clause, OF_TRAINING) or splits_updates:

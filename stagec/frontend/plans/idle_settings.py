@@ -20,11 +20,6 @@ class Need(NamedTuple):
     is_said: Callable[[Plan], bool]
 
 
-TRAINING = (
-    *("gradients", "optimizer", "master", "reduce"),
-    *("weight_gradients", "saved_values", "saved"),
-)
-"""Settings of `precision` that say nothing of what is served."""
 NEEDS = (
     Need("zero", ("reshard", "prefetch"), "`zero 3`", lambda p: _level(p) == 3),
     Need("precision", ("gather",), "`zero`, whose weights are gathered", lambda p: _level(p) > 0),
@@ -51,11 +46,16 @@ NEEDS = (
     ),
 )
 """Of settings whose effect hangs on the plan alone."""
-OF_SERVING = Need(
-    "precision", ("cache",), "`serve`: only what is served has caches", lambda p: False
+OF_SERVING = (
+    Need("precision", ("cache",), "`serve`: only what is served has caches", lambda p: False),
 )
-OF_TRAINING = Need(
-    "precision", TRAINING, "a plan that trains: `serve` has no backward pass", lambda p: False
+WHAT_TRAINS = "a plan that trains: `serve` has no backward pass"
+STORED = ("gradients", "optimizer", "master", "reduce", "weight_gradients", "saved_values", "saved")
+UPDATED = ("activations", "optimizer", "update", "nvme")
+OF_TRAINING = (
+    Need("precision", STORED, WHAT_TRAINS, lambda p: False),
+    Need("offload", UPDATED, WHAT_TRAINS, lambda p: False),
+    Need("process", ("dummy_gradients",), WHAT_TRAINS, lambda p: False),
 )
 
 
@@ -64,7 +64,7 @@ def idle_settings(plan: Plan, own: Collection[Span], serves: bool) -> list[Diagn
 
     `own` are the places of the settings that the plan itself says: what it inherits may be about other plans.
     """
-    needs = (*NEEDS, OF_TRAINING if serves else OF_SERVING)
+    needs = (*NEEDS, *(OF_TRAINING if serves else OF_SERVING))
     return [found for need in needs if not need.is_said(plan) for found in _idle(plan, need, own)]
 
 
