@@ -23,6 +23,10 @@ from stagec.diagnostics import CompileError, Diagnostic
 from stagec.reading import parse_csv, read_whole_text
 
 MOST_BYTES = 1 << 30
+MAY_BE_ZERO = ("window", "ms")
+LEAST, MOST = 2**-32, 2**64
+"""Of sizes and times that are measured."""
+MOST_SHOWN = 40
 Cells = Mapping[str, str]
 
 
@@ -57,11 +61,20 @@ def read_file(path: Path, *readers: Callable[[Cells], Row | None]) -> Iterator[R
 
 
 def numbers(cells: Cells, *names: str) -> tuple[float, ...]:
-    return tuple(float(cells[name]) for name in names)
+    return tuple(number(cells, name) for name in names)
+
+
+def number(cells: Cells, name: str) -> float:
+    """A ValueError unless it is a size, or a time, that something can have."""
+    found = float(cells[name])
+    least = 0 if name in MAY_BE_ZERO else LEAST
+    if not least <= found <= MOST:
+        raise ValueError(f"`{name}` is `{cells[name][:MOST_SHOWN]}`")
+    return found
 
 
 def us(cells: Cells) -> float:
-    return 1e3 * float(cells["ms"])
+    return 1e3 * number(cells, "ms")
 
 
 def role(cells: Cells) -> str:
@@ -74,8 +87,8 @@ def gemm(cells: Cells) -> Row:
 
 def attention_key(kind: str, cells: Cells) -> Key:
     """A table for each width of heads; those with a window are apart."""
-    windowed = ("window",) if float(cells["window"]) else ()
-    return (kind, cells.get("dtype") or "bf16", str(int(float(cells["head_dim"]))), *windowed)
+    windowed = ("window",) if number(cells, "window") else ()
+    return (kind, cells.get("dtype") or "bf16", str(int(number(cells, "head_dim"))), *windowed)
 
 
 def attention_context(cells: Cells) -> Row:
