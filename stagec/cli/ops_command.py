@@ -32,7 +32,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.name is not None:
         sys.stdout.write(page_of(options.name))
         return 0
-    sections = [("functions of the language", [(shown(s), s.summary) for s in signatures()])]
+    sections = [("functions of the language", [(s.usage, s.summary) for s in signatures()])]
     for name, factory in STAGEC_UNIVERSE.all_dialects.items():
         dialect = factory()
         title = first_line(import_module(f"stagec.dialects.{name}"))
@@ -70,7 +70,7 @@ def function_page(signature: stg.Signature, op: str) -> str:
         (o.name, " | ".join(o.choices) or o.kind, "" if o.required else "may be left out")
         for o in signature.options
     ]
-    lines = [shown(signature), "", *folded(signature.summary, margin=2)]
+    lines = [signature.usage, "", *folded(signature.summary, margin=2)]
     lines += [f"  {name}: {kind}{', ' * bool(note)}{note}" for name, kind, note in options]
     return "\n".join([*lines, f"  makes a `{op}`"]) + "\n"
 
@@ -96,14 +96,6 @@ def op_page(op: type[Operation]) -> str:
 
 def signatures() -> Iterable[stg.Signature]:
     return [function.signature for _, function in sorted(stg.FUNCTIONS.items())]
-
-
-def shown(signature: stg.Signature) -> str:
-    """How it is called: `rms_norm(x, weight?, over = dims)`."""
-    needed = len(signature.operands) - signature.optional_operands
-    operands = [f"{name}{'?' * (i >= needed)}" for i, name in enumerate(signature.operands)]
-    options = [f"{o.name} = {' | '.join(o.choices) or o.kind}" for o in signature.options]
-    return f"{signature.name}({', '.join([*operands, *options])})"
 
 
 def first_line(documented: object) -> str:

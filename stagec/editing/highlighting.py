@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pygments.lexer import RegexLexer, words
+from pygments.lexer import RegexLexer, bygroups, words
 from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Text
 
 from stagec.frontend.words import RESERVED
@@ -10,6 +10,7 @@ from stagec.frontend.words import RESERVED
 CLAUSES = (
     "collectives",
     "context",
+    "decode",
     "device",
     "extends",
     "for",
@@ -29,6 +30,7 @@ CLAUSES = (
     "pipeline",
     "pool",
     "precision",
+    "prefill",
     "process",
     "rank_order",
     "recompute",
@@ -50,7 +52,11 @@ class StgLexer(RegexLexer):
     filenames = ["*.stg"]
     tokens = {
         "root": [
-            (r"\s+", Text.Whitespace),
+            (
+                rf"^([ \t]*)({'|'.join(CLAUSES)})\b(?!\s*[=,(\[])",
+                bygroups(Text.Whitespace, Keyword.Declaration),
+            ),
+            (r"\n|[^\S\n]+", Text.Whitespace),
             (r"#[^\n]*", Comment.Single),
             (r'"[^"\n]*"', String),
             (r"\b\d+(\.\d+)?([KMGT]i?)?B\b", Number),
@@ -58,8 +64,10 @@ class StgLexer(RegexLexer):
             (r"\b\d+(\.\d+)?([eE][+-]?\d+)?\b", Number),
             (words(("true", "false"), r"\b", r"\b"), Keyword.Constant),
             (words(tuple(sorted(RESERVED)), r"\b", r"\b"), Keyword),
-            (rf"^\s*({'|'.join(CLAUSES)})\b", Keyword.Declaration),
-            (words(("over", "extends"), r"\b", r"\b"), Keyword.Declaration),
+            (
+                words(("over", "extends", "for", "in", "prefill", "decode"), r"\b", r"\b(?!\s*=)"),
+                Keyword.Declaration,
+            ),
             (r"[A-Za-z_][\w-]*(?=\()", Name.Function),
             (r"[A-Za-z_]\w*", Name),
             (r"->|==|!=|<=|>=|\*\*|[-+*/%@=<>]", Operator),

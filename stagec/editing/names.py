@@ -29,7 +29,7 @@ class NamePlace:
     span: Span
     is_definition: bool
     kind: str
-    """`dim`, `module`, `model`, `op`, `plan`, `axis`, `weight`, `value`; of a reference that of its definition."""
+    """`dim`, `module`, `model`, `op`, `plan`, `pool`, `axis`, `weight`, `cache`, `value`; of a reference that of its definition."""
 
 
 @dataclass
@@ -90,6 +90,8 @@ def definitions(program: syntax.Program) -> Iterator[tuple[str, syntax.Name, str
             case syntax.Plan():
                 yield "", item.name, "plan"
                 pools = [clause for clause in item.clauses if isinstance(clause, syntax.Pool)]
+                for pool in pools:
+                    yield item.name.text, pool.name, "pool"
                 for clause in (*item.clauses, *(own for pool in pools for own in pool.clauses)):
                     if isinstance(clause, syntax.Mesh):
                         for axis in clause.axes:
@@ -104,6 +106,9 @@ def inside(owner: str, body: syntax.Body) -> Iterator[tuple[str, syntax.Name, st
             case syntax.Weights():
                 for weight in statement.weights:
                     yield owner, weight.name, "weight"
+            case syntax.Caches():
+                for cache in statement.caches:
+                    yield owner, cache.name, "cache"
             case syntax.Assign():
                 for target in statement.targets:
                     yield owner, target.name, "value"

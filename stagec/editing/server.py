@@ -15,7 +15,15 @@ from pygls.lsp.server import LanguageServer
 from pygls.uris import from_fs_path, to_fs_path
 
 from stagec.diagnostics import CompileError, Diagnostic, Span
-from stagec.editing.answers import complete, describe, diagnose
+from stagec.editing.answers import (
+    IMPORT,
+    complete,
+    describe,
+    describe_word,
+    diagnose,
+    here,
+    word_at,
+)
 from stagec.editing.names import Index, NamePlace, index_of
 from stagec.formatting import format_text
 from stagec.frontend import parse_text
@@ -27,7 +35,7 @@ PROTOCOL = "3.17"
 """The version of the protocol, which is what clients show."""
 At = types.HoverParams | types.DefinitionParams | types.ReferenceParams | types.RenameParams
 """Questions about a place."""
-IMPORT = re.compile(r'^import\s+"', re.MULTILINE)
+MODEL = re.compile(r"^\s*model\b", re.MULTILINE)
 MOST_FILES = 1000
 """That are looked through for those that import a file."""
 LEVELS_UP = 4
@@ -47,6 +55,8 @@ class Texts:
     """What is known of the texts that are open: names as they were when a text last parsed, and the plan that was chosen."""
 
     indices: dict[str, Index] = field(default_factory=dict)
+    importers: dict[str, list[str]] = field(default_factory=dict)
+    """Files that import something, near each that is imported itself."""
     plan: str | None = None
 
 
@@ -61,27 +71,57 @@ def make_server() -> LanguageServer:
         if isinstance(options, dict):
             texts.plan = options.get("plan")
 
+    def folders() -> list[str]:
+        return [path for uri in server.workspace.folders if (path := to_fs_path(uri))]
+
+    def opened_texts() -> dict[str, str]:
+        return {each.path: each.source for each in server.workspace.text_documents.values()}
+
     def look(uri: str) -> None:
+        """Say what is wrong in a file; and in those that are open and import something, which it may have changed."""
+        show(uri)
+        for other, document in list(server.workspace.text_documents.items()):
+            if other != uri and IMPORT.search(document.source):
+                show(other)
+
+    def show(uri: str) -> None:
         document = server.workspace.get_text_document(uri)
-        found = diagnose(document.source, document.path)
+        found = mistakes(uri, document.path, document.source)
         with suppress(CompileError):  # the names of the last text that parsed still help
             texts.indices[uri] = program_at(document.path)
-        shown = [protocol(each, document.lines) for each in found if is_here(each, document.path)]
+        there = [here(each, document.source, document.path) for each in found]
+        shown = [protocol(each, document.lines) for each in there]
         server.text_document_publish_diagnostics(
             types.PublishDiagnosticsParams(uri, shown, document.version)
         )
 
+    def mistakes(uri: str, path: str, text: str) -> list[Diagnostic]:
+        """Of a file; one without a model is looked at as a part of those that import it, which define names that it uses."""
+        opened = opened_texts()
+        if MODEL.search(text):
+            return diagnose(text, path, opened)
+        if uri not in texts.importers:
+            texts.importers[uri] = list(importing(path, folders()))
+        found: dict[tuple[str, str, Span], Diagnostic] = {}
+        is_imported = False
+        for other in dict.fromkeys([*opened, *texts.importers[uri]]):
+            with suppress(CompileError):
+                own = opened[other] if other in opened else read_text(other)
+                if other != path and imports(own, other, path):
+                    is_imported = True
+                    for each in diagnose(own, other, opened):
+                        if each.span is not None and each.span.file == path:
+                            found[each.code, each.message, each.span] = each
+        return list(found.values()) if is_imported else diagnose(text, path, opened)
+
     def program_at(path: str) -> Index:
         """The names of a file and of what it imports, as editors have them open."""
-        opened = {each.path: each.source for each in server.workspace.text_documents.values()}
+        opened = opened_texts()
         text = opened[path] if path in opened else read_text(path)
         try:
-            files = dict(parse_text(text, path).files)
+            files = dict(parse_text(text, path, opened).files)
         except CompileError:  # of what is imported; of the text itself it is raised again
             files = {path: parse(text, path)}
-        for each in files.keys() & opened.keys() - {path}:
-            with suppress(CompileError):
-                files[each] = parse(opened[each], each)
         return index_of(*files.values())
 
     def meant(found: tuple[Index, NamePlace]) -> list[NamePlace]:
@@ -91,9 +131,8 @@ def make_server() -> LanguageServer:
         places = {each.span: each for each in index.of(place.symbol)}
         if first is None:
             return list(places.values())
-        workspace = [path for uri in server.workspace.folders if (path := to_fs_path(uri))]
         open_ = (each.path for each in server.workspace.text_documents.values())
-        for path in sorted({*open_, *importing(first.span.file, workspace)}):
+        for path in sorted({*open_, *importing(first.span.file, folders())}):
             with suppress(CompileError):
                 other = program_at(path)
                 if other.definition(place.symbol) == first:
@@ -117,13 +156,28 @@ def make_server() -> LanguageServer:
     def changed(params: types.DidChangeTextDocumentParams) -> None:
         look(params.text_document.uri)
 
+    @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
+    def closed(params: types.DidCloseTextDocumentParams) -> None:
+        """What was not saved is gone: those that import it see what is on disk."""
+        uri = params.text_document.uri
+        texts.indices.pop(uri, None)
+        server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
+        for other, document in list(server.workspace.text_documents.items()):
+            if other != uri and IMPORT.search(document.source):
+                show(other)
+
     @server.feature(types.TEXT_DOCUMENT_HOVER)
     def hover(params: types.HoverParams) -> types.Hover | None:
         found = name_at(params)
-        if found is None:
-            return None
         document = server.workspace.get_text_document(params.text_document.uri)
-        text = describe(document.source, document.path, texts.plan, *found)
+        if found is None:
+            offset = document.offset_at_position(params.position)
+            text = describe_word(word_at(document.source, offset))
+        else:
+            opened = opened_texts()
+            text = describe(document.source, document.path, texts.plan, *found, opened)
+        if not text:
+            return None
         return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text))
 
     @server.feature(types.TEXT_DOCUMENT_DEFINITION)
@@ -207,8 +261,14 @@ def importing(file: str, workspace: Iterable[str]) -> Iterator[str]:
                 yield str(path)
 
 
-def is_here(each: Diagnostic, path: str) -> bool:
-    return each.span is None or each.span.file == path
+def imports(text: str, file: str, other: str) -> bool:
+    """Whether a text imports another file, itself or through others; as far as it can be read."""
+    folder, wanted = os.path.dirname(file), os.path.realpath(other)
+    if any(os.path.realpath(os.path.join(folder, m[1])) == wanted for m in IMPORT.finditer(text)):
+        return True
+    with suppress(CompileError):
+        return any(os.path.realpath(each) == wanted for each in parse_text(text, file).files)
+    return False
 
 
 def protocol(each: Diagnostic, lines: Sequence[str]) -> types.Diagnostic:

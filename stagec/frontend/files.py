@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,9 +33,13 @@ def parse_file(path: str | Path) -> Source:
     return reader.source
 
 
-def parse_text(text: str, file: str = "<text>") -> Source:
-    """The program in a text. What it imports is looked for beside `file`."""
+def parse_text(text: str, file: str = "<text>", opened: Mapping[str, str] | None = None) -> Source:
+    """The program in a text. What it imports is looked for beside `file`.
+
+    `opened` has the texts, by path, of files that an editor has open: they count instead of what is on disk.
+    """
     reader = _Reader(Source(file))
+    reader.opened = {os.path.realpath(path): each for path, each in (opened or {}).items()}
     reader.reading.append((os.path.realpath(file), file))
     reader.parse(text, file)
     reader.findings.raise_errors(reader.source.texts)
@@ -83,6 +88,8 @@ class _Reader:
         self.reading: list[tuple[str, str]] = []
         """Real path and shown name of each file whose imports are being read."""
         self.known: set[str] = set()
+        self.opened: Mapping[str, str] = {}
+        """The texts of files that are not read from disk, by real path."""
 
     def read(self, file: str, importer: syntax.ImportFile | None) -> None:
         """Read a file unless it was read before."""
@@ -110,14 +117,15 @@ class _Reader:
         if importer is not None and not may_read(file, os.path.dirname(self.source.file)):
             self.findings.add(outside(file, span))
             return
+        text = self.opened.get(real)
         try:
-            content = read_file(file)
+            content = read_file(file) if text is None else b""
         except OSError as error:
             self.unreadable(file, span, error.strerror or str(error))
             return
         self.reading.append((real, file))
         try:
-            self.parse(decode(content, file), file)
+            self.parse(decode(content, file) if text is None else text, file)
         except CompileError as error:
             self.source.texts |= error.sources
             for diagnostic in error.diagnostics:

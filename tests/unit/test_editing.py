@@ -10,12 +10,13 @@ from pathlib import Path
 
 from lsprotocol import types
 from pygls.lsp.client import LanguageClient
-from pygments.token import Error, Keyword
+from pygments.token import Error, Keyword, Operator
 
 from stagec.editing.answers import clause_words
 from stagec.editing.highlighting import CLAUSES, StgLexer
 from stagec.editing.names import Symbol, index_of
-from stagec.frontend.parser import parse
+from stagec.frontend.parser import grammar_text, parse
+from stagec.frontend.words import DEFINITIONS, RESERVED
 from tests.unit.examples import EXAMPLES, FOLDER
 
 ROOT = Path(__file__).parents[2]
@@ -177,6 +178,126 @@ def test_names_of_imported_files(tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(names_across_files(tmp_path), 240))
 
 
+SERVED = """import "library.stg"
+dim B = 4
+dim S = 16
+dim P = S
+dim H = 4
+dim E = 16
+
+module Attention(x[B, S, D]) -> [B, S, D] {
+  weight wk[D, H, E], wo[H, E, D]
+  cache past[B, P, H, E]
+  k[B, P, H, E] = append(past, x @ wk)
+  return attention(x @ wk, k, k, causal = true) @ wo
+}
+
+model Served(x[B, S, D]) {
+  y = Attention(x)
+  return y
+}
+
+plan together {
+  mesh tp = 2
+  shard H over tp
+  serve { decode 4 at 64, block = 8 }
+}
+
+plan apart {
+  pool first {
+    mesh tp = 2
+    shard H over tp
+    serve { prefill 4 x 16 }
+  }
+  pool second {
+    mesh tp = 4
+    shard H over tp
+    serve { decode 4 at 16 }
+  }
+}
+"""
+
+
+async def typed(folder: Path) -> None:
+    """A text with a cache, plans that serve and pools, and the file that it imports, as somebody types in both."""
+    texts = {"library.stg": LIBRARY, "served.stg": SERVED}
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    uris = {name: (folder / name).as_uri() for name in texts}
+    client = LanguageClient("test", "1")
+    shown: dict[str, list[types.Diagnostic]] = {}
+
+    @client.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+    def publish(params: types.PublishDiagnosticsParams) -> None:
+        shown[params.uri] = list(params.diagnostics)
+
+    await client.start_io(sys.executable, "-c", START, str(ROOT))
+    await client.initialize_async(
+        types.InitializeParams(types.ClientCapabilities(), process_id=None, root_uri=None)
+    )
+    client.initialized(types.InitializedParams())
+    versions = dict.fromkeys(texts, 1)
+    for name, text in texts.items():
+        item = types.TextDocumentItem(uris[name], "stg", 1, text)
+        client.text_document_did_open(types.DidOpenTextDocumentParams(item))
+
+    async def change(name: str, text: str) -> None:
+        versions[name] += 1
+        whole = [types.TextDocumentContentChangeWholeDocument(text)]
+        which = types.VersionedTextDocumentIdentifier(versions[name], uris[name])
+        client.text_document_did_change(types.DidChangeTextDocumentParams(which, whole))
+        await hover("library.stg", LIBRARY, "dim")  # answered when the change was
+
+    async def hover(name: str, text: str, what: str, after: int = 0) -> str:
+        document = types.TextDocumentIdentifier(uris[name])
+        found = await client.text_document_hover_async(
+            types.HoverParams(document, position(text, what, after))
+        )
+        return found.contents.value if found else ""
+
+    async def complete(text: str, what: str) -> set[str]:
+        await change("served.stg", text)
+        document = types.TextDocumentIdentifier(uris["served.stg"])
+        at = position(text, what, len(what))
+        words = await client.text_document_completion_async(types.CompletionParams(document, at))
+        return {word.label for word in words}
+
+    assert "append(cache, new" in await hover("served.stg", SERVED, "append")
+    assert shown == {uri: [] for uri in uris.values()}
+    assert "**cache** `past`: `!stg.tensor<[B, P.stored, H/tp, E]" in await hover(
+        "served.stg", SERVED, "past["
+    )
+    assert "**pool** `first`" in await hover("served.stg", SERVED, "first {")
+    assert "`drafts`" in await hover("served.stg", SERVED, "serve {")
+    served = types.TextDocumentIdentifier(uris["served.stg"])
+    place = position(SERVED, "append(past", 8)
+    found = await client.text_document_definition_async(types.DefinitionParams(served, place))
+    assert found.range.start == position(SERVED, "past[")
+
+    # What is typed in the imported file shows in the file that imports it, where that does; nothing is saved.
+    await change("library.stg", LIBRARY.replace("dim D = 64", "dim D ="))
+    (mistake,) = shown[uris["served.stg"]]
+    assert mistake.message.startswith("library.stg:")
+    assert mistake.range.start == position(SERVED, '"library.stg"')
+    await change("library.stg", LIBRARY.replace("dim D = 64", "dim W = 64"))
+    assert any("`D`" in each.message for each in shown[uris["served.stg"]])
+    await change("library.stg", LIBRARY)
+    assert shown == {uri: [] for uri in uris.values()}
+
+    pool = SERVED.replace("pool first {", "pool first {\n    ")
+    assert {"mesh", "serve", "context"} <= await complete(pool, "pool first {\n    ")
+    setting = SERVED.replace("block = 8 }", "block = 8, logits =  }")
+    assert {"sampled", "last", "all"} == await complete(setting, "logits = ")
+    assert {"prefill", "block"} <= await complete(setting, "serve { ")
+    await client.shutdown_async(None)
+    client.exit(None)
+    await client.stop()
+
+
+def test_pools_and_imports_as_one_types(tmp_path: Path) -> None:
+    asyncio.run(asyncio.wait_for(typed(tmp_path), 240))
+
+
 def test_every_name_of_an_example_is_what_the_text_says() -> None:
     """Places read as their names, definitions come first, and a rename leaves a program that parses to the same places."""
     for path in EXAMPLES[:6]:
@@ -192,9 +313,32 @@ def test_every_name_of_an_example_is_what_the_text_says() -> None:
     assert len(index.of(Symbol("Gpt", "x"))) == 4
 
 
+def inner_words() -> set[str]:
+    """The words of the grammar that stand inside of clauses, as `over` does."""
+    heads = {*clause_words(), *DEFINITIONS, *RESERVED}
+    rules = re.sub(
+        r"^!?_(parameter|setting)_name:.*\n(.*\n)?", "", grammar_text(), flags=re.MULTILINE
+    )
+    words = set(re.findall(r'"([a-z_]+)"', re.sub(r"//.*", "", rules)))
+    return words - heads
+
+
 def test_lexer_knows_every_word() -> None:
     lexer = StgLexer()
-    assert set(clause_words()) <= set(CLAUSES)
+    assert set(clause_words()) | inner_words() == set(CLAUSES)
+    for word in clause_words():
+        kinds = {
+            kind
+            for kind, value in lexer.get_tokens(f"plan p {{\n  {word} x\n}}")
+            if value.strip() == word
+        }
+        assert kinds == {Keyword.Declaration}, word
+    for word in RESERVED:
+        assert {kind for kind, value in lexer.get_tokens(word) if value == word} <= {
+            Keyword,
+            Keyword.Constant,
+            Operator.Word,
+        }, word
     for path in EXAMPLES:
         tokens = list(lexer.get_tokens(path.read_text()))
         assert not [value for kind, value in tokens if kind is Error]
@@ -210,6 +354,11 @@ def test_extension_knows_every_word() -> None:
         re.compile(pattern)
     for word in clause_words():
         assert re.match(patterns["keyword.other.clause.stg"], f"  {word} "), word
+    for word in inner_words():
+        assert re.search(patterns["keyword.other.stg"], f"x {word} y"), word
+    coloured = [each["match"] for each in grammar["patterns"]]
+    for word in RESERVED:
+        assert any(re.search(match, f"{word} x") for match in coloured[:5]), word
     package = json.loads((folder / "package.json").read_text())
     for name in (package["main"], package["contributes"]["grammars"][0]["path"]):
         assert (folder / name).is_file()

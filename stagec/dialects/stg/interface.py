@@ -47,6 +47,14 @@ class Signature:
     more_operands: bool = False
     """Whether further operands like the last may follow."""
 
+    @property
+    def usage(self) -> str:
+        """How it is called: `rms_norm(x, weight?, over = dims)`."""
+        needed = len(self.operands) - self.optional_operands
+        operands = [f"{name}{'?' * (i >= needed)}" for i, name in enumerate(self.operands)]
+        options = [f"{o.name} = {' | '.join(o.choices) or o.kind}" for o in self.options]
+        return f"{self.name}({', '.join([*operands, *options])})"
+
 
 class Requests(Protocol):
     """The sequences of an iteration."""
