@@ -10,7 +10,7 @@ from importlib import import_module
 from xdsl.ir import Operation
 from xdsl.irdl import IRDLOperation
 
-from stagec.cli.tables import folded
+from stagec.cli.tables import documentation, folded
 from stagec.cli.usage import CommandParser, usage_error
 from stagec.diagnostics import did_you_mean
 from stagec.dialects import stg
@@ -70,7 +70,7 @@ def function_page(signature: stg.Signature, op: str) -> str:
         (o.name, " | ".join(o.choices) or o.kind, "" if o.required else "may be left out")
         for o in signature.options
     ]
-    lines = [signature.usage, "", *folded(signature.summary, margin=2)]
+    lines = [*folded(signature.usage, "  "), "", *folded(signature.summary, margin=2)]
     lines += [f"  {name}: {kind}{', ' * bool(note)}{note}" for name, kind, note in options]
     return "\n".join([*lines, f"  makes a `{op}`"]) + "\n"
 
@@ -79,7 +79,7 @@ def op_page(op: type[Operation]) -> str:
     """What an op's class says of it, and the names of its parts."""
     parts = op.get_irdl_definition() if issubclass(op, IRDLOperation) else None
     lines = [op.name, ""]
-    lines += [f"  {line}".rstrip() for line in (inspect.getdoc(op) or "").splitlines()]
+    lines += documentation(inspect.getdoc(op) or "")
     if parts is not None:
         named = {
             "operands": [name for name, _ in parts.operands],

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from xdsl.passes import ModulePass, get_pass_option_infos
 
 from stagec.cli.ops_command import first_line, section
+from stagec.cli.tables import documentation
 from stagec.cli.usage import CommandParser
 from stagec.diagnostics import Diagnostic, render
 from stagec.passes import ALL_PASSES
@@ -70,9 +71,7 @@ def spelling(pass_class: type[ModulePass]) -> str:
 def page_of(pass_class: type[ModulePass]) -> str:
     """How a pass is written, all that is said of it, and its parameters."""
     lines = [spelling(pass_class), ""]
-    lines += [
-        f"  {line}".rstrip() for line in (inspect.getdoc(documented(pass_class)) or "").splitlines()
-    ]
+    lines += documentation(inspect.getdoc(documented(pass_class)) or "")
     infos = get_pass_option_infos(pass_class)
     if infos:
         lines += ["", "  parameters:"]

@@ -85,6 +85,19 @@ def folded(line: str, indent: str = "", margin: int = 0) -> list[str]:
     )
 
 
+def documentation(text: str, margin: int = 2) -> list[str]:
+    """A docstring on this terminal: paragraphs of prose are folded, what is indented stands as it does there."""
+    found: list[str] = []
+    for paragraph in text.split("\n\n"):
+        lines = paragraph.splitlines()
+        if any(line.startswith(" ") for line in lines):
+            found += [f"{' ' * margin}{line}".rstrip() for line in lines]
+        else:
+            found += folded(" ".join(lines), margin=margin)
+        found.append("")
+    return found[:-1]
+
+
 def lines_of(line: str, indent: str = "", margin: int = 0) -> str:
     """`folded`, as text. Spaces that put columns below one another are kept."""
     return "".join(f"{part}\n" for part in folded(line, indent, margin))

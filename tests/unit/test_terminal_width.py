@@ -20,6 +20,8 @@ SCREENS = (
     ["devices", "h100"],
     ["ops"],
     ["passes"],
+    ["ops", "attention"],
+    ["ops", "dist.all_gather"],
     [GPT, *SMALL],
     [GPT, *SMALL, "--memory"],
     [GPT, *SMALL, "--timeline"],
