@@ -45,6 +45,7 @@ ALL_PASSES = (
     "offload-parameters",
     "offload-optimizer",
     "hand-over-caches",
+    "split-unevenly",
     "lower-to-tasks",
     "cut-segments",
     "build-programs",

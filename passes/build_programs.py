@@ -61,12 +61,12 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
-from stagec.analysis.coordinates import Coordinates, Others, coordinate_classes
+from stagec.analysis.coordinates import Coordinates, Others, axes_in, coordinate_classes
 from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.gathers import pass_of, separated
 from stagec.analysis.loads import Loads, num_layers
 from stagec.analysis.sequences import Sequences
-from stagec.analysis.sizes import mesh_of, size_values
+from stagec.analysis.sizes import dims_by_place, mesh_of, size_values, values_at
 from stagec.arrays import Ints, widened
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, sched, stg
@@ -119,7 +119,7 @@ class ProgramBuilder:
         """Without a pipeline each microbatch goes forward, then backward, on every rank alike."""
         (program,) = programs(self.module)
         for ranks in self.coordinates():
-            tasks = self.tasks_of("", program, counted(program, ranks.values))
+            tasks = self.tasks_of("", program, self.counted(program, ranks.values))
             order = plain_order(unread(self.values)[TIME_AXIS], tasks.rows.data)
             listed = (StageOfRank(tasks.sym_name.data, 0),)
             name = self.program("all", listed, order)
@@ -134,7 +134,7 @@ class ProgramBuilder:
                 self.tasks_of(
                     stage.kind,
                     kinds[stage.kind],
-                    {**local_counts(stage.layers), **counted(kinds[stage.kind], ranks.values)},
+                    {**local_counts(stage.layers), **self.counted(kinds[stage.kind], ranks.values)},
                 )
                 for stage in stages.stages.data
             ]
@@ -158,6 +158,14 @@ class ProgramBuilder:
         """Ranks that share all numbers."""
         values, mesh = self.values, mesh_of(self.module)
         return coordinate_classes(programs(self.module), values, mesh, further_numbers(self.module))
+
+    def counted(self, program: stg.ProgramOp, coordinates: Mapping[str, int]) -> dict[str, int]:
+        """The coordinates of a rank that decide how often its repeats run, or how much its buckets hold."""
+        ops = list(program.walk())
+        names = {n for op in ops if isinstance(op, stg.RepeatOp) for n in op.count.data.names}
+        if any(isinstance(op, sched.CollectiveOp) and op.bucket_bytes for op in ops):
+            names |= {n for size in dims_by_place(self.module).values() for n in size.names}
+        return {name: at for name, at in coordinates.items() if name in names}
 
     def program(self, name: str, stages: tuple[StageOfRank, ...], order: Order) -> str:
         """The symbol of a program, which classes that differ in numbers alone share."""
@@ -184,17 +192,6 @@ class ProgramBuilder:
             rows = rows_of_tasks(program, Dataflow(numbers))
             self.tasks[key] = sched.TasksOp(name, kind, counts, rows)
         return self.tasks[key]
-
-
-def counted(program: stg.ProgramOp, coordinates: Mapping[str, int]) -> dict[str, int]:
-    """The coordinates of a rank that decide how often its repeats run."""
-    names = {
-        name
-        for op in program.walk()
-        if isinstance(op, stg.RepeatOp)
-        for name in op.count.data.names
-    }
-    return {name: at for name, at in coordinates.items() if name in names}
 
 
 def gathers_before(program: stg.ProgramOp) -> bool:
@@ -225,8 +222,12 @@ def no_backward(module: ModuleOp, schedule: Schedule) -> Diagnostic:
 
 
 def further_numbers(module: ModuleOp) -> Others | None:
-    """What tells ranks apart whose experts are not equally busy, or that serve other sequences."""
+    """What tells ranks apart whose experts are not equally busy, whose parts are not as large, or that serve other sequences."""
     found: list[Others] = []
+    parts = dims_by_place(module)
+    if parts:
+        axes = {axis for size in parts.values() for axis in axes_in(size.names)}
+        found.append(Others(axes, lambda here: tuple(values_at(parts, here).values())))
     loads, sequences = Loads.of(module), Sequences.of(module)
     if loads.loads:
         layers = num_layers(module)

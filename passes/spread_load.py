@@ -52,9 +52,8 @@ from stagec.analysis.sizes import size_values
 from stagec.analysis.token_copies import chooser
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
-from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.types import StackType, TensorType
-from stagec.rewriting import inherit, programs, set_type
+from stagec.rewriting import inherit, programs, rename_dims, set_type
 from stagec.symbolic import symbol
 
 NAME = "spread-load"
@@ -278,13 +277,3 @@ def retype(value: SSAValue, names: Mapping[str, str]) -> None:
     local = tensor.with_names(names)
     new = value_type.with_tensor(local) if isinstance(value_type, StackType) else local
     set_type(value, new)
-
-
-def rename_dims(op: Operation, names: Mapping[str, str]) -> None:
-    for key, attribute in list(op.properties.items()):
-        if key in stg.marks(op):
-            continue
-        if isinstance(attribute, NamesAttr):
-            op.properties[key] = NamesAttr(tuple(names.get(n, n) for n in attribute.data))
-        elif isinstance(attribute, StringAttr):
-            op.properties[key] = StringAttr(names.get(attribute.data, attribute.data))

@@ -331,6 +331,7 @@ def final_passes(plan: Plan) -> list[ModulePass]:
     kinds = ("tp", "cp", "ep", "zero", "p2p")
     serial = tuple(kind for kind in kinds if not getattr(overlap, kind))
     return [
+        *([make("split-unevenly")] if any(rule.uneven for rule in plan.rules) else []),
         make("lower-to-tasks", serial=serial),
         make(
             "cut-segments",

@@ -18,7 +18,7 @@ from stagec.dialects import stg
 from stagec.dialects.types import StackType, ValueType, tensor_of
 from stagec.rewriting import programs
 from stagec.step_count import ClassCount, Costs, CountedOp, weights_of_stages
-from stagec.symbolic import ONE, Size, conditions
+from stagec.symbolic import ONE, Size, conditions, symbol
 from stagec.unrolling.rank import StageRun
 
 
@@ -94,8 +94,9 @@ def summarize(module: ModuleOp, counts: Sequence[ClassCount], plan: str = "") ->
     stages = {stage.stage: stage for each in counts for stage in each.run.stages}
     pads = {op.dim.data: op.pads.data for op in dims_of(module) if op.pads is not None}
     whole = padding = 0
+    parts = {op.dim.data: symbol(op.parts.data) for op in dims_of(module) if op.parts is not None}
     for op, stage in weights_of_stages(stages.values()):
-        elements = whole_elements(op)
+        elements = whole_elements(op).substitute(parts)
         whole += (count := elements.integer(stage.values))
         if not pads.keys().isdisjoint(elements.names):
             unpadded = {name: stage.values[hidden] for name, hidden in pads.items()}

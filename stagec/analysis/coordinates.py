@@ -58,9 +58,22 @@ class Coordinates:
 
     @property
     def name(self) -> str:
-        """`cp0,1 ep3`; `all` if nothing depends on the rank."""
-        named = (f"{axis}{','.join(map(str, at))}" for axis, at in self.where.items())
+        """`cp0,1 ep3`, `ep4-35`; `all` if nothing depends on the rank."""
+        named = (f"{axis}{listed(at)}" for axis, at in self.where.items())
         return " ".join(named) or "all"
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """Ascending numbers, `0,1,4-35`: more than three in a row by the first and the last."""
+    found: list[str] = []
+    first = 0
+    for at, number in enumerate(numbers, 1):
+        if at < len(numbers) and numbers[at] == number + 1:
+            continue
+        row = list(map(str, numbers[first:at]))
+        found += row if len(row) <= 3 else [f"{row[0]}-{row[-1]}"]
+        first = at
+    return ",".join(found)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from xdsl.ir import Operation, SSAValue
 
 from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.dataflow import Dataflow, OpInstance, behind_views, is_node
-from stagec.analysis.sizes import mesh_of, size_values
+from stagec.analysis.sizes import dims_by_place, mesh_of, size_values, values_at
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import TASK_NUMBER, Rows
 from stagec.symbolic.conditions import with_known
@@ -91,11 +91,13 @@ def nodes_inside(
 
 
 def stage_values(module: ModuleOp, tasks: sched.TasksOp) -> dict[str, int]:
-    """The numbers of sizes on a stage with these tasks, as if its layers were the first and its rank the first on each axis."""
+    """The numbers of sizes on a stage with these tasks, as if its layers were the first and its rank the first on each axis that they do not name."""
     counts = tasks.counts
     places = {f"{axis}{SUFFIX}": 0 for axis in mesh_of(module)}
     firsts = {dist.first_layer(name): 0 for name in counts}
-    return with_known(size_values(module), {**places, **counts, **firsts})
+    values = with_known(size_values(module), {**places, **counts, **firsts})
+    parts = dims_by_place(module)
+    return with_known(values, values_at(parts, values)) if parts else values
 
 
 def scheduled(

@@ -11,9 +11,10 @@ from xdsl.ir import SSAValue
 from stagec import symbolic
 from stagec.analysis.placement import Splits
 from stagec.analysis.sizes import size_values
-from stagec.diagnostics import Diagnostic, Findings, span_of
+from stagec.diagnostics import Diagnostic, Findings, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
+from stagec.dialects.parts import CHUNK, last_part
 from stagec.dialects.types import TensorType, tensor_of
 from stagec.symbolic import conditions
 
@@ -42,6 +43,9 @@ class ShardingErrors:
             for dim, index in zip(placed.dims, indices, strict=True):
                 same = index != dim.name and index in self.sizes
                 note = f"`{kind}` splits `{dim.name}` as it splits `{index}`"
+                if same and self.is_uneven(dim):
+                    self.findings.add(self.linked(dim, note))
+                    continue
                 self.check_dim(dim, operand.name_hint or "", [note] if same else [])
 
     def check_routing(self, op: stg.DispatchOp) -> None:
@@ -77,28 +81,48 @@ class ShardingErrors:
         if not dim.split or (dim.name, dim.split) in self.seen:
             return
         self.seen.add((dim.name, dim.split))
-        if dim.name not in self.sizes or self.divides(dim):
+        if dim.name not in self.sizes:
             return
-        size, ways = self.sizes[dim.name], prod(self.sizes[axis] for axis in dim.split)
-        split = as_written(dim.split, self.sizes)
-        axes = ", ".join(f"`{a} = {number}`" for a, number in split.items())
+        how = self.uneven(dim)
+        if splits(dim, how, self.sizes):
+            return
         rule = self.rule_of(dim)
+        differs = rule is not None and rule.uneven is not None
+        message, note, help_ = cannot_split(dim, how, differs, self.sizes)
         self.findings.add(
             Diagnostic(
                 "E0301",
-                f"{axes} does not divide `{dim.name} = {size}`"
-                if len(split) == 1
-                else f"{axes} together do not divide `{dim.name} = {size}`",
+                message,
                 span_of(rule.location) if rule is not None else None,
                 label=f"splits `{value}`" if value else "",
-                notes=notes,
-                help=divisor_help(dim, size, ways, split),
+                notes=[*notes, *note],
+                help=help_,
             )
         )
 
     def divides(self, dim: Dim) -> bool:
         """Whether the axes that split a dim divide it."""
-        return conditions.whole(dim.size, self.sizes, f"`{dim}` is not a whole number")
+        return splits(dim, None, self.sizes)
+
+    def is_uneven(self, dim: Dim) -> bool:
+        """Whether a rule lets parts of a dim differ, and they do."""
+        return self.uneven(dim) is not None and not conditions.whole(dim.size, self.sizes)
+
+    def linked(self, dim: Dim, note: str) -> Diagnostic:
+        """E0303: two dims that one op splits alike, as heads of queries and of keys."""
+        rule = self.rule_of(dim)
+        return Diagnostic(
+            "E0303",
+            f"`{dim.name}` cannot be split unevenly in this plan",
+            span_of(rule.location) if rule is not None else None,
+            notes=[f"{note}, and parts of both would not agree"],
+            help="pad both: `{ pad = 1 }`",
+        )
+
+    def uneven(self, dim: Dim) -> str | None:
+        """How the parts of a dim differ, if its rule lets them: that over the axes that split it."""
+        found = (r for r in self.rules if dim.name in r.dims.data and r.axes.data == dim.split)
+        return next((r.uneven.data for r in found if r.uneven is not None), None)
 
     def rule_of(self, dim: Dim) -> dist.RuleOp | None:
         """The rule that splits a dim, or what an op takes to be the same index."""
@@ -108,6 +132,38 @@ class ShardingErrors:
 
     def report(self) -> None:
         self.findings.raise_errors({})
+
+
+def splits(dim: Dim, uneven: str | None, sizes: Mapping[str, int]) -> bool:
+    """Whether the axes that split a dim divide it; of `uneven` parts, whether each rank has one."""
+    if uneven is None:
+        return conditions.whole(dim.size, sizes, f"`{dim}` is not a whole number")
+    if conditions.whole(dim.size, sizes):
+        return True
+    ways = symbolic.product(map(symbolic.symbol, dim.split))
+    last = last_part(uneven, symbolic.symbol(dim.name), ways)
+    return conditions.compare(last, ">", 0, sizes, f"a rank has nothing of `{dim}`")
+
+
+def cannot_split(
+    dim: Dim, uneven: str | None, differs: bool, sizes: Mapping[str, int]
+) -> tuple[str, list[str], str]:
+    """E0301 in words, with notes, and what to write instead. `differs`: the dim has uneven parts elsewhere, over other axes."""
+    size, ways = sizes[dim.name], prod(sizes[axis] for axis in dim.split)
+    split = as_written(dim.split, sizes)
+    axes = quoted(f"{axis} = {number}" for axis, number in split.items())
+    if uneven is None:
+        verb = "does" if len(split) == 1 else "together do"
+        help_ = divisor_help(dim, size, ways, split, not differs)
+        note = "parts are uneven only over all axes of their rule at once"
+        message = f"{axes} {verb} not divide `{dim.name} = {size}`"
+        return message, [note] if differs else [], help_
+    each = -(-size // ways)
+    message = f"parts of {each} of `{dim.name} = {size}` are too few for {axes}"
+    help_ = f"choose at most {-(-size // each)} ranks"
+    if uneven == CHUNK and size > ways:
+        help_ += ", or `uneven = balanced`, with parts of one less on some"
+    return message, [], help_
 
 
 def as_written(axes: Sequence[str], sizes: Mapping[str, int]) -> dict[str, int]:
@@ -125,7 +181,7 @@ def largest_divisor(number: int, most: int) -> int:
     return max((n for low in small for n in (low, number // low) if n <= most), default=1)
 
 
-def divisor_help(dim: Dim, size: int, ways: int, split: Mapping[str, int]) -> str:
+def divisor_help(dim: Dim, size: int, ways: int, split: Mapping[str, int], may_differ: bool) -> str:
     """What to write instead: the nearest sizes that work, of the last of the axes that split the dim, and of the dim."""
     last, number = list(split.items())[-1]
     others = ways // number
@@ -137,6 +193,7 @@ def divisor_help(dim: Dim, size: int, ways: int, split: Mapping[str, int]) -> st
     text = f"choose {' or '.join(choices)}"
     if size > ways:
         text += ", or pad it: `{ pad = 1 }` after the rule"
+        text += ", or let parts differ: `{ uneven = balanced }`" if may_differ else ""
     if size < ways and ways % size == 0 and len(split) == 1:
         return f"{text}, or let ranks share them: `shard {dim.name} over {last} {{ replicate = true }}`"
     if size < ways and len(dim.split) == 1:

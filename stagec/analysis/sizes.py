@@ -5,8 +5,11 @@ A model may have 10,000 dims, through which every pass looks: their class is com
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from xdsl.dialects.builtin import ModuleOp
 
+from stagec.analysis.coordinates import SUFFIX, axes_in
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TIME_AXIS
@@ -26,15 +29,32 @@ def dim_sizes(module: ModuleOp) -> dict[str, Size]:
     return {op.dim.data: op.size.data for op in module.body.ops if type(op) is stg.DimOp}
 
 
+def dims_by_place(module: ModuleOp) -> dict[str, Size]:
+    """The dims whose sizes depend on a rank's coordinates: parts that are not all as large."""
+    return {name: size for name, size in dim_sizes(module).items() if axes_in(size.names)}
+
+
+def values_at(dims: Mapping[str, Size], values: Mapping[str, int]) -> dict[str, int]:
+    """The numbers of `dims_by_place` at a rank's coordinates, which are among the values; the first where one is not."""
+    return {name: at_first(size, values).integer(values) for name, size in dims.items()}
+
+
+def at_first(size: Size, values: Mapping[str, int]) -> Size:
+    """A size on the first rank along the axes of which it needs coordinates that are not known."""
+    unknown = [f"{axis}{SUFFIX}" for axis in axes_in(size.names)]
+    return size.substitute({name: 0 for name in unknown if name not in values})
+
+
 def size_values(module: ModuleOp) -> dict[str, int]:
-    """Every name's number. A size that is not a whole number is E0208."""
+    """Every name's number; of `dims_by_place` that of the first rank, whose part is the largest. A size that is not a whole number is E0208."""
     values: dict[str, int] = dict(conditions.unread(mesh_of(module)))
     values.setdefault(TIME_AXIS, 1)
     pending = {op.dim.data: op for op in module.body.ops if type(op) is stg.DimOp}
+    sizes = {name: at_first(op.size.data, values) for name, op in pending.items()}
     readers: dict[str, list[str]] = {}
     missing_of: dict[str, int] = {}
-    for name, op in pending.items():
-        unknown = op.size.data.names - values.keys()
+    for name in pending:
+        unknown = sizes[name].names - values.keys()
         missing_of[name] = len(unknown)
         for other in unknown:
             readers.setdefault(other, []).append(name)
@@ -42,7 +62,7 @@ def size_values(module: ModuleOp) -> dict[str, int]:
     while pending:
         if not ready:
             name, op = next(iter(pending.items()))
-            missing = sorted(op.size.data.names - values.keys())
+            missing = sorted(sizes[name].names - values.keys())
             raise CompileError(
                 [
                     Diagnostic(
@@ -56,8 +76,8 @@ def size_values(module: ModuleOp) -> dict[str, int]:
         for name in found:
             op = pending.pop(name)
             try:
-                values[name] = op.size.data.integer(values)
-                conditions.define(name, op.size.data)
+                values[name] = sizes[name].integer(values)
+                conditions.define(name, sizes[name])
                 for reader in readers.get(name, ()):
                     missing_of[reader] -= 1
                     if not missing_of[reader]:

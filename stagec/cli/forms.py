@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from fractions import Fraction
 
+from stagec.analysis.coordinates import SUFFIX, axes_in
 from stagec.cli.tables import amount, width
 from stagec.explaining import algebra
 from stagec.explaining.job import Job
@@ -43,10 +44,15 @@ def where(job: Job, names: Iterable[str]) -> str:
     """`D = 2048, F = 4*D = 8192`."""
     values, definitions = job.names.values, job.names.definitions
     found: list[str] = []
+    names = set(names)
+    of_rank = {n for n in names if n in definitions and axes_in(definitions[n].names)}
+    names |= {f"{axis}{SUFFIX}" for n in of_rank for axis in axes_in(definitions[n].names)}
     for name in sorted(names, key=lambda n: (n in job.names.mesh, n == job.names.microbatch, n)):
-        if name in values:
+        if name in of_rank:
+            found.append(f"{name} = {definitions[name]}")
+        elif name in values:
             formula = f"{definitions[name]} = " if name in definitions else ""
             found.append(f"{name} = {formula}{values[name]}")
-        elif name.endswith(".index"):
-            found.append(f"{name} = the rank's coordinate along {name.removesuffix('.index')}")
+        elif name.endswith(SUFFIX):
+            found.append(f"{name} = the rank's coordinate along {name.removesuffix(SUFFIX)}")
     return ", ".join(found)

@@ -6,14 +6,15 @@ model, the axes of the mesh and the plan's `microbatch`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec import symbolic
-from stagec.analysis.sizes import dim_sizes, mesh_of, size_values
+from stagec.analysis.coordinates import SUFFIX
+from stagec.analysis.sizes import dim_sizes, dims_by_place, mesh_of, size_values
 from stagec.dialects import dist
 from stagec.dialects.dist.pools import HandedOp
 from stagec.dialects.types import TIME_AXIS
@@ -75,6 +76,16 @@ class Names:
             for name, size in dim_sizes(self.module).items()
             if size.names and name != TIME_AXIS
         }
+
+    @cached_property
+    def parts(self) -> dict[str, Size]:
+        """Parts of dims that are not as large on each rank."""
+        return dims_by_place(self.module)
+
+    def parts_at(self, where: Mapping[str, Sequence[int]]) -> dict[str, Size]:
+        """What those are on the ranks of a class."""
+        places = {f"{axis}{SUFFIX}": constant(at[0]) for axis, at in where.items()}
+        return {name: size.substitute(places) for name, size in self.parts.items()}
 
     @cached_property
     def num_microbatches(self) -> Size:

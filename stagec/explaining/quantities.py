@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from stagec import symbolic
@@ -39,6 +39,11 @@ class ClassAnswer:
     form: Size
     value: Number
     parts: tuple[Contribution, ...]
+
+    def with_names(self, sizes: Mapping[str, Size]) -> ClassAnswer:
+        """The same with other sizes for some names."""
+        parts = tuple(replace(p, form=p.form.substitute(sizes)) for p in self.parts)
+        return replace(self, form=self.form.substitute(sizes), parts=parts)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
 from stagec.dialects import stg
@@ -39,7 +40,11 @@ def ask(job: Job, what: str) -> Answer:
     subject, *words = what.split(".")
     if subject not in SUBJECTS:
         raise unknown(what, subject, SUBJECTS, f"there are {quoted(SUBJECTS)}")
-    return SUBJECTS[subject](job, words, what)
+    answer = SUBJECTS[subject](job, words, what)
+    if not job.names.parts:
+        return answer
+    classes = (each.with_names(job.names.parts_at(each.where)) for each in answer.classes)
+    return replace(answer, classes=tuple(classes))
 
 
 def unknown(what: str, word: str, known: Iterable[str], otherwise: str = "") -> CompileError:

@@ -70,7 +70,7 @@ def lower(checked: CheckedModel) -> ModuleOp:
         span = plan.axes[0].span
         block.add_op(_at(mesh, span) if span else mesh)
     for rule in plan.rules:
-        block.add_op(_at(dist.RuleOp(rule.dims, rule.axes, rule.copies), rule.span))
+        block.add_op(_at(dist.RuleOp(rule.dims, rule.axes, rule.copies, rule.uneven), rule.span))
     for context in plan.contexts:
         axes = plan.products.get(context.axis, (context.axis,))
         op = dist.ContextOp(context.method, axes, context.rotate, context.balance)

@@ -12,6 +12,7 @@ from typing import Any
 
 from stagec.devices import DeviceModel, load
 from stagec.diagnostics import Span
+from stagec.dialects.parts import UNEVEN
 from stagec.dialects.stg import NUM_STATES
 from stagec.dialects.types import FLOATS, QUANTIZED
 from stagec.plans.presets import PRESETS
@@ -72,6 +73,8 @@ class Rule:
     dim_spans: Mapping[str, Span] = field(default_factory=dict, compare=False)
     copies: tuple[str, ...] = ()
     """Axes of the mesh along which ranks have the same of the dims."""
+    uneven: str | None = None
+    """How parts differ where the axes do not divide a dim."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +85,8 @@ class Shard(Clause):
     """Each device's part is a multiple of it."""
     replicate: bool = setting("bool", False)
     """Of a dim smaller than its axis, several ranks have the same."""
+    uneven: str | None = setting("choice", None, *UNEVEN)
+    """Ranks have parts of different sizes."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,12 @@ def plan_in_words(plan: Plan) -> Iterator[str]:
         ranks *= axis.size
     yield f"{ranks:,} devices as a mesh of {axes or 'one'}; neighbours along the last axis have consecutive ranks."
     for rule in plan.rules:
-        yield f"Where a tensor has {quoted(rule.dims, 'or')}, {quoted(rule.axes)} {'split' if len(rule.axes) > 1 else 'splits'} it."
+        parts = (
+            f", where they do not divide it into parts that differ ({rule.uneven})"
+            if rule.uneven
+            else ""
+        )
+        yield f"Where a tensor has {quoted(rule.dims, 'or')}, {quoted(rule.axes)} {'split' if len(rule.axes) > 1 else 'splits'} it{parts}."
     for each in plan.overrides:
         over = f"split over {quoted(each.axes)}" if each.axes else "whole on every device"
         dims = f" along {quoted(each.dims)}" if each.dims else ""

@@ -15,6 +15,7 @@ from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, Rewrite
 
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import stg
+from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.marks import marks_of_class
 from stagec.dialects.types import StackType
 
@@ -127,3 +128,18 @@ def set_type(value: SSAValue, value_type: Attribute) -> None:
     """Change a value's type. Unlike xDSL's `replace_value_with_new_type` the value stays the same one,
     so that tables keyed by values stay right."""
     value._type = value_type
+
+
+LITERAL = frozenset(("kind", "function", "count", "rate", "softcap", "op"))
+"""Properties of ops that are words, and no names of dims."""
+
+
+def rename_dims(op: Operation, names: Mapping[str, str]) -> None:
+    """Say other names of dims in an op's properties."""
+    for key, attribute in list(op.properties.items()):
+        if key in stg.marks(op) or key in LITERAL:
+            continue
+        if isinstance(attribute, NamesAttr):
+            op.properties[key] = NamesAttr(tuple(names.get(n, n) for n in attribute.data))
+        elif isinstance(attribute, StringAttr):
+            op.properties[key] = StringAttr(names.get(attribute.data, attribute.data))

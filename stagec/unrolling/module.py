@@ -13,10 +13,11 @@ from xdsl.passes import ModulePass
 from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.loads import Loads
 from stagec.analysis.sequences import ITERATION, Sequences
-from stagec.analysis.sizes import size_values
+from stagec.analysis.sizes import dims_by_place, size_values, values_at
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import StageOfRank, Where
 from stagec.rewriting import programs
+from stagec.symbolic import Size
 from stagec.symbolic.conditions import unread
 from stagec.unrolling.checks import check_module, wrong
 from stagec.unrolling.queues import QueueFinder
@@ -116,6 +117,8 @@ class Reader:
     values: Mapping[str, int] = field(init=False)
     kinds: dict[str, stg.ProgramOp] = field(init=False)
     symbols: dict[str, Operation] = field(init=False)
+    parts: Mapping[str, Size] = field(init=False)
+    """Dims that are not of one size on all ranks."""
     sequences: Sequences | None = field(init=False)
     stages: dist.StagesOp | None = field(init=False)
     layouts: dict[object, Layout] = field(default_factory=dict)
@@ -129,6 +132,7 @@ class Reader:
     def __post_init__(self) -> None:
         # What is unrolled is read off tables that these sizes made: nothing more is decided by them.
         self.values = unread(size_values(self.module))
+        self.parts = dims_by_place(self.module)
         self.sequences = Sequences.of(self.module)
         self.kinds = {stg.text(each, "kind"): each for each in programs(self.module)}
         ops = list(self.module.body.ops)
@@ -149,6 +153,7 @@ class Reader:
             if not isinstance(program, sched.RankProgramOp):
                 raise wrong(op, f"there is no `sched.program @{op.program.data}`")
             values = {**self.values, **self.coordinates(op.at.data), **self.iteration}
+            values |= values_at(self.parts, values)
             if self.sequences is not None:
                 values |= self.sequences.sizes(values)
             stages = [self.stage_run(program, each, values) for each in program.stages.data]

@@ -170,7 +170,8 @@ plan p {{
 
 def tensor_parallel(rng: Random) -> list[str]:
     """What `tp` splits, and what is done where it does not divide."""
-    padded = rng.choice(("", "", "", " { pad = 1 }", " { pad = 3 }"))
+    uneven = f" {{ uneven = {rng.choice(('balanced', 'chunk'))} }}"
+    padded = rng.choice(("", "", "", " { pad = 1 }", " { pad = 3 }", uneven))
     if rng.random() < 0.2:
         shared = rng.choice(("", " { replicate = true }"))
         return [

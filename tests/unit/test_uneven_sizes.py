@@ -1,12 +1,14 @@
-"""Dims that their axes do not divide: a padded one is a larger one, and ranks that share heads have what heads of their own would be."""
+"""Dims that their axes do not divide: a padded one is a larger one, ranks that share heads have what heads of their own would be, and uneven parts
+are those of a model whose dims are as many times the part."""
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from stagec import summary
 from stagec.driver import Compiled, compile_text
+from stagec.memory import plan_memory
 
 MODEL = """
 dim B = 8
@@ -83,3 +85,135 @@ def test_ranks_that_share_heads(heads: int, tp: int, is_served: bool):
     assert bool(shared) == (not is_served and tp > heads)
     # wk and wv of two layers, one head of four columns of 12 each, in fp32.
     assert sum(t.operand_bytes for t in shared) in (0, 2 * 2 * 4 * 12 * 4)
+
+
+EXPERTS = """
+module Experts(x[B, S, D]) -> [B, S, D] {
+  weight router[D, X], up[X, D, F], down[X, F, D]
+  gates, chosen = topk(x @ router, over = X, to = A)
+  r = dispatch(x, chosen, experts = X, tokens = T, dropless = false)
+  u[X, T, F] = silu(r @ up)
+  y[X, T, D] = u @ down
+  return combine(y, gates, chosen)
+}
+
+model M(tokens[B, S]: i32, targets[B, S]: i32) {
+  weight embed[V, D], norm[D], wq[D, H, E], wk[D, H, E], wv[D, H, E], wo[H, E, D]
+  x = embedding(tokens, embed)
+  n = rms_norm(x, norm)
+  h = x + attention(n @ wq, n @ wk, n @ wv, causal = true) @ wo
+  repeat 1 { h = h + Experts(h) }
+  loss = cross_entropy(h @ embed, targets)
+}
+"""
+DIMS = {"B": 8, "S": 13, "D": 12, "E": 4, "A": 2, "T": 48}
+
+
+def parts(how: str, size: int, ways: int) -> list[int]:
+    """As `torch.tensor_split` and `torch.chunk` cut, one element at a time."""
+    if how == "balanced":
+        return [len(range(rank, size, ways)) for rank in range(ways)]
+    each = -(-size // ways)
+    return [max(0, min(each, size - rank * each)) for rank in range(ways)]
+
+
+def unequal(sizes: dict[str, int], plan: str) -> Compiled:
+    dims = "\n".join(f"dim {name} = {size}" for name, size in {**DIMS, **sizes}.items())
+    return compile_text(f"{EXPERTS}{dims}\nplan p {{\n{plan}\n}}")
+
+
+def by_place(job: Compiled, axis: str) -> dict[int, tuple[Compiled, int]]:
+    """The number of the class that has each coordinate along an axis."""
+    found: dict[int, tuple[Compiled, int]] = {}
+    for number, each in enumerate(job.counts):
+        for at in each.run.where.get(axis, range(8)):
+            found[at] = job, number
+    return found
+
+
+CLAUSES = (
+    "",
+    "zero 1 over dp",
+    "zero 3 over dp\nrecompute silu",
+    "zero 1 over dp { like = megatron }\ngradients { bucket_bytes = 2000 }",
+    "optimizer adamw { clip = 1 }\nmicrobatch 1",
+    "offload { activations = all, optimizer = true }",
+)
+
+
+@settings(max_examples=6, deadline=None, database=None)
+@given(
+    st.integers(3, 40),
+    st.integers(3, 7),
+    st.integers(3, 11),
+    st.sampled_from((2, 3)),
+    st.sampled_from(("balanced", "chunk")),
+    st.sampled_from(CLAUSES),
+)
+def test_each_rank_is_one_of_an_even_model(
+    words: int, heads: int, width: int, tp: int, how: str, clauses: str
+):
+    """Numbers, traffic and memory of a rank with a part are those of a model with as many times that part."""
+    sizes = {"V": words, "H": heads, "F": width}
+    cut = {name: parts(how, size, tp) for name, size in sizes.items()}
+    assume(all(min(each) > 0 for each in cut.values()))
+    mesh = f"mesh dp = 2, tp = {tp}\nshard B over dp\n{clauses}\n"
+    asked = unequal({**sizes, "X": 4}, f"{mesh}shard V, H, F over tp {{ uneven = {how} }}")
+    ours, plans = (
+        summary.summarize(asked.module, asked.counts),
+        plan_memory([each.run for each in asked.counts]),
+    )
+    assert ours.num_parameters == whole(sizes, 4)
+    places = by_place(asked, "tp")
+    for rank in range(tp):
+        own = {name: each[rank] * tp for name, each in cut.items()}
+        even = unequal({**own, "X": 4}, f"{mesh}shard V, H, F over tp")
+        (theirs,) = summary.summarize(even.module, even.counts).classes
+        _, number = places[rank]
+        mine = ours.classes[number]
+        assert mine.parameters == theirs.parameters
+        assert (mine.matrix_flops, mine.other_flops) == (theirs.matrix_flops, theirs.other_flops)
+        assert (mine.bytes_moved, mine.traffic) == (theirs.bytes_moved, theirs.traffic)
+        (needed,) = plan_memory([each.run for each in even.counts])
+        more = plans[number].peak_bytes - needed.peak_bytes
+        # What buffers have at their ends is stored as of the class that has most.
+        assert more == 0 or (0 < more < 1024 and "megatron" in clauses)
+
+
+def whole(sizes: dict[str, int], experts: int) -> int:
+    """Parameters of the model."""
+    width, heads = DIMS["D"], 4 * DIMS["E"] * sizes["H"]
+    return width * (sizes["V"] + 1 + heads + experts * (1 + 2 * sizes["F"]))
+
+
+@settings(max_examples=8, deadline=None, database=None)
+@given(
+    st.integers(5, 17),
+    st.sampled_from((2, 4)),
+    st.sampled_from(("balanced", "chunk")),
+    st.sampled_from(("", "collectives { exchange = all_gather }", "zero 3 over dp, ep")),
+    st.booleans(),
+)
+def test_all_ranks_together_do_what_one_does(
+    experts: int, ep: int, how: str, clause: str, is_sequence: bool
+):
+    """Each expert is on one rank, each token's work is done once, and members of a group name one size."""
+    assume(min(parts(how, experts, ep)) > 0)
+    sizes = {"V": 12, "H": 4, "F": 8, "X": experts}
+    uneven = f"{{ uneven = {how} }}"
+    mesh = f"mesh dp = 2, ep = {ep}, tp = 2\nshard B over dp, ep\nshard X over ep {uneven}"
+    rules = "shard T over dp, ep\nshard H, V, F over tp" + (
+        f"\nshard S over tp {uneven}" if is_sequence else ""
+    )
+    job = unequal(sizes, f"{mesh}\n{rules}\n{clause}")
+    found = summary.summarize(job.module, job.counts)
+    (alone,) = summary.summarize(*(lambda j: (j.module, j.counts))(unequal(sizes, ""))).classes
+    assert found.num_parameters == alone.parameters.count == whole(sizes, experts)
+    total = sum(each.num_ranks * each.matrix_flops for each in found.classes)
+    routed = 6 * DIMS["B"] * DIMS["S"] * DIMS["D"] * experts
+    # A router is not split over `tp`, unless the sequence is.
+    assert total == alone.matrix_flops + (0 if is_sequence else routed)
+    exchanged = {t for each in found.classes for t in each.traffic if t.axes == ("ep",)}
+    most = max(parts(how, experts, ep)) * ep * DIMS["T"] // (2 * ep) * DIMS["D"] * 4
+    sizes_of = {t.operand_bytes // t.count for t in exchanged if t.kind == "all_to_all"}
+    assert is_sequence or sizes_of <= {most}

@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.coordinates import axes_in, sizes_of
 from stagec.analysis.sequences import ITERATION, Sequences
-from stagec.analysis.sizes import mesh_of
+from stagec.analysis.sizes import dims_by_place, mesh_of
 from stagec.arrays import Ints
 from stagec.backend.lowering.control import Control, said_of, with_added
 from stagec.backend.lowering.templates import Forms, StageTemplates
@@ -181,8 +181,11 @@ class Unroller:
     def names_coordinates(self, program: stg.ProgramOp) -> bool:
         """Whether sizes depend on where a rank is, or on the iteration, besides by loads of experts."""
         if program not in self._named:
+            module = program.parent_op()
+            parts = dims_by_place(module) if isinstance(module, ModuleOp) else {}
             self._named[program] = self.sequences(program) is not None or any(
-                axes_in(size.names) for size in sizes_of(program)
+                axes_in(size.names) or not size.names.isdisjoint(parts)
+                for size in sizes_of(program)
             )
         return self._named[program]
 

@@ -19,6 +19,7 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from stagec import symbolic
 from stagec.dialects import sched
 from stagec.dialects.attributes import Dim, NamesAttr, PlacementAttr
 from stagec.dialects.dist.context import ContextOp
@@ -36,6 +37,7 @@ from stagec.dialects.interfaces import (
 from stagec.dialects.marks import PURPOSES, MarkedOp, flag_mark, word_mark
 from stagec.dialects.memory import ALONE, Effects, Overwrite
 from stagec.dialects.dist.mesh import MeshAttr, MeshOp, RuleOp
+from stagec.dialects.parts import PART
 from stagec.dialects.dist.plan import PassesOp, PlanOp
 from stagec.dialects.dist.stages import (
     STAGE_OPS,
@@ -97,7 +99,7 @@ class Movement(MarkedOp):
         return self.result.type
 
     def even(self, tensor: TensorType) -> TensorType:
-        """As it would be if all devices had the same load."""
+        """As it would be if all devices had as much."""
         return tensor
 
     def expect(self, target: TensorType) -> None:
@@ -168,10 +170,12 @@ class AlongDim(Movement, ABC):
 
     dim = prop_def(StringAttr)
     axes = prop_def(NamesAttr)
+    uneven = opt_prop_def(NamesAttr)
 
     traits = traits_def(Pure())
     assembly_format = (
-        "$operand `dim` $dim `over` $axes attr-dict `:` type($operand) `->` type($result)"
+        "$operand `dim` $dim `over` $axes (`uneven` $uneven^)? attr-dict "
+        "`:` type($operand) `->` type($result)"
     )
 
     def __init__(
@@ -197,6 +201,9 @@ class AlongDim(Movement, ABC):
     def moved(source: TensorType, dim: str, axes: Sequence[str]) -> TensorType:
         """What becomes of a tensor."""
 
+    def even(self, tensor: TensorType) -> TensorType:
+        return evened(tensor, self.uneven)
+
     @property
     def steps(self) -> list[Dim]:
         """The dims that it moves, each with its axes."""
@@ -204,7 +211,7 @@ class AlongDim(Movement, ABC):
 
     def verify_(self) -> None:
         super().verify_()
-        target = self.source
+        target = self.even(self.source)
         for each in self.steps:
             target = self.moved(target, each.name, each.split)
         self.expect(target)
@@ -218,8 +225,14 @@ class AlongDims(AlongDim, Collective):
 
     others = opt_prop_def(PlacementAttr)
 
+    @property
+    def buffer_bytes(self) -> tuple[Size, Size]:
+        """Uneven parts travel padded, as DTensor's do (`Shard._pad_tensor`)."""
+        source, target = (of_largest(t, self.uneven) for t in (self.source, self.target))
+        return source.num_bytes, target.num_bytes
+
     assembly_format = (
-        "$operand `dim` $dim `over` $axes (`with` $others^)? attr-dict "
+        "$operand `dim` $dim `over` $axes (`with` $others^)? (`uneven` $uneven^)? attr-dict "
         "`:` type($operand) `->` type($result)"
     )
 
@@ -234,6 +247,19 @@ class AlongDims(AlongDim, Collective):
         unknown = [a for each in self.steps[1:] for a in each.split if a not in self.axes.data]
         if unknown:
             raise VerifyException(f"{self.name}: it does not run over [{', '.join(unknown)}]")
+
+
+def evened(tensor: TensorType, uneven: NamesAttr | None) -> TensorType:
+    """As it would be if all devices had parts of one size."""
+    names = uneven.data if uneven is not None else ()
+    return tensor.with_names({f"{name}{PART}": name for name in names})
+
+
+def of_largest(tensor: TensorType, uneven: NamesAttr | None) -> TensorType:
+    """As it would be if all devices had parts as large as the largest."""
+    names = uneven.data if uneven is not None else ()
+    largest = {name: f"{name}{PART}{MAX}" for name in names}
+    return evened(tensor, uneven).with_names(largest)
 
 
 def gathered(source: TensorType, dim: str, axes: Sequence[str]) -> TensorType:
@@ -344,7 +370,7 @@ class AllToAllOp(Collective):
     """The split moves from dim `gather` to dim `scatter`; each device keeps as many bytes as before.
 
     Equals `dist.all_gather` of one dim then `dist.slice` of the other, without the detour. Its transpose is the
-    all-to-all back. With a `load` the tokens that arrive are another dim: not as many on each.
+    all-to-all back. With a `load` the tokens that arrive are another dim: not as many on each; so are dims whose parts are `uneven`.
 
     [B/ep, S] -> [B, S/ep], for instance. Each of n devices sends (n-1)/n * operand_bytes: it keeps its own part.
     """
@@ -354,10 +380,11 @@ class AllToAllOp(Collective):
     gather = prop_def(StringAttr)
     scatter = prop_def(StringAttr)
     load = opt_prop_def(StringAttr)
+    uneven = opt_prop_def(NamesAttr)
 
     traits = traits_def(Pure())
     assembly_format = (
-        "$operand `gather` $gather `scatter` $scatter `over` $axes (`load` $load^)? attr-dict "
+        "$operand `gather` $gather `scatter` $scatter `over` $axes (`load` $load^)? (`uneven` $uneven^)? attr-dict "
         "`:` type($operand) `->` type($result)"
     )
 
@@ -379,6 +406,7 @@ class AllToAllOp(Collective):
         self.expect(scattered(whole, self.scatter.data, self.axes.data))
 
     def even(self, tensor: TensorType) -> TensorType:
+        tensor = evened(tensor, self.uneven)
         if self.load is None:
             return tensor
         name = self.load.data.removesuffix(SUFFIX)
@@ -386,12 +414,16 @@ class AllToAllOp(Collective):
 
     @property
     def buffer_bytes(self) -> tuple[Size, Size]:
-        """Of a load: the size that all members name, what the one that gets most gets."""
-        if self.load is None:
+        """Where devices do not get as much: the size that all members name, what the one that gets most gets."""
+        if self.load is not None:
+            load = self.load.data
+            own = next(t for t in (self.source, self.target) if load in t.names)
+            most = own.with_names({load: f"{load}{MAX}"}).num_bytes
+        elif self.uneven is not None:
+            sides = (of_largest(t, self.uneven).num_bytes for t in (self.source, self.target))
+            most = symbolic.call("max", *sides)
+        else:
             return super().buffer_bytes
-        load = self.load.data
-        own = next(t for t in (self.source, self.target) if load in t.names)
-        most = own.with_names({load: f"{load}{MAX}"}).num_bytes
         return most, most
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.ir import Data
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Attribute, Data
 from xdsl.irdl import (
     IRDLOperation,
     irdl_attr_definition,
@@ -24,6 +25,7 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr, parse_name
+from stagec.dialects.parts import UNEVEN
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,8 @@ class MeshOp(IRDLOperation):
 class RuleOp(IRDLOperation):
     """`shard H, K over tp` of a plan. Rules are tried in the order of their ops.
 
-    Ranks along `copies` have the same of these dims: of a tensor that has one, no other dim is split over them.
+    Ranks along `copies` have the same of these dims: of a tensor that has one, no other dim is split over them. An `uneven` rule
+    splits dims that its axes do not divide, too: `split-unevenly` says how.
     """
 
     name = "dist.rule"
@@ -90,16 +93,26 @@ class RuleOp(IRDLOperation):
     dims = prop_def(NamesAttr)
     axes = prop_def(NamesAttr)
     copies = opt_prop_def(NamesAttr)
+    uneven = opt_prop_def(StringAttr)
 
-    assembly_format = "$dims `over` $axes (`copies` $copies^)? attr-dict"
+    assembly_format = "$dims `over` $axes (`copies` $copies^)? (`uneven` $uneven^)? attr-dict"
 
     def __init__(
-        self, dims: Sequence[str], axes: Sequence[str], copies: Sequence[str] = ()
+        self,
+        dims: Sequence[str],
+        axes: Sequence[str],
+        copies: Sequence[str] = (),
+        uneven: str | None = None,
     ) -> None:
         names = {"dims": dims, "axes": axes} | ({"copies": copies} if copies else {})
-        super().__init__(properties={key: NamesAttr(tuple(n)) for key, n in names.items()})
+        given: dict[str, Attribute] = {key: NamesAttr(tuple(n)) for key, n in names.items()}
+        if uneven is not None:
+            given["uneven"] = StringAttr(uneven)
+        super().__init__(properties=given)
 
     def verify_(self) -> None:
+        if self.uneven is not None and self.uneven.data not in UNEVEN:
+            raise VerifyException(f"dist.rule: parts are {' or '.join(UNEVEN)}")
         if not self.dims.data or not self.axes.data:
             raise VerifyException("dist.rule: a rule has dims and axes")
         if self.copies is not None and set(self.copies.data) & set(self.axes.data):

@@ -27,6 +27,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import Dim, SizeAttr
 from stagec.dialects.interfaces import elements
+from stagec.dialects.parts import PART
 from stagec.dialects.stg.base import PLACEMENT, Indices, TensorOp, expect_dims, tensor_type
 from stagec.dialects.stg.interface import (
     Call,
@@ -424,7 +425,10 @@ class DispatchOp(RoutedOp, SendsTokens):
             )
         whole = TensorType.of([Dim(self.over.data)], "i64")
         own = counts.with_splits({}) if PLACEMENT in self.properties else counts
-        if own not in (whole, whole.with_splits({self.over.data: routed.dims[0].split})):
+        # Those of all experts are as many where a device takes the tokens of its own, uneven part of them.
+        total = TensorType.of([Dim(self.over.data.removesuffix(PART))], "i64")
+        split = whole.with_splits({self.over.data: routed.dims[0].split})
+        if own not in (whole, split, total):
             raise VerifyException(f"stg.dispatch: counts are <[{self.over.data}], i64>")
 
     def flops(self) -> Size:

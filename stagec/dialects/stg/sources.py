@@ -19,6 +19,8 @@ class DimOp(IRDLOperation):
     """A named size. The expression is over other dims and mesh axes: `stg.dim "E" = "D/H"`.
 
     One that `pads` another dim is what that is in tensors, so that axes divide it: `stg.dim "V" = "8*ceildiv(V.unpadded, 8)" pads "V.unpadded"`.
+    One that `parts` another stands for it where parts are not all as large: a rank's own, times how many there are. Its size
+    depends on the rank's coordinates: `stg.dim "X.part" = "ep*ceildiv(X - ep.index, ep)" parts "X"`.
     """
 
     name = "stg.dim"
@@ -26,16 +28,22 @@ class DimOp(IRDLOperation):
     dim = prop_def(StringAttr)
     size = prop_def(SizeAttr)
     pads = opt_prop_def(StringAttr)
+    parts = opt_prop_def(StringAttr)
 
-    assembly_format = "$dim `=` $size (`pads` $pads^)? attr-dict"
+    assembly_format = "$dim `=` $size (`pads` $pads^)? (`parts` $parts^)? attr-dict"
 
-    def __init__(self, dim: str, size: Size, pads: str | None = None) -> None:
-        given: dict[str, Attribute] = {} if pads is None else {"pads": StringAttr(pads)}
+    def __init__(
+        self, dim: str, size: Size, pads: str | None = None, parts: str | None = None
+    ) -> None:
+        others = {"pads": pads, "parts": parts}
+        given: dict[str, Attribute] = {k: StringAttr(v) for k, v in others.items() if v is not None}
         super().__init__(properties={"dim": StringAttr(dim), "size": SizeAttr(size), **given})
 
     def verify_(self) -> None:
         if self.pads is not None and self.pads.data not in self.size.data.names:
             raise VerifyException("stg.dim: what is padded is a part of its size")
+        if self.parts is not None and self.parts.data not in self.size.data.names:
+            raise VerifyException("stg.dim: a part's size is of what it is a part of")
 
 
 @irdl_op_definition

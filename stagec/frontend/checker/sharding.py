@@ -7,7 +7,7 @@ from math import prod
 
 from stagec.analysis import placement
 from stagec.analysis.recompute_choice import op_words
-from stagec.analysis.sharding_errors import as_written, divisor_help
+from stagec.analysis.sharding_errors import cannot_split, splits
 from stagec.diagnostics import Diagnostic, Findings, Span, closest, quoted
 from stagec.dialects.attributes import Dim
 from stagec.frontend.checker.definitions import Definitions
@@ -16,7 +16,6 @@ from stagec.frontend.checker.types import shown
 from stagec.frontend.paths import Scope, is_named, named_values, weights_of
 from stagec.frontend.sizes import SizeTable
 from stagec.plans.clauses import Override, Plan
-from stagec.symbolic import conditions
 
 REGIONS = ("none", "full", "whole")
 """What `recompute` knows besides ops and values."""
@@ -90,26 +89,28 @@ class PlanChecker:
     def divides(self, dim: Dim) -> bool:
         if any(name not in self.sizes for name in (dim.name, *dim.split)):
             return self.sizes.get(dim.name, 0) % self.ways(dim) == 0
-        return conditions.whole(dim.size, self.sizes, f"`{dim}` is not a whole number")
+        return splits(dim, self.parts_of(dim), self.sizes)
+
+    def parts_of(self, dim: Dim) -> str | None:
+        """How the parts of a dim differ, if its rule lets them: that over the axes that split it."""
+        found = (r for r in self.plan.rules if dim.name in r.dims and r.axes == dim.split)
+        return next((r.uneven for r in found if r.uneven is not None), None)
 
     def uneven(self, dim: Dim, value: Value, what: str) -> None:
-        ways = self.ways(dim)
         rule = next(r for r in self.plan.rules if dim.name in r.dims and dim.split[-1] in r.axes)
-        split = as_written(dim.split, self.sizes)
-        axes = quoted(f"{axis} = {number}" for axis, number in split.items())
-        size = self.sizes[dim.name]
-        verb = "does" if len(split) == 1 else "together do"
+        differs = rule.uneven is not None
+        message, notes, help_ = cannot_split(dim, self.parts_of(dim), differs, self.sizes)
         names = (*dim.split, dim.name)
         origins = [self.table.origins[name] for name in names if name in self.table.origins]
         self.findings.add(
             Diagnostic(
                 "E0301",
-                f"{axes} {verb} not divide `{dim.name} = {size}`",
+                message,
                 rule.dim_spans.get(dim.name, rule.span),
                 f"splits {what}",
                 secondary=[(value.span, shown(value.type))],
-                notes=[f"from {quoted(origins)}"] if origins else [],
-                help=divisor_help(dim, size, ways, split),
+                notes=[*notes, *([f"from {quoted(origins)}"] if origins else [])],
+                help=help_,
             )
         )
 

@@ -197,29 +197,35 @@ class _PlanResolver:
                 else:
                     spans[name.text] = name.span
             axes = self.real_axes(clause.axes, "one rule")
-            self.rule_settings(clause)
+            uneven = self.rule_settings(clause)
             if spans and axes:
-                yield from self.rules_of_dims(clause.span, spans, axes)
+                yield from self.rules_of_dims(clause.span, spans, axes, uneven)
 
     def rules_of_dims(
-        self, span: Span, dims: Mapping[str, Span], axes: Sequence[str]
+        self, span: Span, dims: Mapping[str, Span], axes: Sequence[str], uneven: str | None
     ) -> Iterable[resolved.Rule]:
         """A rule as it is; one of a dim with copies by itself, as rules are tried dim by dim."""
         if not any(name in self.table.shared for name in dims):
-            yield resolved.Rule(tuple(dims), tuple(axes), span, dims)
+            yield resolved.Rule(tuple(dims), tuple(axes), span, dims, uneven=uneven)
             return
         for name, place in dims.items():
             axis = self.table.shared.get(name)
             split, *copies = axes if axis is None else self.table.copied[axis]
             own, kept = (axes, ()) if axis is None else ((split,), copies)
-            yield resolved.Rule((name,), tuple(own), span, {name: place}, tuple(kept))
+            yield resolved.Rule((name,), tuple(own), span, {name: place}, tuple(kept), uneven)
 
-    def rule_settings(self, clause: syntax.Shard) -> None:
-        """What a rule does where its axes do not divide a dim: `SizeTable` has the sizes that follow."""
+    def rule_settings(self, clause: syntax.Shard) -> str | None:
+        """What a rule does where its axes do not divide a dim: `SizeTable` has the sizes that follow. How its parts differ, if they may."""
         read = self.settings.read(clause.settings, resolved.Shard, "`shard`")
-        if read.get("replicate") and read.get("pad") is not None:
-            message = "a dim is padded, or its parts are replicated"
-            help_ = "leave `pad` or `replicate` out"
+        done = {
+            "pad": "a dim is padded",
+            "replicate": "its parts are replicated",
+            "uneven": "its parts are uneven",
+        }
+        said = [name for name in done if read.get(name)]
+        if len(said) > 1:
+            message = ", or ".join(done[name] for name in said)
+            help_ = f"leave {quoted(said, 'or')} out"
             self.error("E0402", message, clause, help_)
         if read.get("replicate") and len(self.apart(clause.axes)) > 1:
             message = "parts of a dim are replicated along one axis"
@@ -231,6 +237,14 @@ class _PlanResolver:
                 message = f"`serve` says the size of `{name}`, and it is not padded"
                 help_ = "serve as many as the axes divide, or leave `pad` out"
                 self.error("E0303", message, name, help_)
+        uneven = read.get("uneven")
+        contexts = [clause.axis for clause in self.merged.all(syntax.Context)]
+        shared = set(self.apart(contexts)) & set(self.apart(clause.axes))
+        if uneven is not None and shared:
+            message = f"contexts along {quoted(sorted(shared))} exchange parts of one size"
+            help_ = "pad the sequence instead: `{ pad = 1 }`"
+            self.error("E0303", message, clause, help_)
+        return uneven
 
     def unknown_dim(self, name: syntax.Name) -> None:
         help_ = did_you_mean(name.text, self.table.dim_names)

@@ -11,7 +11,7 @@ dist.mesh <cp = 4, tp = 8>
 // CHECK-NEXT:   | ^^^^ splits `x`
 dist.rule [F] over [tp]
 // CHECK-NEXT:   = help: choose `tp = 6` or `F = 16`
-// CHECK:      error[E0301]: `cp = 4`, `tp = 8` together do not divide `S = 12`
+// CHECK:      error[E0301]: `cp = 4` and `tp = 8` together do not divide `S = 12`
 dist.rule [S] over [cp, tp]
 // CHECK:        = help: choose `tp = 3` or `S = 32`
 stg.program "M" () {

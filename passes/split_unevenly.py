@@ -1,0 +1,191 @@
+"""Give ranks parts of different sizes where the rules say so and axes do not divide a dim.
+
+Before `split-unevenly`:
+
+    stg.dim "X" = "10"
+    stg.dim "T" = "64"
+    dist.mesh <ep = 4>
+    dist.rule [X] over [ep] uneven "balanced"
+    stg.program "M" (%r : !stg.tensor<[X, T/ep, D], bf16>) {
+      %w = stg.weight "up" : !stg.tensor<[X/ep, D, F], bf16>
+      %e = dist.all_to_all %r gather "T" scatter "X" over [ep] : !stg.tensor<[X, T/ep, D], bf16> -> !stg.tensor<[X/ep, T, D], bf16>
+      %y = stg.contract %e, %w over [D]
+        : (!stg.tensor<[X/ep, T, D], bf16>, !stg.tensor<[X/ep, D, F], bf16>) -> !stg.tensor<[X/ep, T, F], bf16>
+      stg.output
+    }
+
+After:
+
+    stg.dim "X" = "10"
+    stg.dim "T" = "64"
+    dist.mesh <ep = 4>
+    dist.rule [X] over [ep] uneven "balanced"
+    stg.dim "X.part" = "ep*ceildiv(X - ep.index, ep)" parts "X"
+    stg.dim "X.part.max" = "ep*ceildiv(X, ep)"
+    stg.program "M" (%r : !stg.tensor<[X, T/ep, D], bf16>) {
+      %w = stg.weight "up" : !stg.tensor<[X.part/ep, D, F], bf16>
+      %e = dist.all_to_all %r gather "T" scatter "X" over [ep] uneven [X] : !stg.tensor<[X, T/ep, D], bf16> -> !stg.tensor<[X.part/ep, T, D], bf16>
+      %y = stg.contract %e, %w over [D]
+        : (!stg.tensor<[X.part/ep, T, D], bf16>, !stg.tensor<[X.part/ep, D, F], bf16>) -> !stg.tensor<[X.part/ep, T, F], bf16>
+      stg.output
+    }
+
+`X.part/ep` is a rank's own part: a function of its coordinate, as all sizes are that differ between ranks. Those with the same parts are a class. What is
+exchanged is as large for all members of a group: the largest part.
+
+It runs last, when every collective is there: nothing before it knows which rank has more. How ranks divide a dim is `stagec.dialects.parts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.passes import ModulePass
+
+from stagec.analysis.coordinates import joint_index
+from stagec.analysis.sizes import size_values
+from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
+from stagec.dialects import dist, stg
+from stagec.dialects.attributes import NamesAttr
+from stagec.dialects.parts import PART, part_of
+from stagec.dialects.types import TIME_AXES, ShardType, StackType, TensorType, ValueType, tensor_of
+from stagec.rewriting import inherit, programs, rename_dims, set_type
+from stagec.symbolic import ceildiv, conditions, product, symbol
+
+NAME = "split-unevenly"
+
+
+@dataclass(frozen=True)
+class SplitUnevenly(ModulePass):
+    name = NAME
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        rules = uneven_rules(op)
+        split: dict[str, dist.RuleOp] = {}
+        for program in programs(op):
+            split |= rename(program, rules)
+        for dim, rule in split.items():
+            define(op, dim, rule)
+
+
+def uneven_rules(module: ModuleOp) -> dict[str, dist.RuleOp]:
+    """The rule of each dim that its axes do not divide, by the dim."""
+    values = size_values(module)
+    found: dict[str, dist.RuleOp] = {}
+    for rule in module.body.ops:
+        if isinstance(rule, dist.RuleOp) and rule.uneven is not None:
+            ways = product(map(symbol, rule.axes.data))
+            for dim in rule.dims.data:
+                if dim in values and not conditions.whole(symbol(dim) / ways, values):
+                    found[dim] = rule
+    for op in module.body.ops:
+        if isinstance(op, dist.ExpertLoadOp) and op.experts.data in found:
+            rule = found[op.experts.data]
+            raise CompileError([apart(op, rule, "a `load` is of as many experts on each device")])
+    return found
+
+
+def rename(program: stg.ProgramOp, rules: Mapping[str, dist.RuleOp]) -> dict[str, dist.RuleOp]:
+    """Rename dims where they are split by an uneven rule, and what ops say of them. Which were."""
+    renamed: dict[SSAValue, tuple[str, ...]] = {}
+    for op in program.walk():
+        values = [a for region in op.regions for a in region.block.args]
+        for value in (*values, *op.results):
+            dims = uneven_dims(value, rules)
+            if dims:
+                set_type(value, with_parts(value.type, {d: f"{d}{PART}" for d in dims}))
+                renamed[value] = dims
+    for op in program.walk():
+        values = [*op.operands, *op.results]
+        if isinstance(op, stg.DispatchOp):
+            values.remove(op.counts)
+        dims = dict.fromkeys(d for v in values for d in renamed.get(v, ()))
+        whole = tuple(d for d in dims if any(d in names_of(v.type) for v in values))
+        if isinstance(op, dist.Movement):
+            if whole:
+                op.properties["uneven"] = NamesAttr(whole)
+        elif isinstance(op, stg.TensorOp) and dims:
+            if whole:
+                raise CompileError([apart(op, rules[whole[0]], f"`{whole[0]}` is whole here, too")])
+            rename_dims(op, {d: f"{d}{PART}" for d in dims})
+        check_made_for(op, dims, rules)
+    return {dim: rules[dim] for dims in renamed.values() for dim in dims}
+
+
+def uneven_dims(value: SSAValue, rules: Mapping[str, dist.RuleOp]) -> tuple[str, ...]:
+    """The dims of a value that are split by the rules; by all axes of a rule, and no other, else E0303."""
+    leaf = tensor_in(value.type)
+    split = [d for d in leaf.dims if d.name in rules and d.split] if leaf is not None else []
+    for dim in split:
+        rule = rules[dim.name]
+        if dim.split != rule.axes.data:
+            owner = value.owner if isinstance(value.owner, Operation) else rule
+            note = f"here it is not split over {quoted(rule.axes.data)} alone"
+            if set(dim.split) & set(TIME_AXES):
+                note = "it is divided into microbatches, or chunks, of one size"
+            raise CompileError([apart(owner, rule, note)])
+    return tuple(d.name for d in split)
+
+
+def check_made_for(op: Operation, dims: Collection[str], rules: Mapping[str, dist.RuleOp]) -> None:
+    """E0303: ops that count on equal parts."""
+    if isinstance(op, dist.PoolSendOp | dist.PoolRecvOp) and dims:
+        raise CompileError([apart(op, rules[next(iter(dims))], "pools hand it over")])
+    if isinstance(op, stg.FanOutOp) and dims:
+        note = "a hierarchical exchange counts copies for nodes with as many experts"
+        raise CompileError([apart(op, rules[next(iter(dims))], note)])
+    if isinstance(op, stg.OptimizerStepOp) and op.matrices is not None:
+        for each, weight in zip(op.matrices.data, op.weights, strict=True):
+            for dim in (*each.data.rows, *each.data.columns):
+                if dim in rules and dim not in names_of(weight.type):
+                    raise CompileError([apart(op, rules[dim], "Muon updates whole matrices of it")])
+
+
+def names_of(value_type: Attribute) -> tuple[str, ...]:
+    leaf = tensor_in(value_type)
+    return leaf.names if leaf is not None else ()
+
+
+def tensor_in(value_type: Attribute) -> TensorType | None:
+    """The tensor that a value is, is part of, or has several of."""
+    return tensor_of(value_type) if isinstance(value_type, ValueType) else None
+
+
+def with_parts(value_type: Attribute, names: Mapping[str, str]) -> ValueType:
+    if isinstance(value_type, StackType):
+        leaf = with_parts(value_type.leaf, names)
+        assert not isinstance(leaf, StackType)
+        return value_type.with_tensor(leaf)
+    if isinstance(value_type, ShardType):
+        return ShardType.of(value_type.tensor.with_names(names), value_type.axes, value_type.rows)
+    assert isinstance(value_type, TensorType)
+    return value_type.with_names(names)
+
+
+def define(module: ModuleOp, dim: str, rule: dist.RuleOp) -> None:
+    axes = rule.axes.data
+    assert rule.uneven is not None
+    size, ways = symbol(dim), product(map(symbol, axes))
+    own = part_of(rule.uneven.data, size, ways, joint_index(axes))
+    largest = stg.DimOp(f"{dim}{PART}{dist.MAX}", ways * ceildiv(size, ways))
+    program = programs(module)[0]
+    for op in (stg.DimOp(f"{dim}{PART}", ways * own, parts=dim), largest):
+        inherit(op, program)
+        module.body.block.insert_op_before(op, program)
+
+
+def apart(op: Operation, rule: dist.RuleOp, note: str) -> Diagnostic:
+    """E0303: something that uneven parts are not made for."""
+    assert rule.uneven is not None
+    return Diagnostic(
+        "E0303",
+        f"{quoted(rule.dims.data)} cannot be split unevenly in this plan",
+        span_of(rule.location),
+        secondary=[(span, "here")] if (span := span_of(op.location)) and op is not rule else [],
+        notes=[note],
+        help="pad it instead: `{ pad = 1 }`",
+    )
