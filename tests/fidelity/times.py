@@ -12,7 +12,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -57,9 +57,18 @@ class Found:
         return self.estimated_s / self.row.measured_s - 1
 
 
+def estimated_all(rows: Sequence[Timed]) -> list[Found]:
+    """Of each row. Rows of one model and plan, as different makers and releases ran it, are estimated once."""
+    first = {row.text: row for row in reversed(rows) if not row.why_not}
+    with ProcessPoolExecutor() as pool:
+        known = dict(zip(first, pool.map(estimated, first.values(), chunksize=2), strict=True))
+    return [
+        Found(row, why_not=row.why_not) if row.why_not else replace(known[row.text], row=row)
+        for row in rows
+    ]
+
+
 def estimated(row: Timed) -> Found:
-    if row.why_not:
-        return Found(row, why_not=row.why_not)
     try:
         found = step_summary(compile_text(row.text))
     except Exception as error:  # One row is no reason to leave out the others.
@@ -143,8 +152,7 @@ def main(arguments: list[str]) -> int:
     except (OSError, ValueError) as error:
         parser.error(str(error))
     rows = [row for row in rows if options.only in f"{row.source} {row.name}"][:: options.every]
-    with ProcessPoolExecutor() as pool:
-        found = list(pool.map(estimated, rows, chunksize=2))
+    found = estimated_all(rows)
     planned = [each for each in found if not each.why_not]
     if options.rows:
         for each in planned:
