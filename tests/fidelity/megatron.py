@@ -187,11 +187,13 @@ model Net(tokens[B, S]: i64, targets[B, S]: i64) {{
 def plan_text(run: Run) -> str:
     mesh = ", ".join(f"{axis} = {size}" for axis, size in run.mesh.items())
     lines = [f"mesh {mesh}" + (", dp = edp * ep" if run.experts else ""), "shard B over dp"]
-    if run.experts:
-        own = ", tp" if run.whole_experts else ""
-        lines += [f"shard X over ep{own}", f"shard N over dp{own}"]
-        lines += ["shard Feed.router[X] over none"] if own else []
-    if run.tp > 1:
+    if run.whole_experts:
+        # A router has tokens and experts: the tokens' rule is first.
+        lines += ["shard H, V over tp", "shard S over tp"]
+        lines += ["shard X over ep, tp", "shard N over dp, tp"]
+    elif run.experts:
+        lines += ["shard X over ep", "shard N over dp"]
+    if run.tp > 1 and not run.whole_experts:
         lines.append("shard H, F, V over tp")
         lines += ["shard S over tp"] if run.has_norm_terms else []
         lines += {
