@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 
 from stagec.cli.names import model_named
 from stagec.cli.usage import CommandParser, one_of, overrides, some_text, usage_error, whole_number
@@ -81,7 +82,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--margin",
         metavar="PERCENT",
-        type=whole_number("--margin"),
+        type=percentage("--margin"),
         default=6,
         help="of a device's memory, left to its allocator and libraries (6 by default)",
     )
@@ -136,6 +137,18 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         message = f"`--plot` writes a page, and `{options.plot}` does not end in `.html`"
         raise usage_error(f"--plot {options.plot}", message, "E0710")
     return options
+
+
+def percentage(flag: str) -> Callable[[str], int]:
+    """A flag with a share that leaves something."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"\d{1,2}", text, flags=re.ASCII):
+            message = f"`{flag}` wants a whole number from 0 to 99"
+            raise usage_error(f"{flag} {text}", message, "E0710")
+        return int(text)
+
+    return read
 
 
 def device_counts(text: str) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Mapping
 
@@ -12,6 +13,8 @@ Objective = Callable[[Mapping[str, float]], float]
 
 KNOWN = ("step_time", "ranks", "memory.peak")
 """Seconds; devices; bytes of the rank that needs most."""
+SAMPLES = ((1e-3, 8.0, 1e9), (0.5, 63.0, 2e10), (7.0, 4096.0, 8e10))
+"""Of those: what is no number for any of these is none for plans."""
 NAMED = {"cost": "step_time * ranks"}
 """`cost`: device-seconds of a step."""
 OPERATORS: dict[type, Callable[[float, float], float]] = {
@@ -35,9 +38,13 @@ def objective(text: str) -> Objective:
     def value(numbers: Mapping[str, float]) -> float:
         try:
             return evaluate(tree, numbers)
-        except (ArithmeticError, ValueError):
+        except (ArithmeticError, ValueError, TypeError):  # a power that is no real number
             return float("nan")
 
+    if not any(name_of(node) for node in ast.walk(tree) if isinstance(node, ast.expr)):
+        raise wrong(text, f"`{text}` is the same for all plans", f"name one of {quoted(KNOWN)}")
+    if not any(math.isfinite(value(dict(zip(KNOWN, each, strict=True)))) for each in SAMPLES):
+        raise wrong(text, f"`{text}` is not a number", "look for a division by zero")
     return value
 
 

@@ -215,6 +215,8 @@ def test_objectives() -> None:
     numbers = {"step_time": 2.0, "ranks": 8.0, "memory.peak": 10.0}
     assert objective("cost")(numbers) == 16
     assert objective("step_time * ranks ** 2 - -memory.peak / 5")(numbers) == 130
-    for text in ("import os", "step_time.real", "f(1)", "'a'", "step_time <", "x"):
+    assert objective("1 / (ranks - step_time)")(numbers) == pytest.approx(1 / 6)
+    wrong = ("import os", "step_time.real", "f(1)", "'a'", "step_time <", "x")
+    for text in (*wrong, "1 / 0", "3", "(0 - ranks) ** 0.5", "ranks / (ranks - ranks)"):
         with pytest.raises(CompileError):
             objective(text)
