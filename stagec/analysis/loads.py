@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate, pairwise
 from math import prod
 from random import Random
 
@@ -22,6 +23,7 @@ from stagec.analysis.copy_loads import CopyLoad, copy_load
 from stagec.analysis.sizes import size_values
 from stagec.analysis.token_copies import Routing
 from stagec.dialects import dist, stg
+from stagec.dialects.parts import BALANCED, part_of
 from stagec.symbolic import Size, constant
 
 Values = Mapping[str, int | Fraction]
@@ -48,6 +50,7 @@ class ExpertLoad:
     op: dist.ExpertLoadOp
     _counts: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _copies: dict[int, CopyLoad] = field(default_factory=dict)
+    _parts: list[int] = field(default_factory=list)
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -78,11 +81,19 @@ class ExpertLoad:
     def of_devices(self, layer: int, values: Values) -> tuple[int, ...]:
         """Tokens of the experts of each device, by its place along the axes that split them."""
         if layer not in self._counts:
-            ways = int(prod(values[a] for a in self.op.over.data))
             each = self.of_experts(layer, values)
-            own = len(each) // ways
-            self._counts[layer] = tuple(sum(each[own * i : own * (i + 1)]) for i in range(ways))
+            starts = [0, *accumulate(self.parts(values))]
+            self._counts[layer] = tuple(sum(each[a:b]) for a, b in pairwise(starts))
         return self._counts[layer]
+
+    def parts(self, values: Values) -> list[int]:
+        """How many experts each device has."""
+        if not self._parts:
+            ways = int(prod(values[a] for a in self.op.over.data))
+            sizes = constant(int(values[self.op.experts.data])), constant(ways)
+            how = self.op.uneven.data if self.op.uneven is not None else BALANCED
+            self._parts.extend(part_of(how, *sizes, constant(at)).integer({}) for at in range(ways))
+        return self._parts
 
     def place(self, values: Values) -> int:
         """A device's place along the axes that split experts; the first if all have the same."""
@@ -90,14 +101,12 @@ class ExpertLoad:
         return joint_index(self.op.over.data).integer(known)
 
     def sizes(self, layer: int, values: Values) -> dict[str, Fraction]:
-        """What its names are in a layer on a device: so that `experts / over * tokens / among` is the number of tokens."""
-        counts = self.of_devices(layer, values)
-        unit = Fraction(
-            prod(int(values[a]) for a in (*self.op.over.data, *self.op.among.data)),
-            int(values[self.op.experts.data]),
-        )
+        """What its names are in a layer on a device: so that its experts, times `tokens / among`, are the number of tokens."""
+        counts, place = self.of_devices(layer, values), self.place(values)
+        among = prod(int(values[a]) for a in self.op.among.data)
+        unit = Fraction(among, self.parts(values)[place])
         dim = self.op.dim.data
-        found = {dim: counts[self.place(values)] * unit, f"{dim}{dist.MAX}": max(counts) * unit}
+        found = {dim: counts[place] * unit, f"{dim}{dist.MAX}": max(counts) * unit}
         return found | self.sizes_of_copies(layer, values)
 
     # Copies

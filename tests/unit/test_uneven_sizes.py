@@ -217,3 +217,34 @@ def test_all_ranks_together_do_what_one_does(
     most = max(parts(how, experts, ep)) * ep * DIMS["T"] // (2 * ep) * DIMS["D"] * 4
     sizes_of = {t.operand_bytes // t.count for t in exchanged if t.kind == "all_to_all"}
     assert is_sequence or sizes_of <= {most}
+
+
+@settings(max_examples=4, deadline=None, database=None)
+@given(
+    st.sampled_from((6, 13, 39)),
+    st.sampled_from(("balanced", "chunk")),
+    st.sampled_from(("", "collectives { exchange = all_gather }")),
+    st.integers(0, 9),
+)
+def test_loads_of_uneven_experts(experts: int, how: str, clause: str, seed: int):
+    """All tokens find their experts, however many a device has."""
+    assume(min(parts(how, experts, 4)) > 0)
+    text = EXPERTS.replace(", dropless = false", "")
+    dims = {**DIMS, "T": "B * S * A / X", "B": 24, "V": 12, "H": 4, "F": 8, "X": experts}
+    named = "\n".join(f"dim {name} = {size}" for name, size in dims.items())
+    plan = f"mesh ep = 4\nshard B over ep\nshard X over ep {{ uneven = {how} }}\nshard T over ep"
+    load = f"load {{ zipf = 1.1, seed = {seed} }}"
+    loaded, same = (
+        compile_text(f"{text}{named}\nplan p {{\n{plan}\n{clause}\n{more}\n}}")
+        for more in (load, "")
+    )
+    totals = [
+        sum(c.num_ranks * c.matrix_flops for c in summary.summarize(j.module, j.counts).classes)
+        for j in (loaded, same)
+    ]
+    assert totals[0] == totals[1]
+    found = summary.summarize(loaded.module, loaded.counts).classes
+    exchanged = {
+        t for c in found for t in c.traffic if t.axes == ("ep",) and t.kind == "all_to_all"
+    }
+    assert len({(t.count, t.operand_bytes) for t in exchanged}) <= 1

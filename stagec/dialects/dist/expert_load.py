@@ -47,7 +47,7 @@ class ExpertLoadOp(IRDLOperation):
     layer; or each has the `shares` of the layer, or of all layers if there is one row.
 
     `over` are the axes that split the experts, `among` those that split the tokens of each; a token goes to each of
-    `chosen` experts at most once. `copies` are the dims of copies for nodes, along the first of two axes, and for devices;
+    `chosen` experts at most once. How parts of `uneven` experts differ is what their rule says. `copies` are the dims of copies for nodes, along the first of two axes, and for devices;
     experts are then chosen from a `limit` of `groups`, if there are groups.
     """
 
@@ -64,10 +64,11 @@ class ExpertLoadOp(IRDLOperation):
     limit = opt_prop_def(SizeAttr)
     zipf = opt_prop_def(StringAttr)
     seed = opt_prop_def(IntegerAttr)
+    uneven = opt_prop_def(StringAttr)
     shares = opt_prop_def(ArrayAttr[StringAttr])
 
     assembly_format = (
-        "$dim `of` $tokens `experts` $experts `chosen` $chosen `over` $over `among` $among "
+        "$dim `of` $tokens `experts` $experts `chosen` $chosen `over` $over (`uneven` $uneven^)? `among` $among "
         "(`copies` $copies^)? (`groups` $groups^)? (`limit` $limit^)? "
         "(`zipf` $zipf^)? (`seed` $seed^)? (`shares` $shares^)? attr-dict"
     )
