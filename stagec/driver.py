@@ -36,6 +36,7 @@ from stagec.running import (
     Stops,
     check_names,
     check_stop,
+    not_watched,
     plan_passes,
     remaining_passes,
     run_passes,
@@ -188,7 +189,8 @@ def finish(
     module = start.module
     own = start.model.own_settings if start.model is not None else ()
     parts, context = IdleParts(start.plan, own), UnrollingContext()
-    stopped = run_passes(module, passes, stops, parts.watching, context)
+    watching = parts.watching if stops.verify else not_watched
+    stopped = run_passes(module, passes, stops, watching, context)
     start = replace(start, idle=tuple(parts.diagnostics()))
     if stopped or not stops.unroll:
         return start

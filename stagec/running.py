@@ -47,7 +47,7 @@ class Stops:
     verify: bool = True
     """Whether IR is held against its rules: after passes that are not ours, after the last one, and after each where somebody looks at
     what it leaves. Doing so after all of ours is half of a compilation's time. A search, which compiles hundreds of plans on the way,
-    verifies those that it proposes."""
+    verifies those that it proposes. Nor is it looked then for what changes nothing."""
 
     shows_each: bool = False
     """Whether somebody is shown what each pass leaves."""

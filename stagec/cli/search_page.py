@@ -35,10 +35,11 @@ from stagec.searching.search import (
     compiled_whole,
 )
 from stagec.searching.sensitivity import DEVICE_NUMBERS, Scaled, scaled
-from stagec.searching.space import Space, default_space, fix, forbid, read_space
+from stagec.searching.space import NAMES, Space, default_space, fix, forbid, read_space
 from stagec.simulators.infragraph import on_network
 
-SHOWN = ("tp", "cp", "pp", "dp", "ep", "microbatch", "schedule", "zero", "recompute")
+FIRST = ("tp", "cp", "pp", "dp", "ep", "microbatch", "schedule", "zero", "recompute")
+SHOWN = (*FIRST, *(name for name in NAMES if name not in FIRST))
 MOST_REASONS = 8
 NETWORK_NUMBERS = (
     "node",
@@ -201,7 +202,8 @@ def plans_table(proved: Sequence[Proved], goal: str) -> str:
     names = [n for n in SHOWN if len({each.point.get(n) for each in proved}) > 1 or n in ALWAYS]
     shown = plain_table("one step")
     shown.add_column("", justify="right", no_wrap=True)
-    for name in ("step_time", "memory.peak", *(["value"] if goal not in PLAIN else []), *names):
+    of_goal = UNITS.get(goal, goal)
+    for name in ("step_time", "memory.peak", *([of_goal] if goal not in PLAIN else []), *names):
         shown.add_column(name, justify="right", no_wrap=True)
     for number, each in enumerate(proved, 1):
         value = [f"{each.value:.6g}"] if goal not in PLAIN else []
@@ -217,6 +219,7 @@ def plans_table(proved: Sequence[Proved], goal: str) -> str:
 
 ALWAYS = ("tp", "pp", "dp")
 PLAIN = ("step_time", "memory.peak")
+UNITS = {"cost": "cost (device-seconds)"}
 
 
 def reasons(proved: Sequence[Proved]) -> str:

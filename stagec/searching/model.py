@@ -25,6 +25,8 @@ class ModelDims:
     """Tokens of what goes from layer to layer: context and sequence parallelism."""
     heads: tuple[str, ...]
     """Of queries, and of keys and values."""
+    key_heads: tuple[str, ...]
+    """Of these, those of keys and values where queries have more."""
     inner: tuple[str, ...]
     """What two products of a layer have between them: feed-forward widths."""
     vocabulary: tuple[str, ...]
@@ -34,6 +36,8 @@ class ModelDims:
     """The dims that say how often repeats of the model's own body run, which can be cut into stages."""
     units: tuple[str, ...]
     """Modules of which each layer is a call."""
+    has_layers: bool
+    """Whether anything is repeated."""
     has_attention: bool
     is_training: bool
     num_parameters: int
@@ -55,6 +59,8 @@ def read_model(checked: CheckedModel) -> ModelDims:
     heads = unique(tensor_of(v.type).names[-2] for op in attention for v in (op.q, op.k))
     scans = [op for op in ops if isinstance(op, stg.SsdScanOp)]
     heads = unique((*heads, *(tensor_of(op.operands[0].type).names[-2] for op in scans)))
+    queries = {tensor_of(op.q.type).names[-2] for op in attention}
+    queries |= {tensor_of(op.operands[0].type).names[-2] for op in scans}
     experts = unique(tensor_of(op.routed.type).names[0] for op in routed)
     tokens = unique(tensor_of(op.routed.type).names[1] for op in routed)
     carried = {name for op in repeats(module) for v in op.carried for name in names_of(v.type)}
@@ -73,12 +79,14 @@ def read_model(checked: CheckedModel) -> ModelDims:
         batch=stated.batch_dim,
         sequence=sequence,
         heads=heads,
+        key_heads=tuple(name for name in heads if name not in queries),
         inner=tuple(name for name in inner_dims(ops, tokens_of_all) if name not in taken),
         vocabulary=vocabulary,
         experts=experts,
         expert_tokens=tokens,
         layers=layers_of(repeats(module)),
         units=unique([unit for repeat in repeats(module) for unit in units_of(repeat)]),
+        has_layers=bool(repeats(module)),
         has_attention=bool(attention),
         is_training=stated.is_training,
         num_parameters=num_parameters(ops, values),

@@ -14,16 +14,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 
 from stagec.arrays import Floats
 from stagec.backend.program import Compute
+from stagec.devices import DeviceModel
 from stagec.dialects import sched
 from stagec.dialects.sched import COMPUTE_STREAM
 from stagec.dialects.sched.tasks import ONCE, TRANSFER_TASKS
 from stagec.dialects.work import Work
+from stagec.estimate.kernels import KernelPrices
 from stagec.estimate.prices import kernel_prices
 from stagec.explaining.bubble import FORMS, idle_share
 from stagec.explaining.job import Job
@@ -247,6 +249,14 @@ def is_gather(term: Term) -> bool:
     return term.task == "pre" and term.op == "all_gather"
 
 
+@lru_cache(maxsize=4)
+def shared(
+    device: DeviceModel, linear: str | None, merges: bool, attends: str, scales_are_known: bool
+) -> KernelPrices:
+    """Structures ask for kernels of the same sizes."""
+    return KernelPrices(device, linear, merges, attends, scales_are_known)
+
+
 @dataclass
 class TermPrices:
     """Seconds of one run of each op, for each plan."""
@@ -259,7 +269,11 @@ class TermPrices:
     def columns(self) -> PriceColumns:
         terms = [term for each in self.job.classes for term in each.terms]
         works = {sched.work_of(term.counted.op) for term in terms}
-        kernels = kernel_prices(self.job.compiled.plan, works)
+        found = kernel_prices(self.job.compiled.plan, works)
+        kernels = None
+        if found is not None:
+            model, scales = found.device, found.scales_are_known
+            kernels = shared(model, found.linear, found.merges, found.attends, scales)
         return PriceColumns(self.job.compiled.plan, self.sizes, tuple(self.job.names.mesh), kernels)
 
     def seconds(self, term: Term) -> Floats:

@@ -7,7 +7,7 @@ import json
 import os
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version as installed
@@ -33,6 +33,8 @@ from stagec.sweeping.run import PEAK
 AT_A_TIME = 8
 """Structures that are asked for at a time, the most promising first: those that follow may be left out by what they say."""
 PROVED_AT_A_TIME = 2
+Structure = tuple[object, ...]
+"""Of a text: `text_key`."""
 MARGIN = 2
 """So many times as many plans as are wanted may be compiled whole, as the outline may rank them a little otherwise."""
 RUNS_ATTENTION_AGAIN = ("selective", "full")
@@ -212,19 +214,13 @@ class Search:
 
     def find_best(self) -> None:
         """The best that fit, by closed forms: of the structures the most promising first, until no other can have a better plan."""
-        waiting: dict[tuple[object, ...], list[int]] = defaultdict(list)
-        for number in self.left:
-            waiting[text_key(in_turn(self.points[number]))].append(number)
-        least = {key: min(map(self.value, group)) for key, group in waiting.items()}
-        queue = sorted(waiting, key=lambda key: least[key])
+        queue = Queue(self)
         while True:
             best = self.ranked()[: self.wanted]
             enough = self.value(best[-1]) if len(best) == self.wanted else np.inf
-            now = [key for key in queue[:AT_A_TIME] if not least[key] >= enough]
-            if now:
-                self.outline([n for key in now for n in waiting[key] if self.value(n) < enough])
-                queue = queue[len(now) :]
-                # Those of a structure that were too slow are so by their bounds.
+            numbers = queue.take(enough)
+            if numbers:
+                queue.tighten(self.outline(numbers))
                 self.told("closed forms", self.outcome.num_outlined, len(self.left))
                 continue
             unknown = [n for n in best if PEAK not in self.known[n]]
@@ -234,13 +230,18 @@ class Search:
             self.told("memory, the fastest first", len(best) - len(unknown), len(best))
         self.count_undecided()
 
-    def outline(self, numbers: Sequence[int]) -> None:
+    def outline(self, numbers: Sequence[int]) -> list[int]:
+        """Those that are plans, whether they fit or not."""
+        plans: list[int] = []
         for found in self.evaluated(list(self.tasks(numbers, in_turn))):
             self.outcome.num_outlined += len(found.numbers)
             self.note(found)
             for number in found.numbers:
+                if self.known[number]["step"] > 0:
+                    plans.append(number)
                 if not self.may_fit(number):
                     self.refuse(number)
+        return plans
 
     def peaks(self, numbers: Sequence[int]) -> None:
         for found in self.evaluated(list(self.tasks(numbers, None))):
@@ -360,7 +361,7 @@ class Search:
             while waiting:
                 missing = self.goal.top - len(found)
                 if missing <= 0:
-                    found.sort(key=lambda each: each.value)
+                    found.sort(key=in_order)
                     least = min(each.step_time / each.outline["step"] for each in found)
                     worst = found[self.goal.top - 1].value
                     waiting = [n for n in waiting if self.would_be(n, least) < worst]
@@ -375,7 +376,7 @@ class Search:
                         found.append(made)
         except KeyboardInterrupt:
             self.outcome.interrupted = True
-        found.sort(key=lambda each: each.value)
+        found.sort(key=in_order)
         self.outcome.proved = found[: self.goal.top]
 
     def proof(self, number: int) -> Proof:
@@ -410,6 +411,96 @@ class Search:
             exposed=proof.step_time - proof.compute,
             value=self.goal.value({**names, PEAK: float(proof.peak_bytes)}),
         )
+
+
+class Queue:
+    """The points that wait for their closed forms, by structure."""
+
+    def __init__(self, search: Search) -> None:
+        self.search = search
+        self.waiting: dict[Structure, list[int]] = defaultdict(list)
+        self.further: dict[object, list[int]] = defaultdict(list)
+        """Points that differ in what each does besides: see `behind`."""
+        for number in search.left:
+            point = search.points[number]
+            self.waiting[self.structure(point)].append(number)
+            self.further[self.alike(point)].append(number)
+        self.least = {key: self.best_of(group) for key, group in self.waiting.items()}
+
+    def structure(self, point: Point) -> Structure:
+        return text_key(in_turn(point))
+
+    def alike(self, point: Point) -> object:
+        return tuple(value for name, value in point.items() if name not in BESIDES)
+
+    def best_of(self, group: Sequence[int]) -> float:
+        return min(map(self.search.value, group))
+
+    def take(self, enough: float) -> list[int]:
+        """Points of the most promising structures that may be better than `enough`. Those that do what others do, and more, come behind them."""
+        better = {key for key, least in self.least.items() if not least >= enough}
+        in_order = sorted(better, key=lambda key: self.least[key])
+        now = [key for key in in_order if not any(self.first_of(key, better))][:AT_A_TIME]
+        taken: list[int] = []
+        for key in now:
+            group = self.waiting.pop(key)
+            chosen = [n for n in group if not self.search.value(n) >= enough]
+            taken += chosen
+            # What is enough may be more when some of the best turn out not to fit.
+            rest = sorted({*group} - {*chosen})
+            del self.least[key]
+            if rest:
+                self.waiting[key], self.least[key] = rest, self.best_of(rest)
+        return taken
+
+    def first_of(self, key: Structure, better: Collection[Structure]) -> Iterator[bool]:
+        """Whether a structure does no more than what others that are better by their bounds do: for each of these."""
+        point = self.search.points[self.waiting[key][0]]
+        for less in behind(point):
+            yield self.structure(less) in better
+
+    def tighten(self, numbers: Iterable[int]) -> None:
+        """What is known of plans is a bound for those that do more."""
+        search = self.search
+        changed: set[Structure] = set()
+        for number in numbers if search.goal.rises else ():
+            point, known = search.points[number], search.known[number]
+            for other in self.further[self.alike(point)]:
+                further = search.points[other]
+                if "step" in search.known[other] or not is_behind(further, point):
+                    continue
+                runs_again = further["recompute"] in RUNS_ATTENTION_AGAIN
+                bound = known[
+                    LEAST_AGAIN
+                    if runs_again and further["recompute"] != point["recompute"]
+                    else LEAST
+                ]
+                if bound > search.known[other].get(LEAST, 0.0):
+                    search.known[other][LEAST] = bound
+                    changed.add(self.structure(further))
+        for key in changed & self.least.keys():
+            self.least[key] = self.best_of(self.waiting[key])
+
+
+BESIDES = ("recompute", "zero")
+"""What says how much a plan does besides what others do, too."""
+
+
+def behind(point: Point) -> Iterator[Point]:
+    """Points of which a point does all that they do, and more: it computes something again, or reduces gradients for each microbatch."""
+    if point["recompute"] != "none":
+        yield {**point, "recompute": "none"}
+    if point["zero"] == 2:
+        yield {**point, "zero": 1}
+
+
+def is_behind(further: Point, point: Point) -> bool:
+    return any(all(each[name] == point[name] for name in BESIDES) for each in behind(further))
+
+
+def in_order(each: Proved) -> tuple[float, int]:
+    """Of two that are as good, the one that needs less memory."""
+    return each.value, each.peak_bytes
 
 
 PARTS_IN_WORDS = (

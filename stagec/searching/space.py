@@ -21,6 +21,8 @@ Point = Mapping[str, Value]
 
 NAMES: dict[str, str] = {
     "tp": "tensor parallelism: heads, feed-forward widths and the vocabulary",
+    "pad": "of a vocabulary that tp does not divide: a rank's part is the next multiple of this; 0: none such",
+    "replicate": "heads of keys and values that are fewer than tp: on, neighbours share them; off, none such",
     "sequence": "sequence parallelism between the layers, over tp: on, off",
     "cp": "context parallelism: ranks that a sequence is split over",
     "context": "how attention sees a split sequence: all_gather, ring, ulysses",
@@ -42,6 +44,8 @@ NAMES: dict[str, str] = {
 """The names of a space, and what each is."""
 
 DEFAULT: dict[str, tuple[Value, ...]] = {
+    "pad": (128,),
+    "replicate": ("on",),
     "sequence": ("on", "off"),
     "context": ("all_gather", "ring", "ulysses"),
     "schedule": ("1f1b", "interleaved_1f1b", "zb_h1"),
@@ -110,6 +114,9 @@ def default_space(dims: ModelDims, devices: int, node: int | None) -> Space:
         space.values["sequence"] = ("off",)
     if not dims.is_training:
         space.values |= {"zero": (0,), "recompute": ("none",), "schedule": ("forward_only",)}
+    if not dims.has_layers:
+        space.values["recompute"] = ("none",)
+        space.left_out["recompute: the model has no layers that are repeated"] += 1
     if not dims.has_attention:
         space.values["recompute"] = tuple(v for v in space.values["recompute"] if v != "selective")
     return space
@@ -202,17 +209,37 @@ def points(space: Space, dims: ModelDims, devices: int, batch: int) -> Iterator[
                 space.left_out["the microbatch does not divide the batch of a rank"] += 1
                 continue
             sizes = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, "microbatch": micro}
-            own: dict[str, Value] = {"devices": devices, **sizes}
-            yield from of_mesh(space, dims, own, layers, batch)
+            for cut in parts_of_ranks(space, dims, tp):
+                own: dict[str, Value] = {"devices": devices, **sizes, **cut}
+                yield from of_mesh(space, dims, own, layers, batch)
+
+
+def parts_of_ranks(space: Space, dims: ModelDims, tp: int) -> Iterator[dict[str, Value]]:
+    """What becomes of dims that tp splits and does not divide: a vocabulary is padded, heads of keys are shared."""
+    rest = [name for name in dims.tensor_parallel if dims.values[name] % tp] if tp > 1 else []
+    shared = [n for n in rest if n in dims.key_heads and tp % dims.values[n] == 0]
+    padded = [n for n in rest if n in dims.vocabulary]
+    for name in rest:
+        if name not in (*shared, *padded):
+            space.left_out[f"tp does not divide `{name} = {dims.values[name]:,}`"] += 1
+            return
+    pads = space.values["pad"] if padded else (0,)
+    shares = space.values["replicate"] if shared else ("off",)
+    for pad, share in product(pads, shares):
+        if (padded and not pad) or (shared and share != "on"):
+            space.left_out[f"tp does not divide `{rest[0]} = {dims.values[rest[0]]:,}`"] += 1
+            continue
+        yield {"pad": pad, "replicate": share}
 
 
 def of_mesh(
     space: Space, dims: ModelDims, own: dict[str, Value], layers: int, batch: int
 ) -> Iterator[dict[str, Value]]:
     values = space.values
-    tp, cp, dp = own["tp"], own["cp"], own["dp"]
+    cp, dp = own["cp"], own["dp"]
     assert isinstance(dp, int) and isinstance(cp, int)
-    sequences = values["sequence"] if tp != 1 else ("off",)
+    sequences = values["sequence"] if own["tp"] != 1 else ("off",)
+    sequences = [each for each in sequences if divides(space, dims, own, str(each))]
     contexts = values["context"] if cp != 1 else ("none",)
     zeros = values["zero"] if dp * cp > 1 else (0,)
     experts = [ep for ep in values["ep"] if isinstance(ep, int) and dp % ep == 0]
@@ -247,6 +274,17 @@ def of_mesh(
                 yield dict(point)
             else:
                 space.left_out["forbidden"] += 1
+
+
+def divides(space: Space, dims: ModelDims, own: Mapping[str, Value], sequence: str) -> bool:
+    """Whether the ranks that split a sequence divide it."""
+    ranks = int(own["cp"]) * (int(own["tp"]) if sequence == "on" else 1)
+    for name in dims.sequence:
+        if dims.values[name] % ranks:
+            what = "cp and tp do not divide" if sequence == "on" else "cp does not divide"
+            space.left_out[f"{what} `{name} = {dims.values[name]:,}`"] += 1
+            return False
+    return True
 
 
 @cache

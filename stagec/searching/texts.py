@@ -93,7 +93,7 @@ def plan_text(
         if dims.expert_tokens:
             lines.append(f"shard {', '.join(dims.expert_tokens)} over dp")
     if "tp" in sizes:
-        lines.append(f"shard {', '.join(dims.tensor_parallel)} over tp")
+        lines += tensor_lines(point, dims)
     along = [axis for axis in ("cp",) if axis in sizes]
     along += ["tp"] if "tp" in sizes and point["sequence"] == "on" else []
     if along:
@@ -107,6 +107,21 @@ def plan_text(
     lines = [line for line in lines if line.split(maxsplit=1)[0] not in given & OPTIONS]
     body = "\n".join(f"  {line}" for line in (*lines, *clauses))
     return f"plan {name} {{\n{body}\n}}\n"
+
+
+def tensor_lines(point: Point, dims: ModelDims) -> list[str]:
+    """What tensor-parallel ranks split; of dims that they do not divide, how."""
+    tp = int(point["tp"])
+    rest = [name for name in dims.tensor_parallel if dims.values[name] % tp]
+    padded = [name for name in rest if name in dims.vocabulary and point["pad"]]
+    shared = [name for name in rest if name in dims.key_heads and point["replicate"] == "on"]
+    even = [name for name in dims.tensor_parallel if name not in (*padded, *shared)]
+    settings = [
+        (even, ""),
+        (shared, " { replicate = true }"),
+        (padded, f" {{ pad = {point['pad']} }}"),
+    ]
+    return [f"shard {', '.join(names)} over tp{how}" for names, how in settings if names]
 
 
 def pipeline_lines(point: Point, dims: ModelDims) -> list[str]:
@@ -148,7 +163,8 @@ def option_lines(point: Point, dims: ModelDims) -> list[str]:
             lines.append(f"gradients {{ bucket_bytes = {point['bucket']}MiB }}")
         elif point["reduce"] == "after":
             lines.append("gradients { overlap = false }")
-    if point["keep"] == "shard" and point["tp"] != 1:
+    gathers = point["sequence"] == "on" or (point["cp"] != 1 and point["context"] == "all_gather")
+    if point["keep"] == "shard" and point["tp"] != 1 and gathers:
         lines.append("collectives { keep = shard }")
     width = point["precision"]
     wide = "" if width == "fp32" else ", gradients = fp32, optimizer = fp32"

@@ -115,12 +115,14 @@ class RankLives:
     def counts(self, number: np.ndarray, count: int) -> np.ndarray:
         """Buffers alive by their number, where there may be most: `[moment, number]`."""
         lives = self.lives
-        change = np.zeros((lives.num_nodes + 1, count), np.int32)
-        np.add.at(change, (lives.birth, number), 1)
-        np.subtract.at(change, (lives.death + 1, number), 1)
         # The most is just before something dies: elsewhere the next node has as much.
         dies = np.flatnonzero(np.bincount(lives.death, minlength=lives.num_nodes))
-        return np.cumsum(change, axis=0)[dies]
+        width = len(dies) + 1
+        begin = number * width + np.searchsorted(dies, lives.birth)
+        end = number * width + np.searchsorted(dies, lives.death) + 1
+        change = np.bincount(begin, minlength=count * width).astype(np.int32)
+        change -= np.bincount(end, minlength=count * width).astype(np.int32)
+        return np.cumsum(change.reshape(count, width), axis=1, dtype=np.int32)[:, :-1].T
 
 
 def rank_lives(

@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from stagec.arrays import Floats, Ints
-from stagec.backend.program import Compute, Mesh, Node, NodeAction, Transfer
-from stagec.estimate.kernels import KernelPrices
+from stagec.backend.program import Collective, Compute, Mesh, Node, NodeAction, Transfer
+from stagec.estimate.kernels import KernelPrices, Price
 from stagec.estimate.network import Network
 from stagec.estimate.prices import Prices
 from stagec.plans.clauses import Plan
@@ -38,6 +38,7 @@ class PriceColumns:
     """Of a device that is measured; they serve all meshes."""
     _prices: dict[tuple[int, ...], Prices] = field(default_factory=dict)
     _known: dict[object, PriceColumn] = field(default_factory=dict)
+    _collectives: dict[object, Price] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         columns = [self.sizes.names[axis] for axis in self.axes]
@@ -94,9 +95,22 @@ class PriceColumns:
     ) -> tuple[float, int]:
         """Of one plan: numbers, and which mesh it has unless the network has no part in it."""
         mesh, numbers = (0, row) if is_alone else (row[-1], row[:-1])
-        own = replace(node, action=with_numbers(node.action, numbers))
-        price = self.prices(mesh).node(own, in_layer)
+        action = with_numbers(node.action, numbers)
+        prices = self.prices(mesh)
+        price = (
+            self.collective(action, prices.network)
+            if isinstance(action, Collective)
+            else prices.node(replace(node, action=action), in_layer)
+        )
         return price.us, int(price.basis)
+
+    def collective(self, action: Collective, network: Network) -> Price:
+        """Groups of many meshes have the same route."""
+        route = network.route(action.axes, action.among)
+        key = (action.kind, action.axes, route, action.operand_bytes, action.result_bytes)
+        if key not in self._collectives:
+            self._collectives[key] = network.collective(action)
+        return self._collectives[key]
 
 
 def without_numbers(action: NodeAction, count: int) -> NodeAction:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +28,8 @@ Others = frozenset[tuple[Progress, int]]
 """How many other microbatches are how far, of those that have begun and not ended."""
 
 NONE_YET, SOME, ALL = range(3)
+KEPT = 512
+"""Orders whose situations are kept."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,16 @@ def sum_state(done: int, last: int, ends: bool = False) -> int:
 
 def signature(tasks_in_order: Order, num_stages: int) -> OrderSignature:
     """Of a rank's order of tasks."""
-    columns = tasks_in_order.table[:, :3].tolist()
-    pairs = np.cumsum(tasks_in_order.joined == 0).tolist()
+    table = tasks_in_order.table[:, :3].astype(np.int32)
+    joined = tasks_in_order.joined != 0
+    return signature_of_table(table.tobytes(), joined.tobytes(), num_stages)
+
+
+@lru_cache(maxsize=KEPT)
+def signature_of_table(table: bytes, is_joined: bytes, num_stages: int) -> OrderSignature:
+    """The same of its columns: programs that differ in much else have the same orders."""
+    columns = np.frombuffer(table, np.int32).reshape(-1, 3).tolist()
+    pairs = np.cumsum(~np.frombuffer(is_joined, bool)).tolist()
     order = [
         Slot(TASKS[task], stage, microbatch, pair)
         for (task, stage, microbatch), pair in zip(columns, pairs, strict=True)

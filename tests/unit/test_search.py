@@ -12,6 +12,7 @@ import pytest
 
 from stagec.backend.executors import SerialExecutor
 from stagec.diagnostics import CompileError
+from stagec.driver import compile_program
 from stagec.frontend import check, parse_text
 from stagec.searching.forms import HELD, evaluate
 from stagec.searching.model import ModelDims, read_model
@@ -24,6 +25,7 @@ from stagec.searching.search import (
     Goal,
     Proof,
     Search,
+    behind,
     compiled_whole,
 )
 from stagec.searching.space import NAMES, default_space, fix, forbid, points, read_space
@@ -119,6 +121,12 @@ def test_bounds_hold(seed: int) -> None:
         )
         bound = LEAST_AGAIN if point["recompute"] in RUNS_ATTENTION_AGAIN else LEAST
         assert evaluate(least).columns[bound][0] <= found["step"][0] * (1 + 1e-9)
+        for less in behind(point):
+            search.points = [dict(less)]
+            (before,) = search.tasks([0], in_turn)
+            again = less["recompute"] != point["recompute"] and bound == LEAST_AGAIN
+            of_less = evaluate(before).columns[LEAST_AGAIN if again else LEAST][0]
+            assert not of_less > found["step"][0] * (1 + 1e-9)
         # What is stored counts, whatever is saved.
         assert 0 < found[HELD][0] <= evaluate(memory).columns[PEAK][0]
     assert tried
@@ -151,6 +159,26 @@ def test_points_together_are_what_each_is_alone(seed: int) -> None:
     assert tried
 
 
+def test_dims_that_do_not_divide() -> None:
+    """A vocabulary is padded and heads of keys are shared; what else does not divide is left out, and nothing that is said of a plan is idle."""
+    text, _ = drawn(0)
+    for sizes in ({"V": "10"}, {"K": "4"}, {"F": "18"}):
+        dims = read_model(check(parse_text(text, "random.stg"), None, sizes))
+        space = default_space(dims, DEVICES, 8)
+        every = [p for p in points(space, dims, DEVICES, BATCH) if p["tp"] == 4]
+        if "F" in sizes:
+            assert not every
+            assert space.left_out["tp does not divide `F = 18`"]
+            continue
+        for point in Random(1).sample(every, 2):
+            plan = plan_text(NAME, point, dims, BATCH, ("device h100",))
+            assert ("pad = 128" in plan) == ("V" in sizes)
+            assert ("replicate = true" in plan) == ("K" not in sizes)
+            checked = check(parse_text(f"{text}\n{plan}", "random.stg"), NAME, sizes)
+            assert not checked.warnings
+            assert not compile_program(checked).idle
+
+
 def test_what_is_found_is_kept(tmp_path: Path) -> None:
     """A second search asks the cache; one that is stopped has what was known until then."""
     text, dims = drawn(0)
@@ -165,7 +193,7 @@ def test_what_is_found_is_kept(tmp_path: Path) -> None:
             return super().submit(fn, *args, **kwargs)
 
     def run(executor: Executor):
-        space = small(dims, Random(5))
+        space = small(dims, Random(7))
         return Search(goal(text, dims, None, 2), [space], executor, cache).run()
 
     stopped = run(Stops())
