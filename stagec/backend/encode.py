@@ -195,7 +195,8 @@ def columns_of(programs: Sequence[TraceProgram]) -> dict[Sum, SizeColumn]:
         for segment in program.segments:
             for node in segment.nodes:
                 # What a collective leaves is in no record.
-                for size in node.sizes[: 1 if isinstance(node.action, Collective) else 2]:
+                said = node.sizes[: 1 if isinstance(node.action, Collective) else 2]
+                for size in (*said, *(() if node.durations is None else (node.durations,))):
                     assert program.series is not None
                     largest = int(program.series.numbers[size].max(initial=1))
                     most[size] = max(largest, most.get(size, 1))
@@ -377,7 +378,8 @@ class _Encoder:
     ) -> Frame:
         data_deps = _sources(node.data_deps, index, slots, exclude=())
         ctrl_deps = _sources(node.ctrl_deps, index, slots, exclude=data_deps)
-        return frame(node, index, task, labels, ctrl_deps, data_deps, self.style, slots)
+        column = None if node.durations is None else self.columns[node.durations].number
+        return frame(node, index, task, labels, ctrl_deps, data_deps, self.style, slots, column)
 
     def _rank_variables(self, node: Node) -> RankVariables:
         match node.action:

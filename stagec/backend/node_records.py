@@ -123,8 +123,9 @@ def frame(
     data_deps: Sequence[DepSource],
     style: NodeStyle,
     slots: Sequence[int] = (),
+    durations: int | None = None,
 ) -> Frame:
-    """For node `index` of a segment. `slots`: the first slot equal to each."""
+    """For node `index` of a segment. `slots`: the first slot equal to each; `durations`: the column of a series that has what the node takes."""
     head = (
         Piece().add(key(_ID, 0)).add_hole(style.widths.node, Form.VARINT, NumberSource.NODE, index)
     )
@@ -138,7 +139,11 @@ def frame(
             for source, argument in deps:
                 packed.add_hole(style.widths.node, Form.VARINT, source, argument)
             head.add(delimited_piece(number, packed))
-    if node.duration_us:
+    if durations is not None:
+        head.add(key(_DURATION, 0))
+        width = style.widths.sizes[durations]
+        head.add_hole(width, Form.VARINT, NumberSource.SIZE, durations)
+    elif node.duration_us:
         head.add(integer(_DURATION, node.duration_us))
     head.add(_attribute("is_cpu_op", integer(_BOOL, isinstance(node.action, HostUpdate))))
     tail = Piece()
@@ -166,6 +171,7 @@ def frame_key(node: Node) -> Hashable:
         node.inputs,
         node.outputs,
         node.duration_us,
+        node.durations,
     )
 
 

@@ -209,6 +209,8 @@ class Node:
     sizes: tuple[Sum, ...] = ()
     """In a series of iterations: what the numbers of its action are; none where all iterations have the same. Of computation FLOPs and bytes, of a
     collective bytes before and after, of a transfer or a copy bytes."""
+    durations: Sum | None = None
+    """In a series whose traces say what nodes take: the name of it, in whole µs, in place of `duration_us`."""
 
 
 @dataclass(frozen=True, slots=True)

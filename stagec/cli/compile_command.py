@@ -51,6 +51,7 @@ from stagec.estimate import estimate_if_known, timeline_of, with_durations
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.memory import timed_peaks
 from stagec.estimate.pools import estimate_pools, estimate_pools_if_known
+from stagec.estimate.series import Clock
 from stagec.frontend import Source, parse_file
 from stagec.frontend.checker import pools_in
 from stagec.ir_text import print_ir
@@ -268,7 +269,6 @@ def refuse_in_series(options: argparse.Namespace) -> None:
     """E0711 for what is about one step, where a series of iterations is served."""
     flags = {
         "--schedule": options.schedule,
-        "--durations": options.durations,
         "--track-memory": options.track_memory,
         f"--timeline {options.timeline}": options.timeline,
         "--memory FILE": options.memory,
@@ -538,7 +538,12 @@ def chosen_options(options: argparse.Namespace) -> TraceOptions:
 def programs_of(compiled: Compiled, options: argparse.Namespace) -> TraceSet:
     """What traces are to say besides what runs."""
     programs = compiled.tracked if options.track_memory else compiled.trace_set
-    return with_durations(programs, compiled.plan) if options.durations else programs
+    if not options.durations:
+        return programs
+    is_series = compiled.num_iterations > 1
+    return (
+        Clock(compiled).with_durations() if is_series else with_durations(programs, compiled.plan)
+    )
 
 
 def write_all(

@@ -14,6 +14,8 @@ from stagec.backend.encode import encode_traces
 from stagec.backend.et_file import TraceReader
 from stagec.backend.writer import iterate_traces
 from stagec.driver import Compiled, compile_model
+from stagec.estimate import with_durations
+from stagec.estimate.series import Clock
 from stagec.memory import Kind
 from tests.unit.seldom import some
 from tests.unit.test_serving import text
@@ -75,8 +77,13 @@ def compiled(case: Case, iterations: tuple[tuple[Group, ...], ...], folder: Path
     return compile_model(model, iterations=rows)
 
 
-def traces_of(done: Compiled) -> dict[int, list]:
-    encoded = from_bytes(to_bytes(Bundle(encode_traces(done.trace_set)))).traces
+def traces_of(done: Compiled, timed: bool = False) -> dict[int, list]:
+    programs = done.trace_set
+    if timed and done.num_iterations > 1:
+        programs = Clock(done).with_durations()
+    elif timed:
+        programs = with_durations(programs, done.plan)
+    encoded = from_bytes(to_bytes(Bundle(encode_traces(programs)))).traces
     return {rank: list(TraceReader(BytesIO(data), "")) for rank, data in iterate_traces(encoded)}
 
 
@@ -86,14 +93,17 @@ def said(node, first: int) -> tuple[object, ...]:
     own = [
         sorted(d - first for d in deps if d > first) for deps in (node.ctrl_deps, node.data_deps)
     ]
-    return node.id - first, node.name.partition("/i")[0], node.type, own, values
+    name = node.name.partition("/i")[0]
+    return node.id - first, name, node.type, node.duration_micros, own, values
 
 
 @pytest.mark.parametrize("seed", some(range(8)))
 def test_a_series_is_its_iterations_one_by_one(seed: int, tmp_path: Path):
     case = drawn(seed)
-    series = traces_of(compiled(case, case.iterations, tmp_path))
-    alone = [traces_of(compiled(case, (groups,), tmp_path)) for groups in case.iterations]
+    timed = seed % 2 == 0
+    series = traces_of(compiled(case, case.iterations, tmp_path), timed)
+    alone = [traces_of(compiled(case, (groups,), tmp_path), timed) for groups in case.iterations]
+    assert all(bool(n.duration_micros) is timed for nodes in series.values() for n in nodes)
     for rank, nodes in series.items():
         number = len(alone[0][rank])
         assert len(nodes) == number * len(alone)
