@@ -1,7 +1,8 @@
 """The tables of NVIDIA's aiconfigurator (PyPI `aiconfigurator-core`, Apache-2.0), read as data.
 
 `systems/data/SYSTEM/GROUP/FRAMEWORK/VERSION/NAME_perf.parquet`. Of several frameworks TensorRT-LLM's rows are primary, then SGLang's; of
-several versions the last. Nothing of the package is imported.
+several versions the last that has rows of a table. Experts' kernels of SGLang and vLLM are tables of their own
+besides: engines choose very different ones. Nothing of the package is imported.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from stagec.calibrate.folder import unreadable
+from stagec.calibrate.folder import experts_kernel, unreadable
 from stagec.calibrate.measured import Measured, Row, gathered
 from stagec.devices.model import Key
 
@@ -42,16 +43,23 @@ def read_package(path: Path, system: str) -> dict[Key, Measured]:
 def rows_of(folder: Path, name: str) -> Iterator[Row]:
     """Of one kind: the first framework that measured it, and others to compare with."""
     group, file, read = READERS[name]
-    found: list[Path] = []
+    found: list[list[Path]] = []
     for framework in ("", *FRAMEWORKS):  # NCCL has no framework
         versions = [*(folder / group / framework).glob(f"*/{file}_perf.parquet")]
-        found += sorted(versions, key=lambda p: version_key(p.parent.name))[-1:]
-    for number, path in enumerate(found):
+        if versions:
+            found.append(sorted(versions, key=lambda p: version_key(p.parent.name), reverse=True))
+    for number, versions in enumerate(found):
         role = "second" if number else "primary"
-        for record in records(path):
-            row = read(record, float(record["latency"]) * 1e3, role)
-            if row is not None:
+        last: dict[Key, Path] = {}
+        for path in versions:
+            for record in records(path):
+                row = read(record, float(record["latency"]) * 1e3, role)
+                if row is None or last.setdefault(row[0], path) is not path:
+                    continue
                 yield row
+                if name == "experts" and number:
+                    key, sizes, us, _ = row
+                    yield (*key, path.parents[1].name), sizes, us, "primary"
 
 
 def version_key(text: str) -> list[tuple[int, str]]:
@@ -107,8 +115,12 @@ def experts(r: Record, us: float, role: str) -> Row | None:
         return None
     names = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts")
     sizes = tuple(float(r[n]) for n in (*names, "moe_tp_size", "moe_ep_size"))
-    plain = ("plain",) if "nongated" in r["kernel_source"] else ()
-    return ("experts", dtype, r["distribution"], *plain), sizes, us, role
+    return (
+        ("experts", dtype, r["distribution"], *experts_kernel(r["kernel_source"])),
+        sizes,
+        us,
+        role,
+    )
 
 
 def collective(r: Record, us: float, role: str) -> Row | None:

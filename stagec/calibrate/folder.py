@@ -112,12 +112,24 @@ def mla_generation(cells: Cells) -> Row:
 
 
 def moe(cells: Cells) -> Row:
-    """Experts that are not gated do one product less: their table is apart."""
+    """Of experts, by dtype, how tokens are dealt out, and kernel."""
     sizes = numbers(cells, "tokens", "hidden", "inner", "topk", "experts", "tp", "ep")
-    parts = [cells["dtype"], cells.get("distribution") or "balanced"]
-    if "nongated" in cells.get("kernel_source", ""):
-        parts.append("plain")
-    return ("experts", *parts), sizes, us(cells), role(cells)
+    parts = (cells["dtype"], cells.get("distribution") or "balanced")
+    return (
+        ("experts", *parts, *experts_kernel(cells.get("kernel_source", ""))),
+        sizes,
+        us(cells),
+        role(cells),
+    )
+
+
+def experts_kernel(name: str) -> tuple[str, ...]:
+    """What tables of experts are apart by: those that are not gated do one product less; TensorRT-LLM has CUTLASS's products and, in nvfp4 on Blackwell, its
+    own, which aiconfigurator's collector measures (`moe_backend = TRTLLM`) under the name `min_latency`.
+    """
+    if "nongated" in name:
+        return ("plain",)
+    return ("trtllm",) if "min_latency" in name else ()
 
 
 def collective(cells: Cells) -> Row:

@@ -206,7 +206,7 @@ def on_device(plan: Plan, device: str) -> Plan:
     old = plan.device
     kept = {
         name: getattr(old, name)
-        for name in ("kernels", "graphs", "all_reduce")
+        for name in ("kernels", "graphs", "all_reduce", "experts")
         if name in old.given
     }
     if "memory" in old.given:

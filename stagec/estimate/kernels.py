@@ -75,6 +75,8 @@ class KernelPrices:
     """Whether weights that are stored in 8 bits are kept a second time, transposed."""
     products_add: bool = True
     """Whether the product that makes a weight's gradient adds it to those of earlier microbatches; else a kernel of its own does."""
+    engine: str = "trtllm"
+    """Whose kernels experts have, where there are tables of several."""
     _known: dict[object, Price] = field(default_factory=dict)
 
     def price(self, compute: Compute, in_layer: bool, backward: bool = False) -> Price:
@@ -189,14 +191,30 @@ class KernelPrices:
         return 1e6 * (2 * sizes["summed"] + once) / rate + self.device.launch_us
 
     def experts(self, dtype: str, own: Mapping[str, np.float64]) -> Price | None:
-        """A product of a device's experts with few tokens each: its part of the measured kernels of a whole layer, by FLOPs."""
+        """A product of a device's experts with few tokens each: its part of the measured kernels of a whole layer, by FLOPs.
+
+        Tables are of tokens dealt out evenly, so that as many experts as can be have one. Tokens that choose at random leave some experts with none: of
+        experts with r tokens each on average a share e^-r (Poisson's limit of r X choices among X experts), whose weights no kernel reads.
+        """
         gated = own["leading"] > 1
         key = ("experts", dtype, "balanced", *(() if gated else ("plain",)))
-        taken = np.minimum(own["sent"] / own["places"], 1)
-        sizes = {"tokens": own["m"] * own["batch"] * taken, "experts": own["batch"]}
-        sizes |= {"hidden": own["hidden"], "inner": own["inner"]}
-        found = self.by_table(key, sizes | dict.fromkeys(("topk", "tp", "ep"), np.float64(1)))
-        return found and scaled(found, 1 / (3 if gated else 2))
+        if (*key, self.engine) in self.device.tables:
+            key = (*key, self.engine)
+        experts, sent = own["batch"], np.minimum(own["sent"] / own["places"], 1)
+        copies = own["m"] * experts * sent
+        same = {"experts": experts, "hidden": own["hidden"], "inner": own["inner"]}
+        same |= dict.fromkeys(("topk", "tp", "ep"), np.float64(1))
+        found = self.by_table(key, same | {"tokens": copies})
+        if found is None:
+            return None
+        busy = experts * -np.expm1(-copies / experts)
+        dealt, random = (
+            self.by_table(key, same | {"tokens": each})
+            for each in (np.minimum(copies, experts), busy)
+        )
+        assert dealt is not None and random is not None
+        unread = min(max(dealt.us - random.us, 0.0), found.us - self.device.launch_us)
+        return Price((found.us - unread) / (3 if gated else 2), found.basis)
 
     def without_quantization(self, price: Price, dtype: str, sizes: Sizes) -> Price:
         """A product alone, where nodes of a step quantize what it reads; elsewhere one that converts its input by a scale that is known."""

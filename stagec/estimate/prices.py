@@ -289,6 +289,7 @@ def kernel_prices(plan: Plan, works: Collection[Work]) -> KernelPrices | None:
         known,
         keeps_transposed=plan.process.transposed_weights,
         products_add=plan.device.kernels == "fused",
+        engine=plan.device.experts,
     )
 
 

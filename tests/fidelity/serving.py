@@ -49,7 +49,6 @@ class Row:
     engine: str
     device: str
     products: str
-    experts: str
     tp: int
     attention_dp: int
     ep: int
@@ -77,7 +76,9 @@ class Found:
 
 
 DEVICES = {"h100_sxm": "h100", "h200_sxm": "h200", "b200_sxm": "b200", "a100_sxm": "a100"}
-PRODUCTS = {"fp8": "fp8", "nvfp4": "fp4", "": "bf16"}
+PRODUCTS = {"fp8": "fp8", "fp8_block": "fp8_1x128", "nvfp4": "fp4", "": "bf16"}
+IN_BLOCKS = ("deepseek-ai/", "MiniMaxAI/")
+"""Whose fp8 checkpoints have a scale for each block of 128 x 128 (`quantization_config.weight_block_size`), whatever the table calls them."""
 
 
 def rows_of(path: Path) -> Iterator[Row]:
@@ -124,8 +125,7 @@ def row_of(name: str, cells: Mapping[str, str]) -> Row:
         model=cells["model"],
         engine=cells["engine"] if cells["engine"] in ("vllm", "sglang", "trtllm") else "nccl",
         device=DEVICES.get(cells["gpu"], ""),
-        products=PRODUCTS.get(cells["gemm_quant"], "bf16"),
-        experts=PRODUCTS.get(cells["moe_quant"], "bf16"),
+        products=products_of(cells["model"], cells["gemm_quant"]),
         tp=whole(cells["tp"]),
         attention_dp=whole(cells["attention_dp"]),
         ep=whole(cells["ep"]),
@@ -138,6 +138,11 @@ def row_of(name: str, cells: Mapping[str, str]) -> Row:
         ttft=number(cells["ttft_ms"]),
         why_not=why_not,
     )
+
+
+def products_of(model: str, quantization: str) -> str:
+    in_blocks = quantization == "fp8" and model.startswith(IN_BLOCKS)
+    return PRODUCTS["fp8_block" if in_blocks else quantization]
 
 
 def estimated(row: Row) -> Found:

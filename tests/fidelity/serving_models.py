@@ -112,6 +112,7 @@ def plan_of(row: Row, sequences: str, heads: str, experts: str = "", use: str = 
     """Attention over `tp`, and, where experts are on ranks of their own, these over the same ranks."""
     mesh = f"tp = {row.tp}"
     padded = ", experts = padded" if experts else ""
+    engine = "trtllm" if row.engine == "nccl" else row.engine
     return f"""
 plan serve {{
   mesh {mesh}
@@ -120,6 +121,6 @@ plan serve {{
   {use}
   precision {{ weights = bf16, activations = bf16, cache = bf16, products = {row.products} }}
   serve {{ {sequences}{padded} }}
-  device {row.device} {{ kernels = compiled, all_reduce = {row.engine} }}
+  device {row.device} {{ kernels = compiled, all_reduce = {row.engine}, experts = {engine} }}
 }}
 """

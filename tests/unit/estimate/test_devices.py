@@ -290,3 +290,43 @@ def test_tables_are_added_to_a_file_one_kind_at_a_time(tmp_path: Path) -> None:
     said = {key: found.sources[found.tables[key].source].what for key in own}
     assert said == {("product", "fp8"): "again", ("product", "nvfp4"): "later"}
     assert main([*run, "product:int4"]) == 1
+
+
+def experts(experts: int, tokens: int, sent: int) -> Compute:
+    """One of the three products of gated experts with `tokens` places each, of which `sent` in all are taken."""
+    hidden, inner = 7168, 256
+    sizes = {
+        "batch": experts,
+        "m": tokens,
+        "n": inner,
+        "k": hidden,
+        "hidden": hidden,
+        "inner": inner,
+    }
+    sizes |= {"leading": 2, "sent": sent, "places": experts * tokens}
+    kernel = Kernel(Work.PRODUCT, "bf16", tuple(sizes.items()), True)
+    return Compute(2 * experts * tokens * inner * hidden, 1, 0, kernel)
+
+
+@pytest.mark.parametrize("engine", ["trtllm", "vllm", "sglang"])
+def test_few_tokens_wake_the_experts_that_they_choose(engine: str) -> None:
+    """Tables are of as many busy experts as can be; of r copies each on average a share e^-r of the experts has none, as drawing them shows."""
+    device = named("h200")
+    prices = KernelPrices(device, "fp8_1x128", engine=engine)
+    key = ("experts", "fp8_block", "balanced", *(() if engine == "trtllm" else (engine,)))
+    rng = np.random.default_rng(1)
+    for copies in (16, 64, 256, 512, 4096):
+        ours = prices.price(experts(256, -(-copies // 256), copies), True).us
+        busy = np.mean([len(np.unique(rng.integers(0, 256, copies))) for _ in range(200)])
+        sizes = {name: np.float64(1) for name in ("topk", "tp", "ep")}
+        sizes |= {
+            name: np.float64(x) for name, x in (("experts", 256), ("hidden", 7168), ("inner", 256))
+        }
+
+        def table(tokens: float, sizes: dict[str, np.float64] = sizes) -> float:
+            full = sizes | {"tokens": np.float64(tokens)}
+            rule = KINDS["experts"].rule(device, "fp8_block", full)
+            return float(rule * device.tables[key].factor(KINDS["experts"].axes(full)))
+
+        unread = table(min(copies, 256)) - table(float(busy))
+        assert 3 * ours == pytest.approx(table(copies) - max(unread, 0), rel=0.02)
