@@ -16,7 +16,7 @@ from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.parts import CHUNK, last_part
 from stagec.dialects.types import TensorType, tensor_of
-from stagec.symbolic import conditions
+from stagec.symbolic import conditions, symbol
 
 
 class ShardingErrors:
@@ -43,7 +43,7 @@ class ShardingErrors:
             for dim, index in zip(placed.dims, indices, strict=True):
                 same = index != dim.name and index in self.sizes
                 note = f"`{kind}` splits `{dim.name}` as it splits `{index}`"
-                if same and self.is_uneven(dim):
+                if same and self.is_uneven(dim) and not self.agree(dim, index):
                     self.findings.add(self.linked(dim, note))
                     continue
                 self.check_dim(dim, operand.name_hint or "", [note] if same else [])
@@ -51,9 +51,9 @@ class ShardingErrors:
     def check_routing(self, op: stg.DispatchOp) -> None:
         """E0310: without drops the experts' tokens are the tokens, once for each of their experts, or the next whole number for each expert."""
         routed, chosen = tensor_of(op.routed.type), tensor_of(op.experts.type)
-        sent = symbolic.product(symbolic.symbol(n) for n in chosen.names)
+        sent = symbolic.product(symbol(n) for n in chosen.names)
         # Experts that pad have tokens too: those that are sent go to the experts of the text.
-        experts, each = (symbolic.symbol(self.unpadded(n)) for n in routed.names[:2])
+        experts, each = (symbol(self.unpadded(n)) for n in routed.names[:2])
         share = symbolic.ceildiv(sent, experts)
         reason = f"experts have not the `{sent}` tokens that are sent"
         if op.dropless is None or conditions.compare(share, "==", each, self.sizes, reason):
@@ -108,6 +108,12 @@ class ShardingErrors:
         """Whether a rule lets parts of a dim differ, and they do."""
         return self.uneven(dim) is not None and not conditions.whole(dim.size, self.sizes)
 
+    def agree(self, dim: Dim, index: str) -> bool:
+        """Whether another dim that is split alike has the same parts, as heads of keys have that are as many as those of queries."""
+        if self.uneven(dim) != self.uneven(Dim(index, dim.split)):
+            return False
+        return conditions.compare(symbol(dim.name), "==", symbol(index), self.sizes)
+
     def linked(self, dim: Dim, note: str) -> Diagnostic:
         """E0303: two dims that one op splits alike, as heads of queries and of keys."""
         rule = self.rule_of(dim)
@@ -140,8 +146,8 @@ def splits(dim: Dim, uneven: str | None, sizes: Mapping[str, int]) -> bool:
         return conditions.whole(dim.size, sizes, f"`{dim}` is not a whole number")
     if conditions.whole(dim.size, sizes):
         return True
-    ways = symbolic.product(map(symbolic.symbol, dim.split))
-    last = last_part(uneven, symbolic.symbol(dim.name), ways)
+    ways = symbolic.product(map(symbol, dim.split))
+    last = last_part(uneven, symbol(dim.name), ways)
     return conditions.compare(last, ">", 0, sizes, f"a rank has nothing of `{dim}`")
 
 
