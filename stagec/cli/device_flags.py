@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from stagec.cli.usage import CommandParser, some_text, usage_error
+from stagec.devices.file import MOST
 from stagec.diagnostics import CompileError, quoted
 from stagec.estimate import on_device
 from stagec.plans.clauses import Link, Plan
@@ -81,4 +82,6 @@ def links_of(plan: Plan, texts: Iterable[str]) -> Iterator[Link]:
         if speed <= 0:
             raise usage_error(f"--link {text}", "a speed is more than 0", "E0710")
         latency = float(match["latency"]) if match["latency"] else None
+        if max(speed, latency or 0) > MOST:
+            raise usage_error(f"--link {text}", "no link is so fast, or takes so long", "E0710")
         yield Link(axes=tuple(axes), bytes_per_s=speed, latency_us=latency)
