@@ -172,8 +172,9 @@ def page(
         out.append(f"left out\n{''.join(lines)}")
     out += [f"closed forms and compilations differ: {each}\n" for each in outcome.mismatches]
     if outcome.interrupted:
-        out.append("interrupted: this is the best of what was known until then\n")
-    if not outcome.proved:
+        known = "this is the best of what" if outcome.proved else "no plan"
+        out.append(f"interrupted: {known} was known until then\n")
+    elif not outcome.proved:
         out.append("no plan fits\n")
     return "\n".join(out)
 
@@ -234,13 +235,14 @@ def sensitivity_text(tested: Sequence[Scaled]) -> str:
     """With twice of each number of the device: how long the best takes, and which would be the best."""
     lines: list[str] = []
     base = tested[0].step_time
+    fastest = min(range(len(tested)), key=lambda number: tested[number].step_time)
     for name, title in DEVICE_NUMBERS.items():
         times = [each.with_twice[name] for each in tested if name in each.with_twice]
         if len(times) < len(tested):
             continue
         change = (times[0] - base) / base if base else 0.0
         first = min(range(len(times)), key=lambda number: times[number])
-        then = f"; plan {first + 1} is the fastest then" if first else ""
+        then = f"; plan {first + 1} is the fastest then" if first != fastest else ""
         lines.append(f"  {title} twice as high: {100 * change:+.1f} %{then}\n")
     return f"what limits the best plan\n{''.join(lines)}"
 
