@@ -64,27 +64,43 @@ class SplitUnevenly(ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        rules = uneven_rules(op)
+        rules, values = uneven_rules(op), size_values(op)
+        uneven = {dim: rule for dim, rule in rules.items() if not divides(dim, rule, values)}
+        leaders = linked(op, rules, uneven) if uneven else {}
+        uneven |= {dim: rules[dim] for dim in leaders}
         split: dict[str, dist.RuleOp] = {}
         for program in programs(op):
-            split |= rename(program, rules)
+            split |= rename(program, uneven)
         for dim, rule in split.items():
-            define(op, dim, rule)
+            define(op, dim, rule, leaders.get(dim, dim))
         for load in op.body.ops:
             if isinstance(load, dist.ExpertLoadOp) and load.experts.data in split:
                 load.properties["uneven"] = split[load.experts.data].properties["uneven"]
 
 
 def uneven_rules(module: ModuleOp) -> dict[str, dist.RuleOp]:
-    """The rule of each dim that its axes do not divide, by the dim."""
-    values = size_values(module)
-    found: dict[str, dist.RuleOp] = {}
-    for rule in module.body.ops:
-        if isinstance(rule, dist.RuleOp) and rule.uneven is not None:
-            ways = product(map(symbol, rule.axes.data))
-            for dim in rule.dims.data:
-                if dim in values and not conditions.whole(symbol(dim) / ways, values):
-                    found[dim] = rule
+    """The rule of each dim whose parts may differ."""
+    rules = [op for op in module.body.ops if isinstance(op, dist.RuleOp)]
+    return {dim: rule for rule in rules if rule.uneven is not None for dim in rule.dims.data}
+
+
+def divides(dim: str, rule: dist.RuleOp, values: Mapping[str, int]) -> bool:
+    """Whether the axes of a rule divide a dim of it."""
+    ways = product(map(symbol, rule.axes.data))
+    return dim not in values or conditions.whole(symbol(dim) / ways, values)
+
+
+def linked(
+    module: ModuleOp, rules: Mapping[str, dist.RuleOp], uneven: Collection[str]
+) -> dict[str, str]:
+    """The dims whose parts are as many times those of another, and which: heads of queries are where the heads of keys are that they share."""
+    found: dict[str, str] = {}
+    for op in module.walk():
+        if isinstance(op, stg.TensorOp):
+            for operand, indices in zip(op.operands, op.indices().operands, strict=True):
+                for name, index in zip(tensor_of(operand.type).names, indices, strict=True):
+                    if name != index and name in uneven and index in rules:
+                        found[index] = name
     return found
 
 
@@ -165,14 +181,16 @@ def with_parts(value_type: Attribute, names: Mapping[str, str]) -> ValueType:
     return value_type.with_names(names)
 
 
-def define(module: ModuleOp, dim: str, rule: dist.RuleOp) -> None:
+def define(module: ModuleOp, dim: str, rule: dist.RuleOp, leader: str) -> None:
+    """Say what a part is: as many times that of a leader as the dim is larger."""
     axes = rule.axes.data
     assert rule.uneven is not None
-    size, ways = symbol(dim), product(map(symbol, axes))
+    size, ways = symbol(leader), product(map(symbol, axes))
     own = part_of(rule.uneven.data, size, ways, joint_index(axes))
-    largest = stg.DimOp(f"{dim}{PART}{dist.MAX}", ways * ceildiv(size, ways))
+    times = ways * symbol(dim) / size
+    largest = stg.DimOp(f"{dim}{PART}{dist.MAX}", times * ceildiv(size, ways))
     program = programs(module)[0]
-    for op in (stg.DimOp(f"{dim}{PART}", ways * own, parts=dim), largest):
+    for op in (stg.DimOp(f"{dim}{PART}", times * own, parts=dim), largest):
         inherit(op, program)
         module.body.block.insert_op_before(op, program)
 

@@ -109,10 +109,10 @@ class ShardingErrors:
         return self.uneven(dim) is not None and not conditions.whole(dim.size, self.sizes)
 
     def agree(self, dim: Dim, index: str) -> bool:
-        """Whether another dim that is split alike has the same parts, as heads of keys have that are as many as those of queries."""
+        """Whether another dim that is split alike can have as many times the parts, as heads of queries have that share heads of keys."""
         if self.uneven(dim) != self.uneven(Dim(index, dim.split)):
             return False
-        return conditions.compare(symbol(dim.name), "==", symbol(index), self.sizes)
+        return conditions.whole(symbol(index) / symbol(dim.name), self.sizes)
 
     def linked(self, dim: Dim, note: str) -> Diagnostic:
         """E0303: two dims that one op splits alike, as heads of queries and of keys."""

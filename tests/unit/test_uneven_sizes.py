@@ -187,16 +187,18 @@ def whole(sizes: dict[str, int], experts: int) -> int:
 
 
 @settings(max_examples=3, deadline=None, database=None)
-@given(st.integers(4, 9), st.sampled_from((2, 3, 4)), st.booleans())
-def test_caches_of_uneven_heads(heads: int, tp: int, is_served: bool):
-    """Heads of queries and of keys that are as many have the same parts; a cache has those of its rank."""
+@given(st.integers(4, 9), st.sampled_from((1, 1, 3)), st.sampled_from((2, 3, 4)), st.booleans())
+def test_heads_of_queries_go_with_those_of_keys(heads: int, share: int, tp: int, is_served: bool):
+    """Heads of queries are where the heads of keys are that they share; a cache has those of its rank."""
     mesh = f"mesh dp = 2, tp = {tp}\nshard B over dp\n{'serve { decode 8 at 3 }' if is_served else ''}\n"
     asked = compiled(
-        {"V": 12, "H": heads, "K": heads}, f"{mesh}shard H, K over tp {{ uneven = balanced }}"
+        {"V": 12, "H": share * heads, "K": heads},
+        f"{mesh}shard H, K over tp {{ uneven = balanced }}",
     )
     places, plans = by_place(asked, "tp"), plan_memory([each.run for each in asked.counts])
     for rank, part in enumerate(parts("balanced", heads, tp)):
-        even = compiled({"V": 12, "H": part * tp, "K": part * tp}, f"{mesh}shard H, K over tp")
+        sizes = {"V": 12, "H": share * part * tp, "K": part * tp}
+        even = compiled(sizes, f"{mesh}shard H, K over tp")
         (needed,) = plan_memory([each.run for each in even.counts])
         assert plans[places[rank][1]].peak_bytes == needed.peak_bytes
 
