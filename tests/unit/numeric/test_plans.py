@@ -111,6 +111,7 @@ AFTER_EACH_PASS = [
     "fp8_saved",
     "deepspeed",
     "shared_heads",
+    "biases_first",
 ]
 """Plans under which a model is computed after each pass; under the others only after the last one that leaves what can be computed."""
 
