@@ -122,13 +122,8 @@ def draw_seldom(rng: random.Random, spread: tuple[str, ...], words: Words) -> No
     for kind in kinds:
         if rng.random() < 0.08 and not ("tp_head" in kind and "tie" in words):
             words |= kind
-    if (
-        is_split
-        and "clip" in words
-        and {"fsdp", "hsdp"} & set(spread)
-        and words.get("tp_mode") != "sp"
-    ):
-        # Norms over two meshes, which PyTorch does not stack.
+    if is_split and "clip" in words and "ddp" not in spread and words.get("tp_mode") != "sp":
+        # Norms over two meshes, which PyTorch does not stack; tensors that are split and others, which it does not scale alike.
         del words["clip"]
 
 
