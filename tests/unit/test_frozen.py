@@ -101,3 +101,16 @@ def test_adapters_of_a_70b_model():
     assert f"per token: {flops_per_token(80):,}" in text
     made = compile_model(path, overrides={"L": "2"})
     assert model_flops(made.trace_set) == flops_per_token(2) * 16 * 8192
+
+
+def test_a_reference_model_runs_forward_alone():
+    """Direct preference optimization: the policy is trained, of the reference there is a forward pass."""
+    path = FOLDER / "llama3_8b_dpo.stg"
+    module = compile_model(path, stops=Stops(after="build-backward")).module
+    assert trained(module) and all(weight.startswith("Policy.") for weight in trained(module))
+    phases = {"Policy": set[str](), "Reference": set[str]()}
+    for op in module.walk():
+        of = stg.text(op, "scope").partition(".")[0]
+        if isinstance(op, stg.TensorOp) and of in phases:
+            phases[of].add(stg.phase_of(op))
+    assert phases["Reference"] == {"fwd"} < phases["Policy"]
