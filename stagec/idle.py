@@ -18,6 +18,7 @@ from stagec.analysis.sizes import mesh_of, size_values
 from stagec.diagnostics import Diagnostic, Span
 from stagec.dialects import dist, sched, stg
 from stagec.plans.clauses import Plan
+from stagec.symbolic import conditions
 
 
 class Need(NamedTuple):
@@ -71,7 +72,8 @@ class IdleParts:
     def watching(self, each: ModulePass, module: ModuleOp) -> Iterator[None]:
         """What runs inside is the pass."""
         if each.name == LOWERING and self.needs:
-            self.found |= set(kinds(module))
+            with conditions.unrecorded():
+                self.found |= set(kinds(module))
             self.ran.add(LOWERING)
         if each.name not in self.watched:
             yield
