@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.fidelity.left_out import PartialGradients, comparable_memory, set_aside
+from tests.fidelity.left_out import comparable_memory, corrected
 from tests.fidelity.oracle import Case
 from tests.fidelity.peaks import TOLERANCE
 from tests.fidelity.record import Communication, Memory, RankRecord
@@ -42,12 +42,9 @@ class Outcome:
 
 
 def compare_rank(case: Case, rank: int, traced: RankRecord) -> list[Finding]:
-    measured = case.ranks[rank]
-    measured, traced, partial = set_aside(case, rank, measured, traced)
+    measured = corrected(case, rank, case.ranks[rank], traced)
     findings = compare_flops(measured, traced, by_op=case.model["arch"] != "moe")
     findings += compare_communications(measured, traced)
-    if partial is not None:
-        findings.append(compare_partial(partial))
     if measured.memory is not None and traced.memory is not None:
         expected = comparable_memory(case, rank, measured.memory, traced.memory)
         findings += compare_memory(expected, traced.memory)
@@ -124,21 +121,6 @@ def differences(theirs: Sequence[Communication], ours: Sequence[Communication]) 
         more = len(lines) - MOST_DIFFERENCES
         lines = [*lines[:MOST_DIFFERENCES], f"     and {more} more"]
     return lines
-
-
-def compare_partial(partial: PartialGradients) -> Finding:
-    return Finding(
-        "partial gradients over tp",
-        f"{sum(partial.measured.values())} reductions",
-        f"{sum(partial.traced.values())} reductions, once each",
-        partial.agrees,
-        ()
-        if partial.agrees
-        else (
-            *(f"   - {count} x {c}" for c, count in partial.measured.items()),
-            *(f"   + {count} x {c}" for c, count in partial.traced.items()),
-        ),
-    )
 
 
 def compare_memory(measured: Memory, traced: Memory) -> list[Finding]:

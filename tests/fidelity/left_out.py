@@ -15,6 +15,7 @@ from tests.fidelity.loads import has_learned_loads, with_mean_loads
 from tests.fidelity.model_text import row_split_tables
 from tests.fidelity.oracle import DTYPE_BYTES, Case
 from tests.fidelity.parameters import missing_of, parameters_of, stays_gathered
+from tests.fidelity.partial_gradients import is_read, with_single_reductions
 from tests.fidelity.peaks import (
     has_shadows,
     has_whole_table_gradients,
@@ -51,7 +52,7 @@ class Entry:
 def reduces_when_read(case: Case) -> bool:
     """Whether a partial gradient is reduced by whoever reads it, after the backward pass."""
     return any(
-        is_late(c) and not is_vector_of_norms(case, rank, c)
+        is_read(c) and not is_vector_of_norms(case, rank, c)
         for rank, record in case.ranks.items()
         for c in record.communications
     )
@@ -244,32 +245,8 @@ def applying(case: Case) -> list[str]:
     return [entry.name for entry in ENTRIES if entry.applies(case)]
 
 
-def is_late(communication: Communication) -> bool:
-    return communication.phase in ("optim", "clip") and communication.axis == "tp"
-
-
-@dataclass(frozen=True)
-class PartialGradients:
-    """The reductions of gradients over `tp` that are compared apart from the ordered lists."""
-
-    measured: Counter[Communication]
-    """As often as they are read."""
-    traced: Counter[Communication]
-    """Once each."""
-
-    @property
-    def agrees(self) -> bool:
-        """Whether PyTorch reduces each a whole number of times, the same for all."""
-        if set(self.measured) != set(self.traced):
-            return False
-        times = {divmod(self.measured[c], self.traced[c]) for c in self.traced}
-        return len(times) == 1 and next(iter(times))[1] == 0
-
-
-def set_aside(
-    case: Case, rank: int, measured: RankRecord, traced: RankRecord
-) -> tuple[RankRecord, RankRecord, PartialGradients | None]:
-    """Both records without what the entries on computations and communications cover."""
+def corrected(case: Case, rank: int, measured: RankRecord, traced: RankRecord) -> RankRecord:
+    """The measured record, with what the entries on computations and communications say. The traced one says only what is a gradient."""
     records = dict(case.ranks)
     if has_alternating_experts(case):
         records = {each: with_all_experts_again(case, record) for each, record in records.items()}
@@ -281,20 +258,20 @@ def set_aside(
     if leaves_out_experts(case):
         measured = with_sums_of_experts(case, rank, measured)
     if case.opts.get("clip"):
-        measured = without(measured, lambda c: is_vector_of_norms(case, rank, c))
+        measured = without_vectors_of_norms(case, rank, measured)
     if reduces_each_microbatch(case):
         measured = with_last_reductions(case, measured, traced)
-    if not reduces_when_read(case):
-        return measured, traced, None
-    partial = PartialGradients(
-        Counter(replace(c, phase="") for c in measured.communications if is_late(c)),
-        Counter(replace(c, phase="") for c in traced.communications if is_tp_gradient(c)),
-    )
-    return without(measured, is_late), without(traced, is_tp_gradient), partial
+    if reduces_when_read(case):
+        measured = with_single_reductions(case, rank, measured)
+    return measured
 
 
-def without(record: RankRecord, drop: Callable[[Communication], bool]) -> RankRecord:
-    return replace(record, communications=tuple(c for c in record.communications if not drop(c)))
+def without_vectors_of_norms(case: Case, rank: int, measured: RankRecord) -> RankRecord:
+    """Over an axis the last of its size: a gradient that clipping reads before may be as large."""
+    found = list(measured.communications)
+    last = {c.axis: n for n, c in enumerate(found) if is_vector_of_norms(case, rank, c)}
+    kept = (c for n, c in enumerate(found) if n not in last.values())
+    return replace(measured, communications=tuple(kept))
 
 
 def is_tp_gradient(communication: Communication) -> bool:
