@@ -42,7 +42,7 @@ class Outcome:
 
 
 def compare_rank(case: Case, rank: int, traced: RankRecord) -> list[Finding]:
-    measured = corrected(case, rank, case.ranks[rank], traced)
+    measured = corrected(case, rank)
     findings = compare_flops(measured, traced, by_op=case.model["arch"] != "moe")
     findings += compare_communications(measured, traced)
     if measured.memory is not None and traced.memory is not None:

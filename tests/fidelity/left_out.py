@@ -15,7 +15,13 @@ from tests.fidelity.loads import has_learned_loads, with_mean_loads
 from tests.fidelity.model_text import row_split_tables
 from tests.fidelity.oracle import DTYPE_BYTES, Case
 from tests.fidelity.parameters import missing_of, parameters_of, stays_gathered
-from tests.fidelity.partial_gradients import is_read, with_single_reductions
+from tests.fidelity.partial_gradients import (
+    PARTS,
+    is_read,
+    partial_tensors,
+    reduction_of_gradient,
+    with_single_reductions,
+)
 from tests.fidelity.peaks import (
     has_shadows,
     has_whole_table_gradients,
@@ -73,18 +79,14 @@ def reduces_each_microbatch(case: Case) -> bool:
     )
 
 
-def with_last_reductions(case: Case, measured: RankRecord, traced: RankRecord) -> RankRecord:
-    """Without the reductions over `tp` of all microbatches but the last, if they are those of each."""
-    own = Counter((c.kind, c.dtype, c.bytes_in) for c in traced.communications if is_tp_gradient(c))
-    places = [
-        n
-        for n, c in enumerate(measured.communications)
-        if c.phase == "bwd" and c.axis == "tp" and (c.kind, c.dtype, c.bytes_in) in own
-    ]
-    times = case.accumulated
-    if len(places) != times * sum(own.values()):
+def with_last_reductions(case: Case, rank: int, measured: RankRecord) -> RankRecord:
+    """Without the reductions of norms' gradients of all microbatches but the last, if they are as many for each."""
+    reduction = reduction_of_gradient(case, rank)
+    places = [n for n, c in enumerate(measured.communications) if c == reduction]
+    tensors = partial_tensors(case) * (PARTS * case.model["layers"] + 1)
+    if len(places) != case.accumulated * tensors:
         return measured
-    dropped = set(places[: len(places) // times * (times - 1)])
+    dropped = set(places[:-tensors])
     kept = [c for n, c in enumerate(measured.communications) if n not in dropped]
     return replace(measured, communications=tuple(kept))
 
@@ -245,9 +247,10 @@ def applying(case: Case) -> list[str]:
     return [entry.name for entry in ENTRIES if entry.applies(case)]
 
 
-def corrected(case: Case, rank: int, measured: RankRecord, traced: RankRecord) -> RankRecord:
-    """The measured record, with what the entries on computations and communications say. The traced one says only what is a gradient."""
+def corrected(case: Case, rank: int) -> RankRecord:
+    """The measured record, with what the entries on computations and communications say."""
     records = dict(case.ranks)
+    measured = records[rank]
     if has_alternating_experts(case):
         records = {each: with_all_experts_again(case, record) for each, record in records.items()}
         measured = records[rank]
@@ -260,7 +263,7 @@ def corrected(case: Case, rank: int, measured: RankRecord, traced: RankRecord) -
     if case.opts.get("clip"):
         measured = without_vectors_of_norms(case, rank, measured)
     if reduces_each_microbatch(case):
-        measured = with_last_reductions(case, measured, traced)
+        measured = with_last_reductions(case, rank, measured)
     if reduces_when_read(case):
         measured = with_single_reductions(case, rank, measured)
     return measured
@@ -272,10 +275,6 @@ def without_vectors_of_norms(case: Case, rank: int, measured: RankRecord) -> Ran
     last = {c.axis: n for n, c in enumerate(found) if is_vector_of_norms(case, rank, c)}
     kept = (c for n, c in enumerate(found) if n not in last.values())
     return replace(measured, communications=tuple(kept))
-
-
-def is_tp_gradient(communication: Communication) -> bool:
-    return communication.reduces_gradient and communication.axis == "tp"
 
 
 def comparable_memory(case: Case, rank: int, measured: Memory, traced: Memory) -> Memory:

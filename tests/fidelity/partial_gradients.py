@@ -50,6 +50,11 @@ def reduction_of_gradient(case: Case, rank: int) -> Communication:
     return Communication("bwd", "all_reduce", case.dtype, size, size, "tp", members)
 
 
+def partial_tensors(case: Case) -> int:
+    """Of a norm: a layer norm has a shift beside its scale."""
+    return 2 if case.model["arch"] == "gpt" else 1
+
+
 def expected_reads(case: Case, reduction: Communication, number: int) -> Counter[Communication]:
     """What reads `number` partial gradients."""
     times = {"optim": READS_OF_UPDATE[bool(case.opts.get("fused"))]}
@@ -83,7 +88,7 @@ def places_of_gradients(
     case: Case, rank: int, communications: list[Communication]
 ) -> Counter[int] | None:
     """Before which communications how many partial gradients are complete; nothing if the backward passes are not those of the rank's schedule."""
-    tensors = 2 if case.model["arch"] == "gpt" else 1
+    tensors = partial_tensors(case)
     scatters, backward, transfers = [0], [0], [0]
     for place, each in enumerate(communications, 1):
         if each.phase == "p2p":
