@@ -18,7 +18,7 @@ from xdsl.passes import ModulePass
 
 from stagec.cli import main
 from stagec.cli.names import COMMANDS
-from stagec.cli.ops_command import first_line, shown, signatures
+from stagec.cli.ops_command import first_line, signatures
 from stagec.cli.passes_command import spelling
 from stagec.diagnostic_codes import CODES
 from stagec.driver import compile_text
@@ -70,7 +70,7 @@ def functions() -> str:
         "",
     ]
     lines += ["## Functions of the language", "", "| call | is |", "|---|---|"]
-    lines += [row(f"`{shown(each)}`", each.summary) for each in signatures()]
+    lines += [row(f"`{each.usage}`", each.summary) for each in signatures()]
     for name, factory in STAGEC_UNIVERSE.all_dialects.items():
         lines += ["", f"## Dialect `{name}`", "", "| op | is |", "|---|---|"]
         lines += [row(f"`{op.name}`", first_line(op)) for op in factory().operations]
