@@ -14,9 +14,9 @@ from xdsl.passes import ModulePass
 
 from stagec.analysis.communication import communication_kind
 from stagec.analysis.contexts import Contexts
-from stagec.analysis.sizes import mesh_of, size_values
+from stagec.analysis.sizes import mesh_of
 from stagec.diagnostics import Diagnostic, Span
-from stagec.dialects import dist, sched, stg
+from stagec.dialects import dist
 from stagec.plans.clauses import Plan
 from stagec.symbolic import conditions
 
@@ -27,17 +27,17 @@ class Need(NamedTuple):
     clause: str
     setting: str
     kind: str
-    """A kind of communication, `MICROBATCHES`, `GRADIENTS`, or the pass that the setting adds."""
+    """A kind of communication, `GRADIENTS`, or the pass that the setting adds."""
     reason: str
 
 
-MICROBATCHES = "several microbatches"
 GRADIENTS = "reduced gradients"
-NO_GRADIENTS = "no gradients are reduced between ranks of other data"
 LOWERING = "lower-to-tasks"
 """The pass in front of which communication still says what it is for."""
 REGATHER = "regather-operands"
 BIASES_FIRST = "add-biases-first"
+OWN_PASSES = (REGATHER, BIASES_FIRST)
+"""Passes that run for the sake of one setting."""
 NEEDS = (
     Need("overlap", "zero", "zero", "no gradients are reduced, and no parameters gathered"),
     Need("overlap", "tp", "tp", "no values are gathered or summed within layers"),
@@ -45,9 +45,12 @@ NEEDS = (
     Need("collectives", "reduce", "tp", "no partial sums are reduced within layers"),
     Need("collectives", "keep", REGATHER, "nothing that backward reads was gathered for a layer"),
     Need("collectives", "bias", BIASES_FIRST, "no bias is added to a sum over ranks"),
-    Need("gradients", "bucket_bytes", GRADIENTS, NO_GRADIENTS),
-    Need("gradients", "overlap", GRADIENTS, NO_GRADIENTS),
-    Need("gradients", "reduce", MICROBATCHES, "a step has one microbatch"),
+    Need(
+        "gradients",
+        "bucket_bytes",
+        GRADIENTS,
+        "no gradients are reduced between ranks of other data",
+    ),
 )
 
 
@@ -56,16 +59,17 @@ class IdleParts:
 
     def __init__(self, plan: Plan, own: Collection[Span] = ()) -> None:
         self.plan = plan
-        self.own = own
         self.needs = {
             need: span
             for need in NEEDS
             if (span := getattr(plan, need.clause).unusual.get(need.setting)) in own
         }
-        self.found: set[str] = set()
-        """The names of passes that changed the program, and what it was found to have."""
-        self.watched = {call.name for call in plan.passes}
-        self.watched |= {need.kind for need in self.needs if need.kind in (REGATHER, BIASES_FIRST)}
+        self.has: set[str] = set()
+        """What of `needs` the program has."""
+        self.is_lowered = False
+        self.changes = {call.name: False for call in plan.passes}
+        """Of the passes that are watched: whether the program was another one behind them."""
+        self.changes |= {need.kind: False for need in self.needs if need.kind in OWN_PASSES}
         self.ran: set[str] = set()
 
     @contextmanager
@@ -73,16 +77,15 @@ class IdleParts:
         """What runs inside is the pass."""
         if each.name == LOWERING and self.needs:
             with conditions.unrecorded():
-                self.found |= set(kinds(module))
-            self.ran.add(LOWERING)
-        if each.name not in self.watched:
+                self.has |= set(kinds(module))
+            self.is_lowered = True
+        if each.name not in self.changes:
             yield
             return
         before = str(module)
         yield
         self.ran.add(each.name)
-        if str(module) != before:
-            self.found.add(each.name)
+        self.changes[each.name] |= str(module) != before
 
     def diagnostics(self) -> list[Diagnostic]:
         """A warning for each that changed nothing, of the passes that ran."""
@@ -90,28 +93,23 @@ class IdleParts:
 
     def passes(self) -> Iterator[Diagnostic]:
         for call in self.plan.passes:
-            if call.name in self.ran - self.found:
+            if call.name in self.ran and not self.changes[call.name]:
                 message = f"the pass `{call.name}` changes nothing in this plan"
                 help_ = f"`--stop-after {call.name}` shows the IR that it sees; `stagec passes {call.name}` what it looks for"
                 yield Diagnostic("W0703", message, call.span, help=help_)
 
     def settings(self) -> Iterator[Diagnostic]:
-        if LOWERING not in self.ran:
-            return
-        for need, span in self.needs.items():
-            if need.kind not in self.found:
+        for need, span in self.needs.items() if self.is_lowered else ():
+            is_met = self.changes[need.kind] if need.kind in OWN_PASSES else need.kind in self.has
+            if not is_met:
                 message = f"`{need.setting}` of `{need.clause}` changes nothing here"
                 yield Diagnostic("W0304", message, span, label=need.reason, help="leave it out")
 
 
 def kinds(module: ModuleOp) -> Iterator[str]:
     """What a program has, of what settings are about."""
-    mesh, contexts, sizes = mesh_of(module), Contexts.of(module).axes(), size_values(module)
+    mesh, contexts = mesh_of(module), Contexts.of(module).axes()
     for op in module.walk():
-        if isinstance(op, stg.AccumulateOp) and sizes[op.axis.data] > 1:
-            yield MICROBATCHES
-        if isinstance(op, sched.ScheduleOp) and op.microbatches.data.evaluate(sizes) > 1:
-            yield MICROBATCHES
         axes = op.axes.data if isinstance(op, dist.Collective | dist.StorageOp) else ()
         if axes and all(mesh[axis] == 1 for axis in axes):
             continue

@@ -1,0 +1,72 @@
+"""A setting that is said to change nothing changes nothing of what is written, needed and timed (W0304)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from stagec.diagnostics import CompileError
+from stagec.driver import Compiled, compile_text
+from stagec.frontend.plans import idle_settings
+from stagec.idle import NEEDS
+from tests.differential.random_plans import draw
+from tests.differential.sweeps import whole
+from tests.unit.examples import digest
+from tests.unit.seldom import some
+
+SETTINGS = (
+    *("overlap { zero = false }", "overlap { tp = true }", "overlap { ep = true }"),
+    *("overlap { p2p = false }", "overlap { cp = false }"),
+    *("collectives { reduce = eager }", "collectives { keep = shard }"),
+    *("collectives { bias = before }", "gradients { bucket_bytes = 1KiB }"),
+    *("gradients { first_bucket_bytes = 1KiB }", "offload { prefetch = 2 }"),
+    *("precision { gather = fp8 }", "precision { cache = fp8 }", "precision { saved = mxfp8 }"),
+    *("precision { weight_gradients = bf16 }", "precision { product_weights = fp8 }"),
+)
+
+
+def compiled(text: str) -> Compiled | None:
+    try:
+        return compile_text(text, plan="q")
+    except CompileError:
+        return None
+
+
+def is_said_to_change_nothing(made: Compiled) -> bool:
+    return any(each.code == "W0304" for each in (*made.checked.warnings, *made.idle))
+
+
+def wrong(seed: int) -> tuple[list[str], int]:
+    """Settings that change something, though it is said that they do not; and of how many it was said."""
+    text = draw(random.Random(seed), "device h100 { nvme_bytes_per_s = 5GB }").text
+    plain = compiled(f"{text}\nplan q extends p {{ }}")
+    if plain is None:
+        return [], 0
+    found, told = [], 0
+    for setting in SETTINGS:
+        made = compiled(f"{text}\nplan q extends p {{ {setting} }}")
+        if made is not None and is_said_to_change_nothing(made):
+            told += 1
+            if (digest(made), whole(made)) != (digest(plain), whole(plain)):
+                found.append(f"{text}\n{setting}")
+    return found, told
+
+
+@pytest.mark.parametrize("seed", some(range(12), 6))
+def test_what_is_said_to_change_nothing_does_not(seed: int):
+    found, _ = wrong(seed)
+    assert not found, "\n".join(found)
+
+
+def test_all_of_them_are_tried():
+    """But for three of `zero` and `precision`, whose plans are another matter: they need a level, or modules of the text."""
+    words = [setting.split() for setting in SETTINGS]
+    tried = {(clause, name) for clause, _, name, *_ in words}
+    known = {(need.clause, need.setting) for need in NEEDS}
+    known |= {(need.clause, name) for need in idle_settings.NEEDS for name in need.settings}
+    assert known - tried == {
+        ("zero", "reshard"),
+        ("zero", "prefetch"),
+        ("precision", "unquantized"),
+    }
