@@ -54,14 +54,19 @@ def quantity(expr: syntax.Value, sizes: Sizes, findings: Findings) -> Quantity |
 
 
 def whole(
-    expr: syntax.Value, sizes: Sizes, findings: Findings, what: str, least: int = 1
+    expr: syntax.Value,
+    sizes: Sizes,
+    findings: Findings,
+    what: str,
+    least: int = 1,
+    help_: str = "",
 ) -> Quantity | None:
-    """The same, which must be a whole number, `least` or more. `what` it is: "the size of `E`"."""
+    """The same, which must be a whole number, `least` or more. `what` it is: "the size of `E`"; `help_` is for where nothing else is known."""
     found = quantity(expr, sizes, findings)
     if found is None:
         return None
     problem = not_whole(found.value, least)
-    note_whole(found, what, least)
+    note_whole(found, what, least, help_)
     if problem is None:
         return found
     label, notes = "", ()
@@ -75,7 +80,7 @@ def whole(
             expr.span,
             label,
             notes=notes,
-            help=_divisor_help(expr, sizes),
+            help=_divisor_help(expr, sizes) or help_,
         )
     )
     return None
@@ -87,10 +92,10 @@ def as_read(found: Quantity) -> int:
     return int(found.value)
 
 
-def note_whole(found: Quantity, what: str, least: int) -> None:
+def note_whole(found: Quantity, what: str, least: int, help_: str = "") -> None:
     """E0208 as conditions."""
     size, value = found.size, found.value
-    reason = f"{what}, `{size}`, is not a whole number"
+    reason = f"{what}, `{size}`, is not a whole number" + (help_ and f" ({help_})")
     if conditions.note("whole", size, holds=value.denominator == 1, reason=reason):
         conditions.note(">=", size, least, holds=value >= least, reason=f"{what} is not a size")
         conditions.note("<=", size, LARGEST, holds=value <= LARGEST, reason=f"{what} is not a size")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
 from stagec import symbolic
@@ -388,12 +388,8 @@ class _SizeResolver:
             return found
         if self.padded[name]:
             return whole(rounded_up(expr), visible, self.findings, what)
-        own = Findings()
-        found = whole(expr, visible, own, what)
         help_ = "serve numbers of tokens that divide, or let experts have the next whole number of them: `serve { ..., experts = padded }`"
-        for each in own.found:
-            self.findings.add(replace(each, help=help_) if not each.help else each)
-        return found
+        return whole(expr, visible, self.findings, what, help_=help_)
 
 
 def rounded_up(expr: syntax.Expr) -> syntax.Expr:

@@ -19,6 +19,7 @@ from stagec.estimate.series import Clock
 from stagec.memory import Kind
 from tests.unit.seldom import some
 from tests.unit.test_serving import text
+from tests.unit.test_serving_experts import MODEL as EXPERTS
 
 Group = tuple[int, int, int]
 
@@ -163,3 +164,32 @@ plan p {{
         )
         assert {of_device.static.num_bytes[Kind.CACHE]} == caches
         assert of_device.peak_bytes == alone.memory[0].peak_bytes
+
+
+@pytest.mark.parametrize("seed", some(range(4)))
+def test_a_series_over_experts_is_its_iterations_one_by_one(seed: int, tmp_path: Path):
+    """Routers that choose among groups, tokens that do not divide over experts: each iteration is one of the plan."""
+    rng = random.Random(f"experts {seed}")
+    net, rows = tmp_path / "net.stg", tmp_path / "rows.csv"
+    axes = rng.choice(["shard X over tp", "shard F over tp"])
+    plan = f"plan p {{ mesh tp = 2 {axes} precision {{ weights = bf16 }} serve {{ decode 2 at 5, experts = padded }} }}"
+    net.write_text(EXPERTS.replace("to = A)", "to = A, groups = 4, limit = 2)") + plan)
+
+    def alike() -> str:
+        """Of both devices."""
+        return f"{2 * rng.randint(1, 9)}x{rng.randint(1, 9)}"
+
+    lines = [
+        rng.choice([f"{alike()},", f",{alike()}@9", f"{alike()},{alike()}@9"]) for _ in range(4)
+    ]
+
+    def served(lines: list[str]) -> dict[int, list]:
+        rows.write_text("\n".join(["prefill,decode", *lines]) + "\n")
+        return traces_of(compile_model(net, iterations=rows))
+
+    series, alone = served(lines), [served([each]) for each in lines]
+    for rank, nodes in series.items():
+        count = len(nodes) // len(lines)
+        for at, other in enumerate(alone):
+            here = nodes[at * count : (at + 1) * count]
+            assert [said(n, at * count) for n in here] == [said(n, 0) for n in other[rank]]

@@ -120,7 +120,8 @@ class Call:
 
     def number_of(self, size: Size) -> int:
         """What a size comes to."""
-        return size.integer({name: n for name, n in self.sizes.items() if n is not None})
+        known = {name: self.sizes[name] for name in size.names}
+        return size.integer({name: n for name, n in known.items() if n is not None})
 
     # What is needed of operands and options; else a `CallError`
 
