@@ -19,6 +19,7 @@ from stagec.estimate import Timeline, timeline_of
 from stagec.estimate.memory import most_along_time, timed_peaks
 from stagec.memory import ClassPlan, TimedPeak
 from stagec.memory.kinds import TITLES, Kind
+from stagec.pictures.scales import size_of
 from stagec.plans.clauses import Plan, Recompute, Zero
 from stagec.rewriting import programs
 
@@ -239,14 +240,14 @@ def explain(worst: ClassPlan, timed_bytes: int, plan: Plan, tried: Sequence[Trie
     is_alone = any(len(each.change.clauses) == 1 for each in fitting)
     return Diagnostic(
         "E0501",
-        f"rank class `{worst.name}` needs {gib(worst.peak_bytes)}, "
-        f"{gib(worst.peak_bytes - limit)} more than the device has",
+        f"rank class `{worst.name}` needs {size_of(worst.peak_bytes)}, "
+        f"{size_of(worst.peak_bytes - limit)} more than the device has",
         plan.device.given.get("memory", plan.device.span),
-        label=f"the device has {gib(limit)}",
+        label=f"the device has {size_of(limit)}",
         notes=[
             f"the peak is at {worst.peak}",
             *along_time(timed_bytes, worst.peak_bytes),
-            *(f"{gib(part.num_bytes)} {TITLES[part.kind]}: {part.place}" for part in causes),
+            *(f"{size_of(part.num_bytes)} {TITLES[part.kind]}: {part.place}" for part in causes),
         ],
         help=[help_text(each, limit) for each in (fitting if is_alone else fitting + others)]
         or ["use a larger device, or more ranks"],
@@ -255,7 +256,7 @@ def explain(worst: ClassPlan, timed_bytes: int, plan: Plan, tried: Sequence[Trie
 
 def along_time(timed_bytes: int, issued_bytes: int) -> Iterator[str]:
     if timed_bytes > issued_bytes:
-        yield f"along the estimated time it is {gib(timed_bytes)}: communication that lags behind keeps its buffers"
+        yield f"along the estimated time it is {size_of(timed_bytes)}: communication that lags behind keeps its buffers"
 
 
 def warnings(compiled: Compiled, timeline: Timeline | None) -> list[Diagnostic]:
@@ -284,8 +285,8 @@ def doubt(
     return [
         Diagnostic(
             "W0501",
-            f"rank class `{worst.name}` needs {gib(worst.peak_bytes)}, "
-            f"and `{device.preset}` has {gib(device.capacity)}",
+            f"rank class `{worst.name}` needs {size_of(worst.peak_bytes)}, "
+            f"and `{device.preset}` has {size_of(device.capacity)}",
             device.span,
             notes=[
                 f"the peak is at {worst.peak}",
@@ -313,10 +314,10 @@ def doubt_in_time(
     return [
         Diagnostic(
             "W0501",
-            f"rank class `{classes[number].name}` needs {gib(peak.num_bytes)} along the estimated time, and {has} {gib(limit)}",
+            f"rank class `{classes[number].name}` needs {size_of(peak.num_bytes)} along the estimated time, and {has} {size_of(limit)}",
             device.given.get("memory", device.span),
             notes=[
-                f"in the order in which nodes are issued it is {gib(issued)}: communication that lags behind keeps its buffers",
+                f"in the order in which nodes are issued it is {size_of(issued)}: communication that lags behind keeps its buffers",
                 f"the peak is at {peak.at}",
             ],
             help="fewer things ahead of their readers, faster links, or room for what waits",
@@ -350,7 +351,7 @@ def remedies(worst: ClassPlan, compiled: Compiled) -> Iterator[str]:
         found.append((num_bytes, TITLES[kind], text))
     helping = [each for each in found if each[0] >= LEAST_HELP * worst.peak_bytes]
     for num_bytes, what, text in sorted(helping, key=lambda each: -each[0])[:MOST_REMEDIES]:
-        yield f"{gib(num_bytes)} are {what}: {text}"
+        yield f"{size_of(num_bytes)} are {what}: {text}"
 
 
 def less_saved(plan: Plan) -> str:
@@ -402,15 +403,6 @@ def help_text(tried: Tried, limit: int) -> str:
     alone = " alone" if len(texts) == 1 else ""
     fits = "" if tried.peak_bytes <= limit else f", which is not enough{alone}"
     if tried.peak_bytes <= limit < tried.timed_bytes:
-        fits = f", but of {gib(tried.timed_bytes)} along the estimated time"
+        fits = f", but of {size_of(tried.timed_bytes)} along the estimated time"
     verb = "gives" if len(texts) == 1 else "together give"
-    return f"{shown} {verb} a peak of {gib(tried.peak_bytes)}{fits}"
-
-
-def gib(num_bytes: int) -> str:
-    """`12.34 GiB`; small ones in MiB, large ones whole."""
-    if num_bytes >= 1000 * GIB:
-        return f"{num_bytes / GIB:,.0f} GiB"
-    if num_bytes >= GIB:
-        return f"{num_bytes / GIB:.2f} GiB"
-    return f"{num_bytes / (1 << 20):.2f} MiB"
+    return f"{shown} {verb} a peak of {size_of(tried.peak_bytes)}{fits}"

@@ -19,6 +19,7 @@ from stagec.backend.errors import TraceError
 from stagec.backend.files import UNFINISHED, Files, LocalFiles, create, disk_error, nearest
 from stagec.backend.manifest import COMM_GROUP, NAME, own_files, parse_manifest
 from stagec.backend.remote import RemoteFiles, StorageOptions
+from stagec.pictures.scales import DECIMAL_BYTES, in_unit
 from stagec.reading import read_file
 
 MOST_MANIFEST_BYTES = 256 << 20
@@ -123,8 +124,8 @@ class LocalDestination:
         if num_bytes > free:
             raise TraceError(
                 "E0602",
-                f"the traces need {_size(num_bytes)}, the disk of `{self.shown}` has "
-                f"{_size(free)} free",
+                f"the traces need {in_unit(num_bytes, DECIMAL_BYTES)}, the disk of `{self.shown}` has "
+                f"{in_unit(free, DECIMAL_BYTES)} free",
                 help="choose another directory, `--names short`, fewer `--ranks`, or a `--bundle`",
             )
         if disk.f_files and num_files > disk.f_favail:
@@ -417,10 +418,3 @@ def _refuse_clash(out: str, foreign: list[str], model: str) -> None:
             f"`{clash[0]}` in `{out}` is there already, and not of a trace set of stagec",
             help="move it away, or name another directory: `--force` writes beside files, not over them",
         )
-
-
-def _size(num_bytes: int) -> str:
-    size, unit = float(num_bytes), 0
-    while size >= 1000 and unit < 4:
-        size, unit = size / 1000, unit + 1
-    return f"{size:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[unit]}"

@@ -11,6 +11,7 @@ import numpy as np
 from stagec.backend.files import write_whole
 from stagec.cli.inputs import has_pools, is_ir
 from stagec.cli.names import model_named
+from stagec.cli.tables import seconds
 from stagec.cli.usage import CommandParser, overrides, some_text, usage_error
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.driver import Stops, compile_checked
@@ -30,6 +31,7 @@ from stagec.estimate.series import Clock
 from stagec.frontend import Source, check, parse_file
 from stagec.frontend.checker import plan_of_pool
 from stagec.frontend.plans.iterations import Iterations
+from stagec.pictures.scales import digits
 from stagec.plugins import registry
 from stagec.pools import compile_pools, overrides_by_pool
 from stagec.reading import parse_csv, read_file
@@ -284,7 +286,7 @@ def users_lines(served: Sequence[Running], end_s: float) -> list[str]:
     took = end_s - min(each.request.arrival_s for each in served)
     made = sum(each.request.output for each in served)
     return [
-        f"requests    {len(served):,}, {made:,} tokens made in {took:.4g} s: {made / took:,.1f} tokens/s",
+        f"requests    {len(served):,}, {made:,} tokens made in {seconds(took)}: {digits(made / took)} tokens/s",
         f"TTFT        {spread(first)}",
         *([f"TPOT        {spread(later)}"] if len(later) else []),
     ]
@@ -299,13 +301,13 @@ def engine_lines(found: Batches, policy: Policy) -> list[str]:
         "" if policy.blocks is None else f" of {policy.blocks * len(found.iterations[0].devices):,}"
     )
     return [
-        f"iterations  {len(found.iterations):,}, {lengths.mean() * 1e3:.4g} ms each",
-        f"cache       {blocks:,.1f} blocks{whole} on average, {int(used.max()):,} at most; {found.preempted:,} sequences thrown out",
+        f"iterations  {len(found.iterations):,}, {seconds(float(lengths.mean()))} each",
+        f"cache       {digits(blocks)} blocks{whole} on average, {int(used.max()):,} at most; {found.preempted:,} sequences thrown out",
     ]
 
 
-def spread(seconds: np.ndarray) -> str:
-    """Of times: the mean, the median, and what 99 % are below."""
-    numbers = (float(seconds.mean()), *(float(np.percentile(seconds, q)) for q in (50, 99)))
-    mean, median, high = (f"{number * 1e3:.4g} ms" for number in numbers)
+def spread(times: np.ndarray) -> str:
+    """Of times in seconds: the mean, the median, and what 99 % are below."""
+    numbers = (float(times.mean()), *(float(np.percentile(times, q)) for q in (50, 99)))
+    mean, median, high = map(seconds, numbers)
     return f"{mean} on average, {median} in the middle, {high} for 99 %"

@@ -11,6 +11,7 @@ from stagec.cli.tables import amount, folded, seconds
 from stagec.cli.usage import CommandParser
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean
 from stagec.importing.shipped import configurations
+from stagec.pictures.scales import digits
 
 EPILOG = """\
 `stagec NAME` compiles one wherever one stands, and `stagec NAME --plan PLAN` under a plan of its own; --set changes sizes.
@@ -62,7 +63,7 @@ def listing(figures: dict, names: Sequence[str]) -> str:
         lines += ["", f"{name}: {model['parameters']:,} parameters"]
         for plan, each in model["plans"].items():
             flops = f"{amount(int(each['flops']))}/{each['per']}"
-            peak = f"{each['peak_gib']:.4g} GiB"
+            peak = f"{digits(each['peak_gib'])} GiB"
             step = f"{seconds(each['step_s'])} on {each['device']}" if "step_s" in each else ""
             lines.append(
                 f"  {plan:<20} {each['ranks']:>6,}  {flops:>16}  {peak:>10}  {step}".rstrip()

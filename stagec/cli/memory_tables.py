@@ -8,14 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from rich.table import Table
 
-from stagec.advice import gib
 from stagec.cli.tables import lines_of, plain_table, text_of
 from stagec.dialects.memory import STORED
 from stagec.memory import TITLES, BufferGroup, ClassPlan, Kind, TimedPeak
 from stagec.memory.arena import Arena
 from stagec.memory.samples import sample
-from stagec.pictures.scales import MICROSECONDS, in_unit
-from stagec.reports.headline import UNITS
+from stagec.pictures.scales import (
+    BYTES,
+    MICROSECONDS,
+    behind_the_point,
+    in_unit,
+    size_of,
+    unit_for,
+)
 
 BARS = " ▁▂▃▄▅▆▇█"
 TIMELINE_WIDTH = 64
@@ -53,7 +58,8 @@ def static_table(classes: Sequence[ClassPlan]) -> Table:
     """What stays on the device, by kind. Caches are shown where something is served; transposed weights, and what a process keeps, where a plan says so."""
     kinds = [k for k in STORED if k not in SOME or any(c.static.num_bytes[k] for c in classes)]
     most = max(each.peak_bytes for each in classes)
-    unit, name = next((size, name) for size, name in UNITS if most >= size or size == 1)
+    name, unit = unit_for(most, BYTES[1:])
+    behind = behind_the_point(most / unit)
     table = plain_table(f"memory of one rank, in {name}")
     table.add_column("class")
     for title in (
@@ -68,7 +74,7 @@ def static_table(classes: Sequence[ClassPlan]) -> Table:
         kept = [0 if k in each.host_kinds else each.static.num_bytes[k] for k in kinds]
         shared.setdefault((*kept, saved, each.peak_bytes), []).append(each.name)
     for numbers, names in shared.items():
-        table.add_row(", ".join(names), *(f"{number / unit:,.2f}" for number in numbers))
+        table.add_row(", ".join(names), *(f"{number / unit:,.{behind}f}" for number in numbers))
     return table
 
 
@@ -91,7 +97,7 @@ def process_table(worst: ClassPlan) -> Table:
     table.add_column("bytes", justify="right", no_wrap=True)
     terms = {row.path: row.num_bytes for row in worst.stored if row.kind == Kind.PROCESS}
     for name, size in sorted(terms.items(), key=lambda each: -each[1]):
-        table.add_row(name, gib(size))
+        table.add_row(name, size_of(size))
     return table
 
 
@@ -102,7 +108,7 @@ def peak_table(worst: ClassPlan) -> Table:
     table.add_column("bytes", justify="right", no_wrap=True)
     for kind, number in worst.at_peak().items():
         if number:
-            table.add_row(TITLES[kind], gib(number))
+            table.add_row(TITLES[kind], size_of(number))
     return table
 
 
@@ -116,10 +122,10 @@ def places_table(title: str, worst: ClassPlan, place: Callable[[BufferGroup], st
     table.add_column("bytes", justify="right", no_wrap=True)
     table.add_column("where")
     for name, number in largest[:MOST_PARTS]:
-        table.add_row(gib(number), name)
+        table.add_row(size_of(number), name)
     if len(largest) > MOST_PARTS:
         rest = sum(number for _, number in largest[MOST_PARTS:])
-        table.add_row(gib(rest), f"{len(largest) - MOST_PARTS} others")
+        table.add_row(size_of(rest), f"{len(largest) - MOST_PARTS} others")
     return table
 
 
@@ -130,7 +136,7 @@ def parts_table(worst: ClassPlan) -> Table:
     table.add_column("what for", no_wrap=True)
     table.add_column("made by")
     for part in worst.parts_at_peak()[:MOST_PARTS]:
-        table.add_row(gib(part.num_bytes), TITLES[part.kind], part.place)
+        table.add_row(size_of(part.num_bytes), TITLES[part.kind], part.place)
     return table
 
 
@@ -146,7 +152,7 @@ def level_table(level: str, kept: Mapping[str, Mapping[Kind, int]]) -> Table:
     for parts, names in shared.items():
         for number, (kind, num_bytes) in enumerate(parts):
             title = "for a while" if kind == Kind.HOST else TITLES[kind]
-            table.add_row(", ".join(names) if not number else "", title, gib(num_bytes))
+            table.add_row(", ".join(names) if not number else "", title, size_of(num_bytes))
     return table
 
 
@@ -158,22 +164,24 @@ def timed_text(classes: Sequence[ClassPlan], timed: Sequence[TimedPeak]) -> str:
     most = timed[number]
     when = in_unit(most.time_us, MICROSECONDS)
     where = f"{classes[number].name}, {when} into the step, at {most.at}"
-    return lines_of(f"along the estimated time: {gib(most.num_bytes)} on {where}", "  ")
+    return lines_of(f"along the estimated time: {size_of(most.num_bytes)} on {where}", "  ")
 
 
 def arena_text(arena: Arena | None) -> str:
     """What all buffers but the static ones take where `place-buffers` puts them."""
     if arena is None:
         return ""
-    wasted = gib(arena.fragmentation_bytes)
-    return f"one arena for all that comes and goes: {gib(arena.num_bytes)}, {wasted} of it gaps\n"
+    wasted = size_of(arena.fragmentation_bytes)
+    return (
+        f"one arena for all that comes and goes: {size_of(arena.num_bytes)}, {wasted} of it gaps\n"
+    )
 
 
 def timeline_text(classes: Sequence[ClassPlan]) -> str:
     """A line per class: each character is the highest that memory was in that part of the step."""
     highest = max(each.peak_bytes for each in classes)
     width = max(len(each.name) for each in classes)
-    lines = [f"one step, from 0 to {gib(highest)}\n"]
+    lines = [f"one step, from 0 to {size_of(highest)}\n"]
     for each in classes:
         timeline = each.timeline()
         heights = timeline[sample(timeline, TIMELINE_WIDTH)]

@@ -10,7 +10,7 @@ from stagec.analysis.sequences import Sequences
 from stagec.cli.tables import plain_table, text_of
 from stagec.compiled import Compiled
 from stagec.estimate.series import Clock
-from stagec.pictures.scales import MICROSECONDS, in_unit
+from stagec.pictures.scales import MICROSECONDS, digits, in_unit
 
 MOST_LISTED = 40
 """Iterations that are listed; of more, some."""
@@ -40,6 +40,6 @@ def show_series(compiled: Compiled) -> None:
     tokens = int((own.kinds[:, 0] * own.kinds[:, 1]).sum())
     rate = tokens / float(times.sum()) * 1e6
     sys.stdout.write(
-        f"\n{text_of(table)}\n{len(times):,} iterations take {total} one after the other: {rate:,.0f} new tokens/s\n"
+        f"\n{text_of(table)}\n{len(times):,} iterations take {total} one after the other: {digits(rate)} new tokens/s\n"
         f"as long or less take {spread}\n"
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from stagec.cli.tables import folded, seconds
 from stagec.compiled import Compiled
 from stagec.estimate import StepSummary, step_summary
+from stagec.pictures.scales import digits
 
 
 def step_page(compiled: Compiled, is_named: bool) -> str:
@@ -41,13 +42,13 @@ def lines(found: StepSummary) -> Iterator[str]:
     yield f"HFU {found.hfu:.2%}: with what recomputation computes again"
     if found.tokens_per_s is not None and found.tokens_per_s_per_device is not None:
         yield (
-            f"{found.tokens or 0:,} tokens in a step: {found.tokens_per_s:,.0f} per second, "
-            f"{found.tokens_per_s_per_device:,.1f} per second and device"
+            f"{found.tokens or 0:,} tokens in a step: {digits(found.tokens_per_s)} per second, "
+            f"{digits(found.tokens_per_s_per_device)} per second and device"
         )
     else:
-        yield f"{found.samples:,} samples in a step: {found.samples / found.step_s:,.1f} per second"
+        yield f"{found.samples:,} samples in a step: {digits(found.samples / found.step_s)} per second"
     if found.cost_per_million_tokens is not None:
         yield (
-            f"a million tokens cost {found.cost_per_million_tokens:.4g}, "
+            f"a million tokens cost {digits(found.cost_per_million_tokens)}, "
             f"at {found.price_per_hour:g} for an hour of a device"
         )

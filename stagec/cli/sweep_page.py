@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stagec.backend.files import write_whole
 from stagec.cli.device_flags import planned
-from stagec.cli.tables import amount, plain_table, text_of
+from stagec.cli.tables import amount, plain_table, seconds, text_of
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import did_you_mean, quoted
 from stagec.explaining.names import MICROBATCH
@@ -101,7 +101,7 @@ def written(table: SweepTable, rows: Sequence[Row], form: str) -> str:
 
 def cell(name: str, value: int | float) -> str:
     if name == "step_time":
-        return f"{value:.6g} s"
+        return seconds(value)
     if name == "bubble":
         return f"{100 * value:.4g} %"
     if "." in name or name in DEFAULT or name in ("bytes", "host", "params"):

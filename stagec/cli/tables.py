@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from stagec.pictures.scales import SECONDS, in_unit
 from stagec.reports.headline import Headline
 from stagec.summary import ClassSummary, Summary
 
@@ -35,10 +36,8 @@ PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 
 
 def seconds(number: float) -> str:
-    """`4.180 s`, `41.8 ms`, `3.4 µs`."""
-    units = {"s": 1.0, "ms": 1e3, "µs": 1e6}
-    unit = next((u for u, factor in units.items() if number * factor >= 1), "ns")
-    return f"{number * units.get(unit, 1e9):.4g} {unit}"
+    """`4.18 s`, `41.8 ms`, `3.4 µs`."""
+    return in_unit(number, SECONDS)
 
 
 def amount(number: int) -> str:
@@ -106,14 +105,18 @@ def lines_of(line: str, indent: str = "", margin: int = 0) -> str:
 def text_of(table: Table) -> str:
     """The table as it is on this terminal, without spaces at the ends of lines.
 
-    Where it is too wide, titles of columns take several lines first, then what may wrap does; numbers are never cut.
+    Where it is too wide, titles of columns take several lines first, then what may wrap does, then columns move together; numbers are never cut.
     """
     wanted = width()
     if sum(map(widest, table.columns)) + GAP * (len(table.columns) - 1) > wanted:
         for column in table.columns:
             if isinstance(column.header, str) and column.no_wrap:
                 column.header = "\n".join(titles_in(column.header, room(column)))
-    least = sum(map(narrowest, table.columns)) + GAP * (len(table.columns) - 1)
+    gaps = len(table.columns) - 1
+    least = sum(map(narrowest, table.columns)) + GAP * gaps
+    if least > wanted:
+        table.padding = (0, 1, 0, 0)  # between two columns: this and the box's own
+        least -= gaps
     console = Console(file=sys.stdout, width=max(wanted, least), highlight=False)
     with console.capture() as captured:
         console.print(table)

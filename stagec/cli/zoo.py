@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from stagec.analysis.sizes import size_values
+from stagec.cli.tables import amount, seconds
 from stagec.compiled import Compiled
 from stagec.dialects import stg
 from stagec.dialects.types import ValueType
@@ -25,6 +26,7 @@ from stagec.frontend import check, parse_file
 from stagec.frontend.checker import plans_of_one_mesh
 from stagec.frontend.files import Source
 from stagec.frontend.lowering import lower
+from stagec.pictures.scales import digits
 from stagec.reports.headline import headline
 from stagec.rewriting import programs
 from stagec.trust import examples
@@ -99,7 +101,7 @@ def rows(name: str, model: Mapping[str, Any]) -> Sequence[tuple[str, ...]]:
     said = published().get(name, {}).get("plans", {})
     found = []
     for plan, figures in model["plans"].items():
-        step = f"{figures['step_s']:,.4g} s, {figures['device']}" if "step_s" in figures else ""
+        step = f"{seconds(figures['step_s'])}, {figures['device']}" if "step_s" in figures else ""
         note = said.get(plan, {})
         theirs = f"{note['step_s']:g} s" if "step_s" in note else ""
         if "tflops" in note:
@@ -108,8 +110,8 @@ def rows(name: str, model: Mapping[str, Any]) -> Sequence[tuple[str, ...]]:
             (
                 plan,
                 f"{figures['ranks']:,}",
-                f"{figures['flops']:.4g} / {figures['per']}",
-                f"{figures['peak_gib']:,.4g} GiB",
+                f"{amount(int(figures['flops']))} / {figures['per']}",
+                f"{digits(figures['peak_gib'])} GiB",
                 step,
                 f"{theirs} ({note['from']})" if theirs else "",
             )

@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass
 
 MICROSECONDS = (("s", 1e6), ("ms", 1e3), ("µs", 1.0))
+SECONDS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
 BYTES = (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("B", 1.0))
+DECIMAL_BYTES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
 Units = tuple[tuple[str, float], ...]
 
 
@@ -22,12 +24,28 @@ def in_unit(value: float, units: Units) -> str:
 
 
 def digits(value: float) -> str:
-    """Four digits, as many of them behind the point as it takes."""
+    """Four digits, as many of them behind the point as it takes: `41.85`, `718,800`."""
+    value = float(f"{value:.4g}")
     if value == 0:
         return "0"
     behind = max(0, 3 - math.floor(math.log10(abs(value))))
     text = f"{value:,.{min(behind, 6)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def behind_the_point(largest: float) -> int:
+    """How many digits numbers of one table have behind the point: two, and fewer where the largest of them would have more than four digits.
+
+    They all have as many, so that what stands above one another can be compared, and sums can be checked.
+    """
+    return 2 if largest < 99.995 else 1 if largest < 999.95 else 0
+
+
+def size_of(num_bytes: float) -> str:
+    """`12.34 GiB`, `172.1 GiB`, `40.00 MiB`: at most four digits. Nothing is larger than GiB here, the unit in which devices are sold."""
+    unit, size = unit_for(num_bytes, BYTES[1:])
+    number = num_bytes / size
+    return f"{number:,.{0 if size == 1 else behind_the_point(number)}f} {unit}"
 
 
 @dataclass(frozen=True)

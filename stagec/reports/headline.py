@@ -14,7 +14,7 @@ from stagec.dialects.types import TIME_AXIS
 from stagec.estimate import Estimate, batch_of, estimate_if_known
 from stagec.estimate.memory import most_along_time, timed_peaks
 from stagec.memory import TITLES, Kind
-from stagec.pictures.scales import MICROSECONDS, digits, in_unit
+from stagec.pictures.scales import MICROSECONDS, behind_the_point, digits, in_unit
 from stagec.plans.presets import KNOWN
 from stagec.reports.spans import Spans, joined
 
@@ -78,7 +78,7 @@ class Headline:
             return "step    not known: the plan names no device (`device h100`)"
         what = "tokens" if self.tokens else "samples"
         took = in_unit(self.step_us, MICROSECONDS)
-        rate = f"{digits(rounded(self.per_s))} {what}/s"
+        rate = f"{digits(self.per_s)} {what}/s"
         device = self.device or "its device"
         return f"step    {took}, {self.mfu:.1%} MFU, {rate} on {device} ({self.about})"
 
@@ -91,27 +91,23 @@ class Headline:
 
     def memory_line(self) -> str:
         unit, name = next(each for each in UNITS if self.peak_bytes >= each[0] / 10 or each[0] == 1)
-        peak = f"{self.peak_bytes / unit:.2f}"
+        behind = behind_the_point(max(self.peak_bytes, self.timed_bytes or 0) / unit)
+
+        def shown(num_bytes: int) -> str:
+            return f"{num_bytes / unit:,.{behind}f}"
+
+        peak, timed = shown(self.peak_bytes), shown(self.timed_bytes or 0)
         verdict: dict[bool | None, str] = {None: f"{peak} {name}"}
         if self.capacity is not None:
-            peak = peak if unit == GIB else verdict[None]
-            has = f"{peak} of {self.capacity / GIB:.4g} GiB"
+            has = f"{peak if unit == GIB else verdict[None]} of {self.capacity / GIB:.4g} GiB"
             verdict |= {True: f"{has}, fits", False: f"{has}, DOES NOT FIT"}
-        timed = f"{(self.timed_bytes or 0) / unit:.2f}"
-        is_more = (
-            self.timed_bytes or 0
-        ) > self.peak_bytes and timed != f"{self.peak_bytes / unit:.2f}"
+        is_more = (self.timed_bytes or 0) > self.peak_bytes and timed != peak
         lagging = f" ({timed} along the estimated time)" if is_more else ""
-        shown = list(self.kinds.items())[:MOST_PARTS]
-        rest = sum(self.kinds.values()) - sum(size for _, size in shown)
-        parts = [f"{kind} {size / unit:.2f}" for kind, size in shown]
-        parts += [f"other {rest / unit:.2f}"] if rest >= unit / 200 else []
+        largest = list(self.kinds.items())[:MOST_PARTS]
+        rest = sum(self.kinds.values()) - sum(size for _, size in largest)
+        parts = [f"{kind} {shown(size)}" for kind, size in largest]
+        parts += [f"other {shown(rest)}"] if rest >= unit / 2 / 10**behind else []
         return f"memory  {verdict[self.fits]}{lagging}: {', '.join(parts)}"
-
-
-def rounded(value: float) -> float:
-    """To four digits."""
-    return float(f"{value:.4g}")
 
 
 def headline(

@@ -13,7 +13,7 @@ from stagec.memory.samples import sample
 from stagec.pictures.charts import Bar, Marker, Series, areas, bars
 from stagec.pictures.elements import element, escape
 from stagec.pictures.page import chosen, page
-from stagec.pictures.scales import MICROSECONDS, unit_for
+from stagec.pictures.scales import MICROSECONDS, size_of, unit_for
 
 MOST_POINTS = 240
 MOST_MODULES = 9
@@ -74,7 +74,7 @@ def memory_section(scene: Scene, name: str = "memory") -> str:
 
 
 def label(each: ClassPlan) -> str:
-    return f"{each.name}: {each.peak_bytes / GIB:.2f} GiB"
+    return f"{each.name}: {size_of(each.peak_bytes)}"
 
 
 def class_charts(scene: Scene, number: int) -> str:
@@ -84,7 +84,7 @@ def class_charts(scene: Scene, number: int) -> str:
     x = at[chosen_nodes]
     near = scene.capacity is not None and scene.capacity < MUCH_ROOM * each.peak_bytes
     limits = [Marker((scene.capacity or 0) / GIB, "what the device has")] if near else []
-    marks = [Marker(peak, f"{each.peak_bytes / GIB:.2f} GiB at {each.peak}")]
+    marks = [Marker(peak, f"{size_of(each.peak_bytes)} at {each.peak}")]
     by_kind = [
         Series(TITLES[kind], series[chosen_nodes] / GIB)
         for kind, series in each.timeline_by_kind().items()
@@ -161,7 +161,7 @@ def peak_bars(each: ClassPlan) -> str:
         Bar(
             name,
             [totals.get((name, kind), 0) / GIB for kind in kinds],
-            f"{sums[name] / GIB:.2f} GiB",
+            size_of(sums[name]),
         )
         for name in largest
     ]

@@ -18,8 +18,8 @@ from stagec.memory import TITLES
 from stagec.pictures.charts import Bar, Series, areas, bars, heat
 from stagec.pictures.elements import element, escape
 from stagec.pictures.page import chosen, page, table
-from stagec.pictures.scales import BYTES, MICROSECONDS, digits, in_unit, unit_for
-from stagec.reports.headline import Headline, headline, rounded
+from stagec.pictures.scales import BYTES, MICROSECONDS, digits, in_unit, size_of, unit_for
+from stagec.reports.headline import Headline, headline
 from stagec.reports.memory_charts import Scene, memory_section, module_of
 from stagec.reports.plan_words import plan_in_words
 from stagec.reports.step_timeline import pools_timeline, timeline_section
@@ -119,7 +119,7 @@ def figures(job: Compiled, head: Headline) -> str:
         boxes += [
             ("step", in_unit(head.step_us, MICROSECONDS), ""),
             ("MFU", f"{head.mfu:.1%}", ""),
-            (what, digits(rounded(head.per_s)), ""),
+            (what, digits(head.per_s), ""),
         ]
     memory = in_unit(max(head.peak_bytes, head.timed_bytes or 0), BYTES)
     if head.capacity:
@@ -133,7 +133,7 @@ def figures(job: Compiled, head: Headline) -> str:
     )
     parameters = summarize(job.module, job.counts, job.plan.name).num_parameters
     unit, size = unit_for(parameters, (("B", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0)))
-    boxes.append(("parameters", f"{digits(rounded(parameters / size))} {unit}".strip(), ""))
+    boxes.append(("parameters", f"{digits(parameters / size)} {unit}".strip(), ""))
     return element(
         "div",
         *(
@@ -161,7 +161,7 @@ def series_section(job: Compiled) -> str:
     drawn = areas("Time of each iteration", chosen_ones.astype(float), [shown], edges)
     tokens = batch_of(job)[1] or 0
     total = float(times.sum())
-    rate = digits(rounded(tokens / total * 1e6))
+    rate = digits(tokens / total * 1e6)
     text = f"One after the other they take {in_unit(total, MICROSECONDS)}: {rate} new tokens/s."
     return drawn + element("p", escape(text), class_="faint")
 
@@ -284,8 +284,7 @@ def module_bars(
     shown = [(n, totals[n]) for n in order[:MOST_MODULES]] + ([("others", rest)] if rest else [])
     prefix, size = unit_for(max((v for _, v in shown), default=1.0), units)
     rows = [
-        Bar(n, [v / size], f"{digits(rounded(v / size))} {prefix}{unit} ({v / whole:.1%})")
-        for n, v in shown
+        Bar(n, [v / size], f"{digits(v / size)} {prefix}{unit} ({v / whole:.1%})") for n, v in shown
     ]
     return bars(name, f"{prefix}{unit}", [name], rows)
 
@@ -301,7 +300,7 @@ def side_by_side(jobs: Sequence[Compiled], heads: Sequence[Headline]) -> str:
         Bar(
             name,
             [head.kinds.get(kind, 0) / (1 << 30) for kind in kinds],
-            f"{head.peak_bytes / (1 << 30):.2f} GiB",
+            size_of(head.peak_bytes),
         )
         for name, head in zip(names, heads, strict=True)
     ]
@@ -331,7 +330,7 @@ def comparison(jobs: Sequence[Compiled], heads: Sequence[Headline]) -> list[list
 
     cells("step", [in_unit(h.step_us, MICROSECONDS) if h.step_us else "-" for h in heads])
     cells("MFU", [f"{h.mfu:.1%}" if h.mfu is not None else "-" for h in heads])
-    cells("tokens or samples/s", [digits(rounded(h.per_s)) if h.per_s else "-" for h in heads])
+    cells("tokens or samples/s", [digits(h.per_s) if h.per_s else "-" for h in heads])
     cells("peak memory", [in_unit(h.peak_bytes, BYTES) for h in heads])
     if any((h.timed_bytes or 0) > h.peak_bytes for h in heads):
         timed = [in_unit(h.timed_bytes, BYTES) if h.timed_bytes else "-" for h in heads]

@@ -22,6 +22,7 @@ from stagec.diagnostics import CompileError, Diagnostic
 from stagec.driver import compile_program
 from stagec.estimate import Timeline, estimate
 from stagec.frontend import check, parse_text
+from stagec.pictures.scales import DECIMAL_BYTES, SECONDS, in_unit
 from stagec.reading import read_whole_text
 from stagec.searching.forms import HELD, NAME, TIMES, FormsTask, Found, evaluate
 from stagec.searching.model import ModelDims
@@ -518,32 +519,16 @@ def compare(one: Proved, other: Proved) -> str:
     for name, title in PARTS_IN_WORDS:
         change = one.outline[name] * scale[0] - other.outline[name] * scale[1]
         if abs(change) >= 0.001 * other.step_time:
-            said = f"{in_words(abs(change))} {'less' if change < 0 else 'more'} {title}"
+            said = f"{in_unit(abs(change), SECONDS)} {'less' if change < 0 else 'more'} {title}"
             (less if change < 0 else more).append(said)
     found = ", ".join(less)
     if more:
         found = f"{found}, for {', '.join(more)}" if found else ", ".join(more)
     memory = one.peak_bytes - other.peak_bytes
     if abs(memory) >= 0.02 * max(other.peak_bytes, 1):
-        size = f"{bytes_in_words(abs(memory))} {'less' if memory < 0 else 'more'} memory"
+        size = f"{in_unit(abs(memory), DECIMAL_BYTES)} {'less' if memory < 0 else 'more'} memory"
         found = f"{found}; {size}" if found else size
     return found or "the same but for a thousandth"
-
-
-def in_words(seconds: float) -> str:
-    """`1.2 s`, `35 ms`, `8.1 µs`."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{1e6 * seconds:.3g} µs"
-
-
-def bytes_in_words(number: int) -> str:
-    """`1.2 GB`, `35 MB`, `8.1 kB`."""
-    for unit, size in (("GB", 10**9), ("MB", 10**6)):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return f"{number / 1000:.3g} kB"
 
 
 def answered(task: FormsTask) -> tuple[FormsTask, Found]:

@@ -275,7 +275,7 @@ def test_full_disk_is_found_before_the_first_byte(tmp_path, traces, monkeypatch)
     monkeypatch.setattr(os, "statvfs", lambda _: Full)
     error = caught(traces, tmp_path / "traces")
     assert error.code == "E0602"
-    assert "12.3 kB free" in error.message
+    assert "12.29 kB free" in error.message
     assert os.listdir(tmp_path) == []
     Full.f_bavail, Full.f_favail = 10**9, 5
     assert "8 files" in caught(traces, tmp_path / "traces").message
