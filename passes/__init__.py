@@ -39,6 +39,7 @@ ALL_PASSES = (
     "shard-parameters",
     "bucket-gradients",
     "orthogonalize-updates",
+    "precondition-updates",
     "count-attention-pairs",
     "expand-ring-attention",
     "offload-activations",

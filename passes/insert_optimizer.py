@@ -24,10 +24,12 @@ than the optimizer's arithmetic; empty for none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
+from xdsl.ir import SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
@@ -43,13 +45,21 @@ class InsertOptimizer(ModulePass):
     name = NAME
 
     algorithm: str
-    """`sgd`, `sgd_momentum`, `adam`, `adamw`, `lion`, `adafactor`, or `muon`: then the step says which weights are matrices."""
+    """`sgd`, `sgd_momentum`, `adam`, `adamw`, `lion`, `adafactor`; `muon`, `shampoo` or `soap`: then the step says which weights are matrices."""
     states: str = "fp32"
     """Dtype of the moments."""
     master: str = ""
     """Dtype of the master weights, empty for none."""
     average: str = ""
     """Dtype of a moving average of the weights, empty for none."""
+    block: int = 1024
+    """Rows and columns, at most, of a block of `shampoo` or `soap`."""
+    frequency: int = 1
+    """Steps from one computation of their roots or eigenvectors to the next."""
+    grafted: bool = False
+    """Steps of `shampoo` have the length of Adam's."""
+    by_rows: bool = False
+    """Ranks cut the rows that they store into blocks; otherwise those that store parts deal out blocks of whole matrices."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in programs(op):
@@ -64,12 +74,23 @@ class InsertOptimizer(ModulePass):
                 output.weights,
                 output.gradients,
                 average=self.average or None,
-                matrices=matrices_of(program, output.weights)
-                if self.algorithm == stg.MUON
-                else None,
+                matrices=self.matrices(program, output.weights),
+                factors=self.factors(),
             )
             stg.marks(step)["phase"] = StringAttr("optim")
             insert_before(output, [step], NAME)
             finished = stg.OutputOp(output.values)
             inherit(finished, output)
             Rewriter.replace_op(output, finished)
+
+    def matrices(
+        self, program: stg.ProgramOp, weights: Sequence[SSAValue]
+    ) -> ArrayAttr[stg.MatrixAttr] | None:
+        if self.algorithm not in stg.OF_MATRICES:
+            return None
+        return matrices_of(program, weights, every_weight=self.algorithm in stg.PRECONDITIONED)
+
+    def factors(self) -> stg.Preconditioner | None:
+        if self.algorithm not in stg.PRECONDITIONED:
+            return None
+        return stg.Preconditioner(self.block, self.frequency, self.grafted, self.by_rows)

@@ -157,7 +157,9 @@ def check_made_for(op: Operation, dims: Collection[str], rules: Mapping[str, dis
         for each, weight in zip(op.matrices.data, op.weights, strict=True):
             for dim in (*each.data.rows, *each.data.columns):
                 if dim in rules and dim not in names_of(weight.type):
-                    raise CompileError([apart(op, rules[dim], "Muon updates whole matrices of it")])
+                    raise CompileError(
+                        [apart(op, rules[dim], "the optimizer updates matrices of it")]
+                    )
 
 
 def names_of(value_type: Attribute) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from xdsl.passes import ModulePass
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist
 from stagec.dialects.memory import CONTIGUOUS, COPIED, KEPT, PARTITIONED
-from stagec.dialects.stg import MUON
+from stagec.dialects.stg import MUON, PRECONDITIONED
 from stagec.passes import load_pass
 from stagec.pipeline_schedule import unwanted_code
 from stagec.plans import presets
@@ -55,6 +55,12 @@ def default_pipeline(plan: Plan, stated: dist.PlanOp) -> list[ModulePass]:
                 states=precision.optimizer,
                 master=precision.master or "",
                 average=plan.optimizer.average or "",
+                block=plan.optimizer.block,
+                frequency=plan.optimizer.frequency,
+                grafted=plan.optimizer.graft,
+                by_rows=plan.zero is not None
+                and plan.zero.level == 3
+                and not plan.zero.shards_flat,
             ),
             *clip_passes(plan),
         ]
@@ -298,6 +304,8 @@ def storage_passes(plan: Plan, is_training: bool) -> list[ModulePass]:
     if is_training and plan.optimizer.algorithm == MUON:
         is_dealt = zero is not None and zero.level == 3
         passes.append(make("orthogonalize-updates", steps=plan.optimizer.steps, dealt=is_dealt))
+    if is_training and plan.optimizer.algorithm in PRECONDITIONED:
+        passes.append(make("precondition-updates"))
     return passes
 
 

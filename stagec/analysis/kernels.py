@@ -274,12 +274,17 @@ def orthogonalization_form(op: sched.ComputeOp) -> KernelForm:
     return KernelForm(Work.ORTHOGONALIZATION, tensor_of(op.inputs[0].type).dtype, ())
 
 
+def preconditioning_form(op: sched.ComputeOp) -> KernelForm:
+    return KernelForm(Work.PRECONDITIONING, tensor_of(op.outputs[0].type).dtype, ())
+
+
 FORMS: Mapping[Work, Callable[[sched.ComputeOp], KernelForm]] = {
     Work.PRODUCT: product_form,
     Work.ATTENTION: attention_form,
     Work.ATTENTION_GRAD: attention_form,
     Work.LATENT_ATTENTION: latent_form,
     Work.ORTHOGONALIZATION: orthogonalization_form,
+    Work.PRECONDITIONING: preconditioning_form,
 }
 """Of the kinds of work whose time depends on more than FLOPs and bytes."""
 

@@ -1,8 +1,10 @@
-"""Which matrix a weight is: rows are what products sum over, columns what they make, or the other way round.
+"""Which matrix a weight is: rows are what products sum over, columns what they make.
 
 `wq[D, H, E]` is one of D x (H E) where `x @ wq` sums over D; `up[X, D, F]` is X of D x F, as products keep X, the experts. A table that
 is looked up, and a weight that makes logits, are not taken for matrices: Moonlight (arXiv:2502.16982, section 2.2) and Megatron-LM
-(`is_embedding_or_output_parameter`) leave embeddings and heads to AdamW.
+(`is_embedding_or_output_parameter`) leave embeddings and heads to AdamW. Of optimizers that have blocks of any weight (`every_weight`), a table is
+one of widths x words, heads are matrices like others, what is no operand of a product is one of all its dims but the last one by that, and a weight of one dim
+is a vector.
 """
 
 from __future__ import annotations
@@ -19,8 +21,12 @@ VIEWS = (stg.CastOp, stg.QuantizeOp, dist.ReshardOp)
 """What a product reads a weight through."""
 
 
-def matrices_of(program: stg.ProgramOp, weights: Sequence[SSAValue]) -> ArrayAttr[stg.MatrixAttr]:
+def matrices_of(
+    program: stg.ProgramOp, weights: Sequence[SSAValue], every_weight: bool = False
+) -> ArrayAttr[stg.MatrixAttr]:
     """What matrix each weight of a program is."""
+    if every_weight:
+        return ArrayAttr(stg.MatrixAttr(blocked_of(weight)) for weight in weights)
     classes = {
         stg.tensor_type(op.operands[0]).names[-1]
         for op in program.walk()
@@ -37,7 +43,8 @@ def matrix_of(weight: SSAValue, classes: set[str]) -> stg.Matrix:
     for op, value in readers(weight):
         if isinstance(op, stg.EmbeddingOp):
             return stg.Matrix()
-        if isinstance(op, stg.ContractOp) and not found.rows:
+        # Of what sums over columns in the backward pass, rows and columns are the other way round.
+        if isinstance(op, stg.ContractOp) and (not found.rows or stg.phase_of(op) == "fwd"):
             other = op.right if op.left is value else op.left
             assert isinstance(other.type, TensorType)
             rows = tuple(n for n in own if n in op.over.data)
@@ -45,6 +52,16 @@ def matrix_of(weight: SSAValue, classes: set[str]) -> stg.Matrix:
             if rows and columns:
                 found = stg.Matrix(rows, columns)
     return found
+
+
+def blocked_of(weight: SSAValue) -> stg.Matrix:
+    """The matrix, or vector, that is cut into blocks: of any weight. Columns are what modules store first, outputs and words."""
+    found, own = matrix_of(weight, set()), tensor_of(weight.type).names
+    if found.rows:
+        return found
+    if any(isinstance(op, stg.EmbeddingOp) for op, _ in readers(weight)):
+        return stg.Matrix(own[1:], own[:1])
+    return stg.Matrix(own[-1:], own[:-1])
 
 
 def readers(value: SSAValue) -> Iterator[tuple[Operation, SSAValue]]:

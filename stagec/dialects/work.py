@@ -46,6 +46,8 @@ class Work(StrEnum):
     """Tokens to the places of the experts that they go to."""
     ORTHOGONALIZATION = "orthogonalization"
     """Of matrices, by products of an optimizer: no FLOPs of a model."""
+    PRECONDITIONING = "preconditioning"
+    """Of gradients, by products and decompositions in single precision: no FLOPs of a model."""
     WAIT = "wait"
     """No kernel: what follows waits."""
 

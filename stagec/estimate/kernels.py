@@ -94,7 +94,7 @@ class KernelPrices:
             price = self.product(kernel, in_layer, backward)
             more = self.columnwise_us(kernel) + self.summed_us(kernel)
             return Price(price.us + more, price.basis)
-        if kernel.kind == Work.ORTHOGONALIZATION:
+        if kernel.kind in (Work.ORTHOGONALIZATION, Work.PRECONDITIONING):
             return self.products_in_turn(compute, kernel.dtype)
         return self.attention(compute, kernel)
 

@@ -232,6 +232,12 @@ class Optimizer(Clause):
     """Of a state's element: 8, with a scale for 256, or as `precision` says."""
     steps: int = setting("whole", 5, least=1)
     """Newton-Schulz iterations of Muon."""
+    block: int = setting("whole", 1024, least=1)
+    """Rows and columns, at most, of the blocks that Shampoo and SOAP cut matrices into."""
+    frequency: int = setting("whole", 1, least=1)
+    """Steps from one computation of their roots, or eigenvectors, to the next."""
+    graft: bool = setting("bool", False)
+    """Whether Shampoo's steps have the length of Adam's."""
 
     @property
     def algorithm(self) -> str:

@@ -52,6 +52,7 @@ OPTIMIZERS = (
     "adamw { clip = 1 }",
     "adamw { clip = 1, loss_scale = dynamic }",
     "adam { bits = 8, average = fp32 }",
+    "soap { block = 16, frequency = 10, clip = 1 }",
 )
 SCHEDULES = (
     "gpipe",

@@ -127,6 +127,7 @@ from stagec.dialects.stg.loss import (
     TargetGradOp,
     TargetLogitOp,
 )
+from stagec.dialects.stg.matrices import Matrix, MatrixAttr
 from stagec.dialects.stg.normalization import (
     LayerNormGradOp,
     LayerNormOp,
@@ -140,13 +141,18 @@ from stagec.dialects.stg.normalization import (
 from stagec.dialects.stg.optimizer import (
     MUON,
     NUM_STATES,
+    OF_MATRICES,
     GradientStatisticOp,
-    Matrix,
-    MatrixAttr,
     MomentumOp,
     OptimizerStepOp,
     OrthogonalizeOp,
     state_bytes,
+)
+from stagec.dialects.stg.preconditioning import (
+    PRECONDITIONED,
+    Preconditioner,
+    PreconditionerAttr,
+    PreconditionOp,
 )
 from stagec.dialects.stg.quantizing import QuantizeOp
 from stagec.dialects.stg.recurrent import SEQUENCES, ResumedConvOp, ResumedScanOp
@@ -259,6 +265,7 @@ OPS = [
     GradientStatisticOp,
     MomentumOp,
     OrthogonalizeOp,
+    PreconditionOp,
     OptimizerStepOp,
     UserOp,
     UserGradOp,
@@ -277,6 +284,7 @@ Stg = Dialect(
         NamesAttr,
         RequestsAttr,
         MatrixAttr,
+        PreconditionerAttr,
         RankAttr,
         LayerStagesAttr,
     ],
@@ -313,6 +321,11 @@ __all__ = [
     "Matrix",
     "MatrixAttr",
     "NUM_STATES",
+    "OF_MATRICES",
+    "PRECONDITIONED",
+    "PreconditionOp",
+    "Preconditioner",
+    "PreconditionerAttr",
     "state_bytes",
     "MAKES_GRADIENTS",
     "OPS",

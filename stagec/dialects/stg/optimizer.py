@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, i64
-from xdsl.ir import Attribute, Data, Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     ParsePropInAttrDict,
-    irdl_attr_definition,
     irdl_op_definition,
     opt_operand_def,
     opt_prop_def,
@@ -20,16 +18,24 @@ from xdsl.irdl import (
     var_operand_def,
     var_result_def,
 )
-from xdsl.parser import AttrParser
-from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
 from stagec.dialects import sched
-from stagec.dialects.attributes import NamesAttr, parse_names
+from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.interfaces import Bytes, CostInterface, all_bytes, elements, num_bytes
 from stagec.dialects.marks import flag_mark
 from stagec.dialects.memory import Effects, Kind, Overwrite, Update
+from stagec.dialects.stg.matrices import Matrix, MatrixAttr, verify_matrix
+from stagec.dialects.stg.preconditioning import (
+    PRECONDITIONED,
+    SHAMPOO,
+    SOAP,
+    Blocks,
+    Preconditioner,
+    PreconditionerAttr,
+    factor_bytes,
+)
 from stagec.dialects.types import StackType, TensorType, bytes_of, tensor_of, with_dtype
 from stagec.dialects.work import Work
 from stagec.symbolic import ONE, ZERO, Size
@@ -38,16 +44,24 @@ MUON = "muon"
 NUM_STATES = {
     **{"sgd": 0, "sgd_momentum": 1, "adam": 2, "adamw": 2, "lion": 1, "adafactor": 0},
     MUON: 1,
+    SHAMPOO: 1,
+    SOAP: 2,
 }
 """State tensors as large as the parameter: momentum (Lion: Chen et al., arXiv:2302.06675; Muon: Liu et al., arXiv:2502.16982); first and second
-moment (Kingma and Ba 2015)."""
+moment (Kingma and Ba 2015), of SOAP the second one in the eigenbasis. Factors of matrices are more."""
 
 UPDATE_FLOPS = {
     **{"sgd": 2, "sgd_momentum": 4, "adam": 12, "adamw": 14, "lion": 10, "adafactor": 10},
     MUON: 3,
+    SHAMPOO: 3,
+    SOAP: 3,
 }
 """Operations per parameter of the update's formulas (Kingma and Ba 2015; Loshchilov and Hutter 2019; arXiv:2302.06675, algorithm 2;
-arXiv:1804.04235, algorithm 4). Of Muon: decay, scale, subtract; the rest is `stg.momentum` and `stg.orthogonalize`."""
+arXiv:1804.04235, algorithm 4). Of Muon, Shampoo and SOAP: decay, scale, subtract; the rest is `stg.momentum` and
+`stg.orthogonalize`, or `stg.precondition`."""
+
+OF_MATRICES = (MUON, *PRECONDITIONED)
+"""Of those it is said which matrix each weight is."""
 
 ORTHOGONALIZED = "bf16"
 """The dtype in which Newton-Schulz iterations run, and momenta travel (arXiv:2502.16982, section 2.3)."""
@@ -75,32 +89,6 @@ def state_bytes(algorithm: str, dtype: str, weight: SSAValue) -> Size:
     return bytes_of(elements(weight) / columns + columns * layers, dtype)
 
 
-@dataclass(frozen=True)
-class Matrix:
-    """The dims of a weight that are the rows of its matrix, and its columns; others count matrices, as experts do. None of either: it is no matrix."""
-
-    rows: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-
-
-@irdl_attr_definition
-class MatrixAttr(Data[Matrix]):
-    """`#stg.matrix<[D] x [H, E]>`: the matrices of a weight [D, H, E]; `#stg.matrix<[] x []>` of what is none."""
-
-    name = "stg.matrix"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Matrix:
-        with parser.in_angle_brackets():
-            rows = parse_names(parser)
-            parser.parse_characters("x")
-            return Matrix(rows, parse_names(parser))
-
-    def print_parameter(self, printer: Printer) -> None:
-        rows, columns = (", ".join(names) for names in (self.data.rows, self.data.columns))
-        printer.print_string(f"<[{rows}] x [{columns}]>")
-
-
 @irdl_op_definition
 class OptimizerStepOp(CostInterface):
     """Update each weight from its gradient: `stg.optimizer_step "adamw" (%w, ...) from (%g, ...)`.
@@ -110,7 +98,8 @@ class OptimizerStepOp(CostInterface):
     the host, it stands behind `with`, and comes out updated in place, to be stored. `average` is the dtype of a moving average of the weights, if
     one is kept. Gradients are read `scaled by` a number, where they are clipped or their loss was scaled.
     Of `muon`, `matrices` says of each weight what matrix it is; what is none is updated as by `adamw`, with its two moments. The step reads
-    gradients of matrices until `orthogonalize-updates` has made what is subtracted of them.
+    gradients of matrices until `orthogonalize-updates` has made what is subtracted of them. Of `shampoo` and `soap` every weight is one, or a vector, and
+    `factors` says how they are cut into blocks: the step reads gradients until `precondition-updates` has made what is subtracted.
 
     Weights and gradients [D, F] each, or shards of them. FLOPs: for each element those of `UPDATE_FLOPS`.
     """
@@ -122,6 +111,7 @@ class OptimizerStepOp(CostInterface):
     master = opt_prop_def(StringAttr)
     average = opt_prop_def(StringAttr)
     matrices = opt_prop_def(ArrayAttr[MatrixAttr])
+    factors = opt_prop_def(PreconditionerAttr)
     on_host = flag_mark("on_host")
     """The CPU of the host computes it: gradients and all that is kept are there, the new weights among that, before states."""
     weights = var_operand_def()
@@ -132,7 +122,7 @@ class OptimizerStepOp(CostInterface):
 
     irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
     assembly_format = (
-        "$algorithm `states` $states (`master` $master^)? (`average` $average^)? (`matrices` $matrices^)? "
+        "$algorithm `states` $states (`master` $master^)? (`average` $average^)? (`matrices` $matrices^)? (`factors` $factors^)? "
         "`(` $weights `)` `from` `(` $gradients `)` (`scaled` `by` $scale^ `:` type($scale))? (`with` `(` $kept^ `)`)? attr-dict "
         "`:` type($weights) `from` type($gradients) (`with` type($kept)^ `->` type($updated))?"
     )
@@ -148,6 +138,7 @@ class OptimizerStepOp(CostInterface):
         average: str | None = None,
         scale: SSAValue | None = None,
         matrices: ArrayAttr[MatrixAttr] | None = None,
+        factors: Preconditioner | None = None,
     ) -> None:
         properties: dict[str, Attribute] = {
             "algorithm": StringAttr(algorithm),
@@ -159,6 +150,8 @@ class OptimizerStepOp(CostInterface):
             properties["average"] = StringAttr(average)
         if matrices is not None:
             properties["matrices"] = matrices
+        if factors is not None:
+            properties["factors"] = PreconditionerAttr(factors)
         super().__init__(
             operands=[list(weights), list(gradients), scale, list(kept)],
             result_types=[[value.type for value in kept]],
@@ -187,6 +180,7 @@ class OptimizerStepOp(CostInterface):
             self.average.data if self.average is not None else None,
             self.scale if scale is None else scale,
             matrices,
+            self.factors.data if self.factors is not None else None,
         )
 
     def verify_(self) -> None:
@@ -198,13 +192,20 @@ class OptimizerStepOp(CostInterface):
             raise VerifyException("stg.optimizer_step: one gradient per weight")
         if [v.type for v in self.kept] != [v.type for v in self.updated]:
             raise VerifyException("stg.optimizer_step: what is kept comes out with its type")
-        if (self.algorithm.data == MUON) != (self.matrices is not None):
-            raise VerifyException("stg.optimizer_step: `muon`, and no other, has matrices")
+        if (self.algorithm.data in OF_MATRICES) != (self.matrices is not None):
+            known = ", ".join(f"`{name}`" for name in OF_MATRICES)
+            raise VerifyException(f"stg.optimizer_step: {known}, and no other, have matrices")
+        has_factors = self.algorithm.data in PRECONDITIONED
+        if has_factors != (self.factors is not None):
+            known = ", ".join(f"`{name}`" for name in PRECONDITIONED)
+            raise VerifyException(f"stg.optimizer_step: {known}, and no other, have factors")
         if self.matrices is not None:
             if len(self.matrices.data) != len(self.weights):
                 raise VerifyException("stg.optimizer_step: one matrix per weight")
             for each, weight in zip(self.matrices.data, self.weights, strict=True):
-                verify_matrix(self.name, each.data, weight)
+                verify_matrix(self.name, each.data, weight, vectors=has_factors)
+                if has_factors and not each.data.rows:
+                    raise VerifyException(f"stg.optimizer_step: {weight.type} has no rows")
         for weight, gradient in zip(self.weights, self.gradients, strict=True):
             if tensor_of(weight.type).names != tensor_of(gradient.type).names:
                 raise VerifyException(f"stg.optimizer_step: {gradient.type} for {weight.type}")
@@ -215,7 +216,9 @@ class OptimizerStepOp(CostInterface):
         overwrites = (Overwrite(first + number, number) for number in range(len(self.kept)))
         return Effects(
             tuple(overwrites),
-            updates=Update(tuple(self.kept_bytes(w, by) for w, by in self.updated_by()), master),
+            updates=Update(
+                tuple(self.kept_bytes(*each) for each in enumerate(self.updated_by())), master
+            ),
             makes=Kind.HOST if self.on_host else None,
         )
 
@@ -233,9 +236,16 @@ class OptimizerStepOp(CostInterface):
             is_other = self.matrices is not None and not self.matrices.data[number].data.rows
             yield weight, "adamw" if is_other else self.algorithm.data
 
-    def kept_bytes(self, weight: SSAValue, algorithm: str) -> Size:
+    def kept_bytes(self, number: int, updated: tuple[SSAValue, str]) -> Size:
         """Bytes of states and of an average, which a rank keeps of a weight."""
+        weight, algorithm = updated
         states = state_bytes(algorithm, self.states.data, weight)
+        if self.factors is not None:
+            assert self.matrices is not None
+            how = self.factors.data
+            blocks = Blocks.of(weight, self.matrices.data[number].data, how)
+            states = states + factor_bytes(algorithm, blocks)
+            states = states + how.grafted * bytes_of(elements(weight), self.states.data)
         if self.average is None:
             return states
         return states + bytes_of(elements(weight), self.average.data)
@@ -251,7 +261,9 @@ class OptimizerStepOp(CostInterface):
         # Reads the gradient, the weight (or its master copy) and the states; writes all but the gradient.
         parameters = symbolic.total(elements(w) for w in self.weights)
         states = symbolic.total(
-            state_bytes(by, self.states.data, w) for w, by in self.updated_by() if by != MUON
+            state_bytes(by, self.states.data, w)
+            for w, by in self.updated_by()
+            if by not in OF_MATRICES
         )
         if self.average is not None:
             states = states + bytes_of(parameters, self.average.data)
@@ -303,16 +315,6 @@ class GradientStatisticOp(CostInterface):
 
 STATISTICS = {"norm": 2, "finite": 1}
 """Operations for each element: a square and a sum; a comparison."""
-
-
-def verify_matrix(name: str, matrix: Matrix, value: SSAValue) -> None:
-    """That rows and columns are different dims of what a value is of."""
-    named = (*matrix.rows, *matrix.columns)
-    known = tensor_of(value.type).names
-    if len(set(named)) != len(named) or not set(named) <= set(known):
-        raise VerifyException(f"{name}: {value.type} is not a matrix of {', '.join(named)}")
-    if bool(matrix.rows) != bool(matrix.columns):
-        raise VerifyException(f"{name}: a matrix has rows and columns")
 
 
 @irdl_op_definition

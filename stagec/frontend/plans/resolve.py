@@ -14,7 +14,7 @@ from typing import Any
 from stagec import symbolic
 from stagec.devices import file
 from stagec.diagnostics import CompileError, Diagnostic, Findings, Span, did_you_mean, quoted
-from stagec.dialects.stg import NUM_STATES
+from stagec.dialects.stg import NUM_STATES, PRECONDITIONED
 from stagec.dialects.types import dtype_bytes
 from stagec.frontend import syntax
 from stagec.frontend.numbers import as_read, whole
@@ -27,6 +27,8 @@ from stagec.symbolic import conditions
 
 MOST_RANKS = 2**22
 MOST_AXES = 64
+"""More ranks, or axes, than that are a slip of the pen."""
+
 STAYS_ON_DEVICE = {
     "adafactor": (
         "the sums that `adafactor` keeps are small, and stay on the device",
@@ -36,9 +38,27 @@ STAYS_ON_DEVICE = {
         "the momenta of `muon` are gathered for all layers at once, and stay on the device",
         "reads whole matrices",
     ),
+    **dict.fromkeys(
+        PRECONDITIONED,
+        (
+            "products with the factors of matrices need them on the device",
+            "keeps factors of matrices",
+        ),
+    ),
 }
 """Optimizers whose state is not offloaded, and why."""
-"""More ranks than that are a slip of the pen."""
+
+OF_OPTIMIZERS = {
+    "momentum": (("sgd",), "momentum is a setting of `sgd`"),
+    "steps": (("muon",), "iterations are a setting of `muon`"),
+    "block": (PRECONDITIONED, "`shampoo` and `soap` cut matrices into blocks"),
+    "frequency": (
+        PRECONDITIONED,
+        "`shampoo` and `soap` compute roots, or eigenvectors, every so many steps",
+    ),
+    "graft": (("shampoo",), "a step of `shampoo` may have the length of Adam's"),
+}
+"""Settings of single optimizers: whose, and what to say of others."""
 
 
 def resolve_plan(merged: Merged, table: SizeTable, findings: Findings) -> resolved.Plan:
@@ -556,14 +576,10 @@ class _PlanResolver:
             self.error("E0403", f"there is no optimizer `{name}`", clause.name, help_)
             name = "adamw"
         read = self.settings.read(clause.settings, resolved.Optimizer, "`optimizer`")
-        if "momentum" in read and name != "sgd":
-            help_ = "momentum is a setting of `sgd`"
-            message = f"`{name}` has no setting `momentum`"
-            self.findings.add(Diagnostic("E0402", message, read["given"]["momentum"], help=help_))
-        if "steps" in read and name != "muon":
-            help_ = "iterations are a setting of `muon`"
-            message = f"`{name}` has no setting `steps`"
-            self.findings.add(Diagnostic("E0402", message, read["given"]["steps"], help=help_))
+        for setting, (owners, help_) in OF_OPTIMIZERS.items():
+            if setting in read and name not in owners:
+                message = f"`{name}` has no setting `{setting}`"
+                self.findings.add(Diagnostic("E0402", message, read["given"][setting], help=help_))
         found = resolved.Optimizer(name=name, span=clause.span, **read)
         if found.bits not in (8, 32):
             message = f"states of an optimizer have 8 or 32 bits, not {found.bits}"

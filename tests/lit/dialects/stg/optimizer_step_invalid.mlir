@@ -1,9 +1,9 @@
 // An optimizer is known, and each weight has a reduced gradient of its dims.
 // RUN: stagec-opt %s --verify-diagnostics --split-input-file | filecheck %s
 
-// CHECK: error[E0709]: `stg.optimizer_step`: `shampoo` is not an optimizer
+// CHECK: error[E0709]: `stg.optimizer_step`: `sophia` is not an optimizer
 %w = "test.op"() : () -> !stg.tensor<[D], fp32>
-stg.optimizer_step "shampoo" states "fp32" (%w) from (%w) : !stg.tensor<[D], fp32> from !stg.tensor<[D], fp32>
+stg.optimizer_step "sophia" states "fp32" (%w) from (%w) : !stg.tensor<[D], fp32> from !stg.tensor<[D], fp32>
 
 // -----
 
@@ -26,7 +26,7 @@ stg.optimizer_step "sgd" states "fp32" (%w) from () : !stg.tensor<[D], fp32> fro
 
 // -----
 
-// CHECK: error[E0709]: `stg.optimizer_step`: `muon`, and no other, has matrices
+// CHECK: error[E0709]: `stg.optimizer_step`: `muon`, `shampoo`, `soap`, and no other, have matrices
 %w = "test.op"() : () -> !stg.tensor<[D], fp32>
 stg.optimizer_step "muon" states "fp32" (%w) from (%w) : !stg.tensor<[D], fp32> from !stg.tensor<[D], fp32>
 
@@ -35,3 +35,9 @@ stg.optimizer_step "muon" states "fp32" (%w) from (%w) : !stg.tensor<[D], fp32> 
 // CHECK: error[E0709]: `stg.optimizer_step`: one matrix per weight
 %w = "test.op"() : () -> !stg.tensor<[D], fp32>
 stg.optimizer_step "muon" states "fp32" matrices [] (%w) from (%w) : !stg.tensor<[D], fp32> from !stg.tensor<[D], fp32>
+
+// -----
+
+// CHECK: error[E0709]: `stg.optimizer_step`: `shampoo`, `soap`, and no other, have factors
+%w = "test.op"() : () -> !stg.tensor<[D], fp32>
+stg.optimizer_step "soap" states "fp32" matrices [#stg.matrix<[D] x []>] (%w) from (%w) : !stg.tensor<[D], fp32> from !stg.tensor<[D], fp32>

@@ -20,3 +20,8 @@ stg.optimizer_step "sgd" states "fp32" (%w) from (%g)
 // CHECK: stg.optimizer_step "muon" states "fp32" matrices [#stg.matrix<[] x []>](%w) from(%g)
 stg.optimizer_step "muon" states "fp32" matrices [#stg.matrix<[] x []>] (%w) from (%g)
   : !stg.tensor<[D], bf16> from !stg.tensor<[D], fp32>
+
+// That of Shampoo how matrices and vectors are cut into blocks.
+// CHECK: stg.optimizer_step "shampoo" states "fp32" matrices [#stg.matrix<[D] x []>] factors <block 64 every 10 grafted>(%w) from(%g)
+stg.optimizer_step "shampoo" states "fp32" matrices [#stg.matrix<[D] x []>] factors <block 64 every 10 grafted> (%w) from (%g)
+  : !stg.tensor<[D], bf16> from !stg.tensor<[D], fp32>
