@@ -14,6 +14,7 @@ ALL_PASSES = (
     "add-biases-first",
     "split-exchanges",
     "gather-tokens",
+    "send-weights",
     "quantize-products",
     "build-backward",
     "gather-quantized",

@@ -32,6 +32,9 @@ Megatron-LM's `MoEAllGatherTokenDispatcher`: numbers and weights of experts are 
 what follows: gradients of results are gathered, those of tokens and of weights reduce-scattered. Each is one collective over all axes that split tokens and not
 what their experts work on: those of the experts, and those over which tensor parallelism splits tokens and experts' weights (`tp_ep_group`). What such ranks
 make of a token is a term of the same sum.
+
+With `rows` (Megatron-LM's own form) what is gathered of a choice is a row for each token: a boolean for each of all experts, and a weight, of which those of
+experts that were not chosen are zero (`routing_map` and `probs`).
 """
 
 from __future__ import annotations
@@ -45,12 +48,13 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
+from stagec import symbolic
 from stagec.analysis.exchanges import Routed, exchanges, placements
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.types import TensorType, tensor_of
-from stagec.rewriting import inherit, programs
+from stagec.rewriting import defined, inherit, programs
 
 NAME = "gather-tokens"
 
@@ -59,11 +63,14 @@ NAME = "gather-tokens"
 class GatherTokens(ModulePass):
     name = NAME
 
+    rows: bool = False
+    """Gather a boolean and a weight for each of all experts, in place of numbers and weights of the chosen ones."""
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         found = [each for program in programs(op) for each in exchanges(program)]
         if not found:
             raise CompileError([nothing_exchanged(op)])
-        gathers = Gathers()
+        gathers = Gathers(op, self.rows)
         for routed, change in found:
             own, sent = placements(routed, change)
             axes = [a for a in sent.dims[1].split if a not in own.dims[1].split]
@@ -80,12 +87,14 @@ class GatherTokens(ModulePass):
 class Gathers:
     """What is gathered once for both ways."""
 
+    module: ModuleOp
+    rows: bool
     whole: dict[tuple[SSAValue, tuple[str, ...]], SSAValue] = field(default_factory=dict)
 
     def there(self, dispatch: stg.DispatchOp, change: dist.ReshardOp, axes: list[str]) -> None:
-        experts = self.gathered(dispatch.experts, axes, dispatch)
+        experts = self.choice(dispatch, None, axes)
         for weights in weights_with(dispatch):
-            self.gathered(weights, axes, dispatch)
+            self.choice(dispatch, weights, axes)
         x = self.gathered(dispatch.x, axes, dispatch)
         own, sent = change.target, change.source
         rest = tuple(a for a in sent.dims[1].split if a not in axes)
@@ -107,10 +116,10 @@ class Gathers:
         replace(change, made[-1].results[0])
 
     def back(self, combine: stg.CombineOp, change: dist.ReshardOp, axes: list[str]) -> None:
-        experts = self.gathered(combine.experts, axes, combine)
+        experts = self.choice(combine, None, axes)
         weights = combine.weights
         if weights is not None:
-            weights = self.gathered(weights, axes, combine)
+            weights = self.choice(combine, weights, axes)
         own, sent = change.source, change.target
         rest = tuple(a for a in sent.dims[1].split if a not in axes)
         made: list[Operation] = []
@@ -133,15 +142,36 @@ class Gathers:
             Rewriter.erase_op(unread)
             unread = maker
 
-    def gathered(self, value: SSAValue, axes: list[str], reader: Routed) -> SSAValue:
+    def choice(self, reader: Routed, weights: SSAValue | None, axes: list[str]) -> SSAValue:
+        """The numbers of the chosen experts, or their weights, whole over axes."""
+        value = reader.experts if weights is None else weights
+        return self.gathered(value, axes, reader, is_choice=True)
+
+    def gathered(
+        self, value: SSAValue, axes: list[str], reader: Routed, *, is_choice: bool = False
+    ) -> SSAValue:
         """A value of tokens, whole over axes."""
         key = value, tuple(axes)
         if key not in self.whole:
-            source = tensor_of(value.type)
-            op = dist.ReshardOp(value, source.with_splits(without(source, axes)), at_once=True)
-            insert([op], reader, reader)
-            self.whole[key] = op.result
+            made: list[Operation] = []
+            given = value
+            if is_choice and self.rows:
+                made.append(self.row(value, reader))
+                given = made[0].results[0]
+            source = tensor_of(given.type)
+            made.append(
+                dist.ReshardOp(given, source.with_splits(without(source, axes)), at_once=True)
+            )
+            insert(made, reader, reader)
+            self.whole[key] = made[-1].results[0]
         return self.whole[key]
+
+    def row(self, value: SSAValue, reader: Routed) -> stg.SpreadChoiceOp:
+        """A row of all experts for each token: of their weights, or of whether they are chosen."""
+        experts = tensor_of(reader.routed.type).names[0]
+        (every,) = defined(self.module, reader, {f"{experts}.all": symbolic.symbol(experts)})
+        weights = value if value is not reader.experts else None
+        return stg.SpreadChoiceOp(reader.experts, every, weights)
 
 
 def terms(value: SSAValue, axes: Collection[str]) -> SSAValue:

@@ -76,10 +76,10 @@ def steps_of(reshard: dist.ReshardOp) -> list[dist.Movement]:
 
 
 def of_experts(reshard: dist.ReshardOp) -> bool:
-    """Whether tokens travel to experts, or back."""
+    """Whether tokens travel to experts, or back, or their weights do."""
     readers = [use.operation for use in reshard.result.uses]
-    sends = isinstance(reshard.operand.owner, stg.SendsTokens)
-    return sends or any(isinstance(r, stg.CollectsTokens) for r in readers)
+    sends = isinstance(reshard.operand.owner, stg.SendsTokens | stg.SendWeightsOp)
+    return sends or any(isinstance(r, stg.CollectsTokens | stg.ReturnWeightsOp) for r in readers)
 
 
 def tensor(value: SSAValue) -> TensorType:

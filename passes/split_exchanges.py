@@ -76,14 +76,14 @@ from xdsl.rewriter import Rewriter
 
 from stagec import symbolic
 from stagec.analysis.exchanges import Routed, exchanges, placements
-from stagec.analysis.sizes import dim_sizes, size_values
+from stagec.analysis.sizes import size_values
 from stagec.analysis.token_copies import num_copies, routing_of
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.types import TensorType
-from stagec.rewriting import inherit, programs
-from stagec.symbolic import Size, symbol
+from stagec.rewriting import defined, inherit, programs
+from stagec.symbolic import symbol
 
 NAME = "split-exchanges"
 
@@ -238,22 +238,6 @@ class Steps:
         block.insert_ops_before(list(made), op)
         op.results[0].replace_all_uses_with(result)
         Rewriter.erase_op(op)
-
-
-def defined(module: ModuleOp, origin: Operation, sizes: Mapping[str, Size]) -> list[str]:
-    """Names of these sizes. One that means another size already gets a number."""
-    known, found = dim_sizes(module), []
-    for wanted, size in sizes.items():
-        name, number = wanted, 1
-        while known.get(name, size) != size:
-            number += 1
-            name = f"{wanted}{number}"
-        if name not in known:
-            op = stg.DimOp(name, size)
-            op.location = origin.location
-            module.body.block.insert_op_before(op, programs(module)[0])
-        found.append(name)
-    return found
 
 
 # Mistakes

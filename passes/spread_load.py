@@ -49,7 +49,7 @@ from xdsl.passes import ModulePass
 
 from stagec.analysis.loads import num_layers
 from stagec.analysis.sizes import size_values
-from stagec.analysis.token_copies import chooser
+from stagec.analysis.token_copies import chooser, numbers_of
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType
@@ -146,7 +146,7 @@ def load_of(way: Way, distribution: dist.Distribution) -> dist.ExpertLoadOp:
     return dist.ExpertLoadOp(
         tokens.name,
         experts.name,
-        stg.tensor_type(way.dispatch.experts).names[-1],
+        stg.tensor_type(numbers_of(way.dispatch)).names[-1],
         experts.split,
         tokens.split,
         distribution,

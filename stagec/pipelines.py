@@ -34,8 +34,11 @@ def default_pipeline(plan: Plan, stated: dist.PlanOp) -> list[ModulePass]:
         size = microbatch_size(plan)
         conditions.read(conditions.setting("microbatch", size), size)
         passes.append(make("split-exchanges", batch=stated.batch_dim, microbatch=size))
+    like = plan.collectives.like
     if plan.collectives.exchange == "all_gather":
-        passes.append(make("gather-tokens"))
+        passes.append(make("gather-tokens", rows=like == "megatron"))
+    elif like == "megatron":
+        passes.append(make("send-weights"))
     passes += backward_passes(plan) if stated.is_training else []
     passes.append(
         make(
@@ -74,7 +77,7 @@ def default_pipeline(plan: Plan, stated: dist.PlanOp) -> list[ModulePass]:
         passes.append(make("chunk-loss", chunks=plan.loss_chunks))
     if stated.is_training:
         passes += saved_value_passes(plan)
-    passes += [make("exchange-counts"), *load_passes(plan)]
+    passes += [make("exchange-counts", gathered=like == "megatron"), *load_passes(plan)]
     return (
         passes
         + storage_passes(plan, stated.is_training)

@@ -20,6 +20,7 @@ from functools import lru_cache
 from math import comb, floor
 
 import numpy as np
+from xdsl.ir import SSAValue
 
 from stagec.dialects import dist, stg
 
@@ -77,24 +78,28 @@ def num_choices(groups: tuple[int, ...], used: int, chosen: int) -> int:
     return ways[used, chosen]
 
 
+def numbers_of(op: stg.DispatchOp | stg.CombineOp) -> SSAValue:
+    """The numbers of the experts of these tokens, as they were chosen: before they were gathered, or made a row of all experts."""
+    value = op.experts
+    while isinstance(maker := value.owner, dist.Movement | stg.SpreadChoiceOp):
+        value = maker.operand if isinstance(maker, dist.Movement) else maker.experts
+    return value
+
+
 def chooser(op: stg.DispatchOp | stg.CombineOp) -> stg.TopkOp | None:
     """What chose the experts of these tokens; nothing if the numbers come from elsewhere."""
-    value = op.experts
-    while isinstance(value.owner, dist.Movement):
-        value = value.owner.operand
-    return value.owner if isinstance(value.owner, stg.TopkOp) else None
+    owner = numbers_of(op).owner
+    return owner if isinstance(owner, stg.TopkOp) else None
 
 
 def routing_of(op: stg.DispatchOp | stg.CombineOp, values: Mapping[str, int]) -> Routing:
     """How the experts of these tokens were chosen."""
     experts = values[stg.tensor_type(op.routed).names[0]]
-    chosen = values[stg.tensor_type(op.experts).names[-1]]
+    many = values[stg.tensor_type(numbers_of(op)).names[-1]]
     topk = chooser(op)
     if topk is None or topk.groups is None or topk.limit is None:
-        return Routing(experts, chosen)
-    return Routing(
-        experts, chosen, topk.groups.data.integer(values), topk.limit.data.integer(values)
-    )
+        return Routing(experts, many)
+    return Routing(experts, many, topk.groups.data.integer(values), topk.limit.data.integer(values))
 
 
 # Experts that are not equally busy

@@ -259,6 +259,8 @@ class Collectives(Clause):
     """Modules in whose calls `keep` holds. None: everywhere."""
     exchange: str = setting("choice", "direct", "direct", "hierarchical", "all_gather")
     bias: str = setting("choice", "after", "after", "before")
+    like: str | None = setting("choice", None, "megatron")
+    """A framework whose dispatcher says what travels beside tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from stagec.dialects import stg
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.marks import marks_of_class
 from stagec.dialects.types import StackType
+from stagec.symbolic import Size
 
 INHERITED = ("scope", "phase", "late", stg.OF_STAGE)
 """Attributes that a new op takes over from the op that it replaces or serves."""
@@ -102,6 +103,23 @@ def insert_after(op: Operation, new: Sequence[Operation], pass_name: str) -> Non
 def programs(module: ModuleOp) -> list[stg.ProgramOp]:
     """The programs of a module."""
     return [op for op in module.body.ops if type(op) is stg.ProgramOp]
+
+
+def defined(module: ModuleOp, origin: Operation, sizes: Mapping[str, Size]) -> list[str]:
+    """Names of these sizes. One that means another size already gets a number."""
+    known = {op.dim.data: op.size.data for op in module.body.ops if type(op) is stg.DimOp}
+    found: list[str] = []
+    for wanted, size in sizes.items():
+        name, number = wanted, 1
+        while known.get(name, size) != size:
+            number += 1
+            name = f"{wanted}{number}"
+        if name not in known:
+            op = stg.DimOp(name, size)
+            op.location = origin.location
+            module.body.block.insert_op_before(op, programs(module)[0])
+        found.append(name)
+    return found
 
 
 def output_of(program: stg.ProgramOp) -> stg.OutputOp:

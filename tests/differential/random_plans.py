@@ -243,7 +243,9 @@ def options(rng: Random) -> list[str]:
 
 def exchanges(rng: Random) -> list[str]:
     """How tokens come to experts, and how many each has."""
-    found = ["collectives { exchange = all_gather }"] if rng.random() < 0.4 else []
+    settings = ["exchange = all_gather"] if rng.random() < 0.4 else []
+    settings += ["like = megatron"] if rng.random() < 0.4 else []
+    found = [f"collectives {{ {', '.join(settings)} }}"] if settings else []
     if rng.random() < 0.3:
         found.append(f"load {{ zipf = {rng.choice(('0.5', '1.2'))}, seed = {rng.randrange(9)} }}")
     return found

@@ -31,8 +31,8 @@ PARAMETER_ALIGNMENT, BUCKET_ALIGNMENT = 64, 128
 PASSES = ("fwd", "bwd", "recompute")
 MAIN, NARROW = 4, 2
 """Bytes of a main gradient, which are reduced in fp32, and of a parameter."""
-NUMBER = 4
-"""Bytes of the number of an expert."""
+COUNT, BOOLEAN = 8, 1
+"""Bytes of the number of tokens for an expert, and of whether a token goes to one."""
 PUBLISHED = FACTS.with_name("published.json")
 OF_A_LAYER = {
     "tp": {"all_reduce": 4},
@@ -126,7 +126,7 @@ def draw(rng: random.Random) -> Run:
         sizes = {"width": 32, "heads": 2, "sequence": 16, "vocabulary": 100, "dp": 4}
         experts = {"ep": rng.choice([2, 4]), "experts": 8, "gathers": gathers}
         # Tensor-parallel ranks have parts of the tokens, too, where experts are.
-        spread = {"tp": tp if gathers else 1, "split": "tp_sp"}
+        spread = {"split": "tp_sp"}
         whole = {"whole_experts": gathers and tp > 1 and rng.random() < 0.5}
         return Run(**{**vars(run), **sizes, **experts, **spread, **whole})
     return run
@@ -191,9 +191,14 @@ def plan_text(run: Run) -> str:
         # A router has tokens and experts: the tokens' rule is first.
         lines += ["shard H, V over tp", "shard S over tp"]
         lines += ["shard X over ep, tp", "shard N over dp, tp"]
+    elif run.experts and run.gathers:
+        lines += ["shard X over ep", "shard N over dp"]
+    elif run.experts and run.tp > 1:
+        lines += ["shard H, V over tp", "shard S over tp", "shard X over ep"]
+        lines += ["shard F over tp", "shard N over dp, tp"]
     elif run.experts:
         lines += ["shard X over ep", "shard N over dp"]
-    if run.tp > 1 and not run.whole_experts:
+    if run.tp > 1 and not (run.whole_experts or (run.experts and not run.gathers)):
         lines.append("shard H, F, V over tp")
         lines += ["shard S over tp"] if run.has_norm_terms else []
         lines += {
@@ -211,8 +216,9 @@ def plan_text(run: Run) -> str:
         "zero 1 over dp { like = megatron }",
         f"gradients {{ overlap = {str(run.overlap).lower()}{bucket} }}",
     ]
-    if run.gathers:
-        lines.append("collectives { exchange = all_gather }")
+    if run.experts:
+        exchange = "exchange = all_gather, " if run.gathers else ""
+        lines.append(f"collectives {{ {exchange}like = megatron }}")
     return "plan p {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
 
 
@@ -386,6 +392,7 @@ def compare_layers(run: Run, rank: int, record: RankRecord, found: Comparison) -
         (c.kind, max(c.bytes_in, c.bytes_out))
         for c in record.communications
         if c.axis == "tp" and c.phase in PASSES and not c.reduces_gradient and of_layer(c)
+        if not (run.experts and of_experts(c))
     )
     times = run.layers // run.pp * 4 * run.pp
     of_a_layer = OF_A_LAYER[run.split]
@@ -400,44 +407,65 @@ def of_layer(communication: Communication) -> bool:
     return communication.scope.partition(".")[0] == "Block"
 
 
+def of_experts(communication: Communication) -> bool:
+    return "Feed" in communication.scope.split(".")
+
+
 def compare_dispatch(run: Run, rank: int, record: RankRecord, found: Comparison) -> None:
-    """`alltoall-dispatcher`, `allgather-dispatcher`: there and back, in both passes."""
+    """`alltoall-dispatcher`, `allgather-dispatcher`: what travels for experts, by pass and by ranks, in order."""
     times = (run.layers // run.pp) * 4 * run.pp if run.experts else 0
-    copies = run.tokens * run.top_k * run.width * NARROW
-    sent = Counter(
-        c.phase for c in record.communications if c.kind == "all_to_all" and c.bytes_in == copies
-    )
-    both = Counter({"fwd": 2 * times, "bwd": 2 * times} if times and not run.gathers else {})
-    found.same(f"exchanges of rank {rank}", sent, both)
-    if run.gathers:
-        compare_gathers(run, rank, record, times, found)
+    both = "ep+tp" if run.tp > 1 else "ep"
+    there = gathered(run, both) if run.gathers else exchanged(run, both)
+    axes = {axis for _, axis in there} if times else {"ep", both}
+    for phase in ("fwd", "bwd"):
+        for axis in sorted(axes):
+            wanted = there.get((phase, axis), []) * times if times else []
+            here = [
+                (c.kind, c.bytes_in)
+                for c in record.communications
+                if c.axis == axis and c.phase == phase and not c.reduces_gradient
+                if axis != "tp" or of_experts(c)
+            ]
+            # Under the all-gather dispatcher the gradients of weights are reduced after those of tokens, here before.
+            order = sorted if run.gathers else list
+            found.same(
+                f"{phase} for experts over {axis} of rank {rank}", order(here), order(wanted)
+            )
 
 
-def compare_gathers(run: Run, rank: int, record: RankRecord, times: int, found: Comparison) -> None:
-    """Numbers and weights of the chosen experts and tokens in the forward pass, gradients of results in the backward pass; terms the other way.
+def gathered(run: Run, both: str) -> dict[tuple[str, str], list[tuple[str, int]]]:
+    """A boolean and a weight for each expert and tokens in the forward pass, gradients of results in the backward pass; terms the other way.
 
     Over expert- and tensor-parallel ranks at once (`tp_ep_group`)."""
-    chosen, hidden = run.tokens * run.top_k, run.tokens * run.width * NARROW
-    ways, axis = run.ep * run.tp, "ep+tp" if run.tp > 1 else "ep"
-    rows = {
-        ("fwd", "all_gather", hidden): times,
-        ("fwd", "reduce_scatter", ways * hidden): times,
-        ("bwd", "all_gather", hidden): times,
-        ("bwd", "reduce_scatter", ways * hidden): times,
+    rows, hidden = run.tokens * run.experts, run.tokens * run.width * NARROW
+    ways = run.ep * run.tp
+    gathers, results = [BOOLEAN * rows, NARROW * rows, hidden], ("reduce_scatter", ways * hidden)
+    return {
+        ("fwd", both): [*(("all_gather", each) for each in gathers), results],
+        ("bwd", both): [("all_gather", hidden), results, ("reduce_scatter", ways * NARROW * rows)],
     }
-    there = Counter(rows) + Counter(
-        {
-            ("fwd", "all_gather", NUMBER * chosen): times,
-            ("fwd", "all_gather", NARROW * chosen): times,
-            ("bwd", "reduce_scatter", ways * NARROW * chosen): times,
-        }
-    )
-    here = Counter(
-        (c.phase, c.kind, c.bytes_in)
-        for c in record.communications
-        if c.axis == axis and c.phase in ("fwd", "bwd") and not c.reduces_gradient
-    )
-    found.same(f"tokens of all for rank {rank}", here, there)
+
+
+def exchanged(run: Run, both: str) -> dict[tuple[str, str], list[tuple[str, int]]]:
+    """Counts, then copies of tokens and their weights; results back. Where tensor-parallel ranks have parts of experts, they gather what came."""
+    weights = run.tokens * run.top_k * NARROW
+    copies = weights * run.width
+    counts = [("all_gather", COUNT * run.experts)]
+    there = [("all_to_all", copies), ("all_to_all", weights)]
+    found = {
+        ("fwd", "ep"): [*there, ("all_to_all", copies)],
+        ("bwd", "ep"): [("all_to_all", copies), *reversed(there)],
+    }
+    found["fwd", both] = counts + found.get(("fwd", both), [])
+    if run.tp > 1:
+        whole = [("reduce_scatter", run.tp * copies)]
+        found["fwd", "tp"] = [("all_gather", copies), ("all_gather", weights), *whole]
+        found["bwd", "tp"] = [
+            ("all_gather", copies),
+            ("reduce_scatter", run.tp * weights),
+            *whole,
+        ]
+    return found
 
 
 def main(arguments: Sequence[str]) -> int:

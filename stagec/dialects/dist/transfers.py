@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from xdsl.dialects.builtin import IntegerAttr, i64
+from xdsl.dialects.builtin import IntegerAttr, UnitAttr, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     irdl_op_definition,
     operand_def,
+    opt_prop_def,
     prop_def,
     result_def,
     traits_def,
@@ -259,22 +260,27 @@ class RecvOp(TaskInterface):
 class ExchangeCountsOp(TaskInterface):
     """Tell each device how many tokens of the others it will have for each of its experts: an all-to-all of whole numbers.
 
-    Before a dispatch without drops, whose sizes depend on the data. Sends (n-1)/n of operand_bytes.
+    Before a dispatch without drops, whose sizes depend on the data. Sends (n-1)/n of operand_bytes. `gathered`: an all-gather,
+    which tells it also of the experts of others, on a ring (n-1) * operand_bytes; what it is told of these is of no use, and the result is its own part.
     """
 
     name = "dist.exchange_counts"
 
     counts = operand_def(TensorType)
     axes = prop_def(NamesAttr)
+    gathered = opt_prop_def(UnitAttr)
     result = result_def(TensorType)
 
-    assembly_format = "$counts `over` $axes attr-dict `:` type($counts) `->` type($result)"
+    assembly_format = (
+        "$counts `over` $axes (`gathered` $gathered^)? attr-dict `:` type($counts) `->` type($result)"
+    )
 
-    def __init__(self, counts: SSAValue, axes: Sequence[str]) -> None:
+    def __init__(self, counts: SSAValue, axes: Sequence[str], *, gathered: bool = False) -> None:
         super().__init__(
             operands=[counts],
             result_types=[counts.type],
-            properties={"axes": NamesAttr(tuple(axes))},
+            properties={"axes": NamesAttr(tuple(axes))}
+            | ({"gathered": UnitAttr()} if gathered else {}),
         )
 
     def verify_(self) -> None:
@@ -292,8 +298,11 @@ class ExchangeCountsOp(TaskInterface):
         axes, (dtype, size) = spread(self.axes.data, mesh), buffer_of([self.counts])
         if not axes:
             return views(self)
+        kind, whole = "all_to_all", size
+        if self.gathered is not None:
+            kind, whole = "all_gather", size * symbolic.product(map(symbolic.symbol, axes))
         types = [self.result.type]
-        return [sched.CollectiveOp("all_to_all", [self.counts], axes, types, dtype, size, size)]
+        return [sched.CollectiveOp(kind, [self.counts], axes, types, dtype, size, whole)]
 
 
 TRANSFER_OPS = (RotateOp, GatherBlocksOp, SendOp, WaitOp, RecvOp, ExchangeCountsOp)

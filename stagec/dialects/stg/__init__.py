@@ -64,6 +64,15 @@ from stagec.dialects.stg.caching import (
     is_stored,
     stored,
 )
+from stagec.dialects.stg.choices import (
+    CHOICE_OPS,
+    CopyWeightsGradOp,
+    ReturnWeightsOp,
+    SendWeightsOp,
+    SpreadChoiceOp,
+    TakeChoiceOp,
+    WeightCopiesOp,
+)
 from stagec.dialects.stg.chunks import (
     MAKES_GRADIENTS,
     ChunkOp,
@@ -262,6 +271,7 @@ OPS = [
     CombineOp,
     CombineWeightGradOp,
     *FORWARDING_OPS,
+    *CHOICE_OPS,
     GradientStatisticOp,
     MomentumOp,
     OrthogonalizeOp,
@@ -316,6 +326,12 @@ __all__ = [
     "FanInOp",
     "FanInWeightGradOp",
     "FanOutOp",
+    "CopyWeightsGradOp",
+    "ReturnWeightsOp",
+    "SendWeightsOp",
+    "SpreadChoiceOp",
+    "TakeChoiceOp",
+    "WeightCopiesOp",
     "NAMES",
     "MUON",
     "Matrix",

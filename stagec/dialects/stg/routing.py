@@ -294,7 +294,7 @@ class RoutedOp(TensorOp):
         many, chosen = tensor_type(tokens), tensor_type(experts)
         bins = tensor_type(routed)
         expect_linear(self)
-        expect_numbers(self, chosen)
+        expect_chosen(self, chosen)
         if len(bins.dims) != 3 or many.names[-1:] != bins.names[-1:]:
             raise VerifyException(
                 f"{self.name}: tokens <{many.body}> do not go to experts as <{bins.body}>"
@@ -625,6 +625,12 @@ def expect_linear(op: TensorOp) -> None:
 def expect_numbers(op: TensorOp, experts: TensorType) -> None:
     if experts.dtype not in ("i32", "i64"):
         raise VerifyException(f"{op.name}: numbers of experts are i32 or i64, not {experts.dtype}")
+
+
+def expect_chosen(op: TensorOp, experts: TensorType) -> None:
+    """Numbers of experts, or a boolean for each of all."""
+    if experts.dtype != "bool":
+        expect_numbers(op, experts)
 
 
 def merged_axes(

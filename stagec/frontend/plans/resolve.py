@@ -310,6 +310,10 @@ class _PlanResolver:
             help_ = "write `keep = shard` too"
             span = found.given.get("keep_in")
             self.findings.add(Diagnostic("E0402", message, span, help=help_))
+        if found.like is not None and found.exchange == "hierarchical":
+            message = "what travels beside tokens in a hierarchical exchange, Megatron-LM leaves to DeepEP's kernels"
+            help_ = "leave `like` out, or `exchange = hierarchical`"
+            self.findings.add(Diagnostic("E0402", message, found.given.get("like"), help=help_))
         return found
 
     def pipeline(self, microbatch: int | None) -> resolved.Pipeline | None:

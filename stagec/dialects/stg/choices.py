@@ -1,0 +1,364 @@
+"""Which experts a token goes to, in the forms in which that travels: as a row for all experts, and as a weight beside each copy.
+
+    %m = stg.spread_choice %i to "X.all"                 // [B, S, A] -> [B, S, X.all]: whether a token goes to each expert
+    %w = stg.spread_choice %i weights %g to "X.all"      // the weight of each expert, zero of others
+    %c = stg.send_weights %g by %i to "X" "N"            // [B, S, A] -> [X, N]: the weight of each copy of a token
+    %y = stg.weight_copies %h by %c                      // [X, N, F] -> [X, N, F]: each copy times its weight
+
+`stg.dispatch` and `stg.combine` take numbers of experts and their weights [B, S, A], or rows for all experts [B, S, X.all]. A change of placement
+brings weights of copies to the experts, as one of `stg.dispatch` brings the copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, prop_def, result_def
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.attributes import Dim
+from stagec.dialects.interfaces import elements
+from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
+from stagec.dialects.stg.interface import Cotangents, Gradients, only
+from stagec.dialects.stg.routing import expect_chosen, expect_linear
+from stagec.dialects.types import TensorType
+from stagec.dialects.work import Work
+from stagec.symbolic import ZERO, Size
+
+
+class ChoiceOp(TensorOp):
+    """Shared by ops that bring a number for each expert of a token into another order. Nothing is computed."""
+
+    def indices(self) -> Indices:
+        """Splits are the operands': what is chosen from is whole, and no sum is made."""
+        base = super().indices()
+        everything = frozenset(n for names in (*base.operands, *base.results) for n in names)
+        return Indices(base.operands, base.results, everything, everything)
+
+    def flops(self) -> Size:
+        return ZERO
+
+    def expect_weights(self, weights: SSAValue, experts: SSAValue) -> None:
+        """One weight for each expert of a token."""
+        given, chosen = tensor_type(weights), tensor_type(experts)
+        if given.dims != chosen.dims:
+            raise VerifyException(
+                f"{self.name}: weights <{given.body}> are not those of experts <{chosen.body}>"
+            )
+
+    def expect_rows(self, rows: SSAValue, experts: SSAValue) -> None:
+        """A row for each token, of all experts."""
+        wide, chosen = tensor_type(rows), tensor_type(experts)
+        if len(wide.dims) != len(chosen.dims) or wide.dims[:-1] != chosen.dims[:-1]:
+            raise VerifyException(
+                f"{self.name}: <{wide.body}> is not a row for each token of <{chosen.body}>"
+            )
+        if wide.dims[-1].split or wide.names[-1] in chosen.names:
+            raise VerifyException(f"{self.name}: each row of <{wide.body}> is of all experts")
+
+    def expect_copies(self, copies: SSAValue, experts: SSAValue) -> None:
+        """One number for each copy of a token, split as the tokens are."""
+        bins, chosen = tensor_type(copies), tensor_type(experts)
+        axes = {a for d in chosen.dims[:-1] for a in d.split}
+        if len(bins.dims) != 2 or bins.dims[0].split or set(bins.dims[1].split) != axes:
+            raise VerifyException(
+                f"{self.name}: <{bins.body}> is not a number for each copy of the tokens of <{chosen.body}>"
+            )
+
+
+@irdl_op_definition
+class SpreadChoiceOp(ChoiceOp):
+    """A row for all experts: whether a token goes to each, or with `weights` the weight of each, zero of others.
+
+    `experts` [B, S, A] -> [B, S, X.all]: bool, or the dtype of `weights`. FLOPs: none.
+    """
+
+    name = "stg.spread_choice"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (1,)
+
+    experts = operand_def(TensorType)
+    weights = opt_operand_def(TensorType)
+    over = prop_def(StringAttr)
+    rows = result_def(TensorType)
+
+    assembly_format = (
+        "$experts (`weights` $weights^)? `to` $over attr-dict "
+        "`:` functional-type(operands, results)"
+    )
+
+    def __init__(self, experts: SSAValue, over: str, weights: SSAValue | None = None) -> None:
+        values = tensor_type(experts).with_dtype("bool")
+        values = values if weights is None else tensor_type(weights)
+        dims = [*values.dims[:-1], Dim(over)]
+        super().__init__(
+            operands=[experts, weights],
+            properties={"over": StringAttr(over)},
+            result_types=[TensorType.of(dims, values.dtype, values.partial)],
+        )
+
+    def verify_(self) -> None:
+        expect_linear(self)
+        expect_chosen(self, tensor_type(self.experts))
+        self.expect_rows(self.rows, self.experts)
+        rows = tensor_type(self.rows)
+        values = tensor_type(self.experts).with_dtype("bool")
+        if self.weights is not None:
+            self.expect_weights(self.weights, self.experts)
+            values = tensor_type(self.weights)
+        made = (self.over.data, values.dtype, values.partial)
+        if (rows.names[-1], rows.dtype, rows.partial) != made:
+            raise VerifyException(
+                f"stg.spread_choice: <{rows.body}> is no row of <{values.body}> over `{self.over.data}`"
+            )
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        if self.weights is not None:
+            gradients.emit(
+                self.weights, lambda: TakeChoiceOp(only(dys), gradients.use(self.experts))
+            )
+
+
+@irdl_op_definition
+class TakeChoiceOp(ChoiceOp):
+    """Of a row for all experts what is of the chosen ones. Transpose of a weighted `stg.spread_choice`.
+
+    `rows` [B, S, X.all], `experts` [B, S, A] -> [B, S, A]. FLOPs: none.
+    """
+
+    name = "stg.take_choice"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+
+    rows = operand_def(TensorType)
+    experts = operand_def(TensorType)
+    weights = result_def(TensorType)
+
+    assembly_format = "$rows `by` $experts attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, rows: SSAValue, experts: SSAValue) -> None:
+        source, chosen = tensor_type(rows), tensor_type(experts)
+        taken = TensorType.of(chosen.dims, source.dtype, source.partial)
+        super().__init__(operands=[rows, experts], result_types=[taken])
+
+    def verify_(self) -> None:
+        expect_linear(self)
+        expect_chosen(self, tensor_type(self.experts))
+        self.expect_rows(self.rows, self.experts)
+        self.expect_weights(self.weights, self.experts)
+        rows, taken = tensor_type(self.rows), tensor_type(self.weights)
+        if (taken.dtype, taken.partial) != (rows.dtype, rows.partial):
+            raise VerifyException(
+                f"stg.take_choice: <{taken.body}> is not taken from <{rows.body}>"
+            )
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        over = tensor_type(self.rows).names[-1]
+        gradients.emit(
+            self.rows,
+            lambda: SpreadChoiceOp(gradients.use(self.experts), over, only(dys)),
+        )
+
+
+@irdl_op_definition
+class SendWeightsOp(ChoiceOp):
+    """The weight of each copy that a `stg.dispatch` makes of a token, in the order of the copies. Transpose of `stg.return_weights`.
+
+    `weights` and `experts` [B, S, A] -> [X, N]. FLOPs: none.
+    """
+
+    name = "stg.send_weights"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+
+    weights = operand_def(TensorType)
+    experts = operand_def(TensorType)
+    over = prop_def(StringAttr)
+    tokens = prop_def(StringAttr)
+    copies = result_def(TensorType)
+
+    assembly_format = (
+        "$weights `by` $experts `to` $over $tokens attr-dict `:` functional-type(operands, results)"
+    )
+
+    def __init__(
+        self, weights: SSAValue, experts: SSAValue, over: str, tokens: str, axes: Sequence[str]
+    ) -> None:
+        """`axes`: those that split the copies, in their order."""
+        given = tensor_type(weights)
+        dims = [Dim(over), Dim(tokens, tuple(axes))]
+        super().__init__(
+            operands=[weights, experts],
+            properties={"over": StringAttr(over), "tokens": StringAttr(tokens)},
+            result_types=[TensorType.of(dims, given.dtype, given.partial)],
+        )
+
+    def verify_(self) -> None:
+        expect_linear(self)
+        expect_chosen(self, tensor_type(self.experts))
+        self.expect_weights(self.weights, self.experts)
+        self.expect_copies(self.copies, self.experts)
+        given, copies = tensor_type(self.weights), tensor_type(self.copies)
+        if (copies.dtype, copies.partial) != (given.dtype, given.partial):
+            raise VerifyException(
+                f"stg.send_weights: <{copies.body}> are not the weights <{given.body}>"
+            )
+        if copies.names != (self.over.data, self.tokens.data):
+            raise VerifyException(
+                f"stg.send_weights: <{copies.body}> is not over `{self.over.data}` and `{self.tokens.data}`"
+            )
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        gradients.emit(
+            self.weights, lambda: ReturnWeightsOp(only(dys), gradients.use(self.experts))
+        )
+
+
+@irdl_op_definition
+class ReturnWeightsOp(ChoiceOp):
+    """A number for each expert of a token, from those of its copies. Transpose of `stg.send_weights`.
+
+    `copies` [X, N], `experts` [B, S, A] -> [B, S, A]. FLOPs: none.
+    """
+
+    name = "stg.return_weights"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+
+    copies = operand_def(TensorType)
+    experts = operand_def(TensorType)
+    weights = result_def(TensorType)
+
+    assembly_format = "$copies `by` $experts attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, copies: SSAValue, experts: SSAValue) -> None:
+        source, chosen = tensor_type(copies), tensor_type(experts)
+        made = TensorType.of(chosen.dims, source.dtype, source.partial)
+        super().__init__(operands=[copies, experts], result_types=[made])
+
+    def verify_(self) -> None:
+        expect_linear(self)
+        expect_chosen(self, tensor_type(self.experts))
+        self.expect_copies(self.copies, self.experts)
+        self.expect_weights(self.weights, self.experts)
+        copies, made = tensor_type(self.copies), tensor_type(self.weights)
+        if (made.dtype, made.partial) != (copies.dtype, copies.partial):
+            raise VerifyException(
+                f"stg.return_weights: <{made.body}> are not those of the copies <{copies.body}>"
+            )
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        dims = tensor_type(self.copies).dims
+        gradients.emit(
+            self.copies,
+            lambda: SendWeightsOp(
+                only(dys), gradients.use(self.experts), dims[0].name, dims[1].name, dims[1].split
+            ),
+        )
+
+
+class CopiesOp(TensorOp):
+    """Shared by ops on copies of tokens and their weights."""
+
+    def verify_copies(self, copies: SSAValue, weights: SSAValue) -> None:
+        given, beside = tensor_type(copies), tensor_type(weights)
+        if given.dims[:2] != beside.dims or len(given.dims) != 3:
+            raise VerifyException(
+                f"{self.name}: <{beside.body}> are not numbers of copies <{given.body}>"
+            )
+
+
+@irdl_op_definition
+class WeightCopiesOp(CopiesOp):
+    """Each copy of a token times its weight, in the dtype of the copies.
+
+    `copies` [X, N, F], `weights` [X, N] -> [X, N, F]. FLOPs: 1 for each element.
+    """
+
+    name = "stg.weight_copies"
+    WORK: ClassVar[Work] = Work.ELEMENTWISE
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    LIKE: ClassVar[int | None] = 0
+
+    copies = operand_def(TensorType)
+    weights = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    assembly_format = "$copies `by` $weights attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, copies: SSAValue, weights: SSAValue) -> None:
+        super().__init__(operands=[copies, weights], result_types=[copies.type])
+
+    def verify_(self) -> None:
+        super().verify_()
+        self.verify_copies(self.copies, self.weights)
+        if tensor_type(self.result).dtype != tensor_type(self.copies).dtype:
+            raise VerifyException("stg.weight_copies: the result has the dtype of the copies")
+
+    def flops(self) -> Size:
+        return elements(self.result)
+
+    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+        dy = only(dys)
+        gradients.emit(self.copies, lambda: WeightCopiesOp(dy, gradients.use(self.weights)))
+        dtype = tensor_type(self.weights).dtype
+        gradients.emit(
+            self.weights, lambda: CopyWeightsGradOp(dy, gradients.use(self.copies), dtype)
+        )
+
+
+@irdl_op_definition
+class CopyWeightsGradOp(CopiesOp):
+    """The gradient for the weights of a `stg.weight_copies`: of each copy, the product of `dy` with it.
+
+    `dy` and `copies` [X, N, F] -> [X, N]. FLOPs: 2 for each element of `copies`.
+    """
+
+    name = "stg.copy_weights_grad"
+    WORK: ClassVar[Work] = Work.REDUCTION
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+
+    dy = operand_def(TensorType)
+    copies = operand_def(TensorType)
+    dweights = result_def(TensorType)
+
+    assembly_format = "$dy `,` $copies attr-dict `:` functional-type(operands, results)"
+
+    def __init__(self, dy: SSAValue, copies: SSAValue, dtype: str) -> None:
+        source, given = tensor_type(copies), tensor_type(dy)
+        partial = sorted({*given.partial, *source.dims[-1].split})
+        super().__init__(
+            operands=[dy, copies],
+            result_types=[TensorType.of(source.dims[:2], dtype, partial)],
+        )
+
+    def verify_(self) -> None:
+        super().verify_()
+        self.verify_copies(self.copies, self.dweights)
+        if tensor_type(self.dy).dims != tensor_type(self.copies).dims:
+            raise VerifyException(
+                f"stg.copy_weights_grad: <{tensor_type(self.dy).body}> is no gradient of copies "
+                f"<{tensor_type(self.copies).body}>"
+            )
+
+    def flops(self) -> Size:
+        return 2 * elements(self.copies)
+
+
+CHOICE_OPS = (
+    SpreadChoiceOp,
+    TakeChoiceOp,
+    SendWeightsOp,
+    ReturnWeightsOp,
+    WeightCopiesOp,
+    CopyWeightsGradOp,
+)
+
+__all__ = [
+    "CHOICE_OPS",
+    "CopyWeightsGradOp",
+    "ReturnWeightsOp",
+    "SendWeightsOp",
+    "SpreadChoiceOp",
+    "TakeChoiceOp",
+    "WeightCopiesOp",
+]
