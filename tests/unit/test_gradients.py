@@ -199,9 +199,16 @@ WITHOUT_NUMBERS = {
 OF_GRADIENTS = {"stg.sum_heads", "stg.broadcast"}
 """Made by gradients alone: only a second derivative would ask for theirs."""
 
-OF_PASSES = {"stg.fan_out", "stg.fan_in", "stg.quantize"}
-"""Made of a dispatch and a combine, whose numbers depend on what is computed; test_hierarchical_exchange.py counts them. Rounding has no derivative:
-what comes back passes through."""
+OF_PASSES = {
+    "stg.fan_out",
+    "stg.fan_in",
+    "stg.spread_choice",
+    "stg.send_weights",
+    "stg.weight_copies",
+    "stg.quantize",
+}
+"""Made of a dispatch and a combine, whose numbers depend on what is computed; test_hierarchical_exchange.py and test_fidelity_megatron.py count them.
+Rounding has no derivative: what comes back passes through."""
 
 
 TENSOR_OPS = [op for op in stg.OPS if issubclass(op, stg.TensorOp)]

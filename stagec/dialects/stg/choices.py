@@ -153,13 +153,6 @@ class TakeChoiceOp(ChoiceOp):
                 f"stg.take_choice: <{taken.body}> is not taken from <{rows.body}>"
             )
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
-        over = tensor_type(self.rows).names[-1]
-        gradients.emit(
-            self.rows,
-            lambda: SpreadChoiceOp(gradients.use(self.experts), over, only(dys)),
-        )
-
 
 @irdl_op_definition
 class SendWeightsOp(ChoiceOp):
@@ -245,15 +238,6 @@ class ReturnWeightsOp(ChoiceOp):
             raise VerifyException(
                 f"stg.return_weights: <{made.body}> are not those of the copies <{copies.body}>"
             )
-
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
-        dims = tensor_type(self.copies).dims
-        gradients.emit(
-            self.copies,
-            lambda: SendWeightsOp(
-                only(dys), gradients.use(self.experts), dims[0].name, dims[1].name, dims[1].split
-            ),
-        )
 
 
 class CopiesOp(TensorOp):
