@@ -47,6 +47,10 @@ passes that follow move them. Nothing of a row's data is written down: that is i
 come in the order of its schedule (`sched.schedule`, proved right by `stagec.schedules`), and each rank of it is a class; ranks
 that differ in the numbers of sizes alone, as where experts are not equally busy, are classes that run the same program.
 
+Where a stage frees parameters and gathers them again, a forward pass frees what it has used and a backward pass keeps it (FSDP2's `reshard_after_forward`, and
+`set_reshard_after_backward(False)`, which PyTorch's stages say). So gathers stand before the passes that find nothing, and `gathered` says of each pass which
+of them gathered what it reads.
+
 A schedule that cannot be built, such as one that needs more microbatches, is E0409.
 """
 
@@ -63,7 +67,7 @@ from xdsl.passes import ModulePass
 
 from stagec.analysis.coordinates import Coordinates, Others, axes_in, coordinate_classes
 from stagec.analysis.dataflow import Dataflow
-from stagec.analysis.gathers import pass_of, separated
+from stagec.analysis.gathers import found_gathered, gathered_units, pass_of, separated
 from stagec.analysis.loads import Loads, num_layers
 from stagec.analysis.sequences import Sequences
 from stagec.analysis.sizes import dims_by_place, mesh_of, size_values, values_at
@@ -122,7 +126,7 @@ class ProgramBuilder:
             tasks = self.tasks_of("", program, self.counted(program, ranks.values))
             order = plain_order(unread(self.values)[TIME_AXIS], tasks.rows.data)
             listed = (StageOfRank(tasks.sym_name.data, 0),)
-            name = self.program("all", listed, order)
+            name = self.program("all", listed, order, [program])
             self.ranks.append(sched.RanksOp(ranks.name, tuple(ranks.where.items()), name))
 
     def build_pipeline(self, stages: dist.StagesOp, schedule: Schedule) -> None:
@@ -147,9 +151,10 @@ class ProgramBuilder:
                     StageOfRank(tasks[stage].sym_name.data, stage, tied[stage]) for stage in own
                 )
                 rows = [tasks[stage].rows.data for stage in own]
-                gathered = [gathers_before(kinds[stages.stages.data[s].kind]) for s in own]
+                own_programs = [kinds[stages.stages.data[s].kind] for s in own]
+                gathered = list(map(gathers_before, own_programs))
                 order = rank_order(schedule, rank, own, rows, gathered)
-                program = self.program(f"{axis}{rank}", listed, order)
+                program = self.program(f"{axis}{rank}", listed, order, own_programs)
                 name = " ".join([f"{axis}{rank}", *([ranks.name] if ranks.where else [])])
                 where = ((axis, (rank,)), *ranks.where.items())
                 self.ranks.append(sched.RanksOp(name, where, program))
@@ -167,13 +172,20 @@ class ProgramBuilder:
             names |= {n for size in dims_by_place(self.module).values() for n in size.names}
         return {name: at for name, at in coordinates.items() if name in names}
 
-    def program(self, name: str, stages: tuple[StageOfRank, ...], order: Order) -> str:
-        """The symbol of a program, which classes that differ in numbers alone share."""
+    def program(
+        self,
+        name: str,
+        stages: tuple[StageOfRank, ...],
+        order: Order,
+        programs: Sequence[stg.ProgramOp],
+    ) -> str:
+        """The symbol of a program, which classes that differ in numbers alone share; `programs` has that of each stage."""
         key = (name, stages)
         if key not in self.made:
             same = sum(other == name for other, _ in self.made)
             symbol = f"{name}_{same}" if same else name
-            self.made[key] = sched.RankProgramOp(symbol, stages, order)
+            gathered = found_gathered(order, [gathered_units(each) for each in programs])
+            self.made[key] = sched.RankProgramOp(symbol, stages, order, gathered)
         return self.made[key].sym_name.data
 
     def tasks_of(
@@ -199,7 +211,7 @@ def gathers_before(program: stg.ProgramOp) -> bool:
     tops = program.body.block.ops
     before = [op for op in tops if not isinstance(op, stg.AccumulateOp)]
     marks = [inner.properties for op in before for inner in op.walk()]
-    return any(stg.IF_FREED in each and stg.EVICTED not in each for each in marks)
+    return any(stg.UNIT in each and stg.EVICTED not in each for each in marks)
 
 
 def by_kind(all_programs: Sequence[stg.ProgramOp]) -> dict[str, stg.ProgramOp]:

@@ -157,7 +157,7 @@ class Cutter:
                     run = []
                 else:
                     run.append(op)
-            elif run and is_node(op) and stg.IF_FREED in op.properties:
+            elif run and is_node(op) and stg.UNIT in op.properties:
                 # What is before a gather is issued before it.
                 yield run
                 run = []
@@ -186,7 +186,7 @@ class Cutter:
         if isinstance(op, sched.StageSendOp | sched.StageRecvOp):
             return transfer_task(op)
         task = TASK_OF_PHASE[stg.phase_of(op)]
-        if stg.IF_FREED in op.properties:
+        if stg.UNIT in op.properties:
             return f"GATHER_{task}"
         if task == "B" and self.halves:
             is_last = self.is_whole or stg.phase_of(op) in ("wgrad", "grad_reduce")

@@ -88,7 +88,7 @@ KEPT = (
     "late",
     stg.OF_STAGE,
     stg.ISSUED,
-    stg.IF_FREED,
+    stg.UNIT,
     stg.EVICTED,
     "made_by",
     "prefetch",

@@ -78,7 +78,7 @@ from xdsl.passes import ModulePass
 from stagec.analysis.segments import whole
 from stagec.arrays import Ints
 from stagec.dialects import sched
-from stagec.dialects.sched.tasks import HeldAttr, PairTable, PerRow, PerRowAttr
+from stagec.dialects.sched.tasks import HeldAttr, Lines, PerRow, PerRowAttr
 from stagec.unrolling.module import KeepsRows, arranged_programs, unrolled_in
 from stagec.unrolling.queues import Queues, stream_of, turns
 from stagec.unrolling.rank import Arrangement
@@ -116,7 +116,7 @@ def order(program: sched.RankProgramOp, rank: Arrangement, queues: Queues) -> No
         program.ahead = PerRowAttr(PerRow(in_order, rank.lengths))
     pairs = held(rank, graph, turns(ahead))
     if len(pairs):
-        program.held = HeldAttr(PairTable(pairs))
+        program.held = HeldAttr(Lines(pairs))
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def moved_ahead(rank: Arrangement, graph: NodeGraph) -> Ints:
 
 
 def held(rank: Arrangement, graph: NodeGraph, order: Ints) -> Ints:
-    """What collectives are to wait for besides, as rows of `PairTable`.
+    """What collectives are to wait for besides, as lines of `HeldAttr`.
 
     Nodes of a stream follow one another, so that it is enough to know the last one of each that a node waits for, directly
     or not. `asked` is what later collectives must wait for; `sure` is done when all so far are issued.

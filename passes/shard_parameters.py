@@ -37,7 +37,7 @@ What waits for a backward pass is kept from step to step where there is none, as
 
 The stages of a pipeline (`once_per_step`) keep what they gathered until they have done all their passes: the root unit and the last one always, the others
 unless `reshard` is true. Then a forward pass frees them and a backward pass does not, so a pass gathers them only if a forward pass came before it
-(`if_freed`; `backward_maybe_with_nosync` in `torch/distributed/pipelining/stage.py`). One stage of a rank gathers a unit where it first needs it
+(`unit` says which; `backward_maybe_with_nosync` in `torch/distributed/pipelining/stage.py`). One stage of a rank gathers a unit where it first needs it
 (`at_first_use`), several are gathered whole beforehand; of more than three each where the schedule has its turn (`evicted`).
 
 Levels 1 and 2 (Megatron-LM's distributed optimizer): the optimizer updates the rank's shard, and the parameters are gathered
@@ -54,6 +54,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue, Use
 from xdsl.passes import ModulePass
 
+from stagec.analysis.placement import source_of
 from stagec.analysis.units import ROOT, first_use, gradient_makers, is_within, unit_of
 from stagec.dialects import dist, stg
 from stagec.dialects.dist.storage import shard_of
@@ -127,8 +128,16 @@ class Sharder:
     program: stg.ProgramOp
     notes: dict[str, Attribute] = field(default_factory=dict)
     """What is to be said of each gather."""
+    freed: list[dist.UnshardOp] = field(default_factory=list)
+    """The gathers of units that are freed, and gathered again not in each pass."""
+    is_freed: bool = False
+    """Whether what is gathered now is one."""
 
     def run(self) -> None:
+        self.gather_all()
+        number_units(self.freed)
+
+    def gather_all(self) -> None:
         block = self.program.body.block
         loop = next(op for op in block.ops if isinstance(op, stg.AccumulateOp))
         self.loop = loop
@@ -142,7 +151,7 @@ class Sharder:
             self.store(weight)
         if self.options.once_per_step:
             weights = self.gather_per_step(weights, readers)
-            self.notes = {stg.IF_FREED: UnitAttr()}
+            self.notes, self.is_freed = {}, True
         if self.options.one_unit:
             if weights:
                 self.gather_for(weights, readers, self.options.reshard, at_start=True)
@@ -217,8 +226,8 @@ class Sharder:
                 place = stg.WITH_PASS if key == ROOT else stg.WITH_UNIT
                 self.notes = {stg.ISSUED: StringAttr(place)}
             else:
-                self.notes = {stg.IF_FREED: UnitAttr()} if is_freed or self.options.evicted else {}
-                self.notes |= {stg.EVICTED: UnitAttr()} if self.options.evicted else {}
+                self.is_freed = is_freed or self.options.evicted
+                self.notes = {stg.EVICTED: UnitAttr()} if self.options.evicted else {}
             if not is_freed:
                 self.use_gathered(members, readers, self.gather_before_loop(key, members))
             elif not self.options.at_first_use:
@@ -440,7 +449,16 @@ class Sharder:
             ahead = IntegerAttr(self.options.prefetch, i64)
             stg.marks(op)["lag" if phase == FORWARD else "prefetch"] = ahead
             stg.marks(op).update(self.notes)
+        self.freed += made if self.is_freed else []
         return made
+
+
+def number_units(gathers: Sequence[dist.UnshardOp]) -> None:
+    """Say of each gather which unit it is of: those of the same weights are of one."""
+    numbers: dict[frozenset[SSAValue], int] = {}
+    for op in gathers:
+        number = numbers.setdefault(frozenset(map(source_of, op.values)), len(numbers))
+        stg.marks(op)[stg.UNIT] = IntegerAttr(number, i64)
 
 
 def is_stacked(weight: stg.WeightOp) -> bool:

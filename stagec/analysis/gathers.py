@@ -1,16 +1,29 @@
 """Gathers that do not run with each pass: rows of a task of their own, beside those of the pass that they belong to.
 
 `separated` takes them out of the rows of a pass: each stands behind the row before it. `together` puts them back.
+`found_gathered` says in which run of them each pass finds its parameters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
+from xdsl.dialects.builtin import IntegerAttr
 
-from stagec.arrays import widened
-from stagec.dialects.sched.tasks import NOWHERE, PASS_GATHERS, TASK_NUMBER, Rows
+from stagec.arrays import Ints, widened
+from stagec.dialects import sched, stg
+from stagec.dialects.sched.tasks import (
+    COMPUTE_TASKS,
+    NOWHERE,
+    PASS_GATHERS,
+    TASK_NUMBER,
+    TASKS,
+    GatheredAttr,
+    Lines,
+    Order,
+    Rows,
+)
 
 PASSES = {"GATHER_F": ("F",), "GATHER_B": ("B", "I", "W")}
 
@@ -50,3 +63,43 @@ def together(tasks: Mapping[str, Rows]) -> dict[str, Rows]:
         found[task] = Rows.of_table(np.concatenate([own, moved])[np.argsort(at, kind="stable")])
         del found[gathers]
     return found
+
+
+Units = Mapping[str, Collection[int]]
+"""The units that each task gathers, of a stage that frees them."""
+
+
+def gathered_units(program: stg.ProgramOp) -> Units:
+    found: dict[str, set[int]] = {}
+    for op in program.walk():
+        if isinstance(op, sched.CollectiveOp) and op.segment is not None:
+            number = stg.marks(op).get(stg.UNIT)
+            if isinstance(number, IntegerAttr):
+                found.setdefault(op.segment.task, set()).add(number.value.data)
+    return found
+
+
+def found_gathered(order: Order, units: Sequence[Units]) -> GatheredAttr | None:
+    """For each pass of a rank in which run of a gather it finds each unit of its stage; `units` has those of each stage. Nothing where none is freed.
+
+    What is gathered for a microbatch is for its own passes; a pass for which nothing is gathered, finds what was gathered last.
+    """
+    if not any(units):
+        return None
+    last: list[dict[int, tuple[int, int]]] = [{} for _ in units]
+    ran: set[tuple[str, int, int]] = set()
+    lines: list[tuple[int, ...]] = []
+    for number, stage, microbatch in order.table[:, :3].tolist():
+        task = TASKS[number]
+        if task in units[stage]:
+            ran.add((task, stage, microbatch))
+            last[stage] |= dict.fromkeys(units[stage][task], (number, microbatch))
+        elif task in COMPUTE_TASKS:
+            own = next((name for name in PASS_GATHERS if task in PASSES[name]), "")
+            has_own = (own, stage, microbatch) in ran
+            for unit, run in sorted(last[stage].items()):
+                is_own = has_own and unit in units[stage][own]
+                found = (TASK_NUMBER[own], microbatch) if is_own else run
+                lines.append((unit, number, stage, microbatch, *found))
+    table: Ints = np.array(lines, np.int64).reshape(-1, 6)
+    return GatheredAttr(Lines(table))

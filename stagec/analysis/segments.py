@@ -38,7 +38,7 @@ def is_of_stage(op: Operation) -> bool:
 
 def whole(op: Operation, key: str, default: int = 0) -> int:
     """A whole number that a pass left on an op."""
-    value = op.properties.get(key) or op.attributes.get(key)
+    value = op.properties.get(key, op.attributes.get(key))
     return value.value.data if isinstance(value, IntegerAttr) else default
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from stagec.arrays import Ints
 from stagec.dialects.memory import Kind
-from stagec.dialects.sched.tasks import ONCE
+from stagec.dialects.sched.tasks import COMPUTE_TASKS, ONCE
 from stagec.memory.value_table import ValueTable
 from stagec.unrolling.rank import Arrangement
 
@@ -59,6 +59,10 @@ class Lifetimes:
         return np.flatnonzero((self.birth <= node) & (node <= self.death))
 
 
+Gathered = Mapping[tuple[str, int], Mapping[int, tuple[str, int]]]
+"""For the passes of a stage, by task and microbatch: the task and the microbatch that gathered what it reads of each unit."""
+
+
 @dataclass
 class StageLives:
     """The values of one stage in all microbatches: `[m, value]`, one row if the task runs once."""
@@ -83,7 +87,16 @@ def lifetimes(
 ) -> Lifetimes:
     """The buffers of a rank class. `position` has the place of each node, if it is another than that in issue order."""
     places = Places(arrangement, position)
-    stages = [stage_lives(places, number, table) for number, table in enumerate(tables)]
+    said = arrangement.run.gathered
+    stages = [
+        stage_lives(
+            places,
+            number,
+            table,
+            {(task, at): found for (task, stage, at), found in said.items() if stage == number},
+        )
+        for number, table in enumerate(tables)
+    ]
     hand_over(arrangement.neighbours, stages)
     last = places.last
     parts = [
@@ -144,23 +157,24 @@ class Places:
         return np.where(start >= 0, self.first[self.place[rows]] + node, -1)
 
 
-def stage_lives(places: Places, stage: int, table: ValueTable) -> StageLives:
+def stage_lives(places: Places, stage: int, table: ValueTable, said: Gathered) -> StageLives:
+    """`said`: where the passes of the stage find what is gathered."""
     microbatches = places.microbatches(stage)
     made = places.nodes(stage, table.tasks, microbatches, table.task, table.row, table.node)
     readers = places.nodes(
         stage, table.tasks, microbatches, table.read_task, table.read_row, table.read_node
     )
     birth, reads = places.placed(made), places.placed(readers)
-    readers = np.where(readers >= 0, readers - table.read_after, -1)
     reads = np.where(reads >= 0, reads - table.read_after, -1)
     once = np.isin(table.task, indices(table.tasks, ONCE))
     latest = reads.max(axis=0) if len(microbatches) else reads
-    of_value = ~table.of_sum & table.frees
+    follows = finds_gathered(table)
+    of_value = ~table.of_sum & table.frees & ~follows
     death = np.maximum(birth, highest(reads[:, of_value], table.read_value[of_value], len(table)))
     death[:, once] = np.maximum(
         death, highest(latest[None, of_value], table.read_value[of_value], len(table))
     )[:, once]
-    follow_gathers(table, (made, readers), birth, death, reads, once)
+    follow_gathered(table, said, microbatches, reads, np.flatnonzero(follows), death)
     sum_death = highest(latest[None, table.of_sum], table.read_value[table.of_sum], len(table))[0]
     saved = read_by(table, BACKWARD) & made_in(table, FORWARD)
     deferred = read_by(table, ("W",)) & made_in(table, ("I", "RECV_B"))
@@ -172,37 +186,37 @@ def stage_lives(places: Places, stage: int, table: ValueTable) -> StageLives:
     )
 
 
-def follow_gathers(
-    table: ValueTable,
-    issued: tuple[Ints, Ints],
-    birth: Ints,
-    death: Ints,
-    reads: Ints,
-    once: Ints,
-) -> None:
-    """Let what was gathered live until its last reader before its unit is gathered again, in whichever pass and of whichever microbatch.
+def finds_gathered(table: ValueTable) -> Ints:
+    """Whether a read is one of parameters of which `gathered` says where the reader finds them."""
+    in_pass = np.isin(table.read_task, indices(table.tasks, COMPUTE_TASKS))
+    return in_pass & ~table.of_sum & (table.unit[table.read_value] >= 0)
 
-    Which gather a reader is of, is decided in issue order: `issued` has the nodes that make and read values.
+
+def follow_gathered(
+    table: ValueTable, said: Gathered, microbatches: Ints, reads: Ints, follows: Ints, death: Ints
+) -> None:
+    """Let what was gathered live until the last reader that finds it there, as `gathered` of the rank's program says.
+
+    `reads` has the places of all readers `[m, read]`, `follows` the reads that this is about.
     """
-    made, readers = issued
-    unit_read = np.where(table.of_sum, -1, table.unit[table.read_value])
-    by_unit = np.argsort(unit_read, kind="stable")
-    for unit in np.unique(table.unit[table.unit >= 0]).tolist():
-        # Of what one collective gathers, the first value has the buffer of all.
-        values = np.flatnonzero((table.unit == unit) & (table.num_bytes > 0))
-        m, v = np.nonzero(birth[:, values] >= 0)
-        own = ~once[values[v]] | (m == 0)
-        m, v = m[own], values[v[own]]
-        in_order = np.argsort(made[m, v], kind="stable")
-        m, v = m[in_order], v[in_order]
-        last = birth[m, v].copy()
-        start, stop = np.searchsorted(unit_read[by_unit], [unit, unit + 1]).tolist()
-        own_readers = readers[:, by_unit[start:stop]]
-        positions = reads[:, by_unit[start:stop]][own_readers >= 0]
-        own_readers = own_readers[own_readers >= 0]
-        which = np.searchsorted(made[m, v], own_readers, side="right") - 1
-        np.maximum.at(last, which[which >= 0], positions[which >= 0])
-        death[m, v] = last
+    if not len(follows):
+        return
+    number = {task: i for i, task in enumerate(table.tasks)}
+    row = {at: i for i, at in enumerate(microbatches.tolist())}
+    # Of what one collective gathers, the first value has the buffer of all.
+    has_buffer = (table.unit >= 0) & (table.num_bytes > 0)
+    value = np.full((len(table.unit_numbers), len(number)), -1, np.int64)
+    value[table.unit[has_buffer], table.task[has_buffer]] = np.flatnonzero(has_buffer)
+    unit = table.unit[table.read_value[follows]]
+    for (task, at), found in said.items():
+        in_pass = table.read_task[follows] == number[task]
+        for each, (gather, run) in found.items():
+            mine = np.flatnonzero(in_pass & (table.unit_numbers[unit] == each))
+            # What is gathered once per step is made in the first row.
+            made = value[unit[mine], number[gather]]
+            known = made >= 0
+            positions = reads[row[at], follows[mine[known]]]
+            np.maximum.at(death[row.get(run, 0)], made[known], positions)
 
 
 def indices(tasks: Sequence[str], chosen: Sequence[str]) -> list[int]:

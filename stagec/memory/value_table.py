@@ -56,7 +56,9 @@ class ValueTable:
     kind: Ints
     """`Kind`, as far as the value alone tells."""
     unit: Ints
-    """Of what a pipeline's stage gathers, frees and gathers again: a number of the unit; -1."""
+    """Of what a pipeline's stage gathers, frees and gathers again: which unit of which layer, as an index into `unit_numbers`; -1."""
+    unit_numbers: Ints
+    """The number of each unit."""
     about: Ints
     abouts: tuple[About, ...]
     results: list[SSAValue]
@@ -304,6 +306,7 @@ class TableMaker:
         sums = [summed.get(i) for i in range(len(self.results))]
         widths = [dtype_bytes(tensor_of(r.type).dtype) for r in self.results]
         ends = [self.received_or_sent(i) for i in range(len(self.results))]
+        unit, unit_numbers = self.units()
         return ValueTable(
             tasks=self.tasks,
             task=np.array([number[p.task] for p in self.places], np.int64),
@@ -312,7 +315,8 @@ class TableMaker:
             num_bytes=sizes,
             forms=tuple(self.forms),
             kind=np.array(self.kinds, np.int64),
-            unit=self.units(),
+            unit=unit,
+            unit_numbers=unit_numbers,
             about=np.array(self.about, np.int64),
             abouts=tuple(self.abouts),
             results=self.results,
@@ -335,15 +339,16 @@ class TableMaker:
             sent=self.handed_on(),
         )
 
-    def units(self) -> Ints:
-        """Of each value, the unit that its gather gathers, if others gather it too."""
-        known: dict[object, int] = {}
+    def units(self) -> tuple[Ints, Ints]:
+        """Of each value, which unit of which layer its gather gathers, if others gather it too; the number of each of these units."""
+        known: dict[tuple[int, int], int] = {}
         numbers = {
             (task, row): known.setdefault(unit, len(known))
             for task, units in self.layout.gathered_units.items()
             for unit, row in units.items()
         }
-        return np.array([numbers.get((p.task, p.row), -1) for p in self.places], np.int64)
+        of_values = [numbers.get((p.task, p.row), -1) for p in self.places]
+        return np.array(of_values, np.int64), np.array([unit for unit, _ in known], np.int64)
 
     def summed(self) -> tuple[dict[int, str], set[int]]:
         """The values that the loop over microbatches adds up, with the dtype of the sum; and those of which that stays."""

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from stagec.analysis.buffers import owners, stored_of
+from stagec.analysis.gathers import found_gathered, gathered_units
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import Order, StageOfRank
 from stagec.dialects.types import TIME_AXIS, StackType
@@ -282,7 +283,8 @@ class Structure:
         known = self._live.setdefault(key, {})
         if any(what not in known for what in wanted):
             listed = tuple(StageOfRank("", stage.stage) for stage in stages)
-            program = sched.RankProgramOp("rank", listed, order)
+            gathered = found_gathered(order, [gathered_units(each.program) for each in stages])
+            program = sched.RankProgramOp("rank", listed, order, gathered)
             run = RankRun("", {}, stages, program, axis)
             interleave(program, lambda: arrange(run))
             arrangement = arrange(run)

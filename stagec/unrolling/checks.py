@@ -7,12 +7,13 @@ from itertools import pairwise
 from math import prod
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, Operation
+from xdsl.ir import Block, Operation, SSAValue
 
 from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.loads import Loads
-from stagec.analysis.segments import Segment, segments_of
+from stagec.analysis.placement import source_of
+from stagec.analysis.segments import Segment, segments_of, whole
 from stagec.analysis.sequences import Sequences
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.diagnostics import CompileError, Diagnostic, span_of
@@ -37,6 +38,7 @@ def check_module(module: ModuleOp) -> None:
     names = numbers_of(module, [op for op in ops if isinstance(op, sched.TasksOp)])
     for program in kinds.values():
         check_nodes(program, mesh_of(module), names)
+        check_units(program)
     for own in segments.values():
         check_segments(own)
     for op in ops:
@@ -82,6 +84,19 @@ def check_nodes(program: stg.ProgramOp, mesh: Mapping[str, int], names: Collecti
             unknown = [axis for axis in axes.data if axis not in mesh]
             if unknown:
                 raise wrong(op, f"the mesh has no axis `{unknown[0]}`")
+
+
+def check_units(program: stg.ProgramOp) -> None:
+    """That gathers of one unit gather the same weights."""
+    known: dict[int, set[SSAValue]] = {}
+    for op in program.walk():
+        number = whole(op, stg.UNIT, -1) if isinstance(op, sched.CollectiveOp) else -1
+        if number >= 0:
+            weights = set(map(source_of, op.operands))
+            if known.setdefault(number, weights) != weights:
+                raise wrong(
+                    op, f"it gathers other weights than the gather of unit {number} before it"
+                )
 
 
 def check_segments(segments: Mapping[int, Segment]) -> None:

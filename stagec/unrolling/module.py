@@ -51,6 +51,8 @@ class KeepsRows:
     """A pass that changes nothing that rows are made of: see `made_of`. What it unrolls, the next one finds."""
 
 
+OF_PROGRAMS = {"stages", "order", "gathered"}
+"""Attributes of a rank's program that rows and their data follow from."""
 OF_ROWS = {"memory"}
 """Attributes that rows of ops are given, and (`BESIDES`) ops that no row is made of."""
 BESIDES = (dist.PassesOp, sched.StoredOp, sched.ArenaOp)
@@ -63,9 +65,8 @@ def made_of(module: ModuleOp) -> list[tuple[object, ...]]:
         if isinstance(op, BESIDES):
             continue
         said = {**op.properties, **op.attributes}
-        names = (
-            ("stages", "order") if isinstance(op, sched.RankProgramOp) else said.keys() - OF_ROWS
-        )
+        names = said.keys()
+        names = names & OF_PROGRAMS if isinstance(op, sched.RankProgramOp) else names - OF_ROWS
         found.append((op, *op.operands, *((name, said[name]) for name in sorted(names))))
     return found
 

@@ -40,7 +40,7 @@ class QueueFinder:
     def of(self, rank: Arrangement) -> Queues:
         """The queues of a rank, found once for all that ask."""
         program = rank.run.program
-        key = (program, program.order, program.rounds, program.waits)
+        key = (program, program.order, program.gathered, program.rounds, program.waits)
         if key not in self._found:
             self._found[key] = self._find(rank)
         return self._found[key]

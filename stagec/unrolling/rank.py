@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -72,6 +73,15 @@ class RankRun:
         """Task, stage of the rank and microbatch (-1: once per step) of a task of the order."""
         task, stage, microbatch = self.order.table[number, :3].tolist()
         return TASKS[task], stage, microbatch
+
+    @cached_property
+    def gathered(self) -> Mapping[tuple[str, int, int], Mapping[int, tuple[str, int]]]:
+        """For each pass, by task, stage and microbatch: the run of a gather in which it finds each unit."""
+        found: dict[tuple[str, int, int], dict[int, tuple[str, int]]] = {}
+        if self.program.gathered is not None:
+            for unit, task, stage, at, gather, run in self.program.gathered.data.table.tolist():
+                found.setdefault((TASKS[task], stage, at), {})[unit] = (TASKS[gather], run)
+        return found
 
     @property
     def kinds_of_tasks(self) -> tuple[list[tuple[str, int]], Ints]:
@@ -218,7 +228,7 @@ class Arrangements:
 
     def of(self, run: RankRun) -> Arrangement:
         program = run.program
-        key = (program, program.order, program.rounds)
+        key = (program, program.order, program.gathered, program.rounds)
         if key not in self._known:
             self._known[key] = arrange(run)
         known = self._known[key]
@@ -271,9 +281,7 @@ def arrange(run: RankRun) -> Arrangement:
         anchor = sources[:, made.behind[:, 0]]
         behind[here] = np.where(anchor >= 0, anchor + made.behind[:, 1], NOWHERE)
     if any(task in GATHER_TASKS for made in packed for task, _ in made.tasks):
-        read_last_gathers(
-            run, layouts, [packed[which] for which in kind.tolist()], bases, source_row
-        )
+        read_gathered(run, layouts, [packed[which] for which in kind.tolist()], bases, source_row)
     issued = issue_order(behind, overlapped(run.program, lengths))
     place = np.empty(total, np.int64)
     place[issued] = np.arange(total)
@@ -295,41 +303,39 @@ def alike(order: Order) -> tuple[list[tuple[int, int, int]], Ints]:
     return list(zip(task, stage, shift, strict=True)), number[which]
 
 
-def read_last_gathers(
+def read_gathered(
     run: RankRun,
     layouts: Sequence[Layout],
     packed: Sequence[Packed],
     bases: Bases,
     source_row: Ints,
 ) -> None:
-    """Let what reads a gather that does not run, read the last one of the same units that ran."""
-    gathered: list[dict[str, int]] = [{} for _ in layouts]
+    """Let what passes read of gathers be the runs of these that `gathered` names. E0709 where it names none."""
+    said = run.gathered
+    twins: dict[tuple[int, str, int, str], Ints] = {}
     start = 0
     for number, made in enumerate(packed):
         task, stage, microbatch = run.task_name(number)
-        if task in layouts[stage].gathered_units:
-            # The last run of each task that gathers, the latest at the end.
-            gathered[stage].pop(task, None)
-            gathered[stage][task] = start
         here = slice(start, start + len(made.body))
         start = here.stop
+        found = said.get((task, stage, microbatch), {})
+        rows = source_row[here, : made.source_task.shape[1]]
         for column, (read, of) in enumerate(made.tasks):
             if read not in GATHER_TASKS:
                 continue
-            outer = bases.first_run if task == "pre" else bases.last_run
-            base = int(bases.of_runs((read, of), np.array([microbatch]), outer)[0])
-            if read != "GATHER" and base >= 0:
-                continue
             reads = made.source_task == column
-            at_unit, own = made.source_row * reads, np.full(made.source_row.shape, NOWHERE)
-            for other, run_before in gathered[of].items():
-                twins = layouts[of].twins(read, other)[at_unit]
-                own = np.where(reads & (twins >= 0), run_before + twins, own)
+            own = rows if task in GATHER_TASKS else np.full(rows.shape, NOWHERE)
+            for unit, (other, at) in found.items():
+                key = (of, read, unit, other)
+                if key not in twins:
+                    twins[key] = layouts[of].twins(read, unit, other)
+                same = twins[key][np.where(reads, made.source_row, 0)]
+                base = int(bases.of_microbatches((other, of), np.array([at]))[0])
+                own = np.where(same >= 0, base + same, own)
             if (own[reads] < 0).any():
                 at = spell_task([TASK_NUMBER[task], stage, microbatch, 0, 0], [0] * 5)
-                message = f"`{at}` reads parameters that no task before it gathers"
+                message = f"`gathered` does not say where `{at}` finds parameters that it reads"
                 raise wrong(run.program, message)
-            rows = source_row[here, : made.source_task.shape[1]]
             rows[reads] = own[reads]
 
 

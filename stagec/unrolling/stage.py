@@ -137,28 +137,24 @@ class Layout:
             }
         return self._layers[firsts]
 
-    def twins(self, task: str, other: str) -> np.ndarray:
+    def twins(self, task: str, unit: int, other: str) -> np.ndarray:
         """For each row of a task that gathers a unit, the row of another that gathers the same; -1 for none."""
-        rows = self.gathered_units[other]
+        rows = self.gathered_units.get(other, {})
         found = np.full(len(self.tasks[task].rows), NOWHERE, np.int64)
-        for unit, row in self.gathered_units[task].items():
-            found[row] = rows.get(unit, NOWHERE)
+        for (number, layer), row in self.gathered_units.get(task, {}).items():
+            if number == unit:
+                found[row] = rows.get((number, layer), NOWHERE)
         return found
 
     @cached_property
-    def gathered_units(self) -> Mapping[str, Mapping[object, int]]:
-        """Of each task, the rows that gather units which are freed and gathered again, by the weights and layers of the unit."""
-        found: dict[str, dict[object, int]] = {}
+    def gathered_units(self) -> Mapping[str, Mapping[tuple[int, int], int]]:
+        """Of each task, the rows that gather units which are freed and gathered again, by the number of the unit and the layer."""
+        found: dict[str, dict[tuple[int, int], int]] = {}
         for name, task in self.tasks.items():
             for number, row in enumerate(task.rows):
-                op = self.bodies[row.body].ops[0]
-                if stg.IF_FREED in op.properties:
-                    unit = frozenset(
-                        (weight.path.data, layer)
-                        for operand in op.operands
-                        for weight, layer in self.dataflow.weights(operand, row.path)
-                    )
-                    found.setdefault(name, {})[unit] = number
+                unit = whole(self.bodies[row.body].ops[0], stg.UNIT, NOWHERE)
+                if unit >= 0:
+                    found.setdefault(name, {})[unit, row.layer] = number
         return found
 
     # Rows

@@ -254,10 +254,10 @@ class UnshardOp(StorageOp):
     lag = count_mark("lag")
     prefetch = count_mark("prefetch")
     """How many units ahead it may begin, and is issued: see `sched.collective`."""
-    if_freed = flag_mark("if_freed")
+    unit = count_mark("unit")
     evicted = flag_mark("evicted")
     issued = word_mark("issued", ISSUED_WITH)
-    """When a unit that stays gathered for a stage's passes is gathered: see `sched.collective`."""
+    """Which unit that a stage frees and gathers again it is of, and when one that stays is gathered: see `sched.collective`."""
 
 
     def __init__(self, shards: Sequence[SSAValue], axes: Sequence[str], dtype: str) -> None:

@@ -40,6 +40,7 @@ from stagec.dialects.sched.pools import PEER_STAGE, PoolMessage, PoolRecvOp, Poo
 from stagec.dialects.sched.rank_programs import RankProgramOp, RanksOp, TasksOp
 from stagec.dialects.sched.tasks import (
     TASKS,
+    GatheredAttr,
     HeldAttr,
     OrderAttr,
     PerRowAttr,
@@ -63,6 +64,7 @@ Sched = Dialect(
         RowsAttr,
         OrderAttr,
         PerRowAttr,
+        GatheredAttr,
         HeldAttr,
         RankStagesAttr,
         WhereAttr,

@@ -149,8 +149,9 @@ class CollectiveOp(CommunicationOp):
     """A gather of parameters in the forward pass: it may begin when the one so many before it is due."""
     prefetch = count_mark("prefetch")
     """A gather of parameters in the backward pass: so many units ahead it is issued."""
-    if_freed = flag_mark("if_freed")
-    """A gather of a unit that a pipeline's stage frees and gathers again, not in each of its passes."""
+    unit = count_mark("unit")
+    """A gather of a unit that a pipeline's stage frees and gathers again, not in each of its passes: the unit's number. Gathers of one number
+    are of the same parameters; a layer has one. Which of their runs a pass reads is what `gathered` of a `sched.program` says."""
     evicted = flag_mark("evicted")
     """A gather of a stage whose parameters are freed where others of its rank need the room, and gathered again before it goes on."""
     issued = word_mark("issued", ISSUED_WITH)

@@ -30,10 +30,12 @@ from xdsl.utils.exceptions import VerifyException
 from stagec.arrays import distinct_rows
 from stagec.dialects.sched.tasks import (
     COMPUTE_TASKS,
+    GATHER_TASKS,
     NOWHERE,
     ONCE,
     TASK_NUMBER,
     TASKS,
+    GatheredAttr,
     HeldAttr,
     Order,
     OrderAttr,
@@ -45,6 +47,7 @@ from stagec.dialects.sched.tasks import (
     TaskRows,
     Where,
     WhereAttr,
+    spell_task,
 )
 
 
@@ -112,14 +115,15 @@ class TasksOp(IRDLOperation):
                     )
 
 
-HALVES = [TASK_NUMBER["I"], TASK_NUMBER["W"]]
-
-
 @irdl_op_definition
 class RankProgramOp(IRDLOperation):
     """What a rank runs: its stages, and their tasks in order. A task is `TASK:STAGE.MICROBATCH`, its stage counted on the rank.
 
     `>N` behind a transfer says that its peer is N further along the axis of the stages, `&` before a task that it overlaps the one before it.
+
+    `gathered`, where a stage frees parameters and gathers them again: in which run of a gather each pass finds each unit. What a run gathered is
+    there until the last pass that finds it there has read it.
+
     Rows are issued in the order of the host. What a row or a node does besides waiting for its data and the queues of its streams,
     is said here; a row is counted in issue order:
 
@@ -134,6 +138,7 @@ class RankProgramOp(IRDLOperation):
     sym_name = prop_def(SymbolNameConstraint())
     stages = prop_def(RankStagesAttr)
     order = prop_def(OrderAttr)
+    gathered = opt_prop_def(GatheredAttr)
     rounds = opt_prop_def(PerRowAttr)
     waits = opt_prop_def(PerRowAttr)
     ahead = opt_prop_def(PerRowAttr)
@@ -141,15 +146,22 @@ class RankProgramOp(IRDLOperation):
 
     traits = traits_def(SymbolOpInterface())
     assembly_format = (
-        "$sym_name `runs` $stages `order` $order (`rounds` $rounds^)? (`waits` $waits^)? (`ahead` $ahead^)? "
+        "$sym_name `runs` $stages `order` $order (`gathered` $gathered^)? (`rounds` $rounds^)? (`waits` $waits^)? (`ahead` $ahead^)? "
         "(`held` $held^)? attr-dict"
     )
 
-    def __init__(self, name: str, stages: tuple[StageOfRank, ...], order: Order) -> None:
-        properties: dict[str, Attribute] = {
+    def __init__(
+        self,
+        name: str,
+        stages: tuple[StageOfRank, ...],
+        order: Order,
+        gathered: GatheredAttr | None = None,
+    ) -> None:
+        properties: dict[str, Attribute | None] = {
             "sym_name": StringAttr(name),
             "stages": RankStagesAttr(stages),
             "order": OrderAttr(order),
+            "gathered": gathered,
         }
         super().__init__(properties=properties)
 
@@ -180,6 +192,29 @@ class RankProgramOp(IRDLOperation):
         own = (held[:, 2] == 0) & (held[:, 3] >= held[:, 1])
         if own.any() or (held[:, 2] > held[:, 0]).any():
             raise VerifyException("sched.program: `held` has a node that waits for one after it")
+        self.verify_gathered()
+
+    def verify_gathered(self) -> None:
+        """That passes of the order find each unit in one run of a gather that is in the order."""
+        if self.gathered is None:
+            return
+        runs = set(map(tuple, self.order.data.table[:, :3].tolist()))
+        seen: set[tuple[int, ...]] = set()
+        for unit, *reader, gather, microbatch in self.gathered.data.table.tolist():
+            run = (gather, reader[1], microbatch)
+            kinds = TASKS[reader[0]], TASKS[gather]
+            if kinds[0] not in COMPUTE_TASKS or kinds[1] not in (*GATHER_TASKS, "pre"):
+                raise VerifyException(f"sched.program: `{kinds[0]}` finds nothing in `{kinds[1]}`")
+            for each in (tuple(reader), run):
+                if each not in runs:
+                    name = spell_task([*each, 0, 0], [0] * 5)
+                    raise VerifyException(
+                        f"sched.program: `gathered` is about `{name}`, which does not run"
+                    )
+            if (unit, *reader) in seen:
+                name = spell_task([*reader, 0, 0], [0] * 5)
+                raise VerifyException(f"sched.program: `{name}` finds unit {unit} twice")
+            seen.add((unit, *reader))
 
 
 @irdl_op_definition

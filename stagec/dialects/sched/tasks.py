@@ -36,7 +36,7 @@ PASS_GATHERS = ("GATHER_F", "GATHER_B")
 GATHER_TASKS = ("GATHER", *PASS_GATHERS)
 """Gathers of parameters, of a whole stage or ahead of a forward or a backward pass, that run only where a stage has freed what it gathered last.
 
-What reads a gather that does not run, reads the last one of the same unit that ran."""
+Which run a pass reads is what `gathered` of its rank's program says."""
 ONCE = ("pre", "reduce", "step")
 """Tasks that run once per step."""
 
@@ -381,13 +381,13 @@ def read_column(parser: AttrParser) -> Ints:
 
 
 @dataclass(frozen=True, eq=False)
-class PairTable:
-    """Pairs of nodes as rows `[row in issue order, node of it, how many rows before it another is, node of that]`."""
+class Lines:
+    """A table of whole numbers; its attribute says what stands in which column."""
 
     table: Ints
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, PairTable) and np.array_equal(self.table, other.table)
+        return isinstance(other, Lines) and np.array_equal(self.table, other.table)
 
     def __hash__(self) -> int:
         return hash(self.table.tobytes())
@@ -397,13 +397,16 @@ HELD = re.compile(r"([-\d+]+)\.(\d+)<(\d+)\.(\d+)")
 
 
 @irdl_attr_definition
-class HeldAttr(Data[PairTable]):
-    """Nodes that wait for other nodes: `"345.1<3.7"` says that node 1 of the row issued as number 345 waits for node 7 of the row 3 rows before it."""
+class HeldAttr(Data[Lines]):
+    """Nodes that wait for other nodes: `"345.1<3.7"` says that node 1 of the row issued as number 345 waits for node 7 of the row 3 rows before it.
+
+    As lines: row in issue order, node of it, how many rows before it the other is, node of that.
+    """
 
     name = "sched.held"
 
     @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> PairTable:
+    def parse_parameter(cls, parser: AttrParser) -> Lines:
         def line(token: str) -> tuple[list[int], list[int]]:
             match = HELD.fullmatch(token)
             if match is None:
@@ -411,7 +414,7 @@ class HeldAttr(Data[PairTable]):
             row, growth = number_and_growth(match[1])
             return [row, *map(int, match.groups()[1:])], [growth, 0, 0, 0]
 
-        return parse_quoted(parser, "what is held", lambda text: PairTable(read(text, line, 4)))
+        return parse_quoted(parser, "what is held", lambda text: Lines(read(text, line, 4)))
 
     def print_parameter(self, printer: Printer) -> None:
         def spell(line: list[int], growth: list[int]) -> str:
@@ -420,6 +423,43 @@ class HeldAttr(Data[PairTable]):
 
         table = self.data.table
         printer.print_string(f'"{written(table, (True, False, False, False), spell)}"')
+
+
+GATHERED = re.compile(r"([-\d+]+)@(\w+):([-\d+]+)\.([-\d+]+)<(\w+)(?:\.([-\d+]+))?")
+
+
+@irdl_attr_definition
+class GatheredAttr(Data[Lines]):
+    """Where passes find parameters: `"1@F:0.4<GATHER_B.2"` says that `F:0.4` reads unit 1 as `GATHER_B:0.2` gathered it.
+
+    As lines: unit, task, stage and microbatch of the pass, task and microbatch of the gather, -1 for one that runs once per step.
+    """
+
+    name = "sched.gathered"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Lines:
+        def line(token: str) -> tuple[list[int], list[int]]:
+            match = GATHERED.fullmatch(token)
+            if match is None or not {match[2], match[5]} <= TASK_NUMBER.keys():
+                wanted = "where a pass finds a unit, like `1@F:0.4<GATHER_B.2`"
+                raise TableError(f"`{token}` does not say {wanted}")
+            unit, stage, microbatch = (number_and_growth(match[i]) for i in (1, 3, 4))
+            run = number_and_growth(match[6]) if match[6] else (NOWHERE, 0)
+            pass_, gather = (TASK_NUMBER[match[2]], 0), (TASK_NUMBER[match[5]], 0)
+            columns = (unit, pass_, stage, microbatch, gather, run)
+            return [number for number, _ in columns], [growth for _, growth in columns]
+
+        return parse_quoted(parser, "where parameters are", lambda text: Lines(read(text, line, 6)))
+
+    def print_parameter(self, printer: Printer) -> None:
+        def spell(line: list[int], growth: list[int]) -> str:
+            unit, stage, microbatch = (growing(line[i], growth[i]) for i in (0, 2, 3))
+            run = f".{growing(line[5], growth[5])}" if line[5] >= 0 else ""
+            return f"{unit}@{TASKS[line[1]]}:{stage}.{microbatch}<{TASKS[line[4]]}{run}"
+
+        grows = (True, False, True, True, False, True)
+        printer.print_string(f'"{written(self.data.table, grows, spell)}"')
 
 
 Tied = tuple[tuple[str, tuple[int, ...]], ...]

@@ -48,8 +48,8 @@ FOLLOWS_UNIT = "follows_unit"
 OF_STAGE = "of_stage"
 """Marks a reduction of gradients that is issued where the schedule of a pipeline reduces those of its stage."""
 
-IF_FREED = "if_freed"
-"""Marks a gather of a unit that a pipeline's stage frees and gathers again, not in each of its passes."""
+UNIT = "unit"
+"""The number of a unit that a pipeline's stage frees and gathers again, not in each of its passes: a mark of its gathers."""
 
 EVICTED = "evicted"
 """Marks a gather of a stage whose parameters are freed where others of its rank need the room, and gathered again before it goes on."""
@@ -374,7 +374,6 @@ __all__ = [
     "EVICTED",
     "FOLLOWS_UNIT",
     "GRADIENT_OF",
-    "IF_FREED",
     "ISSUED",
     "MADE_BY",
     "NAMES",
@@ -383,6 +382,7 @@ __all__ = [
     "PHASES",
     "PLACEMENT",
     "STEPS",
+    "UNIT",
     "WITH_PASS",
     "WITH_UNIT",
     "Indices",

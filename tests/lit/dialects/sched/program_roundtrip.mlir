@@ -1,4 +1,4 @@
-// What a rank runs: its stages, the order of their tasks, what rows wait for, which the device takes ahead, what else waits.
+// What a rank runs: its stages, the order of their tasks, where passes find gathered parameters, what rows wait for, which the device takes ahead, what else waits.
 // RUN: stagec-opt %s | stagec-opt - | filecheck %s
 
 // CHECK:      sched.program @pp0 runs [0 @first, 4 @middle tied {"embed" = [0, 3]}] order "F:0.0 F:0.1 SEND_F:0.0>1 B:1.0" waits {
@@ -30,3 +30,6 @@ sched.program @pairs runs [1 @last] order "F:0.0 F:0.1 &B:0.0 F:0.2 &B:0.1 F:0.3
 
 // CHECK: sched.program @all runs [0 @model] order "step:0"
 sched.program @all runs [0 @model] order "step:0"
+
+// CHECK: sched.program @freed runs [0 @model] order "pre:0 (F:0.0+1)*3 GATHER_B:0.0 (B:0.0+1)*3" gathered "(0@F:0.0+1<pre 1@F:0.0+1<pre)*3 (0@B:0.0+1<GATHER_B.0)*3"
+sched.program @freed runs [0 @model] order "pre:0 F:0.0 F:0.1 F:0.2 GATHER_B:0.0 B:0.0 B:0.1 B:0.2" gathered "(0@F:0.0+1<pre 1@F:0.0+1<pre)*3 (0@B:0.0+1<GATHER_B.0)*3"

@@ -1,4 +1,4 @@
-// A pass whose gathers do not run reads what was gathered last.
+// A pass whose gathers do not run reads what was gathered for another, as `gathered` says.
 // RUN: stagec-opt %s -p chain-streams | filecheck %s
 !t = !stg.tensor<[B], bf16>
 !s = !dist.shard<!stg.tensor<[B], bf16> over [dp]>
@@ -7,7 +7,7 @@ dist.mesh <dp = 2>
 stg.program "M" (%x : !t) {
   %w = stg.weight "w" : !s
   stg.accumulate over "mb" {
-    %v = sched.collective "all_gather" (%w) over [dp] in "bf16" bytes "B" to "2*B" on "comm.dp" in GATHER_F.0 {lag = 1 : i64, if_freed} : (!s) -> !t
+    %v = sched.collective "all_gather" (%w) over [dp] in "bf16" bytes "B" to "2*B" on "comm.dp" in GATHER_F.0 {lag = 1 : i64, unit = 0 : i64} : (!s) -> !t
     %y = sched.compute "layer" (%x, %v) flops "B" reads "B" writes "B" on "compute" in F.1 : (!t, !t) -> !t
     stg.yield
   }
@@ -17,6 +17,6 @@ sched.tasks @model of "" layers {} {
   GATHER_F = "0",
   F = "1"
 }
-// CHECK: sched.program @all runs [0 @model] order "GATHER_F:0.0 F:0.0 F:0.1" waits {
-sched.program @all runs [0 @model] order "GATHER_F:0.0 F:0.0 F:0.1"
+// CHECK: sched.program @all runs [0 @model] order "GATHER_F:0.0 F:0.0 F:0.1" gathered "0@F:0.0<GATHER_F.0 0@F:0.1<GATHER_F.0" waits {
+sched.program @all runs [0 @model] order "GATHER_F:0.0 F:0.0 F:0.1" gathered "0@F:0.0<GATHER_F.0 0@F:0.1<GATHER_F.0"
 sched.ranks "all" at {} run @all

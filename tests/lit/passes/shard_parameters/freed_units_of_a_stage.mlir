@@ -8,9 +8,9 @@ stg.program "M" (%x : !stg.tensor<[B, D], fp32>) {
   // CHECK-NOT: dist.unshard
   // CHECK:     stg.accumulate
   // CHECK:       stg.repeat
-  // CHECK-NEXT:    dist.unshard({{.*}}if_freed
+  // CHECK-NEXT:    dist.unshard({{.*}}unit = 0
   // CHECK:       stg.repeat "2" reverse
-  // CHECK-NEXT:    dist.unshard({{.*}}if_freed
+  // CHECK-NEXT:    dist.unshard({{.*}}unit = 0
   // CHECK-NOT: dist.unshard
   stg.accumulate over "mb" {
     %y = stg.repeat "2" carry(%h = %x : !stg.tensor<[B, D], fp32>) slice(%v = %ws : !stg.stack<"2" x !stg.tensor<[D], fp32>>) -> (!stg.tensor<[B, D], fp32>) {

@@ -7,10 +7,10 @@ stg.program "M" (%x : !stg.tensor<[B, D], fp32>) {
   // CHECK:     dist.unshard(%w)
   // CHECK-NOT: issued
   // CHECK:     stg.repeat "2"
-  // CHECK-NEXT:  dist.unshard({{.*}}if_freed
+  // CHECK-NEXT:  dist.unshard({{.*}}unit = 0
   // CHECK:     stg.accumulate
-  // CHECK:         dist.unshard({{.*}}if_freed
-  // CHECK:         dist.unshard({{.*}}if_freed
+  // CHECK:         dist.unshard({{.*}}unit = 0
+  // CHECK:         dist.unshard({{.*}}unit = 0
   // CHECK-NOT: dist.unshard
   stg.accumulate over "mb" {
     %y = stg.repeat "2" carry(%h = %x : !stg.tensor<[B, D], fp32>) slice(%v = %ws : !stg.stack<"2" x !stg.tensor<[D], fp32>>) -> (!stg.tensor<[B, D], fp32>) {

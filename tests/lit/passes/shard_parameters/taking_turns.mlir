@@ -3,7 +3,7 @@
 
 stg.program "M" (%x : !stg.tensor<[B, D], fp32>) {
   %w = stg.weight "w" : !stg.tensor<[D], fp32>
-  // CHECK:     %[[WHOLE:[^ ]*]] = dist.unshard(%w) {{.*}}if_freed, evicted
+  // CHECK:     %[[WHOLE:[^ ]*]] = dist.unshard(%w) {{.*}}evicted{{.*}}unit = 0
   // CHECK:     stg.accumulate
   // CHECK-NEXT:  stg.mul %x, %[[WHOLE]]
   // CHECK-NOT: dist.unshard
