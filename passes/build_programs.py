@@ -86,7 +86,7 @@ from stagec.dialects.sched.tasks import (
     StageOfRank,
 )
 from stagec.dialects.types import TIME_AXIS, StackType
-from stagec.pipeline_schedule import SCHEDULE, pipeline_schedule
+from stagec.pipeline_schedule import SCHEDULE, overlaps_microbatches, pipeline_schedule
 from stagec.rewriting import programs
 from stagec.schedules import Schedule
 from stagec.schedules.table import FIRST_TRANSFER, ActionKind, Columns
@@ -120,11 +120,12 @@ class ProgramBuilder:
     ranks: list[sched.RanksOp] = field(default_factory=list)
 
     def build_alone(self) -> None:
-        """Without a pipeline each microbatch goes forward, then backward, on every rank alike."""
+        """Without a pipeline each microbatch goes forward, then backward, on every rank alike; or backward beside the next one's way forward."""
         (program,) = programs(self.module)
         for ranks in self.coordinates():
             tasks = self.tasks_of("", program, self.counted(program, ranks.values))
-            order = plain_order(unread(self.values)[TIME_AXIS], tasks.rows.data)
+            count, overlaps = unread(self.values)[TIME_AXIS], overlaps_microbatches(self.module)
+            order = plain_order(count, tasks.rows.data, overlaps)
             listed = (StageOfRank(tasks.sym_name.data, 0),)
             name = self.program("all", listed, order, [program])
             self.ranks.append(sched.RanksOp(ranks.name, tuple(ranks.where.items()), name))
@@ -334,13 +335,19 @@ TASK_OF_KIND = {
 }
 
 
-def plain_order(microbatches: int, rows: Collection[str]) -> Order:
-    """Each microbatch forward, then backward."""
+def plain_order(microbatches: int, rows: Collection[str], overlaps: bool = False) -> Order:
+    """Each microbatch forward, then backward: `F0 B0 F1 B1`; where passes of two overlap `F0 F1&B0 B1`."""
     compute = [TASK_NUMBER[task] for task in ("F", "B") if task in rows]
     inside = np.tile(compute, microbatches)
     numbers = np.repeat(np.arange(microbatches), len(compute))
+    joined = np.zeros_like(inside)
+    if overlaps and len(compute) == 2:
+        # Each pair is the next microbatch's way forward, and this one's way back.
+        pairs = [column[1:-1].reshape(-1, 2)[:, ::-1].ravel() for column in (inside, numbers)]
+        inside[1:-1], numbers[1:-1] = pairs
+        joined[2::2] = 1
     none = np.zeros_like(inside)
-    return once_around(inside, none, numbers, none, none, [rows])
+    return once_around(inside, none, numbers, none, joined, [rows])
 
 
 def once_around(

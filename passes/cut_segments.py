@@ -56,7 +56,7 @@ from stagec.analysis.dataflow import behind_views, is_node
 from stagec.analysis.segments import TASK_OF_PHASE, is_of_stage, transfer_task, whole
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import ONCE, PASS_GATHERS, TRANSFER_TASKS
-from stagec.pipeline_schedule import pipeline_schedule, schedule_op
+from stagec.pipeline_schedule import overlaps_microbatches, pipeline_schedule, schedule_op
 from stagec.rewriting import programs
 from stagec.schedules.table import FIRST_TRANSFER, ActionKind
 
@@ -94,9 +94,9 @@ def has_halves(module: ModuleOp) -> bool:
 
 
 def has_overlaps(module: ModuleOp) -> bool:
-    """Whether the schedule has tasks that overlap."""
+    """Whether the order has tasks that overlap."""
     if schedule_op(module) is None:
-        return False
+        return overlaps_microbatches(module)
     table = pipeline_schedule(module).table
     return bool((table.joined & (table.kind < FIRST_TRANSFER)).any())
 

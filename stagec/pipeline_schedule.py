@@ -17,6 +17,7 @@ from xdsl.dialects.builtin import ModuleOp
 from stagec.analysis.sizes import size_values
 from stagec.diagnostics import CompileError, Diagnostic, Span, span_of
 from stagec.dialects import dist, sched
+from stagec.dialects.types import TIME_AXIS
 from stagec.schedules import (
     CATALOGUE,
     InvalidSchedule,
@@ -29,7 +30,7 @@ from stagec.schedules import (
     placement_of,
     validate,
 )
-from stagec.symbolic import Size, conditions, constant
+from stagec.symbolic import Size, conditions, constant, symbol
 from stagec.trust import may_run
 
 T = TypeVar("T")
@@ -59,6 +60,23 @@ def pipeline_schedule(module: ModuleOp) -> Schedule:
     if name in CATALOGUE:
         return explained(op, lambda: known(name, p, v, m))
     return explained(op, lambda: proved(own_schedule(op, name, p, v, m)))
+
+
+def overlaps_microbatches(module: ModuleOp) -> bool:
+    """Whether a step without a pipeline runs each forward pass beside the backward pass of the microbatch before, because tokens travel meanwhile.
+
+    `combined_1f1b_schedule_for_no_pipelining` of Megatron-LM, with `--overlap-moe-expert-parallel-comm`.
+    """
+    if schedule_op(module) is not None:
+        return False
+    waits = (op for op in module.walk() if isinstance(op, sched.CollectiveOp) and op.gives_way)
+    values = size_values(module)
+    several = symbol(TIME_AXIS)
+    return (
+        any(not op.serial for op in waits)
+        and TIME_AXIS in values
+        and conditions.compare(several, ">", 1, values)
+    )
 
 
 def num_stages(module: ModuleOp) -> Size:

@@ -19,6 +19,7 @@ FORMS: dict[str, Form] = {
     "gpipe": lambda p, v, m: (p - 1) / m,
     "1f1b": lambda p, v, m: (p - 1) / m,
     "interleaved_1f1b": lambda p, v, m: (p - 1) / (v * m),
+    "overlapped_1f1b": lambda p, v, m: (p - 1) / (v * m),
     "looped_bfs": lambda p, v, m: (p - 1) / (v * m),
     "forward_only": lambda p, v, m: (p - 1) / (v * m),
     "zb_h1": lambda p, v, m: (p - 1) / (3 * m),

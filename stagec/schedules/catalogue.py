@@ -121,6 +121,13 @@ CATALOGUE: dict[str, Entry] = {
         f"{NARAYANAN}, section 2.2.2; p not dividing m: arXiv:2407.21783, section 3.3.2",
         checks=(even_rounds,),
     ),
+    "overlapped_1f1b": Entry(
+        looped.overlapped_1f1b,
+        "interleaved 1F1B, one forward earlier, so that each overlaps a backward; "
+        "bubble (p-1)(F+B) of stages v times smaller",
+        "Megatron-LM, `combined_1f1b.py` and `get_pp_rank_microbatches` with `--overlap-moe-expert-parallel-comm`",
+        checks=(even_rounds,),
+    ),
     "looped_bfs": Entry(
         looped.looped_bfs,
         "all microbatches through one stage, then the next; backwards in reverse; v m in flight",

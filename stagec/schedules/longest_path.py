@@ -1,8 +1,7 @@
 """When each action can happen at the earliest, given what it follows.
 
 Every action follows the one before it on its rank, and at most one on another: the forward of the
-stage before, the backward of the stage after. So each rank is a chain, chains are joined by single
-edges, and one walk finds the longest path to every action in time linear in the actions.
+stage before, the backward of the stage after. So each rank is a chain, chains are joined by edges, and one walk finds the longest path to every action in time linear in the actions.
 """
 
 import numpy as np
@@ -31,7 +30,8 @@ def longest_path(
     begins, ends = starts[:-1].tolist(), starts[1:].tolist()
     afters, steps, lags = after.tolist(), step.tolist(), lag.tolist()
     times: list[float | None] = [None] * len(afters)
-    waiter = [-1] * len(afters)  # the rank that waits for an action
+    waiters: dict[int, list[int]] = {}
+    """The ranks that wait for an action: two may wait for the end of an overlapped pair."""
     position, clock = list(begins), [origin] * num_ranks
     ready = list(range(num_ranks))[::-1]
     while ready:
@@ -45,12 +45,12 @@ def longest_path(
             else:
                 arrival = times[other]
                 if arrival is None:
-                    waiter[other] = rank
+                    waiters.setdefault(other, []).append(rank)
                     break
                 time = max(time + steps[i], arrival + lags[i])
             times[i] = time
-            if waiter[i] >= 0:
-                ready.append(waiter[i])
+            if i in waiters:
+                ready += waiters.pop(i)
             i += 1
         position[rank], clock[rank] = i, time
     heads = {r: i for r, i in enumerate(position) if i < ends[r]}

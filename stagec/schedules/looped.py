@@ -6,6 +6,8 @@ forward, one backward, and, where the backward is split, the weight gradient tha
 old. What is left when the forwards run out is the cool-down.
 
     beats(..., warm_up=1):   F0 | F1 B0 | F2 B1 | B2
+
+Where both of a beat run overlapped, it is `F1&B0`.
 """
 
 import numpy as np
@@ -79,6 +81,20 @@ def interleaved_1f1b(p: int, v: int, m: int) -> list[Columns]:
     orders = depth_first(v, m, group)
     warm_up = [min(v * m, (v - 1) * group + 2 * (p - 1 - rank)) for rank in range(p)]
     return [beats(rank, p, *orders, warm_up=warm_up[rank]) for rank in range(p)]
+
+
+def overlapped_1f1b(p: int, v: int, m: int) -> list[Columns]:
+    """One forward earlier than in interleaved 1F1B, so that those of a beat need nothing of each other: they run overlapped."""
+    group = microbatches_per_round(p, m)
+    forward, backward = depth_first(v, m, group)
+    rows: list[Columns] = []
+    for rank in range(p):
+        warm_up = min(v * m, (v - 1) * group + 2 * (p - 1 - rank) + 1)
+        row = beats(rank, p, forward, backward, warm_up)
+        place = np.arange(row.size)
+        pairs = (row.kind == ActionKind.BACKWARD) & (place >= warm_up)
+        rows.append(row._replace(joined=pairs & (place < 2 * v * m - warm_up)))
+    return rows
 
 
 def looped_bfs(p: int, v: int, m: int) -> list[Columns]:

@@ -7,6 +7,9 @@ from random import Random
 import pytest
 
 import stagec
+from stagec.dialects.sched.tasks import TASKS
+from stagec.passes.build_programs import plain_order
+from stagec.schedules import build
 from tests.differential.random_plans import Drawn
 from tests.differential.sweeps import differences
 from tests.unit.seldom import mostly
@@ -54,8 +57,16 @@ plan p {
 """
 
 
+PIPELINE = "mesh pp = 2, ep = 2\n  shard B, X over ep\n  pipeline L over pp { schedule = SCHEDULE, microbatch = 1 }"
+INTERLEAVED = "interleaved_1f1b, virtual_stages = 2"
+
+
 def text(schedule: str, overlap: bool) -> str:
-    shown = MODEL.replace("SCHEDULE", schedule)
+    """Of a schedule with its settings, or without a pipeline."""
+    shown = MODEL
+    if schedule == "none":
+        shown = shown.replace(PIPELINE, "mesh ep = 4\n  shard B, X over ep\n  microbatch 1")
+    shown = shown.replace("SCHEDULE", schedule)
     return shown.replace("OVERLAP", "true" if overlap else "false")
 
 
@@ -64,7 +75,7 @@ def exposed(compiled: stagec.Job) -> float:
     return compiled.headline.shares["exposed ep"] * compiled.step_time
 
 
-@pytest.mark.parametrize("schedule", ["dualpipe", "dualpipe_v"])
+@pytest.mark.parametrize("schedule", ["dualpipe", "dualpipe_v", INTERLEAVED, "none"])
 def test_exchanges_travel_while_the_other_task_computes(schedule: str) -> None:
     one_by_one = stagec.compile(text(schedule, overlap=False))
     in_turns = stagec.compile(text(schedule, overlap=True))
@@ -76,7 +87,18 @@ def test_exchanges_travel_while_the_other_task_computes(schedule: str) -> None:
         assert dict(getattr(in_turns, same)) == dict(getattr(one_by_one, same))
 
 
-@pytest.mark.parametrize("schedule", mostly("dualpipe_v".__eq__, ["dualpipe", "dualpipe_v"]))
+def test_passes_of_two_microbatches_run_beside_each_other() -> None:
+    """Megatron-LM, `combined_1f1b_schedule_for_no_pipelining`; in a pipeline, a forward pass earlier (`get_pp_rank_microbatches`)."""
+    alone = plain_order(3, ("F", "B"), overlaps=True)
+    found = [(TASKS[task], number, joined) for task, _, number, _, joined in alone.table.tolist()]
+    assert found == [("F", 0, 0), ("F", 1, 0), ("B", 0, 1), ("F", 2, 0), ("B", 1, 1), ("B", 2, 0)]
+    of_pipeline = str(build("overlapped_1f1b", 2, 2, 4)).splitlines()
+    assert of_pipeline[1].endswith("3F0 3F1&3B0 1F2&3B1 1F3&1B0 3F2&1B1 3F3&3B2 3B3 1B2 1B3")
+
+
+@pytest.mark.parametrize(
+    "schedule", mostly("dualpipe_v".__eq__, ["dualpipe", "dualpipe_v", INTERLEAVED, "none"])
+)
 def test_a_sweep_says_what_compilations_say(schedule: str) -> None:
     drawn = Drawn(text(schedule, overlap=True), ("B=32,48", "S=32,256", "L=4,8"))
     assert not differences(drawn, Random(schedule), most=3)

@@ -60,6 +60,8 @@ def in_flight_formula(name: str, p: int, v: int, m: int, rank: int) -> int | Non
             return m * v
         case "interleaved_1f1b":
             return min(m * v, (v - 1) * (m // rounds) + 2 * (p - 1 - rank) + 1)
+        case "overlapped_1f1b":
+            return min(m * v, (v - 1) * (m // rounds) + 2 * (p - 1 - rank) + 2)
         case "zb_h1":
             return min(m, p)
         case "zb_h2":

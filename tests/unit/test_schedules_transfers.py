@@ -107,8 +107,8 @@ def round_by_round(schedule: Schedule) -> tuple[list[list[Action]], list[Event],
     return out, reduced, gathered
 
 
-MANY_STAGES = ("interleaved_1f1b", "interleaved_zero_bubble", "looped_bfs", "zb_v", "dualpipe_v",
-               "zb_h2", "dualpipe")  # fmt: skip
+MANY_STAGES = ("interleaved_1f1b", "overlapped_1f1b", "interleaved_zero_bubble", "looped_bfs",
+               "zb_v", "dualpipe_v", "zb_h2", "dualpipe")  # fmt: skip
 
 
 @settings(max_examples=60, deadline=None)

@@ -84,6 +84,10 @@ class _PlanResolver:
         unit, freeze = merged.get(syntax.Unit), merged.get(syntax.Freeze)
         optimizer = self.optimizer()
         zero, pipeline, precision = self.zero(), self.pipeline(num_sequences), self.precision()
+        overlap = self.only_settings(syntax.Overlap, resolved.Overlap)
+        if overlap.ep and pipeline is not None and pipeline.schedule == "interleaved_1f1b":
+            # As `--overlap-moe-expert-parallel-comm` changes Megatron-LM's schedule.
+            pipeline = replace(pipeline, schedule="overlapped_1f1b")
         if optimizer.bits == 8:
             precision = self.of_eight_bits(precision, optimizer)
         use = merged.get(syntax.Use)
@@ -110,7 +114,7 @@ class _PlanResolver:
             collectives=self.collectives(),
             contexts=tuple(self.contexts()),
             gradients=self.gradients(zero, pipeline, precision),
-            overlap=self.only_settings(syntax.Overlap, resolved.Overlap),
+            overlap=overlap,
             offload=self.offload(),
             process=self.process(),
             loss_chunks=self.loss_chunks(),

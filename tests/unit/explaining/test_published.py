@@ -185,7 +185,7 @@ def test_bubble(schedule: str) -> None:
     same(of(job, "bubble"), (pp - 1) / (B / b))
 
 
-@pytest.mark.parametrize("schedule", ["interleaved_1f1b", "looped_bfs"])
+@pytest.mark.parametrize("schedule", ["interleaved_1f1b", "overlapped_1f1b", "looped_bfs"])
 def test_bubble_of_virtual_stages(schedule: str) -> None:
     """(p - 1)/(v m): Narayanan et al. 2021, section 2.2.2."""
     job = pipeline(f"schedule = {schedule}, virtual_stages = 3", 3)
