@@ -1,7 +1,8 @@
 """When each action can happen at the earliest, given what it follows.
 
 Every action follows the one before it on its rank, and at most one on another: the forward of the
-stage before, the backward of the stage after. So each rank is a chain, chains are joined by edges, and one walk finds the longest path to every action in time linear in the actions.
+stage before, the backward of the stage after. So each rank is a chain, chains are joined by edges, and one walk finds the
+longest path to every action in time linear in the actions.
 """
 
 import numpy as np
