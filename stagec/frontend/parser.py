@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from importlib.util import cache_from_source
 from operator import itemgetter
@@ -31,9 +31,15 @@ DEEPEST = 100
 MOST_TOKENS = 50_000
 """Words and signs that a text may have. One of so many takes seconds."""
 
+PARSED_ONCE = 50_000
+"""Letters of the texts of which the last few are kept parsed."""
+
 MOST_ERRORS = 20
 """Syntax errors reported in one file: after that many it is not this language."""
 
+
+NAMING_WORDS = PARAMETER_WORDS | SETTING_WORDS
+"""Words that stand where a name may stand."""
 
 _TOKEN = re.compile(r'#[^\n]*|"[^"\n]*"|\w+|[^\w\s]')
 
@@ -108,13 +114,31 @@ def _spelled_out() -> dict[str, str]:
     return {t.pattern.value: t.name for t in parser().terminals if t.pattern.type == "str"}
 
 
+@cache
 def class_name(rule: str) -> str:
     """`shard_target` builds `ShardTarget`."""
     return "".join(part.capitalize() for part in rule.split("_"))
 
 
+@cache
+def class_of(rule: str) -> Any:
+    return getattr(syntax, class_name(rule))
+
+
 def parse(text: str, file: str = "<text>") -> syntax.Program:
-    """Raises `CompileError` with every syntax error of the text."""
+    """Raises `CompileError` with every syntax error of the text.
+
+    Nothing changes a program that is parsed. A sweep, an editor or a notebook asks for the same text again and again, and gets the same program.
+    """
+    return kept_program(text, file) if len(text) <= PARSED_ONCE else parsed(text, file)
+
+
+@lru_cache(maxsize=16)
+def kept_program(text: str, file: str) -> syntax.Program:
+    return parsed(text, file)
+
+
+def parsed(text: str, file: str) -> syntax.Program:
     check_length(text, file)
     interactive = parser().parse_interactive(text)
     thread, state = interactive.lexer_thread, interactive.parser_state
@@ -182,7 +206,7 @@ def _build(tree: Tree[Any], file: str, findings: Findings) -> Any:
                 message = f"this nests more than {DEEPEST} levels deep"
                 advice = "give parts of it names, and use those"
                 findings.add(Diagnostic("E0106", message, span, help=advice))
-            built[id(subtree)] = getattr(syntax, class_name(rule))(*parts, span=span)
+            built[id(subtree)] = class_of(rule)(*parts, span=span)
         depths[id(subtree)] = depth
     return built[id(tree)]
 
@@ -190,7 +214,7 @@ def _build(tree: Tree[Any], file: str, findings: Findings) -> Any:
 def _leaf(token: Token | None, file: str) -> syntax.Name | str | None:
     if token is None:
         return None
-    if token.type in ("NAME", "PASS_NAME") or token in PARAMETER_WORDS | SETTING_WORDS:
+    if token.type in ("NAME", "PASS_NAME") or token in NAMING_WORDS:
         return syntax.Name(str(token), span=_span(token, file))
     if token.type == "STRING":
         return str(token)[1:-1]
