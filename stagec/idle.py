@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
@@ -17,6 +18,7 @@ from stagec.analysis.contexts import Contexts
 from stagec.analysis.sizes import mesh_of
 from stagec.diagnostics import Diagnostic, Span
 from stagec.dialects import dist
+from stagec.passes import load_pass
 from stagec.plans.clauses import Plan
 from stagec.symbolic import conditions
 
@@ -27,7 +29,7 @@ class Need(NamedTuple):
     clause: str
     setting: str
     kind: str
-    """A kind of communication, `GRADIENTS`, or the pass that the setting adds."""
+    """A kind of communication, `GRADIENTS`, or the pass that the setting adds or leaves out."""
     reason: str
 
 
@@ -36,13 +38,15 @@ LOWERING = "lower-to-tasks"
 """The pass in front of which communication still says what it is for."""
 REGATHER = "regather-operands"
 BIASES_FIRST = "add-biases-first"
-OWN_PASSES = (REGATHER, BIASES_FIRST)
-"""Passes that run for the sake of one setting."""
+DEFER, BEHIND_DEFER = "defer-reductions", "decompose-statistics"
+"""The pass that `reduce = eager` leaves out, and the one that would come next."""
+OF_ONE_PASS = (REGATHER, BIASES_FIRST, DEFER)
+"""Passes that one setting adds, or leaves out."""
 NEEDS = (
     Need("overlap", "zero", "zero", "no gradients are reduced, and no parameters gathered"),
     Need("overlap", "tp", "tp", "no values are gathered or summed within layers"),
     Need("overlap", "ep", "ep", "no tokens are sent to experts on other devices"),
-    Need("collectives", "reduce", "tp", "no partial sums are reduced within layers"),
+    Need("collectives", "reduce", DEFER, "no partial sums meet in a sum"),
     Need("collectives", "keep", REGATHER, "nothing that backward reads was gathered for a layer"),
     Need("collectives", "bias", BIASES_FIRST, "no bias is added to a sum over ranks"),
     Need(
@@ -69,7 +73,8 @@ class IdleParts:
         self.is_lowered = False
         self.changes = {call.name: False for call in plan.passes}
         """Of the passes that are watched: whether the program was another one behind them."""
-        self.changes |= {need.kind: False for need in self.needs if need.kind in OWN_PASSES}
+        self.changes |= {need.kind: False for need in self.needs if need.kind in OF_ONE_PASS}
+        self.links = idle_links(plan, own)
         self.ran: set[str] = set()
 
     @contextmanager
@@ -79,6 +84,8 @@ class IdleParts:
             with conditions.unrecorded():
                 self.has |= set(kinds(module))
             self.is_lowered = True
+        if each.name == BEHIND_DEFER and DEFER in self.changes:
+            self.changes[DEFER] = would_change(load_pass(DEFER)(), module)
         if each.name not in self.changes:
             yield
             return
@@ -89,7 +96,7 @@ class IdleParts:
 
     def diagnostics(self) -> list[Diagnostic]:
         """A warning for each that changed nothing, of the passes that ran."""
-        return [*self.passes(), *self.settings()]
+        return [*self.passes(), *self.settings(), *self.links]
 
     def passes(self) -> Iterator[Diagnostic]:
         for call in self.plan.passes:
@@ -100,10 +107,31 @@ class IdleParts:
 
     def settings(self) -> Iterator[Diagnostic]:
         for need, span in self.needs.items() if self.is_lowered else ():
-            is_met = self.changes[need.kind] if need.kind in OWN_PASSES else need.kind in self.has
+            is_met = self.changes[need.kind] if need.kind in OF_ONE_PASS else need.kind in self.has
             if not is_met:
                 message = f"`{need.setting}` of `{need.clause}` changes nothing here"
                 yield Diagnostic("W0304", message, span, label=need.reason, help="leave it out")
+
+
+def idle_links(plan: Plan, own: Collection[Span]) -> list[Diagnostic]:
+    """Links that the plan says itself, where there are no times: its device, which a command may have given it, does not say how fast it computes."""
+    if plan.device.flops_per_s is not None and plan.device.memory_bytes_per_s is not None:
+        return []
+    help_ = "it needs a `device`, without which there are no times"
+    return [
+        Diagnostic("W0304", f"`{name}` of `link` changes nothing here", span, help=help_)
+        for link in plan.links
+        for name, span in link.unusual.items()
+        if span in own
+    ]
+
+
+def would_change(left_out: ModulePass, module: ModuleOp) -> bool:
+    """Whether a pass that does not run would make another program of it."""
+    tried = module.clone()
+    with conditions.unrecorded():
+        left_out.apply(Context(), tried)
+    return str(tried) != str(module)
 
 
 def kinds(module: ModuleOp) -> Iterator[str]:

@@ -18,7 +18,7 @@ from stagec.frontend.checker.steps import Body
 from stagec.frontend.checker.types import TypeReader
 from stagec.frontend.checker.user_ops import read_costs
 from stagec.frontend.files import Source, parse_file
-from stagec.frontend.plans.idle_settings import idle_settings
+from stagec.frontend.plans.idle_settings import idle_replication, idle_settings
 from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.merge import DOT, Merged, merge, pools_of, with_pools
 from stagec.frontend.plans.resolve import resolve_plan
@@ -106,7 +106,10 @@ def check(
         PlanChecker(resolved, definitions, bodies, table, findings).check()
     findings.raise_errors(source.texts)
     own = _settings_of(chosen)
-    idle = idle_settings(resolved, own, serves=batch is not None)
+    idle = [
+        *idle_settings(resolved, own, serves=batch is not None),
+        *idle_replication(merged, table, own),
+    ]
     model = definitions.models[0]
     return CheckedModel(
         name=model.name.text,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from stagec.diagnostics import Diagnostic, Span
+from stagec.diagnostics import Diagnostic, Span, quoted
+from stagec.frontend.copying import REPLICATE, is_replicating
+from stagec.frontend.padding import entries
+from stagec.frontend.plans.merge import Merged
+from stagec.frontend.sizes import SizeTable
 from stagec.plans.clauses import Clause, Plan
 
 
@@ -35,6 +39,12 @@ NEEDS = (
         ("first_bucket_bytes",),
         "`bucket_bytes`",
         lambda p: p.gradients.bucket_bytes is not None,
+    ),
+    Need(
+        "optimizer",
+        ("loss_scale",),
+        "`dynamic`: a scale that is fixed is divided by as weights are updated",
+        lambda p: p.optimizer.loss_scale != "static",
     ),
     Need("overlap", ("p2p",), "a `pipeline`", lambda p: p.pipeline is not None),
     Need("overlap", ("cp",), "a `context`", lambda p: bool(p.contexts)),
@@ -66,6 +76,29 @@ def idle_settings(plan: Plan, own: Collection[Span], serves: bool) -> list[Diagn
     """
     needs = (*NEEDS, *(OF_TRAINING if serves else OF_SERVING))
     return [found for need in needs if not need.is_said(plan) for found in _idle(plan, need, own)]
+
+
+def idle_replication(
+    merged: Merged, table: SizeTable, own: Collection[Span]
+) -> Iterator[Diagnostic]:
+    """A warning for each `replicate = true` of a rule whose axis divides all of its dims."""
+    for rule in merged.rules:
+        axes = [part for axis in rule.axes for part in table.products.get(axis.text, (axis.text,))]
+        dims = [target.path.names[0].text for target in rule.targets]
+        sizes = [table.values.get(name) for name in (*axes, *dims)]
+        for entry in entries(rule):
+            if entry.name.text != REPLICATE or entry.span not in own or not is_replicating(rule):
+                continue
+            if len(axes) == 1 and divides(sizes):
+                message = "`replicate` of `shard` changes nothing here"
+                divided = f"`{axes[0]} = {sizes[0]}` divides {quoted([f'{d} = {n}' for d, n in zip(dims, sizes[1:], strict=True)], 'and')}"
+                yield Diagnostic("W0304", message, entry.span, label=divided, help="leave it out")
+
+
+def divides(sizes: Sequence[int | None]) -> bool:
+    """Whether the first size divides the others."""
+    known = [size for size in sizes if size is not None]
+    return len(known) == len(sizes) and not any(size % known[0] for size in known[1:])
 
 
 def _level(plan: Plan) -> int:
