@@ -72,6 +72,9 @@ one; -1: no computation.
 The same can happen to a gather that is due before tensor-parallel collectives and stands behind them, but only if ranks of one class do not
 keep step; waiting for those would leave nothing to overlap it with. The rules are those that `stagec check` proves of traces
 (`stagec/checking/deadlock.py`).
+
+NCCL asks for this: ranks that use several communicators have to issue their collectives in one order, or may wait for each other
+for ever (its guide, "Using multiple NCCL communicators concurrently").
 """
 
 from __future__ import annotations

@@ -25,6 +25,8 @@ After:
 Later queries see more keys: without balance the last rank of n does 2n-1 times the work of the first, and each is a class of
 its own. With a chunk from the head and one from the tail all ranks do the same, which needs no saying, but for a `window`:
 the queries at the very start then see fewer keys. Rings count step by step (`expand-ring-attention`).
+
+The chunks from head and tail are those of Llama 3 (arXiv:2407.21783, section 3.3.2) and of Megatron-LM (`get_batch_on_this_cp_rank`).
 """
 
 from __future__ import annotations

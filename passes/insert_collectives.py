@@ -18,6 +18,8 @@ An axis that is summed over and then splits a dim is reduce-scattered, one that 
 (after the scatters, over all such axes at once); one that stops splitting a dim is gathered, or
 exchanged by an all-to-all if it splits another dim instead; one that starts to split costs a slice. What a reshard gathers of several dims,
 or scatters to them, is a collective for each, or one over the axes of all if it is `at_once`.
+
+These are the collectives of resharding in GSPMD (arXiv:2105.04663) and of `redistribute` of PyTorch's DTensor.
 """
 
 from __future__ import annotations

@@ -20,6 +20,9 @@ After:
 
 One fused step for all weights of a device. `master` is the dtype of the copy that is updated when weights are narrower
 than the optimizer's arithmetic; empty for none.
+
+AdamW is that of Loshchilov and Hutter (arXiv:1711.05101), the wider copy of the weights that of Micikevicius et al. (arXiv:1710.03740, section
+3.1). All weights in one step is what PyTorch's `fused = True` and Apex do.
 """
 
 from __future__ import annotations

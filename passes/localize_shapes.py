@@ -25,6 +25,9 @@ After:
 An op computes in its placement. Where an operand is spread otherwise, a `dist.reshard` brings it (once
 for all readers that need the same); where the result comes out otherwise, or partial, another
 brings it to its own sharding. What a reshard costs is decided by `insert-collectives`.
+
+It is the partitioning of GSPMD (arXiv:2105.04663): every op becomes one on parts, and communication goes where parts do not fit.
+PyTorch's DTensor does the same op by op.
 """
 
 from __future__ import annotations

@@ -25,6 +25,9 @@ After:
 
 What follows (streams, memory, the trace) needs no more of an op than this. Collectives over axes of size one are views:
 no simulator completes them.
+
+The nodes are those of Chakra (arXiv:2305.14516): computation with its FLOPs and bytes, communication with its size, as
+STAGE writes them (arXiv:2511.10480).
 """
 
 from __future__ import annotations

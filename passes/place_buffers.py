@@ -57,6 +57,8 @@ numbers, so this is of the sizes and the order that there are, and each class of
 node; tasks that place alike share a pattern, in which what layers repeat is written once.
 
 It costs as much as to print a plan of memory does, and no trace depends on it: it runs where somebody asks, with `--memory` or `--stop-after place-buffers`.
+
+The largest buffer first, each in the tightest gap, is "greedy by size" of TensorFlow Lite's planner (Pisarchyk and Lee, arXiv:2001.03288).
 """
 
 from __future__ import annotations

@@ -16,6 +16,9 @@ After:
     }
 
 The order itself is data that `stagec.schedules` makes from these numbers, and proves; it is unrolled where records are written.
+
+GPipe is that of Huang et al. (arXiv:1811.06965), 1F1B with and without interleaving that of Megatron-LM
+(arXiv:2104.04473), zero-bubble schedules those of Qi et al. (arXiv:2401.10241); `stagec.schedules` names the source of each.
 """
 
 from __future__ import annotations

@@ -15,6 +15,9 @@ After:
 A gather takes the most minor axis first, a reduce-scatter the most major, an all-reduce the last axis named, which should be that of the
 fastest links. A ring over n = a*b ranks sends (n-1)/n of the whole per gather, its two levels (b-1)/n + (a-1)/a: the same
 bytes, but only (a-1)/a of them over the slower links. An all-reduce in two sends more, the second level as much as the first.
+
+PyTorch's DTensor gathers and reduces one axis of the mesh after the other in this way; ASTRA-sim splits one
+collective over the levels of its network so (arXiv:2303.14006).
 """
 
 from __future__ import annotations

@@ -31,6 +31,9 @@ axis that splits the batch, so that every size stays a closed form in the number
 dtype that they add up in.
 
 Without a batch dim, or with a dtype that no sum has, it cannot be run (E0705).
+
+Microbatches are those of GPipe (arXiv:1811.06965), their sum in a wider dtype that of Megatron-LM
+(`main_grad`, with `--accumulate-allreduce-grads-in-fp32`).
 """
 
 from __future__ import annotations

@@ -34,6 +34,9 @@ After:
 exchanged is as large for all members of a group: the largest part.
 
 It runs last, when every collective is there: nothing before it knows which rank has more. How ranks divide a dim is `stagec.dialects.parts`.
+
+Exchanging as much as the largest part is what PyTorch's DTensor does, which pads the parts of an uneven `Shard`
+for its collectives.
 """
 
 from __future__ import annotations

@@ -35,6 +35,9 @@ After:
 On average `T.load` is `T`. What it is on a rank and in a layer is a number that the backend fills in when it unrolls layers: nothing is
 unrolled here. Each device sends as many tokens as before; what arrives differs. All members of a group have to name
 one size for an exchange, and it ends when the device that gets most has all: that is the size, `T.load.max`.
+
+Experts that take as many tokens as choose them are those of MegaBlocks (arXiv:2211.15841) and of Megatron-LM without a capacity
+factor (`MoEAlltoAllTokenDispatcher`).
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 A parameter's storage may be split further than its computation (ZeRO, Rajbhandari et al. 2020). That difference is a
 gather before use and a reduce-scatter of its gradient. The parameters of a unit travel as one flat buffer.
 
+Shapes below are those of one parameter on one rank. `[D, F]` is what the rank computes with (`[D, F/tp]` under tensor parallelism); its shard over n ranks is
+`[ceildiv(D, n), F]`, padded on the last ranks, or `ceildiv(D*F, n)` elements where all dims are rows (`dist.shard`). What travels is bytes: elements, padding
+included, times the width of `dtype`.
+
     %wq, %wk = dist.unshard (%sq, %sk) over [dp]
       : (!dist.shard<!stg.tensor<[D, F], fp32> over [dp]>, ...) -> (!stg.tensor<[D, F], bf16>, ...)
 """
@@ -92,7 +96,7 @@ def whole_elements(value_type: Attribute) -> Size:
 
 
 class StorageOp(TaskInterface, ABC):
-    """Shared by ops that move the parameters of a unit as one buffer, in `dtype`."""
+    """Shared by ops that move the parameters of a unit as one buffer, in `dtype`: one result for each operand, in its order."""
 
     COLLECTIVE: ClassVar[str] = ""
     """What moves it; empty if nothing moves."""
@@ -243,9 +247,9 @@ def leaf_of(value_type: Attribute) -> Attribute:
 
 @irdl_op_definition
 class UnshardOp(StorageOp):
-    """Gather stored shards into whole parameters, as one all-gather in `dtype`.
+    """Gather stored shards into whole parameters, as one all-gather in `dtype`: [ceildiv(D, n), F] to [D, F], in `dtype`.
 
-    Transpose of `dist.reduce_shard`. Sends (n-1) * the bytes of the shards on a ring of n devices.
+    Transpose of `dist.reduce_shard`. Each device sends (n-1) times the bytes of its shards on a ring of n devices.
     """
 
     name = "dist.unshard"
@@ -275,10 +279,10 @@ class UnshardOp(StorageOp):
 
 @irdl_op_definition
 class ReduceShardOp(StorageOp):
-    """Sum gradients over the group; each rank keeps its shards, in the gradients' dtype or the wider one of the sum that they go into.
+    """Sum gradients over the group; each rank keeps its shards: [D, F], partial over `axes`, to [ceildiv(D, n), F].
 
-    One reduce-scatter in `dtype`; transpose of `dist.unshard`. Sends (n-1)/n of the padded bytes. Of gradients that are
-    `copied` into one buffer first: that is a kernel of its own.
+    One reduce-scatter in `dtype`; transpose of `dist.unshard`. Each device sends (n-1)/n of the padded bytes on a ring of n devices. Shards have the gradients' dtype, or the
+    wider one of the sum that they go into. Gradients that are `copied` into one buffer first need a kernel for that.
     """
 
     name = "dist.reduce_shard"
@@ -325,7 +329,7 @@ class BetweenShardsOp(StorageOp):
 
 @irdl_op_definition
 class AllReduceShardOp(BetweenShardsOp):
-    """Sum shards over further axes: the second half of HSDP's reduction. One all-reduce in `dtype`.
+    """Sum shards over further axes: the second half of HSDP's reduction. One all-reduce in `dtype`; shapes stay: [ceildiv(D, n), F].
 
     `of_whole` is the sum of shards in whole buffers, of which other parts are of no use (`_allreduce_non_tensor_model_parallel_grads` in Megatron-LM).
     """
@@ -337,7 +341,7 @@ class AllReduceShardOp(BetweenShardsOp):
 
 @irdl_op_definition
 class AllReduceGradientOp(StorageOp):
-    """Sum whole gradients over the group, as one all-reduce in `dtype`."""
+    """Sum whole gradients over the group, as one all-reduce in `dtype`: [D, F], partial over `axes`, to [D, F]. A ring of n devices sends 2(n-1)/n of the bytes."""
 
     name = "dist.all_reduce_gradient"
     COLLECTIVE: ClassVar[str] = "all_reduce"
@@ -355,7 +359,7 @@ class AllReduceGradientOp(StorageOp):
 
 @irdl_op_definition
 class AllReduceTiedOp(StorageOp):
-    """Sum the gradients of a weight that several stages have over their ranks, as one all-reduce in `dtype`.
+    """Sum the gradients of a weight that several stages have over their ranks, as one all-reduce in `dtype`: [V, D] to [V, D], for instance.
 
     `axes` is that of the stages, and the group has only the ranks of those which have `weight`. A program is
     that of one kind of stage, so its types do not say that a value is a term of such a sum.
@@ -407,7 +411,7 @@ def reduced(value_type: object, axes: Sequence[str]) -> TensorType | StackType:
 
 @irdl_op_definition
 class TakeShardOp(StorageOp):
-    """The rank's own shard of whole parameters: a slice, which moves nothing."""
+    """The rank's own shard of whole parameters, [D, F] to [ceildiv(D, n), F]: a slice, which moves no bytes."""
 
     name = "dist.take_shard"
 
@@ -433,7 +437,7 @@ class TakeShardOp(StorageOp):
 class DealShardsOp(BetweenShardsOp):
     """Exchange shards so that each rank has some of the tensors whole; the same op brings them back. One all-to-all in `dtype`.
 
-    As many bytes as a rank has shards of: the types stay those of shards, of which a rank then has those of its own tensors.
+    As many bytes as a rank has shards of: the types stay those of shards, [ceildiv(D, n), F], of which a rank then has those of its own tensors.
     `axes` may have those that split the tensors, besides those over which they are stored.
     """
 

@@ -3,7 +3,8 @@
     %q = sched.compute "contract" (%n, %wq) flops "2*B*D*E*H*S/tp" reads "..." writes "..." on "compute"
       : (...) -> !stg.tensor<[B, S, H/tp, E], bf16>
 
-Loops stay rolled (`stg.repeat`, `stg.accumulate`); `sched.schedule` says in which order microbatches run.
+Shapes are those on one rank. Sizes are expressions over the model's dims and the mesh's axes: FLOPs are floating-point operations of one run of an op,
+everything else is bytes. Loops stay rolled (`stg.repeat`, `stg.accumulate`); `sched.schedule` says in which order microbatches run.
 """
 
 from __future__ import annotations

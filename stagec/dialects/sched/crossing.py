@@ -50,7 +50,7 @@ class CrossingOp(MarkedOp):
 
 
 class StageSend(CrossingOp):
-    """Hand a value to the neighbouring stage."""
+    """Hand a value to the neighbouring stage: a tensor of the rank's own part, [B/mb, S/tp, D] for instance, as bytes of its dtype."""
 
     value = operand_def(TensorType)
 
@@ -59,7 +59,7 @@ class StageSend(CrossingOp):
 
 
 class StageRecv(CrossingOp):
-    """A value that the neighbouring stage hands over."""
+    """A value that the neighbouring stage hands over, of the shape and dtype that it has there."""
 
     value = result_def(TensorType)
 

@@ -27,7 +27,10 @@ DIRECTIONS = ("store", "load", *NVME)
 
 @irdl_op_definition
 class HostCopyOp(CommunicationOp):
-    """`store` values in the memory of the host, or `load` them from there; `read` them from NVMe into that memory, or `write` them back: a stream for each."""
+    """`store` values in the memory of the host, or `load` them from there; `read` them from NVMe into that memory, or `write` them back: a stream for each.
+
+    Values are tensors or shards of any shapes, results those of the operands; `bytes` is how many bytes a rank copies, all values together.
+    """
 
     name = "sched.host_copy"
 
@@ -90,7 +93,10 @@ class HostCopyOp(CommunicationOp):
 
 @irdl_op_definition
 class HostUpdateOp(CommunicationOp):
-    """The optimizer's step on the CPU of the host: its results are there, and no memory of the device moves. `bytes` of the host's memory do."""
+    """The optimizer's step on the CPU of the host: its results are there, and no memory of the device moves.
+
+    It reads gradients and makes weights of the same shapes; `flops` are floating-point operations, `bytes` what is read from and written to the host's memory.
+    """
 
     name = "sched.host_update"
 

@@ -42,7 +42,13 @@ def comm_stream(axes: Sequence[str]) -> str:
 
 @irdl_op_definition
 class ComputeOp(NodeOp):
-    """Work on the device: FLOPs, and bytes read from and written to its memory. `requests`: sequences of a row, where attention is about several kinds."""
+    """One kernel, or a few that belong together: what it computes, and what it reads from and writes to the device's memory.
+
+    - operands and results: tensors of any shapes, as large as the rank's own parts of them ([B/dp, S, F/tp], say)
+    - `flops`: floating-point operations of one run on one rank, a multiplication and an addition being two
+    - `reads`, `writes`: bytes of the device's memory in one run
+    - `requests`: the sequences of a row, where attention is about sequences of several kinds
+    """
 
     name = "sched.compute"
 
@@ -130,8 +136,10 @@ OPERAND_RANKS = {
 class CollectiveOp(CommunicationOp):
     """A collective over the ranks that differ along `axes` only.
 
-    `bytes_in` and `bytes_out` are those of one device's buffers before and after. With `bucket_bytes`, neighbours of its
-    kind in issue order join until they are that large, the first bucket until `first_bucket_bytes`.
+    - operands and results: tensors, or shards of parameters, of any shapes; they travel as one buffer of elements of `dtype`
+    - `bytes_in`, `bytes_out`: bytes of one rank's buffer before and after. With n ranks an all-gather makes b into n*b, a reduce-scatter n*b into b, an
+      all-reduce and an all-to-all keep the size
+    - `bucket_bytes`: neighbours of its kind in issue order join until they have so many bytes, the first of them until `first_bucket_bytes`
     """
 
     name = "sched.collective"
@@ -225,6 +233,7 @@ class CollectiveOp(CommunicationOp):
 class TransferOp(CommunicationOp):
     """Shared by sends and receives: one buffer, to or from the rank `shift` further along `axes`.
 
+    Values of any shapes travel as one buffer of `bytes` bytes, elements of `dtype`, with the same shapes at both ends. `shift` counts ranks.
     Both ends have the same channel, so that a receive takes what was sent for it.
     """
 
@@ -318,7 +327,7 @@ class RecvOp(TransferOp):
 
 @irdl_op_definition
 class ViewOp(MarkedOp):
-    """The operand's memory under another type. No node."""
+    """The operand's memory under another type, whose shape has as many elements on the rank, or fewer where it is a part. It costs nothing, and is no node."""
 
     name = "sched.view"
 
@@ -340,7 +349,7 @@ class ViewOp(MarkedOp):
 
 @irdl_op_definition
 class TakenOp(MarkedOp):
-    """The gradient of a tied weight that the `number`-th other stage of the rank which has it gives. No node."""
+    """The gradient of a tied weight, of the weight's shape, that the `number`-th other stage of the rank which has it gives. It is no node."""
 
     name = "sched.taken"
 
@@ -364,7 +373,8 @@ class TakenOp(MarkedOp):
 class ScheduleOp(IRDLOperation):
     """How the pipeline runs its microbatches: `sched.schedule "1f1b" ranks "pp" virtual 1 microbatches "mb"`.
 
-    The order of actions follows from these alone (`stagec.schedules`).
+    `ranks` and `microbatches` are numbers (sizes, so that they may be named), `virtual` is how many stages a rank has. The order of actions follows from these
+    alone (`stagec.schedules`).
     """
 
     name = "sched.schedule"

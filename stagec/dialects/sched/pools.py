@@ -101,7 +101,7 @@ class PoolMessageOp(MarkedOp):
 
 
 class PoolSend(PoolMessageOp):
-    """Send a part of what is in a cache to a rank of another pool, once `values` are there."""
+    """Send a part of what is in a cache to a rank of another pool, once `values` (tensors of any shapes) are there: `bytes` bytes, elements of `dtype`."""
 
     values = var_operand_def(TensorType)
 
@@ -110,7 +110,10 @@ class PoolSend(PoolMessageOp):
 
 
 class PoolRecv(PoolMessageOp):
-    """Write a part of a cache, in place, which a rank of another pool sends; the result is the cache with it."""
+    """Write a part of a cache, in place, which a rank of another pool sends: `bytes` bytes, elements of `dtype`.
+
+    The result is the cache with it, of the same shape, [B, T, K/tp, E] for instance.
+    """
 
     cache = operand_def(TensorType)
     result = result_def(TensorType)

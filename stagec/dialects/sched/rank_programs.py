@@ -219,7 +219,7 @@ class RankProgramOp(IRDLOperation):
 
 @irdl_op_definition
 class RanksOp(IRDLOperation):
-    """The ranks with some coordinates, all others being any: a class. Every rank is in one."""
+    """The ranks with some coordinates on the mesh's axes (whole numbers from 0), all others being any: a class. Every rank is in one."""
 
     name = "sched.ranks"
 
