@@ -215,6 +215,7 @@ def reduce_gradients(plan: Plan, stated: dist.PlanOp) -> ModulePass:
         stored=plan.precision.gradients if sums_whole_gradients(plan) else "",
         every_microbatch=each,
         buffers=buffers_of(plan) is not None and not each,
+        experts_apart=zero is not None and zero.experts == "apart",
     )
 
 

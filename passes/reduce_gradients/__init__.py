@@ -33,6 +33,7 @@ pass makes them; stacks are reduced layer by layer, the last layer first.
 With `buffers` gradients lie in buffers, as those of Megatron-LM's distributed optimizer: in the reverse of the order in which it registers parameters
 (`registered.py`). They are reduced over the data-parallel axes first. When that is over, all that are partial over the same other axes are summed as one, and
 then those that stages share: in whole buffers (`of_whole`), of which a rank has its shards (`finalize_model_grads` in `distributed/finalize_model_grads.py`).
+With `experts_apart` a stack of experts is taken apart, and reduced expert by expert (`weight0`, `weight1`, ... of Transformer Engine's `GroupedLinear`).
 """
 
 from __future__ import annotations
@@ -92,6 +93,8 @@ class ReduceGradients(ModulePass):
     """Reduce unit by unit where the schedule of a pipeline says: when a stage has done its last backward pass."""
     buffers: bool = False
     """Gradients lie in buffers as Megatron-LM's do: how they are ordered, and what is summed over other axes and stages last."""
+    experts_apart: bool = False
+    """In buffers each expert of a rank is a parameter by itself, the last one first."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in programs(op):
@@ -111,6 +114,7 @@ class Reducer:
         self.makers = ReadyOrder()
         self.ready: dict[SSAValue, list[int]] = {}
         self.merged: Mapping[str, str] = {}
+        self.experts: frozenset[str] = frozenset()
         output = output_of(self.program)
         loop = next((op for op in block.ops if isinstance(op, stg.AccumulateOp)), None)
         paths = {g: weight_path(w) for w, g in zip(output.weights, output.gradients, strict=True)}
@@ -134,6 +138,9 @@ class Reducer:
         paths = {own[gradient]: weight_path(weight) for weight, gradient in pairs}
         registered = registration(self.program)
         self.merged = registered.merged
+        if self.options.experts_apart:
+            sent = (op for op in self.program.walk() if isinstance(op, stg.DispatchOp))
+            self.experts = frozenset(op.over.data for op in sent)
         self.makers.move({path: g for g, path in paths.items()}, registered.later)
         reduced = self.reduce_all(list(paths), paths, output)
         total = {gradient: reduced.get(mine, mine) for gradient, mine in own.items()}
@@ -425,12 +432,61 @@ class Reducer:
                     insert(step)
                     current[gradient] = step.result
             rows = [self.rows[paths[g]] for g in members]
-            for step in self.data_steps([current[g] for g in members], remaining, rows):
+            values = [current[g] for g in members]
+            if remaining and all(map(self.is_of_experts, values)):
+                current |= zip(
+                    members, self.expert_by_expert(values, key, rows, insert), strict=True
+                )
+                continue
+            for step in self.data_steps(values, remaining, rows):
                 serve(step, key)
                 insert(step)
-                for gradient, output in zip(members, step.outputs, strict=True):
-                    current[gradient] = output
+                current |= zip(members, step.outputs, strict=True)
         return current
+
+    def is_of_experts(self, gradient: SSAValue) -> bool:
+        """Whether each part of it along the first dim is a parameter by itself."""
+        dims = stg.tensor_type(gradient).dims
+        return len(dims) > 1 and dims[0].name in self.experts
+
+    def expert_by_expert(
+        self,
+        gradients: Sequence[SSAValue],
+        path: str,
+        rows: Sequence[int],
+        insert: Callable[[Operation], None],
+    ) -> list[SSAValue]:
+        """Reduce each expert's part of the gradients, the last expert first."""
+        apart = [dist.TakeApartOp(gradient) for gradient in gradients]
+        for op in apart:
+            insert(op)
+        stacks = [op.result for op in apart]
+        (count,) = {each.count for each in map(stack_type, stacks)}
+        body = Block(arg_types=[stack_type(each).element for each in stacks])
+        values: Sequence[SSAValue] = body.args
+        partial = stg.tensor_type(values[0]).partial
+        remaining = [a for a in partial if a in self.options.axes]
+        for step in self.data_steps(values, remaining, [each - 1 for each in rows]):
+            serve(step, path)
+            self.mark(step, apart[0])
+            body.add_op(step)
+            values = step.outputs
+        body.add_op(stg.YieldOp(values))
+        types = [stack_of(count, value) for value in values]
+        repeat = stg.RepeatOp(count, [], stacks, Region(body), types, reverse=True)
+        stg.marks(repeat)[stg.STEPS] = UnitAttr()
+        insert(repeat)
+        together: list[SSAValue] = []
+        for gradient, parts, number in zip(gradients, repeat.results, rows, strict=True):
+            leaf = leaf_of(parts.type)
+            whole = stg.tensor_type(gradient).with_partial(tensor_of(leaf).partial)
+            is_shard = isinstance(leaf, ShardType)
+            whole = whole.with_dtype(tensor_of(leaf).dtype)
+            made = ShardType.of(whole, leaf.axes, number) if is_shard else whole
+            op = dist.PutTogetherOp(parts, made)
+            insert(op)
+            together.append(op.result)
+        return together
 
     def order(self, gradient: SSAValue) -> list[int]:
         """When a gradient is ready."""
@@ -504,6 +560,11 @@ def own_part(gradient: SSAValue) -> SSAValue:
 def weight_path(weight: SSAValue) -> str:
     owner = weight.owner
     return owner.path.data if isinstance(owner, stg.WeightOp) else ""
+
+
+def stack_type(value: SSAValue) -> StackType:
+    assert isinstance(value.type, StackType)
+    return value.type
 
 
 def stack_of(count: Size, value: SSAValue) -> StackType:

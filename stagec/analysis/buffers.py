@@ -294,8 +294,8 @@ def before_sums(gradient: SSAValue) -> SSAValue:
 
 
 def sliced(repeat: stg.RepeatOp, index: int) -> SSAValue:
-    """The stack whose elements a repeat of reductions reduces; what the repeat makes itself, if it makes it."""
-    value = before_reductions(repeat.yield_op.operands[index])
+    """The stack whose elements a repeat of reductions reduces, in repeats of its own where they have parts; what the repeat makes itself, if it makes it."""
+    value = before_sums(repeat.yield_op.operands[index])
     if isinstance(value, OpResult):
         return value
     assert isinstance(value, BlockArgument)

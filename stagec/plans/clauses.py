@@ -130,6 +130,8 @@ class Zero(Clause):
     shards: str | None = setting("choice", None, "rows", "flat")
     like: str | None = setting("choice", None, *PRESETS)
     """A framework whose settings hold where the plan says nothing (`presets.py`)."""
+    experts: str | None = setting("choice", None, "apart", "joined")
+    """In a framework's buffers: whether each expert of a rank is a parameter by itself, or all are one."""
 
     @property
     def reshards_root(self) -> bool:

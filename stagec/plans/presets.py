@@ -14,7 +14,8 @@ own units: `unit` says what is gathered together.
   In a buffer parameters are in the reverse of the order in which they are registered, each at a
   multiple of 64 elements; buckets end at multiples of 128 and of the ranks (`optimizer/param_layout.py`). Parameters are gathered by bucket after the
   update (`start_param_sync`). What norms have on tensor-parallel ranks under sequence parallelism is summed after the buckets, as one, and a table that
-  stages share last (`finalize_model_grads.py`).
+  stages share last (`finalize_model_grads.py`). Each expert of a rank is a parameter by itself (`weight0`, `weight1`, ... of Transformer Engine's
+  `GroupedLinear`), unless they are asked for as one (`moe_single_grouped_weight` in `transformer_config.py`).
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ KNOWN: Mapping[str, Preset] = {
     "megatron": Preset(
         "Megatron-LM's distributed optimizer",
         levels=(1,),
-        zero={"shards": "flat"},
+        zero={"shards": "flat", "experts": "apart"},
         bucket_elements=megatron_bucket,
         pipelines=(1,),
         keeps_gradients=True,

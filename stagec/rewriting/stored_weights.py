@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from xdsl.dialects.builtin import StringAttr
+from xdsl.dialects.builtin import StringAttr, UnitAttr
 from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
@@ -135,16 +135,30 @@ def gather_after_step(
         insert(repeat_over(count, stacks, gather, "optim"), after, updated)
 
 
-def as_reduced(shards: Sequence[SSAValue], gradients: Sequence[SSAValue]) -> list[list[SSAValue]]:
-    """Shards by the ops that reduced their gradients, in the order of these; what nothing reduced at the end."""
+Group = Sequence[SSAValue]
+
+
+def as_reduced(
+    shards: Sequence[SSAValue], gradients: Sequence[SSAValue]
+) -> list[tuple[Group, bool]]:
+    """Shards by the ops that reduced their gradients, in the order of these; what nothing reduced at the end. And whether each was reduced part by part."""
     found: dict[Operation | SSAValue, list[SSAValue]] = {}
     places: dict[Operation | SSAValue, list[int]] = {}
+    apart: set[Operation | SSAValue] = set()
     for shard, gradient in zip(shards, gradients, strict=True):
         reduced = reduction_behind(gradient)
         key = reduced if reduced is not None else shard
         found.setdefault(key, []).append(shard)
         places[key] = place_of(reduced) if reduced is not None else []
-    return [found[key] for key in sorted(found, key=lambda key: (not places[key], places[key]))]
+        if reduced is not None and is_of_parts(reduced.parent_op()):
+            apart.add(key)
+    order = sorted(found, key=lambda key: (not places[key], places[key]))
+    return [(found[key], key in apart) for key in order]
+
+
+def is_of_parts(op: Operation | None) -> bool:
+    """Whether a repeat is over the parts of a tensor, not over layers."""
+    return isinstance(op, stg.RepeatOp) and stg.STEPS in stg.marks(op)
 
 
 def reduction_behind(gradient: SSAValue) -> dist.ReduceShardOp | None:
@@ -157,6 +171,8 @@ def reduction_behind(gradient: SSAValue) -> dist.ReduceShardOp | None:
             gradient = op.yield_op.values[gradient.index]
         elif isinstance(op, dist.StorageOp):
             gradient = op.values[gradient.index]
+        elif isinstance(op, dist.PutTogetherOp):
+            gradient = op.value
         else:
             return None
     return None
@@ -175,35 +191,67 @@ def place_of(op: Operation) -> list[int]:
 
 
 def insert_gathers(
-    groups: Sequence[Sequence[SSAValue]], dtype: str, insert_op: Callable[[Operation], None]
+    groups: Sequence[tuple[Group, bool]], dtype: str, insert_op: Callable[[Operation], None]
 ) -> dict[SSAValue, SSAValue]:
-    """One gather for each group, the last layer first; what each shard becomes."""
+    """One gather for each group, or for each of its parts, the last layer first and the last part; what each shard becomes."""
     made: dict[SSAValue, SSAValue] = {}
-    for count, alike in groupby(groups, key=lambda group: layers_of(group[0])):
+    for count, alike in groupby(groups, key=lambda group: layers_of(group[0][0])):
         members = list(alike)
-        if count is None:
-            for group in members:
-                for op in unshard(group, dtype, "optim"):
-                    insert_op(op)
-                    made |= dict(zip(op.values, op.outputs, strict=True))
+        if count is not None:
+            made |= gathers_in_repeat(count, members, dtype, insert_op)
             continue
-        stacks = [stack for group in members for stack in group]
-        body, inner = Block(), {}
-        for stack in stacks:
-            assert isinstance(stack.type, StackType)
-            inner[stack] = body.insert_arg(stack.type.element, len(body.args))
-        whole = insert_gathers([[inner[s] for s in group] for group in members], dtype, body.add_op)
-        body.add_op(stg.YieldOp([whole[inner[stack]] for stack in stacks]))
-        types: list[StackType] = []
-        for stack in stacks:
-            element = whole[inner[stack]].type
-            assert isinstance(element, ValueType)
-            types.append(StackType.of(count, element))
-        repeat = stg.RepeatOp(count, [], stacks, Region(body), types, reverse=True)
-        stg.marks(repeat)["phase"] = StringAttr("optim")
-        insert_op(repeat)
-        made |= dict(zip(stacks, repeat.results, strict=True))
+        for group, is_apart in members:
+            if is_apart:
+                made |= gathers_of_parts(group, dtype, insert_op)
+                continue
+            for op in unshard(group, dtype, "optim"):
+                insert_op(op)
+                made |= dict(zip(op.values, op.outputs, strict=True))
     return made
+
+
+def gathers_of_parts(
+    group: Group, dtype: str, insert_op: Callable[[Operation], None]
+) -> dict[SSAValue, SSAValue]:
+    apart = [dist.TakeApartOp(shard) for shard in group]
+    for op in apart:
+        stg.marks(op)["phase"] = StringAttr("optim")
+        insert_op(op)
+    stacks = [op.result for op in apart]
+    (count,) = {layers_of(stack) for stack in stacks}
+    assert count is not None
+    whole = gathers_in_repeat(count, [(stacks, False)], dtype, insert_op, steps=True)
+    return {shard: whole[stack] for shard, stack in zip(group, stacks, strict=True)}
+
+
+def gathers_in_repeat(
+    count: Size,
+    groups: Sequence[tuple[Group, bool]],
+    dtype: str,
+    insert_op: Callable[[Operation], None],
+    *,
+    steps: bool = False,
+) -> dict[SSAValue, SSAValue]:
+    """The same for each of a stack, the last first. `steps`: they are parts, no layers."""
+    stacks = [stack for group, _ in groups for stack in group]
+    body, inner = Block(), {}
+    for stack in stacks:
+        assert isinstance(stack.type, StackType)
+        inner[stack] = body.insert_arg(stack.type.element, len(body.args))
+    slices = [([inner[s] for s in group], is_apart) for group, is_apart in groups]
+    whole = insert_gathers(slices, dtype, body.add_op)
+    body.add_op(stg.YieldOp([whole[inner[stack]] for stack in stacks]))
+    types: list[StackType] = []
+    for stack in stacks:
+        element = whole[inner[stack]].type
+        assert isinstance(element, ValueType)
+        types.append(StackType.of(count, element))
+    repeat = stg.RepeatOp(count, [], stacks, Region(body), types, reverse=True)
+    stg.marks(repeat)["phase"] = StringAttr("optim")
+    if steps:
+        stg.marks(repeat)[stg.STEPS] = UnitAttr()
+    insert_op(repeat)
+    return dict(zip(stacks, repeat.results, strict=True))
 
 
 def layers_of(value: SSAValue) -> Size | None:

@@ -68,6 +68,8 @@ class Run:
     """Tokens for experts: the all-gather dispatcher."""
     whole_experts: bool = False
     """Tensor-parallel ranks have experts of their own, instead of parts of each (`expert-tensor-parallel-size = 1`)."""
+    joined: bool = False
+    """Experts of a rank are one parameter (`moe_single_grouped_weight`)."""
     split: str = "tp_sp"
     """Of `OF_A_LAYER`."""
 
@@ -125,6 +127,7 @@ def draw(rng: random.Random) -> Run:
         gathers = rng.random() < 0.6
         sizes = {"width": 32, "heads": 2, "sequence": 16, "vocabulary": 100, "dp": 4}
         experts = {"ep": rng.choice([2, 4]), "experts": 8, "gathers": gathers}
+        experts["joined"] = rng.random() < 0.3
         # Tensor-parallel ranks have parts of the tokens, too, where experts are.
         spread = {"split": "tp_sp"}
         whole = {"whole_experts": gathers and tp > 1 and rng.random() < 0.5}
@@ -213,7 +216,7 @@ def plan_text(run: Run) -> str:
     bucket = f", bucket_bytes = {run.bucket * MAIN}" if run.bucket else ""
     lines += [
         "precision { weights = bf16, gradients = fp32 }",
-        "zero 1 over dp { like = megatron }",
+        f"zero 1 over dp {{ like = megatron{', experts = joined' if run.joined else ''} }}",
         f"gradients {{ overlap = {str(run.overlap).lower()}{bucket} }}",
     ]
     if run.experts:
@@ -234,8 +237,11 @@ def parameters(run: Run, stage: int) -> list[Parameter]:
     feed = [Parameter(wide)] * 2
     if run.experts:
         own = run.experts // run.ep
+        if run.whole_experts:
+            own, wide = own // tp, wide * tp
         router = Parameter(d * run.experts, is_whole=True)
-        feed = [Parameter(own * wide, is_expert=True)] * 2 + [router]
+        expert = Parameter(own * wide if run.joined else wide, is_expert=True)
+        feed = [expert] * (2 if run.joined else 2 * own) + [router]
     layer = [*feed, norm, Parameter(3 * square), norm, Parameter(square)]
     found = [*head, norm] if is_last else []
     found += layer * (run.layers // run.stages)

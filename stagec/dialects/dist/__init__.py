@@ -20,7 +20,7 @@ from stagec.dialects.dist.plan import (PassesOp, PlanOp, clause_span, place_of, 
 from stagec.dialects.dist.pools import (GivesOp, HandedOp, POOL_OPS, PoolOp, PoolRecvOp, PoolSendOp, TakesOp)
 from stagec.dialects.dist.sequences import SequencesAttr, SequencesOp
 from stagec.dialects.dist.stages import (GiveGradientOp, STAGE_OPS, Stage, StageRecvOp, StageSendOp, StagesAttr, StagesOp, TakeGradientOp, first_layer, local_count)
-from stagec.dialects.dist.storage import (AllReduceGradientOp, AllReduceShardOp, AllReduceTiedOp, DealShardsOp, ReduceShardOp, STORAGE_OPS, StorageOp, TakeShardOp, UnshardOp)
+from stagec.dialects.dist.storage import (AllReduceGradientOp, AllReduceShardOp, AllReduceTiedOp, DealShardsOp, PutTogetherOp, ReduceShardOp, STORAGE_OPS, StorageOp, TakeApartOp, TakeShardOp, UnshardOp)
 from stagec.dialects.dist.transfers import (ExchangeCountsOp, GatherBlocksOp, RecvOp, RotateOp, SendOp, TRANSFER_OPS, WaitOp)
 from stagec.dialects.types import (ShardType)
 
@@ -98,6 +98,8 @@ __all__ = [
     "StorageOp",
     "StoreOp",
     "TakeGradientOp",
+    "PutTogetherOp",
+    "TakeApartOp",
     "TakeShardOp",
     "TakesOp",
     "UnshardOp",

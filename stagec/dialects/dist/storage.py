@@ -21,7 +21,9 @@ from xdsl.dialects.builtin import IntegerAttr, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     irdl_op_definition,
+    operand_def,
     prop_def,
+    result_def,
     traits_def,
     var_operand_def,
     var_result_def,
@@ -32,7 +34,7 @@ from xdsl.utils.exceptions import VerifyException
 from stagec import symbolic
 from stagec.dialects import sched
 from stagec.dialects.attributes import NamesAttr
-from stagec.dialects.interfaces import TaskInterface, elements, num_bytes, spread
+from stagec.dialects.interfaces import TaskInterface, elements, num_bytes, spread, views
 from stagec.dialects.marks import ISSUED_WITH, count_mark, flag_mark, marks, word_mark
 from stagec.dialects.memory import ALWAYS, WHOLE, Effects, Kind, Overwrite
 from stagec.dialects.types import (
@@ -449,6 +451,80 @@ class DealShardsOp(BetweenShardsOp):
         return Effects(one_buffer=True)
 
 
+class PartsOp(TaskInterface, ABC):
+    """Shared by ops between a tensor, or its shard, and the stack of its parts along the first dim. A view: nothing moves."""
+
+    value = operand_def()
+    result = result_def()
+
+    traits = traits_def(Pure())
+    assembly_format = "$value attr-dict `:` type($value) `->` type($result)"
+
+    def verify_(self) -> None:
+        whole, parts = self.whole_and_parts()
+        first = first_tensor(whole)
+        if first is None or parts != parts_of(whole):
+            raise VerifyException(f"{self.name}: the parts of {whole} are not {parts}")
+
+    @abstractmethod
+    def whole_and_parts(self) -> tuple[Attribute, Attribute]:
+        """The types of both sides."""
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        return views(self)
+
+
+@irdl_op_definition
+class TakeApartOp(PartsOp):
+    """A tensor as a stack of its parts along the first dim, of what a rank has of it: the experts of a rank, each a parameter by itself.
+
+    [X/ep, D, F] -> X/ep times [D, F]. Inverse of `dist.put_together`.
+    """
+
+    name = "dist.take_apart"
+
+    def __init__(self, whole: SSAValue) -> None:
+        super().__init__(operands=[whole], result_types=[parts_of(whole.type)])
+
+    def whole_and_parts(self) -> tuple[Attribute, Attribute]:
+        return self.value.type, self.result.type
+
+
+@irdl_op_definition
+class PutTogetherOp(PartsOp):
+    """A tensor of its parts along the first dim. Inverse of `dist.take_apart`.
+
+    X/ep times [D, F] -> [X/ep, D, F].
+    """
+
+    name = "dist.put_together"
+
+    def __init__(self, parts: SSAValue, whole: Attribute) -> None:
+        super().__init__(operands=[parts], result_types=[whole])
+
+    def whole_and_parts(self) -> tuple[Attribute, Attribute]:
+        return self.result.type, self.value.type
+
+
+def first_tensor(whole: Attribute) -> TensorType | None:
+    """The tensor that has parts along its first dim: a tensor of two dims or more, or that of a shard."""
+    if not isinstance(whole, TensorType | ShardType):
+        return None
+    tensor = tensor_of(whole)
+    return tensor if len(tensor.dims) > 1 else None
+
+
+def parts_of(whole: Attribute) -> StackType:
+    """The parts of a tensor, or of a shard of one, along the first dim."""
+    tensor = first_tensor(whole)
+    assert tensor is not None, whole
+    part = TensorType.of(tensor.dims[1:], tensor.dtype, tensor.partial)
+    count = TensorType.of(tensor.dims[:1], tensor.dtype).num_elements
+    if isinstance(whole, ShardType):
+        return StackType.of(count, ShardType.of(part, whole.axes, max(1, whole.rows - 1)))
+    return StackType.of(count, part)
+
+
 STORAGE_OPS = (
     UnshardOp,
     ReduceShardOp,
@@ -457,4 +533,6 @@ STORAGE_OPS = (
     AllReduceTiedOp,
     DealShardsOp,
     TakeShardOp,
+    TakeApartOp,
+    PutTogetherOp,
 )

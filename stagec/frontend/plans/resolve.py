@@ -436,6 +436,11 @@ class _PlanResolver:
         if preset is not None:
             settings = {**preset.zero, **settings}
             self.check_preset(preset, int(text), settings["given"]["like"])
+        if "experts" in settings and (preset is None or preset.buffers is None):
+            message = "`experts` says what is a parameter in the buffers of Megatron-LM, and there are none"
+            help_ = "write `like = megatron` too, or leave `experts` out"
+            span = settings["given"]["experts"]
+            self.findings.add(Diagnostic("E0402", message, span, help=help_))
         return resolved.Zero(level=int(text), axes=axes, span=clause.span, **settings)
 
     def check_preset(self, preset: presets.Preset, level: int, span: Span) -> None:
