@@ -43,11 +43,12 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from stagec.analysis.communication import communication_kind
 from stagec.analysis.contexts import Contexts
-from stagec.analysis.sizes import mesh_of, size_values
+from stagec.analysis.sizes import averages, mesh_of, size_values
 from stagec.dialects import dist, sched, stg
+from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import TaskInterface
 from stagec.rewriting import programs, rewrite
-from stagec.symbolic import conditions
+from stagec.symbolic import Size, conditions
 from stagec.symbolic.conditions import is_split
 
 NAME = "lower-to-tasks"
@@ -63,7 +64,7 @@ class LowerToTasks(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         mesh, contexts = mesh_of(op), Contexts.of(op).axes()
         far = None if "ep" in self.serial else farthest_exchanges(op, mesh, contexts)
-        rewrite(op, LowerOne(mesh, contexts, self.serial, far), once=True)
+        rewrite(op, LowerOne(mesh, contexts, self.serial, far, averages(op)), once=True)
         note_what_runs(op)
 
 
@@ -115,6 +116,8 @@ class LowerOne(RewritePattern):
     serial: Sequence[str]
     farthest: str | None
     """An exchange over this axis lets tasks go first that overlap its own."""
+    averages: Mapping[str, Size]
+    """The dims that need be no whole numbers: costs are of their exact sizes."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, TaskInterface):
@@ -126,6 +129,7 @@ class LowerOne(RewritePattern):
         marks = stg.marks(op)
         kept = {key: marks[key] for key in KEPT if key in marks}
         for made in lowered:
+            self.write_out(made)
             if (
                 is_serial
                 and isinstance(made, sched.NODES)
@@ -144,3 +148,9 @@ class LowerOne(RewritePattern):
             kept.pop(stg.FOLLOWS_UNIT, None)
         results = [r for made in lowered for r in made.results]
         rewriter.replace(op, lowered, results[len(results) - len(op.results) :])
+
+    def write_out(self, made: Operation) -> None:
+        """Say costs in names that are whole numbers."""
+        for name, attribute in made.properties.items() if self.averages else ():
+            if isinstance(attribute, SizeAttr) and attribute.data.names & self.averages.keys():
+                made.properties[name] = SizeAttr(attribute.data.substitute(self.averages))

@@ -38,6 +38,9 @@ one size for an exchange, and it ends when the device that gets most has all: th
 
 Experts that take as many tokens as choose them are those of MegaBlocks (arXiv:2211.15841) and of Megatron-LM without a capacity
 factor (`MoEAlltoAllTokenDispatcher`).
+
+With `sent` experts are equally busy, and have what devices send that serve other sequences (`dist.sent_load`): `T.load` is the average over all of them, and
+an exchange is as large as what the device sends that has most tokens.
 """
 
 from __future__ import annotations
@@ -51,13 +54,14 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 
 from stagec.analysis.loads import num_layers
-from stagec.analysis.sizes import size_values
+from stagec.analysis.sequences import Sequences
+from stagec.analysis.sizes import averages, size_values
 from stagec.analysis.token_copies import chooser, numbers_of
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType
 from stagec.rewriting import inherit, programs, rename_dims, set_type
-from stagec.symbolic import symbol
+from stagec.symbolic import Size, product, symbol
 
 NAME = "spread-load"
 
@@ -72,8 +76,13 @@ class SpreadLoad(ModulePass):
     """Draws which expert that is, in each layer."""
     shares: tuple[str, ...] = ()
     """Instead: the share of each expert, as whole numbers with spaces between; for all layers, or a row for each."""
+    sent: bool = False
+    """Instead: as many as devices with other sequences send on average, where tokens are averages."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        if self.sent:
+            share_what_is_sent(op)
+            return
         rows = tuple(tuple(map(int, row.split())) for row in self.shares)
         distribution = dist.Distribution(self.zipf, self.seed, rows)
         made: dict[str, dist.ExpertLoadOp] = {}
@@ -92,6 +101,49 @@ class SpreadLoad(ModulePass):
         for program in programs(op):
             for load in made.values():
                 spread(program, load)
+
+
+def share_what_is_sent(module: ModuleOp) -> None:
+    """Give experts the average of what devices send that have sequences of their own. Exchanges along other axes than the first one's keep what they have."""
+    sequences, exact = Sequences.of(module), averages(module)
+    if sequences is None:
+        return
+    made: dict[str, dist.SentLoadOp] = {}
+    for program in programs(module):
+        for dispatch in program.walk():
+            for exchange in (
+                exchanges(dispatch.routed) if isinstance(dispatch, stg.DispatchOp) else ()
+            ):
+                experts, tokens = exchange.target.dims[:2]
+                axes = tuple(axis for axis in experts.split if axis in sequences.axes)
+                known = next(iter(made.values()), None)
+                if tokens.name not in exact or not axes or tokens.name in made:
+                    continue
+                if known is None or known.over.data == axes:
+                    size = sequences.in_sums(exact[tokens.name])
+                    sums = tuple(sorted(size.names & sequences.op.sizes.keys()))
+                    load = dist.SentLoadOp(tokens.name, experts.name, axes, sums)
+                    define_sent(module, load, size)
+                    made[tokens.name] = load
+        for load in made.values():
+            spread(program, load)
+
+
+def define_sent(module: ModuleOp, load: dist.SentLoadOp, size: Size) -> None:
+    """Say what experts have, in what all devices send and in what the one sends that has most."""
+    program = programs(module)[0]
+    ways = product(map(symbol, load.over.data))
+    every = {name: symbol(f"{name}{dist.TOTAL}") for name in load.sums.data}
+    most = {name: symbol(f"{name}{dist.MOST}") for name in load.sums.data}
+    dims = [stg.DimOp(f"{name}{dist.TOTAL}", ways * symbol(name)) for name in every]
+    dims += [stg.DimOp(f"{name}{dist.MOST}", symbol(name)) for name in most]
+    mean = size.substitute({name: total / ways for name, total in every.items()})
+    dims.append(stg.DimOp(load.dim.data, mean, average=True))
+    dims.append(stg.DimOp(f"{load.dim.data}{dist.MAX}", size.substitute(most), average=True))
+    known = {op.dim.data for op in module.body.ops if isinstance(op, stg.DimOp)}
+    for op in (*(dim for dim in dims if dim.dim.data not in known), load):
+        inherit(op, program)
+        module.body.block.insert_op_before(op, program)
 
 
 @dataclass(frozen=True)
@@ -205,7 +257,7 @@ def define(module: ModuleOp, load: dist.ExpertLoadOp, program: stg.ProgramOp) ->
     sizes = {
         name: symbol(load.tokens.data) for name in (load.dim.data, f"{load.dim.data}{dist.MAX}")
     }
-    for copies in load.copies.data if load.copies is not None else ():
+    for copies in copies_of(load):
         own = f"{copies}{dist.SUFFIX}"
         sizes |= dict.fromkeys((f"{copies}{dist.SENT}", own, f"{own}{dist.MAX}"), symbol(copies))
     for op in (*(stg.DimOp(name, average) for name, average in sizes.items()), load):
@@ -213,7 +265,14 @@ def define(module: ModuleOp, load: dist.ExpertLoadOp, program: stg.ProgramOp) ->
         module.body.block.insert_op_before(op, programs(module)[0])
 
 
-def spread(program: stg.ProgramOp, load: dist.ExpertLoadOp) -> None:
+def copies_of(load: dist.ExpertLoadOp | dist.SentLoadOp) -> tuple[str, ...]:
+    """The dims of copies for nodes and for devices, if tokens go by way of these."""
+    if not isinstance(load, dist.ExpertLoadOp) or load.copies is None:
+        return ()
+    return load.copies.data
+
+
+def spread(program: stg.ProgramOp, load: dist.ExpertLoadOp | dist.SentLoadOp) -> None:
     """Rename the dims of tokens and of their copies where they are not as many on each device, and what ops say of them."""
     renamed: dict[SSAValue, dict[str, str]] = {}
     for op in program.walk():
@@ -235,7 +294,7 @@ def spread(program: stg.ProgramOp, load: dist.ExpertLoadOp) -> None:
             rename_dims(op, names)
 
 
-def added_up(op: Operation, load: dist.ExpertLoadOp) -> Diagnostic:
+def added_up(op: Operation, load: dist.ExpertLoadOp | dist.SentLoadOp) -> Diagnostic:
     """An op has tokens by expert on one side only."""
     tokens, experts = load.tokens.data, load.experts.data
     return Diagnostic(
@@ -256,7 +315,7 @@ def names_of(value: SSAValue) -> tuple[str, ...]:
     return leaf.names if isinstance(leaf, TensorType) else ()
 
 
-def new_names(value: SSAValue, load: dist.ExpertLoadOp) -> dict[str, str]:
+def new_names(value: SSAValue, load: dist.ExpertLoadOp | dist.SentLoadOp) -> dict[str, str]:
     """What to call a value's dim of tokens, or of copies."""
     leaf = value.type.leaf if isinstance(value.type, StackType) else value.type
     if not isinstance(leaf, TensorType):
@@ -265,7 +324,7 @@ def new_names(value: SSAValue, load: dist.ExpertLoadOp) -> dict[str, str]:
         experts = load.experts.data
         split = experts in leaf.names and leaf.dim(experts).split
         return {load.tokens.data: load.dim.data} if split else {}
-    for level, copies in enumerate(load.copies.data if load.copies is not None else (), 1):
+    for level, copies in enumerate(copies_of(load), 1):
         if copies in leaf.names:
             # Copies are there when their parts are split as far as they go: nodes over one axis, devices over both.
             there = len(leaf.dims[0].split) == level

@@ -120,7 +120,7 @@ def compile_program(
     module, texts = module or lower(checked), checked.source.texts
     stated = plan_of_model(checked, module)
     passes = [
-        *default_pipeline(checked.plan, stated),
+        *default_pipeline(checked.plan, stated, checked.sends_unequally),
         *pool_passes(bool(handed)),
         *plan_passes(checked.plan, load_pass or registry().make_pass),
         *final_passes(checked.plan),

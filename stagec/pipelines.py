@@ -21,8 +21,10 @@ from stagec.symbolic import conditions
 from stagec.trust import may_read, may_run, outside
 
 
-def default_pipeline(plan: Plan, stated: dist.PlanOp) -> list[ModulePass]:
-    """The passes from a model to the tasks of each rank class."""
+def default_pipeline(
+    plan: Plan, stated: dist.PlanOp, sends_unequally: bool = False
+) -> list[ModulePass]:
+    """The passes from a model to the tasks of each rank class. `sends_unequally`: devices have other sequences, and experts an average of their tokens."""
     precision = plan.precision
     passes: list[ModulePass] = [
         make("propagate-shardings"),
@@ -77,7 +79,10 @@ def default_pipeline(plan: Plan, stated: dist.PlanOp) -> list[ModulePass]:
         passes.append(make("chunk-loss", chunks=plan.loss_chunks))
     if stated.is_training:
         passes += saved_value_passes(plan)
-    passes += [make("exchange-counts", gathered=like == "megatron"), *load_passes(plan)]
+    passes += [
+        make("exchange-counts", gathered=like == "megatron"),
+        *load_passes(plan, sends_unequally),
+    ]
     return (
         passes
         + storage_passes(plan, stated.is_training)
@@ -252,11 +257,11 @@ def saved_value_passes(plan: Plan) -> list[ModulePass]:
     return passes
 
 
-def load_passes(plan: Plan) -> list[ModulePass]:
-    """Experts that are not equally busy."""
+def load_passes(plan: Plan, sends_unequally: bool) -> list[ModulePass]:
+    """Experts that are not equally busy, or that devices send other numbers of tokens."""
     load = plan.load
     if load is None:
-        return []
+        return [make("spread-load", sent=True)] if sends_unequally else []
     rows = [load.shares] if load.shares else []
     if load.file is not None:
         folder = os.path.dirname(load.given["file"].file)

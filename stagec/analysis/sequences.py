@@ -5,10 +5,11 @@ An iteration is a coordinate like those of ranks: `iteration.index`. Of a series
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, reduce
+from math import prod
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -17,9 +18,10 @@ from stagec.analysis.coordinates import SUFFIX, joint_index
 from stagec.analysis.sizes import dim_sizes, size_values
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, sched, stg
-from stagec.dialects.dist.sequences import CONTEXT, NEW, OF_ONE, SAMPLED, Kind
+from stagec.dialects.dist.sequences import CONTEXT, NEW, OF_ONE, SAMPLED, Kind, SequencesAttr
+from stagec.dialects.dist.sequences import Sequences as DealtSequences
 from stagec.symbolic import Size, constant
-from stagec.symbolic.columns import Columns
+from stagec.symbolic.columns import Columns, add
 from stagec.symbolic.conditions import Conditions, of_each, unread
 from stagec.symbolic.verdict import verdict
 
@@ -38,7 +40,10 @@ class Sequences:
     """Of the names that follow from sums."""
     others: Mapping[str, int]
     """The numbers of all names that do not."""
+    exchanged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Sums that devices exchange tokens by, and the axes along which they do."""
     _columns: dict[int, Columns] = field(default_factory=dict)
+    _sums: dict[int, Mapping[str, np.ndarray]] = field(default_factory=dict)
 
     @staticmethod
     def of(module: ModuleOp) -> Sequences | None:
@@ -51,8 +56,16 @@ class Sequences:
             varying |= more
         numbers = unread(size_values(module))
         others = {name: number for name, number in numbers.items() if name not in varying}
-        definitions = {name: named[name] for name in named if name in varying - set(op.sizes)}
-        return Sequences(op, definitions, others)
+        sent = [each for each in module.body.ops if isinstance(each, dist.SentLoadOp)]
+        exchanged = {name: each.over.data for each in sent for name in each.sums.data}
+        summed = {*op.sizes, *(f"{n}{end}" for n in exchanged for end in (dist.TOTAL, dist.MOST))}
+        definitions = {name: named[name] for name in named if name in varying - summed}
+        return Sequences(op, definitions, others, exchanged)
+
+    def serving(self, sequences: DealtSequences) -> Sequences:
+        """Of other sequences, in the same module."""
+        self.op.sequences = SequencesAttr(sequences)
+        return replace(self, _columns={}, _sums={})
 
     @staticmethod
     def around(program: stg.ProgramOp) -> Sequences | None:
@@ -74,7 +87,8 @@ class Sequences:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        return frozenset((*self.op.sizes, *self.definitions))
+        across = (f"{n}{end}" for n in self.exchanged for end in (dist.TOTAL, dist.MOST))
+        return frozenset((*self.op.sizes, *self.definitions, *across))
 
     @property
     def names_of_one(self) -> tuple[str, ...]:
@@ -102,6 +116,43 @@ class Sequences:
         return self._columns[device]
 
     def made(self, device: int) -> Columns:
+        """The sums of a device, those of all that it exchanges tokens with, and what follows from them."""
+        found = Columns({**self.sums(device), **self.across(device)}, self.num_iterations)
+        pending = dict(self.definitions)
+        while pending:
+            ready = [name for name, size in pending.items() if not size.names & pending.keys()]
+            assert ready, "sizes follow from one another"
+            for name in ready:
+                size = self.in_numbers(pending.pop(name))
+                found.names = {**found.names, name: found.number(size)}
+        return found
+
+    def across(self, device: int) -> dict[str, np.ndarray]:
+        """What sums are on all devices along some axes, and on the one where they are largest."""
+        found: dict[str, np.ndarray] = {}
+        for name, axes in self.exchanged.items():
+            group = next(each for each in self.groups(axes) if device in each)
+            each = [self.sums(at)[name] for at in group]
+            found[f"{name}{dist.TOTAL}"] = reduce(add, each)
+            found[f"{name}{dist.MOST}"] = reduce(np.maximum, each)
+        return found
+
+    def groups(self, axes: Collection[str]) -> list[list[int]]:
+        """The devices that differ along some axes alone."""
+        over = self.op.over.data
+        places = np.arange(self.op.sequences.data.num_devices)
+        places = places.reshape([self.others[axis] for axis in over])
+        last = [at for at, axis in enumerate(over) if axis in axes]
+        places = np.moveaxis(places, last, range(len(over) - len(last), len(over)))
+        return places.reshape(-1, prod(self.others[over[at]] for at in last)).tolist()
+
+    def sums(self, device: int) -> Mapping[str, np.ndarray]:
+        """The sums over the sequences of a device, in all iterations."""
+        if device not in self._sums:
+            self._sums[device] = self.added_up(device)
+        return self._sums[device]
+
+    def added_up(self, device: int) -> Mapping[str, np.ndarray]:
         sequences = self.op.sequences.data
         starts, ends = sequences.starts[:, device], sequences.ends[:, device]
         lengths = ends - starts
@@ -119,15 +170,7 @@ class Sequences:
                 terms = terms.astype(object)
             sums = np.concatenate([[0], np.cumsum(terms * kinds[:, 0])])
             names[name] = sums[bounds[1:]] - sums[bounds[:-1]]
-        found = Columns(names, sequences.num_iterations)
-        pending = dict(self.definitions)
-        while pending:
-            ready = [name for name, size in pending.items() if not size.names & pending.keys()]
-            assert ready, "sizes follow from one another"
-            for name in ready:
-                size = self.in_numbers(pending.pop(name))
-                found.names = {**found.names, name: found.number(size)}
-        return found
+        return names
 
     def fullest(self, device: int) -> list[int]:
         """Iterations of which none other is as large in every size: one of them needs most memory, as no buffer shrinks where sizes grow."""
@@ -148,6 +191,12 @@ class Sequences:
         if numbers.dtype == object:
             return False
         return float(np.sum(numbers.astype(float) * counts)) < 2.0**62
+
+    def in_sums(self, size: Size) -> Size:
+        """A size without the names that follow from sums."""
+        while made := {n: s for n, s in self.definitions.items() if n in size.names}:
+            size = size.substitute(made)
+        return size
 
     def in_numbers(self, size: Size, values: Values | None = None) -> Size:
         """A size in which all other names are numbers."""
@@ -213,8 +262,14 @@ def check_groups(module: ModuleOp, sequences: Sequences) -> None:
             continue
         written = sequences.in_numbers(size)
         numbers = [columns.number(written) for columns in shared]
-        if any(not np.array_equal(numbers[0], other) for other in numbers[1:]):
+        if any(
+            not np.array_equal(numbers[group[0]], numbers[other])
+            for group in sequences.groups(op.axes.data)
+            for other in group[1:]
+        ):
             what = op.node_name
             message = f"`{what}` over {quoted(op.axes.data)} has other sizes on devices that have other sequences"
             help_ = f"serve sequences whose new tokens divide over {quoted(sorted(sequences.axes))}"
+            if isinstance(op, sched.CollectiveOp) and op.kind.data == "all_to_all":
+                help_ += "; or let experts have as many tokens as they are sent on average: `serve { ..., experts = average }`"
             raise CompileError([Diagnostic("E0414", message, span_of(op.location), help=help_)])

@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 
 from stagec import symbolic
 from stagec.analysis.placement import Splits
-from stagec.analysis.sizes import size_values
+from stagec.analysis.sizes import averages, size_values
 from stagec.diagnostics import Diagnostic, Findings, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
@@ -27,6 +27,7 @@ class ShardingErrors:
         self.rules = [op for op in module.body.ops if isinstance(op, dist.RuleOp)]
         dims = [op for op in module.body.ops if isinstance(op, stg.DimOp)]
         self.pads = {op.dim.data: op.pads.data for op in dims if op.pads is not None}
+        self.averages = averages(module)
         self.findings = Findings()
         self.seen: set[tuple[str, tuple[str, ...]]] = set()
 
@@ -55,6 +56,8 @@ class ShardingErrors:
         # Experts that pad have tokens too: those that are sent go to the experts of the text.
         experts, each = (symbol(self.unpadded(n)) for n in routed.names[:2])
         share = symbolic.ceildiv(sent, experts)
+        if routed.names[1] in self.averages:
+            share, each = sent / experts, self.averages[routed.names[1]]
         reason = f"experts have not the `{sent}` tokens that are sent"
         if op.dropless is None or conditions.compare(share, "==", each, self.sizes, reason):
             return
@@ -78,7 +81,7 @@ class ShardingErrors:
 
     def check_dim(self, dim: Dim, value: str, notes: Sequence[str] = ()) -> None:
         """E0301: the axes that split a dim do not divide it."""
-        if not dim.split or (dim.name, dim.split) in self.seen:
+        if not dim.split or (dim.name, dim.split) in self.seen or dim.name in self.averages:
             return
         self.seen.add((dim.name, dim.split))
         if dim.name not in self.sizes:

@@ -6,6 +6,7 @@ A model may have 10,000 dims, through which every pass looks: their class is com
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -45,8 +46,18 @@ def at_first(size: Size, values: Mapping[str, int]) -> Size:
     return size.substitute({name: 0 for name in unknown if name not in values})
 
 
+def averages(module: ModuleOp) -> dict[str, Size]:
+    """The dims that need be no whole numbers, and their exact sizes."""
+    return {
+        op.dim.data: op.size.data
+        for op in module.body.ops
+        if type(op) is stg.DimOp and op.average is not None
+    }
+
+
 def size_values(module: ModuleOp) -> dict[str, int]:
-    """Every name's number; of `dims_by_place` that of the first rank, whose part is the largest. A size that is not a whole number is E0208."""
+    """Every name's number; of `dims_by_place` that of the first rank, whose part is the largest; of an average the next whole one. Another size
+    that is not a whole number is E0208."""
     values: dict[str, int] = dict(conditions.unread(mesh_of(module)))
     values.setdefault(TIME_AXIS, 1)
     pending = {op.dim.data: op for op in module.body.ops if type(op) is stg.DimOp}
@@ -76,7 +87,10 @@ def size_values(module: ModuleOp) -> dict[str, int]:
         for name in found:
             op = pending.pop(name)
             try:
-                values[name] = sizes[name].integer(values)
+                if op.average is not None:
+                    values[name] = ceil(sizes[name].evaluate(values))
+                else:
+                    values[name] = sizes[name].integer(values)
                 conditions.define(name, sizes[name])
                 for reader in readers.get(name, ()):
                     missing_of[reader] -= 1

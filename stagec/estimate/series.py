@@ -9,7 +9,7 @@ import numpy as np
 
 from stagec.backend.program import Node, Sum, TraceProgram, TraceSegment, TraceSet
 from stagec.compiled import Compiled
-from stagec.dialects.dist.sequences import Sequences, SequencesAttr
+from stagec.dialects.dist.sequences import Sequences
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.interference import slowed
 from stagec.estimate.prices import Prices
@@ -56,10 +56,8 @@ class Clock:
         """Of any sequences on each device, as an iteration of the program: how many, of how many new positions, after how many."""
         known = self.reader.sequences
         assert known is not None
-        known.op.sequences = SequencesAttr(
-            Sequences.of([[[(*kind, 1) for kind in device] for device in devices]])
-        )
-        self.reader.sequences = served = replace(known, _columns={})
+        kinds = [[(*kind, 1) for kind in device] for device in devices]
+        self.reader.sequences = served = known.serving(Sequences.of([kinds]))
         self.compiled.unroller.serve(served)
         return self.time_us(0)
 

@@ -63,7 +63,9 @@ def lower(checked: CheckedModel) -> ModuleOp:
     for name in checked.sizes.dim_names:
         dim = checked.sizes.dims[name]
         pads = checked.sizes.unpadded.get(name)
-        block.add_op(_at(stg.DimOp(name, dim.size.substitute(axes), pads), dim.span))
+        is_average = name in checked.sizes.averages
+        size = dim.size.substitute(axes)
+        block.add_op(_at(stg.DimOp(name, size, pads, average=is_average), dim.span))
     plan = checked.plan
     if plan.axes:
         mesh = dist.MeshOp([(axis.name, axis.size) for axis in plan.axes])

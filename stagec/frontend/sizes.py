@@ -11,7 +11,7 @@ from stagec import symbolic
 from stagec.diagnostics import Diagnostic, Findings, Span, closest, quoted
 from stagec.dialects.types import TIME_AXIS
 from stagec.frontend import copying, padding, syntax
-from stagec.frontend.numbers import LARGEST, Sizes, condition, facts, names_in, whole
+from stagec.frontend.numbers import LARGEST, Sizes, condition, facts, names_in, quantity, whole
 from stagec.frontend.plans.merge import Merged
 from stagec.frontend.printing import text_of
 from stagec.symbolic import Size, conditions
@@ -80,6 +80,8 @@ class SizeTable:
     """The dims that `serve` gives their sizes, and what these are in the text."""
     origins: dict[str, str] = field(default_factory=dict)
     """`--set tp=4`, for the names that are sized so."""
+    averages: set[str] = field(default_factory=set)
+    """Dims that need be no whole numbers; their values are the next ones."""
 
     @property
     def known(self) -> dict[str, int]:
@@ -100,13 +102,13 @@ def resolve_sizes(
     overrides: Mapping[str, str],
     findings: Findings,
     served: Mapping[str, ServedSize] | None = None,
-    padded: Mapping[str, bool] | None = None,
+    shares: Mapping[str, str] | None = None,
 ) -> SizeTable:
     """Size every dim and axis. `overrides` are those of `--set`; what is `served` says the sizes of some dims.
 
-    `padded` has the dims of experts' tokens where something is served, and whether they are rounded up.
+    `shares` has the dims of experts' tokens where something is served, and whether they are `exact`, `padded` or an `average`.
     """
-    return _SizeResolver(dims, merged, overrides, findings, served or {}, padded or {}).resolve()
+    return _SizeResolver(dims, merged, overrides, findings, served or {}, shares or {}).resolve()
 
 
 class _SizeResolver:
@@ -117,10 +119,10 @@ class _SizeResolver:
         overrides: Mapping[str, str],
         findings: Findings,
         served: Mapping[str, ServedSize],
-        padded: Mapping[str, bool],
+        shares: Mapping[str, str],
     ) -> None:
         self.dims, self.merged, self.findings = dims, merged, findings
-        self.overrides, self.served, self.padded = overrides, served, padded
+        self.overrides, self.served, self.shares = overrides, served, shares
         self.axes = self.mesh_axes()
         self.table = SizeTable(dim_names=(*dims, *(name for name in served if name not in dims)))
         self.table.served = {name: size.text for name, size in served.items()}
@@ -380,15 +382,20 @@ class _SizeResolver:
         if name in self.table.unpadded:
             # What is wrong with `pad` is said where the plan's rules are read.
             return whole(expr, visible, Findings(), what)
-        if name not in self.padded:
+        if name not in self.shares:
             own = Findings()
             found = whole(expr, visible, own, what)
             for each in own.found:
                 self.findings.add(padding.as_written(each, self.table.unpadded))
             return found
-        if self.padded[name]:
-            return whole(rounded_up(expr), visible, self.findings, what)
-        help_ = "serve numbers of tokens that divide, or let experts have the next whole number of them: `serve { ..., experts = padded }`"
+        if self.shares[name] != "exact":
+            found = whole(rounded_up(expr), visible, self.findings, what)
+            exact = quantity(expr, visible, Findings())
+            if found is None or exact is None or self.shares[name] == "padded":
+                return found
+            self.table.averages.add(name)
+            return Quantity(exact.size, found.value)
+        help_ = "serve numbers of tokens that divide, or let experts have their average: `serve { ..., experts = average }`"
         return whole(expr, visible, self.findings, what, help_=help_)
 
 

@@ -26,14 +26,14 @@ def plan_module(
 def fullest(module: ModuleOp, sequences: Sequences, arrangements: Arrangements) -> list[ClassPlan]:
     """The memory of each class in the iteration in which it needs most."""
     reader = Reader(module)
-    tried: dict[int, list[ClassPlan]] = {}
+    runs: dict[int, list[RankRun]] = {}
     found: list[ClassPlan] = []
     for number, run in enumerate(reader.runs()):
         best: ClassPlan | None = None
         for iteration in sequences.fullest(sequences.device(run.stages[0].values)):
-            if iteration not in tried:
-                tried[iteration] = plan_memory(reader.at(iteration), arrangements)
-            other = tried[iteration][number]
+            if iteration not in runs:
+                runs[iteration] = reader.at(iteration)
+            (other,) = plan_memory([runs[iteration][number]], arrangements)
             best = other if best is None or other.peak_bytes > best.peak_bytes else best
         assert best is not None
         found.append(best)

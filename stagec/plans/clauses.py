@@ -441,8 +441,8 @@ class Serve(Clause):
     """Whether tokens further on are drafted, by what reads the ones before them."""
     block: int = setting("whole", 1, least=1)
     """Positions that a cache is allotted at a time, for each sequence."""
-    experts: str = setting("choice", "exact", "exact", "padded")
-    """Whether each expert has the tokens that are sent to it, or as many as the next whole number."""
+    experts: str = setting("choice", "exact", "exact", "padded", "average")
+    """Whether each expert has the tokens that are sent to it, as many as the next whole number, or their average, whole or not."""
 
 
 @dataclass(frozen=True, kw_only=True)

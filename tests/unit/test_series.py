@@ -166,22 +166,19 @@ plan p {{
         assert of_device.peak_bytes == alone.memory[0].peak_bytes
 
 
-@pytest.mark.parametrize("seed", some(range(4)))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_series_over_experts_is_its_iterations_one_by_one(seed: int, tmp_path: Path):
     """Routers that choose among groups, tokens that do not divide over experts: each iteration is one of the plan."""
     rng = random.Random(f"experts {seed}")
     net, rows = tmp_path / "net.stg", tmp_path / "rows.csv"
-    axes = rng.choice(["shard X over tp", "shard F over tp"])
-    plan = f"plan p {{ mesh tp = 2 {axes} precision {{ weights = bf16 }} serve {{ decode 2 at 5, experts = padded }} }}"
+    axes = ["shard X over tp", "shard B over tp shard X over tp", "shard F over tp"][seed % 3]
+    plan = f"plan p {{ mesh tp = 2 {axes} precision {{ weights = bf16 }} serve {{ decode 2 at 5, experts = average }} }}"
     net.write_text(EXPERTS.replace("to = A)", "to = A, groups = 4, limit = 2)") + plan)
 
-    def alike() -> str:
-        """Of both devices."""
-        return f"{2 * rng.randint(1, 9)}x{rng.randint(1, 9)}"
+    def kind() -> str:
+        return f"{rng.randint(2, 9)}x{rng.randint(1, 9)}"
 
-    lines = [
-        rng.choice([f"{alike()},", f",{alike()}@9", f"{alike()},{alike()}@9"]) for _ in range(4)
-    ]
+    lines = [rng.choice([f"{kind()},", f",{kind()}@9", f"{kind()},{kind()}@9"]) for _ in range(4)]
 
     def served(lines: list[str]) -> dict[int, list]:
         rows.write_text("\n".join(["prefill,decode", *lines]) + "\n")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from fractions import Fraction
+from itertools import product
 from math import ceil
 
 import pytest
 
+from stagec.backend.encode import encode_traces
 from stagec.backend.program import Collective, Compute
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
@@ -64,8 +67,38 @@ def test_experts_have_whole_tokens(seed: int):
         same = [n for c in exact.trace_set.classes for n in unrolled(c.program)]
         assert [(n.op, n.action) for n in same] == [(n.op, n.action) for n in nodes]
     else:
-        with pytest.raises(CompileError, match="experts = padded"):
+        with pytest.raises(CompileError, match="experts = average"):
             compile_text(MODEL + plan.format(tp=tp, kinds=kinds, how=""))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_experts_have_what_devices_send_on_average(seed: int):
+    """Devices have other sequences: products of all tokens, in equal parts, and an exchange as large as the most that one sends."""
+    rng = random.Random(f"average {seed}")
+    edp, ep = rng.choice([(1, 2), (1, 4), (2, 2)])
+    counts = [rng.randint(1, 30) for _ in range(edp * ep)]
+    kinds = ", ".join(f"prefill 1 x {n} at {7 + 3 * at}" for at, n in enumerate(counts))
+    plan = f"plan p {{ mesh edp = {edp}, ep = {ep}, dp = edp * ep shard B over dp shard X over ep shard T over dp "
+    plan += (
+        f"precision {{ weights = bf16 }} serve {{ {kinds}, logits = all, experts = average }} }}"
+    )
+    done = compile_text(MODEL + plan)
+    encode_traces(done.trace_set)
+    found = set[tuple[int, int]]()
+    for each in done.trace_set.classes:
+        where = [each.where.get(a, tuple(range(k))) for a, k in (("edp", edp), ("ep", ep))]
+        actions = [n.action for n in unrolled(each.program) if n.op in ("contract", "all_to_all")]
+        products = sorted(a.num_ops for a in actions if isinstance(a, Compute))
+        sent = sorted(a.operand_bytes for a in actions if isinstance(a, Collective))
+        for replica, at in product(*where):
+            found.add((replica, at))
+            # One sequence is dealt to each device.
+            group = counts[replica * ep : (replica + 1) * ep]
+            by_experts = ceil(Fraction(sum(group) * A, ep) * 2 * D * F)
+            assert products == sorted([2 * group[at] * D * X, by_experts, by_experts])
+            tokens = max(group) * A * D * 2
+            assert sent == sorted([tokens, tokens, X * 8])
+    assert len(found) == edp * ep
 
 
 @pytest.mark.parametrize("seed", range(6))

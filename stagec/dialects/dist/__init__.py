@@ -18,6 +18,7 @@ from stagec.dialects.dist.host import (HOST_OPS, HostOp, LoadOp, ReadOp, StateOp
 from stagec.dialects.dist.mesh import (MeshAttr, MeshOp, RuleOp)
 from stagec.dialects.dist.plan import (PassesOp, PlanOp, clause_span, place_of, span_at, clause_span, place_of, span_at)
 from stagec.dialects.dist.pools import (GivesOp, HandedOp, POOL_OPS, PoolOp, PoolRecvOp, PoolSendOp, TakesOp)
+from stagec.dialects.dist.sent_load import (MOST, SentLoadOp, TOTAL)
 from stagec.dialects.dist.sequences import SequencesAttr, SequencesOp
 from stagec.dialects.dist.stages import (GiveGradientOp, STAGE_OPS, Stage, StageRecvOp, StageSendOp, StagesAttr, StagesOp, TakeGradientOp, first_layer, local_count)
 from stagec.dialects.dist.storage import (AllReduceGradientOp, AllReduceShardOp, AllReduceTiedOp, DealShardsOp, PutTogetherOp, ReduceShardOp, STORAGE_OPS, StorageOp, TakeApartOp, TakeShardOp, UnshardOp)
@@ -33,6 +34,7 @@ Dist = Dialect(
         RuleOp,
         ContextOp,
         ExpertLoadOp,
+        SentLoadOp,
         SequencesOp,
         ReshardOp,
         *COLLECTIVES,
@@ -68,6 +70,7 @@ __all__ = [
     "HostOp",
     "LoadOp",
     "MAX",
+    "MOST",
     "MeshAttr",
     "MeshOp",
     "Movement",
@@ -106,5 +109,6 @@ __all__ = [
     "WaitOp",
     "first_layer",
     "local_count",
+    "SentLoadOp",
     "SequencesOp",
 ]

@@ -21,6 +21,8 @@ class DimOp(IRDLOperation):
     One that `pads` another dim is what that is in tensors, so that axes divide it: `stg.dim "V" = "8*ceildiv(V.unpadded, 8)" pads "V.unpadded"`.
     One that `parts` another stands for it where parts are not all as large: a rank's own, times how many there are. Its size
     depends on the rank's coordinates: `stg.dim "X.part" = "ep*ceildiv(X - ep.index, ep)" parts "X"`.
+    One that is `average` need be no whole number: tokens of an expert, `stg.dim "T" = "A*B*S/X" average`. What ops cost is of its exact size, what
+    memory is set aside for of the next whole number.
     """
 
     name = "stg.dim"
@@ -29,14 +31,24 @@ class DimOp(IRDLOperation):
     size = prop_def(SizeAttr)
     pads = opt_prop_def(StringAttr)
     parts = opt_prop_def(StringAttr)
+    average = opt_prop_def(UnitAttr)
 
-    assembly_format = "$dim `=` $size (`pads` $pads^)? (`parts` $parts^)? attr-dict"
+    assembly_format = (
+        "$dim `=` $size (`pads` $pads^)? (`parts` $parts^)? (`average` $average^)? attr-dict"
+    )
 
     def __init__(
-        self, dim: str, size: Size, pads: str | None = None, parts: str | None = None
+        self,
+        dim: str,
+        size: Size,
+        pads: str | None = None,
+        parts: str | None = None,
+        average: bool = False,
     ) -> None:
         others = {"pads": pads, "parts": parts}
         given: dict[str, Attribute] = {k: StringAttr(v) for k, v in others.items() if v is not None}
+        if average:
+            given["average"] = UnitAttr()
         super().__init__(properties={"dim": StringAttr(dim), "size": SizeAttr(size), **given})
 
     def verify_(self) -> None:

@@ -62,6 +62,12 @@ class CheckedModel:
         return self.bodies[self.name]
 
     @property
+    def sends_unequally(self) -> bool:
+        """Whether devices have sequences of their own, and experts an average of what they send."""
+        sums = None if self.batch is None else self.batch.sums
+        return sums is not None and bool(sums.axes) and bool(self.sizes.averages)
+
+    @property
     def implied_dims(self) -> frozenset[str]:
         """Positions of caches: without `serve` they are new ones, and split as those are, if no rule names them."""
         if self.roles is None or self.batch is not None:
@@ -91,8 +97,8 @@ def check(
     merged = merge(chosen, definitions.plans, findings)
     batch = _batch(source, definitions, merged, overrides or {}, findings, iterations)
     served = batch.sizes if batch is not None else {}
-    padded = _padded(definitions, batch, findings)
-    table = resolve_sizes(definitions.dims, merged, overrides or {}, findings, served, padded)
+    shares = _shares(definitions, batch, findings)
+    table = resolve_sizes(definitions.dims, merged, overrides or {}, findings, served, shares)
     missing_axis_sizes(merged, table, findings)
     check_requirements(definitions.requires, table, findings)
     resolved = resolve_plan(merged, table, findings)
@@ -131,19 +137,23 @@ def _settings_of(plan: syntax.Plan | None) -> frozenset[Span]:
     return frozenset(entry.span for each in found if each is not None for entry in each.entries)
 
 
-def _padded(
+HOW = {"padded": "padded", "average": "an average"}
+"""What tokens of experts are, in words."""
+
+
+def _shares(
     definitions: Definitions, batch: Batch | None, findings: Findings
-) -> dict[str, bool] | None:
-    """The dims of experts' tokens where something is served, and whether they are rounded up."""
+) -> dict[str, str] | None:
+    """The dims of experts' tokens where something is served, and whether they are exact, rounded up or an average."""
     if batch is None:
         return None
     tokens = expert_tokens(definitions)
-    is_padded = batch.serve.experts == "padded"
-    if is_padded and not tokens:
-        message = "the model has no experts whose tokens could be padded"
+    how = batch.serve.experts
+    if how != "exact" and not tokens:
+        message = f"the model has no experts whose tokens could be {HOW[how]}"
         span = batch.serve.given.get("experts", batch.serve.span)
         findings.add(Diagnostic("E0401", message, span, help="leave it out"))
-    return dict.fromkeys(tokens, is_padded)
+    return dict.fromkeys(tokens, how)
 
 
 OF_TRAINING = (

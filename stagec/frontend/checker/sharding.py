@@ -54,7 +54,7 @@ class PlanChecker:
         for value, what in self.values():
             for name, axes in placement.split_dims(value.type.names, rules).items():
                 dim = Dim(name, axes)
-                if dim.name in self.table.refused:
+                if dim.name in self.table.refused or dim.name in self.table.averages:
                     continue
                 if dim not in reported and not self.divides(dim):
                     reported.add(dim)
