@@ -35,9 +35,11 @@ weights where a zero-bubble schedule has them apart, Qi et al. 2023, arXiv:2401.
 The first stage of a pipeline needs no gradient of its input; with `first_whole` it does nothing as `I` and everything as `W`, as PyTorch's
 stages do (`backward_one_chunk` and `backward_weight_one_chunk` in `torch/distributed/pipelining/stage.py`).
 Within a task order may still change, but only between segments. So a segment ends where something may be moved: before and behind a
-repeat, a reduction of gradients, a gather that is prefetched, before what waits for an exchange (`gives_way`) if tasks of the schedule overlap,
-and where the backward pass begins to read the parameters of a unit, whose successor is gathered then (FSDP2's pre-backward hook,
-`torch/distributed/fsdp/_fully_shard/_fsdp_state.py`).
+repeat, a reduction of gradients, a gather that is prefetched, before what waits for an exchange (`gives_way`) if tasks of the schedule
+overlap, and where the backward pass begins to read the parameters of a unit, whose successor is gathered then (FSDP2's pre-backward
+hook, `torch/distributed/fsdp/_fully_shard/_fsdp_state.py`). Outside of layers it also ends behind what completes the gradient of a
+weight. The gradients of a layer are reduced behind the layer: a row for each of its weights would make the order of a step ten times as
+long, and changes what it takes by 0.2 %.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ from itertools import zip_longest
 import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 
 from stagec.analysis.dataflow import behind_views, is_node
@@ -61,6 +63,9 @@ from stagec.rewriting import programs
 from stagec.schedules.table import FIRST_TRANSFER, ActionKind
 
 NAME = "cut-segments"
+BACKWARD = ("bwd", "wgrad")
+EARLY = (True, False)
+"""What `moves` says of a reduction that is issued while the backward pass goes on."""
 AROUND = (*ONCE, "GATHER")
 """The tasks of what stands outside of the loop over microbatches."""
 
@@ -113,9 +118,12 @@ class Cutter:
     """Whether tasks overlap."""
     is_whole: bool = False
     """Whether the whole backward pass is in the half for weights."""
+    reduces_early: bool = False
+    """Whether gradients are reduced as they are complete, among other communication."""
     count: int = field(default=0)
 
     def cut(self, program: stg.ProgramOp) -> None:
+        self.reduces_early = reduces_early(program)
         loop = next((op for op in program.body.block.ops if isinstance(op, stg.AccumulateOp)), None)
         if loop is not None:
             compute = ("F", "I", "W") if self.halves else ("F", "B")
@@ -142,7 +150,7 @@ class Cutter:
         run: Run = []
         awaited: set[Operation] = set()
         for op in ops:
-            if run and (begins_run(op, run[-1]) or waits_for(op, awaited)):
+            if run and (self.begins_run(op, run[-1]) or waits_for(op, awaited)):
                 yield run
                 run = []
             if waits_for(op, awaited):
@@ -157,6 +165,9 @@ class Cutter:
                     run = []
                 else:
                     run.append(op)
+                    if self.is_reduced_early(op) and completes_gradient(op):
+                        yield run
+                        run = []
             elif run and is_node(op) and stg.UNIT in op.properties:
                 # What is before a gather is issued before it.
                 yield run
@@ -172,6 +183,18 @@ class Cutter:
                 run = []
         if run:
             yield run
+
+    def begins_run(self, op: Operation, last: Operation) -> bool:
+        """Whether an op is not issued with the one before it: it reduces a gradient, or an FSDP unit begins or ends, where others may go first."""
+        if {stg.BEGINS_UNIT, stg.FOLLOWS_UNIT} & stg.marks(op).keys():
+            return True
+        if not is_node(op):
+            return False
+        return moves(op) != moves(last) or (self.is_reduced_early(op) and moves(op) == EARLY)
+
+    def is_reduced_early(self, op: Operation) -> bool:
+        """Whether the gradients beside an op are reduced one by one: those of a layer are reduced together, behind it."""
+        return self.reduces_early and not isinstance(op.parent_op(), stg.RepeatOp)
 
     def has_task(self, repeat: stg.RepeatOp, task: str) -> bool:
         if task in AROUND:
@@ -214,10 +237,33 @@ def around_loop(program: stg.ProgramOp) -> list[tuple[str, Sequence[Operation]]]
     ]
 
 
-def begins_run(op: Operation, last: Operation) -> bool:
-    """Whether an op is not issued with the one before it: it reduces a gradient, or an FSDP unit begins or ends, where others may go first."""
-    marks = {stg.BEGINS_UNIT, stg.FOLLOWS_UNIT}
-    return bool(marks & stg.marks(op).keys()) or (is_node(op) and moves(op) != moves(last))
+def reduces_early(program: stg.ProgramOp) -> bool:
+    """Whether gradients are reduced as they are complete, while others are computed and communicated.
+
+    Those of an FSDP unit are reduced together, and where nothing else is communicated, a reduction waits for its gradient alone.
+    """
+    nodes = [op for op in program.body.walk() if is_node(op)]
+    early = [op for op in nodes if moves(op) == EARLY]
+    are_single = bool(early) and all(len(op.operands) == 1 for op in early)
+    return are_single and any(
+        stg.phase_of(op) in BACKWARD and not isinstance(op, sched.ComputeOp) for op in nodes
+    )
+
+
+def completes_gradient(op: Operation) -> bool:
+    """Whether the gradient of a weight is complete behind an op: it leaves the layer or the microbatch, or is reduced."""
+    return stg.phase_of(op) == "wgrad" and any(map(leaves, op.results))
+
+
+def leaves(value: SSAValue) -> bool:
+    """Whether a value, or a view of it, is yielded, or its reduction begins."""
+    for use in value.uses:
+        reader = use.operation
+        if isinstance(reader, stg.YieldOp) or stg.phase_of(reader) == "grad_reduce":
+            return True
+        if not is_node(reader) and any(map(leaves, reader.results)):
+            return True
+    return False
 
 
 def waits_for(op: Operation, exchanges: Collection[Operation]) -> bool:
