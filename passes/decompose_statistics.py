@@ -33,6 +33,7 @@ an RMS norm one, a layer norm two; their gradients one, one and two. A maximum t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -42,9 +43,11 @@ from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
+from stagec.analysis.sizes import mesh_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TIME_AXIS
 from stagec.rewriting import rewrite
+from stagec.symbolic.conditions import is_split
 
 NAME = "decompose-statistics"
 
@@ -54,18 +57,24 @@ class DecomposeStatistics(ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        rewrite(op, DecomposeOne(), NAME)
+        rewrite(op, DecomposeOne(mesh_of(op)), NAME)
 
 
+@dataclass(frozen=True)
 class DecomposeOne(RewritePattern):
     """Takes apart an op whose statistics are split, if it says how."""
+
+    mesh: Mapping[str, int]
+    """Over an axis of size 1 nothing is split; in a part of a program that has no mesh, everything may be."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, stg.TensorOp) or stg.PART_OF in op.properties:
             return
         axes = split_statistics(op)
+        if not any(axis not in self.mesh or is_split(axis, self.mesh) for axis in axes):
+            return
         steps = InsertedSteps(op, axes, rewriter)
-        results = op.decomposed(steps) if axes else None
+        results = op.decomposed(steps)
         if results is not None:
             rewriter.replace(op, [], results)
 

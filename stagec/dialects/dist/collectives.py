@@ -448,8 +448,10 @@ class SliceOp(AlongDim, CostInterface):
         return Bytes(num_bytes(self.result), num_bytes(self.result))
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        """Of an input a view: a data loader brings what each reader needs."""
+        """Of an input, or of a part of it, a view: a data loader brings what each reader needs."""
         owner = self.operand.owner
+        while isinstance(owner, SliceOp | sched.ViewOp):
+            owner = owner.operand.owner
         is_input = isinstance(owner, Block) and isinstance(owner.parent_op(), ProgramOp)
         is_whole = not spread(self.axes.data, mesh)
         return views(self) if is_input or is_whole else super().lowered(mesh)

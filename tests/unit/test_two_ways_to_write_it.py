@@ -1,4 +1,4 @@
-"""A model whose layers are written out one by one is the model that repeats them: the same work, communication, memory and time."""
+"""What can be written in two ways is the same work, communication, memory and time: layers repeated or one by one, an axis of size 1 or none."""
 
 from __future__ import annotations
 
@@ -42,6 +42,13 @@ CLAUSES = (
 )
 
 
+RULES = {
+    "dp": "shard B over dp",
+    "cp": "shard S over cp\ncontext cp { method = ring }",
+    "tp": "shard H, F, V over tp",
+}
+
+
 def plan(rng: random.Random) -> str:
     clauses = [rng.choice(each) for each in CLAUSES if rng.random() < 0.5]
     return "\n".join(
@@ -62,9 +69,38 @@ def plan(rng: random.Random) -> str:
 def test_a_repeat_is_its_layers_one_by_one(seed: int) -> None:
     """Steps differ a little: the gradients of a layer that is repeated are reduced behind it."""
     text = plan(random.Random(seed))
-    repeated, written_out = (stagec.compile(each + text) for each in (REPEATED, WRITTEN_OUT))
-    assert dict(repeated.summary) == dict(written_out.summary), text
-    assert dict(repeated.communication) == dict(written_out.communication), text
-    assert repeated.peak_bytes == written_out.peak_bytes, text
-    assert repeated.step_time is not None
-    assert written_out.step_time == pytest.approx(repeated.step_time, rel=0.02), text
+    assert_same(REPEATED + text, WRITTEN_OUT + text, within=0.02)
+
+
+@pytest.mark.parametrize("seed", some(range(12), 4))
+def test_an_axis_of_size_one_is_none(seed: int) -> None:
+    rng = random.Random(seed)
+    sizes = {axis: rng.choice([1, 2]) for axis in RULES}
+    sizes[rng.choice(list(sizes))] = 1
+    sizes["dp"] = 2
+    split = [axis for axis, size in sizes.items() if size > 1]
+    clauses = [rng.choice(each) for each in CLAUSES[:3] if rng.random() < 0.5]
+    every, fewer = (
+        "\n".join(
+            [
+                "plan p {",
+                "mesh " + ", ".join(f"{axis} = {sizes[axis]}" for axis in axes),
+                *(RULES[axis] for axis in axes),
+                "microbatch 4",
+                "device h100",
+                *clauses,
+                "}",
+            ]
+        )
+        for axes in (list(sizes), split)
+    )
+    assert_same(REPEATED + every, REPEATED + fewer, within=1e-9)
+
+
+def assert_same(one: str, other: str, *, within: float) -> None:
+    a, b = stagec.compile(one), stagec.compile(other)
+    assert dict(a.summary) == dict(b.summary), one
+    assert dict(a.communication) == dict(b.communication), one
+    assert a.peak_bytes == b.peak_bytes, one
+    assert a.step_time is not None
+    assert b.step_time == pytest.approx(a.step_time, rel=within), one
