@@ -41,8 +41,6 @@ class Compiled:
     """The text that it was compiled from; nothing for IR."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """The texts of the files that were read."""
-    is_read: bool = False
-    """Whether the IR was read, and so may say what passes would not."""
     idle: tuple[Diagnostic, ...] = ()
     """W0703 and W0304: what of the plan changed nothing."""
 

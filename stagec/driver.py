@@ -44,6 +44,7 @@ from stagec.running import (
     write_down,
 )
 from stagec.symbolic import conditions
+from stagec.unrolling.checks import check_module
 from stagec.unrolling.module import UnrollingContext, rank_runs
 
 
@@ -169,6 +170,7 @@ def compile_ir(
     module = parse_ir(context, text, name)
     verify_ir(module, {name: text})
     try:
+        check_module(module)
         plan = read_plan(stated_plan(module), mesh_of(module))
         for program in programs(module):
             output_of(program)
@@ -176,7 +178,7 @@ def compile_ir(
         stops = stops or Stops()
         passes += [make(name) for name in stops.further if name not in {p.name for p in passes}]
         check_stop(stops, passes)
-        start = Compiled(plan, module, None, sources={name: text}, is_read=True)
+        start = Compiled(plan, module, None, sources={name: text})
         return finish(start, passes, stops, known.make_pass)
     except CompileError as error:
         raise CompileError(error.diagnostics, {name: text, **error.sources}) from error
@@ -194,7 +196,7 @@ def finish(
     start = replace(start, idle=tuple(parts.diagnostics()))
     if stopped or not stops.unroll:
         return start
-    runs = rank_runs(module, not start.is_read, context.unrolled)
+    runs = rank_runs(module, context.unrolled)
     unroller = Unroller(context.unrolled.arrangements, context.unrolled.queues)
     traces = unroller.trace_set(module, runs)
     compiled = replace(start, traces=traces, runs=runs, unroller=unroller)

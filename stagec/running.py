@@ -18,6 +18,7 @@ from stagec.dialects import dist, stg
 from stagec.ir_text import Verifier, place_of
 from stagec.plans.clauses import Argument, Plan
 from stagec.symbolic import NoNumberError
+from stagec.unrolling.checks import check_module
 from stagec.unrolling.module import KeepsRows, UnrollingContext, made_of
 
 PassLoader = Callable[[str, Mapping[str, Argument]], ModulePass]
@@ -177,6 +178,8 @@ def run_passes(
         take_off(module, each.name)
         if stops.verifies(each, each is passes[-1]):
             verify(module, each, verifier)
+        if not is_ours(each):
+            check_module(module)
         if told(stops, each.name, module):
             return True
     return False

@@ -16,9 +16,6 @@ from stagec.dialects.sched.tasks import Rows
 from stagec.dialects.types import DTYPE_BITS, bytes_of, tensor_of
 from stagec.symbolic import ZERO, Size
 
-BUFFER_PADDING = "padding of buffers"
-"""The path of such a row: no weight's, which has no spaces."""
-
 
 def padding_rows(program: stg.ProgramOp, tables: Sequence[Mapping[str, Rows]]) -> Iterator[Stored]:
     """Of parameters and of gradients. Of stages that differ in layers alone, the most that one has at the ends of its buckets."""
@@ -44,7 +41,8 @@ def padding_rows(program: stg.ProgramOp, tables: Sequence[Mapping[str, Rows]]) -
         own = ends.get(kind, {})
         last = max((at_ends(own, table) for table in tables), default=0)
         if size + last != ZERO:
-            yield Stored(BUFFER_PADDING, kind, bytes_of(size + last, dtypes[kind]))
+            num_bytes = bytes_of(size + last, dtypes[kind])
+            yield Stored("padding of buffers", kind, num_bytes, of_buffers=True)
 
 
 def at_ends(elements_of: Mapping[int, Size], table: Mapping[str, Rows]) -> int:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from stagec import symbolic
-from stagec.analysis.buffer_padding import BUFFER_PADDING
 from stagec.analysis.dataflow import is_node
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.interfaces import elements, num_bytes
@@ -248,13 +247,18 @@ class KeptBy:
 
 def owners(program: stg.ProgramOp) -> Iterator[tuple[Stored, KeptBy]]:
     """What a rank stores for a program, and whose it is."""
-    ops = program.body.block.ops
-    known = {op.path.data: op for op in ops if isinstance(op, stg.WeightOp | stg.CacheOp)}
+    known = owned(program)
     for row in stored_of(program):
-        if row.kind == Kind.PROCESS or row.path == BUFFER_PADDING:
-            yield row, KeptBy(program, row.path == BUFFER_PADDING)
+        if row.is_of_program:
+            yield row, KeptBy(program, row.of_buffers)
         else:
             yield row, KeptBy(known[row.path])
+
+
+def owned(program: stg.ProgramOp) -> dict[str, Operation]:
+    """The weights and caches of a program, by path."""
+    ops = program.body.block.ops
+    return {op.path.data: op for op in ops if isinstance(op, stg.WeightOp | stg.CacheOp)}
 
 
 def is_loaded(weight: SSAValue) -> bool:

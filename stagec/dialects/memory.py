@@ -370,12 +370,20 @@ class Stored:
     """It is not on the device."""
     on_nvme: bool = False
     """Nor in the memory of the host: it passes through that."""
+    of_buffers: bool = False
+    """It is what buffers of weights have beside them, and no weight's own."""
+
+    @property
+    def is_of_program(self) -> bool:
+        """Whether it is no weight's nor cache's own: its path is but a name."""
+        return self.kind == Kind.PROCESS or self.of_buffers
 
     def __str__(self) -> str:
         return (
             f'"{self.path}" {self.kind.name.lower()} "{self.num_bytes}"'
             + " on_host" * self.on_host
             + " on_nvme" * self.on_nvme
+            + " of_buffers" * self.of_buffers
         )
 
 
@@ -397,6 +405,7 @@ class StoredAttr(Data[tuple[Stored, ...]]):
                 size,
                 parser.parse_optional_keyword("on_host") is not None,
                 parser.parse_optional_keyword("on_nvme") is not None,
+                parser.parse_optional_keyword("of_buffers") is not None,
             )
 
         return tuple(parser.parse_comma_separated_list(parser.Delimiter.BRACES, row))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import prod
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
+from stagec.analysis.buffers import owned
 from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.loads import Loads
@@ -21,6 +22,7 @@ from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import NamesAttr, sizes_in
 from stagec.dialects.types import ValueType
 from stagec.rewriting import programs
+from stagec.symbolic import Size
 from stagec.symbolic.conditions import unread
 
 
@@ -30,7 +32,10 @@ def wrong(op: Operation, message: str, help_: str = "") -> CompileError:
 
 
 def check_module(module: ModuleOp) -> None:
-    """That programs of ranks are of what there is."""
+    """That programs of ranks are of what there is. For IR that was read, and for what passes of others leave."""
+    listed = (sched.TasksOp, sched.RankProgramOp, sched.RanksOp)
+    if not any(isinstance(op, listed) for op in module.body.ops):
+        return
     kinds = {stg.text(each, "kind"): each for each in programs(module)}
     segments = {kind: segments_of(program) for kind, program in kinds.items()}
     ops = list(module.body.ops)
@@ -41,6 +46,7 @@ def check_module(module: ModuleOp) -> None:
         check_units(program)
     for own in segments.values():
         check_segments(own)
+    check_stored([op for op in ops if isinstance(op, sched.StoredOp)], kinds, names)
     for op in ops:
         if isinstance(op, sched.TasksOp):
             if op.kind.data not in kinds:
@@ -75,15 +81,19 @@ def check_nodes(program: stg.ProgramOp, mesh: Mapping[str, int], names: Collecti
     for op in program.walk():
         sizes = [size for each in op.properties.values() for size in sizes_in(each)]
         sizes += [r.type.num_bytes for r in op.results if isinstance(r.type, ValueType)]
-        for size in sizes:
-            unknown = sorted(size.names - set(names))
-            if unknown:
-                raise wrong(op, f"the size `{unknown[0]}` has no number")
+        check_names(op, sizes, names)
         axes = op.properties.get("axes")
         if isinstance(op, sched.NODES) and isinstance(axes, NamesAttr):
             unknown = [axis for axis in axes.data if axis not in mesh]
             if unknown:
                 raise wrong(op, f"the mesh has no axis `{unknown[0]}`")
+
+
+def check_names(op: Operation, sizes: Iterable[Size], names: Collection[str]) -> None:
+    """That what sizes are made of has numbers."""
+    unknown = sorted({name for size in sizes for name in size.names}.difference(names))
+    if unknown:
+        raise wrong(op, f"the size `{unknown[0]}` has no number")
 
 
 def check_units(program: stg.ProgramOp) -> None:
@@ -97,6 +107,24 @@ def check_units(program: stg.ProgramOp) -> None:
                 raise wrong(
                     op, f"it gathers other weights than the gather of unit {number} before it"
                 )
+
+
+def check_stored(
+    stored: Sequence[sched.StoredOp], kinds: Mapping[str, stg.ProgramOp], names: Collection[str]
+) -> None:
+    """That what stays from step to step is said of programs that there are, and of what these have."""
+    seen: set[str] = set()
+    for op in stored:
+        kind = op.kind.data
+        if kind not in kinds or kind in seen:
+            message = "is said twice" if kind in seen else "is of no `stg.program`"
+            raise wrong(op, f"what `{kind}` stores {message}")
+        seen.add(kind)
+        known = owned(kinds[kind])
+        for row in op.rows.data:
+            if not (row.is_of_program or row.path in known):
+                raise wrong(op, f"there is no weight or cache `{row.path}`")
+            check_names(op, [row.num_bytes], names)
 
 
 def check_segments(segments: Mapping[int, Segment]) -> None:

@@ -19,7 +19,7 @@ from stagec.dialects.sched.tasks import StageOfRank, Where
 from stagec.rewriting import programs
 from stagec.symbolic import Size
 from stagec.symbolic.conditions import unread
-from stagec.unrolling.checks import check_module, wrong
+from stagec.unrolling.checks import wrong
 from stagec.unrolling.queues import QueueFinder
 from stagec.unrolling.rank import Arrangement, Arrangements, RankRun, StageRun
 from stagec.unrolling.stage import Layout, has_peers_by_layer
@@ -75,13 +75,13 @@ def unrolled_in(ctx: Context) -> Unrolled:
     return ctx.unrolled if isinstance(ctx, UnrollingContext) else Unrolled()
 
 
-def rank_runs(
-    module: ModuleOp, checked: bool = True, unrolled: Unrolled | None = None
-) -> list[RankRun]:
-    """What each rank class runs, in order. What is not `checked`, as IR that was read, is first."""
-    if not checked:
-        check_module(module)
-    return list(reader_of(module, unrolled).runs())
+def rank_runs(module: ModuleOp, unrolled: Unrolled | None = None) -> list[RankRun]:
+    """What each rank class runs, in order. E0709 if nobody built programs of ranks."""
+    runs = list(reader_of(module, unrolled).runs())
+    if not runs:
+        help_ = "run `build-programs`, and what follows it"
+        raise wrong(next(iter(programs(module))), "no ranks run it", help_)
+    return runs
 
 
 def reader_of(module: ModuleOp, unrolled: Unrolled | None) -> Reader:

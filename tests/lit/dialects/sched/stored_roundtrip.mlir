@@ -6,7 +6,8 @@
 // CHECK-NEXT: }
 sched.stored of "middle" gradients "contiguous" {"Block.wq" parameters "2*D/tp", "Block.wq" optimizer "8*D/tp" on_host}
 // CHECK:      sched.stored of "" gradients "contiguous" {
-// CHECK-NEXT:   "context" process "600000000"
-sched.stored of "" gradients "contiguous" {"context" process "600000000"}
+// CHECK-NEXT:   "context" process "600000000",
+// CHECK-NEXT:   "padding of buffers" gradients "64" of_buffers
+sched.stored of "" gradients "contiguous" {"context" process "600000000", "padding of buffers" gradients "64" of_buffers}
 // CHECK:      sched.stored of "" gradients "copied" {}
 sched.stored of "" gradients "copied" {}
