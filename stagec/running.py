@@ -178,8 +178,6 @@ def run_passes(
         take_off(module, each.name)
         if stops.verifies(each, each is passes[-1]):
             verify(module, each, verifier)
-        if not is_ours(each):
-            check_module(module)
         if told(stops, each.name, module):
             return True
     return False
@@ -220,6 +218,8 @@ def verify(module: ModuleOp, after: ModulePass, verifier: Verifier) -> None:
     """IR that does not verify is a pass' mistake: ours is no user's."""
     try:
         verifier.verify(module)
+        if not is_ours(after):
+            check_module(module)
     except CompileError as error:
         assert not is_ours(after), f"the IR after `{after.name}` does not verify: {error}"
         notes = [f"after the pass `{after.name}`"]

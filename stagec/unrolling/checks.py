@@ -58,7 +58,9 @@ def check_module(module: ModuleOp) -> None:
             )
         elif isinstance(op, sched.RankProgramOp):
             check_stages(op, ops, stages)
-    check_classes(module, [op for op in ops if isinstance(op, sched.RanksOp)])
+    classes = [op for op in ops if isinstance(op, sched.RanksOp)]
+    if classes:
+        check_classes(module, classes)
 
 
 def numbers_at(module: ModuleOp, tasks: sched.TasksOp, names: Collection[str]) -> dict[str, int]:
