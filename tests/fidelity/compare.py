@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.fidelity.left_out import comparable_memory, corrected
+from tests.fidelity.loads import experts_of_a_rank
 from tests.fidelity.oracle import Case
 from tests.fidelity.peaks import TOLERANCE
 from tests.fidelity.record import Communication, Memory, RankRecord
@@ -43,7 +45,8 @@ class Outcome:
 
 def compare_rank(case: Case, rank: int, traced: RankRecord) -> list[Finding]:
     measured = corrected(case, rank)
-    findings = compare_flops(measured, traced, by_op=case.model["arch"] != "moe")
+    experts = experts_of_a_rank(case)
+    findings = compare_flops(measured, traced, experts or 1, by_op=experts is not None)
     findings += compare_communications(measured, traced)
     if measured.memory is not None and traced.memory is not None:
         expected = comparable_memory(case, rank, measured.memory, traced.memory)
@@ -51,8 +54,10 @@ def compare_rank(case: Case, rank: int, traced: RankRecord) -> list[Finding]:
     return findings
 
 
-def compare_flops(measured: RankRecord, traced: RankRecord, *, by_op: bool = True) -> list[Finding]:
-    """Sums by phase and kind, and with `by_op` that they are made of the same ops."""
+def compare_flops(
+    measured: RankRecord, traced: RankRecord, experts: int = 1, *, by_op: bool = True
+) -> list[Finding]:
+    """Sums by phase and kind, and with `by_op` that they are made of the same ops. A traced one may be one for each of the experts of a rank."""
     findings: list[Finding] = []
     sums, traced_sums = measured.flops(), traced.flops()
     ops, traced_ops = measured.ops(), traced.ops()
@@ -61,7 +66,8 @@ def compare_flops(measured: RankRecord, traced: RankRecord, *, by_op: bool = Tru
         phase, kind = key
         mine, theirs = sums[key], traced_sums[key]
         details: list[str] = []
-        sizes, traced_sizes = ops.get(key, {}), traced_ops.get(key, {})
+        sizes, traced_sizes = ops.get(key, Counter()), traced_ops.get(key, Counter())
+        sizes = with_experts_at_once(sizes, traced_sizes, experts)
         for size in sorted(sizes.keys() | traced_sizes.keys()) if by_op else ():
             count, traced_count = sizes.get(size, 0), traced_sizes.get(size, 0)
             if count != traced_count:
@@ -71,6 +77,19 @@ def compare_flops(measured: RankRecord, traced: RankRecord, *, by_op: bool = Tru
             Finding(f"FLOPs {phase} {kind}", str(mine), str(theirs), agrees, tuple(details))
         )
     return findings
+
+
+def with_experts_at_once(
+    measured: Counter[int], traced: Counter[int], experts: int
+) -> Counter[int]:
+    """The measured ops, where one of each expert stands for a traced one that is of all experts."""
+    found = Counter(measured)
+    for size, count in (traced - measured).items():
+        each, rest = divmod(size, experts)
+        if not rest and experts > 1 and (measured - traced)[each] >= experts * count:
+            found[each] -= experts * count
+            found[size] += count
+    return found
 
 
 def compare_communications(measured: RankRecord, traced: RankRecord) -> list[Finding]:

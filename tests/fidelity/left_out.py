@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.fidelity.attention_text import repeats_heads
-from tests.fidelity.loads import has_learned_loads, with_mean_loads
+from tests.fidelity.loads import has_learned_loads, with_equal_loads
 from tests.fidelity.model_text import row_split_tables
 from tests.fidelity.oracle import DTYPE_BYTES, Case
 from tests.fidelity.parameters import missing_of, parameters_of, stays_gathered
@@ -255,7 +255,7 @@ def corrected(case: Case, rank: int) -> RankRecord:
         records = {each: with_all_experts_again(case, record) for each, record in records.items()}
         measured = records[rank]
     if has_learned_loads(case):
-        measured = with_mean_loads(case, rank, records)
+        measured = with_equal_loads(case, rank, records)
     if leaves_out_rings(case):
         measured = with_sums_over_rings(case, rank, measured)
     if leaves_out_experts(case):
