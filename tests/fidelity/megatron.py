@@ -325,8 +325,44 @@ def buffers(run: Run, rank: int) -> list[tuple[int, list[int]]]:
     return found
 
 
+def share(bucket: Sequence[Parameter], ways: int, place: int) -> int:
+    """`shares`: elements of parameters in a rank's part of a bucket."""
+    part = padded(bucket, ways) // ways
+    begin, end, found = place * part, (place + 1) * part, 0
+    for number, each in enumerate(bucket):
+        last = end_of(bucket[: number + 1])
+        found += max(0, min(end, last) - max(begin, last - each.elements))
+    return found
+
+
+def compare_shares(run: Run, rank: int, state: int, found: Comparison) -> None:
+    """`shares`: equal parts of each parameter are as large as what the rank with most has, but for one element of each and what stands between parameters."""
+    cut: list[tuple[int, tuple[Parameter, ...]]] = []
+    alone, tensors = 0, 0
+    for stage in stages_of(run, rank):
+        held = parameters(run, stage)
+        # Queries, keys and values are three tensors.
+        tensors += 3 * len(held)
+        for is_expert, ways in ((False, run.dp), (True, run.dp // run.ep)):
+            chosen = [each for each in held if each.is_expert == is_expert]
+            if ways == 1:
+                alone += sum(each.elements for each in chosen)
+            else:
+                cut += [(ways, bucket) for bucket in buckets(run, chosen, stage)]
+    of_ranks = [
+        alone + sum(share(bucket, ways, place * ways // run.dp) for ways, bucket in cut)
+        for place in range(run.dp)
+    ]
+    between = sum(
+        -(-(padded(bucket, ways) - sum(each.elements for each in bucket)) // ways)
+        for ways, bucket in cut
+    )
+    more = state - max(of_ranks)
+    found.same(f"shares of rank {rank} within bounds", -between <= more <= tensors, True)
+
+
 def compare_memory(run: Run, rank: int, kept: Mapping[Kind, int], found: Comparison) -> None:
-    """Buffers of parameters and of main gradients: `padding`. What one rank has alone is in none here."""
+    """Buffers of parameters and of main gradients: `padding`; and the optimizer's state. What one rank has alone is in no buffer here."""
     alone = sum(
         each.elements
         for stage in stages_of(run, rank)
@@ -336,6 +372,7 @@ def compare_memory(run: Run, rank: int, kept: Mapping[Kind, int], found: Compari
     whole = alone + sum(sum(sizes) for ways, sizes in buffers(run, rank) if ways > 1)
     for kind, size in ((Kind.PARAMETERS, NARROW), (Kind.GRADIENTS, MAIN)):
         found.same(f"{kind.name.lower()} kept by rank {rank}", kept[kind], size * whole)
+    compare_shares(run, rank, kept[Kind.MASTER] // MAIN, found)
 
 
 def compare_rank(run: Run, rank: int, record: RankRecord, found: Comparison) -> None:
