@@ -6,7 +6,7 @@ repeated body is a stack, one per iteration, made outside of the repeat and slic
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
@@ -16,6 +16,7 @@ from stagec import symbolic
 from stagec.analysis.placement import Rule, split_dims
 from stagec.diagnostics import CompileError, Diagnostic, Span, location_of
 from stagec.dialects import dist, stg
+from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.types import FLOATS, StackType, TensorType, tensor_of
 from stagec.frontend.checker.program import CheckedModel
 from stagec.frontend.checker.steps import (
@@ -35,6 +36,7 @@ from stagec.frontend.checker.steps import (
 )
 from stagec.frontend.paths import Scope, is_named
 from stagec.frontend.plans.serving import Sums
+from stagec.frontend.redundant import add_copies, size_of_tokens, slots
 from stagec.frontend.routed_tokens import transposed_experts
 from stagec.frontend.served import (
     ATTENTION,
@@ -72,12 +74,15 @@ def lower(checked: CheckedModel) -> ModuleOp:
         span = plan.axes[0].span
         block.add_op(_at(mesh, span) if span else mesh)
     for rule in plan.rules:
-        block.add_op(_at(dist.RuleOp(rule.dims, rule.axes, rule.copies, rule.uneven), rule.span))
+        dims = with_slots(rule.dims, checked.sizes.redundant)
+        block.add_op(_at(dist.RuleOp(dims, rule.axes, rule.copies, rule.uneven), rule.span))
     for context in plan.contexts:
         axes = plan.products.get(context.axis, (context.axis,))
         op = dist.ContextOp(context.method, axes, context.rotate, context.balance)
         block.add_op(_at(op, context.span) if context.span else op)
     program = _Lowering(checked).program()
+    for op in copied_experts(checked, program, block):
+        block.add_op(op)
     if checked.batch is not None and checked.batch.sums is not None:
         for op in sequences_ops(checked, checked.batch.sums):
             block.add_op(op)
@@ -85,6 +90,25 @@ def lower(checked: CheckedModel) -> ModuleOp:
     if wrong := transposed_experts(module):
         raise CompileError(wrong)
     return module
+
+
+def with_slots(dims: Sequence[str], redundant: Collection[str]) -> list[str]:
+    """The dims of a rule: what splits experts that have copies splits the slots of both, and leaves routers whole."""
+    return [slots(name) if name in redundant else name for name in dims]
+
+
+def copied_experts(checked: CheckedModel, program: Operation, block: Block) -> Iterator[Operation]:
+    """The dims of experts and their copies, whose tokens are those of as many."""
+    if not checked.sizes.redundant or checked.batch is None:
+        return
+    assert isinstance(program, stg.ProgramOp)
+    span = checked.batch.serve.span
+    assert span is not None
+    tokens = {op.dim.data: op for op in block.ops if isinstance(op, stg.DimOp)}
+    for experts, each in add_copies(program).items():
+        tokens[each].size = SizeAttr(size_of_tokens(tokens[each].size.data, experts))
+        number = checked.sizes.redundant[experts]
+        yield _at(stg.DimOp(slots(experts), symbolic.symbol(experts) + number), span)
 
 
 def plan_of_model(checked: CheckedModel, module: ModuleOp) -> dist.PlanOp:

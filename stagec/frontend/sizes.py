@@ -80,6 +80,8 @@ class SizeTable:
     """The dims that `serve` gives their sizes, and what these are in the text."""
     origins: dict[str, str] = field(default_factory=dict)
     """`--set tp=4`, for the names that are sized so."""
+    redundant: dict[str, int] = field(default_factory=dict)
+    """Dims of experts that have copies, and how many there are."""
     averages: set[str] = field(default_factory=set)
     """Dims that need be no whole numbers; their values are the next ones."""
 

@@ -443,6 +443,8 @@ class Serve(Clause):
     """Positions that a cache is allotted at a time, for each sequence."""
     experts: str = setting("choice", "exact", "exact", "padded", "average")
     """Whether each expert has the tokens that are sent to it, as many as the next whole number, or their average, whole or not."""
+    redundant: int = setting("whole", 0)
+    """Copies of experts, beside those of the text."""
 
 
 @dataclass(frozen=True, kw_only=True)

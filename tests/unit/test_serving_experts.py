@@ -125,7 +125,47 @@ def test_what_experts_make_is_added_up_once(seed: int):
     assert len(sent) == len({each.axes for each in sent}) <= len(over)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_copies_are_experts_that_no_router_knows(seed: int):
+    """A plan with copies is a text with more experts than its router chooses among."""
+    rng = random.Random(f"copies {seed}")
+    ep, copies = rng.choice([(2, 2), (4, 4), (3, 1), (5, 2)])
+    kinds = ", ".join(f"prefill {rng.randint(1, 4)} x {rng.randint(1, 9)}" for _ in range(3))
+    batch = rng.choice(["", "shard B over ep"]) if ep < 4 else ""
+    plan = f"plan p {{ mesh ep = {ep} {batch} shard NAME over ep precision {{ weights = bf16 }} serve {{ {kinds}, logits = all, experts = average HOW }} }}"
+    repeated = MODEL.replace("  x = Experts(x)", "  repeat 2 { x = Experts(x) }")
+    said = plan.replace("NAME", "X").replace("HOW", f", redundant = {copies}")
+    with_copies = compile_text(repeated + said)
+    text = repeated.replace("dim T = B * S * A / X", f"dim Y = X + {copies} dim T = B * S * A / Y")
+    text = text.replace("[X, D, F]", "[Y, D, F]").replace("[X, F, D]", "[Y, F, D]")
+    text = text.replace("experts = X", "experts = Y").replace("[X, T,", "[Y, T,")
+    as_text = compile_text(text + plan.replace("NAME", "Y").replace("HOW", ""))
+    done, known = (
+        [
+            (c.where, [(n.op, n.scope, n.action) for n in unrolled(c.program)])
+            for c in each.trace_set.classes
+        ]
+        for each in (with_copies, as_text)
+    )
+    assert done == known
+    assert [m.peak_bytes for m in with_copies.memory] == [m.peak_bytes for m in as_text.memory]
+
+
+WRONG_COPIES = {
+    "E0402": "serve { decode 2 at 9, redundant = 2 }",
+    "E0301": "mesh ep = 4 shard X over ep serve { decode 2 at 9, experts = average, redundant = 1 }",
+}
+
+
+@pytest.mark.parametrize("code", WRONG_COPIES)
+def test_copies_that_cannot_be(code: str):
+    with pytest.raises(CompileError, match=code):
+        compile_text(f"{MODEL} plan p {{ {WRONG_COPIES[code]} }}")
+
+
 def test_a_model_without_experts_pads_none():
     text = "dim B = 2 dim S = 4 dim P = S dim D = 8 model N(x[B, S, D]) { cache c[B, P, D] return append(c, x) }"
     with pytest.raises(CompileError, match="no experts"):
         compile_text(text + " plan p { serve { decode 2 at 9, experts = padded } }")
+    with pytest.raises(CompileError, match="no experts"):
+        compile_text(text + " plan p { serve { decode 2 at 9, redundant = 1 } }")

@@ -36,8 +36,8 @@ def calls_of(item: syntax.Module | syntax.Model, known: Container[str]) -> list[
     return [call.function for call in calls_in(item) if call.function.text in known]
 
 
-def expert_tokens(definitions: Definitions) -> set[str]:
-    """The dims that dispatches of the model call the tokens of an expert."""
+def dims_of_dispatches(definitions: Definitions, argument: str) -> set[str]:
+    """The dims that dispatches of the model call `experts`, or the `tokens` of one."""
     return {
         each.value.name.text
         for item in (*definitions.modules.values(), *definitions.models)
@@ -45,7 +45,7 @@ def expert_tokens(definitions: Definitions) -> set[str]:
         if call.function.text == "dispatch"
         for each in call.arguments
         if each.name is not None
-        and each.name.text == "tokens"
+        and each.name.text == argument
         and isinstance(each.value, syntax.Reference)
     }
 

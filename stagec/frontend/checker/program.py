@@ -11,7 +11,7 @@ from stagec.frontend import syntax
 from stagec.frontend.checker.bodies import check_body
 from stagec.frontend.checker.context import Context
 from stagec.frontend.checker.definitions import Definitions, collect, plans_of
-from stagec.frontend.checker.graph import call_order, check_extent, expert_tokens, needed
+from stagec.frontend.checker.graph import call_order, check_extent, dims_of_dispatches, needed
 from stagec.frontend.checker.replacing import with_replacements
 from stagec.frontend.checker.sharding import PlanChecker
 from stagec.frontend.checker.steps import Body
@@ -29,7 +29,7 @@ from stagec.frontend.sizes import (
     missing_axis_sizes,
     resolve_sizes,
 )
-from stagec.plans.clauses import Plan
+from stagec.plans.clauses import Plan, Serve
 from stagec.symbolic.conditions import unrecorded
 
 SUFFIX = ".stg"
@@ -99,6 +99,10 @@ def check(
     served = batch.sizes if batch is not None else {}
     shares = _shares(definitions, batch, findings)
     table = resolve_sizes(definitions.dims, merged, overrides or {}, findings, served, shares)
+    if batch is not None and batch.serve.redundant:
+        experts = dims_of_dispatches(definitions, "experts")
+        _check_copies(merged, batch.serve, bool(experts), findings)
+        table.redundant = dict.fromkeys(sorted(experts), batch.serve.redundant)
     missing_axis_sizes(merged, table, findings)
     check_requirements(definitions.requires, table, findings)
     resolved = resolve_plan(merged, table, findings)
@@ -147,13 +151,34 @@ def _shares(
     """The dims of experts' tokens where something is served, and whether they are exact, rounded up or an average."""
     if batch is None:
         return None
-    tokens = expert_tokens(definitions)
+    tokens = dims_of_dispatches(definitions, "tokens")
     how = batch.serve.experts
     if how != "exact" and not tokens:
         message = f"the model has no experts whose tokens could be {HOW[how]}"
         span = batch.serve.given.get("experts", batch.serve.span)
         findings.add(Diagnostic("E0401", message, span, help="leave it out"))
     return dict.fromkeys(tokens, how)
+
+
+def _check_copies(merged: Merged, serve: Serve, has_experts: bool, findings: Findings) -> None:
+    """E0401 for copies of experts that there are not, E0402 where it is not said what they have to do."""
+    span = serve.given.get("redundant", serve.span)
+    if not serve.redundant:
+        return
+    if not has_experts:
+        message = "the model has no experts that could have copies"
+        findings.add(Diagnostic("E0401", message, span, help="leave `redundant` out"))
+    elif serve.experts != "average":
+        message = "experts and their copies have an average of the tokens"
+        help_ = "write `experts = average` beside `redundant`"
+        findings.add(Diagnostic("E0402", message, span, help=help_))
+    load = merged.get(syntax.Load)
+    if load is not None:
+        message = "a load is of experts, and copies are there to even it out"
+        help_ = "leave out `load`, or `redundant`"
+        findings.add(
+            Diagnostic("E0402", message, span, secondary=[(load.span, "here")], help=help_)
+        )
 
 
 OF_TRAINING = (

@@ -54,7 +54,9 @@ class PlanChecker:
         for value, what in self.values():
             for name, axes in placement.split_dims(value.type.names, rules).items():
                 dim = Dim(name, axes)
-                if dim.name in self.table.refused or dim.name in self.table.averages:
+                # Of experts with copies axes split both together.
+                known = (self.table.refused, self.table.averages, self.table.redundant)
+                if any(dim.name in names for names in known):
                     continue
                 if dim not in reported and not self.divides(dim):
                     reported.add(dim)
