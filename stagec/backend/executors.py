@@ -5,6 +5,7 @@
 """
 
 import asyncio
+import gc
 import importlib
 import logging
 import multiprocessing
@@ -75,13 +76,15 @@ def _processes(argument: str) -> Executor:
     return ProcessPoolExecutor(
         _count(argument, "processes"),
         mp_context=multiprocessing.get_context("spawn"),
-        initializer=_ignore_interrupts,
+        initializer=_begin_worker,
+        initargs=(gc.get_threshold(),),
     )
 
 
-def _ignore_interrupts() -> None:
-    """The parent process answers Ctrl-C for all."""
+def _begin_worker(thresholds: tuple[int, int, int]) -> None:
+    """The parent process answers Ctrl-C for all. Garbage is looked for as seldom as there."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.set_threshold(*thresholds)
 
 
 def _dask(argument: str) -> Executor:

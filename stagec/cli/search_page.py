@@ -203,7 +203,7 @@ def plans_table(proved: Sequence[Proved], goal: str) -> str:
     names = [n for n in SHOWN if len({each.point.get(n) for each in proved}) > 1 or n in ALWAYS]
     shown = plain_table("one step")
     shown.add_column("", justify="right", no_wrap=True)
-    of_goal = UNITS.get(goal, goal)
+    of_goal = UNITS.get(goal, goal if len(goal) <= WIDEST else "minimised")
     for name in ("step_time", "memory.peak", *([of_goal] if goal not in PLAIN else []), *names):
         shown.add_column(name, justify="right", no_wrap=True)
     for number, each in enumerate(proved, 1):
@@ -220,6 +220,8 @@ def plans_table(proved: Sequence[Proved], goal: str) -> str:
 
 ALWAYS = ("tp", "pp", "dp")
 PLAIN = ("step_time", "memory.peak")
+WIDEST = 16
+"""Characters of an expression that stands above its column; the page says above what is minimised."""
 UNITS = {"cost": "cost (device-seconds)"}
 
 

@@ -64,9 +64,9 @@ class PieceGraph:
     """Of each group of several classes: the pieces that are its collectives, by class."""
 
     @cached_property
-    def order(self) -> list[tuple[int, int]]:
-        """Instances of pieces, each after all that it waits for: piece and row."""
-        return topological_order(self)
+    def instances(self) -> Instances:
+        """All instances of pieces, in an order in which each comes behind what it waits for."""
+        return in_levels(self)
 
     @cached_property
     def exits(self) -> list[Ints]:
@@ -93,11 +93,22 @@ class PieceGraph:
         return found
 
 
-def topological_order(graph: PieceGraph) -> list[tuple[int, int]]:
-    """Instances of pieces, each after all that it waits for: piece and row."""
-    first = np.concatenate([piece.first for piece in graph.pieces])
+@dataclass(frozen=True)
+class Instances:
+    """Instances of pieces in levels, each behind all that it waits for: those of a level wait for none of the same."""
+
+    piece: Ints
+    row: Ints
+    """Of all instances, level by level."""
+    begins: list[int]
+    """Of each level; one more is the number of instances."""
+
+
+def in_levels(graph: PieceGraph) -> Instances:
+    """All instances, each in the first level behind those of what it waits for."""
+    first = np.concatenate([np.zeros(0, np.int64), *(piece.first for piece in graph.pieces)])
     numbers = np.repeat(np.arange(len(graph.pieces)), [len(p.first) for p in graph.pieces])
-    rows = np.concatenate([np.arange(len(p.first)) for p in graph.pieces])
+    rows = np.concatenate([np.zeros(0, np.int64), *(np.arange(len(p.first)) for p in graph.pieces)])
     order = np.argsort(first)
     begins = first[order]
     sources: list[np.ndarray] = []
@@ -108,23 +119,25 @@ def topological_order(graph: PieceGraph) -> list[tuple[int, int]]:
             known = column >= 0
             sources.append(np.searchsorted(begins, column[known], side="right") - 1)
             targets.append(here[known])
-    edges = np.unique(
-        np.concatenate([np.zeros(0, np.int64), *sources]) * len(begins)
-        + np.concatenate([np.zeros(0, np.int64), *targets])
-    )
-    source, target = np.divmod(edges, len(begins))
-    waiting = np.bincount(target, minlength=len(begins)).tolist()
-    readers = target.tolist()
-    begin = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=len(begins)))]).tolist()
-    ready = [i for i, count in enumerate(waiting) if not count]
-    for i in ready:
-        for reader in readers[begin[i] : begin[i + 1]]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                ready.append(reader)
-    assert len(ready) == len(begins), "ranks wait for each other"
-    found = order[ready]
-    return list(zip(numbers[found].tolist(), rows[found].tolist(), strict=True))
+    source = np.concatenate([np.zeros(0, np.int64), *sources])
+    target = np.concatenate([np.zeros(0, np.int64), *targets])
+    waiting = np.bincount(target, minlength=len(begins))
+    readers = target[np.argsort(source, kind="stable")]
+    count = np.bincount(source, minlength=len(begins))
+    begin = np.cumsum(count) - count
+    levels: list[Ints] = []
+    now = np.flatnonzero(waiting == 0)
+    while len(now):
+        levels.append(now)
+        own = count[now]
+        ends = np.cumsum(own)
+        told = readers[np.repeat(begin[now] - ends + own, own) + np.arange(ends[-1])]
+        np.subtract.at(waiting, told, 1)
+        now = np.unique(told[waiting[told] == 0])
+    found = order[np.concatenate([np.zeros(0, np.int64), *levels])]
+    assert len(found) == len(begins), "ranks wait for each other"
+    sizes = [0, *map(len, levels)]
+    return Instances(numbers[found], rows[found], np.cumsum(sizes).tolist())
 
 
 def build_graph(traces: TraceSet) -> PieceGraph:

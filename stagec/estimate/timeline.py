@@ -7,13 +7,14 @@ that an instance costs one small array operation, however many nodes it has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
-from stagec.arrays import Floats
+from stagec.arrays import Floats, Ints
 from stagec.backend.program import Compute, TraceSet, Transfer
 from stagec.estimate.graph import Piece, PieceGraph, build_graph
 from stagec.estimate.network import Network
@@ -195,18 +196,94 @@ def solve(
         longest_paths(piece, 0 * duration if i in slowest else duration)
         for i, (piece, duration) in enumerate(zip(graph.pieces, durations, strict=True))
     ]
-    rows = graph.exits if only_exits else [np.arange(len(p.nodes)) for p in graph.pieces]
-    paths = [own[at] for own, at in zip(paths, rows, strict=True)]
+    follow = follow_each if plans else follow_levels
+    follow(graph, paths, slowest, came, ends)
+    if not only_exits:
+        for number, (piece, own) in enumerate(zip(graph.pieces, paths, strict=True)):
+            found = own[:, -1] + np.zeros((len(piece.first), *own[:, -1].shape))
+            for column, path in zip(piece.columns, np.moveaxis(own, 1, 0), strict=False):
+                np.maximum(found, path + ends[column][:, None], out=found)
+            if number in slowest:
+                found += slowest[number][:, None]
+            if number in came:
+                found = np.maximum(found, came[number][:, None])
+            ends[piece.first[:, None] + np.arange(len(own))] = found
+    return Times(graph, durations, slowest, ends)
+
+
+def follow_each(
+    graph: PieceGraph,
+    paths: Sequence[Floats],
+    slowest: Mapping[int, Floats],
+    came: Mapping[int, Floats],
+    ends: Floats,
+) -> None:
+    """Find the ends of all exits, instance by instance, of several plans at once."""
+    exits = [own[at] for own, at in zip(paths, graph.exits, strict=True)]
     # Column -1, which is 0, stands for the start of the step.
     tables = [
         np.stack([*piece.columns, np.full(len(piece.first), -1)], axis=1) for piece in graph.pieces
     ]
-    for number, row in graph.order:
-        begin = int(graph.pieces[number].first[row])
-        found = (paths[number] + ends[tables[number][row]]).max(axis=1)
+    instances = graph.instances
+    for number, row in zip(instances.piece.tolist(), instances.row.tolist(), strict=True):
+        found = (exits[number] + ends[tables[number][row]]).max(axis=1)
         if number in slowest:
             found += slowest[number][row]
         if number in came:
             found = np.maximum(found, came[number][row])
-        ends[rows[number] + begin] = found
-    return Times(graph, durations, slowest, ends)
+        ends[graph.exits[number] + int(graph.pieces[number].first[row])] = found
+
+
+def follow_levels(
+    graph: PieceGraph,
+    paths: Sequence[Floats],
+    slowest: Mapping[int, Floats],
+    came: Mapping[int, Floats],
+    ends: Floats,
+) -> None:
+    """The same of one plan: of the instances of a level together, whatever pieces they are of.
+
+    The columns and exits of all pieces are put side by side, to the width of the widest.
+    """
+    pieces, exits = graph.pieces, graph.exits
+    widths = np.array([len(piece.columns) + 1 for piece in pieces], np.int64)
+    heights = np.array([len(own) for own in exits], np.int64)
+    width, height = widths.max(initial=0), heights.max(initial=0)
+    table = np.full((len(pieces), height, width), -np.inf)
+    awaited: list[Ints] = []
+    written: list[Ints] = []
+    for number, (piece, at, own) in enumerate(zip(pieces, exits, paths, strict=True)):
+        table[number, : len(at), : len(piece.columns) + 1] = np.roll(own[at], 1, axis=1)
+        # What is said of exits too many, is said of the last one.
+        table[number, len(at) :] = table[number, len(at) - 1]
+        columns = np.full((len(piece.first), width), -1)
+        for k, column in enumerate(piece.columns, 1):
+            columns[:, k] = column
+        awaited.append(columns)
+        at = np.concatenate([at, np.full(height - len(at), at[-1])])
+        written.append(piece.first[:, None] + at)
+    instances = graph.instances
+    begin = np.cumsum([0, *(len(piece.first) for piece in pieces)])
+    place, number = begin[instances.piece] + instances.row, instances.piece
+    reads, writes = joined(awaited)[place], joined(written)[place]
+    longer = np.zeros(len(place))
+    there = np.full(len(place), -np.inf)
+    for among, said in ((slowest, longer), (came, there)):
+        for piece, values in among.items():
+            own = number == piece
+            said[own] = values[instances.row[own]]
+    levels = instances.begins[:-1]
+    wide = np.maximum.reduceat(widths[number], levels).tolist() if levels else []
+    high = np.maximum.reduceat(heights[number], levels).tolist() if levels else []
+    for (start, stop), w, h in zip(pairwise(instances.begins), wide, high, strict=True):
+        now = slice(start, stop)
+        found = (table[number[now], :h, :w] + ends[reads[now, :w]][:, None]).max(axis=2)
+        if slowest:
+            found += longer[now][:, None]
+        if came:
+            np.maximum(found, there[now][:, None], out=found)
+        ends[writes[now, :h]] = found
+
+
+def joined(tables: Sequence[Ints]) -> Ints:
+    return np.concatenate(tables) if tables else np.zeros((0, 0), np.int64)

@@ -9,9 +9,10 @@ from functools import lru_cache
 import numpy as np
 
 from stagec.diagnostics import CompileError
+from stagec.dialects.memory import Kind
 from stagec.frontend import Source, parse_text
-from stagec.searching.held import saved, stored
-from stagec.searching.outline import LEAST, LEAST_AGAIN, PARTS, Turns, outline
+from stagec.searching.held import STORED, saved, stored
+from stagec.searching.outline import BOUNDS, PARTS, Turns, outline
 from stagec.sweeping.plans import Request
 from stagec.sweeping.points import Listed
 from stagec.sweeping.run import PEAK, Measure, Sweep
@@ -21,6 +22,9 @@ from stagec.symbolic.columns import Columns
 TIMES = ("step", *PARTS)
 HELD = "held"
 """What is stored, and what is saved when the first backward pass begins: less than that is no peak."""
+PARAMETERS, STATE, SAVED = "parameters", "state", "saved"
+"""What that is the sum of: parameters, what else is stored, and what is saved."""
+FURTHER = (*TIMES, *BOUNDS, HELD, PARAMETERS, STATE, SAVED)
 NAME = "searched"
 
 
@@ -79,15 +83,16 @@ def evaluate(task: FormsTask) -> Found:
 
     def measured(structure: Structure, sizes: Columns, rows: np.ndarray) -> dict[str, np.ndarray]:
         turns = [task.turns[row] for row in rows.tolist()] if task.turns else ()
-        return {
-            **outline(structure, sizes, turns),
-            HELD: stored(structure, sizes) + saved(structure, sizes, turns),
+        held = {
+            PARAMETERS: stored(structure, sizes, (Kind.PARAMETERS,)),
+            STATE: stored(structure, sizes, {*STORED} - {Kind.PARAMETERS}),
+            SAVED: saved(structure, sizes, turns),
         }
+        return {**outline(structure, sizes, turns), **held, HELD: np.sum([*held.values()], axis=0)}
 
-    further = (*TIMES, LEAST, LEAST_AGAIN, HELD)
-    measure = None if task.wants_memory else Measure(further, measured)
+    measure = None if task.wants_memory else Measure(FURTHER, measured)
     until = UNTIL_MEMORY if task.wants_memory else UNTIL
-    names = (PEAK,) if task.wants_memory else further
+    names = (PEAK,) if task.wants_memory else FURTHER
     try:
         source = source_with(task.text, task.plan, task.file)
         quantities = (PEAK,) if task.wants_memory else ()

@@ -7,7 +7,7 @@ once however often it is seen in another shape.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from xdsl.ir import Block, SSAValue
@@ -89,14 +89,14 @@ STORED = (Kind.PARAMETERS, Kind.MASTER, Kind.OPTIMIZER, Kind.CACHE)
 """What is there at any time. Gradients may be freed before the peak."""
 
 
-def stored(structure: Structure, sizes: Columns) -> np.ndarray:
-    """Bytes that the first rank's device keeps from step to step, at least."""
+def stored(structure: Structure, sizes: Columns, kinds: Collection[Kind] = STORED) -> np.ndarray:
+    """Bytes of these kinds that the first rank's device keeps from step to step, at least."""
     names = structure.names
     program = structure.programs.get(first_kind(names))
     if program is None:
         return np.zeros(sizes.count)
     rows = stored_rows(program, CONTIGUOUS)
-    kept = [row.num_bytes for row in rows if row.kind in STORED and not row.on_host]
+    kept = [row.num_bytes for row in rows if row.kind in kinds and not row.on_host]
     return sizes.number(ceildiv(total(names.write(size, 0) for size in kept), 1)).astype(float)
 
 

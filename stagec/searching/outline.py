@@ -12,16 +12,17 @@ gathered. So plans that differ in their schedules, or in the stages of a rank, a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 
 import numpy as np
+from xdsl.ir import Operation
 
 from stagec.arrays import Floats
 from stagec.backend.program import Compute
 from stagec.devices import DeviceModel
-from stagec.dialects import sched
+from stagec.dialects import sched, stg
 from stagec.dialects.sched import COMPUTE_STREAM
 from stagec.dialects.sched.tasks import ONCE, TRANSFER_TASKS
 from stagec.dialects.work import Work
@@ -30,6 +31,7 @@ from stagec.estimate.prices import kernel_prices
 from stagec.explaining.bubble import FORMS, idle_share
 from stagec.explaining.job import Job
 from stagec.explaining.rolled_operations import ClassOperations, Term
+from stagec.rewriting.saved_values import levels_of
 from stagec.schedules import build
 from stagec.schedules.transfers import RESIDENT_STAGES
 from stagec.sweeping.actions import ActionForm
@@ -45,6 +47,9 @@ LEAST = "least"
 """Seconds of the microbatches and of the bubble alone: plans that besides compute something again, or split what they store, take no less."""
 LEAST_AGAIN = "least, again"
 """The same for plans that run the attention of their layers once more, and perhaps other ops."""
+LEAST_WHOLE = "least, layers again"
+"""The same for plans that save of each layer what comes into it alone: all that its backward pass reads is computed once more."""
+BOUNDS: tuple[str, ...] = (LEAST, LEAST_AGAIN, LEAST_WHOLE)
 ATTENTION = (Work.ATTENTION, Work.LATENT_ATTENTION)
 GRADIENTS = "grad_reduce"
 SAME_ROUNDS = 4
@@ -73,6 +78,8 @@ class Sums:
     gradients: Floats = field(default_factory=lambda: np.zeros(1))
     attention: Floats = field(default_factory=lambda: np.zeros(1))
     """Of the forward passes of layers."""
+    layers: Floats = field(default_factory=lambda: np.zeros(1))
+    """What of these has to run for all that their backward passes read."""
 
     def add(self, other: Sums, factor: Total = 1.0) -> None:
         """So many times what another has of communication."""
@@ -100,7 +107,8 @@ def outline(structure: Structure, sizes: Columns, turns: Sequence[Turns] = ()) -
     idle = idle_shares(structure, sizes, turns)
     prices = TermPrices(job, sizes)
     gathers = gathers_of(structure, sizes, turns)
-    every = [sums_of(each, prices, sizes, gathers) for each in job.classes]
+    again = saved_by(structure.programs.values())
+    every = [sums_of(each, prices, sizes, gathers, again) for each in job.classes]
     between = transfers_between(structure, [travel for _, travel in every])
     more = np.array([each.virtual_stages for each in turns], float) if turns else np.ones(1)
     more = more / structure.names.virtual_stages - 1
@@ -114,7 +122,7 @@ def outline(structure: Structure, sizes: Columns, turns: Sequence[Turns] = ()) -
     columns = {
         name: np.stack([each[name] for each in found])[worst, rows] for name in ("step", *PARTS)
     }
-    least = {name: np.max([each[name] for each in found], axis=0) for name in (LEAST, LEAST_AGAIN)}
+    least = {name: np.max([each[name] for each in found], axis=0) for name in BOUNDS}
     return {**columns, **least}
 
 
@@ -185,6 +193,7 @@ def of_class(job: Job, sums: Sums, microbatches: Floats, idle: Floats) -> dict[s
     return {
         LEAST: (compute + waiting) * (1 + idle) + zeros,
         LEAST_AGAIN: (compute + waiting + sums.attention) * (1 + idle) + zeros,
+        LEAST_WHOLE: (compute + waiting + sums.layers) * (1 + idle) + zeros,
         "compute": own + zeros,
         "exposed": exposed + zeros,
         "idle": bubble + zeros,
@@ -216,10 +225,31 @@ def gathers_per_stage(turns: Turns, rounds: int) -> float:
     return float((schedule.gathers[:, 0] == 0).sum()) / turns.virtual_stages
 
 
+def saved_by(found: Iterable[stg.ProgramOp]) -> set[Operation]:
+    """Ops of layers' forward passes behind what the backward passes read: a plan that saves nothing of it runs these again."""
+    again: set[Operation] = set()
+    for level in (each for program in found for each in levels_of(program)):
+        waiting = [] if level.outer is None else list(level.saved().values())
+        while waiting:
+            owner = waiting.pop().owner
+            if (
+                isinstance(owner, Operation)
+                and level.forward is owner.parent
+                and owner not in again
+            ):
+                again.add(owner)
+                waiting += owner.operands
+    return again
+
+
 def sums_of(
-    each: ClassOperations, prices: TermPrices, sizes: Columns, gathers: Floats
+    each: ClassOperations,
+    prices: TermPrices,
+    sizes: Columns,
+    gathers: Floats,
+    again: Collection[Operation] = (),
 ) -> tuple[Sums, Sums]:
-    """Of a rank's own work, and of what travels to and from other stages; parameters are gathered so often."""
+    """Of a rank's own work, and of what travels to and from other stages; parameters are gathered so often, and ops may run `again`."""
     own, travel = Sums(), Sums()
     for term in each.terms:
         times = sizes.number(term.count.form).astype(float)
@@ -235,6 +265,8 @@ def sums_of(
             is_again = kernel is not None and kernel.kind in ATTENTION
             if is_again and part == "F" and term.counted.in_layer:
                 own.attention = own.attention + seconds
+            if part == "F" and term.counted.op in again:
+                own.layers = own.layers + seconds
         elif node.phase == GRADIENTS and part == "once":
             own.gradients = own.gradients + seconds
         elif node.serial or node.stream == COMPUTE_STREAM:

@@ -24,9 +24,19 @@ from stagec.estimate import Timeline, estimate
 from stagec.frontend import check, parse_text
 from stagec.pictures.scales import DECIMAL_BYTES, SECONDS, in_unit
 from stagec.reading import read_whole_text
-from stagec.searching.forms import HELD, NAME, TIMES, FormsTask, Found, evaluate
+from stagec.searching.forms import (
+    HELD,
+    NAME,
+    PARAMETERS,
+    SAVED,
+    STATE,
+    TIMES,
+    FormsTask,
+    Found,
+    evaluate,
+)
 from stagec.searching.model import ModelDims
-from stagec.searching.outline import LEAST, LEAST_AGAIN
+from stagec.searching.outline import BOUNDS, LEAST, LEAST_AGAIN, LEAST_WHOLE
 from stagec.searching.space import Point, Space, points
 from stagec.searching.texts import at_least, in_turn, plan_text, sizes_of, text_key, turns_of
 from stagec.sweeping.run import PEAK
@@ -37,8 +47,9 @@ PROVED_AT_A_TIME = 2
 Structure = tuple[object, ...]
 """Of a text: `text_key`."""
 MARGIN = 2
-"""So many times as many plans as are wanted may be compiled whole, as the outline may rank them a little otherwise."""
-RUNS_ATTENTION_AGAIN = ("selective", "full")
+"""So many times as many plans as are wanted are known in outline, and may be compiled whole, as the outline may rank them a little otherwise."""
+BOUND_OF_AGAIN = {"selective": LEAST_AGAIN, "full": LEAST_WHOLE}
+"""Of what a plan that computes nothing again says of others, the bound of those that do."""
 TOO_LARGE = "a rank needs more memory than its device has"
 
 
@@ -192,12 +203,23 @@ class Search:
         for found in self.evaluated(list(self.tasks(list(same), at_least))):
             done += len(found.numbers)
             self.told("bounds", done, len(same))
-            bounds = zip(found.columns[LEAST], found.columns[LEAST_AGAIN], strict=True)
-            for number, (least, again) in zip(found.numbers, bounds, strict=True):
-                for each in same[number]:
-                    runs_again = self.points[each]["recompute"] in RUNS_ATTENTION_AGAIN
-                    self.known[each][LEAST] = again if runs_again else least
             self.drop_refused(found, same)
+            self.note_bounds(found, same)
+
+    def note_bounds(self, found: Found, same: Mapping[int, Sequence[int]]) -> None:
+        """What points take at least, and leave out those that need more memory than there is, by what is said of those that do no more."""
+        names: tuple[str, ...] = (*BOUNDS, *OF_MEMORY)
+        limit = self.goal.memory
+        rows = zip(*(found.columns[name] for name in names), strict=True)
+        for number, row in zip(found.numbers, rows, strict=True):
+            said: dict[str, float] = dict(zip(names, row, strict=True))
+            for each in same[number]:
+                point = self.points[each]
+                self.known[each][LEAST] = said[bound_of(point, "none")]
+                if limit is not None and each in self.left and holds(point, said) > limit:
+                    self.left.discard(each)
+                    self.outcome.num_refused += 1
+                    self.outcome.reasons[TOO_LARGE] += 1
 
     def own_turns(self, number: int) -> dict[str, int | str]:
         point = self.points[number]
@@ -224,6 +246,7 @@ class Search:
                 queue.tighten(self.outline(numbers))
                 self.told("closed forms", self.outcome.num_outlined, len(self.left))
                 continue
+            best = best[: self.goal.top]
             unknown = [n for n in best if PEAK not in self.known[n]]
             if not unknown:
                 break
@@ -260,7 +283,7 @@ class Search:
         known["step"] = float("nan")
 
     def count_undecided(self) -> None:
-        proposed = set(self.ranked()[: self.wanted])
+        proposed = set(self.ranked()[: self.goal.top])
         for number in self.left - proposed:
             step = self.known[number].get("step")
             self.outcome.num_slower += step is None
@@ -325,7 +348,7 @@ class Search:
 
     @property
     def wanted(self) -> int:
-        """Plans to compile whole."""
+        """Plans that may be compiled whole."""
         return self.goal.top * MARGIN
 
     def value(self, number: int) -> float:
@@ -354,7 +377,7 @@ class Search:
     # Proof
 
     def prove(self, ranked: Sequence[int]) -> None:
-        """As many as are wanted, and of those behind them the ones that would be better if their outline were as far off as that of any before."""
+        """As many as are wanted, and of those behind them the ones that would be the best if their outline were as far off as that of any before."""
         found: list[Proved] = []
         waiting = list(ranked)
         done = 0
@@ -364,11 +387,14 @@ class Search:
                 if missing <= 0:
                     found.sort(key=in_order)
                     least = min(each.step_time / each.outline["step"] for each in found)
-                    worst = found[self.goal.top - 1].value
-                    waiting = [n for n in waiting if self.would_be(n, least) < worst]
+                    best = found[0].value
+                    waiting = [n for n in waiting if self.would_be(n, least) < best]
                 now = waiting[: missing if missing > 0 else PROVED_AT_A_TIME]
                 waiting = waiting[len(now) :]
-                proofs = [self.proof(n) for n in now]
+                unknown = [n for n in now if PEAK not in self.known[n]]
+                if unknown and not self.outcome.interrupted:
+                    self.peaks(unknown)
+                proofs = [self.proof(n) for n in now if self.may_fit(n)]
                 for each in run_tasks(self.executor, compiled_whole, proofs):
                     done += 1
                     self.told("whole compilations", done, done + len(waiting))
@@ -470,12 +496,7 @@ class Queue:
                 further = search.points[other]
                 if "step" in search.known[other] or not is_behind(further, point):
                     continue
-                runs_again = further["recompute"] in RUNS_ATTENTION_AGAIN
-                bound = known[
-                    LEAST_AGAIN
-                    if runs_again and further["recompute"] != point["recompute"]
-                    else LEAST
-                ]
+                bound = known[bound_of(further, str(point["recompute"]))]
                 if bound > search.known[other].get(LEAST, 0.0):
                     search.known[other][LEAST] = bound
                     changed.add(self.structure(further))
@@ -487,10 +508,30 @@ BESIDES = ("recompute", "zero")
 """What says how much a plan does besides what others do, too."""
 
 
+def bound_of(point: Point, recompute: str) -> str:
+    """The bound that holds for a point, of those of one that does no more and computes less again."""
+    again = str(point["recompute"])
+    return BOUND_OF_AGAIN.get(again, LEAST) if recompute == "none" else LEAST
+
+
+OF_MEMORY: tuple[str, ...] = (PARAMETERS, STATE, SAVED)
+
+
+def holds(point: Point, least: Mapping[str, float]) -> float:
+    """Bytes that a rank of a point holds at least, from what the point holds that splits nothing and computes nothing again."""
+    ways = int(point["dp"]) * int(point["cp"]) // int(point["replicas"])
+    level = int(point["zero"])
+    parameters = least[PARAMETERS] / (ways if level == 3 else 1)
+    state = least[STATE] / (ways if level else 1)
+    return parameters + state + (least[SAVED] if point["recompute"] == "none" else 0)
+
+
 def behind(point: Point) -> Iterator[Point]:
     """Points of which a point does all that they do, and more: it computes something again, or reduces gradients for each microbatch."""
     if point["recompute"] != "none":
         yield {**point, "recompute": "none"}
+    if point["recompute"] == "full":
+        yield {**point, "recompute": "selective"}
     if point["zero"] == 2:
         yield {**point, "zero": 1}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
@@ -63,6 +63,11 @@ DEFAULT: dict[str, tuple[Value, ...]] = {
 }
 """Values of names that do not follow from the model and the devices."""
 
+NUMBERS: dict[str, int] = {
+    **dict.fromkeys(("tp", "cp", "pp", "ep", "replicas", "microbatch", "virtual_stages"), 1),
+    **dict.fromkeys(("pad", "uneven", "zero", "bucket"), 0),
+}
+"""Names whose values are whole numbers, and the least of each."""
 LARGEST_CP = 64
 VIRTUAL = ("interleaved_1f1b", "looped_bfs", "interleaved_zero_bubble")
 """Schedules of ranks with several stages."""
@@ -147,7 +152,7 @@ def read_space(space: Space, text: str, file: str) -> None:
             if not listed or any(isinstance(v, bool | float | dict | list) for v in listed):
                 message = f"`{name}` is a list of whole numbers or words"
                 raise wrong(origin, message, f"write `{name} = [1, 2]`")
-            check_name(name, origin)
+            check_values(name, listed, origin)
             space.values[name] = tuple(listed)
 
 
@@ -157,8 +162,9 @@ def fix(space: Space, text: str) -> None:
     name, equals, values = (part.strip() for part in text.partition("="))
     if not equals or not values:
         raise wrong(origin, f"`{text}` fixes nothing", "write `--fix tp=8`")
-    check_name(name, origin)
-    space.values[name] = tuple(read_value(v) for v in values.split(","))
+    listed = tuple(read_value(v) for v in values.split(","))
+    check_values(name, listed, origin)
+    space.values[name] = listed
 
 
 def forbid(space: Space, text: str, origin: str = "") -> None:
@@ -182,6 +188,17 @@ def check_name(name: str, origin: str) -> None:
     if name not in NAMES:
         help_ = did_you_mean(name, NAMES) or f"there are {quoted(NAMES)}"
         raise wrong(origin, f"a space has no `{name}`", help_)
+
+
+def check_values(name: str, values: Sequence[Value], origin: str) -> None:
+    check_name(name, origin)
+    least = NUMBERS.get(name)
+    for value in values:
+        if least is None and isinstance(value, int):
+            raise wrong(origin, f"`{name}` is a word, and `{value}` is none", NAMES[name])
+        if least is not None and (not isinstance(value, int) or value < least):
+            message = f"`{name}` is a whole number from {least} on, and `{value}` is none"
+            raise wrong(origin, message, NAMES[name])
 
 
 def wrong(origin: str, message: str, help_: str) -> CompileError:

@@ -17,16 +17,16 @@ from stagec.frontend import check, parse_text
 from stagec.searching.forms import HELD, evaluate
 from stagec.searching.model import ModelDims, read_model
 from stagec.searching.objective import objective
-from stagec.searching.outline import LEAST, LEAST_AGAIN
 from stagec.searching.search import (
     NAME,
-    RUNS_ATTENTION_AGAIN,
     Cache,
     Goal,
     Proof,
     Search,
     behind,
+    bound_of,
     compiled_whole,
+    holds,
 )
 from stagec.searching.space import NAMES, default_space, fix, forbid, points, read_space
 from stagec.searching.texts import at_least, in_turn, plan_text
@@ -119,16 +119,15 @@ def test_bounds_hold(seed: int) -> None:
         assert found["step"] == pytest.approx(
             evaluate(replace(own, turns=())).columns["step"], rel=0.01
         )
-        bound = LEAST_AGAIN if point["recompute"] in RUNS_ATTENTION_AGAIN else LEAST
-        assert evaluate(least).columns[bound][0] <= found["step"][0] * (1 + 1e-9)
+        said = {name: column[0] for name, column in evaluate(least).columns.items()}
+        assert said[bound_of(point, "none")] <= found["step"][0] * (1 + 1e-9)
         for less in behind(point):
             search.points = [dict(less)]
             (before,) = search.tasks([0], in_turn)
-            again = less["recompute"] != point["recompute"] and bound == LEAST_AGAIN
-            of_less = evaluate(before).columns[LEAST_AGAIN if again else LEAST][0]
+            of_less = evaluate(before).columns[bound_of(point, str(less["recompute"]))][0]
             assert not of_less > found["step"][0] * (1 + 1e-9)
         # What is stored counts, whatever is saved.
-        assert 0 < found[HELD][0] <= evaluate(memory).columns[PEAK][0]
+        assert 0 < holds(point, said) <= found[HELD][0] <= evaluate(memory).columns[PEAK][0]
     assert tried
 
 
@@ -231,7 +230,11 @@ def test_spaces() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["tp = true", "tq = 1", "tp = 1.5", "tp =", "forbid = 3", 'forbid = "tp"']
+    "text",
+    [
+        *("tp = true", "tq = 1", "tp = 1.5", "tp =", "forbid = 3", 'forbid = "tp"'),
+        *("cp = [2, 0]", "zero = -1", "pp = 'two'", "schedule = 1"),
+    ],
 )
 def test_what_is_no_space(text: str) -> None:
     _, dims = drawn(0)
