@@ -473,10 +473,12 @@ def moves_at_once(value: SSAValue) -> bool:
 
 
 def axes_of_tokens(value: SSAValue) -> set[str]:
-    """Of tokens that were gathered for their experts: the axes over which. Their cotangents' terms are added up on the way back."""
-    if not isinstance(value, OpResult) or not isinstance(value.op, stg.DispatchOp):
+    """Of tokens that were gathered for their experts, or of their weights: the axes over which. Their cotangents' terms are added up on the way back."""
+    if not isinstance(value, OpResult) or not isinstance(
+        value.op, stg.DispatchOp | stg.SendWeightsOp
+    ):
         return set()
-    gather = value.op.x.owner
+    gather = value.op.operands[0].owner
     if not isinstance(gather, dist.ReshardOp) or gather.at_once is None:
         return set()
     return set(gather.source.split_axes) - set(gather.target.split_axes)

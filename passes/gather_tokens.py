@@ -34,7 +34,7 @@ what their experts work on: those of the experts, and those over which tensor pa
 make of a token is a term of the same sum.
 
 With `rows` (Megatron-LM's own form) what is gathered of a choice is a row for each token: a boolean for each of all experts, and a weight, of which those of
-experts that were not chosen are zero (`routing_map` and `probs`).
+experts that were not chosen are zero (`routing_map` and `probs`). Experts then weight what goes into their last product, as under `send-weights`.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.types import TensorType, tensor_of
 from stagec.rewriting import defined, inherit, programs
+from stagec.rewriting.weighted_copies import last_product, weighted
 
 NAME = "gather-tokens"
 
@@ -90,11 +91,12 @@ class Gathers:
     module: ModuleOp
     rows: bool
     whole: dict[tuple[SSAValue, tuple[str, ...]], SSAValue] = field(default_factory=dict)
+    copies: dict[SSAValue, SSAValue] = field(default_factory=dict)
+    """Of weights that are there before tokens go to their experts, those of the copies."""
 
     def there(self, dispatch: stg.DispatchOp, change: dist.ReshardOp, axes: list[str]) -> None:
         experts = self.choice(dispatch, None, axes)
-        for weights in weights_with(dispatch):
-            self.choice(dispatch, weights, axes)
+        rows = {each: self.choice(dispatch, each, axes) for each in weights_with(dispatch)}
         x = self.gathered(dispatch.x, axes, dispatch)
         own, sent = change.target, change.source
         rest = tuple(a for a in sent.dims[1].split if a not in axes)
@@ -109,7 +111,11 @@ class Gathers:
             dropless=dispatch.dropless is not None,
             routed_type=arrives,
         )
-        made: list[Operation] = [taken]
+        made: list[Operation] = []
+        for weights, whole in rows.items() if self.rows else ():
+            made.append(stg.SendWeightsOp(whole, experts, arrives.dims[:2]))
+            self.copies[weights] = made[-1].results[0]
+        made.append(taken)
         if arrives != own:
             made.append(dist.ReshardOp(taken.routed, own))
         insert(made, dispatch, change)
@@ -117,11 +123,15 @@ class Gathers:
 
     def back(self, combine: stg.CombineOp, change: dist.ReshardOp, axes: list[str]) -> None:
         experts = self.choice(combine, None, axes)
-        weights = combine.weights
-        if weights is not None:
-            weights = self.choice(combine, weights, axes)
         own, sent = change.source, change.target
         rest = tuple(a for a in sent.dims[1].split if a not in axes)
+        weights = combine.weights
+        if weights is not None:
+            whole = self.choice(combine, weights, axes)
+            if self.rows:
+                dims = [own.dims[0], Dim(own.names[1], rest)]
+                self.weight_at_experts(combine, change, experts, whole, dims)
+            weights = whole if not self.rows else None
         made: list[Operation] = []
         value = terms(change.operand, axes)
         partial = [a for a in tensor_of(value.type).partial if a in axes]
@@ -141,6 +151,23 @@ class Gathers:
             maker = unread.operand.owner
             Rewriter.erase_op(unread)
             unread = maker
+
+    def weight_at_experts(
+        self,
+        combine: stg.CombineOp,
+        change: dist.ReshardOp,
+        experts: SSAValue,
+        whole: SSAValue,
+        dims: list[Dim],
+    ) -> None:
+        """Weight what goes into the last product of experts."""
+        made: list[Operation] = []
+        copies = self.copies.get(combine.weights) if combine.weights is not None else None
+        if copies is None:
+            made.append(stg.SendWeightsOp(whole, experts, dims))
+            copies = made[0].results[0]
+        reader, place = last_product(change, dims[1].name)
+        insert([*made, *weighted(reader, place, copies)], combine, reader)
 
     def choice(self, reader: Routed, weights: SSAValue | None, axes: list[str]) -> SSAValue:
         """The numbers of the chosen experts, or their weights, whole over axes."""

@@ -62,6 +62,7 @@ from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TensorType, tensor_of
 from stagec.rewriting import inherit, programs
+from stagec.rewriting.weighted_copies import last_product, weighted
 
 NAME = "send-weights"
 
@@ -82,48 +83,25 @@ class SendWeights(ModulePass):
 def weight_at_experts(combine: stg.CombineOp, weights: SSAValue, change: dist.ReshardOp) -> None:
     """Weight before the way back in place of behind it."""
     own, sent = placements(combine, change)
-    experts, tokens = own.names[:2]
-    reader, place = last_product(change, tokens)
-    given = tensor_of(reader.operands[place].type)
-    ways = way_of_tokens(combine)
-    behind = maker(weights, combine.parent_block())
-    sends = stg.SendWeightsOp(weights, combine.experts, experts, tokens, sent.dims[1].split)
-    value = sends.copies
+    reader, place = last_product(change, own.names[1])
+    sends = stg.SendWeightsOp(weights, combine.experts, sent.dims[:2])
     made: list[Operation] = [sends]
-    for way in (*ways, None):
-        split = [*(way.target if way is not None else given).dims[:2]]
-        arrived = TensorType.of(split, tensor_of(value.type).dtype)
-        if way is not None:
-            behind = way if behind is None or behind.is_before_in_block(way) else behind
-        if arrived == value.type:
-            continue
-        made.append(dist.ReshardOp(value, arrived))
-        before = reader if way is None or behind is None else behind.next_op
-        assert before is not None
-        insert(made, combine, before)
+    value, behind = sends.copies, maker(weights, combine.parent_block())
+    for way in way_of_tokens(combine):
+        behind = way if behind is None or behind.is_before_in_block(way) else behind
+        made.append(
+            dist.ReshardOp(value, TensorType.of(way.target.dims[:2], tensor_of(value.type).dtype))
+        )
+        assert behind.next_op is not None
+        insert(made, combine, behind.next_op)
         value, behind, made = made[-1].results[0], made[-1], []
-    weighted = stg.WeightCopiesOp(reader.operands[place], value)
+    insert([*made, *weighted(reader, place, value)], combine, reader)
     added = stg.CombineOp(combine.routed, combine.experts)
     stg.add_names(added, stg.names_of(combine))
     added.result.name_hint = combine.result.name_hint
-    insert([weighted], combine, reader)
     insert([added], combine, combine)
-    reader.operands[place] = weighted.result
     combine.result.replace_all_uses_with(added.result)
     Rewriter.erase_op(combine)
-
-
-def last_product(change: dist.ReshardOp, tokens: str) -> tuple[Operation, int]:
-    """What reads tokens of experts last as a factor, and as which operand: a product with weights, else the way back itself."""
-    value = change.operand
-    while isinstance(value.owner, dist.ReshardOp):
-        value = value.owner.operand
-    product = value.owner
-    if isinstance(product, stg.ContractOp) and product.parent is change.parent:
-        for place, operand in enumerate(product.operands):
-            if tensor_of(operand.type).names[1:2] == (tokens,):
-                return product, place
-    return change, 0
 
 
 def way_of_tokens(combine: stg.CombineOp) -> list[dist.ReshardOp]:

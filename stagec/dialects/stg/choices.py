@@ -23,7 +23,7 @@ from stagec.dialects.attributes import Dim
 from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
 from stagec.dialects.stg.interface import Cotangents, Gradients, only
-from stagec.dialects.stg.routing import expect_chosen, expect_linear
+from stagec.dialects.stg.routing import expect_chosen, expect_linear, terms_of
 from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work
 from stagec.symbolic import ZERO, Size
@@ -60,10 +60,10 @@ class ChoiceOp(TensorOp):
             raise VerifyException(f"{self.name}: each row of <{wide.body}> is of all experts")
 
     def expect_copies(self, copies: SSAValue, experts: SSAValue) -> None:
-        """One number for each copy of a token, split as the tokens are."""
+        """One number for each copy of a token, split as the tokens are; experts as those of whom a device takes them."""
         bins, chosen = tensor_type(copies), tensor_type(experts)
         axes = {a for d in chosen.dims[:-1] for a in d.split}
-        if len(bins.dims) != 2 or bins.dims[0].split or set(bins.dims[1].split) != axes:
+        if len(bins.dims) != 2 or set(bins.dims[1].split) != axes or axes & {*bins.dims[0].split}:
             raise VerifyException(
                 f"{self.name}: <{bins.body}> is not a number for each copy of the tokens of <{chosen.body}>"
             )
@@ -174,15 +174,12 @@ class SendWeightsOp(ChoiceOp):
         "$weights `by` $experts `to` $over $tokens attr-dict `:` functional-type(operands, results)"
     )
 
-    def __init__(
-        self, weights: SSAValue, experts: SSAValue, over: str, tokens: str, axes: Sequence[str]
-    ) -> None:
-        """`axes`: those that split the copies, in their order."""
-        given = tensor_type(weights)
-        dims = [Dim(over), Dim(tokens, tuple(axes))]
+    def __init__(self, weights: SSAValue, experts: SSAValue, dims: Sequence[Dim]) -> None:
+        """`dims`: of experts and of their tokens, as they are split."""
+        given, (over, tokens) = tensor_type(weights), dims
         super().__init__(
             operands=[weights, experts],
-            properties={"over": StringAttr(over), "tokens": StringAttr(tokens)},
+            properties={"over": StringAttr(over.name), "tokens": StringAttr(tokens.name)},
             result_types=[TensorType.of(dims, given.dtype, given.partial)],
         )
 
@@ -209,7 +206,9 @@ class SendWeightsOp(ChoiceOp):
 
 @irdl_op_definition
 class ReturnWeightsOp(ChoiceOp):
-    """A number for each expert of a token, from those of its copies. Transpose of `stg.send_weights`.
+    """A number for each expert of a token, from those of its copies: a term of it where a device has copies of its own experts alone.
+
+    Transpose of `stg.send_weights`.
 
     `copies` [X, N], `experts` [B, S, A] -> [B, S, A]. FLOPs: none.
     """
@@ -225,7 +224,7 @@ class ReturnWeightsOp(ChoiceOp):
 
     def __init__(self, copies: SSAValue, experts: SSAValue) -> None:
         source, chosen = tensor_type(copies), tensor_type(experts)
-        made = TensorType.of(chosen.dims, source.dtype, source.partial)
+        made = TensorType.of(chosen.dims, source.dtype, terms_of(source))
         super().__init__(operands=[copies, experts], result_types=[made])
 
     def verify_(self) -> None:
@@ -234,7 +233,7 @@ class ReturnWeightsOp(ChoiceOp):
         self.expect_copies(self.copies, self.experts)
         self.expect_weights(self.weights, self.experts)
         copies, made = tensor_type(self.copies), tensor_type(self.weights)
-        if (made.dtype, made.partial) != (copies.dtype, copies.partial):
+        if (made.dtype, set(made.partial)) != (copies.dtype, set(terms_of(copies))):
             raise VerifyException(
                 f"stg.return_weights: <{made.body}> are not those of the copies <{copies.body}>"
             )

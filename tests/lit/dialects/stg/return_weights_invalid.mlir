@@ -7,6 +7,12 @@
 
 // -----
 
+// CHECK: error[E0709]: `stg.return_weights`: <[B, A], fp32> are not those of the copies <[X/ep, N], fp32>
+%w, %i = "test.op"() : () -> (!stg.tensor<[X/ep, N], fp32>, !stg.tensor<[B, A], i32>)
+%g = stg.return_weights %w by %i : (!stg.tensor<[X/ep, N], fp32>, !stg.tensor<[B, A], i32>) -> !stg.tensor<[B, A], fp32>
+
+// -----
+
 // CHECK: error[E0709]: `stg.return_weights`: <[B, A], bf16> are not those of the copies <[X, N], fp32>
 %w, %i = "test.op"() : () -> (!stg.tensor<[X, N], fp32>, !stg.tensor<[B, A], i32>)
 %g = stg.return_weights %w by %i : (!stg.tensor<[X, N], fp32>, !stg.tensor<[B, A], i32>) -> !stg.tensor<[B, A], bf16>
