@@ -120,7 +120,7 @@ class ProgramBuilder:
     ranks: list[sched.RanksOp] = field(default_factory=list)
 
     def build_alone(self) -> None:
-        """Without a pipeline each microbatch goes forward, then backward, on every rank alike; or backward beside the next one's way forward."""
+        """Without a pipeline each microbatch goes forward, then backward, on every rank alike; or beside the next one."""
         (program,) = programs(self.module)
         for ranks in self.coordinates():
             tasks = self.tasks_of("", program, self.counted(program, ranks.values))
@@ -336,7 +336,7 @@ TASK_OF_KIND = {
 
 
 def plain_order(microbatches: int, rows: Collection[str], overlaps: bool = False) -> Order:
-    """Each microbatch forward, then backward: `F0 B0 F1 B1`; where passes of two overlap `F0 F1&B0 B1`."""
+    """Each microbatch forward, then backward: `F0 B0 F1 B1`; where passes of two overlap `F0 F1&B0 B1`, and without a backward pass `F0&F1 F2&F3`."""
     compute = [TASK_NUMBER[task] for task in ("F", "B") if task in rows]
     inside = np.tile(compute, microbatches)
     numbers = np.repeat(np.arange(microbatches), len(compute))
@@ -346,6 +346,8 @@ def plain_order(microbatches: int, rows: Collection[str], overlaps: bool = False
         pairs = [column[1:-1].reshape(-1, 2)[:, ::-1].ravel() for column in (inside, numbers)]
         inside[1:-1], numbers[1:-1] = pairs
         joined[2::2] = 1
+    elif overlaps:
+        joined[1::2] = 1
     none = np.zeros_like(inside)
     return once_around(inside, none, numbers, none, joined, [rows])
 

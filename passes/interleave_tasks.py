@@ -63,6 +63,9 @@ beside the backward pass of another, and computes one while the other's tokens t
 gradients of experts while tokens go to their experts, the experts while gradients come back, the gradients of attention while the experts'
 outputs come back, and attention while the next gradients leave.
 
+In serving there is no backward pass, and two microbatches go forward side by side: the attention of one is computed while the other's tokens go to experts or
+come back (DeepSeek-V3, section 3.4.1; DeepSeek-V3/R1 Inference System Overview, February 2025).
+
 That is one rule. A task gives way where it would wait for an exchange (`gives_way`); then the other goes on up to where it waits. The backward pass
 begins, as its first exchange depends on nothing that is computed in it. Where the backward
 pass is two halves, the gradients of weights are made as soon as what they read is there, in the same round.
@@ -141,14 +144,15 @@ def turns_of(
     if not any(own.any() for own in waits):
         return waits
     rounds = np.full(len(rank.body), NOWHERE)
-    for own, task, before in zip(rows, tasks, waits, strict=True):
+    is_twice = len(set(tasks)) == 1
+    for place, (own, task, before) in enumerate(zip(rows, tasks, waits, strict=True)):
         if task == "W":
             # With the last gradient that it reads, and behind the rows before it.
             sources = rank.source_row[own]
             ready = np.where(sources >= 0, rounds[sources], 0).max(axis=1, initial=0)
             before = np.maximum.accumulate(ready)
         else:
-            before = 2 * before + (task == "F")
+            before = 2 * before + (place if is_twice else task == "F")
         rounds[own] = before
     return [rounds[own] for own in rows]
 

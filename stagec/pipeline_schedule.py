@@ -63,9 +63,10 @@ def pipeline_schedule(module: ModuleOp) -> Schedule:
 
 
 def overlaps_microbatches(module: ModuleOp) -> bool:
-    """Whether a step without a pipeline runs each forward pass beside the backward pass of the microbatch before, because tokens travel meanwhile.
+    """Whether a step without a pipeline runs each forward pass beside the backward pass of the microbatch before, or beside another where there
+    is none, because tokens travel meanwhile.
 
-    `combined_1f1b_schedule_for_no_pipelining` of Megatron-LM, with `--overlap-moe-expert-parallel-comm`.
+    `combined_1f1b_schedule_for_no_pipelining` of Megatron-LM, with `--overlap-moe-expert-parallel-comm`; two microbatches of DeepSeek's prefill.
     """
     if schedule_op(module) is not None:
         return False

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pytest
 
 import stagec
+from stagec.checking import check_traces
 from stagec.dialects.sched.tasks import TASKS
 from stagec.passes.build_programs import plain_order
 from stagec.schedules import build
@@ -87,11 +89,40 @@ def test_exchanges_travel_while_the_other_task_computes(schedule: str) -> None:
         assert dict(getattr(in_turns, same)) == dict(getattr(one_by_one, same))
 
 
+@pytest.mark.parametrize("microbatches", [2, 3])
+def test_two_microbatches_that_are_served_take_turns(microbatches: int, tmp_path: Path) -> None:
+    """What each computes and sends is the same, tokens of one travel while the other computes, and no rank waits for ever."""
+    served = f"mesh ep = 4\n  shard B over ep\n  shard X over ep\n  microbatch 2\n  serve {{ prefill {8 * microbatches} x 256, logits = all }}"
+    shown = MODEL.replace(PIPELINE, served).replace("dim D", "dim P = S\ndim D", 1)
+    shown = shown.replace(
+        "loss = cross_entropy(x @ head, targets)", "return x @ head, append(past, x)"
+    )
+    shown = shown.replace("  x = embedding", "  cache past[B, P, D]\n  x = embedding")
+    one_by_one, in_turns = (
+        stagec.compile(shown.replace("OVERLAP", said)) for said in ("false", "true")
+    )
+    # Of three the last has no partner.
+    assert 0 < exposed(in_turns) < exposed(one_by_one) * (0.5 if microbatches == 2 else 0.7)
+    assert in_turns.step_time < one_by_one.step_time
+    for same in ("summary", "communication"):
+        assert dict(getattr(in_turns, same)) == dict(getattr(one_by_one, same))
+    in_turns.write(tmp_path / "traces")
+    assert not check_traces(tmp_path / "traces").findings
+
+
 def test_passes_of_two_microbatches_run_beside_each_other() -> None:
     """Megatron-LM, `combined_1f1b_schedule_for_no_pipelining`; in a pipeline, a forward pass earlier (`get_pp_rank_microbatches`)."""
     alone = plain_order(3, ("F", "B"), overlaps=True)
     found = [(TASKS[task], number, joined) for task, _, number, _, joined in alone.table.tolist()]
     assert found == [("F", 0, 0), ("F", 1, 0), ("B", 0, 1), ("F", 2, 0), ("B", 1, 1), ("B", 2, 0)]
+    served = plain_order(5, ("F",), overlaps=True).table.tolist()
+    assert [(number, joined) for _, _, number, _, joined in served] == [
+        (0, 0),
+        (1, 1),
+        (2, 0),
+        (3, 1),
+        (4, 0),
+    ]
     of_pipeline = str(build("overlapped_1f1b", 2, 2, 4)).splitlines()
     assert of_pipeline[1].endswith("3F0 3F1&3B0 1F2&3B1 1F3&1B0 3F2&1B1 3F3&3B2 3B3 1B2 1B3")
 
