@@ -2,13 +2,39 @@
 
 An ordinary run has some cases of every rule. More cases of the same rule are marked `seldom`: `pytest --all -m seldom` runs them, as `.ci/run` does.
 Garbage is collected seldom: a run keeps thousands of tests and the modules that they import, and walks over them each time it looks.
+What Python makes of the modules, and Lark of the grammar, is written before workers start: else each of them, and in a container that sets
+`PYTHONDONTWRITEBYTECODE` each of the forty processes that tests start, would make it anew.
 """
 
+import compileall
 import gc
+import sys
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
+
 gc.set_threshold(100_000, 20, 100)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        return
+    for folder in ("stagec", "passes"):
+        compileall.compile_dir(ROOT / folder, quiet=2, workers=0)
+    if not list(ROOT.glob("grammar/__pycache__/*.tables")):
+        write_tables()
+
+
+def write_tables() -> None:
+    from stagec.frontend import parser  # noqa: PLC0415  where the tables are there, nobody needs it here
+
+    told, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    try:
+        parser.build_parser(tables=parser.tables_file())
+    finally:
+        sys.dont_write_bytecode = told
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
