@@ -94,7 +94,7 @@ def test_the_best_of_all(seed: int) -> None:
     assert sorted(p.peak_bytes for p in outcome.proved) == sorted(a.peak_bytes for a in fits)
 
 
-@pytest.mark.parametrize("seed", mostly((0, 2).__contains__, range(4)))
+@pytest.mark.parametrize("seed", mostly((0).__eq__, range(4)))
 def test_bounds_hold(seed: int) -> None:
     """No plan is faster than its bound or needs less than it holds; a structure that others share says of a plan what its own says, within 1 %."""
     text, dims = drawn(seed)

@@ -94,7 +94,7 @@ def same_rows(asked: Request, table: SweepTable, chosen: list[int]) -> None:
         }
 
 
-@pytest.mark.parametrize("seed", mostly((1, 3).__contains__, [0, 1, 3, 5]))
+@pytest.mark.parametrize("seed", mostly((3).__eq__, [0, 1, 3, 5]))
 def test_random_models_and_plans(seed: int) -> None:
     """A few of what `python -m tests.differential` tries: each point is a row as compiled, or does not compile.
 
@@ -161,7 +161,7 @@ def test_dims_that_axes_do_not_divide(rules: str) -> None:
     if rules == "padded":
         text = text.replace("H over tp {", "H, K over tp {")
     drawn = Drawn(text, (varied, "tp=1,2,3,6", "dp=2"))
-    assert not differences(drawn, random.Random(rules), most=4)
+    assert not differences(drawn, random.Random(rules), most=3)
 
 
 FEW = ("tp=2", "pp=1,4", "B=16", "microbatch=2")
