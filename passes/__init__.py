@@ -46,6 +46,7 @@ ALL_PASSES = (
     "offload-activations",
     "offload-parameters",
     "offload-optimizer",
+    "split-products",
     "hand-over-caches",
     "split-unevenly",
     "lower-to-tasks",

@@ -83,11 +83,13 @@ def default_pipeline(
         make("exchange-counts", gathered=like == "megatron"),
         *load_passes(plan, sends_unequally),
     ]
+    pieces = [make("split-products", pieces=plan.overlap.pieces)] if plan.overlap.tp else []
     return (
         passes
         + storage_passes(plan, stated.is_training)
         + context_passes(plan)
         + offload_passes(plan, stated)
+        + pieces
     )
 
 

@@ -15,7 +15,7 @@ from xdsl.ir import BlockArgument, OpResult, SSAValue
 
 from stagec import symbolic
 from stagec.dialects import sched, stg
-from stagec.dialects.types import QUANTIZED, SCALES, TensorType, bytes_of, tensor_of
+from stagec.dialects.types import PIECE_AXIS, QUANTIZED, SCALES, TensorType, bytes_of, tensor_of
 from stagec.dialects.work import Work
 from stagec.symbolic import ONE, Size
 
@@ -102,7 +102,8 @@ def columnwise_sizes(op: sched.ComputeOp, contracted: set[str]) -> dict[str, Siz
         if gather is None:
             sizes["whole"] += tensor_of(operand.type).num_elements * share
         else:
-            sizes["shard"] += tensor_of(gather.type).num_elements * share
+            shard = tensor_of(gather.type)
+            sizes["shard"] += dims_product(shard, set(shard.names)) * share
             sizes["gathered"] += tensor_of(operand.type).num_elements * share
     return sizes
 
@@ -126,6 +127,9 @@ def gather_behind(value: SSAValue) -> SSAValue | None:
             value = made.operand
         elif isinstance(made, sched.CollectiveOp) and len(made.values) == len(made.outputs):
             return made.values[value.index]
+        elif isinstance(made, stg.RepeatOp) and stg.STEPS in made.properties:
+            # In pieces.
+            value = made.yield_op.operands[value.index]
         else:
             return None
     return None
@@ -290,10 +294,13 @@ FORMS: Mapping[Work, Callable[[sched.ComputeOp], KernelForm]] = {
 
 
 def dims_product(tensor: TensorType, names: set[str]) -> Size:
+    """Of a piece, as many as the whole has: pieces take their share of its time."""
     found = ONE
     for dim in tensor.dims:
         if dim.name in names:
             found = found * dim.size
+            if PIECE_AXIS in dim.split:
+                found = found * symbolic.symbol(PIECE_AXIS)
     return found
 
 

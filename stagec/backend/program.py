@@ -201,6 +201,8 @@ class Node:
     made_by: str = ""
     serial: bool = False
     """A communication that computation waits for, and that waits for computation."""
+    pieces: int = 1
+    """Of how many pieces of a product, or of a collective, it is one. A product's kernel has the sizes of the whole."""
     inputs: tuple[TraceTensor, ...] | None = None
     """The tensors that it reads; nothing where they are not tracked."""
     outputs: tuple[TraceTensor, ...] | None = None

@@ -68,7 +68,10 @@ over it: what microbatches sum, `stg.accumulate` adds up on the device."""
 CHUNK_AXIS = "loss.chunk"
 """The axis that splits what a device has of a sequence, where its loss is computed in chunks."""
 
-TIME_AXES = (TIME_AXIS, CHUNK_AXIS)
+PIECE_AXIS = "tp.piece"
+"""The axis that splits what a device has of a dim, where it is gathered, or scattered, in pieces."""
+
+TIME_AXES = (TIME_AXIS, CHUNK_AXIS, PIECE_AXIS)
 
 
 def dtype_bytes(dtype: str) -> int:

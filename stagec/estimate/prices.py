@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from stagec.backend.program import (
     HostCopy,
     HostUpdate,
     Node,
+    NodeAction,
     RankClass,
     TraceProgram,
     TraceSegment,
@@ -29,9 +30,6 @@ from stagec.dialects.work import Work
 from stagec.estimate.kernels import Basis, KernelPrices, Price
 from stagec.estimate.network import Network, rate
 from stagec.plans.clauses import Plan
-
-OVERLAP_CHUNKS = 4
-"""Parts in which a product and the collective of its operand or result run past each other (Transformer Engine, userbuffers: `num_splits = 4`)."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +104,15 @@ class Prices:
         segment = program.segments[index]
         if self.plan.device.kernels != "eager":
             self.fuse(program, index, costs)
-        if self.plan.overlap.tp:
-            self.overlap(segment, costs)
         if not self.plan.device.graphs:
             self.launch(segment, costs)
 
     def node(self, node: Node, in_layer: bool = False) -> Price:
         """By itself."""
+        if node.pieces > 1:
+            # Kernels of the pieces of a product fill the device together, and copy engines move them as fast as one message.
+            whole = self.node(replace(node, pieces=1, action=of_all_pieces(node)), in_layer)
+            return Price(whole.us / node.pieces, whole.basis)
         action = node.action
         if isinstance(action, Compute):
             if self.kernels is None:
@@ -219,42 +219,6 @@ class Prices:
             self._escaping[key] = {divmod(each, most) for each in found}
         return self._escaping[key]
 
-    def overlap(self, segment: TraceSegment, costs: NodeCosts) -> None:
-        """Collectives of tensor parallelism run past the products that read or make what they move, in chunks.
-
-        All but one chunk is hidden, as far as the kernel of the products lasts, the longest one where there are several.
-        """
-        plan = self.plan
-        zero = set(plan.zero.axes) if plan.zero else set()
-        others = zero | {context.axis for context in plan.contexts}
-        for i, node in enumerate(segment.nodes):
-            action = node.action
-            if not isinstance(action, Collective) or node.serial or set(action.axes) & others:
-                continue
-            if action.kind not in ("all_gather", "reduce_scatter"):
-                continue
-            if action.kind == "all_gather":
-                near = [k for k, n in enumerate(segment.nodes) if reads(n, i) and is_product(n)]
-            else:
-                near = [d.node for d in node.data_deps if d.slot < 0]
-                near = [k for k in near if is_product(segment.nodes[k])]
-            hiding = self.longest_kernel(segment, near, costs.us)
-            rest = costs.us[i] * (1 - 1 / OVERLAP_CHUNKS)
-            hidden = np.minimum(rest, hiding * (OVERLAP_CHUNKS - 1) / OVERLAP_CHUNKS)
-            costs.us[i] -= hidden
-            costs.basis[i] = Basis.RULE
-
-    def longest_kernel(self, segment: TraceSegment, products: Sequence[int], us: Floats) -> Floats:
-        """Of these products, in each plan. Linear layers that are merged share the time of their kernel out among them."""
-        merges = self.kernels is not None and self.kernels.merges
-        kernels: dict[object, list[int]] = defaultdict(list)
-        for i in products:
-            kernels[kernel_of(segment.nodes[i], merges) or i].append(i)
-        longest = np.zeros(us.shape[1:])
-        for members in kernels.values():
-            longest = np.maximum(longest, us[members].sum(axis=0))
-        return longest
-
     def launch(self, segment: TraceSegment, costs: NodeCosts) -> None:
         """Without graphs a segment lasts as long as the host needs to launch its kernels."""
         assert self.kernels is not None
@@ -298,26 +262,10 @@ def work_of(node: Node) -> Work:
     return node.action.work if isinstance(node.action, Compute) else Work.OTHER
 
 
-def reads(node: Node, position: int) -> bool:
-    return any(dep.slot < 0 and dep.node == position for dep in node.data_deps)
-
-
-def kernel_of(node: Node, merges: bool) -> object:
-    """What products of one operand that are one kernel have in common: the kernel's sizes, and the phase. None for a product that is a kernel of its own."""
-    action = node.action
+def of_all_pieces(node: Node) -> NodeAction:
+    action, pieces = node.action, node.pieces
+    if isinstance(action, Collective):
+        operand_bytes, result_bytes = pieces * action.operand_bytes, pieces * action.result_bytes
+        return replace(action, operand_bytes=operand_bytes, result_bytes=result_bytes)
     assert isinstance(action, Compute)
-    assert action.kernel is not None
-    sizes = dict(action.kernel.sizes)
-    whole = sizes.get("all_m"), sizes.get("all_n")
-    if not merges or whole == (sizes["m"], sizes["n"]):
-        return None
-    return node.phase, action.kernel.dtype, sizes["batch"], sizes["k"], *whole
-
-
-def is_product(node: Node) -> bool:
-    action = node.action
-    return (
-        isinstance(action, Compute)
-        and action.kernel is not None
-        and action.kernel.kind == Work.PRODUCT
-    )
+    return replace(action, num_ops=pieces * action.num_ops, num_bytes=pieces * action.num_bytes)

@@ -33,6 +33,7 @@ OF_PASSES = {
     "reduce-gradients": f"{ZERO}, section 7",
     "regather-operands": f"{KORTHIKANTI}, section 4.2.2",
     "shard-parameters": f"{ZERO}, section 5; Zhao et al., FSDP, 2023 (arXiv:2304.11277)",
+    "split-products": "NVIDIA, Transformer Engine: userbuffers; PyTorch: symmetric memory's fused_all_gather_matmul",
     "split-exchanges": "DeepSeek-AI, DeepSeek-V3, 2024 (arXiv:2412.19437), section 3.2.2",
     "split-stages": f"{NARAYANAN}, section 2.2",
 }

@@ -295,6 +295,8 @@ class Overlap(Clause):
     zero: bool = setting("bool", True)
     p2p: bool = setting("bool", True)
     tp: bool = setting("bool", False)
+    pieces: int = setting("whole", 4, least=1)
+    """Into how many gathers, products and reductions of tensor parallelism are split where they overlap."""
     cp: bool = setting("bool", True)
     ep: bool = setting("bool", False)
 

@@ -29,8 +29,8 @@ from stagec.backend.program import (
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import sched, stg
 from stagec.dialects.dist.sequences import OF_ONE
-from stagec.dialects.types import tensor_of
-from stagec.symbolic import Size
+from stagec.dialects.types import PIECE_AXIS, tensor_of
+from stagec.symbolic import Size, symbol
 from stagec.unrolling.rank import Owners, RankBody, StageRun
 
 MOST_FLOPS = 2**63 - 1
@@ -162,7 +162,14 @@ class Templates:
             ),
             made_by=stg.made_by(op),
             serial="serial" in op.properties,
+            pieces=self.pieces(op),
         )
+
+    def pieces(self, op: Operation) -> int:
+        """Of how many pieces it is one."""
+        loop = op.parent_op()
+        is_one = isinstance(loop, stg.RepeatOp) and loop.count.data == symbol(PIECE_AXIS)
+        return int(self.values[PIECE_AXIS]) if is_one else 1
 
     def bucket(self, ops: tuple[Operation, ...]) -> Collective:
         """One collective of all that a bucket joins."""

@@ -1,15 +1,17 @@
-"""A gather that runs past the products that read it is hidden as far as their kernel lasts, also where that kernel is of several layers."""
+"""Pieces of products that run past their gathers and reductions: what a trace has of them, and what that hides."""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 
-from stagec.backend.program import Collective, Compute
-from stagec.dialects.work import Work
-from stagec.driver import compile_text
-from stagec.estimate.prices import OVERLAP_CHUNKS, Prices
+from stagec.backend.program import Collective, Compute, Node
+from stagec.driver import Compiled, compile_text
+from stagec.estimate import estimate
+from stagec.estimate.prices import Prices
+from tests.fidelity.totals import nodes_of
 
 TEXT = """
 dim B = 1
@@ -23,58 +25,99 @@ module Block(x[B, S, D]) -> [B, S, D] {{
 }}
 model Net(x[B, S, D]) {{
   repeat L {{ x = Block(x) }}
-  return x
+  {result}
 }}
 plan p {{
   mesh tp = 8
   shard F, S over tp
-  overlap {{ tp = {overlaps} }}
+  overlap {{ tp = {overlaps}, pieces = {pieces} }}
   precision {{ weights = bf16, activations = bf16 }}
-  device h100 {{ kernels = {kernels} }}
+  {device}
 }}
 """
+ROOFLINE = "device { flops_per_s = 1e15, memory_bytes_per_s = 3e12, link_bytes_per_s = 4e11 }"
 
 
-def gather_and_products(overlaps: str, **given: object) -> tuple[float, list[float]]:
-    """µs of a block's gather, and of the products that read it."""
-    compiled = compile_text(TEXT.format(overlaps=overlaps, **given))
-    prices = Prices.of(compiled.trace_set, compiled.plan)
-    rank_class = compiled.trace_set.classes[0]
-    for index, segment in enumerate(rank_class.program.segments):
-        us = prices.segment(rank_class, index).us
-        for i, node in enumerate(segment.nodes):
-            if isinstance(node.action, Collective) and node.action.kind == "all_gather":
-                reading = [
-                    float(us[k])
-                    for k, other in enumerate(segment.nodes)
-                    if any(dep.slot < 0 and dep.node == i for dep in other.data_deps)
-                    and isinstance(other.action, Compute)
-                    and other.action.work == Work.PRODUCT
-                ]
-                return float(us[i]), reading
-    raise AssertionError("no gather")
-
-
-@pytest.mark.parametrize("kernels", ["fused", "eager"])
-@pytest.mark.parametrize("seed", range(3))
-def test_a_gather_is_hidden_by_the_kernel_that_reads_it(seed: int, kernels: str) -> None:
+def drawn(seed: int) -> dict[str, object]:
     rng = random.Random(seed)
-    sizes = {
-        "S": 1024 * rng.randint(1, 8),
-        "D": 512 * rng.randint(2, 16),
-        "F": 512 * rng.randint(2, 8),
-    }
-    layers = rng.randint(2, 4)
-    given = {
-        **sizes,
+    layers, pieces = rng.randint(1, 4), rng.choice((2, 4, 8))
+    return {
+        "S": 8 * pieces * rng.randint(4, 64),
+        "D": 512 * rng.randint(3, 16),
+        "F": 512 * rng.randint(2, 16),
         "weights": ", ".join(f"w{i}[D, F]" for i in range(layers)),
         "product": " * ".join(f"(x @ w{i})" for i in range(layers)),
-        "kernels": kernels,
+        "pieces": pieces,
     }
-    alone, products = gather_and_products("false", **given)
-    left, same = gather_and_products("true", **given)
-    assert same == products
-    assert len(products) == layers
-    hiding = sum(products) if kernels == "fused" else max(products)
-    share = (OVERLAP_CHUNKS - 1) / OVERLAP_CHUNKS
-    assert left == pytest.approx(alone - share * min(alone, hiding), rel=1e-9)
+
+
+def nodes(compiled: Compiled) -> list[tuple[Node, int]]:
+    return [*nodes_of(compiled.trace_set.classes[0])]
+
+
+def totals(compiled: Compiled) -> Counter[tuple[str, ...]]:
+    """FLOPs of each op, and bytes of each kind of collective."""
+    found: Counter[tuple[str, ...]] = Counter()
+    for node, count in nodes(compiled):
+        action = node.action
+        if isinstance(action, Compute):
+            found[node.op, node.phase] += count * action.num_ops
+        elif isinstance(action, Collective):
+            found[action.kind, "before", node.phase] += count * action.operand_bytes
+            found[action.kind, "after", node.phase] += count * action.result_bytes
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pieces_hide_what_their_products_last(seed: int) -> None:
+    """Forward alone, on a device without tables: of n pieces the first gather waits for nothing, and the last reduction for everything."""
+    given = drawn(seed)
+    made = compile_text(TEXT.format(**given, overlaps="true", device=ROOFLINE, result="return x"))
+    prices = Prices.of(made.trace_set, made.plan)
+    us = {name: 0.0 for name in ("all_gather", "reduce_scatter", "leading", "down", "rest")}
+    for node, count in nodes(made):
+        name = node.op if node.op in us else "rest"
+        if node.op == "contract":
+            name = "leading" if summed_over(node) == given["D"] else "down"
+        us[name] += count * prices.node(node).us
+    n = int(str(given["pieces"]))
+    hidden = min(us["all_gather"], us["leading"]) + min(us["reduce_scatter"], us["down"])
+    step = estimate(made).timeline.makespan_us
+    assert step == pytest.approx(sum(us.values()) - hidden * (n - 1) / n, rel=1e-6)
+
+
+def summed_over(node: Node) -> int:
+    """Elements that a product sums over."""
+    assert isinstance(node.action, Compute) and node.action.kernel is not None
+    return dict(node.action.kernel.sizes)["k"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pieces_are_of_the_same_work(seed: int) -> None:
+    """With the backward pass: FLOPs and bytes are those of whole products and collectives, and memory is not more but for gradients of weights put off."""
+    given = drawn(seed)
+    whole, pieces = (
+        compile_text(
+            TEXT.format(
+                **given,
+                overlaps=word,
+                device="device h100",
+                result="loss = sum(x, over = [B, S, D])",
+            )
+        )
+        for word in ("false", "true")
+    )
+    assert totals(whole) == totals(pieces)
+    split = [(node, count) for node, count in nodes(pieces) if node.pieces > 1]
+    assert {node.pieces for node, _ in split} == {given["pieces"]}
+    kinds = Counter(node.op for node, count in split for _ in range(count))
+    n = int(str(given["pieces"]))
+    # A gather each way, and a reduction forward; backward too where one product makes what is reduced.
+    assert kinds["all_gather"] == 2 * 2 * n
+    assert kinds["reduce_scatter"] == (4 if str(given["weights"]).count("[") == 1 else 2) * n
+    prices = Prices.of(pieces.trace_set, pieces.plan)
+    known = Prices.of(whole.trace_set, whole.plan)
+    for op in ("all_gather", "reduce_scatter"):
+        one = next(node for node, _ in split if node.op == op and node.phase == "fwd")
+        all_of_it = next(node for node, _ in nodes(whole) if node.op == op and node.phase == "fwd")
+        assert prices.node(one).us * n == pytest.approx(known.node(all_of_it).us)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from xdsl.utils.test_value import create_ssa_value
 
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.dialects import dist, stg
-from stagec.dialects.types import CHUNK_AXIS, TIME_AXES, ShardType, StackType, TensorType
+from stagec.dialects.types import TIME_AXES, ShardType, StackType, TensorType
 from stagec.rewriting import programs, set_type
 from stagec.symbolic import parse
 from tests.unit.numeric.machine import Array, Machine
@@ -49,6 +50,12 @@ def without(tensor: TensorType, indices: Sequence[str], split: Iterable[str]) ->
         in_time = tuple(a for a in dim.split if a in TIME_AXES)
         splits[dim.name] = in_time if index in split else dim.split
     return tensor.with_splits(splits)
+
+
+def stack_axis(chunks: SSAValue) -> str:
+    assert isinstance(chunks.type, StackType)
+    (axis,) = chunks.type.count.names
+    return axis
 
 
 def total(left: Value, right: Value) -> Value:
@@ -191,13 +198,25 @@ class Runner:
         return [self.values[value] for value in op.kept]
 
     def stg_chunk(self, op: stg.ChunkOp) -> list[Value]:
-        whole = self.values[op.whole]
-        axis = self.machine.depth + stg.tensor_type(op.whole).names.index(op.dim.data)
-        return [np.split(whole, self.machine.sizes[CHUNK_AXIS], axis)]
+        whole, axis, ways = self.values[op.whole], self.axis_of(op), self.ways_within(op)
+        count = self.machine.sizes[stack_axis(op.chunks)]
+        parts = whole.reshape(*whole.shape[:axis], ways, count, -1, *whole.shape[axis + 1 :])
+        chunks = np.moveaxis(parts, axis + 1, 0)
+        return [[c.reshape(*whole.shape[:axis], -1, *whole.shape[axis + 1 :]) for c in chunks]]
 
     def stg_join_chunks(self, op: stg.JoinChunksOp) -> list[Value]:
-        axis = self.machine.depth + stg.tensor_type(op.whole).names.index(op.dim.data)
-        return [np.concatenate(self.values[op.chunks], axis)]
+        chunks, axis, ways = self.values[op.chunks], self.axis_of(op), self.ways_within(op)
+        before, after = chunks[0].shape[:axis], chunks[0].shape[axis + 1 :]
+        parts = [c.reshape(*before, ways, 1, -1, *after) for c in chunks]
+        return [np.concatenate(parts, axis + 1).reshape(*before, -1, *after)]
+
+    def axis_of(self, op: stg.ChunkOp | stg.JoinChunksOp) -> int:
+        return self.machine.depth + stg.tensor_type(op.whole).names.index(op.dim.data)
+
+    def ways_within(self, op: stg.ChunkOp | stg.JoinChunksOp) -> int:
+        """Ranks of whose parts a chunk has a part each."""
+        axes = op.within.data if op.within is not None else ()
+        return prod(self.machine.sizes[axis] for axis in axes)
 
     def dist_state(self, op: dist.StateOp) -> list[Value]:
         empty = np.zeros_like(np.asarray(self.weights[op.path.data]))

@@ -24,6 +24,7 @@ PLANS = {
     "sequence": f"{MESH}\n{SEQUENCE}",
     "biases_first": f"{MESH}\n{SEQUENCE}\ncollectives {{ bias = before }}",
     "eager": f"{MESH}\n{SEQUENCE}\ncollectives {{ reduce = eager }}",
+    "pieces": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\noverlap {{ tp = true, pieces = 2 }}",
     "width": f"{MESH}\nshard B over dp\nshard D over tp",
     "width_first": f"{MESH}\nshard D over tp\n{TENSOR}",
     "keys": "mesh cp = 2\nshard T over cp",
@@ -112,6 +113,7 @@ AFTER_EACH_PASS = [
     "deepspeed",
     "shared_heads",
     "biases_first",
+    "pieces",
 ]
 """Plans under which a model is computed after each pass; under the others only after the last one that leaves what can be computed."""
 

@@ -1,0 +1,229 @@
+"""Gather and scatter in pieces, past the products that read or make them: asynchronous tensor parallelism.
+
+Before `split-products{pieces=4}`:
+
+    dist.mesh <tp = 2>
+    stg.dim "S" = "64"
+    stg.program "M" (%x : !stg.tensor<[S/tp, D], bf16>) {
+      %w = stg.weight "w" : !stg.tensor<[D, F/tp], bf16>
+      %g = dist.all_gather %x dim "S" over [tp] : !stg.tensor<[S/tp, D], bf16> -> !stg.tensor<[S, D], bf16>
+      %y = stg.contract %g, %w over [D] : (!stg.tensor<[S, D], bf16>, !stg.tensor<[D, F/tp], bf16>) -> !stg.tensor<[S, F/tp], bf16>
+      "test.op"(%y) : (!stg.tensor<[S, F/tp], bf16>) -> ()
+      stg.output
+    }
+
+After:
+
+    dist.mesh <tp = 2>
+    stg.dim "S" = "64"
+    stg.dim "tp.piece" = "4"
+    stg.program "M" (%x : !stg.tensor<[S/tp, D], bf16>) {
+      %w = stg.weight "w" : !stg.tensor<[D, F/tp], bf16>
+      %xs = stg.chunk %x dim "S" {made_by = "split-products"}
+        : !stg.tensor<[S/tp, D], bf16> -> !stg.stack<"tp.piece" x !stg.tensor<[S/(tp.piece*tp), D], bf16>>
+      %ys = stg.repeat "tp.piece" slice(%xc = %xs : !stg.stack<"tp.piece" x !stg.tensor<[S/(tp.piece*tp), D], bf16>>)
+          -> (!stg.stack<"tp.piece" x !stg.tensor<[S/tp.piece, F/tp], bf16>>) attributes {steps, made_by = "split-products"} {
+        %gc = dist.all_gather %xc dim "S" over [tp] {made_by = "split-products"}
+          : !stg.tensor<[S/(tp.piece*tp), D], bf16> -> !stg.tensor<[S/tp.piece, D], bf16>
+        %yc = stg.contract %gc, %w over [D] {made_by = "split-products"}
+          : (!stg.tensor<[S/tp.piece, D], bf16>, !stg.tensor<[D, F/tp], bf16>) -> !stg.tensor<[S/tp.piece, F/tp], bf16>
+        stg.yield %yc : !stg.tensor<[S/tp.piece, F/tp], bf16>
+      }
+      %y = stg.join_chunks %ys dim "S" within [tp] {made_by = "split-products"}
+        : !stg.stack<"tp.piece" x !stg.tensor<[S/tp.piece, F/tp], bf16>> -> !stg.tensor<[S, F/tp], bf16>
+      "test.op"(%y) : (!stg.tensor<[S, F/tp], bf16>) -> ()
+      stg.output
+    }
+
+A piece is gathered while the product of the one before is computed, and a piece that a product made is scattered while it makes the next: all but one of
+the transfers can be hidden. Transformer Engine does so (`num_splits` of `CommOverlapBase`, 4 in NeMo's settings; rings have a piece for each rank), and PyTorch
+(`fused_all_gather_matmul` and `fused_matmul_reduce_scatter` of symmetric memory). What linear layers of one input add up to, the gradient of that input,
+is scattered whole, and the gradients of their weights come behind it, to run meanwhile (`bulk` overlap of Transformer Engine;
+`LinearWithGradAccumulationAndAsyncCommunication` of Megatron-LM). Products of experts stay whole, as does one whose pieces would not be of one size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
+from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
+from xdsl.passes import ModulePass
+
+from stagec import symbolic
+from stagec.analysis.communication import communication_kind
+from stagec.analysis.contexts import Contexts
+from stagec.analysis.sizes import mesh_of, size_values
+from stagec.dialects import dist, stg
+from stagec.dialects.types import PIECE_AXIS, TensorType
+from stagec.rewriting import inherit, programs, set_type
+from stagec.symbolic import conditions
+
+NAME = "split-products"
+
+
+@dataclass(frozen=True)
+class SplitProducts(ModulePass):
+    name = NAME
+
+    pieces: int = 4
+    """Into how many pieces."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        values, mesh, contexts = size_values(op), mesh_of(op), Contexts.of(op).axes()
+        found = False
+        for program in programs(op):
+            for moved in list(program.walk()):
+                if not isinstance(moved, dist.AllGatherOp | dist.ReduceScatterOp):
+                    continue
+                axes = [axis for axis in moved.axes.data if conditions.is_split(axis, mesh)]
+                if not axes or communication_kind(moved, contexts) != "tp":
+                    continue
+                products = products_at(moved)
+                if products and self.fits(moved, values):
+                    split(moved, products)
+                    found = True
+                elif isinstance(moved, dist.ReduceScatterOp):
+                    put_off(moved)
+        if found:
+            first = programs(op)[0]
+            size = stg.DimOp(PIECE_AXIS, symbolic.constant(self.pieces))
+            inherit(size, first)
+            op.body.block.insert_op_before(size, first)
+
+    def fits(self, moved: dist.AllGatherOp | dist.ReduceScatterOp, values: dict[str, int]) -> bool:
+        """Whether pieces of what a rank has are of one size."""
+        narrow = moved.source if isinstance(moved, dist.AllGatherOp) else moved.target
+        size = narrow.dim(moved.dim.data).size / self.pieces
+        return self.pieces > 1 and conditions.whole(size, values)
+
+
+def products_at(moved: dist.AllGatherOp | dist.ReduceScatterOp) -> list[stg.ContractOp]:
+    """The products that read what is gathered, and keep the dim; or the one that makes what is scattered, for nothing else."""
+    name, block = moved.dim.data, moved.parent_block()
+    if len(moved.steps) > 1 or block is None:
+        return []
+    if isinstance(moved, dist.ReduceScatterOp):
+        made = moved.operand.owner
+        if not isinstance(made, stg.ContractOp) or made.parent_block() is not block:
+            return []
+        return [] if has_batch(made) or len(list(made.result.uses)) > 1 else [made]
+    order = {op: number for number, op in enumerate(block.ops)}
+    readers = {use.operation for use in moved.result.uses if use.operation.parent_block() is block}
+    found = [
+        op
+        for op in sorted(readers, key=order.__getitem__)
+        if isinstance(op, stg.ContractOp) and name not in op.over.data and not has_batch(op)
+    ]
+    # All are computed where the first one is.
+    first = order[found[0]] if found else 0
+    return [op for op in found if all(before(value, order, first) for value in op.operands)]
+
+
+def has_batch(op: stg.ContractOp) -> bool:
+    """Whether it is several products, of experts."""
+    both = set(stg.tensor_type(op.left).names) & set(stg.tensor_type(op.right).names)
+    return bool(both & set(stg.tensor_type(op.result).names))
+
+
+def put_off(scatter: dist.ReduceScatterOp) -> None:
+    """Compute the gradients of weights after the scattering of their input's begins, which several products make."""
+    block = scatter.parent_block()
+    assert block is not None
+    waiting, read = [scatter.operand], set[SSAValue]()
+    while waiting:
+        made = waiting.pop().owner
+        if isinstance(made, Operation) and made.parent_block() is block:
+            if isinstance(made, stg.AddOp):
+                waiting += made.operands
+            elif isinstance(made, stg.ContractOp):
+                read |= {*made.operands}
+    place: Operation = scatter
+    for op in list(block.ops):
+        if op is scatter:
+            break
+        is_one = isinstance(op, stg.ContractOp) and stg.phase_of(op) == "wgrad"
+        if is_one and read & {*op.operands} and not is_read_before(op, scatter):
+            op.detach()
+            block.insert_op_after(op, place)
+            place = op
+
+
+def is_read_before(op: Operation, place: Operation) -> bool:
+    """Whether the same block reads what an op makes up to a place."""
+    for use in op.results[0].uses:
+        reader: Operation | None = use.operation
+        while reader is not None and reader.parent_block() is not place.parent_block():
+            reader = reader.parent_op()
+        if reader is None or reader.is_before_in_block(place):
+            return True
+    return False
+
+
+def before(value: SSAValue, order: dict[Operation, int], place: int) -> bool:
+    return not isinstance(value, OpResult) or order.get(value.op, -1) < place
+
+
+def split(
+    moved: dist.AllGatherOp | dist.ReduceScatterOp, products: Sequence[stg.ContractOp]
+) -> None:
+    """A loop over pieces in the place of the first product."""
+    name, axes = moved.dim.data, tuple(moved.axes.data)
+    gathers = isinstance(moved, dist.AllGatherOp)
+    origin = products[0]
+    made: list[Operation] = []
+
+    def add(op: Operation) -> Operation:
+        inherit(op, origin, NAME)
+        made.append(op)
+        return op
+
+    region: list[Operation] = [moved, *products] if gathers else [*products, moved]
+    inside = {result for op in region for result in op.results}
+    read = dict.fromkeys(value for op in region for value in op.operands if value not in inside)
+    chunked = [v for v in read if name in stg.tensor_type(v).names]
+    within = () if gathers else axes
+    stacks = [add(stg.ChunkOp(v, name, PIECE_AXIS, within)).results[0] for v in chunked]
+    body = Block()
+    mapping: dict[SSAValue, SSAValue] = {
+        v: body.insert_arg(piece(stg.tensor_type(v), name), len(body.args)) for v in chunked
+    }
+    for op in region:
+        copy = op.clone(mapping)
+        copy.location = op.location
+        for old, new in zip(op.results, copy.results, strict=True):
+            set_type(new, piece(stg.tensor_type(old), name))
+            mapping[old] = new
+        stg.marks(copy)[stg.MADE_BY] = StringAttr(NAME)
+        body.add_op(copy)
+    outside = [v for op in region for v in op.results if is_read_outside(v, region)]
+    last = stg.YieldOp([mapping[v] for v in outside])
+    body.add_op(last)
+    types = [stg.stack_of_chunks(stg.tensor_type(v), name, PIECE_AXIS) for v in outside]
+    loop = stg.RepeatOp(symbolic.symbol(PIECE_AXIS), [], stacks, Region(body), types)
+    stg.marks(loop)[stg.STEPS] = UnitAttr()
+    add(loop)
+    within = axes if gathers else ()
+    joined = [
+        add(stg.JoinChunksOp(stack, name, stg.tensor_type(v), within)).results[0]
+        for v, stack in zip(outside, loop.results, strict=True)
+    ]
+    block = origin.parent_block()
+    assert block is not None
+    block.insert_ops_before(made, origin)
+    for old, new in zip(outside, joined, strict=True):
+        new.name_hint = old.name_hint
+        old.replace_all_uses_with(new)
+    for op in reversed(region):
+        op.detach()
+        op.erase(safe_erase=False)
+
+
+def piece(tensor: TensorType, dim: str) -> TensorType:
+    return stg.chunked(tensor, dim, PIECE_AXIS)
+
+
+def is_read_outside(value: SSAValue, region: Sequence[Operation]) -> bool:
+    return any(use.operation not in region for use in value.uses)
