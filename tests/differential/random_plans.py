@@ -112,6 +112,8 @@ def draw(rng: Random, device: str = "") -> Drawn:
         clauses += exchanges(rng)
     if split_experts and "pp" in axes and rng.random() < 0.5:
         clauses.append("overlap { ep = true }")
+    elif "tp" in axes and rng.random() < 0.3:
+        clauses.append(f"overlap {{ tp = true, pieces = {pick(('2', '4'))} }}")
     if device:
         clauses.append(device)
     return Drawn(model(rng, has_experts, clauses), varied(rng, axes, clauses))
