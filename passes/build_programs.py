@@ -371,7 +371,7 @@ def once_around(
     none = np.zeros(0, np.int64)
     placed = np.stack([task, stage, microbatch, shift, joined], axis=1)
     parts = [once("pre", none), placed, once("reduce", reduced), once("step", none)]
-    return Order(*np.concatenate(parts).T)
+    return Order.of_table(np.concatenate(parts))
 
 
 def rank_order(

@@ -6,7 +6,7 @@ row. Views are no values: who reads one reads what it views. What is reduced in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -302,6 +302,7 @@ class TableMaker:
             sizes[joined] = 0
             self.forms[joined] = ZERO
         roots = [self.root(each.value, each.of_sum) for each in self.reads]
+        self.check_freed(roots)
         summed, stays = self.summed()
         sums = [summed.get(i) for i in range(len(self.results))]
         widths = [dtype_bytes(tensor_of(r.type).dtype) for r in self.results]
@@ -338,6 +339,20 @@ class TableMaker:
             received={key: i for i, key in enumerate(ends) if key is not None},
             sent=self.handed_on(),
         )
+
+    def check_freed(self, roots: Sequence[tuple[int, bool]]) -> None:
+        """E0709 for a value that somebody reads and nobody frees. `roots`: what each reader reads."""
+        own = [
+            (value, each.frees) for each, (value, s) in zip(self.reads, roots, strict=True) if not s
+        ]
+        freed = {value for value, frees in own if frees}
+        for value in dict.fromkeys(value for value, _ in own if value not in freed):
+            owner = self.results[value].owner
+            if isinstance(owner, Operation) and self.sizes[value]:
+                message = f"`{owner.name}`: somebody reads what it makes, and nobody frees it"
+                help_ = "name it behind `frees` of a reader, or run `plan-memory` again"
+                place = span_of(owner.location)
+                raise CompileError([Diagnostic("E0709", message, place, help=help_)])
 
     def units(self) -> tuple[Ints, Ints]:
         """Of each value, which unit of which layer its gather gathers, if others gather it too; the number of each of these units."""

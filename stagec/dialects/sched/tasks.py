@@ -232,6 +232,10 @@ class Order:
         columns = (self.task, self.stage, self.microbatch, self.shift, self.joined)
         return np.stack(columns, axis=1)
 
+    @staticmethod
+    def of_table(table: Ints) -> Order:
+        return Order(*table.T)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Order) and np.array_equal(self.table, other.table)
 
@@ -266,7 +270,7 @@ def read_order(text: str) -> Order:
         numbers = [TASK_NUMBER[match[2]], stage, microbatch[0], int(match[5] or 0), joined]
         return numbers, [0, moves, microbatch[1], 0, 0]
 
-    return Order(*read(text, line, 5).T)
+    return Order.of_table(read(text, line, 5))
 
 
 @irdl_attr_definition
