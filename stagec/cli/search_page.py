@@ -92,8 +92,9 @@ def show_search(options: argparse.Namespace) -> int:
         outcome = search.run()
         tested: list[Scaled] = []
         if outcome.proved and not outcome.interrupted:
-            proofs = [proof_of(goal, each) for each in outcome.proved[:TESTED]]
-            tested = scaled(proofs, executor)
+            first = outcome.proved[:TESTED]
+            proofs = [proof_of(goal, each) for each in first]
+            tested = scaled(proofs, [each.step_time for each in first], executor)
     if options.output and outcome.proved:
         write_whole(options.output, plans_text(options, outcome.proved).encode())
     if options.plot:

@@ -12,9 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import TraceOptions
 from stagec.backend.et_def_pb2 import CollectiveCommType, Node, NodeType
+from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
 from stagec.estimate import estimate, step_time
+from stagec.estimate.graph import build_graph
+from stagec.estimate.prices import Prices
+from stagec.estimate.timeline import FEW, piece_durations, solve
 from tests.fidelity.trace import attributes
 from tests.replay.models import Job, compiled, encoded, traces_of
 from tests.replay.waiting import node_ends
@@ -130,6 +134,19 @@ def test_every_node_ends_when_what_it_waits_for_lets_it(job: Job):
         np.testing.assert_allclose(ends, [expected[rank, i] for i in ids])
         assert (starts >= -1e-9).all()
         assert (starts <= ends).all()
+    assert_plans_together_are_what_each_is_alone(found)
+
+
+def assert_plans_together_are_what_each_is_alone(found: Compiled) -> None:
+    """To the last bit: one plan is followed level by level, several are instance by instance."""
+    graph, prices = build_graph(found.trace_set), Prices.of(found.trace_set, found.plan)
+    own = [piece_durations(piece, found.trace_set, prices) for piece in graph.pieces]
+    faster = np.linspace(1, 2, FEW)
+    for only_exits in (False, True):
+        together = solve(graph, [each[:, None] * faster for each in own], only_exits)
+        for k, factor in enumerate(faster):
+            alone = solve(graph, [each * factor for each in own], only_exits)
+            np.testing.assert_array_equal(together.ends[:, k], alone.ends)
 
 
 def pp_coordinate(job: Job, rank: int) -> int:
