@@ -192,11 +192,13 @@ class ClassPlan:
 
 
 def plan_memory(
-    runs: Sequence[RankRun], arrangements: Arrangements | None = None
+    runs: Sequence[RankRun],
+    arrangements: Arrangements | None = None,
+    made: dict[object, ValueTable] | None = None,
 ) -> list[ClassPlan]:
-    """The memory of every rank class."""
+    """The memory of every rank class. `made` keeps the tables of layouts for whom asks again."""
     arranged = arrangements or Arrangements()
-    made: dict[object, ValueTable] = {}
+    made = {} if made is None else made
     weights = Weights()
     return [plan_class(arranged.of(run), made, weights) for run in runs]
 
@@ -216,7 +218,11 @@ def plan_class(
         )
         key = (stage.layout, numbers)
         if key not in made:
-            made[key] = value_table(stage)
+            other = made.get(stage.layout)
+            if other is not None and other.holds_for_all:
+                made[key] = other.with_numbers(stage.values)
+            else:
+                made[key] = made[stage.layout] = value_table(stage)
         tables.append(made[key])
     everything = lifetimes(arrangement, tables)
     if everything.num_bytes.sum(dtype=float) > MOST_BYTES:

@@ -7,7 +7,7 @@ row. Views are no values: who reads one reads what it views. What is reduced in 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -81,9 +81,17 @@ class ValueTable:
     """What the neighbouring stages hand over, by direction and number."""
     sent: dict[tuple[str, int], int] = field(default_factory=dict)
     """What they are handed."""
+    holds_for_all: bool = False
+    """Whether with other numbers nothing is another but how large values are."""
 
     def __len__(self) -> int:
         return len(self.task)
+
+    def with_numbers(self, numbers: Mapping[str, int]) -> ValueTable:
+        """The same of a stage whose sizes have other numbers."""
+        exact = {form: form.evaluate(numbers) for form in set(self.forms)}
+        known = {form: -(-size.numerator // size.denominator) for form, size in exact.items()}
+        return replace(self, num_bytes=np.array([known[form] for form in self.forms], np.int64))
 
 
 def value_table(stage: StageRun) -> ValueTable:
@@ -126,6 +134,8 @@ class TableMaker:
         self.plans: dict[Operation, NodeMemory] = {}
         self._made: dict[tuple[Operation, int], list[tuple[SSAValue, Size, Buffer]]] = {}
         self._about: dict[Operation, int] = {}
+        self.holds_for_all = not self.sums and not self.layout.loads.loads
+        """Sums have sizes of their own, and so have the parts of one buffer; a buffer for each repetition depends on how many there are."""
 
     def table(self) -> ValueTable:
         for source, place in self.layout.places.items():
@@ -197,6 +207,7 @@ class TableMaker:
         op, path = source.op, source.path
         for result, buffer in zip(op.results, self.plan_of(op).buffers, strict=True):
             if buffer.where == FIRST:
+                self.holds_for_all = False
                 first, other = self.index[op.results[0], path], self.index[result, path]
                 self.sizes[first] += self.sizes[other]
                 self.forms[first] += self.forms[other]
@@ -284,6 +295,7 @@ class TableMaker:
         for result, buffer in zip(op.results, self.plan_of(op).buffers, strict=True):
             if buffer.operand != number or buffer.where not in (OPERAND, REPETITION):
                 continue
+            self.holds_for_all &= buffer.count is None
             if buffer.count is None or conditions.compare(buffer.count, "==", 1, self.numbers):
                 self.same[self.index[result, path]] = (operand, of_sum)
 
@@ -338,6 +350,7 @@ class TableMaker:
             read_after=np.array([each.before for each in self.reads], np.int64),
             received={key: i for i, key in enumerate(ends) if key is not None},
             sent=self.handed_on(),
+            holds_for_all=self.holds_for_all,
         )
 
     def check_freed(self, roots: Sequence[tuple[int, bool]]) -> None:

@@ -8,6 +8,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.sequences import Sequences
 from stagec.memory.plan import ClassPlan, plan_memory
+from stagec.memory.value_table import ValueTable
 from stagec.unrolling.module import Reader, rank_runs
 from stagec.unrolling.rank import Arrangements, RankRun
 
@@ -27,13 +28,14 @@ def fullest(module: ModuleOp, sequences: Sequences, arrangements: Arrangements) 
     """The memory of each class in the iteration in which it needs most."""
     reader = Reader(module)
     runs: dict[int, list[RankRun]] = {}
+    made: dict[object, ValueTable] = {}
     found: list[ClassPlan] = []
     for number, run in enumerate(reader.runs()):
         best: ClassPlan | None = None
         for iteration in sequences.fullest(sequences.device(run.stages[0].values)):
             if iteration not in runs:
                 runs[iteration] = reader.at(iteration)
-            (other,) = plan_memory([runs[iteration][number]], arrangements)
+            (other,) = plan_memory([runs[iteration][number]], arrangements, made)
             best = other if best is None or other.peak_bytes > best.peak_bytes else best
         assert best is not None
         found.append(best)

@@ -88,6 +88,11 @@ def traces_of(done: Compiled, timed: bool = False) -> dict[int, list]:
     return {rank: list(TraceReader(BytesIO(data), "")) for rank, data in iterate_traces(encoded)}
 
 
+def most(done: Compiled) -> int:
+    """Bytes of the rank that needs most."""
+    return max(plan.peak_bytes for plan in done.memory)
+
+
 def said(node, first: int) -> tuple[object, ...]:
     """All that a node says, with ids counted from the first of its iteration; tags and groups are another matter."""
     values = {a.name: str(a) for a in node.attr if a.name not in ("comm_tag", "pg_name")}
@@ -102,8 +107,10 @@ def said(node, first: int) -> tuple[object, ...]:
 def test_a_series_is_its_iterations_one_by_one(seed: int, tmp_path: Path):
     case = drawn(seed)
     timed = seed % 2 == 0
-    series = traces_of(compiled(case, case.iterations, tmp_path), timed)
-    alone = [traces_of(compiled(case, (groups,), tmp_path), timed) for groups in case.iterations]
+    whole = compiled(case, case.iterations, tmp_path)
+    each = [compiled(case, (groups,), tmp_path) for groups in case.iterations]
+    assert most(whole) == max(map(most, each))
+    series, alone = traces_of(whole, timed), [traces_of(one, timed) for one in each]
     assert all(bool(n.duration_micros) is timed for nodes in series.values() for n in nodes)
     for rank, nodes in series.items():
         number = len(alone[0][rank])
