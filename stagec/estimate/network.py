@@ -113,8 +113,14 @@ class Network:
 
     @cached_property
     def own(self) -> dict[str, Link]:
-        """The link of each axis that has one."""
-        return {axis: link for link in self.links for axis in link.axes}
+        """The link of each axis that has one: of speeds of its own, not of switches alone."""
+        numbers = [x for x in self.links if (x.bytes_per_s, x.latency_us) != (None, None)]
+        return {axis: link for link in numbers for axis in link.axes}
+
+    def is_reduced(self, axes: Sequence[str]) -> bool:
+        """Whether switches add up what ranks along all these axes have."""
+        known = {axis for link in self.links if link.reduces for axis in link.axes}
+        return set(axes) <= known
 
     def collective(self, action: Collective) -> Price:
         """By the device's table inside a node, else by a rule."""
@@ -122,17 +128,33 @@ class Network:
         model = self.model
         if model is None:
             return Price(self.ring_collective_us(action), Basis.ROOFLINE)
-        table = model.table("collective", action.kind)
-        if table is not None and route.inside == 1 and not route.has_own_link and route.size > 1:
-            larger = max(action.operand_bytes, action.result_bytes, 1)
-            known = min(route.size, round(2 ** table.axes[0].last))
-            sizes = {"gpus": np.float64(known), "bytes": np.float64(larger)}
-            us = float(collective_us(model, action.kind, sizes) * table.factor(sizes))
-            if route.size > known:
-                return Price(us + self.further_us(action.kind, route, known, larger), Basis.RULE)
-            found = Price(us, Basis.MEASURED if table.covers(sizes) else Basis.RULE)
-            return self.of_engine(found, action.kind, sizes)
-        return Price(self.ring_collective_us(action), Basis.RULE)
+        in_switch = action.kind == "all_reduce" and route.in_switch_us is not None
+        in_node = round(route.inside * (route.size - 1)) + 1
+        # What a node's own switches do is measured.
+        measured = not route.has_own_link and (not in_switch or model.reduces_in_switch)
+        asked = in_switch or in_node == route.size
+        known = self.in_node(action, route, in_node) if measured and asked and in_node > 1 else None
+        if known is not None and in_node == route.size:
+            return known
+        us = self.ring_collective_us(action)
+        if known is not None and in_switch:
+            us = max(us, known.us)
+        return Price(us, Basis.RULE)
+
+    def in_node(self, action: Collective, route: Route, ranks: int) -> Price | None:
+        """Among so many ranks of a node, by the device's table."""
+        assert self.model is not None
+        table = self.model.table("collective", action.kind)
+        if table is None:
+            return None
+        larger = max(action.operand_bytes, action.result_bytes, 1)
+        known = min(ranks, round(2 ** table.axes[0].last))
+        sizes = {"gpus": np.float64(known), "bytes": np.float64(larger)}
+        us = float(collective_us(self.model, action.kind, sizes) * table.factor(sizes))
+        if ranks > known:
+            return Price(us + self.further_us(action.kind, route, known, larger), Basis.RULE)
+        found = Price(us, Basis.MEASURED if table.covers(sizes) else Basis.RULE)
+        return self.of_engine(found, action.kind, sizes)
 
     def further_us(self, kind: str, route: Route, known: int, num_bytes: int) -> float:
         """What more devices on the same links take than were measured: they move a larger share of the bytes, and a ring has more steps.
@@ -241,13 +263,16 @@ class Network:
         if set(axes) & self.own.keys():
             slowest = self.slowest(axes)
             step = number(slowest.latency_us)
-            in_switch = 2 * step if slowest.reduces else None
+            in_switch = 2 * step if self.is_reduced(axes) else None
             speed = rate(slowest.bytes_per_s)
             return Route(size, speed, (size - 1) * step, has_own_link=True, in_switch_us=in_switch)
         node = self.device.node
         if node is None:
             near = self.near
-            return Route(size, rate(near.bytes_per_s), (size - 1) * number(near.latency_us))
+            step = number(near.latency_us)
+            in_switch = 2 * step if self.is_reduced(axes) else None
+            speed = rate(near.bytes_per_s)
+            return Route(size, speed, (size - 1) * step, in_switch_us=in_switch)
         _, counts = np.unique(ranks // node, return_counts=True)
         crossings, together = len(counts) - 1, int(counts.min())
         near, far = self.near, self.far
@@ -268,7 +293,12 @@ class Network:
             tree += math.ceil(math.log2(crossings + 1)) * number(far.latency_us)
         speed = min(speeds or [rate(near.bytes_per_s)])
         beyond = crossings * number(far.latency_us)
-        return Route(size, speed, latency, beyond, protocols, inside, tree)
+        in_switch = None
+        if self.is_reduced(axes):
+            # Up and down through the switches of a node, and those between nodes.
+            levels = ((near, together > 1), (far, crossings > 0))
+            in_switch = 2 * sum(number(link.latency_us) for link, passed in levels if passed)
+        return Route(size, speed, latency, beyond, protocols, inside, tree, in_switch_us=in_switch)
 
     def members(self, axes: Sequence[str], among: dict[str, tuple[int, ...]]) -> np.ndarray:
         """The group of rank 0, ascending."""
@@ -286,7 +316,6 @@ class Network:
             axes=tuple(axes),
             bytes_per_s=min(rate(link.bytes_per_s) for link in links),
             latency_us=max(number(link.latency_us) for link in links),
-            reduces=all(link.reduces for link in links),
         )
 
     def own_or_route(self, axis: str) -> Link:
@@ -302,7 +331,6 @@ class Network:
             axes=(axis,),
             bytes_per_s=given.bytes_per_s if speed is None else speed,
             latency_us=given.latency_us if latency is None else latency,
-            reduces=own.reduces,
         )
 
     def leaves_node(self, action: Transfer) -> bool:

@@ -182,7 +182,9 @@ def _own(plan: syntax.Plan, findings: Findings) -> Merged:
                 if target not in rules:
                     first, _ = own.overrides.setdefault(str(target.path), (target, clause))
                     if first is not target:
-                        _twice(f"the override of `{target.path}`", target, first, findings)
+                        help_ = "one dim of a value is split by overrides: give dims names of their own, and each a rule, to split several"
+                        what = f"the override of `{target.path}`"
+                        _twice(what, target, first, findings, help_)
         else:
             key = _key(clause)
             first = own.clauses.setdefault(key, clause)
@@ -192,7 +194,11 @@ def _own(plan: syntax.Plan, findings: Findings) -> Merged:
 
 
 def _twice(
-    what: str, second: syntax.SyntaxNode, first: syntax.SyntaxNode, findings: Findings
+    what: str,
+    second: syntax.SyntaxNode,
+    first: syntax.SyntaxNode,
+    findings: Findings,
+    help_: str = "",
 ) -> None:
     findings.add(
         Diagnostic(
@@ -200,6 +206,7 @@ def _twice(
             f"{what} stands twice in one plan",
             second.span,
             secondary=[(first.span, "first here")],
+            help=help_,
         )
     )
 

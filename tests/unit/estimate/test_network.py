@@ -91,9 +91,9 @@ def test_switches_reduce():
     links = (Link(axes=("dp",), reduces=True), Link(axes=("tp",), reduces=True, latency_us=3))
     network = Network(MESH, NODES, links)
     assert network.ring_collective_us(collective("all_reduce", "tp")) == pytest.approx(6 + 800)
-    # Over the network, with one port for each rank.
+    # Up through a node's switches and those of the network, and down, over the ports of both ranks that a node has.
     found = network.ring_collective_us(collective("all_reduce", "dp"))
-    assert found == pytest.approx(20 + 8000)
+    assert found == pytest.approx(24 + 4000)
     assert network.ring_collective_us(collective("all_gather", "tp")) == pytest.approx(9 + 600)
     plain = Network(MESH, NODES, (Link(axes=("dp",)), Link(axes=("tp",), latency_us=3)))
     assert found < plain.ring_collective_us(collective("all_reduce", "dp"))
@@ -102,6 +102,19 @@ def test_switches_reduce():
     ring = Network(MESH, NODES, (Link(axes=("dp",)),))
     assert mixed.ring_collective_us(both) == ring.ring_collective_us(both)
     assert network.ring_collective_us(both) == pytest.approx(20 + 8000)
+
+
+@pytest.mark.parametrize("num_bytes", [2**16, 2**24, 2**30])
+def test_switches_between_nodes_are_no_slower_than_rings_and_no_faster_than_a_node(num_bytes: int):
+    """A clause that only says that switches reduce takes no port away, and inside a node measurements hold."""
+    reduces = (Link(axes=("far", "near"), reduces=True),)
+
+    def us(axes: tuple[str, ...], links: tuple[Link, ...] = ()) -> float:
+        found = collective("all_reduce", *axes, num_bytes=num_bytes, result=num_bytes)
+        return Network(MANY, H100, links).collective(found).us
+
+    assert us(("near",), reduces) == us(("near",))
+    assert us(("near",)) <= us(("far", "near"), reduces) <= us(("far", "near"))
 
 
 def test_a_collective_of_some():
