@@ -35,8 +35,12 @@ class Term:
     counted: CountedOp
     count: Amount
     """Runs in one step."""
-    amounts: Costs[Amount]
-    """Of one run, on one device."""
+    forms: Forms = field(repr=False, compare=False)
+
+    @cached_property
+    def amounts(self) -> Costs[Amount]:
+        """Of one run, on one device."""
+        return self.counted.costs.evaluated(lambda size: self.forms.amount(size, self.counted))
 
     @property
     def op(self) -> str:
@@ -141,7 +145,7 @@ class Forms:
     _known: dict[tuple[Size, int | None], Amount] = field(default_factory=dict)
 
     def term(self, each: CountedOp) -> Term:
-        return Term(each, self.count(each), each.costs.evaluated(lambda s: self.amount(s, each)))
+        return Term(each, self.count(each), self)
 
     def amount(self, size: Size, each: CountedOp) -> Amount:
         """A fraction of an operation counts as a whole one, as in traces."""
