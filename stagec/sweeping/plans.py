@@ -48,11 +48,16 @@ def checked_at(request: Request, point: Point, limited: bool = False) -> Checked
         request.source, request.plan, {**request.sizes, **named}, request.plug_ins.functions
     )
     plan = request.adapt(checked.plan)
-    if not limited:
-        plan = replace(plan, device=replace(plan.device, memory=None))
     if MICROBATCH in point and is_setting:
         plan = with_microbatch(plan, point[MICROBATCH])
-    return replace(checked, plan=plan)
+    checked = replace(checked, plan=plan)
+    return checked if limited else without_limit(checked)
+
+
+def without_limit(checked: CheckedModel) -> CheckedModel:
+    """The same, whatever memory its device has."""
+    plan = checked.plan
+    return replace(checked, plan=replace(plan, device=replace(plan.device, memory=None)))
 
 
 def with_microbatch(plan: Plan, size: int) -> Plan:
@@ -76,12 +81,12 @@ def compiled_from(
     return compile_program(checked, stops=stops, load_pass=request.plug_ins.make_pass)
 
 
-def first_that_checks(request: Request, points: Sequence[Point]) -> tuple[CheckedModel, Point]:
-    """The first point in whose text nothing is wrong. The first mistake if there is none."""
+def first_that_checks(request: Request, points: Sequence[Point]) -> CheckedModel:
+    """The first point in whose text nothing is wrong, with the limit of its device's memory. The first mistake if there is none."""
     first: CompileError | None = None
     for point in points:
         try:
-            return checked_at(request, point), point
+            return checked_at(request, point, limited=True)
         except CompileError as error:
             first = first or error
     assert first is not None

@@ -34,6 +34,7 @@ from stagec.sweeping.plans import (
     first_that_checks,
     first_that_compiles,
     is_plain,
+    without_limit,
 )
 from stagec.sweeping.step_times import StepTimes
 from stagec.sweeping.structures import OF_PEAK, PEAKS, Structure
@@ -100,12 +101,14 @@ class Sweep:
         self.points = list(request.grid.points())
         self.quantities = request.quantities
         if is_known_good:
-            self.checked, base_point = first_that_checks(request, self.points)
+            limited = first_that_checks(request, self.points)
+            self.checked = without_limit(limited)
         else:
             base, base_point = first_that_compiles(request, self.points)
             self.checked = base.checked
             check_quantities(Job(base, rounded=True), self.quantities)
-        self.limit = checked_at(request, base_point, limited=True).plan.device.memory
+            limited = checked_at(request, base_point, limited=True)
+        self.limit = limited.plan.device.memory
         self.microbatch = name_of_microbatch(self.checked)
 
     def table(self) -> SweepTable:
