@@ -117,7 +117,11 @@ def make_parser() -> CommandParser:
         "Serve requests by continuous batching: the iterations, and how long users wait.",
         EPILOG,
     )
-    parser.add_argument("requests", metavar="REQUESTS.csv")
+    parser.add_argument(
+        "requests",
+        metavar="REQUESTS.csv",
+        help="a line for each request: when it comes, and its tokens",
+    )
     parser.add_argument(
         "model", nargs="?", metavar="MODEL.stg", help="whose estimated times are the clock"
     )

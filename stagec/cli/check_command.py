@@ -28,7 +28,9 @@ def run(arguments: Sequence[str]) -> int:
         "Prove that a set of Chakra traces, of any tool, can run, or say why not.",
         "The exit status is 1 if there are errors.",
     )
-    parser.add_argument("directory", metavar="DIR")
+    parser.add_argument(
+        "directory", metavar="DIR", help="the folder of the traces, `PREFIX.<rank>.et`"
+    )
     parser.add_argument(
         "--comm-group", metavar="FILE", help="the groups, if not in DIR/comm_group.json"
     )

@@ -314,7 +314,12 @@ def make_parser() -> CommandParser:
         "Compile a model and a plan for spreading it into one Chakra execution trace per rank.",
         EPILOG.format(commands=commands),
     )
-    parser.add_argument("model", nargs="?", metavar="MODEL.stg|IR.mlir")
+    parser.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL.stg|IR.mlir",
+        help="a model with its plans, or the name of one that ships; IR that `--stop-after` printed is compiled to the end",
+    )
     parser.add_argument("--version", action="version", version=f"stagec {__version__}")
     parser.add_argument("-q", "--quiet", action="store_true", help="print errors and nothing else")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")

@@ -28,7 +28,12 @@ def run(arguments: Sequence[str]) -> int:
         "stagec devices",
         "List the devices that ship, or show one: its numbers, its measured tables, their sources.",
     )
-    parser.add_argument("device", nargs="?", metavar="NAME|FILE.toml")
+    parser.add_argument(
+        "device",
+        nargs="?",
+        metavar="NAME|FILE.toml",
+        help="the device to show; all of them without it",
+    )
     parser.add_argument(
         "--plot",
         metavar="FILE.html",

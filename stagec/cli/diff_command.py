@@ -51,8 +51,8 @@ def make_parser() -> CommandParser:
         "Say what differs between two models or plans, or between two sets of traces.",
         EPILOG,
     )
-    parser.add_argument("a", metavar="A")
-    parser.add_argument("b", metavar="B")
+    parser.add_argument("a", metavar="A", help="a model, `MODEL.stg:PLAN`, or a folder of traces")
+    parser.add_argument("b", metavar="B", help="what it is compared with, of the same kind")
     for flag, whose in (("--set", "both models"), ("--set-a", "A"), ("--set-b", "B")):
         parser.add_argument(
             flag,

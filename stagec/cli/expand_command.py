@@ -15,7 +15,7 @@ def run(arguments: Sequence[str]) -> int:
         "Write the traces of all ranks, or of some, out of a bundle.",
         "A bundle is made with `stagec MODEL.stg --bundle FILE`.",
     )
-    parser.add_argument("bundle", metavar="BUNDLE")
+    parser.add_argument("bundle", metavar="BUNDLE", help="the file that `--bundle` wrote")
     parser.add_argument("-q", "--quiet", action="store_true", help="print errors and nothing else")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     add_writing_flags(parser)

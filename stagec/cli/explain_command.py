@@ -63,7 +63,12 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         "Say where a number comes from: its closed form, its value, its parts, its sources.",
         EPILOG,
     )
-    parser.add_argument("names", nargs="*", metavar="MODEL.stg [WHAT]")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="MODEL.stg [WHAT]",
+        help="a model, and the quantity to explain (listed below)",
+    )
     add_trust_flags(parser)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     parser.add_argument(

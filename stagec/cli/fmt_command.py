@@ -1,4 +1,4 @@
-"""`stagec fmt FILE...`: write models and plans the one way, or say which are not."""
+"""`stagec fmt FILE...`: format models and plans, or say which are formatted otherwise."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ examples:
 
 def run(arguments: Sequence[str]) -> int:
     """Exit status 1 if `--check` or `--diff` finds something to change, or a file does not parse."""
-    parser = CommandParser("stagec fmt", "Write models and plans the one way.", EPILOG)
+    parser = CommandParser(
+        "stagec fmt", "Format models and plans: there is one layout, without options.", EPILOG
+    )
     parser.add_argument(
         "files", nargs="*", metavar="FILE", help="files, directories with `.stg` files, or `-`"
     )

@@ -13,7 +13,7 @@ COMMANDS = {
     "examples": "list the models that ship, with their plans",
     "expand": "write traces out of a bundle",
     "explain": "say where a number comes from",
-    "fmt": "write models and plans the one way",
+    "fmt": "format models and plans",
     "import": "write a configuration as a model, or a launcher's flags as a plan",
     "lsp": "answer an editor, as a language server",
     "ops": "list the functions of the language, and the ops of the dialects",

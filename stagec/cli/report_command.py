@@ -32,7 +32,12 @@ examples:
 
 def run(arguments: Sequence[str]) -> int:
     parser = CommandParser("stagec report", "Set plans side by side.", EPILOG)
-    parser.add_argument("plans", nargs="*", metavar="MODEL.stg[:PLAN]")
+    parser.add_argument(
+        "plans",
+        nargs="*",
+        metavar="MODEL.stg[:PLAN]",
+        help="a plan of a model; without a name its first",
+    )
     parser.add_argument(
         "-o", dest="out", metavar="FILE.html", help="write a page with pictures instead of a table"
     )

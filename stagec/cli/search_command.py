@@ -35,7 +35,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         "Find the best plan of a model on so many devices: by closed forms, proved by whole compilations.",
         EPILOG.format(names=listed),
     )
-    parser.add_argument("model", metavar="MODEL.stg")
+    parser.add_argument("model", metavar="MODEL.stg", help="a model, or the name of one that ships")
     parser.add_argument(
         "--devices", metavar="N", help="how many devices, or several numbers: `256,512`"
     )

@@ -17,6 +17,7 @@ from stagec.frontend import check, parse_text, syntax
 from stagec.frontend.checker import plans_of_one_mesh
 from stagec.frontend.parser import class_name, grammar_text
 from stagec.frontend.words import DEFINITIONS
+from stagec.pictures.scales import DECIMAL_BYTES, in_unit
 from stagec.plans import clauses as plans
 from stagec.plugins import registry
 from stagec.rewriting import programs
@@ -127,7 +128,7 @@ def describe(
             if isinstance(kind_, TensorType | StackType):
                 tensor = tensor_of(kind_)
                 size = tensor.num_bytes
-                return f"{title}: `{tensor}`\n\none device{said}: `{size}` = {size.integer(values):,} bytes"
+                return f"{title}: `{tensor}`\n\none device{said}: `{size}` bytes = {in_unit(size.integer(values), DECIMAL_BYTES)}"
     return title
 
 
