@@ -2,6 +2,7 @@
 
     gemm.csv                    role dtype m n k ms
     attention_context.csv       role batch seq heads kv_heads head_dim window ms
+    attention_training.csv      role dtype batch seq heads kv_heads head_dim value_dim pass ms (`forward` or `backward`)
     attention_generation.csv    role batch context heads kv_heads head_dim window ms
     mla_context.csv             role batch context heads ms           (mla_generation.csv likewise)
     moe.csv                     role dtype tokens hidden inner topk experts tp ep distribution ms
@@ -96,6 +97,22 @@ def attention_context(cells: Cells) -> Row:
     return attention_key("attention", cells), sizes, us(cells), role(cells)
 
 
+def attention_training(cells: Cells) -> Row:
+    """A causal kernel of training: as long as it would take with values as wide as keys.
+
+    A forward pass multiplies once along queries' width and once along values', a backward pass three times and twice (FlashAttention-2, algorithm 2).
+    """
+    known = {**cells, "window": "0", "value_dim": cells.get("value_dim") or cells["head_dim"]}
+    sizes = numbers(known, "batch", "seq", "heads", "kv_heads", "head_dim", "window")
+    along = {"forward": (1, 1), "backward": (3, 2)}.get(cells["pass"])
+    if along is None:
+        raise ValueError(f"`pass` is `{cells['pass'][:MOST_SHOWN]}`, not `forward` or `backward`")
+    width, of_values = numbers(known, "head_dim", "value_dim")
+    share = sum(along) * width / (along[0] * width + along[1] * of_values)
+    key = (*attention_key("attention", known), f"{cells['pass']} pass")
+    return key, sizes, us(cells) * share, role(cells)
+
+
 def attention_generation(cells: Cells) -> Row:
     sizes = numbers(cells, "batch", "context", "heads", "kv_heads", "head_dim", "window")
     return attention_key("decode_attention", cells), sizes, us(cells), role(cells)
@@ -179,6 +196,7 @@ def deepep(cells: Cells) -> Row:
 FILES: Mapping[str, tuple[Callable[[Cells], Row | None], ...]] = {
     "gemm.csv": (gemm,),
     "attention_context.csv": (attention_context,),
+    "attention_training.csv": (attention_training,),
     "attention_generation.csv": (attention_generation,),
     "mla_context.csv": (mla_context,),
     "mla_generation.csv": (mla_generation,),

@@ -8,6 +8,7 @@ columns), one such CSV file, the folder of an installed or unpacked `aiconfigura
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 import tomllib
@@ -27,17 +28,20 @@ from stagec.calibrate.traces import read_trace
 from stagec.cli.usage import CommandParser
 from stagec.devices.file import load, table_text
 from stagec.devices.model import DeviceModel, Key, TimeTable
+from stagec.devices.rules import KINDS
 from stagec.reading import read_whole_text
 
 LAYER_OPS = "layer_ops.csv"
 LEAST_ROWS = 8
+LEAST_PLACES = 5
+"""Rows that are enough where each has a place of its own."""
 """Fewer say too little for a table."""
 MARK = "# What follows is written by stagec.calibrate.\n"
 
 
 EPILOG = """\
 sources:
-  a folder with gemm.csv, attention_context.csv, attention_generation.csv, mla_context.csv, mla_generation.csv, moe.csv,
+  a folder with gemm.csv, attention_context.csv, attention_training.csv, attention_generation.csv, mla_context.csv, mla_generation.csv, moe.csv,
     collectives_one_node.csv, quantize.csv, memory.csv, deepep.csv, or some of them; or one such file
   the folder of an installed or unpacked `aiconfigurator_core`
   a trace of a real run: Kineto's JSON (`torch.profiler`, with `record_shapes`), or Chakra's `.et` with durations
@@ -121,13 +125,19 @@ def joined(first: Measured, second: Measured) -> Measured:
     return Measured(first.key, sizes, us, np.concatenate([first.role, second.role]))
 
 
+def places_of(rows: Measured) -> int:
+    """All sizes that rows can have with the values of each that they have."""
+    axes = KINDS[rows.key[0]].axes(rows.sizes)
+    return math.prod(len(np.unique(values)) for values in axes.values())
+
+
 def calibrated(device: DeviceModel, key: Key, rows: Measured) -> TimeTable | None:
     """The table of all primary rows; printed is what one of four fifths of their shapes does on the others."""
     primary = rows.chosen(rows.role == "primary")
     if not len(primary.us):
         primary = rows
     second = rows.chosen(rows.role == "second")
-    if len(primary.us) < LEAST_ROWS:
+    if len(primary.us) < min(LEAST_ROWS, max(LEAST_PLACES, places_of(primary))):
         sys.stdout.write(f"{' '.join(key):<44}{len(primary.us):>7} too few for a table\n")
         return None
     held = primary.held_out()

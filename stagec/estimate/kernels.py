@@ -42,6 +42,8 @@ RESULT_BYTES = 2
 """Of an element of a product, as tables have it."""
 TILE = 128
 """Rows of a product that a multiprocessor works on at a time; experts with fewer tokens leave places empty."""
+FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2, 5
+"""Of fused attention, whose backward pass makes scores again (Dao 2023, FlashAttention-2, section 3.1)."""
 BLOCKS = ("fp8_block", "fp8")
 NARROW = {
     "fp8": ("fp8",),
@@ -59,7 +61,7 @@ STATIC = {"fp8": ("computescale",)}
 """What of that an engine leaves out whose scales are known."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class KernelPrices:
     """Times on one device. `linear` is the dtype that linear layers of blocks multiply in, if not that of their operands."""
 
@@ -75,9 +77,11 @@ class KernelPrices:
     """Whether weights that are stored in 8 bits are kept a second time, transposed."""
     products_add: bool = True
     """Whether the product that makes a weight's gradient adds it to those of earlier microbatches; else a kernel of its own does."""
+    trains: bool = False
+    """Whether attention has the kernels of training, where there are tables of them: those of cuDNN, which Transformer Engine calls."""
     engine: str = "trtllm"
     """Whose kernels experts have, where there are tables of several."""
-    _known: dict[object, Price] = field(default_factory=dict)
+    _known: dict[object, Price] = field(default_factory=dict, compare=False)
 
     def price(self, compute: Compute, in_layer: bool, backward: bool = False) -> Price:
         kernel = compute.kernel
@@ -276,6 +280,9 @@ class KernelPrices:
         if sizes["seq"] == 1:
             return self.decode(num_ops, num_bytes, sizes)
         measured = {**sizes, "window": np.float64(0)}
+        trained = self.trained_attention(num_ops, backward, measured) if self.trains else None
+        if trained is not None:
+            return trained
         if sizes["keys"] > sizes["seq"]:
             return self.resumed_attention(num_ops, num_bytes, kind, sizes)
         known = [name for name in ("64", "128", "192", "256") if int(name) >= width] or ["128"]
@@ -295,6 +302,27 @@ class KernelPrices:
             share /= self.device.backward_attention_rate
         basis = Basis.RULE if backward or abs(share - 1) > 0.01 else found.basis
         return Price(max(found.us * share, self.device.launch_us), basis)
+
+    def trained_attention(
+        self, num_ops: float, backward: bool, sizes: dict[str, np.float64]
+    ) -> Price | None:
+        """By the table of a kernel of training at its number of heads, and for other numbers as an engine's kernel of that width changes with them."""
+        key = ("attention", self.attends, str(int(sizes["head_dim"])))
+        table = self.device.tables.get((*key, f"{'backward' if backward else 'forward'} pass"))
+        if table is None:
+            return None
+        kind = KINDS["attention"]
+        axes = kind.axes(sizes)
+        middle = {each.name: 2 ** ((each.first + each.last) / 2) for each in table.axes}
+        at = {**axes, **{name: np.float64(middle[name]) for name in ("heads", "sharing")}}
+        engine = self.device.tables.get(key)
+        changes = 1.0 if engine is None else engine.factor(axes) / engine.factor(at)
+        us = kind.rule(self.device, self.attends, sizes) * table.factor(axes) * changes
+        flops = 2 * sizes["batch"] * sizes["heads"] * sizes["seq"] ** 2 * sizes["head_dim"]
+        share = num_ops / (flops * (BACKWARD_PRODUCTS / FORWARD_PRODUCTS if backward else 1.0))
+        covered = bool(table.covers(axes)) and abs(share - 1) < 0.01
+        longest = max(float(us * share), self.device.launch_us)
+        return Price(longest, Basis.MEASURED if covered else Basis.RULE)
 
     def resumed_attention(
         self, num_ops: float, num_bytes: float, kind: Work, sizes: dict[str, np.float64]

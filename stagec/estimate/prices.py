@@ -253,6 +253,7 @@ def kernel_prices(plan: Plan, works: Collection[Work]) -> KernelPrices | None:
         known,
         keeps_transposed=plan.process.transposed_weights,
         products_add=plan.device.kernels == "fused",
+        trains=plan.device.kernels == "fused" and Work.ATTENTION_GRAD in works,
         engine=plan.device.experts,
     )
 

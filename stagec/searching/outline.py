@@ -21,7 +21,6 @@ from xdsl.ir import Operation
 
 from stagec.arrays import Floats
 from stagec.backend.program import Compute
-from stagec.devices import DeviceModel
 from stagec.dialects import sched, stg
 from stagec.dialects.sched import COMPUTE_STREAM
 from stagec.dialects.sched.tasks import ONCE, TRANSFER_TASKS
@@ -282,11 +281,9 @@ def is_gather(term: Term) -> bool:
 
 
 @lru_cache(maxsize=4)
-def shared(
-    device: DeviceModel, linear: str | None, merges: bool, attends: str, scales_are_known: bool
-) -> KernelPrices:
-    """Structures ask for kernels of the same sizes."""
-    return KernelPrices(device, linear, merges, attends, scales_are_known)
+def shared(prices: KernelPrices) -> KernelPrices:
+    """The same ones for all structures, which ask for kernels of the same sizes."""
+    return prices
 
 
 @dataclass
@@ -304,8 +301,7 @@ class TermPrices:
         found = kernel_prices(self.job.compiled.plan, works)
         kernels = None
         if found is not None:
-            model, scales = found.device, found.scales_are_known
-            kernels = shared(model, found.linear, found.merges, found.attends, scales)
+            kernels = shared(found)
         return PriceColumns(self.job.compiled.plan, self.sizes, tuple(self.job.names.mesh), kernels)
 
     def seconds(self, term: Term) -> Floats:
