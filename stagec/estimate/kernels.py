@@ -306,15 +306,16 @@ class KernelPrices:
     def trained_attention(
         self, num_ops: float, backward: bool, sizes: dict[str, np.float64]
     ) -> Price | None:
-        """By the table of a kernel of training at its number of heads, and for other numbers as an engine's kernel of that width changes with them."""
+        """By the table of a kernel of training at its number of heads; with other numbers and lengths as an engine's kernel of that width changes with them."""
         key = ("attention", self.attends, str(int(sizes["head_dim"])))
         table = self.device.tables.get((*key, f"{'backward' if backward else 'forward'} pass"))
         if table is None:
             return None
         kind = KINDS["attention"]
         axes = kind.axes(sizes)
-        middle = {each.name: 2 ** ((each.first + each.last) / 2) for each in table.axes}
-        at = {**axes, **{name: np.float64(middle[name]) for name in ("heads", "sharing")}}
+        at = {each.name: np.float64(2 ** ((each.first + each.last) / 2)) for each in table.axes}
+        (seq,) = (each for each in table.axes if each.name == "seq")
+        at["seq"] = np.clip(axes["seq"], 2**seq.first, 2**seq.last)
         engine = self.device.tables.get(key)
         changes = 1.0 if engine is None else engine.factor(axes) / engine.factor(at)
         us = kind.rule(self.device, self.attends, sizes) * table.factor(axes) * changes
