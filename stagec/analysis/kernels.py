@@ -34,9 +34,21 @@ class KernelForm:
 
 
 def kernel_form(op: sched.ComputeOp) -> KernelForm | None:
-    """None for what moves memory more than it computes."""
+    """None for what moves memory more than it computes, and adds nothing to a sum over microbatches."""
     make = FORMS.get(sched.work_of(op))
     return None if make is None else make(op)
+
+
+def table_form(op: sched.ComputeOp) -> KernelForm | None:
+    """What is no product makes the gradient of a table by itself: another kernel adds it to those of earlier microbatches."""
+    if len(op.outputs) != 1 or stg.phase_of(op) not in ("bwd", "wgrad"):
+        return None
+    sum_dtype = summed_in(op.outputs[0])
+    if sum_dtype is None:
+        return None
+    made = tensor_of(op.outputs[0].type)
+    sizes = {"summed": bytes_of(made.num_elements, sum_dtype), "made": made.num_bytes}
+    return KernelForm(Work.OTHER, made.dtype, tuple(sizes.items()))
 
 
 def product_form(op: sched.ComputeOp) -> KernelForm:
@@ -282,7 +294,8 @@ def preconditioning_form(op: sched.ComputeOp) -> KernelForm:
     return KernelForm(Work.PRECONDITIONING, tensor_of(op.outputs[0].type).dtype, ())
 
 
-FORMS: Mapping[Work, Callable[[sched.ComputeOp], KernelForm]] = {
+FORMS: Mapping[Work, Callable[[sched.ComputeOp], KernelForm | None]] = {
+    Work.OTHER: table_form,
     Work.PRODUCT: product_form,
     Work.ATTENTION: attention_form,
     Work.ATTENTION_GRAD: attention_form,

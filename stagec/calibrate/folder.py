@@ -2,7 +2,7 @@
 
     gemm.csv                    role dtype m n k ms
     attention_context.csv       role batch seq heads kv_heads head_dim window ms
-    attention_training.csv      role dtype batch seq heads kv_heads head_dim value_dim pass ms (`forward` or `backward`)
+    attention_training.csv      role dtype batch seq heads kv_heads head_dim value_dim pass kernel ms (`forward` or `backward`; `flash2` or empty)
     attention_generation.csv    role batch context heads kv_heads head_dim window ms
     mla_context.csv             role batch context heads ms           (mla_generation.csv likewise)
     moe.csv                     role dtype tokens hidden inner topk experts tp ep distribution ms
@@ -109,7 +109,8 @@ def attention_training(cells: Cells) -> Row:
         raise ValueError(f"`pass` is `{cells['pass'][:MOST_SHOWN]}`, not `forward` or `backward`")
     width, of_values = numbers(known, "head_dim", "value_dim")
     share = sum(along) * width / (along[0] * width + along[1] * of_values)
-    key = (*attention_key("attention", known), f"{cells['pass']} pass")
+    whose = (cells["kernel"],) if cells.get("kernel") else ()
+    key = (*attention_key("attention", known), f"{cells['pass']} pass", *whose)
     return key, sizes, us(cells) * share, role(cells)
 
 

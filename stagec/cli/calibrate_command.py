@@ -8,7 +8,6 @@ columns), one such CSV file, the folder of an installed or unpacked `aiconfigura
 from __future__ import annotations
 
 import argparse
-import math
 import re
 import sys
 import tomllib
@@ -28,13 +27,10 @@ from stagec.calibrate.traces import read_trace
 from stagec.cli.usage import CommandParser
 from stagec.devices.file import load, table_text
 from stagec.devices.model import DeviceModel, Key, TimeTable
-from stagec.devices.rules import KINDS
 from stagec.reading import read_whole_text
 
 LAYER_OPS = "layer_ops.csv"
-LEAST_ROWS = 8
-LEAST_PLACES = 5
-"""Rows that are enough where each has a place of its own."""
+LEAST_ROWS = 5
 """Fewer say too little for a table."""
 MARK = "# What follows is written by stagec.calibrate.\n"
 
@@ -125,19 +121,13 @@ def joined(first: Measured, second: Measured) -> Measured:
     return Measured(first.key, sizes, us, np.concatenate([first.role, second.role]))
 
 
-def places_of(rows: Measured) -> int:
-    """All sizes that rows can have with the values of each that they have."""
-    axes = KINDS[rows.key[0]].axes(rows.sizes)
-    return math.prod(len(np.unique(values)) for values in axes.values())
-
-
 def calibrated(device: DeviceModel, key: Key, rows: Measured) -> TimeTable | None:
     """The table of all primary rows; printed is what one of four fifths of their shapes does on the others."""
     primary = rows.chosen(rows.role == "primary")
     if not len(primary.us):
         primary = rows
     second = rows.chosen(rows.role == "second")
-    if len(primary.us) < min(LEAST_ROWS, max(LEAST_PLACES, places_of(primary))):
+    if len(primary.us) < LEAST_ROWS:
         sys.stdout.write(f"{' '.join(key):<44}{len(primary.us):>7} too few for a table\n")
         return None
     held = primary.held_out()

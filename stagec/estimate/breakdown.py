@@ -22,6 +22,7 @@ from stagec.backend.program import (
     TraceSet,
     Transfer,
 )
+from stagec.dialects.work import Work
 from stagec.estimate import intervals
 from stagec.estimate.kernels import Basis
 from stagec.estimate.prices import Prices
@@ -124,7 +125,7 @@ def part_of(node: Node) -> str:
     if isinstance(action, Compute):
         if node.phase == "optim":
             return OPTIMIZER
-        if action.kernel is None:
+        if action.kernel is None or action.kernel.kind == Work.OTHER:
             return MEMORY
         return PRODUCTS if action.kernel.kind == "product" else ATTENTION
     if isinstance(action, Collective | Transfer):

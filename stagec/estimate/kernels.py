@@ -77,8 +77,9 @@ class KernelPrices:
     """Whether weights that are stored in 8 bits are kept a second time, transposed."""
     products_add: bool = True
     """Whether the product that makes a weight's gradient adds it to those of earlier microbatches; else a kernel of its own does."""
-    trains: bool = False
-    """Whether attention has the kernels of training, where there are tables of them: those of cuDNN, which Transformer Engine calls."""
+    trains: str = ""
+    """Whose kernels of training attention has, where there are tables of them: `cudnn`, which Transformer Engine calls, or `flash2`, FlashAttention-2,
+    which PyTorch calls; empty for those of an engine that serves."""
     engine: str = "trtllm"
     """Whose kernels experts have, where there are tables of several."""
     _known: dict[object, Price] = field(default_factory=dict, compare=False)
@@ -92,8 +93,9 @@ class KernelPrices:
 
     def find(self, compute: Compute, in_layer: bool, backward: bool) -> Price:
         kernel = compute.kernel
-        if kernel is None:
-            return self.moved(compute.num_bytes, compute.num_ops)
+        if kernel is None or kernel.kind == Work.OTHER:
+            price = self.moved(compute.num_bytes, compute.num_ops)
+            return Price(price.us + (self.added_us(kernel) if kernel else 0.0), price.basis)
         if kernel.kind == Work.PRODUCT:
             price = self.product(kernel, in_layer, backward)
             more = self.columnwise_us(kernel) + self.summed_us(kernel)
@@ -193,6 +195,12 @@ class KernelPrices:
         if self.products_add:
             return 1e6 * (2 * sizes["summed"] - once) / rate
         return 1e6 * (2 * sizes["summed"] + once) / rate + self.device.launch_us
+
+    def added_us(self, kernel: Kernel) -> float:
+        """What a kernel takes that adds a gradient, which another kernel made, to those of earlier microbatches: Megatron-LM's hooks, `main_grad.add_(grad)`."""
+        sizes = dict(kernel.sizes)
+        rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
+        return 1e6 * (2 * sizes["summed"] + sizes["made"]) / rate + self.device.launch_us
 
     def experts(self, dtype: str, own: Mapping[str, np.float64]) -> Price | None:
         """A product of a device's experts with few tokens each: its part of the measured kernels of a whole layer, by FLOPs.
@@ -306,16 +314,16 @@ class KernelPrices:
     def trained_attention(
         self, num_ops: float, backward: bool, sizes: dict[str, np.float64]
     ) -> Price | None:
-        """By the table of a kernel of training at its number of heads; with other numbers and lengths as an engine's kernel of that width changes with them."""
+        """By the table of a kernel of training; beyond its lengths and numbers of heads as an engine's kernel of that width changes with them."""
         key = ("attention", self.attends, str(int(sizes["head_dim"])))
-        table = self.device.tables.get((*key, f"{'backward' if backward else 'forward'} pass"))
+        whose = () if self.trains == "cudnn" else (self.trains,)
+        step = f"{'backward' if backward else 'forward'} pass"
+        table = self.device.tables.get((*key, step, *whose))
         if table is None:
             return None
         kind = KINDS["attention"]
         axes = kind.axes(sizes)
-        at = {each.name: np.float64(2 ** ((each.first + each.last) / 2)) for each in table.axes}
-        (seq,) = (each for each in table.axes if each.name == "seq")
-        at["seq"] = np.clip(axes["seq"], 2**seq.first, 2**seq.last)
+        at = {x.name: np.clip(axes[x.name], 2**x.first, 2**x.last) for x in table.axes}
         engine = self.device.tables.get(key)
         changes = 1.0 if engine is None else engine.factor(axes) / engine.factor(at)
         us = kind.rule(self.device, self.attends, sizes) * table.factor(axes) * changes

@@ -253,9 +253,13 @@ def kernel_prices(plan: Plan, works: Collection[Work]) -> KernelPrices | None:
         known,
         keeps_transposed=plan.process.transposed_weights,
         products_add=plan.device.kernels == "fused",
-        trains=plan.device.kernels == "fused" and Work.ATTENTION_GRAD in works,
+        trains=TRAINING_ATTENTION[plan.device.kernels] if Work.ATTENTION_GRAD in works else "",
         engine=plan.device.experts,
     )
+
+
+TRAINING_ATTENTION = {"fused": "cudnn", "compiled": "flash2", "eager": "flash2"}
+"""Whose kernels `kernels` has: those of Transformer Engine, or of PyTorch's `scaled_dot_product_attention`."""
 
 
 def work_of(node: Node) -> Work:

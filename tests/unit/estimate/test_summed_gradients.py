@@ -42,6 +42,13 @@ plan p {{
 
 def of_blocks(sizes: dict[str, int], **choices: str) -> tuple[float, int, int]:
     """Of the gradients of a block's weights: µs, elements, and bytes of the sums they are added to."""
+    return of_weights(sizes, Work.PRODUCT, sizes["D"] * sizes["F"] // sizes["tp"], **choices)
+
+
+def of_weights(
+    sizes: dict[str, int], kind: Work, elements_each: int, **choices: str
+) -> tuple[float, int, int]:
+    """Of gradients of so many elements, by a kind of work."""
     compiled = compile_text(TEXT.format(**sizes, **choices))
     prices = Prices.of(compiled.trace_set, compiled.plan)
     us, elements, summed = 0.0, 0, 0
@@ -51,11 +58,11 @@ def of_blocks(sizes: dict[str, int], **choices: str) -> tuple[float, int, int]:
             action = node.action
             if not isinstance(action, Compute) or action.kernel is None or node.phase != "wgrad":
                 continue
-            assert action.kernel.kind == Work.PRODUCT
             own = dict(action.kernel.sizes)
-            if own["m"] * own["n"] == sizes["D"] * sizes["F"] // sizes["tp"]:
+            made = own["m"] * own["n"] if "m" in own else own["made"] // 2
+            if action.kernel.kind == kind and made == elements_each:
                 us += float(priced)
-                elements += own["m"] * own["n"]
+                elements += made
                 summed += own.get("summed", 0)
     return us, elements, summed
 
@@ -81,3 +88,23 @@ def test_a_product_that_adds_reads_and_writes_the_sum(seed: int) -> None:
     sharded, _, nothing = of_blocks(sizes, **usual | {"zero": "zero 3 over dp"})
     assert nothing == 0
     assert narrow - sharded == pytest.approx(1e6 * 2 * elements / rate, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_gradient_of_a_table_is_added_by_a_kernel_of_its_own(seed: int) -> None:
+    """It reads what was made and the sum, and writes the sum."""
+    rng = random.Random(seed)
+    device = rng.choice(["h100", "b200", "a100"])
+    sizes = {name: 128 * rng.randint(4, 20) for name in ("S", "D", "F")} | {"B": 8, "tp": 1}
+    usual = {"device": device, "kernels": rng.choice(["fused", "eager"]), "gradients": "fp32"}
+    rows = 96 * sizes["D"]
+    added, elements, summed = of_weights(sizes, Work.OTHER, rows, zero="zero 1 over dp", **usual)
+    assert (elements, summed) == (rows, 4 * rows)
+    narrow = of_weights(
+        sizes, Work.OTHER, rows, zero="zero 1 over dp", **usual | {"gradients": "bf16"}
+    )
+    model = named(device)
+    rate = float(model.numbers["memory_bytes_per_s"]) * model.reached.memory
+    assert added - narrow[0] == pytest.approx(1e6 * 2 * 2 * rows / rate, rel=1e-6)
+    # Nothing is added up that is reduced in each microbatch.
+    assert of_weights(sizes, Work.OTHER, rows, zero="zero 3 over dp", **usual)[1] == 0
