@@ -106,6 +106,7 @@ class Layout:
     """What microbatches' gradients are added up in."""
     reduce: str = "bf16"
     tp_overlap: bool = False
+    ep_overlap: bool = False
     grad_overlap: bool = True
     bucket_bytes: int = 0
     in_split: bool = False
@@ -177,7 +178,8 @@ def plan(layout: Layout, model: Model) -> str:
         if x.bucket_bytes:
             settings.append(f"bucket_bytes = {x.bucket_bytes}")
         lines.append(f"  gradients {{ {', '.join(settings)} }}")
-    lines.append(f"  overlap {{ tp = {str(x.tp_overlap).lower()} }}")
+    besides = ", ep = true" if x.ep_overlap else ""
+    lines.append(f"  overlap {{ tp = {str(x.tp_overlap).lower()}{besides} }}")
     lines.append("  collectives { keep = shard }")
     node = f", node = {x.rack}" if x.rack else ""
     lines.append(
@@ -364,6 +366,8 @@ def published(r: Cells) -> Timed | None:
         narrow = model.experts and layout.products == "mxfp8" and r["release"] >= "26.06"
         if narrow and layout.device.startswith("gb"):
             layout = replace(layout, attention="fp8")
+        if model.experts:
+            layout = of_recipe(r, layout)
         # `scripts/performance` there: tensor-parallel communication overlaps where there is any; FSDP in one unit per block.
         layout = replace(layout, tp_overlap=layout.tp > 1)
     return timed(
@@ -376,6 +380,25 @@ def published(r: Cells) -> Timed | None:
         number(r, "sequence"),
         layout,
     )
+
+
+def of_recipe(r: Cells, layout: Layout) -> Layout:
+    """What recipes of experts say in `scripts/performance/configs` of v0.2.0 (25.11) to v0.5.0 (26.06).
+
+    Of `moe_a2a_overlap`, `cuda_graph_impl` and `recompute_modules`.
+    """
+    release, wide = r["release"], r["precision"] == "bf16"
+    whole_graphs = release >= "26.06" and r["precision"] == "mxfp8" and r["gpu"][:2] == "GB"
+    if r["model"].startswith("GPT OSS"):
+        again = wide and r["gpu"] != "GB300"
+        overlaps = whole_graphs or (r["gpu"] == "GB200" and wide and release >= "26.04")
+        recompute = "rms_norm, silu, mul in Block" if again else layout.recompute
+        return replace(layout, ep_overlap=overlaps, graphs=not again, recompute=recompute)
+    if r["model"].startswith("Qwen3_235B"):
+        apart = r["gpu"] in ("H100", "B200") and release >= "25.11"
+        graphs = r["gpu"] not in ("H100", "B200")
+        return replace(layout, ep_overlap=whole_graphs or apart, graphs=graphs)
+    return replace(layout, ep_overlap=whole_graphs)
 
 
 def korthikanti(r: Cells, name: str, group: str, measured: float) -> Timed:
