@@ -77,6 +77,8 @@ class KernelPrices:
     """Whether weights that are stored in 8 bits are kept a second time, transposed."""
     products_add: bool = True
     """Whether the product that makes a weight's gradient adds it to those of earlier microbatches; else a kernel of its own does."""
+    sums_tables: bool = True
+    """Whether gradients of tables are added to those of earlier microbatches; in a batch that is not cut the first one is the sum."""
     trains: str = ""
     """Whose kernels of training attention has, where there are tables of them: `cudnn`, which Transformer Engine calls, or `flash2`, FlashAttention-2,
     which PyTorch calls; empty for those of an engine that serves."""
@@ -198,6 +200,8 @@ class KernelPrices:
 
     def added_us(self, kernel: Kernel) -> float:
         """What a kernel takes that adds a gradient, which another kernel made, to those of earlier microbatches: Megatron-LM's hooks, `main_grad.add_(grad)`."""
+        if not self.sums_tables:
+            return 0.0
         sizes = dict(kernel.sizes)
         rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
         return 1e6 * (2 * sizes["summed"] + sizes["made"]) / rate + self.device.launch_us
