@@ -199,7 +199,7 @@ class KernelPrices:
         return 1e6 * (2 * sizes["summed"] + once) / rate + self.device.launch_us
 
     def added_us(self, kernel: Kernel) -> float:
-        """What a kernel takes that adds a gradient, which another kernel made, to those of earlier microbatches: Megatron-LM's hooks, `main_grad.add_(grad)`."""
+        """What a kernel takes that adds a gradient, which another kernel made, to those of earlier microbatches: Megatron-LM's hooks (`main_grad.add_`)."""
         if not self.sums_tables:
             return 0.0
         sizes = dict(kernel.sizes)

@@ -22,7 +22,7 @@ from stagec.devices.rules import KINDS
 from stagec.diagnostics import CompileError
 from stagec.dialects.work import Work
 from stagec.driver import Compiled, compile_text
-from stagec.estimate import estimate, on_device, step_summary, with_durations
+from stagec.estimate import on_device, step_summary, with_durations
 from stagec.estimate.kernels import Basis, KernelPrices
 
 TEXT = """
