@@ -158,7 +158,11 @@ class Pool:
         if checked.batch is None:
             message = f"the pool `{name}` serves nothing"
             help_ = "add `serve { prefill 4 x 2048 }`, or `serve { decode 4 at 2048 from prefill }`"
-            raise wrong(message, checked.plan.span, help_)
+            note = (
+                "pools are meshes of a plan that serves: a step of training runs on one mesh, "
+                "whose pipeline stages are all split alike"
+            )
+            raise wrong(message, checked.plan.span, help_, [note])
         with conditions.unrecorded():
             values = conditions.unread(size_values(module))
             mesh = dict(conditions.unread(mesh_of(module)))

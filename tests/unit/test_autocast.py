@@ -39,7 +39,7 @@ plan p {{
 # PyTorch 2.13 on a CPU, `torch.autocast("cpu", torch.bfloat16)` around the same model, its table's output in bf16: bytes that
 # `saved_tensors_hooks` sees but for weights and token numbers, elements that `_to_copy` converts forward and backward, `FlopCounterMode`'s FLOPs.
 # All gradients were in fp32.
-TORCH = {
+TORCH: dict[tuple[int, ...], tuple[int, int, int, int]] = {
     (32, 64, 128, 3, 1024): (159_744, 51_200, 51_200, 9_437_184),
     (8, 16, 48, 2, 40): (9_728, 3_200, 3_200, 147_456),
     (20, 40, 24, 5, 64): (36_800, 10_400, 10_400, 1_152_000),
