@@ -201,10 +201,10 @@ def place_of(op: Operation) -> Span | None:
         op = parent
 
 
-def print_ir(module: Operation, *, locations: bool = False) -> str:
+def print_ir(module: Operation) -> str:
     """The module as text that `parse_ir` reads."""
     text = StringIO()
-    printer = Printer(stream=text, print_debuginfo=locations)
+    printer = Printer(stream=text)
     printer.print_op(module)
     return text.getvalue() + "\n"
 
