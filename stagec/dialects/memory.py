@@ -241,7 +241,7 @@ class Buffer:
     stays: bool = False
     """Whether that sum is a buffer that stays from step to step."""
     until: int = -1
-    """The number of those with whose last it is freed; -1: with its last reader."""
+    """The number of those with whose last it is freed, in the same iteration or, if none is in that, around it; -1: with its last reader."""
 
     def __str__(self) -> str:
         text = self.kind.name.lower()

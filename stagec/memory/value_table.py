@@ -256,11 +256,11 @@ class TableMaker:
                 of_sum = key[0] in self.sums and op not in self.inside
                 self.reads.append(Reader(value, place, of_sum, number in plan.frees))
                 for group in kept:
-                    for last in lasts.get((group, path), ()):
+                    for last in last_around(lasts, group, path):
                         self.reads.append(Reader(value, last, False))
                 self.join_operand(source, number, value, of_sum)
         for result, buffer in zip(op.results, plan.buffers, strict=True):
-            for last in lasts.get((buffer.until, path), ()):
+            for last in last_around(lasts, buffer.until, path):
                 self.reads.append(Reader(self.index[result, path], last, False))
 
     def origins(self, operand: SSAValue, path: Path) -> Iterator[Key]:
@@ -407,6 +407,14 @@ class TableMaker:
                 if value is not None:
                     sent[op.direction.data, op.number.value.data] = self.root(value, False)[0]
         return sent
+
+
+def last_around(
+    lasts: Mapping[tuple[int, Path], list[NodePlace]], group: int, path: Path
+) -> list[NodePlace]:
+    """The last of those that are freed together, of the same iteration; else of what is around it."""
+    places = (lasts.get((group, path[:depth])) for depth in range(len(path), -1, -1))
+    return next((found for found in places if found), [])
 
 
 def about(op: Operation) -> About:
