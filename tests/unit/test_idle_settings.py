@@ -14,7 +14,7 @@ from stagec.idle import NEEDS
 from tests.differential.random_plans import draw
 from tests.differential.sweeps import whole
 from tests.unit.examples import digest
-from tests.unit.seldom import some
+from tests.unit.seldom import mostly
 
 SETTINGS = (
     *("overlap { zero = false }", "overlap { tp = true }", "overlap { ep = true }"),
@@ -33,7 +33,6 @@ WITHOUT = {
     "optimizer adamw { loss_scale = static }": "optimizer adamw",
 }
 """The same clause without the setting, where the clause is not one of settings alone."""
-BASES = ("", *WITHOUT.values())
 
 
 def compiled(text: str) -> Compiled | None:
@@ -50,22 +49,23 @@ def is_said_to_change_nothing(made: Compiled) -> bool:
 def wrong(seed: int) -> tuple[list[str], int]:
     """Settings that change something, though it is said that they do not; and of how many it was said."""
     text = draw(random.Random(seed), "device h100 { nvme_bytes_per_s = 5GB }").text
-    bases = {clause: compiled(f"{text}\nplan q extends p {{ {clause} }}") for clause in BASES}
-    if bases[""] is None:
+    if (base := compiled(f"{text}\nplan q extends p {{ }}")) is None:
         return [], 0
+    bases = {"": base}
     found, told = [], 0
     for setting in SETTINGS:
         made = compiled(f"{text}\nplan q extends p {{ {setting} }}")
         if made is not None and is_said_to_change_nothing(made):
             told += 1
-            plain = bases[WITHOUT.get(setting, "")]
+            clause = WITHOUT.get(setting, "")
+            plain = bases.get(clause) or compiled(f"{text}\nplan q extends p {{ {clause} }}")
             assert plain is not None, setting
             if (digest(made), whole(made)) != (digest(plain), whole(plain)):
                 found.append(f"{text}\n{setting}")
     return found, told
 
 
-@pytest.mark.parametrize("seed", some(range(12), 12))
+@pytest.mark.parametrize("seed", mostly((3).__eq__, range(12)))
 def test_what_is_said_to_change_nothing_does_not(seed: int):
     found, _ = wrong(seed)
     assert not found, "\n".join(found)
