@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 
 from stagec.backend.encode import encode_traces
+from stagec.backend.errors import TraceError
 from stagec.diagnostics import CompileError
 from stagec.dialects.marks import marks_of_class
 from stagec.driver import compile_ir, compile_text
@@ -35,7 +36,7 @@ def exceptions(text: str, seed: int, number: int) -> Iterator[str]:
         try:
             job = compile_ir(last[: spot.start()] + new + last[spot.end() :], "changed.mlir")
             encode_traces(job.tracked)
-        except CompileError:
+        except (CompileError, TraceError):
             continue
         except Exception as error:
             line = 1 + last.count("\n", 0, spot.start())
