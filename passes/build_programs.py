@@ -70,7 +70,7 @@ from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.gathers import found_gathered, gathered_units, pass_of, separated
 from stagec.analysis.loads import Loads, num_layers
 from stagec.analysis.sequences import Sequences
-from stagec.analysis.sizes import dims_by_place, mesh_of, size_values, values_at
+from stagec.analysis.sizes import dims_by_place, mesh_of, module_of, size_values, values_at
 from stagec.arrays import Ints, widened
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, sched, stg
@@ -86,7 +86,12 @@ from stagec.dialects.sched.tasks import (
     StageOfRank,
 )
 from stagec.dialects.types import TIME_AXIS, StackType
-from stagec.pipeline_schedule import SCHEDULE, overlaps_microbatches, pipeline_schedule
+from stagec.pipeline_schedule import (
+    SCHEDULE,
+    overlaps_microbatches,
+    pipeline_schedule,
+    tasks_overlap,
+)
 from stagec.rewriting import programs
 from stagec.schedules import Schedule
 from stagec.schedules.table import FIRST_TRANSFER, ActionKind, Columns
@@ -267,6 +272,7 @@ def rows_of_tasks(program: stg.ProgramOp, flow: Dataflow) -> dict[str, Rows]:
     found: dict[str, Rows] = {}
     ops = list(program.body.block.ops)
     loops = [op for op in ops if isinstance(op, stg.AccumulateOp)]
+    before = tasks_overlap(module_of(program))
     for loop in loops[:1]:
         inside = list(loop.body.block.ops)
         for task in (*COMPUTE_TASKS, *TRANSFER_TASKS):
@@ -277,7 +283,7 @@ def rows_of_tasks(program: stg.ProgramOp, flow: Dataflow) -> dict[str, Rows]:
                 mixed = rows_of(inside, (task, gathers), flow)
                 own = found[task].segment
                 moved = set(mixed.segment.tolist()) - set(own.tolist())
-                found[task], found[gathers] = separated(mixed, moved, task)
+                found[task], found[gathers] = separated(mixed, moved, task, before=before)
     outside = [op for op in ops if op not in loops[:1]]
     found["pre"] = rows_of(outside, ("pre",), flow)
     found["GATHER"] = rows_of(outside, ("GATHER",), flow)

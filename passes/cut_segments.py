@@ -58,9 +58,9 @@ from stagec.analysis.dataflow import behind_views, is_node
 from stagec.analysis.segments import TASK_OF_PHASE, is_of_stage, transfer_task, whole
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import ONCE, PASS_GATHERS, TRANSFER_TASKS
-from stagec.pipeline_schedule import overlaps_microbatches, pipeline_schedule, schedule_op
+from stagec.pipeline_schedule import pipeline_schedule, schedule_op, tasks_overlap
 from stagec.rewriting import programs
-from stagec.schedules.table import FIRST_TRANSFER, ActionKind
+from stagec.schedules.table import ActionKind
 
 NAME = "cut-segments"
 BACKWARD = ("bwd", "wgrad")
@@ -78,7 +78,7 @@ class CutSegments(ModulePass):
     """Where backward passes are split, do that of the first stage whole, as `W`."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        halves, overlaps = has_halves(op), has_overlaps(op)
+        halves, overlaps = has_halves(op), tasks_overlap(op)
         whole = kind_of_first_stage(op) if self.first_whole else None
         for program in programs(op):
             Cutter(halves, overlaps, stg.text(program, "kind") == whole).cut(program)
@@ -96,14 +96,6 @@ def has_halves(module: ModuleOp) -> bool:
         return False
     kinds = (ActionKind.BACKWARD_INPUT, ActionKind.BACKWARD_WEIGHT)
     return bool(np.isin(pipeline_schedule(module).table.kind, kinds).any())
-
-
-def has_overlaps(module: ModuleOp) -> bool:
-    """Whether the order has tasks that overlap."""
-    if schedule_op(module) is None:
-        return overlaps_microbatches(module)
-    table = pipeline_schedule(module).table
-    return bool((table.joined & (table.kind < FIRST_TRANSFER)).any())
 
 
 Run = list[Operation]

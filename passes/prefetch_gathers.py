@@ -85,6 +85,7 @@ from stagec.analysis.segments import (
 )
 from stagec.dialects import stg
 from stagec.dialects.sched.tasks import PASS_GATHERS, TASK_NUMBER, Rows
+from stagec.pipeline_schedule import tasks_overlap
 
 NAME = "prefetch-gathers"
 
@@ -94,19 +95,27 @@ class PrefetchGathers(ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        before = tasks_overlap(op)
         for tasks, segments, values in scheduled(op):
-            tasks.with_rows(issued_ahead(tasks.rows.data, segments, values))
+            tasks.with_rows(issued_ahead(tasks.rows.data, segments, values, before=before))
 
 
 def issued_ahead(
-    tasks: Mapping[str, Rows], segments: Mapping[int, Segment], values: Mapping[str, int]
+    tasks: Mapping[str, Rows],
+    segments: Mapping[int, Segment],
+    values: Mapping[str, int],
+    *,
+    before: bool,
 ) -> Mapping[str, Rows]:
-    """The rows of each task, with gathers as many units ahead as they say; those of the step where the first forward pass needs them."""
+    """The rows of each task, with gathers as many units ahead as they say; those of the step where the first forward pass needs them.
+
+    What a stage frees is gathered `before` the pass that needs it where another pass runs beside that one.
+    """
     ahead = {number: n for number, each in segments.items() if (n := whole(each.first, "prefetch"))}
     if ahead:
         apart = {number for number, each in segments.items() if each.task in PASS_GATHERS}
         tasks = {task: moved(rows, segments, ahead) for task, rows in together(tasks).items()}
-        tasks = apart_again(tasks, apart) if apart else tasks
+        tasks = apart_again(tasks, apart, before=before) if apart else tasks
     issued = {
         number: said
         for number, each in segments.items()
@@ -115,7 +124,9 @@ def issued_ahead(
     return in_first_pass(tasks, segments, issued, Dataflow(values)) if issued else tasks
 
 
-def apart_again(tasks: Mapping[str, Rows], gathers: Collection[int]) -> Mapping[str, Rows]:
+def apart_again(
+    tasks: Mapping[str, Rows], gathers: Collection[int], *, before: bool
+) -> Mapping[str, Rows]:
     """The rows of each task, with those gathers by themselves that do not run with each pass."""
     found: dict[str, Rows] = {}
     for task, rows in tasks.items():
@@ -123,7 +134,7 @@ def apart_again(tasks: Mapping[str, Rows], gathers: Collection[int]) -> Mapping[
         if own is None:
             found[task] = rows
             continue
-        found[task], moved_rows = separated(rows, gathers, task)
+        found[task], moved_rows = separated(rows, gathers, task, before=before)
         if len(moved_rows):
             found[own] = moved_rows
     return found

@@ -42,6 +42,8 @@ DEFER, BEHIND_DEFER = "defer-reductions", "decompose-statistics"
 """The pass that `reduce = eager` leaves out, and the one that would come next."""
 OF_ONE_PASS = (REGATHER, BIASES_FIRST, DEFER)
 """Passes that one setting adds, or leaves out."""
+OVERLAPPED = "overlapped_1f1b"
+"""What `overlap { ep = true }` makes of interleaved 1F1B: another order, whether tokens are sent or not."""
 NEEDS = (
     Need("overlap", "zero", "zero", "no gradients are reduced, and no parameters gathered"),
     Need("overlap", "tp", "tp", "no values are gathered or summed within layers"),
@@ -83,6 +85,8 @@ class IdleParts:
         if each.name == LOWERING and self.needs:
             with conditions.unrecorded():
                 self.has |= set(kinds(module))
+            if self.plan.pipeline is not None and self.plan.pipeline.schedule == OVERLAPPED:
+                self.has.add("ep")
             self.is_lowered = True
         if each.name == BEHIND_DEFER and DEFER in self.changes:
             self.changes[DEFER] = would_change(load_pass(DEFER)(), module)

@@ -30,6 +30,7 @@ from stagec.schedules import (
     placement_of,
     validate,
 )
+from stagec.schedules.table import FIRST_TRANSFER
 from stagec.symbolic import Size, conditions, constant, symbol
 from stagec.trust import may_run
 
@@ -78,6 +79,14 @@ def overlaps_microbatches(module: ModuleOp) -> bool:
         and TIME_AXIS in values
         and conditions.compare(several, ">", 1, values)
     )
+
+
+def tasks_overlap(module: ModuleOp) -> bool:
+    """Whether the order of a step has forward and backward passes that run beside each other."""
+    if schedule_op(module) is None:
+        return overlaps_microbatches(module)
+    table = pipeline_schedule(module).table
+    return bool((table.joined & (table.kind < FIRST_TRANSFER)).any())
 
 
 def num_stages(module: ModuleOp) -> Size:

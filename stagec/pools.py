@@ -18,7 +18,7 @@ from xdsl.ir import Operation
 
 from stagec import symbolic
 from stagec.analysis.handing_over import Side, messages
-from stagec.analysis.sizes import mesh_of, size_values
+from stagec.analysis.sizes import mesh_of, module_of, size_values
 from stagec.backend.program import PooledTraces, TraceSet
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic, Span, location_of, quoted
@@ -225,12 +225,6 @@ def layers_in(op: stg.CacheOp, stage: dist.Stage) -> int:
     names = {dist.local_count(number): n for number, n in enumerate(stage.layers)}
     values = {**dict(conditions.unread(size_values(module_of(op)))), **names}
     return count.integer(values)
-
-
-def module_of(op: Operation) -> ModuleOp:
-    found = op.get_toplevel_object()
-    assert isinstance(found, ModuleOp)
-    return found
 
 
 def wrong(message: str, span: Span | None, help_: str, notes: Sequence[str] = ()) -> CompileError:

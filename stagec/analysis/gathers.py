@@ -33,10 +33,15 @@ def pass_of(gathers: str, tasks: Collection[str]) -> str | None:
     return next((task for task in PASSES[gathers] if task in tasks), None)
 
 
-def separated(rows: Rows, gathers: Collection[int], task: str) -> tuple[Rows, Rows]:
-    """The rows of a pass without its gathers, and these: segments of the numbers `gathers`."""
+def separated(
+    rows: Rows, gathers: Collection[int], task: str, *, before: bool
+) -> tuple[Rows, Rows]:
+    """The rows of a pass without its gathers, and these: segments of the numbers `gathers`.
+
+    Those that stand among the rows come there, or all `before` them: another pass that runs beside this one reads them too.
+    """
     moves = np.isin(rows.segment, list(gathers))
-    behind = np.cumsum(~moves) - 1
+    behind = np.full(len(rows), NOWHERE) if before else np.cumsum(~moves) - 1
     first = np.where(behind >= 0, TASK_NUMBER[task], NOWHERE)
     place = np.where(behind >= 0, behind, NOWHERE)
     table = rows.table.copy()

@@ -9,12 +9,19 @@ from collections.abc import Mapping
 from math import ceil
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
 
 from stagec.analysis.coordinates import SUFFIX, axes_in
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TIME_AXIS
 from stagec.symbolic import Size, SizeError, conditions
+
+
+def module_of(op: Operation) -> ModuleOp:
+    found = op.get_toplevel_object()
+    assert isinstance(found, ModuleOp)
+    return found
 
 
 def mesh_of(module: ModuleOp) -> dict[str, int]:

@@ -6,17 +6,21 @@ from collections.abc import Mapping
 
 from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.segments import segments_of
+from stagec.analysis.sizes import module_of
 from stagec.dialects import stg
 from stagec.passes.build_programs import rows_of_tasks
 from stagec.passes.fill_buckets import in_buckets
 from stagec.passes.place_reductions import when_ready
 from stagec.passes.prefetch_gathers import issued_ahead
+from stagec.pipeline_schedule import tasks_overlap
 from stagec.unrolling.stage import Layout
 
 
 def layout_with(program: stg.ProgramOp, values: Mapping[str, int]) -> Layout:
     """The rows of a stage, with other numbers of layers and other bytes in its buckets."""
     segments = segments_of(program)
-    rows = issued_ahead(rows_of_tasks(program, Dataflow(values)), segments, values)
+    before = tasks_overlap(module_of(program))
+    rows = rows_of_tasks(program, Dataflow(values))
+    rows = issued_ahead(rows, segments, values, before=before)
     rows = when_ready(in_buckets(rows, segments, values), segments, values)
     return Layout(program, rows, values)

@@ -133,3 +133,11 @@ def test_passes_of_two_microbatches_run_beside_each_other() -> None:
 def test_a_sweep_says_what_compilations_say(schedule: str) -> None:
     drawn = Drawn(text(schedule, overlap=True), ("B=32,48", "S=32,256", "L=4,8"))
     assert not differences(drawn, Random(schedule), most=3)
+
+
+@pytest.mark.parametrize("schedule", ["dualpipe", INTERLEAVED, "interleaved_1f1b"])
+def test_what_a_stage_gathers_again_is_there_for_both_passes(schedule: str, tmp_path: Path) -> None:
+    """The backward pass of a pair gathers in its middle what the forward pass, which begins first, reads too."""
+    sharded = text(schedule, overlap=True).replace("  overlap", "  zero 3 over ep\n  overlap")
+    stagec.compile(sharded).write(tmp_path)
+    assert not check_traces(tmp_path).findings
