@@ -144,6 +144,7 @@ def test_volumes_of_deepseek_v3():
     assert found == there_and_back | counts
 
 
+@pytest.mark.seldom
 def test_direct_exchanges_of_deepseek_v3_are_twice_as_large():
     """Without the forwarding each of 8 copies crosses the network, as one exchange over all 64 GPUs."""
     plan = "plan direct extends h800_2048 {\n  collectives { exchange = direct }\n  recompute none\n}\n"

@@ -77,7 +77,7 @@ CLAUSES = {
     "offloaded_stages": "pipeline L over pp { schedule = 1f1b }\n  offload { activations = all, optimizer = true, parameters = true }",
     "context": "shard S over pp\n  context pp { method = ring, balance = none }\n  microbatch B / dp / 2",
 }
-OFTEN = ("1f1b", "interleaved", "v", "listed_virtual", "buckets", "offloaded_stages")
+OFTEN = ("1f1b", "interleaved", "v", "listed_virtual", "buckets")
 """Of which each run has some points."""
 COMPILED_EACH = ("buckets", "context")
 """Whose plans are compiled one by one, at least for their peaks."""
@@ -105,7 +105,7 @@ def test_random_models_and_plans(seed: int) -> None:
     assert not differences(drawn, rng, most=2), drawn.text
 
 
-@pytest.mark.parametrize("seed", mostly((13).__eq__, [13, 29]))
+@pytest.mark.parametrize("seed", mostly((29).__eq__, [13, 29]))
 def test_random_iterations_of_serving(seed: int) -> None:
     """As above, of plans that serve: sequences that divide and that do not, in pipelines."""
     rng = random.Random(seed)
@@ -150,7 +150,7 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("rules", mostly("shared".__eq__, RULES))
 def test_dims_that_axes_do_not_divide(rules: str) -> None:
     """What a name that is varied is in the plan depends on the others, and so does what axes there are."""
     written, varied = RULES[rules]
