@@ -51,7 +51,7 @@ Where a stage frees parameters and gathers them again, a forward pass frees what
 `set_reshard_after_backward(False)`, which PyTorch's stages say). So gathers stand before the passes that find nothing, and `gathered` says of each pass which
 of them gathered what it reads.
 
-A schedule that cannot be built, such as one that needs more microbatches, is E0409.
+A schedule that cannot be built, such as one that needs more microbatches, is E0409; a model without ops is E0219.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ from stagec.analysis.loads import Loads, num_layers
 from stagec.analysis.sequences import Sequences
 from stagec.analysis.sizes import dims_by_place, mesh_of, module_of, size_values, values_at
 from stagec.arrays import Ints, widened
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import (
     COMPUTE_TASKS,
@@ -131,6 +131,8 @@ class ProgramBuilder:
             tasks = self.tasks_of("", program, self.counted(program, ranks.values))
             count, overlaps = unread(self.values)[TIME_AXIS], overlaps_microbatches(self.module)
             order = plain_order(count, tasks.rows.data, overlaps)
+            if not len(order):
+                raise CompileError([no_work(program)])
             listed = (StageOfRank(tasks.sym_name.data, 0),)
             name = self.program("all", listed, order, [program])
             self.ranks.append(sched.RanksOp(ranks.name, tuple(ranks.where.items()), name))
@@ -227,6 +229,16 @@ def by_kind(all_programs: Sequence[stg.ProgramOp]) -> dict[str, stg.ProgramOp]:
 def local_counts(layers: Sequence[int]) -> dict[str, int]:
     """A stage's number of layers of each repeat, by name."""
     return {dist.local_count(index): count for index, count in enumerate(layers)}
+
+
+def no_work(program: stg.ProgramOp) -> Diagnostic:
+    """A model that returns what it reads: its trace would have no node."""
+    return Diagnostic(
+        "E0219",
+        f"`{program.model.data}` computes nothing",
+        span_of(program.location),
+        help="compute something from its inputs, such as `return relu(x)`",
+    )
 
 
 def no_backward(module: ModuleOp, schedule: Schedule) -> Diagnostic:
@@ -343,7 +355,7 @@ TASK_OF_KIND = {
 
 def plain_order(microbatches: int, rows: Collection[str], overlaps: bool = False) -> Order:
     """Each microbatch forward, then backward: `F0 B0 F1 B1`; where passes of two overlap `F0 F1&B0 B1`, and without a backward pass `F0&F1 F2&F3`."""
-    compute = [TASK_NUMBER[task] for task in ("F", "B") if task in rows]
+    compute = np.array([TASK_NUMBER[task] for task in ("F", "B") if task in rows], np.int64)
     inside = np.tile(compute, microbatches)
     numbers = np.repeat(np.arange(microbatches), len(compute))
     joined = np.zeros_like(inside)

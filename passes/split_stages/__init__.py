@@ -167,10 +167,12 @@ def layers_per_stage(
         if options.first or options.last:
             problem += f" with {options.first:+} on the first and {options.last:+} on the last"
     even, rest = divmod(total, stages)
-    advice = "choose fewer stages than layers"
-    if even:
-        example = [even + (s < rest) for s in range(stages)]
-        advice = f"write how many each has: `layers = {example}`"
+    example = [even + (s < rest) for s in range(stages)]
+    advice = f"write how many each has: `layers = {example}`"
+    if not even:
+        empty = stages - total
+        example = [0] * (empty // 2) + [1] * total + [0] * (empty - empty // 2)
+        advice = f"choose {total} stages or fewer, or write which have none: `layers = {example}`"
     raise CompileError(
         [
             Diagnostic(

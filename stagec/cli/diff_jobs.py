@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from stagec.cli.diff_side import Side
 from stagec.cli.diff_tables import comparison_json, sections_text
-from stagec.cli.inputs import compile_input
+from stagec.cli.inputs import compile_input, plan_written
 from stagec.cli.progress import pass_progress
 from stagec.cli.tables import heading
 from stagec.cli.usage import overrides
@@ -66,7 +66,7 @@ def compiled_job(
             warned.add(text)
             sys.stderr.write(text)
 
-    with pass_progress(quiet) as told:
+    with plan_written(side.text, side.plan), pass_progress(quiet) as told:
         stops = Stops(on_pass=lambda name, _: told(name))
         compiled = compile_input(
             side.path,

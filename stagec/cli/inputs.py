@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec.cli.usage import usage_error
 from stagec.compiled import Compiled
-from stagec.diagnostics import render
+from stagec.diagnostics import CompileError, render
 from stagec.driver import Stops, compile_checked, compile_ir
 from stagec.frontend import CheckedModel, Source, check, parse_file, warnings_of
 from stagec.frontend.checker import pools_in
@@ -59,6 +60,19 @@ def compile_input(
             (warn or sys.stderr.write)(render(found, checked.source.texts))
 
     return compile_checked(checked, stops=stops, load_pass=known.make_pass, seen=seen)
+
+
+@contextmanager
+def plan_written(text: str, plan: str | None) -> Iterator[None]:
+    """`MODEL.stg:PLAN` names a plan without a flag: a diagnostic of that name points at what was written."""
+    try:
+        yield
+    except CompileError as error:
+        flag = f"--plan {plan}"
+        found = [
+            replace(d, origin=text if d.origin == flag else d.origin) for d in error.diagnostics
+        ]
+        raise CompileError(found, error.sources) from None
 
 
 def compile_parts(

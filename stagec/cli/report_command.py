@@ -9,7 +9,7 @@ from rich.table import Table
 
 from stagec.advice import warnings
 from stagec.backend.files import write_whole
-from stagec.cli.inputs import compile_parts
+from stagec.cli.inputs import compile_parts, plan_written
 from stagec.cli.names import model_named
 from stagec.cli.tables import plain_table, text_of
 from stagec.cli.usage import CommandParser, overrides, usage_error
@@ -81,7 +81,8 @@ def compiled(text: str, sizes: dict[str, str]) -> list[Compiled]:
     """`model.stg:plan`, compiled: one job, or the pools of the plan."""
     path, mark, plan = model_named(text).rpartition(".stg:")
     name, chosen = (f"{path}.stg", plan) if mark else (model_named(text), None)
-    found = compile_parts(name, chosen, sizes, stops=Stops(), plug_ins=registry())
+    with plan_written(text, chosen):
+        found = compile_parts(name, chosen, sizes, stops=Stops(), plug_ins=registry())
     for each in found:
         if doubts := warnings(each, timeline_of(each)):
             sys.stderr.write(render(doubts, each.sources))

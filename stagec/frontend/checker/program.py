@@ -23,6 +23,7 @@ from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.merge import DOT, Merged, merge, pools_of, with_pools
 from stagec.frontend.plans.resolve import resolve_plan
 from stagec.frontend.plans.serving import Batch, Roles, ServeReader, batch_of, roles_of, unserved
+from stagec.frontend.printing import text_of
 from stagec.frontend.sizes import (
     SizeTable,
     check_requirements,
@@ -251,7 +252,11 @@ def _batch(
     roles = roles_of(bodies.values(), findings)
     if roles is None:
         message = "the model has no `cache`, so nothing says which dims are sequences and positions"
-        help_ = "declare one; a model without state is served like any forward pass: `set B = 4, S = 2048`"
+        inputs = [each.shape for model in definitions.models for each in model.parameters][:1]
+        named = [text_of(dim) for shape in inputs for dim in shape.dims]
+        sizes = [f"{name} = {table.values[name]}" for name in named if name in table.dim_names]
+        help_ = "declare one; a model without state is served like any forward pass"
+        help_ += f": `set {', '.join(sizes)}`" if sizes else ""
         findings.add(Diagnostic("E0401", message, clause.span, help=help_))
         return None
     return batch_of(serve, roles, merged, table, findings, iterations)

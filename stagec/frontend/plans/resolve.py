@@ -588,7 +588,8 @@ class _PlanResolver:
             help_ = help_ or f"there are {quoted(resolved.OPTIMIZERS)}"
             self.error("E0403", f"there is no optimizer `{name}`", clause.name, help_)
             name = "adamw"
-        read = self.settings.read(clause.settings, resolved.Optimizer, "`optimizer`")
+        others = {s for s, (owners, _) in OF_OPTIMIZERS.items() if name not in owners}
+        read = self.settings.read(clause.settings, resolved.Optimizer, "`optimizer`", others)
         for setting, (owners, help_) in OF_OPTIMIZERS.items():
             if setting in read and name not in owners:
                 message = f"`{name}` has no setting `{setting}`"
@@ -661,7 +662,7 @@ class _PlanResolver:
         for clause in self.merged.all(syntax.Link):
             axes = self.real_axes([clause.axis], "`link`")
             read = self.settings.read(clause.settings, resolved.Link, "`link`")
-            if axes and not read["given"]:
+            if axes and not (clause.settings and clause.settings.entries):
                 help_ = f"write `link {clause.axis} {{ bytes_per_s = 450GB, latency_us = 2 }}`"
                 self.error("E0401", "`link` says nothing", clause, help_)
             yield resolved.Link(axes=tuple(axes), span=clause.span, **read)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import Field, fields
 from typing import Any
 
@@ -20,9 +21,13 @@ class SettingsReader:
         self.sizes, self.findings = sizes, findings
 
     def read(
-        self, settings: syntax.Settings | None, clause: type[Clause], title: str
+        self,
+        settings: syntax.Settings | None,
+        clause: type[Clause],
+        title: str,
+        hidden: Collection[str] = (),
     ) -> dict[str, Any]:
-        """Keyword arguments for `clause`. `title` is what a user calls it: "`pipeline`"."""
+        """Keyword arguments for `clause`. `title` is what a user calls it: "`pipeline`"; what is `hidden` is read, but not offered in place of another."""
         kinds: dict[str, SettingKind] = {
             f.name: _kind(f) for f in fields(clause) if "kind" in f.metadata
         }
@@ -33,7 +38,8 @@ class SettingsReader:
         for entry in self.once(settings):
             name = entry.name.text
             if name not in kinds:
-                help_ = did_you_mean(name, kinds) or f"there are {quoted(sorted(kinds))}"
+                offered = sorted({*kinds} - {*hidden})
+                help_ = did_you_mean(name, offered) or f"there are {quoted(offered)}"
                 message = f"{title} has no setting `{name}`"
                 self.add("E0402", message, entry.name, help_)
                 continue
