@@ -70,7 +70,7 @@ def static_table(classes: Sequence[ClassPlan]) -> Table:
         table.add_column(title, justify="right", no_wrap=True)
     shared: dict[tuple[int, ...], list[str]] = {}
     for each in classes:
-        saved = max(each.saved_bytes, default=0)
+        saved = sum(each.saved_bytes)
         kept = [0 if k in each.host_kinds else each.static.num_bytes[k] for k in kinds]
         shared.setdefault((*kept, saved, each.peak_bytes), []).append(each.name)
     for numbers, names in shared.items():
