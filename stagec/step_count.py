@@ -189,6 +189,16 @@ class CountedOp:
         return isinstance(self.op, sched.SendOp | sched.StageSendOp | sched.PoolSendOp)
 
     @property
+    def puts_in(self) -> bool:
+        """Whether it puts bytes into communication: of a transfer that is the sending end."""
+        return self.is_collective or self.sends
+
+    @property
+    def gets_out(self) -> bool:
+        """Whether it has a result of communication: of a transfer that is the receiving end."""
+        return not (self.is_computation or self.is_copy or self.sends)
+
+    @property
     def on_matrix_units(self) -> bool:
         """Whether its FLOPs are those that published training FLOPs count."""
         return sched.work_of(self.op).on_matrix_units

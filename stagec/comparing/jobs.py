@@ -77,7 +77,7 @@ def costs_of(each: CountedOp) -> dict[str, int]:
             "matrix_FLOPs" if each.on_matrix_units else "other_FLOPs": numbers.flops,
             "bytes_moved": numbers.read + numbers.written,
         }
-    return {"communication": numbers.before} if each.is_collective or each.sends else {}
+    return {"communication": numbers.before} if each.puts_in else {}
 
 
 def step_section(summary: Summary, peak_bytes: int) -> Section:

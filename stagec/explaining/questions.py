@@ -140,8 +140,10 @@ def communication(job: Job, words: Sequence[str], what: str) -> Answer:
         if word not in known:
             raise unknown(what, word, known, f"there are {quoted([*over, *KINDS, *MEASURES])}")
 
+    counts = COUNTS[measure] if not TRANSFERS & {*rest} else lambda term: term.is_communication
+
     def choose(each: ClassOperations) -> list[Term]:
-        found = [term for term in chosen_terms(each, rest) if term.is_communication]
+        found = [term for term in chosen_terms(each, rest) if counts(term)]
         return found if axes is None else [term for term in found if set(term.axes) == axes]
 
     title = COUNTED[measure]
@@ -154,8 +156,19 @@ def communication(job: Job, words: Sequence[str], what: str) -> Answer:
     return of_terms(job, title, unit, choose, MEASURES[measure], notes)
 
 
+TRANSFERS = {"send", "recv"}
+"""Ends of a transfer. Whoever asks for one has the bytes that travel; else these count once in all ranks together, where they are sent or received."""
+
+COUNTS: dict[str, Callable[[Term], bool]] = {
+    "operand_bytes": lambda term: term.counted.puts_in,
+    "result_bytes": lambda term: term.counted.gets_out,
+    "sent_bytes": lambda term: term.is_communication,
+    "count": lambda term: term.is_communication,
+}
+"""The communication of which each measure is taken."""
+
 COUNTED = {
-    "operand_bytes": "bytes that a rank puts into communication in one step",
+    "operand_bytes": "bytes that a rank puts into collectives and sends in one step",
     "result_bytes": "bytes that a rank has after communication in one step",
     "sent_bytes": "bytes that a rank sends in one step, collectives on a ring",
     "count": "communications in one step",

@@ -34,8 +34,10 @@ OF_SUMMARY: dict[str, Callable[[ClassSummary], int]] = {
     "flops": lambda c: c.matrix_flops + c.other_flops,
     "flops.matrix": lambda c: c.matrix_flops,
     "bytes": lambda c: c.bytes_moved,
-    "comm": lambda c: sum(t.operand_bytes for t in c.traffic if t.axes),
-    "comm.result_bytes": lambda c: sum(t.result_bytes for t in c.traffic if t.axes),
+    "comm": lambda c: sum(t.operand_bytes for t in c.traffic if t.axes and t.kind != "recv"),
+    "comm.result_bytes": lambda c: sum(
+        t.result_bytes for t in c.traffic if t.axes and t.kind != "send"
+    ),
     "params": lambda c: c.parameters.count,
 }
 OF_MEMORY: dict[str, Callable[[ClassPlan], int]] = {

@@ -14,6 +14,7 @@ from stagec.backend.et_file import read_trace
 from stagec.backend.program import RankClass, TraceSet
 from stagec.backend.ranks import ranks_where
 from stagec.backend.writer import WriteOptions, write_traces
+from stagec.comparing.jobs import class_totals
 from stagec.dialects.memory import STORED
 from stagec.driver import Compiled, compile_model
 from stagec.explaining.job import Job
@@ -60,7 +61,7 @@ def add_up(traces: Traces, rank: int) -> Counter[str]:
         else:
             kind = "send" if each.type == NodeType.COMM_SEND_NODE else "recv"
             axes = axes_of((int(said["comm_src"]), int(said["comm_dst"])), traces.mesh)
-        found["comm"] += int(said["comm_size"])
+        found["comm"] += int(said["comm_size"]) if kind != "recv" else 0
         found[f"comm.{axes}.{kind}"] += int(said["comm_size"])
     return found
 
@@ -145,12 +146,13 @@ MEASURED = ("", ".count", ".result_bytes", ".sent_bytes")
 def check_summary(questions: Questions) -> None:
     compiled, ask = questions.compiled, questions.ask
     summary = summarize(compiled.module, compiled.counts)
-    found = {what: ask(what) for what in ("flops.matrix", "flops.other", "bytes", "params")}
+    found = {what: ask(what) for what in ("flops.matrix", "flops.other", "bytes", "params", "comm")}
     for number, each in enumerate(summary.classes):
         assert found["flops.matrix"].classes[number].value == each.matrix_flops
         assert found["flops.other"].classes[number].value == each.other_flops
         assert found["bytes"].classes[number].value == each.bytes_moved
         assert found["params"].classes[number].value == each.parameters.count
+        assert found["comm"].classes[number].value == class_totals(each)["communication"]
         for row in (row for row in each.traffic if row.axes):  # the others go to the host
             what = f"comm.{'+'.join(row.axes)}.{row.kind}"
             assert ask(what).classes[number].value == row.operand_bytes
