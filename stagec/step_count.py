@@ -15,21 +15,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from math import prod
 from typing import Generic, TypeVar
 
 import numpy as np
-from xdsl.dialects.builtin import FileLineColLoc
+from xdsl.dialects.builtin import FileLineColLoc, ModuleOp
 from xdsl.ir import Operation
 
 from stagec import symbolic
 from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.loads import Loads
 from stagec.analysis.segments import nodes_inside
+from stagec.analysis.sizes import mesh_of
 from stagec.backend.lowering.templates import Templates
 from stagec.backend.program import Mesh, Node, Transfer
 from stagec.dialects import sched, stg
 from stagec.dialects.sched.tasks import TASK_NUMBER, TRANSFER_TASKS, Rows
-from stagec.dialects.types import StackType, tensor_of
+from stagec.dialects.types import StackType, ValueType, tensor_of
 from stagec.symbolic import ZERO, Size
 from stagec.unrolling.rank import RankRun, StageRun
 from stagec.unrolling.stage import sizes_of_node
@@ -43,6 +45,8 @@ class Costs(Generic[N]):
     """Of one run of an op, on one device."""
 
     flops: N
+    again: N
+    """Of these FLOPs, those that another op has done before."""
     read: N
     """Bytes, from device memory."""
     written: N
@@ -56,6 +60,7 @@ class Costs(Generic[N]):
         """Each as `evaluate` has it."""
         return Costs(
             evaluate(self.flops),
+            evaluate(self.again),
             evaluate(self.read),
             evaluate(self.written),
             evaluate(self.before),
@@ -96,7 +101,15 @@ class Known:
         key = each.op, each.among
         if key not in self._costs:
             made = costs_of(each)
-            sizes = (made.flops, made.read, made.written, made.before, made.after, made.sent)
+            sizes = (
+                made.flops,
+                made.again,
+                made.read,
+                made.written,
+                made.before,
+                made.after,
+                made.sent,
+            )
             self._costs[key] = made, tuple(sorted({name for size in sizes for name in size.names}))
         return self._costs[key]
 
@@ -228,6 +241,17 @@ class CountedOp:
         """Of a collective of a tied weight: the ranks that have it."""
         return self.stage.owners.get(stg.text(self.op, "tied"), ())
 
+    def num_alike(self, mesh: Mesh) -> int:
+        """How many ranks compute the same: those along axes that neither split what it reads or makes nor join stages."""
+        types = [value.type for value in (*self.op.operands, *self.op.results)]
+        apart = {self.axis}
+        for each in types:
+            if isinstance(each, ValueType):
+                apart.update(tensor_of(each).split_axes)
+        return prod(
+            size for axis, size in zip(mesh.axes, mesh.sizes, strict=True) if axis not in apart
+        )
+
     # What it costs
 
     @property
@@ -278,10 +302,13 @@ def costs_of(each: CountedOp) -> Costs[Size]:
     op = each.op
     match op:
         case sched.ComputeOp():
-            return Costs(op.flops.data, op.reads.data, op.writes.data, ZERO, ZERO, ZERO)
+            again = op.again.data if op.again is not None else ZERO
+            if stg.phase_of(op) == "recompute":
+                again = op.flops.data
+            return Costs(op.flops.data, again, op.reads.data, op.writes.data, ZERO, ZERO, ZERO)
         case sched.CollectiveOp():
             sent = ring_bytes(op, each.group_size)
-            return Costs(ZERO, ZERO, ZERO, op.bytes_in.data, op.bytes_out.data, sent)
+            return Costs(ZERO, ZERO, ZERO, ZERO, op.bytes_in.data, op.bytes_out.data, sent)
         case sched.StageSendOp() | sched.StageRecvOp():
             moved = tensor_of(op.value.type).num_bytes
         case _:
@@ -295,7 +322,7 @@ def costs_of(each: CountedOp) -> Costs[Size]:
                 | sched.HostUpdateOp,
             )
             moved = op.num_bytes.data
-    return Costs(ZERO, ZERO, ZERO, moved, moved, moved if each.sends else ZERO)
+    return Costs(ZERO, ZERO, ZERO, ZERO, moved, moved, moved if each.sends else ZERO)
 
 
 def ring_bytes(op: sched.CollectiveOp, ways: Size) -> Size:
@@ -419,6 +446,48 @@ def listed_ops(program: stg.ProgramOp, tasks: Mapping[str, Rows]) -> Iterator[Li
             layers = Counter(map(tuple, paths.tolist()))
         joined = int(own.joins[at].sum())
         yield ListedOp(op, op.segment.task, repeats, len(at), joined, layers)
+
+
+# What the model asks for
+
+
+@dataclass(frozen=True)
+class MatrixFlops:
+    """Of a step, of all ranks together."""
+
+    model: int
+    """Those that the model asks for: each once, however many ranks do it, without what is computed again and without padding."""
+    hardware: int
+    """Those that devices do."""
+
+
+def matrix_flops(module: ModuleOp, counts: Sequence[ClassCount]) -> MatrixFlops:
+    """FLOPs of matrix operations of a step (PaLM, Chowdhery et al. 2022, appendix B; Korthikanti et al. 2022, section 6.3, has both).
+
+    An op whose operands and results an axis does not split is the same on all ranks along it.
+    """
+    sizes = mesh_of(module)
+    mesh = Mesh(tuple(sizes), tuple(sizes.values()))
+    pads = pads_of(module)
+    model, hardware = Fraction(0), 0
+    for counted in counts:
+        ranks = counted.num_ranks(mesh)
+        for each in counted.operations:
+            if each.on_matrix_units:
+                own = each.numbers.flops - each.numbers.again
+                if not pads.keys().isdisjoint(each.costs.flops.names):
+                    unpadded = {name: each.values[hidden] for name, hidden in pads.items()}
+                    asked = each.costs.flops - each.costs.again
+                    own = each.known.whole(asked, {**each.values, **unpadded})
+                hardware += ranks * each.runs * each.numbers.flops
+                model += Fraction(ranks * each.runs * own, each.num_alike(mesh))
+    return MatrixFlops(round(model), hardware)
+
+
+def pads_of(module: ModuleOp) -> Mapping[str, str]:
+    """Dims that rules pad, and the name of the size that the text gives each."""
+    dims = (op for op in module.body.ops if isinstance(op, stg.DimOp))
+    return {op.dim.data: op.pads.data for op in dims if op.pads is not None}
 
 
 # What is stored

@@ -17,7 +17,7 @@ from stagec.backend.program import Mesh
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, ValueType, tensor_of
 from stagec.rewriting import programs
-from stagec.step_count import ClassCount, Costs, CountedOp, weights_of_stages
+from stagec.step_count import ClassCount, Costs, CountedOp, pads_of, weights_of_stages
 from stagec.symbolic import ONE, Size, conditions, symbol
 from stagec.unrolling.rank import StageRun
 
@@ -92,7 +92,7 @@ class Summary:
 def summarize(module: ModuleOp, counts: Sequence[ClassCount], plan: str = "") -> Summary:
     """The totals of a job: of its last IR, and the count of its step."""
     stages = {stage.stage: stage for each in counts for stage in each.run.stages}
-    pads = {op.dim.data: op.pads.data for op in dims_of(module) if op.pads is not None}
+    pads = pads_of(module)
     whole = padding = 0
     parts = {op.dim.data: symbol(op.parts.data) for op in dims_of(module) if op.parts is not None}
     for op, stage in weights_of_stages(stages.values()):

@@ -36,10 +36,13 @@ def lines(found: StepSummary) -> Iterator[str]:
     )
     yield ""
     yield (
-        f"MFU {found.mfu:.2%}: matrix FLOPs of the model, attention scores as its mask has them and "
-        "nothing that is computed again, over the peak of bf16 products of all devices"
+        f"MFU {found.mfu:.2%}: matrix FLOPs that the model asks for, each once, attention scores as its mask has "
+        "them and nothing that is computed again, over the peak of bf16 products of all devices"
     )
-    yield f"HFU {found.hfu:.2%}: with what recomputation computes again"
+    yield (
+        f"HFU {found.hfu:.2%}: all matrix FLOPs that devices do, also what recomputation and the backward pass of a "
+        "fused attention compute again, what several ranks repeat, and padding"
+    )
     if found.tokens_per_s is not None and found.tokens_per_s_per_device is not None:
         yield (
             f"{found.tokens or 0:,} tokens in a step: {digits(found.tokens_per_s)} per second, "

@@ -21,7 +21,7 @@ from stagec.compiled import Compiled
 from stagec.dialects import stg
 from stagec.dialects.types import ValueType
 from stagec.driver import compile_program
-from stagec.estimate import batch_of, product_flops
+from stagec.estimate import batch_of
 from stagec.frontend import check, parse_file
 from stagec.frontend.checker import plans_of_one_mesh
 from stagec.frontend.files import Source
@@ -29,6 +29,7 @@ from stagec.frontend.lowering import lower
 from stagec.pictures.scales import digits
 from stagec.reports.headline import headline
 from stagec.rewriting import programs
+from stagec.step_count import matrix_flops
 from stagec.trust import examples
 
 GIB = 2**30
@@ -82,7 +83,7 @@ def parameters(source: Source) -> int:
 def plan_figures(compiled: Compiled) -> dict[str, Any]:
     """Ranks, FLOPs of a token (or of a sample), GiB at the peak, and seconds of a step where the plan names a device."""
     found = headline(compiled)
-    flops, _ = product_flops(compiled)
+    flops = matrix_flops(compiled.module, compiled.counts).model
     samples, tokens = batch_of(compiled)
     figures: dict[str, Any] = {
         "ranks": prod(compiled.trace_set.mesh.sizes),

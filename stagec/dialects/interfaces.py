@@ -84,6 +84,10 @@ class CostInterface(TaskInterface):
         """One per element of the first result."""
         return elements(self.results[0]) if self.results else ZERO
 
+    def flops_again(self) -> Size:
+        """Those of its FLOPs that another op has done before, and whose results nobody kept."""
+        return ZERO
+
     def moved_bytes(self) -> Bytes:
         """Each operand read once, each result written once."""
         return Bytes(all_bytes(self.operands), all_bytes(self.results))
@@ -100,6 +104,7 @@ class CostInterface(TaskInterface):
                 moved.written,
                 effects=self.effects(),
                 work=self.WORK,
+                again=self.flops_again(),
             )
         ]
 

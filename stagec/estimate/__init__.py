@@ -27,6 +27,7 @@ from stagec.estimate.prices import Prices
 from stagec.estimate.timeline import Arrivals, Timeline
 from stagec.plans.clauses import Device, Plan
 from stagec.rewriting import programs
+from stagec.step_count import matrix_flops, pads_of
 
 __all__ = [
     "Basis",
@@ -51,10 +52,10 @@ class Estimate:
 
     timeline: Timeline
     mfu: float
-    """Model FLOPs utilisation: the matrix FLOPs of all ranks, without those that are computed again, over what the
-    devices could have done in that time (Chowdhery et al. 2022, "PaLM", appendix B)."""
+    """Model FLOPs utilisation: the matrix FLOPs that the model asks for, over what the devices could have done in that
+    time (`step_count.MatrixFlops`)."""
     hfu: float = 0.0
-    """Hardware FLOPs utilisation: with those that are computed again."""
+    """Hardware FLOPs utilisation: likewise, of those that devices do."""
     traces: TraceSet | None = field(default=None, repr=False, compare=False)
     prices: Prices | None = field(default=None, repr=False, compare=False)
 
@@ -106,27 +107,11 @@ def estimate(
     require_numbers(plan, traces.classes)
     prices = Prices.of(traces, plan)
     timeline = slowed(traces, prices, graph, arrived)
-    model, again = product_flops(compiled)
+    flops = matrix_flops(compiled.module, compiled.counts)
     peak = (plan.device.flops_per_s or 0) * traces.mesh.num_ranks
     could = peak * timeline.makespan_us / 1e6
-    mfu, hfu = (model / could, (model + again) / could) if could else (0.0, 0.0)
+    mfu, hfu = (flops.model / could, flops.hardware / could) if could else (0.0, 0.0)
     return Estimate(timeline, mfu, hfu, traces, prices)
-
-
-def product_flops(compiled: Compiled) -> tuple[int, int]:
-    """FLOPs of matrix operations of all ranks: those that the model asks for, and those that are computed again."""
-    mesh = compiled.trace_set.mesh
-    model = again = 0
-    for counted in compiled.counts:
-        ranks = counted.num_ranks(mesh)
-        for each in counted.operations:
-            if each.on_matrix_units:
-                flops = ranks * each.runs * each.numbers.flops
-                if each.phase == "recompute":
-                    again += flops
-                else:
-                    model += flops
-    return model, again
 
 
 def step_time(compiled: Compiled) -> float:
@@ -168,9 +153,9 @@ class StepSummary:
     device: str
     step_s: float
     mfu: float
-    """Of the peak of bf16 products; masked scores count as the model counts them (`count = causal` leaves them out), recomputation does not."""
+    """Of the peak of bf16 products; masked scores count as the model counts them (`count = causal` leaves them out). Each FLOP of the model counts once."""
     hfu: float
-    """With recomputation."""
+    """Of all that devices compute: also again, several times, or for padding."""
     samples: int
     """Of the batch dim, in one step."""
     tokens: int | None
@@ -237,8 +222,9 @@ def step_summary(compiled: Compiled, device: str | None = None) -> StepSummary:
 
 
 def batch_of(compiled: Compiled) -> tuple[int, int | None]:
-    """Samples and tokens of a step: the size of the batch dim, and of the first input of whole numbers with a sequence."""
-    sizes = size_values(compiled.module)
+    """Samples and tokens of a step, without padding: the size of the batch dim, and of the first input of whole numbers with a sequence."""
+    sizes = dict(size_values(compiled.module))
+    sizes |= {name: sizes[hidden] for name, hidden in pads_of(compiled.module).items()}
     samples, tokens = 1, None
     names: Sequence[str]
     for program in programs(compiled.module):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 
 from stagec.backend.program import Compute, HostCopy, RankClass, Transfer
+from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
-from stagec.step_count import ClassCount
+from stagec.estimate import estimate
+from stagec.step_count import ClassCount, matrix_flops
+from tests.attack import plans
 from tests.fidelity.totals import nodes_of
-from tests.resuming.texts import random_text
+from tests.resuming.texts import TEXT, random_text
 
 AMOUNTS = ("nodes", "flops", "moved", "before", "after")
 
@@ -51,3 +56,33 @@ def test_the_count_is_what_traces_say(seed: int) -> None:
     job = compile_text(random_text(seed), "net.stg")
     for rank_class, count in zip(job.trace_set.classes, job.counts, strict=True):
         assert counted(count) == tallied(rank_class), rank_class.name
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_model_asks_for_the_same_whatever_its_plan(seed: int) -> None:
+    """MFU is tokens per second times the FLOPs of a token on one device, over the peak: also where ranks repeat each other's work."""
+    chance = random.Random(seed)
+    case, job = plans.make(chance), None
+    while job is None:
+        case = plans.make(chance)
+        with suppress(CompileError):
+            device = "device { flops_per_s = 1e9, memory_bytes_per_s = 1e9, link_bytes_per_s = 1e9, host_bytes_per_s = 1e9 }"
+            text = case.text.replace("plan p {", f"plan p {{\n  {device}")
+            job = compile_text(text, "net.stg", "p")
+    plans.work_of(job, case.model)
+    found = estimate(job)
+    could = job.trace_set.mesh.num_ranks * 1e9 * found.step_time_us / 1e6
+    assert found.mfu == pytest.approx(plans.alone(case.model).model / could, rel=1e-3)
+
+
+def test_what_ranks_repeat_counts_once() -> None:
+    """Of two copies neither the FLOPs of the second nor the columns that pad a dim are the model's; devices do them."""
+    text = TEXT.format(pp=3, tp=2, clauses="").replace("V = 64", "V = 60")
+    padded = text.replace("shard F, V over tp", "shard F over tp  shard V over tp { pad = 8 }")
+    single = text.replace("mesh dp = 2, pp = 3, tp = 2", "mesh dp = 1, tp = 1")
+    alone, many = (
+        matrix_flops(job.module, job.counts) for job in map(compile_text, (single, padded))
+    )
+    assert many.model == alone.model == alone.hardware
+    head = 6 * 16 * 8 * 16
+    assert many.hardware == 3 * (alone.hardware + 4 * head)

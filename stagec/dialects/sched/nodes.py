@@ -28,7 +28,7 @@ from stagec.dialects.sched.node import CommunicationOp, NodeOp
 from stagec.dialects.sched.pools import PoolRecvOp, PoolSendOp
 from stagec.dialects.types import DTYPE_BITS, ValueType, tensor_of
 from stagec.dialects.work import Work, WorkAttr
-from stagec.symbolic import Size
+from stagec.symbolic import ZERO, Size
 
 COMPUTE_STREAM = "compute"
 COPY_IN = "copy_in"  # fills the buffer in which gradients travel
@@ -46,6 +46,7 @@ class ComputeOp(NodeOp):
 
     - operands and results: tensors of any shapes, as large as the rank's own parts of them ([B/dp, S, F/tp], say)
     - `flops`: floating-point operations of one run on one rank, a multiplication and an addition being two
+    - `again`: those of them that another op has done before, as the backward pass of a fused attention makes the scores again
     - `reads`, `writes`: bytes of the device's memory in one run
     - `requests`: the sequences of a row, where attention is about sequences of several kinds
     """
@@ -55,6 +56,7 @@ class ComputeOp(NodeOp):
     op = prop_def(StringAttr)
     inputs = var_operand_def()
     flops = prop_def(SizeAttr)
+    again = opt_prop_def(SizeAttr)
     reads = prop_def(SizeAttr)
     writes = prop_def(SizeAttr)
     work = opt_prop_def(WorkAttr)
@@ -64,7 +66,7 @@ class ComputeOp(NodeOp):
     outputs = var_result_def()
 
     assembly_format = (
-        "$op `(` $inputs `)` `flops` $flops `reads` $reads `writes` $writes `on` $stream "
+        "$op `(` $inputs `)` `flops` $flops (`again` $again^)? `reads` $reads `writes` $writes `on` $stream "
         "(`as` $work^)? (`requests` $requests^)? (`in` $segment^)? (`effects` $effects^)? (`memory` $memory^)? attr-dict "
         "`:` functional-type($inputs, $outputs)"
     )
@@ -80,6 +82,7 @@ class ComputeOp(NodeOp):
         stream: str = COMPUTE_STREAM,
         effects: Effects = PLAIN,
         work: Work = Work.OTHER,
+        again: Size = ZERO,
     ) -> None:
         super().__init__(
             operands=[list(inputs)],
@@ -87,6 +90,7 @@ class ComputeOp(NodeOp):
             properties={
                 "op": StringAttr(op),
                 "flops": SizeAttr(flops),
+                "again": SizeAttr(again) if again != ZERO else None,
                 "reads": SizeAttr(reads),
                 "writes": SizeAttr(writes),
                 "stream": StringAttr(stream),

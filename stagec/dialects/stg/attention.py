@@ -460,6 +460,10 @@ class AttentionGradOp(TensorOp):
         # Under a cap the scores are capped again, and its derivative 1 - tanh^2 is a factor.
         return attention_products(self, 3, 2, 6)
 
+    def flops_again(self) -> Size:
+        # The scores, and their cap.
+        return attention_products(self, 1, 0, 3)
+
 
 @irdl_op_definition
 class AttentionSinksGradOp(TensorOp):

@@ -297,6 +297,10 @@ class SsdScanGradOp(TensorOp):
         inner, outer, made, read = scan_products(self)
         return 3 * inner + 3 * outer + 3 * made + 2 * read + 2 * recurrence(self)
 
+    def flops_again(self) -> Size:
+        inner, outer, made, _ = scan_products(self)
+        return inner + outer + made + recurrence(self)
+
     def moved_bytes(self) -> Bytes:
         # Both states and their gradients go through memory as in the forward pass, c b^T and its gradient too.
         between = STATE_BYTES * 2 * (2 * states(self) + pair_elements(self))
