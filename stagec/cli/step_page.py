@@ -55,3 +55,6 @@ def lines(found: StepSummary) -> Iterator[str]:
             f"a million tokens cost {digits(found.cost_per_million_tokens)}, "
             f"at {found.price_per_hour:g} for an hour of a device"
         )
+    for note in found.notes:
+        yield ""
+        yield f"note: {note}"

@@ -23,7 +23,7 @@ from stagec.estimate.costs import missing_numbers, require_numbers
 from stagec.estimate.graph import PieceGraph
 from stagec.estimate.interference import slowed
 from stagec.estimate.kernels import Basis
-from stagec.estimate.prices import Prices
+from stagec.estimate.prices import Prices, notes_on_kernels
 from stagec.estimate.timeline import Arrivals, Timeline
 from stagec.plans.clauses import Device, Plan
 from stagec.rewriting import programs
@@ -167,6 +167,8 @@ class StepSummary:
     roofline: float
     breakdown: Breakdown
     price_per_hour: float | None = None
+    notes: Sequence[str] = ()
+    """What a setting decides that its time shows."""
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -218,6 +220,7 @@ def step_summary(compiled: Compiled, device: str | None = None) -> StepSummary:
         roofline=parts.basis[Basis.ROOFLINE],
         breakdown=parts,
         price_per_hour=plan.device.price_per_hour,
+        notes=notes_on_kernels(compiled.trace_set, plan),
     )
 
 

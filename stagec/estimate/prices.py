@@ -78,9 +78,8 @@ class Prices:
 
     @staticmethod
     def of(traces: TraceSet, plan: Plan) -> Prices:
-        programs = (each.program for each in traces.classes)
-        works = {work_of(node) for p in programs for s in p.segments for node in s.nodes}
-        return Prices(plan, Network.of(plan, traces.mesh), kernel_prices(plan, works))
+        prices = kernel_prices(plan, works_of(traces))
+        return Prices(plan, Network.of(plan, traces.mesh), prices)
 
     def segment(self, rank_class: RankClass, index: int) -> SegmentPrices:
         """Of a segment of a class, by its number."""
@@ -261,6 +260,26 @@ def kernel_prices(plan: Plan, works: Collection[Work]) -> KernelPrices | None:
 
 TRAINING_ATTENTION = {"fused": "cudnn", "compiled": "flash2", "eager": "flash2"}
 """Whose kernels `kernels` has: those of Transformer Engine, or of PyTorch's `scaled_dot_product_attention`."""
+
+
+def notes_on_kernels(traces: TraceSet, plan: Plan) -> list[str]:
+    """What `kernels` decides of training besides what shares a kernel."""
+    works = works_of(traces)
+    if plan.device.model is None or Work.ATTENTION_GRAD not in works:
+        return []
+    kernels = plan.device.kernels
+    if TRAINING_ATTENTION[kernels] == "cudnn":
+        return [f"kernels = {kernels}: attention has kernels of cuDNN where the device has tables"]
+    return [
+        f"kernels = {kernels}: attention has kernels of FlashAttention-2 where the device has tables, not those of "
+        "cuDNN as under `fused`, and a kernel of its own adds a weight's gradient to that of earlier microbatches"
+    ]
+
+
+def works_of(traces: TraceSet) -> set[Work]:
+    """The kinds of work of a job."""
+    programs = (each.program for each in traces.classes)
+    return {work_of(node) for p in programs for s in p.segments for node in s.nodes}
 
 
 def work_of(node: Node) -> Work:

@@ -234,15 +234,23 @@ def test_parts_add_up_to_the_step(device: str) -> None:
 def test_fewer_kernels_take_less() -> None:
     """But for the sums of gradients, which `compiled` adds up in kernels of their own: they are reduced in each microbatch here."""
     shards = "gradients { reduce = microbatch }"
-    parts = [
-        step_summary(compiled(f"{shards} device h100 {{ kernels = {k} }}")).breakdown.parts
+    found = [
+        step_summary(compiled(f"{shards} device h100 {{ kernels = {k} }}"))
         for k in ("eager", "fused", "compiled")
     ]
+    parts = [each.breakdown.parts for each in found]
     times = [each["memory-bound"] + each["products"] for each in parts]
     assert times[0] > times[1] > times[2]
     # Transformer Engine calls cuDNN, PyTorch FlashAttention-2.
     assert parts[0]["attention"] == pytest.approx(parts[2]["attention"], rel=0.01)
     assert parts[1]["attention"] < parts[0]["attention"]
+    whose = [
+        name
+        for each in found
+        for name in ("cuDNN", "FlashAttention-2")
+        if f"kernels of {name}" in each.notes[0]
+    ]
+    assert whose == ["FlashAttention-2", "cuDNN", "FlashAttention-2"]
 
 
 PUBLISHED = (
