@@ -33,7 +33,7 @@ def check(
     """
     checked = checker.check(source, plan, overrides, functions, iterations)
     with unrecorded():
-        found = unused_axes(checked.plan, checked.sizes.origins)
+        found = unused_axes(checked.plan, checked.sizes.origins, checked.batch_dim)
     return replace(checked, warnings=(*checked.warnings, *found)) if found else checked
 
 

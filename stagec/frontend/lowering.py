@@ -116,12 +116,10 @@ def plan_of_model(checked: CheckedModel, module: ModuleOp) -> dist.PlanOp:
     (program,) = (op for op in module.body.ops if isinstance(op, stg.ProgramOp))
     output = program.body.block.last_op
     assert isinstance(output, stg.OutputOp)
-    inputs = [tensor_of(a.type) for a in program.body.block.args]
-    batch = next((t.names[0] for t in inputs if t.names), "")
     is_loss = len(output.values) == 1 and not tensor_of(output.values[0].type).dims
     pipeline = checked.plan.pipeline
     evaluates = pipeline is not None and pipeline.schedule == FORWARD_ONLY
-    return plan_op(checked.plan, batch, is_loss and not evaluates)
+    return plan_op(checked.plan, checked.batch_dim, is_loss and not evaluates)
 
 
 def sequences_ops(checked: CheckedModel, sums: Sums) -> Iterator[Operation]:

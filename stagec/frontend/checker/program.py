@@ -63,6 +63,12 @@ class CheckedModel:
         return self.bodies[self.name]
 
     @property
+    def batch_dim(self) -> str:
+        """The dim of samples: the leading one of the first input."""
+        shapes = (parameter.value.type.names for parameter in self.body.parameters)
+        return next((names[0] for names in shapes if names), "")
+
+    @property
     def sends_unequally(self) -> bool:
         """Whether devices have sequences of their own, and experts an average of what they send."""
         sums = None if self.batch is None else self.batch.sums
