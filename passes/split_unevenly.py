@@ -31,7 +31,8 @@ After:
     }
 
 `X.part/ep` is a rank's own part: a function of its coordinate, as all sizes are that differ between ranks. Those with the same parts are a class. What is
-exchanged is as large for all members of a group: the largest part.
+exchanged is as large for all members of a group: the largest part. Of tokens of which devices send other numbers (`dist.sent_load`) it is
+what the busiest sends, or what the one with most experts gets, if that is more.
 
 It runs last, when every collective is there: nothing before it knows which rank has more. How ranks divide a dim is `stagec.dialects.parts`.
 
@@ -50,14 +51,14 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.passes import ModulePass
 
 from stagec.analysis.coordinates import joint_index
-from stagec.analysis.sizes import size_values
+from stagec.analysis.sizes import module_of, size_values, slots_in_words
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, stg
-from stagec.dialects.attributes import NamesAttr
+from stagec.dialects.attributes import NamesAttr, SizeAttr
 from stagec.dialects.parts import PART, part_of
 from stagec.dialects.types import TIME_AXES, ShardType, StackType, TensorType, ValueType, tensor_of
 from stagec.rewriting import inherit, programs, rename_dims, set_type
-from stagec.symbolic import ceildiv, conditions, product, symbol
+from stagec.symbolic import call, ceildiv, conditions, product, symbol
 
 NAME = "split-unevenly"
 
@@ -79,6 +80,18 @@ class SplitUnevenly(ModulePass):
         for load in op.body.ops:
             if isinstance(load, dist.ExpertLoadOp) and load.experts.data in split:
                 load.properties["uneven"] = split[load.experts.data].properties["uneven"]
+            if isinstance(load, dist.SentLoadOp) and load.experts.data in split:
+                receive_most(op, load)
+
+
+def receive_most(module: ModuleOp, load: dist.SentLoadOp) -> None:
+    """Let an exchange be as large as what the device with most experts gets, where that is more than any sends."""
+    experts, tokens = load.experts.data, load.dim.data
+    dims = {op.dim.data: op for op in module.body.ops if isinstance(op, stg.DimOp)}
+    sent = dims[f"{tokens}{dist.MAX}"]
+    largest = dims[f"{experts}{PART}{dist.MAX}"].size.data
+    received = dims[tokens].size.data * largest / symbol(experts)
+    sent.size = SizeAttr(call("max", sent.size.data, received))
 
 
 def uneven_rules(module: ModuleOp) -> dict[str, dist.RuleOp]:
@@ -205,10 +218,10 @@ def define(module: ModuleOp, dim: str, rule: dist.RuleOp, leader: str) -> None:
 
 def apart(op: Operation, rule: dist.RuleOp, note: str) -> Diagnostic:
     """E0303: something that uneven parts are not made for."""
-    assert rule.uneven is not None
+    slots = slots_in_words(module_of(rule))
     return Diagnostic(
         "E0303",
-        f"{quoted(rule.dims.data)} cannot be split unevenly in this plan",
+        f"{quoted(slots.get(name, name) for name in rule.dims.data)} cannot be split unevenly in this plan",
         span_of(rule.location),
         secondary=[(span, "here")] if (span := span_of(op.location)) and op is not rule else [],
         notes=[note],

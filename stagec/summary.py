@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.sequences import Sequences
-from stagec.analysis.sizes import mesh_of, size_values
+from stagec.analysis.sizes import mesh_of, size_values, slots_in_words
 from stagec.backend.program import Mesh
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, ValueType, tensor_of
@@ -93,6 +93,7 @@ def summarize(module: ModuleOp, counts: Sequence[ClassCount], plan: str = "") ->
     """The totals of a job: of its last IR, and the count of its step."""
     stages = {stage.stage: stage for each in counts for stage in each.run.stages}
     pads = pads_of(module)
+    slots = slots_in_words(module)
     whole = padding = 0
     parts = {op.dim.data: symbol(op.parts.data) for op in dims_of(module) if op.parts is not None}
     for op, stage in weights_of_stages(stages.values()):
@@ -110,7 +111,10 @@ def summarize(module: ModuleOp, counts: Sequence[ClassCount], plan: str = "") ->
         plan=plan,
         mesh=mesh,
         num_parameters=whole,
-        padded=tuple(Padded(name, values[name], values[hidden]) for name, hidden in pads.items()),
+        padded=tuple(
+            Padded(slots.get(name, name), values[name], values[hidden])
+            for name, hidden in pads.items()
+        ),
         num_padding=padding,
         classes=tuple(class_summary(mesh, each, sequences) for each in counts),
         num_iterations=1 if sequences is None else sequences.num_iterations,

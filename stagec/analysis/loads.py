@@ -101,12 +101,16 @@ class ExpertLoad:
         return joint_index(self.op.over.data).integer(known)
 
     def sizes(self, layer: int, values: Values) -> dict[str, Fraction]:
-        """What its names are in a layer on a device: so that its experts, times `tokens / among`, are the number of tokens."""
+        """What its names are in a layer on a device: so that its experts, times `tokens / among`, are the number of tokens; of the largest, if
+        all had as many experts."""
         counts, place = self.of_devices(layer, values), self.place(values)
         among = prod(int(values[a]) for a in self.op.among.data)
-        unit = Fraction(among, self.parts(values)[place])
+        parts = self.parts(values)
         dim = self.op.dim.data
-        found = {dim: counts[place] * unit, f"{dim}{dist.MAX}": max(counts) * unit}
+        found = {
+            dim: counts[place] * Fraction(among, parts[place]),
+            f"{dim}{dist.MAX}": max(counts) * Fraction(among * len(parts), sum(parts)),
+        }
         return found | self.sizes_of_copies(layer, values)
 
     # Copies

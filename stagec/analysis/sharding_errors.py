@@ -27,7 +27,10 @@ class ShardingErrors:
         self.rules = [op for op in module.body.ops if isinstance(op, dist.RuleOp)]
         dims = [op for op in module.body.ops if isinstance(op, stg.DimOp)]
         self.pads = {op.dim.data: op.pads.data for op in dims if op.pads is not None}
+        self.slots = {op.dim.data: op.slots.data for op in dims if op.slots is not None}
+        """Dims of experts and their copies, and those of experts alone."""
         self.averages = averages(module)
+        self.dispatches = [op for op in module.walk() if isinstance(op, stg.DispatchOp)]
         self.findings = Findings()
         self.seen: set[tuple[str, tuple[str, ...]]] = set()
 
@@ -56,21 +59,27 @@ class ShardingErrors:
         # Experts that pad have tokens too: those that are sent go to the experts of the text.
         experts, each = (symbol(self.unpadded(n)) for n in routed.names[:2])
         share = symbolic.ceildiv(sent, experts)
-        if routed.names[1] in self.averages:
-            share, each = sent / experts, self.averages[routed.names[1]]
+        if self.unpadded(routed.names[1]) in self.averages:
+            share, each = sent / experts, self.averages[self.unpadded(routed.names[1])]
         reason = f"experts have not the `{sent}` tokens that are sent"
         if op.dropless is None or conditions.compare(share, "==", each, self.sizes, reason):
             return
         number, tokens = routed.names[0], routed.names[1]
         all_sent = " * ".join(chosen.names)
         divides = (sent / experts).evaluate(self.sizes).denominator == 1
-        wanted = f"{all_sent} / {number}" if divides else f"ceildiv({all_sent}, {number})"
+        text = self.slots.get(number, number)
+        wanted = f"{all_sent} / {text}" if divides else f"ceildiv({all_sent}, {text})"
+        padded = [n for n in chosen.names if self.sizes[n] != self.sizes[self.unpadded(n)]]
         self.findings.add(
             Diagnostic(
                 "E0310",
                 f"{sent.evaluate(self.sizes)} tokens are sent, but the {self.sizes[number]} experts have "
                 f"`{tokens} = {self.sizes[tokens]}` each",
                 span_of(op.location),
+                notes=[
+                    f"a rule pads `{n}` from {self.sizes[self.unpadded(n)]} to {self.sizes[n]}, and `{tokens}` follows it only by its name"
+                    for n in padded
+                ],
                 help=f"write `dim {tokens} = {wanted}`, or `dropless = false` for a capacity",
             )
         )
@@ -91,17 +100,41 @@ class ShardingErrors:
             return
         rule = self.rule_of(dim)
         differs = rule is not None and rule.uneven is not None
-        message, note, help_ = cannot_split(dim, how, differs, self.sizes)
+        message, note, help_ = cannot_split(
+            dim, how, differs, self.sizes, self.slots.get(dim.name, "")
+        )
+        sending = self.sending(dim, rule)
+        if sending:
+            own = rule.axes.data if rule is not None and dim.name in rule.dims.data else ()
+            axes = as_written(sorted(dim.split, key=lambda a: a not in own), self.sizes)
+            help_ = f"name all of them in its rule: `shard {dim.name} over {', '.join(axes)} {{ pad = 1 }}`"
         self.findings.add(
             Diagnostic(
                 "E0301",
                 message,
                 span_of(rule.location) if rule is not None else None,
                 label=f"splits `{value}`" if value else "",
+                secondary=[
+                    (span, f"splits the tokens that are sent over {quoted(each.axes.data)}")
+                    for each in sending
+                    if each is not rule and (span := span_of(each.location))
+                ],
                 notes=[*notes, *note],
                 help=help_,
             )
         )
+
+    def sending(self, dim: Dim, rule: dist.RuleOp | None) -> list[dist.RuleOp]:
+        """The rules by which tokens are split before experts get them, where axes of these split experts' tokens whose own rule has others."""
+        own = rule.axes.data if rule is not None and dim.name in rule.dims.data else ()
+        brought = {axis for axis in dim.split if axis not in own}
+        sent = {
+            name
+            for op in self.dispatches
+            if op.tokens.data == dim.name
+            for name in tensor_of(op.experts.type).names
+        }
+        return [r for r in self.rules if sent & set(r.dims.data) and brought & set(r.axes.data)]
 
     def divides(self, dim: Dim) -> bool:
         """Whether the axes that split a dim divide it."""
@@ -155,20 +188,22 @@ def splits(dim: Dim, uneven: str | None, sizes: Mapping[str, int]) -> bool:
 
 
 def cannot_split(
-    dim: Dim, uneven: str | None, differs: bool, sizes: Mapping[str, int]
+    dim: Dim, uneven: str | None, differs: bool, sizes: Mapping[str, int], experts: str = ""
 ) -> tuple[str, list[str], str]:
-    """E0301 in words, with notes, and what to write instead. `differs`: the dim has uneven parts elsewhere, over other axes."""
+    """E0301 in words, with notes, and what to write instead. `differs`: the dim has uneven parts elsewhere, over other axes; it is of slots
+    of these `experts` and their copies."""
+    name = f"{experts} + redundant" if experts else dim.name
     size, ways = sizes[dim.name], prod(sizes[axis] for axis in dim.split)
     split = as_written(dim.split, sizes)
     axes = quoted(f"{axis} = {number}" for axis, number in split.items())
     if uneven is None:
         verb = "does" if len(split) == 1 else "together do"
-        help_ = divisor_help(dim, size, ways, split, not differs)
+        help_ = divisor_help(dim, size, ways, split, not differs, sizes[experts] if experts else 0)
         note = "parts are uneven only over all axes of their rule at once"
-        message = f"{axes} {verb} not divide `{dim.name} = {size}`"
+        message = f"{axes} {verb} not divide `{name} = {size}`"
         return message, [note] if differs else [], help_
     each = -(-size // ways)
-    message = f"parts of {each} of `{dim.name} = {size}` are too few for {axes}"
+    message = f"parts of {each} of `{name} = {size}` are too few for {axes}"
     help_ = f"choose at most {-(-size // each)} ranks"
     if uneven == CHUNK and size > ways:
         help_ += ", or `uneven = balanced`, with parts of one less on some"
@@ -190,20 +225,23 @@ def largest_divisor(number: int, most: int) -> int:
     return max((n for low in small for n in (low, number // low) if n <= most), default=1)
 
 
-def divisor_help(dim: Dim, size: int, ways: int, split: Mapping[str, int], may_differ: bool) -> str:
-    """What to write instead: the nearest sizes that work, of the last of the axes that split the dim, and of the dim."""
+def divisor_help(
+    dim: Dim, size: int, ways: int, split: Mapping[str, int], may_differ: bool, experts: int = 0
+) -> str:
+    """What to write instead: the nearest sizes that work, of the last of the axes that split the dim, and of the dim; of slots, of which so
+    many are `experts` themselves, the number of copies."""
     last, number = list(split.items())[-1]
     others = ways // number
     fitting = largest_divisor(size // others, number) if size % others == 0 else 1
     rounded = -(-size // ways) * ways
-    choices = [f"`{dim.name} = {rounded}`"]
+    choices = [f"`redundant = {rounded - experts}`" if experts else f"`{dim.name} = {rounded}`"]
     if fitting > 1:
         choices.insert(0, f"`{last} = {fitting}`")
     text = f"choose {' or '.join(choices)}"
     if size > ways:
         text += ", or pad it: `{ pad = 1 }` after the rule"
         text += ", or let parts differ: `{ uneven = balanced }`" if may_differ else ""
-    if size < ways and ways % size == 0 and len(split) == 1:
+    if size < ways and ways % size == 0 and len(split) == 1 and not experts:
         return f"{text}, or let ranks share them: `shard {dim.name} over {last} {{ replicate = true }}`"
     if size < ways and len(dim.split) == 1:
         text += f", or split `{dim.split[0]}` into two axes and use one of them here"

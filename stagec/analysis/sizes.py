@@ -53,6 +53,12 @@ def at_first(size: Size, values: Mapping[str, int]) -> Size:
     return size.substitute({name: 0 for name in unknown if name not in values})
 
 
+def slots_in_words(module: ModuleOp) -> dict[str, str]:
+    """The dims of experts and their copies, in the words of a plan."""
+    dims = (op for op in module.body.ops if type(op) is stg.DimOp)
+    return {op.dim.data: f"{op.slots.data} + redundant" for op in dims if op.slots is not None}
+
+
 def averages(module: ModuleOp) -> dict[str, Size]:
     """The dims that need be no whole numbers, and their exact sizes."""
     return {

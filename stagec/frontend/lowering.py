@@ -6,7 +6,7 @@ repeated body is a stack, one per iteration, made outside of the repeat and slic
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
@@ -34,9 +34,10 @@ from stagec.frontend.checker.steps import (
     Value,
     WeightStep,
 )
+from stagec.frontend.padding import unpadded
 from stagec.frontend.paths import Scope, is_named
 from stagec.frontend.plans.serving import Sums
-from stagec.frontend.redundant import add_copies, size_of_tokens, slots
+from stagec.frontend.redundant import add_copies, slots
 from stagec.frontend.routed_tokens import transposed_experts
 from stagec.frontend.served import (
     ATTENTION,
@@ -61,12 +62,12 @@ def lower(checked: CheckedModel) -> ModuleOp:
     module = ModuleOp([])
     block = module.body.block
     copied = checked.sizes.copied
-    axes = {a: symbolic.product(map(symbolic.symbol, parts)) for a, parts in copied.items()}
+    copied_axes = {a: symbolic.product(map(symbolic.symbol, parts)) for a, parts in copied.items()}
     for name in checked.sizes.dim_names:
         dim = checked.sizes.dims[name]
         pads = checked.sizes.unpadded.get(name)
         is_average = name in checked.sizes.averages
-        size = dim.size.substitute(axes)
+        size = dim.size.substitute(copied_axes)
         block.add_op(_at(stg.DimOp(name, size, pads, average=is_average), dim.span))
     plan = checked.plan
     if plan.axes:
@@ -81,7 +82,7 @@ def lower(checked: CheckedModel) -> ModuleOp:
         op = dist.ContextOp(context.method, axes, context.rotate, context.balance)
         block.add_op(_at(op, context.span) if context.span else op)
     program = _Lowering(checked).program()
-    for op in copied_experts(checked, program, block):
+    for op in copied_experts(checked, program, block, copied_axes):
         block.add_op(op)
     if checked.batch is not None and checked.batch.sums is not None:
         for op in sequences_ops(checked, checked.batch.sums):
@@ -97,7 +98,9 @@ def with_slots(dims: Sequence[str], redundant: Collection[str]) -> list[str]:
     return [slots(name) if name in redundant else name for name in dims]
 
 
-def copied_experts(checked: CheckedModel, program: Operation, block: Block) -> Iterator[Operation]:
+def copied_experts(
+    checked: CheckedModel, program: Operation, block: Block, axes: Mapping[str, symbolic.Size]
+) -> Iterator[Operation]:
     """The dims of experts and their copies, whose tokens are those of as many."""
     if not checked.sizes.redundant or checked.batch is None:
         return
@@ -106,9 +109,17 @@ def copied_experts(checked: CheckedModel, program: Operation, block: Block) -> I
     assert span is not None
     tokens = {op.dim.data: op for op in block.ops if isinstance(op, stg.DimOp)}
     for experts, each in add_copies(program).items():
-        tokens[each].size = SizeAttr(size_of_tokens(tokens[each].size.data, experts))
-        number = checked.sizes.redundant[experts]
-        yield _at(stg.DimOp(slots(experts), symbolic.symbol(experts) + number), span)
+        size = symbolic.symbol(experts) + checked.sizes.redundant[experts]
+        name = own = slots(experts)
+        if (multiple := checked.sizes.multiples.get(experts)) is not None:
+            own, multiple = unpadded(name), multiple.substitute(axes)
+            padded = multiple * symbolic.ceildiv(symbolic.symbol(own), multiple)
+            yield _at(stg.DimOp(own, size), span)
+            yield _at(stg.DimOp(name, padded, pads=own, slots=experts), span)
+        else:
+            yield _at(stg.DimOp(name, size, slots=experts), span)
+        exact = tokens[checked.sizes.unpadded.get(each, each)]
+        exact.size = SizeAttr(exact.size.data.substitute({experts: symbolic.symbol(own)}))
 
 
 def plan_of_model(checked: CheckedModel, module: ModuleOp) -> dist.PlanOp:

@@ -18,7 +18,6 @@ from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType, ValueType, tensor_of
 from stagec.rewriting import rename_dims, set_type
-from stagec.symbolic import Size, symbol
 
 CHOOSERS = (stg.TopkOp,)
 
@@ -98,8 +97,3 @@ def chosen(op: Operation, experts: str) -> Diagnostic:
         span_of(op.location),
         help="give the router weights of its own, or leave `redundant` out",
     )
-
-
-def size_of_tokens(size: Size, experts: str) -> Size:
-    """What tokens of a slot are, where those of an expert are `size`."""
-    return size.substitute({experts: symbol(slots(experts))})

@@ -82,6 +82,8 @@ class SizeTable:
     """`--set tp=4`, for the names that are sized so."""
     redundant: dict[str, int] = field(default_factory=dict)
     """Dims of experts that have copies, and how many there are."""
+    multiples: dict[str, Size] = field(default_factory=dict)
+    """What rules pad these and their copies to: a multiple of it."""
     averages: set[str] = field(default_factory=set)
     """Dims that need be no whole numbers; their values are the next ones."""
 
@@ -98,6 +100,18 @@ class SizeTable:
         return conditions.observed({name: self.values[name] for name in self.dim_names})
 
 
+@dataclass(frozen=True)
+class Routed:
+    """The dims of a model that dispatches call `experts`, and the `tokens` of one; how many copies of experts there are."""
+
+    experts: frozenset[str] = frozenset()
+    tokens: frozenset[str] = frozenset()
+    copies: int = 0
+
+
+NOT_ROUTED = Routed()
+
+
 def resolve_sizes(
     dims: Mapping[str, syntax.Dim],
     merged: Merged,
@@ -105,12 +119,15 @@ def resolve_sizes(
     findings: Findings,
     served: Mapping[str, ServedSize] | None = None,
     shares: Mapping[str, str] | None = None,
+    routed: Routed = NOT_ROUTED,
 ) -> SizeTable:
     """Size every dim and axis. `overrides` are those of `--set`; what is `served` says the sizes of some dims.
 
-    `shares` has the dims of experts' tokens where something is served, and whether they are `exact`, `padded` or an `average`.
+    `shares` has the dims of experts' tokens where something is served, and whether they are `exact`, `padded` or an `average`; `routed` has
+    those of the model, and of experts.
     """
-    return _SizeResolver(dims, merged, overrides, findings, served or {}, shares or {}).resolve()
+    resolver = _SizeResolver(dims, merged, overrides, findings, served or {}, shares or {}, routed)
+    return resolver.resolve()
 
 
 class _SizeResolver:
@@ -122,12 +139,18 @@ class _SizeResolver:
         findings: Findings,
         served: Mapping[str, ServedSize],
         shares: Mapping[str, str],
+        routed: Routed,
     ) -> None:
         self.dims, self.merged, self.findings = dims, merged, findings
-        self.overrides, self.served, self.shares = overrides, served, shares
+        self.overrides, self.served = overrides, served
+        self.shares, self.routed = dict(shares), routed
+        self.multiples: dict[str, syntax.Expr] = {}
+        """Of dims of experts that have copies, what rules pad both to."""
         self.axes = self.mesh_axes()
         self.table = SizeTable(dim_names=(*dims, *(name for name in served if name not in dims)))
         self.table.served = {name: size.text for name, size in served.items()}
+        if routed.copies:
+            self.table.redundant = dict.fromkeys(sorted(routed.experts), routed.copies)
         self.fixed: dict[str, int] = {}
         self.exprs: dict[str, syntax.Expr] = {}
         """What defines each name that `--set` does not."""
@@ -183,6 +206,9 @@ class _SizeResolver:
             known = [self.table.values.get(part) for part in parts]
             if None not in known:
                 self.table.values[name] = _product([k for k in known if k is not None])
+        for name, expr in self.multiples.items():
+            if (multiple := whole(expr, self.table.values, Findings(), "")) is not None:
+                self.table.multiples[name] = multiple.size
         self.share()
         return self.table
 
@@ -309,15 +335,20 @@ class _SizeResolver:
                 self.exprs[name] = new.size
 
     def pad(self) -> None:
-        """Make multiples of the dims that rules pad. Other sizes are made of what they were."""
+        """Make multiples of the dims that rules pad. Other sizes are made of what they were, but for tokens of experts: padding is sent, too."""
         found = padding.multiples(self.merged, self.table.products)
         found = {n: e for n, e in found.items() if n in self.dims and n not in self.served}
+        self.multiples = {n: found.pop(n) for n in self.table.redundant if n in found}
         names = self.table.unpadded = {name: padding.unpadded(name) for name in found}
         if not names:
             return
+        of_experts = {n: hidden for n, hidden in names.items() if n in self.routed.experts}
         for name, expr in self.exprs.items():
-            self.exprs[name] = padding.with_names(expr, names)
+            sent = name in self.routed.tokens
+            self.exprs[name] = padding.with_names(expr, of_experts if sent else names)
         for name, hidden in names.items():
+            if name in self.shares:
+                self.shares[hidden] = self.shares[name]
             self.dims = {**self.dims, hidden: self.dims[name]}
             self.exprs[hidden] = self.exprs[name]
             if name in self.fixed:
@@ -383,22 +414,27 @@ class _SizeResolver:
         expr = self.exprs[name]
         if name in self.table.unpadded:
             # What is wrong with `pad` is said where the plan's rules are read.
+            if self.shares.get(name) == "average":
+                self.table.averages.add(name)
             return whole(expr, visible, Findings(), what)
-        if name not in self.shares:
-            own = Findings()
-            found = whole(expr, visible, own, what)
-            for each in own.found:
-                self.findings.add(padding.as_written(each, self.table.unpadded))
-            return found
-        if self.shares[name] != "exact":
-            found = whole(rounded_up(expr), visible, self.findings, what)
+        own = Findings()
+        found = self.share_of(name, visible, own, what)
+        for each in own.found:
+            self.findings.add(padding.as_written(each, self.table.unpadded))
+        return found
+
+    def share_of(self, name: str, visible: Sizes, findings: Findings, what: str) -> Quantity | None:
+        """The size of a dim as the text has it: exact, if it is not of experts' tokens."""
+        expr = self.exprs[name]
+        if self.shares.get(name, "exact") != "exact":
+            found = whole(rounded_up(expr), visible, findings, what)
             exact = quantity(expr, visible, Findings())
             if found is None or exact is None or self.shares[name] == "padded":
                 return found
             self.table.averages.add(name)
             return Quantity(exact.size, found.value)
         help_ = "serve numbers of tokens that divide, or let experts have their average: `serve { ..., experts = average }`"
-        return whole(expr, visible, self.findings, what, help_=help_)
+        return whole(expr, visible, findings, what, help_=help_ if name in self.shares else "")
 
 
 def rounded_up(expr: syntax.Expr) -> syntax.Expr:

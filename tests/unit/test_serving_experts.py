@@ -71,14 +71,21 @@ def test_experts_have_whole_tokens(seed: int):
             compile_text(MODEL + plan.format(tp=tp, kinds=kinds, how=""))
 
 
+@pytest.mark.parametrize("how", ["", "{ uneven = balanced }", "{ uneven = chunk }"])
 @pytest.mark.parametrize("seed", range(6))
-def test_experts_have_what_devices_send_on_average(seed: int):
-    """Devices have other sequences: products of all tokens, in equal parts, and an exchange as large as the most that one sends."""
-    rng = random.Random(f"average {seed}")
-    edp, ep = rng.choice([(1, 2), (1, 4), (2, 2)])
-    counts = [rng.randint(1, 30) for _ in range(edp * ep)]
+def test_experts_have_what_devices_send_on_average(seed: int, how: str):
+    """Devices have other sequences: products of all tokens, of as many experts as a device has, and an exchange as large as the most that one sends or gets."""
+    rng = random.Random(f"average {seed}{how}")
+    edp, ep = rng.choice([(1, 3), (1, 5), (2, 3)] if how else [(1, 2), (1, 4), (2, 2)])
+    if "chunk" in how:
+        ep = 3
+    own = [X // ep + (at < X % ep) for at in range(ep)]
+    if "chunk" in how:
+        own = [3, 3, 2]
+    spread = rng.choice([3, 30])
+    counts = [rng.randint(1, spread) for _ in range(edp * ep)]
     kinds = ", ".join(f"prefill 1 x {n} at {7 + 3 * at}" for at, n in enumerate(counts))
-    plan = f"plan p {{ mesh edp = {edp}, ep = {ep}, dp = edp * ep shard B over dp shard X over ep shard T over dp "
+    plan = f"plan p {{ mesh edp = {edp}, ep = {ep}, dp = edp * ep shard B over dp shard X over ep {how} shard T over dp "
     plan += (
         f"precision {{ weights = bf16 }} serve {{ {kinds}, logits = all, experts = average }} }}"
     )
@@ -94,9 +101,10 @@ def test_experts_have_what_devices_send_on_average(seed: int):
             found.add((replica, at))
             # One sequence is dealt to each device.
             group = counts[replica * ep : (replica + 1) * ep]
-            by_experts = ceil(Fraction(sum(group) * A, ep) * 2 * D * F)
+            each_has = Fraction(sum(group) * A, X)
+            by_experts = ceil(own[at] * each_has * 2 * D * F)
             assert products == sorted([2 * group[at] * D * X, by_experts, by_experts])
-            tokens = max(group) * A * D * 2
+            tokens = ceil(max(max(group) * A, max(own) * each_has) * D * 2)
             assert sent == sorted([tokens, tokens, X * 8])
     assert len(found) == edp * ep
 
@@ -169,3 +177,48 @@ def test_a_model_without_experts_pads_none():
         compile_text(text + " plan p { serve { decode 2 at 9, experts = padded } }")
     with pytest.raises(CompileError, match="no experts"):
         compile_text(text + " plan p { serve { decode 2 at 9, redundant = 1 } }")
+
+
+def nodes_of(text: str) -> list[object]:
+    done = compile_text(text)
+    encode_traces(done.trace_set)
+    return [
+        (c.where, [(n.op, n.scope, n.action) for n in unrolled(c.program)])
+        for c in done.trace_set.classes
+    ]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_padded_tokens_are_those_of_as_many_tokens(seed: int):
+    """A rule that pads tokens of experts, whole or not, pads what each has; experts of a padded batch have the tokens that padding sends."""
+    rng = random.Random(f"pad {seed}")
+    ep, pad = rng.choice([(2, 1), (4, 1), (2, 3)])
+    how = rng.choice(["average", "padded"])
+    copies = rng.choice(["", ", redundant = 3"]) if how == "average" else ""
+    number, length = ep * rng.randrange(1, 6), rng.choice([1, 3, 5])
+    if number * length * A % (X + 3 if copies else X) == 0:
+        length = 7
+    rule = "{ pad = 1 }" if copies else ""
+    plan = f"plan p {{ mesh ep = {ep} shard B over ep shard X over ep {rule} shard T over ep {{ pad = {pad} }} precision {{ weights = bf16 }} "
+    plan += f"serve {{ prefill {number} x {length}, logits = all, experts = {how} {copies} }} }}"
+    done = compile_text(MODEL + plan)
+    experts = X + 3 if copies else X
+    each = ceil(Fraction(number * length * A, experts) / (ep * pad)) * ep * pad
+    found = [n.action for c in done.trace_set.classes for n in unrolled(c.program)]
+    products = sorted({a.num_ops for a in found if isinstance(a, Compute)})
+    assert 2 * -(-experts // ep) * each * D * F in products
+    sent = [a.operand_bytes for a in found if isinstance(a, Collective)]
+    assert max(sent) == -(-experts // ep) * each * D * 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_experts_of_a_padded_batch(seed: int):
+    """They have the tokens that padding sends: the plan is that of a batch so large."""
+    rng = random.Random(f"batch {seed}")
+    dp, batch = rng.choice([3, 5, 6]), rng.randint(1, 20)
+    plan = f"plan p {{ mesh dp = {dp} SET shard B over dp PAD shard X over dp {{ uneven = balanced }} shard T over dp {{ pad = 1 }} }}"
+    text = MODEL.replace("  cache past[B, P, D]\n", "").replace("x, append(past, x)", "x")
+    large = -(-batch // dp) * dp
+    padded = plan.replace("SET", f"set B = {batch}").replace("PAD", "{ pad = 1 }")
+    written = plan.replace("SET", f"set B = {large}").replace("PAD", "")
+    assert nodes_of(text + padded) == nodes_of(text + written)

@@ -414,11 +414,11 @@ class AllToAllOp(Collective):
 
     @property
     def buffer_bytes(self) -> tuple[Size, Size]:
-        """Where devices do not get as much: the size that all members name, what the one that gets most gets."""
+        """Where devices do not get as much: the size that all members name, what the one that gets most gets. A load's `.max` is of even parts."""
         if self.load is not None:
             load = self.load.data
             own = next(t for t in (self.source, self.target) if load in t.names)
-            most = own.with_names({load: f"{load}{MAX}"}).num_bytes
+            most = evened(own, self.uneven).with_names({load: f"{load}{MAX}"}).num_bytes
         elif self.uneven is not None:
             sides = (of_largest(t, self.uneven).num_bytes for t in (self.source, self.target))
             most = symbolic.call("max", *sides)

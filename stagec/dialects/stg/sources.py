@@ -23,6 +23,7 @@ class DimOp(IRDLOperation):
     depends on the rank's coordinates: `stg.dim "X.part" = "ep*ceildiv(X - ep.index, ep)" parts "X"`.
     One that is `average` need be no whole number: tokens of an expert, `stg.dim "T" = "A*B*S/X" average`. What ops cost is of its exact size, what
     memory is set aside for of the next whole number.
+    One of `slots` counts another dim's experts and their copies: `stg.dim "X.slots" = "X + 32" slots "X"`.
     """
 
     name = "stg.dim"
@@ -31,11 +32,10 @@ class DimOp(IRDLOperation):
     size = prop_def(SizeAttr)
     pads = opt_prop_def(StringAttr)
     parts = opt_prop_def(StringAttr)
+    slots = opt_prop_def(StringAttr)
     average = opt_prop_def(UnitAttr)
 
-    assembly_format = (
-        "$dim `=` $size (`pads` $pads^)? (`parts` $parts^)? (`average` $average^)? attr-dict"
-    )
+    assembly_format = "$dim `=` $size (`pads` $pads^)? (`parts` $parts^)? (`slots` $slots^)? (`average` $average^)? attr-dict"
 
     def __init__(
         self,
@@ -44,8 +44,9 @@ class DimOp(IRDLOperation):
         pads: str | None = None,
         parts: str | None = None,
         average: bool = False,
+        slots: str | None = None,
     ) -> None:
-        others = {"pads": pads, "parts": parts}
+        others = {"pads": pads, "parts": parts, "slots": slots}
         given: dict[str, Attribute] = {k: StringAttr(v) for k, v in others.items() if v is not None}
         if average:
             given["average"] = UnitAttr()

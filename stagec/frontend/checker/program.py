@@ -25,6 +25,7 @@ from stagec.frontend.plans.resolve import resolve_plan
 from stagec.frontend.plans.serving import Batch, Roles, ServeReader, batch_of, roles_of, unserved
 from stagec.frontend.printing import text_of
 from stagec.frontend.sizes import (
+    Routed,
     SizeTable,
     check_requirements,
     missing_axis_sizes,
@@ -105,11 +106,14 @@ def check(
     batch = _batch(source, definitions, merged, overrides or {}, findings, iterations)
     served = batch.sizes if batch is not None else {}
     shares = _shares(definitions, batch, findings)
-    table = resolve_sizes(definitions.dims, merged, overrides or {}, findings, served, shares)
-    if batch is not None and batch.serve.redundant:
-        experts = dims_of_dispatches(definitions, "experts")
+    experts, tokens = (dims_of_dispatches(definitions, each) for each in ("experts", "tokens"))
+    copies = batch.serve.redundant if batch is not None else 0
+    routed = Routed(frozenset(experts), frozenset(tokens), copies)
+    table = resolve_sizes(
+        definitions.dims, merged, overrides or {}, findings, served, shares, routed
+    )
+    if batch is not None and copies:
         _check_copies(merged, batch.serve, bool(experts), findings)
-        table.redundant = dict.fromkeys(sorted(experts), batch.serve.redundant)
     missing_axis_sizes(merged, table, findings)
     check_requirements(definitions.requires, table, findings)
     resolved = resolve_plan(merged, table, findings)
