@@ -188,27 +188,40 @@ def nodes_of(text: str) -> list[object]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_padded_tokens_are_those_of_as_many_tokens(seed: int):
-    """A rule that pads tokens of experts, whole or not, pads what each has; experts of a padded batch have the tokens that padding sends."""
-    rng = random.Random(f"pad {seed}")
-    ep, pad = rng.choice([(2, 1), (4, 1), (2, 3)])
-    how = rng.choice(["average", "padded"])
-    copies = rng.choice(["", ", redundant = 3"]) if how == "average" else ""
-    number, length = ep * rng.randrange(1, 6), rng.choice([1, 3, 5])
-    if number * length * A % (X + 3 if copies else X) == 0:
-        length = 7
-    rule = "{ pad = 1 }" if copies else ""
-    plan = f"plan p {{ mesh ep = {ep} shard B over ep shard X over ep {rule} shard T over ep {{ pad = {pad} }} precision {{ weights = bf16 }} "
-    plan += f"serve {{ prefill {number} x {length}, logits = all, experts = {how} {copies} }} }}"
+@pytest.mark.parametrize("how", ["average", "average, redundant = 3", "padded"])
+@pytest.mark.parametrize("seed", range(2))
+def test_rules_pad_tokens_of_experts(seed: int, how: str):
+    """Each expert has the next multiple of what it is sent, whole or not; experts and their copies are padded together."""
+    rng = random.Random(f"pad {seed} {how}")
+    ep, pad = 2, rng.choice([1, 2, 3])
+    experts = X + 3 if "redundant" in how else X
+    number, length = rng.choice(
+        [(n, s) for n in range(ep, 20, ep) for s in range(1, 6) if n * s * A % experts]
+    )
+    plan = f"plan p {{ mesh ep = {ep} shard B over ep shard X over ep {{ pad = 1 }} shard T over ep {{ pad = {pad} }} "
+    plan += f"precision {{ weights = bf16 }} serve {{ prefill {number} x {length}, logits = all, experts = {how} }} }}"
     done = compile_text(MODEL + plan)
-    experts = X + 3 if copies else X
-    each = ceil(Fraction(number * length * A, experts) / (ep * pad)) * ep * pad
-    found = [n.action for c in done.trace_set.classes for n in unrolled(c.program)]
-    products = sorted({a.num_ops for a in found if isinstance(a, Compute)})
-    assert 2 * -(-experts // ep) * each * D * F in products
-    sent = [a.operand_bytes for a in found if isinstance(a, Collective)]
-    assert max(sent) == -(-experts // ep) * each * D * 2
+    encode_traces(done.trace_set)
+    each = ceil(Fraction(number * length * A, experts * ep * pad)) * ep * pad
+    own = -(-experts // ep)
+    actions = [n.action for c in done.trace_set.classes for n in unrolled(c.program)]
+    products = [a.num_ops for a in actions if isinstance(a, Compute)]
+    assert products.count(2 * own * each * D * F) == 2 * len(done.trace_set.classes)
+    assert max(a.operand_bytes for a in actions if isinstance(a, Collective)) == own * each * D * 2
+
+
+def test_rules_pad_the_average_that_devices_send():
+    """Devices have other sequences: 12 and 20 copies are 4 for each expert on average, padded to 6; the busiest sends what 20 of each device would be."""
+    plan = "plan p { mesh ep = 2 shard B over ep shard X over ep shard T over ep { pad = 3 } precision { weights = bf16 } "
+    plan += "serve { prefill 1 x 6 at 3, prefill 1 x 10 at 2, logits = all, experts = average } }"
+    done = compile_text(MODEL + plan)
+    encode_traces(done.trace_set)
+    for each in done.trace_set.classes:
+        actions = [n.action for n in unrolled(each.program)]
+        products = [a.num_ops for a in actions if isinstance(a, Compute)]
+        assert products.count(2 * (X // 2) * 6 * D * F) == 2
+        sent = max(a.operand_bytes for a in actions if isinstance(a, Collective))
+        assert sent == (X // 2) * 6 * D * 2
 
 
 @pytest.mark.parametrize("seed", range(4))
