@@ -61,6 +61,7 @@ from stagec.dialects.dist.storage import shard_of
 from stagec.dialects.types import StackType, ValueType
 from stagec.pipeline_schedule import read_sizes
 from stagec.rewriting import programs, set_operand, set_type
+from stagec.rewriting.saved_values import BlockPair, levels_of
 from stagec.rewriting.stored_weights import (
     NAME,
     gather_after_step,
@@ -70,7 +71,6 @@ from stagec.rewriting.stored_weights import (
     stored_rows,
     unshard,
 )
-from stagec.symbolic import Size
 
 FORWARD, BACKWARD, RECOMPUTED = "fwd", "bwd", "recompute"
 
@@ -161,7 +161,7 @@ class Sharder:
             w.weight: w.path.data for w in weights if not is_of_root(w, self.options.units)
         }
         if self.options.reshard:
-            self.complete_units(loop.body.block, paths, {})
+            self.complete_units(paths)
         kept: dict[SSAValue, SSAValue] = {}
         for op in list(loop.body.block.ops):
             if isinstance(op, stg.RepeatOp):
@@ -341,38 +341,36 @@ class Sharder:
         found = [self.position(op) for op in uses if phase_in_loop(op) == BACKWARD]
         return min(found, default=first_of_phase(block, BACKWARD))
 
-    def complete_units(
-        self,
-        block: Block,
-        paths: Mapping[SSAValue, str],
-        members: dict[tuple[str, Size], list[SSAValue]],
-    ) -> None:
-        """Let a backward repeat that reads some parameters of a unit slice all of them: a unit is gathered whole.
+    def complete_units(self, paths: Mapping[SSAValue, str]) -> None:
+        """Let the backward pass of layers slice all parameters of each unit that it goes through: a unit is gathered whole, by a hook of its module
+        (`FSDPState._pre_backward`).
 
-        No gradient reads a bias or a shift.
+        No gradient reads a bias or a shift, or a weight of which forward saved a copy in another dtype (`torch.autocast`).
         """
-        for op in list(block.ops):
-            if not isinstance(op, stg.RepeatOp):
+        known = dict(paths)
+        for level in reversed(levels_of(self.program)):
+            if level.outer is None:
                 continue
-            sliced = [stack for stack in op.stacks if stack in paths]
-            by_unit: dict[tuple[str, Size], list[SSAValue]] = {}
-            for stack in sliced:
-                assert isinstance(stack.type, StackType)
-                key = (unit_of(paths[stack], self.options.units), stack.type.count)
-                by_unit.setdefault(key, []).append(stack)
-            if phase_in_loop(op) == FORWARD:
-                for key, stacks in by_unit.items():
-                    known = members.setdefault(key, [])
-                    known += [stack for stack in stacks if stack not in known]
-            else:
-                missing = [s for key in by_unit for s in members.get(key, ()) if s not in sliced]
-                op = stg.with_slices(op, missing)
-            inner: dict[SSAValue, str] = {
-                argument: paths[stack]
-                for stack, argument in zip(op.stacks, op.slice_args, strict=True)
-                if stack in paths
-            }
-            self.complete_units(op.body.block, inner, {})
+            repeat = level.repeat
+            units: dict[str, list[BlockArgument]] = {}
+            for stack, argument in zip(repeat.stacks, repeat.slice_args, strict=True):
+                if stack in known:
+                    known[argument] = known[stack]
+                    if not isinstance(argument.type, StackType):
+                        unit = unit_of(known[stack], self.options.units)
+                        units.setdefault(unit, []).append(argument)
+            for unit, members in units.items():
+                if self.has_backward(unit, members, level):
+                    for member in members:
+                        level.use(member)
+
+    def has_backward(self, unit: str, members: Sequence[SSAValue], level: BlockPair) -> bool:
+        """Whether the backward pass of a layer is, in part, that of a unit."""
+        return (
+            unit == ROOT
+            or any(level.seen(member) is not None for member in members)
+            or any(is_within(stg.scope_of(op), unit) for op in level.backward.walk())
+        )
 
     def gather_in_layers(
         self, repeat: stg.RepeatOp, paths: Mapping[SSAValue, str], kept: dict[SSAValue, SSAValue]

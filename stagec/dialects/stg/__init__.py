@@ -186,7 +186,6 @@ from stagec.dialects.stg.structure import (
     YieldOp,
     add_to_yield,
     with_results,
-    with_slices,
 )
 from stagec.dialects.stg.user import UserGradOp, UserOp
 from stagec.dialects.stg.views import PlaceOp, RenameOp, TransposeOp
@@ -392,6 +391,5 @@ __all__ = [
     "tensor_type",
     "text",
     "with_results",
-    "with_slices",
     *(op.__name__ for op in OPS),
 ]

@@ -19,7 +19,6 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.rewriter import Rewriter
 from xdsl.traits import IsTerminator, NoTerminator, SingleBlockImplicitTerminator
 from xdsl.utils.exceptions import VerifyException
 
@@ -381,26 +380,4 @@ def with_results(op: RepeatOp, result_types: Sequence[Attribute]) -> RepeatOp:
         new.name_hint = name
     op.detach()
     op.erase(safe_erase=False)
-    return grown
-
-
-def with_slices(op: RepeatOp, stacks: Sequence[SSAValue]) -> RepeatOp:
-    """The repeat, with slices of these stacks too."""
-    if not stacks:
-        return op
-    for stack in stacks:
-        assert isinstance(stack.type, StackType)
-        block = op.body.block
-        block.insert_arg(stack.type.element, len(block.args))
-    grown = RepeatOp(
-        op.count.data,
-        op.carried,
-        [*op.stacks, *stacks],
-        op.detach_region(op.body),
-        op.result_types,
-        reverse=op.reverse is not None,
-    )
-    marks(grown).take(marks(op))
-    grown.location = op.location
-    Rewriter.replace_op(op, grown)
     return grown

@@ -565,18 +565,22 @@ class _PlanResolver:
         values: dict[str, Any] = {**resolved.Precision.defaults(read), **read}
         if values["master"] == "none":
             values["master"] = None
-        return resolved.Precision(span=span, **values, computed=self.computed(values, read))
+        gather = values["gather"] = self.gathered(values, read)
+        is_computed = self.shards_weights and gather == values["activations"]
+        computed = gather if is_computed else values["weights"]
+        return resolved.Precision(span=span, **values, computed=computed)
 
-    def computed(self, values: dict[str, Any], read: Mapping[str, Any]) -> str:
-        """The dtype of weights in the program. FSDP2's mixed precision gathers a layer's in that of activations (`MixedPrecisionPolicy`)."""
-        zero = self.merged.get(syntax.Zero)
-        level = zero.level.text if zero and isinstance(zero.level, syntax.Number) else None
-        if level == "3" and "gather" not in read:
-            order = resolved.FLOATS.index
-            values["gather"] = min(values["weights"], values["activations"], key=order)
-        if level == "3" and values["gather"] == values["activations"]:
+    def gathered(self, values: Mapping[str, Any], read: Mapping[str, Any]) -> str:
+        """The dtype that weights are gathered in. FSDP2's mixed precision gathers them in that of activations (`MixedPrecisionPolicy`)."""
+        if not self.shards_weights or "gather" in read:
             return values["gather"]
-        return values["weights"]
+        return min(values["weights"], values["activations"], key=resolved.FLOATS.index)
+
+    @property
+    def shards_weights(self) -> bool:
+        """Whether this is `zero 3`."""
+        zero = self.merged.get(syntax.Zero)
+        return zero is not None and isinstance(zero.level, syntax.Number) and zero.level.text == "3"
 
     def optimizer(self) -> resolved.Optimizer:
         clause = self.merged.get(syntax.Optimizer)
