@@ -58,7 +58,8 @@ What nodes do with memory they say themselves (`effects`); the rest depends on w
 - Gradients are what an update reads, back to what made them. Values that a forward task makes and a backward task reads are saved
   activations: tasks say that.
 - What ops read that make the gradients of one op (`gradient_of`) is freed with the last of them, as a node of autograd does.
-- What a unit beside the layers gathered last is there until its gradients are made, as FSDP frees it: also a table, which no gradient reads.
+- What a unit gathered last is there until its gradients are made, as FSDP frees it: also a table, which no gradient reads, and layers whose weights
+  were converted, so that copies are read (`torch.autocast`).
 
 `gradients` is what a framework does with theirs, and each name stands for one (`docs/decisions/memory-plan.md`):
 
@@ -78,7 +79,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp
-from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 
 from stagec import symbolic
@@ -304,26 +305,41 @@ class Planner:
                     self.nodes[op].keeps.append((n, group))
 
     def keep_units(self) -> None:
-        """What a unit beside the layers gathered last, which a backward pass may not read, is there until its gradients are made, as FSDP frees it."""
-        of_layers = {op for op in self.nodes if isinstance(op.parent_op(), stg.RepeatOp)}
-        gathers: dict[SSAValue, list[OpResult]] = {}
+        """What a unit gathered last, which a backward pass may not read, is there until its gradients are made, as FSDP frees it.
+
+        In layers gradients read it, or all of its weights are converted, and they read the copies.
+        """
+        gathers: dict[tuple[SSAValue, Block | None], list[OpResult]] = {}
         for op, draft in self.nodes.items():
             is_gather = any(buffer.kind == Kind.GATHERED for buffer in draft.buffers)
-            if is_gather and op not in of_layers:
+            layer = layer_of(op)
+            if is_gather and (layer is None or not is_read_by_gradients(op)):
                 for shard, whole in zip(op.operands, op.results, strict=True):
-                    gathers.setdefault(shard, []).append(whole)
+                    gathers.setdefault((source_of(shard), layer), []).append(whole)
+        layers = list(dict.fromkeys(layer for _, layer in gathers))
         for weight, update in updates(self.program).items():
-            found = gathers.get(weight.weight, [])
             behind = roots(update.gradient, through_reductions=True)
             # FSDP frees it before it copies gradients into the buffer that is reduced (`FSDPParamGroup.post_backward`).
             made = [v.op for v in behind if isinstance(v, OpResult) and reduced_from(v) is None]
-            last = [op for op in made if op in self.nodes and op not in of_layers]
-            if found and last:
-                group, whole = self.group(), found[-1]
-                buffers = self.nodes[whole.op].buffers
-                buffers[whole.index] = replace(buffers[whole.index], until=group)
-                for op in last:
-                    self.nodes[op].lasts.append(group)
+            for layer in layers:
+                found = gathers.get((weight.weight, layer), [])
+                last = [op for op in made if op in self.nodes and layer_of(op) is layer]
+                if found and last:
+                    group, whole = self.group(), found[-1]
+                    buffers = self.nodes[whole.op].buffers
+                    buffers[whole.index] = replace(buffers[whole.index], until=group)
+                    for op in last:
+                        self.nodes[op].lasts.append(group)
+
+
+def is_read_by_gradients(op: Operation) -> bool:
+    """Whether more than what is computed again reads a result of an op."""
+    return any(stg.phase_of(u.operation) != "recompute" for r in op.results for u in r.uses)
+
+
+def layer_of(op: Operation) -> Block | None:
+    """The layers that an op is in; None for one beside them."""
+    return op.parent_block() if isinstance(op.parent_op(), stg.RepeatOp) else None
 
 
 def is_kept(op: Operation, result: OpResult) -> bool:

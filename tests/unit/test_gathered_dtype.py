@@ -7,6 +7,7 @@ import random
 import pytest
 
 from stagec.driver import Compiled, compile_text
+from stagec.memory import Kind
 from stagec.summary import Traffic, summarize
 
 TEXT = """
@@ -71,6 +72,11 @@ def gathers(compiled: Compiled) -> list[Traffic]:
     return [each for each in only.traffic if each.axes == ("dp",) and each.kind == "all_gather"]
 
 
+def most_gathered(compiled: Compiled) -> int:
+    (plan,) = compiled.memory
+    return int(plan.lives.live_bytes(plan.lives.kind == Kind.GATHERED).max())
+
+
 def memory(compiled: Compiled) -> tuple[object, ...]:
     (plan,) = compiled.memory
     at_once = plan.lives.live_bytes().tolist()
@@ -87,6 +93,8 @@ def test_a_narrower_dtype_of_activations_is_that_of_gathers(seed: int) -> None:
     assert memory(default) == memory(said)
     (narrow,), (whole,) = gathers(default), gathers(wide)
     assert (whole.count, whole.operand_bytes) == (narrow.count, 2 * narrow.operand_bytes)
+    if "reshard = false" not in text:
+        assert most_gathered(wide) == 2 * most_gathered(default)
 
 
 def test_layers_are_gathered_twice_and_the_rest_once() -> None:
