@@ -18,7 +18,7 @@ from stagec.frontend.checker.steps import Body
 from stagec.frontend.checker.types import TypeReader
 from stagec.frontend.checker.user_ops import read_costs
 from stagec.frontend.files import Source, parse_file
-from stagec.frontend.plans.idle_settings import idle_replication, idle_settings
+from stagec.frontend.plans.idle_settings import idle_microbatch, idle_replication, idle_settings
 from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.merge import DOT, Merged, merge, pools_of, with_pools
 from stagec.frontend.plans.resolve import resolve_plan
@@ -130,6 +130,7 @@ def check(
     idle = [
         *idle_settings(resolved, own, serves=batch is not None),
         *idle_replication(merged, table, own),
+        *idle_microbatch(resolved, chosen),
     ]
     model = definitions.models[0]
     return CheckedModel(

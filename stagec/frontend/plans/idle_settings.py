@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from stagec.diagnostics import Diagnostic, Span, quoted
+from stagec.frontend import syntax
 from stagec.frontend.copying import REPLICATE, is_replicating
 from stagec.frontend.padding import entries
 from stagec.frontend.plans.merge import Merged
@@ -93,6 +94,19 @@ def idle_replication(
                 message = "`replicate` of `shard` changes nothing here"
                 divided = f"`{axes[0]} = {sizes[0]}` divides {quoted([f'{d} = {n}' for d, n in zip(dims, sizes[1:], strict=True)], 'and')}"
                 yield Diagnostic("W0304", message, entry.span, label=divided, help="leave it out")
+
+
+def idle_microbatch(plan: Plan, said: syntax.Plan | None) -> Iterator[Diagnostic]:
+    """A warning for a plan's own `microbatch` where its pipeline, or that of a plan it extends, says another."""
+    span = None if plan.pipeline is None else plan.pipeline.given.get("microbatch")
+    if plan.pipeline is None or span is None or plan.microbatch == plan.pipeline.microbatch:
+        return
+    for clause in said.clauses if said is not None else ():
+        if isinstance(clause, syntax.Microbatch):
+            message = "`microbatch` changes nothing here"
+            where = [(span, "the pipeline's setting counts")]
+            help_ = f"write `microbatch = {plan.microbatch}` in `pipeline`, or leave it out"
+            yield Diagnostic("W0304", message, clause.span, secondary=where, help=help_)
 
 
 def divides(sizes: Sequence[int | None]) -> bool:
