@@ -22,7 +22,8 @@ def lines(found: StepSummary) -> Iterator[str]:
     plural = "" if found.num_ranks == 1 else "s"
     yield f"step time: {seconds(found.step_s)}{device}, {found.num_ranks:,} device{plural}"
     yield ""
-    yield f"where it goes, on the rank that is done last ({found.breakdown.rank_class}); the parts add up"
+    which = found.breakdown.rank_class
+    yield f"where it goes{f', on {which}, which computes longest' if which else ''}; the parts add up"
     parts = sorted(found.breakdown.parts.items(), key=lambda item: -item[1])
     for name, us in parts:
         yield f"  {name:<24}{seconds(us / 1e6):>12}{us / 1e6 / found.step_s:>8.1%}"

@@ -169,7 +169,9 @@ def heading(summary: Summary) -> str:
 
 def padding(summary: Summary) -> str:
     """What rules pad, and what that adds to the parameters."""
-    dims = [f"{p.dim} from {p.unpadded:,} to {p.size:,}" for p in summary.padded]
+    dims = [
+        f"{p.dim} from {p.unpadded:,} to {p.size:,}" for p in summary.padded if p.size != p.unpadded
+    ]
     if not dims:
         return ""
     return f"padded  {', '.join(dims)}: {summary.num_padding:,} of the parameters"

@@ -73,7 +73,7 @@ class Estimate:
 
     @cached_property
     def breakdown(self) -> Breakdown:
-        """Where the time goes, on the rank that is done last."""
+        """Where the time goes, on the rank that computes longest."""
         assert self.traces is not None
         assert self.prices is not None
         return breakdown(self.traces, self.timeline, self.prices)

@@ -1,4 +1,4 @@
-"""Where a step's time goes, on the rank that is done last: parts that add up to the step.
+"""Where a step's time goes, on the rank that computes longest: parts that add up to the step.
 
 Every moment belongs to one part: to what is computed, if anything is; else to the communication that runs, of several to the first in the
 order below; else to waiting for other ranks, the bubble. So communication is what is *exposed*: what computation hides costs nothing here.
@@ -38,6 +38,7 @@ class Breakdown:
     """Of one rank of a class."""
 
     rank_class: str
+    """The one that computes longest; empty where all ranks are of one class."""
     parts: Mapping[str, float]
     """µs: `products`, ..., `exposed tp`, ..., `bubble`; they add up to the step."""
     basis: Mapping[Basis, float]
@@ -51,9 +52,8 @@ class Breakdown:
 
 
 def breakdown(traces: TraceSet, timeline: Timeline, prices: Prices) -> Breakdown:
-    """Of the class that ends last."""
-    lasts = [timeline.of_class(n)[1].max(initial=0.0) for n in range(len(traces.classes))]
-    number = int(np.argmax(lasts))
+    """Of the class that computes longest, and so has least to wait for: which ranks end last depends on the schedule. Of several, the first."""
+    number = longest(computing_us_of_classes(traces, timeline))
     rank_class = traces.classes[number]
     starts, ends = timeline.of_class(number)
     makespan = timeline.makespan_us
@@ -89,7 +89,7 @@ def breakdown(traces: TraceSet, timeline: Timeline, prices: Prices) -> Breakdown
     parts[BUBBLE] = max(makespan - sum(parts.values()), 0.0)
     total = sum(by_basis.values()) or 1.0
     return Breakdown(
-        rank_class.name,
+        rank_class.name if len(traces.classes) > 1 else "",
         dict(parts),
         {each: value / total for each, value in by_basis.items()},
         hidden,
@@ -97,6 +97,32 @@ def breakdown(traces: TraceSet, timeline: Timeline, prices: Prices) -> Breakdown
 
 
 COMPUTING, COMMUNICATING = 0, 1
+SAME = 1e-9
+"""Relative: sums of the same times in another order."""
+
+
+def longest(busy_us: np.ndarray) -> int:
+    """Which class computes longest; of several, the first."""
+    return int(np.argmax(busy_us >= busy_us.max() * (1 - SAME)))
+
+
+def computing_us_of_classes(traces: TraceSet, timeline: Timeline) -> np.ndarray:
+    """How long a rank of each class computes."""
+    pairs = ((c, timeline.of_class(number)) for number, c in enumerate(traces.classes))
+    return np.array([computing_us(c, *times) for c, times in pairs])
+
+
+def computing_us(rank_class: RankClass, starts: np.ndarray, ends: np.ndarray) -> float:
+    """How long a rank of a class computes."""
+    program = rank_class.program
+    computes = [
+        np.array([isinstance(node.action, Compute) for node in segment.nodes], bool)
+        for segment in program.segments
+    ]
+    if not computes:
+        return 0.0
+    computing = np.concatenate([computes[segment] for segment in program.segment])
+    return float((ends - starts)[computing].sum())
 
 
 def labels(rank_class: RankClass, prices: Prices) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -38,7 +38,9 @@ class Headline:
     samples: int
     """Of the batch, in one step."""
     shares: Mapping[str, float]
-    """Of the step of the rank that is done last, by what it does: `products`, ..., `exposed tp`, ..., `bubble`; they add up to 1."""
+    """Of the step of the rank that computes longest, by what it does: `products`, ..., `exposed tp`, ..., `bubble`; they add up to 1."""
+    rank_class: str
+    """That rank's class; empty where all ranks are of one."""
     peak_bytes: int
     """In the order in which nodes are issued."""
     timed_bytes: int | None
@@ -87,7 +89,8 @@ class Headline:
             return []
         shown = sorted(self.shares.items(), key=lambda item: -item[1])
         parts = [f"{name} {share:.1%}" for name, share in shown if share >= 5e-4]
-        return [f"time    {', '.join(parts)}"]
+        of = f"of {self.rank_class}, which computes longest: " if self.rank_class else ""
+        return [f"time    {of}{', '.join(parts)}"]
 
     def memory_line(self) -> str:
         unit, name = next(each for each in UNITS if self.peak_bytes >= each[0] / 10 or each[0] == 1)
@@ -119,7 +122,7 @@ def headline(
     kinds = {TITLES[kind]: size for kind, size in worst.at_peak().items() if kind != Kind.HOST}
     step_us = mfu = None
     shares: dict[str, float] = {}
-    about = ""
+    about = rank_class = ""
     found = found or estimate_if_known(compiled)
     most = None
     if found is not None:
@@ -127,7 +130,7 @@ def headline(
         step_us, mfu = found.step_time_us, found.mfu
         parts = found.breakdown
         shares = {name: time / parts.total_us for name, time in parts.parts.items() if time}
-        about = found.about
+        about, rank_class = found.about, parts.rank_class
     samples, tokens = batch_of(compiled)
     return Headline(
         device=plan.device.preset or "",
@@ -137,6 +140,7 @@ def headline(
         tokens=tokens,
         samples=samples,
         shares=shares,
+        rank_class=rank_class,
         peak_bytes=worst.peak_bytes,
         timed_bytes=most[1].num_bytes if most is not None else None,
         capacity=plan.device.memory or plan.device.capacity,

@@ -23,6 +23,7 @@ from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import stg
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate import Estimate, estimate
+from stagec.estimate.breakdown import computing_us_of_classes, longest
 from stagec.estimate.costs import missing_numbers
 from stagec.estimate.memory import timed_peaks
 from stagec.estimate.repetition import SAME, Block, block_of, is_put_in, may_repeat, pairs
@@ -129,6 +130,11 @@ def extended(
     if not missing_numbers(more.plan, more.trace_set.classes):
         one, other = (estimate(each) for each in (few, more))
         if not shifts_evenly(one, other, blocks):
+            return None
+        busy = [
+            computing_us_of_classes(j.trace_set, e.timeline) for j, e in ((few, one), (more, other))
+        ]
+        if len({longest(each) for each in (*busy, busy[1] + times * (busy[1] - busy[0]))}) > 1:
             return None
         estimates = [one, other]
     added = (next_number - number) * times

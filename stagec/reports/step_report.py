@@ -170,7 +170,8 @@ def share_bars(head: Headline) -> str:
     names = list(head.shares)
     row = Bar("the step", [100 * head.shares[name] for name in names], "100 %")
     note = element("p", with_code(f"Times: {head.about}."), class_="faint")
-    return bars("Time of the rank that is done last", "% of the step", names, [row]) + note
+    whose = f" of {head.rank_class}, which computes longest" if head.rank_class else ""
+    return bars(f"Time{whose}", "% of the step", names, [row]) + note
 
 
 def traffic_section(job: Compiled) -> str:
@@ -336,6 +337,8 @@ def comparison(jobs: Sequence[Compiled], heads: Sequence[Headline]) -> list[list
         timed = [in_unit(h.timed_bytes, BYTES) if h.timed_bytes else "-" for h in heads]
         cells("peak along the estimated time", timed)
     cells("fits", [{None: "-", True: "yes", False: "no"}[h.fits] for h in heads])
+    if any(h.rank_class for h in heads):
+        cells("time of the rank that computes longest", [h.rank_class or "any" for h in heads])
     shares = list(dict.fromkeys(part for head in heads for part in head.shares))
     for part in shares:
         cells(

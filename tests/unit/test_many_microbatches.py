@@ -54,7 +54,16 @@ def test_few_tell_of_many(name: str, seed: int) -> None:
     assert found is not None
     assert found.summary == summarize(whole.module, whole.counts, "p")
     expected = headline(whole)
-    for key in ("peak_bytes", "timed_bytes", "kinds", "tokens", "samples", "reduction", "device"):
+    for key in (
+        "rank_class",
+        "peak_bytes",
+        "timed_bytes",
+        "kinds",
+        "tokens",
+        "samples",
+        "reduction",
+        "device",
+    ):
         assert getattr(found.headline, key) == getattr(expected, key), key
     assert found.headline.step_us == pytest.approx(expected.step_us, rel=1e-9)
     assert found.headline.mfu == pytest.approx(expected.mfu, rel=1e-9)
