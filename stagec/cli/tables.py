@@ -169,9 +169,7 @@ def heading(summary: Summary) -> str:
 
 def padding(summary: Summary) -> str:
     """What rules pad, and what that adds to the parameters."""
-    dims = [
-        f"{p.dim} from {p.unpadded:,} to {p.size:,}" for p in summary.padded if p.size != p.unpadded
-    ]
+    dims = [f"{p.dim} from {p.unpadded:,} to {p.size:,}" for p in summary.padded]
     if not dims:
         return ""
     return f"padded  {', '.join(dims)}: {summary.num_padding:,} of the parameters"
