@@ -61,7 +61,7 @@ class ClassSummary:
 
 @dataclass(frozen=True)
 class Padded:
-    """A dim that a rule pads."""
+    """A dim that a rule pads, and that is larger for it."""
 
     dim: str
     size: int
@@ -114,6 +114,7 @@ def summarize(module: ModuleOp, counts: Sequence[ClassCount], plan: str = "") ->
         padded=tuple(
             Padded(slots.get(name, name), values[name], values[hidden])
             for name, hidden in pads.items()
+            if values[name] != values[hidden]
         ),
         num_padding=padding,
         classes=tuple(class_summary(mesh, each, sequences) for each in counts),
