@@ -31,6 +31,8 @@ class KernelForm:
     """Whether it is a linear layer's: by a weight, or for one."""
     requests: tuple[tuple[Size, Size, Size], ...] = ()
     """Of attention about several kinds of sequences in a row."""
+    keys_dtype: str = ""
+    """Of attention: what keys and values, or latents, are read in."""
 
 
 def kernel_form(op: sched.ComputeOp) -> KernelForm | None:
@@ -263,7 +265,9 @@ def attention_form(op: sched.ComputeOp) -> KernelForm:
         "head_dim": q.dims[-1].size,
         "value_dim": v.dims[-1].size,
     }
-    return KernelForm(work, q.dtype, tuple(sizes.items()), requests=requests_of(op))
+    return KernelForm(
+        work, q.dtype, tuple(sizes.items()), requests=requests_of(op), keys_dtype=k.dtype
+    )
 
 
 def latent_form(op: sched.ComputeOp) -> KernelForm:
@@ -278,7 +282,11 @@ def latent_form(op: sched.ComputeOp) -> KernelForm:
         "rotary": far.dims[-1].size,
     }
     return KernelForm(
-        Work.LATENT_ATTENTION, near.dtype, tuple(sizes.items()), requests=requests_of(op)
+        Work.LATENT_ATTENTION,
+        near.dtype,
+        tuple(sizes.items()),
+        requests=requests_of(op),
+        keys_dtype=latents.dtype,
     )
 
 

@@ -54,6 +54,8 @@ class Kernel:
     """A linear layer's."""
     requests: tuple[tuple[int, int, int], ...] = ()
     """Of attention about several kinds of sequences in a row: how many of each, of how many new positions, that attend to how many."""
+    keys_dtype: str = ""
+    """Of attention: what keys and values are read in, or latents. A cache may be narrower than queries."""
 
 
 @dataclass(frozen=True, slots=True)

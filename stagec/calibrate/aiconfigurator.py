@@ -15,12 +15,14 @@ from typing import Any
 from stagec.calibrate.folder import experts_kernel, unreadable
 from stagec.calibrate.measured import Measured, Row, gathered
 from stagec.devices.model import Key
+from stagec.devices.rules import KINDS, cache_part
+from stagec.dialects.types import bytes_per_element
 
 Record = Mapping[str, Any]
 FRAMEWORKS = ("trtllm", "sglang", "vllm")
 DTYPES = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4"}
-ATTENTION_DTYPES = {("bfloat16", "bfloat16"): "bf16", ("fp8", "fp8"): "fp8"}
-"""By the dtypes of products and of the cache."""
+ATTENTION_DTYPES = {"bfloat16": "bf16", "fp8": "fp8"}
+"""Of products, and of the cache."""
 ELEMENT_BYTES = {"half": 2, "int8": 1}
 
 
@@ -85,26 +87,30 @@ def gemm(r: Record, us: float, role: str) -> Row | None:
 
 def attention(kind: str) -> Callable[[Record, float, str], Row | None]:
     def read(r: Record, us: float, role: str) -> Row | None:
-        dtype = ATTENTION_DTYPES.get((r["attn_dtype"], r["kv_cache_dtype"]))
-        if dtype is None:
+        dtype = ATTENTION_DTYPES.get(r["attn_dtype"])
+        cache = ATTENTION_DTYPES.get(r["kv_cache_dtype"])
+        if dtype is None or cache is None:
             return None
         length = r["isl"] + r["step"] if kind == "decode_attention" else r["isl"]
         # Without a number the measurement says that all heads have keys of their own.
         kv_heads = r["num_key_value_heads"] or r["num_heads"]
-        window = max(r["window_size"] or 0, 0)
-        sizes = (r["batch_size"], length, r["num_heads"], kv_heads, r["head_dim"], window)
+        window = max(r.get("window_size") or 0, 0)
+        shape = (r["batch_size"], length, r["num_heads"], kv_heads, r["head_dim"], window)
+        sizes = tuple(map(float, (*shape, bytes_per_element(cache))))
         parts = (str(r["head_dim"]), *(("window",) if window else ()))
-        return (kind, dtype, *parts), tuple(map(float, sizes)), us, role
+        return (kind, dtype, *parts, *cache_part(dtype, cache)), sizes, us, role
 
     return read
 
 
 def latent(kind: str) -> Callable[[Record, float, str], Row | None]:
     def read(r: Record, us: float, role: str) -> Row | None:
-        if (r["mla_dtype"], r["kv_cache_dtype"]) != ("bfloat16", "bfloat16"):
+        cache = ATTENTION_DTYPES.get(r["kv_cache_dtype"])
+        if r["mla_dtype"] != "bfloat16" or cache is None:
             return None
-        sizes = (float(r["batch_size"]), float(r["isl"] + r["step"]), float(r["num_heads"]))
-        return (kind, "bf16"), sizes, us, role
+        shape = (r["batch_size"], r["isl"] + r["step"], r["num_heads"], bytes_per_element(cache))
+        sizes = tuple(map(float, shape[: len(KINDS[kind].sizes)]))
+        return (kind, "bf16", *cache_part("bf16", cache)), sizes, us, role
 
     return read
 

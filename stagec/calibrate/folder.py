@@ -1,16 +1,17 @@
 """A folder of measured operators as CSV files, one for each kind.
 
     gemm.csv                    role dtype m n k ms
-    attention_context.csv       role batch seq heads kv_heads head_dim window ms
+    attention_context.csv       role dtype cache batch seq heads kv_heads head_dim window ms
     attention_training.csv      role dtype batch seq heads kv_heads head_dim value_dim pass kernel ms (`forward` or `backward`; `flash2` or empty)
-    attention_generation.csv    role batch context heads kv_heads head_dim window ms
-    mla_context.csv             role batch context heads ms           (mla_generation.csv likewise)
+    attention_generation.csv    role dtype cache batch context heads kv_heads head_dim window ms
+    mla_context.csv             role cache batch context heads ms     (mla_generation.csv likewise)
     moe.csv                     role dtype tokens hidden inner topk experts tp ep distribution ms
     collectives_one_node.csv    role library collective gpus bytes ms
     quantize.csv                role m k op ms                        memory.csv: bytes ms
     deepep.csv                  mode phase nodes hidden tokens topk experts ms
 
-Further columns are left alone; without `role` all rows are `primary`. Files that are not there are kinds that were not measured.
+Further columns are left alone. Without `role` all rows are `primary`; without `dtype` attention multiplies in bf16, and without `cache`, the dtype of keys and
+values as they are read, in that of products. Files that are not there are kinds that were not measured.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from pathlib import Path
 
 from stagec.calibrate.measured import Measured, Row, gathered
 from stagec.devices.model import Key
+from stagec.devices.rules import cache_part
 from stagec.diagnostics import CompileError, Diagnostic
+from stagec.dialects.types import FLOATS, bytes_per_element
 from stagec.reading import parse_csv, read_whole_text
 
 MOST_BYTES = 1 << 30
@@ -87,14 +90,24 @@ def gemm(cells: Cells) -> Row:
 
 
 def attention_key(kind: str, cells: Cells) -> Key:
-    """A table for each width of heads; those with a window are apart."""
+    """A table for each width of heads and dtype of a cache; those with a window are apart."""
     windowed = ("window",) if number(cells, "window") else ()
-    return (kind, cells.get("dtype") or "bf16", str(int(number(cells, "head_dim"))), *windowed)
+    dtype, width = cells.get("dtype") or "bf16", str(int(number(cells, "head_dim")))
+    return (kind, dtype, width, *windowed, *cache_part(dtype, cache_dtype(cells)))
+
+
+def cache_dtype(cells: Cells) -> str:
+    """What a cache holds; a ValueError for what is no dtype of numbers."""
+    found = cells.get("cache") or cells.get("dtype") or "bf16"
+    if found not in FLOATS:
+        raise ValueError(f"`cache` is `{found[:MOST_SHOWN]}`")
+    return found
 
 
 def attention_context(cells: Cells) -> Row:
     sizes = numbers(cells, "batch", "seq", "heads", "kv_heads", "head_dim", "window")
-    return attention_key("attention", cells), sizes, us(cells), role(cells)
+    wide = bytes_per_element(cache_dtype(cells))
+    return attention_key("attention", cells), (*sizes, wide), us(cells), role(cells)
 
 
 def attention_training(cells: Cells) -> Row:
@@ -111,22 +124,27 @@ def attention_training(cells: Cells) -> Row:
     share = sum(along) * width / (along[0] * width + along[1] * of_values)
     whose = (cells["kernel"],) if cells.get("kernel") else ()
     key = (*attention_key("attention", known), f"{cells['pass']} pass", *whose)
-    return key, sizes, us(cells) * share, role(cells)
+    wide = bytes_per_element(cache_dtype(known))
+    return key, (*sizes, wide), us(cells) * share, role(cells)
 
 
 def attention_generation(cells: Cells) -> Row:
     sizes = numbers(cells, "batch", "context", "heads", "kv_heads", "head_dim", "window")
-    return attention_key("decode_attention", cells), sizes, us(cells), role(cells)
+    wide = bytes_per_element(cache_dtype(cells))
+    return attention_key("decode_attention", cells), (*sizes, wide), us(cells), role(cells)
 
 
 def mla_context(cells: Cells) -> Row:
     sizes = numbers(cells, "batch", "context", "heads")
-    return ("latent_attention", "bf16"), sizes, us(cells), role(cells)
+    key = ("latent_attention", "bf16", *cache_part("bf16", cache_dtype(cells)))
+    return key, sizes, us(cells), role(cells)
 
 
 def mla_generation(cells: Cells) -> Row:
     sizes = numbers(cells, "batch", "context", "heads")
-    return ("decode_latent_attention", "bf16"), sizes, us(cells), role(cells)
+    cache = cache_dtype(cells)
+    key = ("decode_latent_attention", "bf16", *cache_part("bf16", cache))
+    return key, (*sizes, bytes_per_element(cache)), us(cells), role(cells)
 
 
 def moe(cells: Cells) -> Row:

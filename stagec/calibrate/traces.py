@@ -23,6 +23,7 @@ from stagec.backend.et_def_pb2 import NodeType
 from stagec.calibrate.folder import unreadable
 from stagec.calibrate.measured import Measured, Row, gathered
 from stagec.devices.model import Key
+from stagec.devices.rules import element_bytes
 from stagec.reading import parse_json, read_file
 
 Event = Mapping[str, Any]
@@ -134,7 +135,7 @@ def attention(name: str, shapes: Sequence[Sequence[int]], dtype: str, us: float)
     keys = shapes[1]
     heads_first = "scaled_dot_product" in name or "cudnn" in name
     heads, seq, kv_heads = (a, b, keys[1]) if heads_first else (b, a, keys[2])
-    sizes = (batch, seq, heads, kv_heads, width, 0)
+    sizes = (batch, seq, heads, kv_heads, width, 0, element_bytes(dtype))
     return ("attention", dtype, str(width)), tuple(map(float, sizes)), us, "primary"
 
 

@@ -32,6 +32,11 @@ def element_bytes(dtype: str) -> float:
     return ELEMENT_BYTES.get(dtype, 4)
 
 
+def cache_part(dtype: str, cache: str) -> tuple[str, ...]:
+    """What chooses a table of attention by its cache, beside the dtype that it multiplies in: nothing where both are one."""
+    return () if cache == dtype else (f"{cache} cache",)
+
+
 def memory_rate(device: DeviceModel) -> float:
     """Bytes per second."""
     return float(device.numbers["memory_bytes_per_s"])
@@ -66,12 +71,13 @@ def score_pairs(queries: Floats, keys: Floats, window: Floats) -> Floats:
 
 
 def attention_us(device: DeviceModel, dtype: str, s: Sizes) -> Floats:
-    """A causal prefill: q k^T and p v over the pairs that count, or the bytes of q, k, v and the output."""
+    """A causal prefill: q k^T and p v over the pairs that count, or the bytes of q, k, v and the output, with k and v as a cache holds them."""
     batch, heads, kv_heads = s["batch"], s["heads"], s["kv_heads"]
     seq, width, window = s["seq"], s["head_dim"], s["window"]
     pairs = score_pairs(seq, seq, window)
     flops = 4 * batch * heads * pairs * width
-    moved = element_bytes(dtype) * batch * seq * width * 2 * (heads + kv_heads)
+    wide = element_bytes(dtype)
+    moved = batch * seq * width * 2 * (wide * heads + s["cache_bytes"] * kv_heads)
     peak = device.peak(dtype)
     assert peak is not None
     return 1e6 * np.maximum(flops / peak, moved / memory_rate(device)) + device.launch_us
@@ -80,7 +86,7 @@ def attention_us(device: DeviceModel, dtype: str, s: Sizes) -> Floats:
 def decode_attention_us(device: DeviceModel, dtype: str, s: Sizes) -> Floats:
     """One new token for each sequence: the cache is read once."""
     keys = np.where(s["window"] > 0, np.minimum(s["window"], s["context"]), s["context"])
-    moved = element_bytes(dtype) * s["batch"] * keys * s["kv_heads"] * 2 * s["head_dim"]
+    moved = s["cache_bytes"] * s["batch"] * keys * s["kv_heads"] * 2 * s["head_dim"]
     moved = moved + element_bytes(dtype) * s["batch"] * s["heads"] * 2 * s["head_dim"]
     peak = device.peak(dtype)
     assert peak is not None
@@ -106,7 +112,8 @@ def decode_latent_us(device: DeviceModel, dtype: str, s: Sizes) -> Floats:
     """One token against the latent cache, which all heads share (the weights are absorbed)."""
     batch, context, heads = s["batch"], s["context"], s["heads"]
     flops = 2 * batch * heads * context * (2 * LATENT + ROTARY)
-    moved = 2 * batch * context * (LATENT + ROTARY) + 2 * batch * heads * (2 * LATENT + ROTARY)
+    moved = s["cache_bytes"] * batch * context * (LATENT + ROTARY)
+    moved = moved + 2 * batch * heads * (2 * LATENT + ROTARY)
     peak = device.peak(dtype)
     assert peak is not None
     return 1e6 * np.maximum(flops / peak, moved / memory_rate(device)) + device.launch_us
@@ -226,7 +233,7 @@ KINDS = {
         OperatorKind(
             "attention",
             "attention, prefill",
-            ("batch", "seq", "heads", "kv_heads", "head_dim", "window"),
+            ("batch", "seq", "heads", "kv_heads", "head_dim", "window", "cache_bytes"),
             attention_us,
             attention_axes,
             {"seq": 1, "heads": 1, "sharing": 2},
@@ -234,7 +241,7 @@ KINDS = {
         OperatorKind(
             "decode_attention",
             "attention, one token",
-            ("batch", "context", "heads", "kv_heads", "head_dim", "window"),
+            ("batch", "context", "heads", "kv_heads", "head_dim", "window", "cache_bytes"),
             decode_attention_us,
             decode_axes,
             {"context": 1, "kv_heads": 1, "sharing": 2},
@@ -250,7 +257,7 @@ KINDS = {
         OperatorKind(
             "decode_latent_attention",
             "latent attention, one token",
-            ("batch", "context", "heads"),
+            ("batch", "context", "heads", "cache_bytes"),
             decode_latent_us,
             wider("batch", "context", "heads"),
             {"batch": 1, "context": 1, "heads": 1},

@@ -79,6 +79,12 @@ def dtype_bytes(dtype: str) -> int:
     return DTYPE_BITS[dtype] // 8
 
 
+def bytes_per_element(dtype: str) -> float:
+    """Of one element of many, with its share of a scale."""
+    sharing, scale_bytes = SCALES.get(dtype, (1, 0))
+    return dtype_bytes(dtype) + scale_bytes / sharing
+
+
 def bytes_of(num_elements: Size, dtype: str) -> Size:
     """Bytes of so many elements, with their scales."""
     found = num_elements * dtype_bytes(dtype)

@@ -17,8 +17,8 @@ import numpy as np
 
 from stagec.backend.program import Compute, Kernel
 from stagec.devices.model import DeviceModel, Floats
-from stagec.devices.rules import KINDS, LATENT, ROTARY, Sizes
-from stagec.dialects.types import QUANTIZED, SCALES
+from stagec.devices.rules import KINDS, LATENT, ROTARY, Sizes, cache_part
+from stagec.dialects.types import QUANTIZED, SCALES, bytes_per_element
 from stagec.dialects.work import Work
 
 
@@ -267,7 +267,7 @@ class KernelPrices:
         """Of each kind of sequences by itself."""
         sizes = {name: np.float64(max(size, 1)) for name, size in kernel.sizes}
         if not kernel.requests:
-            return self.one_attention(compute.num_ops, compute.num_bytes, kernel.kind, sizes)
+            return self.one_attention(compute.num_ops, compute.num_bytes, kernel, sizes)
         kinds = [(n, s, k, n * (s * k - s * (s - 1) / 2)) for n, s, k in kernel.requests if n]
         pairs = sum(each[-1] for each in kinds)
         positions = sum(n * (s + k) for n, s, k, _ in kinds)
@@ -277,33 +277,35 @@ class KernelPrices:
             each["batch"] = sizes["batch"] * count
             share = own / pairs, count * (new + keys) / positions
             moved = compute.num_bytes * share[1]
-            price = self.one_attention(compute.num_ops * share[0], moved, kernel.kind, each)
+            price = self.one_attention(compute.num_ops * share[0], moved, kernel, each)
             us, basis = us + price.us, max(basis, price.basis)
         return Price(us, basis)
 
     def one_attention(
-        self, num_ops: float, num_bytes: float, kind: Work, sizes: dict[str, np.float64]
+        self, num_ops: float, num_bytes: float, kernel: Kernel, sizes: dict[str, np.float64]
     ) -> Price:
         """By the table of causal prefill at the same FLOPs; where the sequence of keys is another one, or all pairs count, scaled by FLOPs."""
-        if kind == Work.LATENT_ATTENTION:
-            return self.latent(num_ops, num_bytes, sizes)
-        backward = kind == Work.ATTENTION_GRAD
+        cache = self.cache_of(kernel)
+        if kernel.kind == Work.LATENT_ATTENTION:
+            return self.latent(num_ops, num_bytes, cache, sizes)
+        backward = kernel.kind == Work.ATTENTION_GRAD
         width = int(sizes["head_dim"])
         if sizes["seq"] == 1:
-            return self.decode(num_ops, num_bytes, sizes)
+            return self.decode(num_ops, num_bytes, cache, sizes)
         measured = {**sizes, "window": np.float64(0)}
         trained = self.trained_attention(num_ops, backward, measured) if self.trains else None
         if trained is not None:
             return trained
         if sizes["keys"] > sizes["seq"]:
-            return self.resumed_attention(num_ops, num_bytes, kind, sizes)
+            return self.resumed_attention(num_ops, num_bytes, kernel, sizes)
         known = [name for name in ("64", "128", "192", "256") if int(name) >= width] or ["128"]
-        found = None
+        found, is_other = None, False
         for dtype, name in product((self.attends, "bf16"), (str(width), *known)):
             key = ("attention", dtype, name)
-            found = self.by_table(key, {**measured, "head_dim": np.float64(int(name))})
+            found = self.by_cache(key, cache, {**measured, "head_dim": np.float64(int(name))})
             if found is not None:
                 width = int(name)
+                is_other = dtype != self.attends
                 break
         if found is None:
             peak = self.device.peak("bf16") or 1.0
@@ -312,7 +314,8 @@ class KernelPrices:
         share = num_ops / flops
         if backward:
             share /= self.device.backward_attention_rate
-        basis = Basis.RULE if backward or abs(share - 1) > 0.01 else found.basis
+        is_rule = backward or is_other or abs(share - 1) > 0.01
+        basis = Basis.RULE if is_rule else found.basis
         return Price(max(found.us * share, self.device.launch_us), basis)
 
     def trained_attention(
@@ -330,7 +333,8 @@ class KernelPrices:
         at = {x.name: np.clip(axes[x.name], 2**x.first, 2**x.last) for x in table.axes}
         engine = self.device.tables.get(key)
         changes = 1.0 if engine is None else engine.factor(axes) / engine.factor(at)
-        us = kind.rule(self.device, self.attends, sizes) * table.factor(axes) * changes
+        own = {**sizes, "cache_bytes": np.float64(bytes_per_element(self.attends))}
+        us = kind.rule(self.device, self.attends, own) * table.factor(axes) * changes
         flops = 2 * sizes["batch"] * sizes["heads"] * sizes["seq"] ** 2 * sizes["head_dim"]
         share = num_ops / (flops * (BACKWARD_PRODUCTS / FORWARD_PRODUCTS if backward else 1.0))
         covered = bool(table.covers(axes)) and abs(share - 1) < 0.01
@@ -338,22 +342,26 @@ class KernelPrices:
         return Price(longest, Basis.MEASURED if covered else Basis.RULE)
 
     def resumed_attention(
-        self, num_ops: float, num_bytes: float, kind: Work, sizes: dict[str, np.float64]
+        self, num_ops: float, num_bytes: float, kernel: Kernel, sizes: dict[str, np.float64]
     ) -> Price:
         """Of new positions after others: a causal prefill of as many pairs, or one token's reading of all keys if that takes longer."""
         per_pair = 2 * (sizes["head_dim"] + sizes["value_dim"]) * sizes["batch"] * sizes["heads"]
         length = np.sqrt(2 * num_ops / per_pair)
         whole = {**sizes, "seq": np.maximum(length, 2), "keys": np.maximum(length, 2)}
-        computed = self.one_attention(num_ops, num_bytes, kind, whole)
-        read = self.decode(num_ops, num_bytes, {**sizes, "seq": np.float64(1)})
+        computed = self.one_attention(num_ops, num_bytes, kernel, whole)
+        one = {**sizes, "seq": np.float64(1)}
+        read = self.decode(num_ops, num_bytes, self.cache_of(kernel), one)
         longer = max(computed, read, key=lambda price: price.us)
         return Price(longer.us, max(longer.basis, Basis.RULE))
 
-    def latent(self, num_ops: float, num_bytes: float, sizes: dict[str, np.float64]) -> Price:
+    def latent(
+        self, num_ops: float, num_bytes: float, cache: str, sizes: dict[str, np.float64]
+    ) -> Price:
         """By the table of one token against DeepSeek's latent cache: several tokens of a sequence are as many heads more, as in FlashMLA's tiles."""
         one = {"batch": sizes["batch"], "context": sizes["keys"]}
         heads = sizes["heads"] * sizes["seq"]
-        found = self.by_table(("decode_latent_attention", "bf16"), {**one, "heads": heads})
+        key = ("decode_latent_attention", "bf16")
+        found = self.by_cache(key, cache, {**one, "heads": heads})
         if found is None:
             return self.moved(num_bytes, num_ops)
         measured = 2 * float(one["batch"] * one["context"] * heads) * (2 * LATENT + ROTARY)
@@ -363,10 +371,27 @@ class KernelPrices:
             max(found.basis, Basis.RULE) if share != 1 else found.basis,
         )
 
-    def decode(self, num_ops: float, num_bytes: float, sizes: Sizes) -> Price:
+    def decode(self, num_ops: float, num_bytes: float, cache: str, sizes: Sizes) -> Price:
+        """One token's kernels are told apart by what the cache holds alone: tables of what they multiply in are not published."""
         one = {**sizes, "context": sizes["keys"], "window": np.float64(0)}
-        found = self.by_table(("decode_attention", "bf16", str(int(sizes["head_dim"]))), one)
-        return found or self.moved(num_bytes, num_ops)
+        key = ("decode_attention", "bf16", str(int(sizes["head_dim"])))
+        return self.by_cache(key, cache, one) or self.moved(num_bytes, num_ops)
+
+    def cache_of(self, kernel: Kernel) -> str:
+        """The dtype that keys and values are read in; empty for what attention multiplies in, as in a step that trains, which has no cache."""
+        return "" if self.trains else kernel.keys_dtype
+
+    def by_cache(self, key: tuple[str, ...], cache: str, sizes: Sizes) -> Price | None:
+        """By the table of a cache of this dtype; where there is none, of the nearest one, whose time changes as the rule's does with the cache's bytes."""
+        cache = cache or key[1]
+        read = {**sizes, "cache_bytes": np.float64(bytes_per_element(cache))}
+        alike = (cache, *(("fp8",) if cache in QUANTIZED else ()), key[1])
+        for each in alike:
+            found = self.by_table((*key, *cache_part(key[1], each)), read)
+            if found is not None:
+                same = bytes_per_element(each) == bytes_per_element(cache)
+                return found if same else Price(found.us, Basis.RULE)
+        return None
 
     def by_table(self, key: tuple[str, ...], sizes: Sizes) -> Price | None:
         table = self.device.tables.get(key)

@@ -13,9 +13,11 @@ from tests.unit.test_serving import LATENT, Group, text
 SIZES = {"D": 4096, "H": 32, "K": 8, "E": 128}
 
 
-def attention_us(model: str, groups: list[Group]) -> float:
+def attention_us(
+    model: str, groups: list[Group], cache: str = "bf16", device: str = "h100"
+) -> float:
     served = ", ".join([*(each.clause for each in groups), "logits = all"])
-    plan = f"precision {{ weights = bf16, activations = bf16, cache = bf16 }} device h100 serve {{ {served} }}"
+    plan = f"precision {{ weights = bf16, activations = bf16, cache = {cache} }} device {device} serve {{ {served} }}"
     found = step_summary(compile_text(f"{model}\nplan p {{ {plan} }}"))
     return found.breakdown.parts["attention"]
 
