@@ -26,13 +26,13 @@ from stagec import symbolic
 from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.loads import Loads
 from stagec.analysis.segments import nodes_inside
-from stagec.analysis.sizes import mesh_of
+from stagec.analysis.sizes import dim_sizes, mesh_of
 from stagec.backend.lowering.templates import Templates
 from stagec.backend.program import Mesh, Node, Transfer
-from stagec.dialects import sched, stg
+from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import TASK_NUMBER, TRANSFER_TASKS, Rows
 from stagec.dialects.types import StackType, ValueType, tensor_of
-from stagec.symbolic import ZERO, Size
+from stagec.symbolic import ZERO, Size, symbol
 from stagec.unrolling.rank import RankRun, StageRun
 from stagec.unrolling.stage import sizes_of_node
 
@@ -468,7 +468,7 @@ def matrix_flops(module: ModuleOp, counts: Sequence[ClassCount]) -> MatrixFlops:
     """
     sizes = mesh_of(module)
     mesh = Mesh(tuple(sizes), tuple(sizes.values()))
-    pads = pads_of(module)
+    pads = without_padding(module)
     model, hardware = Fraction(0), 0
     for counted in counts:
         ranks = counted.num_ranks(mesh)
@@ -476,9 +476,8 @@ def matrix_flops(module: ModuleOp, counts: Sequence[ClassCount]) -> MatrixFlops:
             if each.on_matrix_units:
                 own = each.numbers.flops - each.numbers.again
                 if not pads.keys().isdisjoint(each.costs.flops.names):
-                    unpadded = {name: each.values[hidden] for name, hidden in pads.items()}
-                    asked = each.costs.flops - each.costs.again
-                    own = each.known.whole(asked, {**each.values, **unpadded})
+                    asked = (each.costs.flops - each.costs.again).substitute(pads)
+                    own = each.known.whole(asked, each.values)
                 hardware += ranks * each.runs * each.numbers.flops
                 model += Fraction(ranks * each.runs * own, each.num_alike(mesh))
     return MatrixFlops(round(model), hardware)
@@ -488,6 +487,20 @@ def pads_of(module: ModuleOp) -> Mapping[str, str]:
     """Dims that rules pad, and the name of the size that the text gives each."""
     dims = (op for op in module.body.ops if isinstance(op, stg.DimOp))
     return {op.dim.data: op.pads.data for op in dims if op.pads is not None}
+
+
+def without_padding(module: ModuleOp) -> Mapping[str, Size]:
+    """Dims that rules pad, and those that are made of padded ones, as experts' tokens are of a batch: what each is without padding."""
+    found = {name: symbol(hidden) for name, hidden in pads_of(module).items()}
+    # What a load fills in is no function of other sizes.
+    filled = {op.dim.data for op in module.body.ops if isinstance(op, dist.ExpertLoadOp)}
+    known = found.keys() | filled
+    made = {n: size for n, size in dim_sizes(module).items() if found and n not in known}
+    while more := {n for n in made if made[n].names & found.keys()}:
+        found |= {name: made.pop(name) for name in more}
+    while any(size.names & found.keys() for size in found.values()):
+        found = {name: size.substitute(found) for name, size in found.items()}
+    return found
 
 
 # What is stored

@@ -13,6 +13,7 @@ from stagec.backend.encode import encode_traces
 from stagec.backend.program import Collective, Compute
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
+from stagec.step_count import matrix_flops
 from tests.unit.test_serving import unrolled
 
 D, F, X, A = 32, 48, 8, 2
@@ -235,3 +236,10 @@ def test_experts_of_a_padded_batch(seed: int):
     padded = plan.replace("SET", f"set B = {batch}").replace("PAD", "{ pad = 1 }")
     written = plan.replace("SET", f"set B = {large}").replace("PAD", "")
     assert nodes_of(text + padded) == nodes_of(text + written)
+    asked, alone = (
+        compile_text(text + plan.replace("SET", f"set B = {8 * n}").replace("PAD", how))
+        for n, how in ((dp + 1, "{ pad = 8 }"), (dp, ""))
+    )
+    model, whole = (matrix_flops(done.module, done.counts).model for done in (asked, alone))
+    # Each device's part of an operation counts as a whole one.
+    assert 0 <= model * dp - whole * (dp + 1) < whole / 1000
