@@ -51,13 +51,15 @@ Where a stage frees parameters and gathers them again, a forward pass frees what
 `set_reshard_after_backward(False)`, which PyTorch's stages say). So gathers stand before the passes that find nothing, and `gathered` says of each pass which
 of them gathered what it reads.
 
-A schedule that cannot be built, such as one that needs more microbatches, is E0409; a model without ops is E0219.
+A schedule that cannot be built, such as one that needs more microbatches, is E0409; one in which ranks would sum the gradients of tied weights in
+different orders is E0613; a model without ops is E0219.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 import numpy as np
 from xdsl.context import Context
@@ -140,7 +142,18 @@ class ProgramBuilder:
     def build_pipeline(self, stages: dist.StagesOp, schedule: Schedule) -> None:
         """A class for each coordinate along the axis of the stages, of ranks that differ in nothing else."""
         axis, kinds = stages.axis.data, by_kind(programs(self.module))
-        tied = tied_ranks(schedule, [kinds[stage.kind] for stage in stages.stages.data])
+        stage_programs = [kinds[stage.kind] for stage in stages.stages.data]
+        tied = tied_ranks(schedule, stage_programs)
+        first_tied = first_shared(stage_programs)
+        orders = [
+            [
+                path
+                for stage in sorted(schedule.stages_of(rank), key=first_tied.__getitem__)
+                for path in shared_weights(stage_programs[stage])
+            ]
+            for rank in range(schedule.num_ranks)
+        ]
+        check_orders(self.module, orders)
         for ranks in self.coordinates():
             tasks = [
                 self.tasks_of(
@@ -161,7 +174,8 @@ class ProgramBuilder:
                 rows = [tasks[stage].rows.data for stage in own]
                 own_programs = [kinds[stages.stages.data[s].kind] for s in own]
                 gathered = list(map(gathers_before, own_programs))
-                order = rank_order(schedule, rank, own, rows, gathered)
+                weights = [first_tied[stage] for stage in own]
+                order = rank_order(schedule, rank, own, rows, gathered, weights)
                 program = self.program(f"{axis}{rank}", listed, order, own_programs)
                 name = " ".join([f"{axis}{rank}", *([ranks.name] if ranks.where else [])])
                 where = ((axis, (rank,)), *ranks.where.items())
@@ -300,6 +314,7 @@ def rows_of_tasks(program: stg.ProgramOp, flow: Dataflow) -> dict[str, Rows]:
     found["pre"] = rows_of(outside, ("pre",), flow)
     found["GATHER"] = rows_of(outside, ("GATHER",), flow)
     found["reduce"] = rows_of(outside, ("reduce",), flow)
+    found["tied"] = rows_of(outside, ("tied",), flow)
     reductions = [op for op in outside if stg.phase_of(op) == "grad_reduce"]
     others = [op for op in outside if stg.phase_of(op) != "grad_reduce"]
     found["step"] = rows_of([*reductions, *others], ("step",), flow)
@@ -377,18 +392,26 @@ def once_around(
     shift: Ints,
     joined: Ints,
     rows: Sequence[Collection[str]],
+    first_tied: Sequence[int] = (0,),
 ) -> Order:
-    """Tasks of microbatches, between those that run once per step on each stage. `task` has the reductions of stages that a schedule places."""
+    """Tasks of microbatches, between those that run once per step on each stage. `task` has the reductions of stages that a schedule places.
+
+    What several ranks share is reduced before any stage begins its step, by the place of the first such weight of a stage among all
+    (`first_tied`): the norm of all gradients is over other ranks, which have these weights in stages of other numbers. So Megatron-LM's
+    `finalize_model_grads` reduces embeddings before its optimizer takes the norm.
+    """
     reduced = stage[task == TASK_NUMBER["reduce"]]
 
-    def once(name: str, besides: Ints) -> Ints:
-        own = [i for i, each in enumerate(rows) if name in each and i not in besides]
+    def once(name: str, besides: Ints, stages: Iterable[int] = range(len(rows))) -> Ints:
+        own = [i for i in stages if name in rows[i] and i not in besides]
         number, nowhere = TASK_NUMBER[name], NOWHERE
         return np.array([(number, i, nowhere, 0, 0) for i in own], np.int64).reshape(-1, 5)
 
     none = np.zeros(0, np.int64)
     placed = np.stack([task, stage, microbatch, shift, joined], axis=1)
-    parts = [once("pre", none), placed, once("reduce", reduced), once("step", none)]
+    by_weight = sorted(range(len(rows)), key=first_tied.__getitem__)
+    tied = once("tied", none, by_weight)
+    parts = [once("pre", none), placed, once("reduce", reduced), tied, once("step", none)]
     return Order.of_table(np.concatenate(parts))
 
 
@@ -398,10 +421,12 @@ def rank_order(
     stages: Sequence[int],
     rows: Sequence[Collection[str]],
     gathered: Sequence[bool],
+    first_tied: Sequence[int],
 ) -> Order:
     """A rank's tasks, from its schedule, and those of each stage that run once; `rows` has the tasks of which stages have rows.
 
-    `gathered` says of which stages all parameters are gathered before the first microbatch.
+    `gathered` says of which stages all parameters are gathered before the first microbatch, and `first_tied` which weight that several
+    ranks share is the first of each.
 
     Where some backward passes are two halves, all are.
     """
@@ -432,7 +457,7 @@ def rank_order(
     columns = [column[kept] for column in columns]
     columns[4] = np.append(False, group[1:] == group[:-1])[: len(group)].astype(np.int64)
     task, place, microbatch, shift, joined = with_gathers(columns, rows, gathered)
-    return once_around(task, place, microbatch, shift, joined, rows)
+    return once_around(task, place, microbatch, shift, joined, rows, first_tied)
 
 
 def overlapping(row: Columns) -> Ints:
@@ -514,6 +539,44 @@ def tied_ranks(
         tuple((path, tuple(sorted(shared.get(path, ranks)))) for path in tied[program])
         for program, ranks in zip(stage_programs, own, strict=True)
     ]
+
+
+def first_shared(stage_programs: Sequence[stg.ProgramOp]) -> list[int]:
+    """For each stage the place of the first weight that it reduces in its task `tied`, among those of all stages; 0 without one."""
+    numbers: dict[str, int] = {}
+    for program in stage_programs:
+        for path in shared_weights(program):
+            numbers.setdefault(path, len(numbers))
+    return [
+        min(map(numbers.__getitem__, shared_weights(each)), default=0) for each in stage_programs
+    ]
+
+
+def shared_weights(program: stg.ProgramOp) -> list[str]:
+    """Those that a stage reduces in its task `tied`, in order."""
+    return [path for op in program.body.block.ops if (path := stg.text(op, "tied"))]
+
+
+def check_orders(module: ModuleOp, orders: Iterable[Sequence[str]]) -> None:
+    """E0613 for two weights that ranks would reduce in different orders: stages reduce theirs one after the other."""
+    known: set[tuple[str, str]] = set()
+    for order in orders:
+        known |= set(combinations(order, 2))
+    for one, other in sorted(known):
+        if one < other and (other, one) in known:
+            raise CompileError(
+                [
+                    Diagnostic(
+                        "E0613",
+                        f"ranks would sum the gradients of `{one}` and `{other}` in different orders",
+                        dist.clause_span(module, *SCHEDULE),
+                        notes=[
+                            "stages share these weights with several others, crosswise, and each rank has several stages"
+                        ],
+                        help="choose a schedule with one stage on each rank, or another number of `virtual_stages`",
+                    )
+                ]
+            )
 
 
 def tied_weights(program: stg.ProgramOp) -> list[str]:

@@ -210,13 +210,15 @@ class Cutter:
 
 
 def around_loop(program: stg.ProgramOp) -> list[tuple[str, Sequence[Operation]]]:
-    """What runs once per step, by task: before all microbatches; after them, reductions of gradients first."""
+    """What runs once per step, by task: before all microbatches; after them, reductions of gradients first, of tied weights before others."""
     ops = list(program.body.block.ops)
     loops = [number for number, op in enumerate(ops) if isinstance(op, stg.AccumulateOp)]
     start = loops[0] if loops else 0
     after = ops[start + len(loops[:1]) :]
     reductions = [op for op in after if stg.phase_of(op) == "grad_reduce"]
     of_stages = [op for op in reductions if is_of_stage(op)]
+    own = [op for op in reductions if op not in of_stages]
+    tied = behind_tied(own)
     evicted = [
         op for op in ops[:start] if any(stg.EVICTED in each.properties for each in op.walk())
     ]
@@ -224,9 +226,20 @@ def around_loop(program: stg.ProgramOp) -> list[tuple[str, Sequence[Operation]]]
         ("GATHER", evicted),
         ("pre", [op for op in ops[:start] if op not in evicted]),
         ("reduce", of_stages),
-        ("step", [op for op in reductions if op not in of_stages]),
+        ("tied", tied),
+        ("step", [op for op in own if op not in tied]),
         ("step", [op for op in after if op not in reductions]),
     ]
+
+
+def behind_tied(reductions: Sequence[Operation]) -> list[Operation]:
+    """Those that reduce weights which stages share, and those that they read. A weight of a layer is of one stage."""
+    found: set[Operation] = set()
+    for op in reversed(reductions):
+        readers = {use.operation for result in op.results for use in result.uses}
+        if "tied" in op.properties or readers & found:
+            found.add(op)
+    return [op for op in reductions if op in found]
 
 
 def reduces_early(program: stg.ProgramOp) -> bool:

@@ -75,6 +75,7 @@ CODES: dict[str, str] = {
     "E0422": "a plan of several pools where one is meant",
     "E0423": "pools that cannot hand over what one of them keeps",
     "E0501": "a device with too little memory",
+    "E0613": "ranks that wait for each other",
     "E0701": "a file that cannot be read",
     "E0702": "a `--set` that sets nothing",
     "E0703": "a plan that does not exist",

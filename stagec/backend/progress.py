@@ -10,8 +10,8 @@ looks at each of them. Three things are shown:
    nodes of a stream follow one another, a number for each stream says what is done: that of its last node.
 3. *Ranks that each do one thing after the other, in that order, all get to their ends.* Ranks that differ only along
    axes that no class and no transfer between classes tells apart do the same, so there is one *cell* for all of them. Only
-   what cells have to do with each other is looked at. Where they do not get through (an order is more than they need), what
-   waits for what is looked at node by node.
+   what cells have to do with each other is looked at, and whether members of a group issue the same collectives. Where they
+   do not get through (an order is more than they need), what waits for what is looked at node by node.
 
 By 1 and 2 every wait that times can bring about goes from a higher number to a lower one on its rank, or across ranks to what a
 message or a collective needs; by 3 such waits form no circle.
@@ -268,6 +268,25 @@ class _Events:
     number: list[int]
 
 
+@dataclass(frozen=True)
+class _Issued:
+    """The collectives of a rank on a group, in order: their kinds and bytes, as `stagec check` compares them, and their numbers."""
+
+    alike: list[tuple[str, int]]
+    numbers: list[int]
+
+
+def issued_by_group(events: _Events, codes: list[tuple[int, int]]) -> dict[int, _Issued]:
+    found: dict[int, _Issued] = {}
+    for at, number in zip(events.action, events.number, strict=True):
+        action = events.actions[at]
+        if isinstance(action, Collective):
+            issued = found.setdefault(codes[at][1], _Issued([], []))
+            issued.alike.append((action.kind, action.operand_bytes))
+            issued.numbers.append(number)
+    return found
+
+
 class _AllRanks:
     """3, for all cells."""
 
@@ -298,6 +317,7 @@ class _AllRanks:
             for cell in self._cells(each.where):
                 cells[cell] = each
         codes, num_members = self._meanings(cells, events)
+        self._check_alike(cells, events, codes)
         if not self._get_through(cells, events, codes, num_members):
             self._check_graph(cells, events, codes, num_members)
 
@@ -402,6 +422,29 @@ class _AllRanks:
                     own.append((2, group))
             codes[cell] = own
         return codes, num_members
+
+    def _check_alike(
+        self,
+        cells: Mapping[Cell, RankClass],
+        events: Mapping[int, _Events],
+        codes: Mapping[Cell, list[tuple[int, int]]],
+    ) -> None:
+        """That the n-th collective of a group is the same on all its members, as far as these have one: what meets is counted, not compared."""
+        known: dict[tuple[int, tuple[tuple[int, int], ...]], dict[int, _Issued]] = {}
+        first: dict[int, _Issued] = {}
+        for cell, each in cells.items():
+            key = id(each), tuple(codes[cell])
+            if key not in known:
+                known[key] = issued_by_group(events[id(each)], codes[cell])
+            for group, here in known[key].items():
+                there = first.setdefault(group, here)
+                if here is there or here.alike == there.alike:
+                    continue
+                pairs = zip(here.alike, there.alike, strict=False)
+                at = next((n for n, (own, other) in enumerate(pairs) if own != other), None)
+                if at is not None:
+                    why = "meets another collective of its group on other ranks"
+                    raise _doubt(each, here.numbers[at], why)
 
     def _get_through(
         self,

@@ -8,7 +8,7 @@ collective of several classes for what any of its members waits for. Ranks of on
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -19,6 +19,7 @@ from stagec.arrays import Bools, Ints
 from stagec.backend.class_map import ClassMap
 from stagec.backend.program import Collective, Node, TraceSegment, TraceSet, Transfer
 from stagec.backend.ranks import ranks_where, shifted
+from stagec.diagnostics import CompileError, Diagnostic
 
 Static = tuple[tuple[str, ...], int, int]
 """What a send and its receive share whatever the instance: axes, the sender's shift, channel."""
@@ -105,7 +106,7 @@ class Instances:
 
 
 def in_levels(graph: PieceGraph) -> Instances:
-    """All instances, each in the first level behind those of what it waits for."""
+    """All instances, each in the first level behind those of what it waits for. E0613 where ranks wait for each other."""
     first = np.concatenate([np.zeros(0, np.int64), *(piece.first for piece in graph.pieces)])
     numbers = np.repeat(np.arange(len(graph.pieces)), [len(p.first) for p in graph.pieces])
     rows = np.concatenate([np.zeros(0, np.int64), *(np.arange(len(p.first)) for p in graph.pieces)])
@@ -135,9 +136,33 @@ def in_levels(graph: PieceGraph) -> Instances:
         np.subtract.at(waiting, told, 1)
         now = np.unique(told[waiting[told] == 0])
     found = order[np.concatenate([np.zeros(0, np.int64), *levels])]
-    assert len(found) == len(begins), "ranks wait for each other"
+    if len(found) < len(begins):
+        at = int(order[np.argmax(waiting > 0)])
+        raise waits_for_ever(graph.pieces[int(numbers[at])].nodes[0])
     sizes = [0, *map(len, levels)]
     return Instances(numbers[found], rows[found], np.cumsum(sizes).tolist())
+
+
+def meaning(node: Node) -> tuple[str, int]:
+    """What members of a group have to agree on of a collective."""
+    assert isinstance(node.action, Collective)
+    return node.action.kind, node.action.operand_bytes
+
+
+def waits_for_ever(node: Node) -> CompileError:
+    """E0613, as the writer says it of a set that it can not prove to get through."""
+    return CompileError(
+        [
+            Diagnostic(
+                "E0613",
+                "ranks wait for each other for ever",
+                notes=[
+                    f"`{node.op}` of `{node.scope or 'the step'}` waits for what other ranks do after it"
+                ],
+                help="an order of the plan's own, or a pass, asks for what cannot be: nothing is written",
+            )
+        ]
+    )
 
 
 def build_graph(traces: TraceSet) -> PieceGraph:
@@ -234,7 +259,7 @@ class GraphBuilder:
         return tuple(np.unique(self.class_map.of(ranks)).tolist())
 
     def join_collectives(self) -> list[dict[int, list[int]]]:
-        """The n-th collective of a group waits for what its members' n-th waits for."""
+        """The n-th collective of a group waits for what its members' n-th waits for. E0613 where that is another one."""
         groups: dict[tuple[object, ...], dict[int, list[int]]] = {}
         for i, piece in enumerate(self.pieces):
             action = piece.nodes[0].action
@@ -245,14 +270,26 @@ class GraphBuilder:
         for by_class in groups.values():
             found = {n: [self.pieces[i] for i in which] for n, which in by_class.items()}
             tables = {number: waits(pieces) for number, pieces in found.items()}
+            self.check_alike(found)
             for number, pieces in found.items():
                 own = tables[number][0]
                 others = [table for n, (_, table) in tables.items() if n != number]
-                assert all(len(table) == len(own) for table in others), "members disagree"
                 for piece in pieces:
                     nth = np.searchsorted(own, piece.first)
                     piece.wait_for([column for table in others for column in table[nth].T])
         return list(groups.values())
+
+    def check_alike(self, members: Mapping[int, Sequence[Piece]]) -> None:
+        """That classes issue the same collectives of a group, by kind and bytes, in the same order. E0613 else."""
+        kinds: dict[tuple[str, int], int] = {}
+        first: Ints | None = None
+        for pieces in members.values():
+            own = [kinds.setdefault(meaning(piece.nodes[0]), len(kinds)) for piece in pieces]
+            position = np.concatenate([piece.first for piece in pieces])
+            issued = np.repeat(own, [len(piece.first) for piece in pieces])[np.argsort(position)]
+            if first is not None and not np.array_equal(first, issued):
+                raise waits_for_ever(pieces[0].nodes[0])
+            first = issued
 
     def join_transfers(self) -> None:
         """The n-th receive of a channel and tag waits for the n-th send of the rank it comes from."""
@@ -271,7 +308,8 @@ class GraphBuilder:
             tags, positions = in_order(received)
             for source in sources[number, static]:
                 sent_tags, sent = in_order(self.sends[source, static])
-                assert np.array_equal(tags, sent_tags), "a receive without its send"
+                if not np.array_equal(tags, sent_tags):
+                    raise waits_for_ever(pieces[0].nodes[0])
                 by_position = np.argsort(positions)
                 for piece in pieces:
                     nth = np.searchsorted(positions, piece.first, sorter=by_position)

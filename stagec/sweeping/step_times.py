@@ -251,7 +251,12 @@ def step_of(compiled: Compiled, known: Collection[str]) -> Step:
                 NodeForm(node, tuple(named(each, known, values) for each in own), inside)
                 for node, own in zip(nodes, sizes, strict=True)
             ]
-    return Step(traces, build_graph(traces), Prices.of(traces, compiled.plan), forms)
+    try:
+        graph = build_graph(traces)
+    except CompileError as error:
+        # Its ranks wait for each other: compiled by itself it says so.
+        raise UnlikeError from error
+    return Step(traces, graph, Prices.of(traces, compiled.plan), forms)
 
 
 def bodies_of(

@@ -105,6 +105,6 @@ def test_most_codes_have_an_example():
 
 
 if __name__ == "__main__":
-    BEFORE, AFTER = "with what to do about it:\n\n", "\n# E07"
+    BEFORE, AFTER = "how to solve them:\n\n", "\n## E0613"
     head, rest = TEXT.split(BEFORE)
     PAGE.write_text(head + BEFORE + table_of_traces() + AFTER + rest.split(AFTER)[1], "utf-8")

@@ -25,6 +25,7 @@ from stagec.checking import check_traces
 from stagec.checking.deadlock import ANY_TIMES
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
+from stagec.estimate.graph import build_graph
 from tests.attack.models import MODELS, random_plan
 from tests.unit.backend_samples import pipelined_job
 
@@ -148,6 +149,27 @@ def test_each_waits_for_the_other() -> None:
         check_progress(bad)
     with pytest.raises(TraceError, match="E0613"):
         check_progress(two_stages([transfer("send", 0)], [transfer("recv", 1)]))
+
+
+def test_members_of_a_group_issue_the_same_collectives() -> None:
+    other = after(replace(REDUCE, action=replace(ALL, operand_bytes=16, result_bytes=16)), 0)
+    check_progress(two_stages([REDUCE, other], [REDUCE, other]))
+    crossed = two_stages([REDUCE, other], [replace(other, ctrl_deps=()), after(REDUCE, 0)])
+    with pytest.raises(TraceError, match="E0613"):
+        check_progress(crossed)
+    with pytest.raises(CompileError, match="E0613"):
+        build_graph(crossed)
+
+
+def test_the_estimate_refuses_what_never_ends() -> None:
+    bad = two_stages(
+        [transfer("recv", 1), after(transfer("send", 0), 0)],
+        [transfer("recv", 0), after(transfer("send", 1), 0)],
+    )
+    with pytest.raises(CompileError, match="E0613"):
+        _ = build_graph(bad).instances
+    with pytest.raises(CompileError, match="E0613"):
+        build_graph(two_stages([transfer("send", 0)], [transfer("recv", 1)]))
 
 
 def test_a_collective_may_keep_the_slot_from_what_another_rank_waits_for() -> None:

@@ -26,7 +26,7 @@ from stagec.dialects.sched.repeats import TableError, growing, number_and_growth
 
 TASKS = (
     *("pre", "GATHER", "RECV_F", "GATHER_F", "F", "SEND_F"),
-    *("RECV_B", "GATHER_B", "B", "I", "SEND_B", "W", "reduce", "step"),
+    *("RECV_B", "GATHER_B", "B", "I", "SEND_B", "W", "reduce", "tied", "step"),
 )
 """Of one microbatch in the order in which its data goes through them."""
 TASK_NUMBER = {task: number for number, task in enumerate(TASKS)}
@@ -37,8 +37,8 @@ GATHER_TASKS = ("GATHER", *PASS_GATHERS)
 """Gathers of parameters, of a whole stage or ahead of a forward or a backward pass, that run only where a stage has freed what it gathered last.
 
 Which run a pass reads is what `gathered` of its rank's program says."""
-ONCE = ("pre", "reduce", "step")
-"""Tasks that run once per step."""
+ONCE = ("pre", "reduce", "tied", "step")
+"""Tasks that run once per step. `tied` reduces weights that several stages share, before any stage of a rank begins its `step`."""
 
 
 @irdl_attr_definition
