@@ -543,18 +543,20 @@ def tied_ranks(
 
 def first_shared(stage_programs: Sequence[stg.ProgramOp]) -> list[int]:
     """For each stage the place of the first weight that it reduces in its task `tied`, among those of all stages; 0 without one."""
+    known = {program: shared_weights(program) for program in dict.fromkeys(stage_programs)}
     numbers: dict[str, int] = {}
-    for program in stage_programs:
-        for path in shared_weights(program):
-            numbers.setdefault(path, len(numbers))
-    return [
-        min(map(numbers.__getitem__, shared_weights(each)), default=0) for each in stage_programs
-    ]
+    for path in (path for program in stage_programs for path in known[program]):
+        numbers.setdefault(path, len(numbers))
+    return [min((numbers[path] for path in known[each]), default=0) for each in stage_programs]
 
 
 def shared_weights(program: stg.ProgramOp) -> list[str]:
-    """Those that a stage reduces in its task `tied`, in order."""
-    return [path for op in program.body.block.ops if (path := stg.text(op, "tied"))]
+    """Those that a stage reduces in its task `tied`, in order, but for those of its layers: they are no other stage's."""
+    ops = program.body.block.ops
+    weights = [op for op in ops if isinstance(op, stg.WeightOp)]
+    layered = {op.path.data for op in weights if isinstance(op.weight.type, StackType)}
+    tied = [stg.text(op, "tied") for op in ops]
+    return [path for path in tied if path and path not in layered]
 
 
 def check_orders(module: ModuleOp, orders: Iterable[Sequence[str]]) -> None:

@@ -21,7 +21,7 @@ from stagec.explaining.rows_at_sizes import layout_with
 from stagec.memory import Kind
 from stagec.memory.plan import ALWAYS, kinds_on_host, kinds_on_nvme
 from stagec.memory.value_table import ValueTable, value_table
-from stagec.passes.build_programs import gathers_before, plain_order, rank_order
+from stagec.passes.build_programs import first_shared, gathers_before, plain_order, rank_order
 from stagec.passes.interleave_tasks import interleave
 from stagec.pipeline_schedule import overlaps_microbatches
 from stagec.rewriting import programs
@@ -213,13 +213,15 @@ class Structure:
         axis = self.names.stages.axis.data
         schedule = self.schedule(values[axis], values[TIME_AXIS])
         every = self.stage_runs(values, schedule.num_stages)
+        first_tied = first_shared([each.program for each in every])
         seen: list[tuple[tuple[object, ...], OrderSignature]] = []
         for rank in range(values[axis]):
             own = schedule.stages_of(rank)
             stages = [every[stage] for stage in own]
             tasks = [stage.layout.tasks for stage in stages]
             gathered = [gathers_before(stage.program) for stage in stages]
-            order = rank_order(schedule, rank, own, tasks, gathered)
+            weights = [first_tied[stage] for stage in own]
+            order = rank_order(schedule, rank, own, tasks, gathered, weights)
             kinds = tuple((id(c.program), c.values[dist.local_count(0)]) for c in stages)
             found = self.signature((values[axis], values[TIME_AXIS], rank), order, len(stages))
             if OF_PEAK in wanted:
