@@ -60,7 +60,7 @@ class PriceColumns:
     def of(self, node: Node, numbers: Sequence[tuple[Size, ...]], in_layer: bool) -> PriceColumn:
         """Of a node whose action has these numbers (`ActionForm`), each the sum of sizes that are rounded up."""
         kind = without_numbers(node.action, len(numbers))
-        key = (tuple(numbers), kind, node.phase, in_layer)
+        key = (tuple(numbers), kind, node.phase, node.pieces, in_layer)
         if key not in self._known:
             columns = [self.number(each) for each in numbers]
             is_alone = isinstance(node.action, Compute)
@@ -99,7 +99,7 @@ class PriceColumns:
         prices = self.prices(mesh)
         price = (
             self.collective(action, prices.network)
-            if isinstance(action, Collective)
+            if isinstance(action, Collective) and node.pieces == 1
             else prices.node(replace(node, action=action), in_layer)
         )
         return price.us, int(price.basis)

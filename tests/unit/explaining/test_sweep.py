@@ -228,8 +228,9 @@ def test_formulas_and_limits() -> None:
     assert table.num_rows + sum(table.reasons.values()) == 3
 
 
-def test_step_time() -> None:
-    text = TINY.replace("CLAUSES", "device h100\n  microbatch 1")
+@pytest.mark.parametrize("overlap", ["", "shard S over tp\n  overlap { tp = true }\n  "])
+def test_step_time(overlap: str) -> None:
+    text = TINY.replace("CLAUSES", f"{overlap}device h100\n  microbatch 1")
     asked = request(parse_text(text, "tiny.stg"), "p", ("step_time",), "tp=1,2")
     table = sweep(asked)
     for row in table.rows():
