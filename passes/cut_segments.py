@@ -81,13 +81,22 @@ class CutSegments(ModulePass):
         halves, overlaps = has_halves(op), tasks_overlap(op)
         whole = kind_of_first_stage(op) if self.first_whole else None
         for program in programs(op):
-            Cutter(halves, overlaps, stg.text(program, "kind") == whole).cut(program)
+            is_whole = stg.text(program, "kind") == whole
+            Cutter(halves, overlaps, has_several_stages(op), is_whole).cut(program)
 
 
 def kind_of_first_stage(module: ModuleOp) -> str | None:
     """The kind of the program that the first stage runs, in a pipeline of several."""
     stages = next((op.stages.data for op in module.body.ops if isinstance(op, dist.StagesOp)), ())
     return stages[0].kind if len(stages) > 1 else None
+
+
+def has_several_stages(module: ModuleOp) -> bool:
+    """Whether a rank of the pipeline has several stages."""
+    if schedule_op(module) is None:
+        return False
+    schedule = pipeline_schedule(module)
+    return schedule.num_stages > schedule.num_ranks
 
 
 def has_halves(module: ModuleOp) -> bool:
@@ -108,6 +117,8 @@ class Cutter:
     halves: bool
     overlaps: bool = False
     """Whether tasks overlap."""
+    has_stages: bool = False
+    """Whether a rank has several stages."""
     is_whole: bool = False
     """Whether the whole backward pass is in the half for weights."""
     reduces_early: bool = False
@@ -121,7 +132,7 @@ class Cutter:
             compute = ("F", "I", "W") if self.halves else ("F", "B")
             for task in (*PASS_GATHERS, *compute, *TRANSFER_TASKS):
                 self.cut_ops(loop.body.block.ops, task)
-        for task, ops in around_loop(program):
+        for task, ops in around_loop(program, has_stages=self.has_stages):
             self.cut_ops(ops, task)
 
     def cut_ops(self, ops: Iterable[Operation], task: str) -> None:
@@ -209,8 +220,13 @@ class Cutter:
         return task
 
 
-def around_loop(program: stg.ProgramOp) -> list[tuple[str, Sequence[Operation]]]:
-    """What runs once per step, by task: before all microbatches; after them, reductions of gradients first, of tied weights before others."""
+def around_loop(
+    program: stg.ProgramOp, *, has_stages: bool
+) -> list[tuple[str, Sequence[Operation]]]:
+    """What runs once per step, by task: before all microbatches; after them, reductions of gradients first.
+
+    Those of tied weights are a task of their own where a rank has several stages: all of them come before any stage's step.
+    """
     ops = list(program.body.block.ops)
     loops = [number for number, op in enumerate(ops) if isinstance(op, stg.AccumulateOp)]
     start = loops[0] if loops else 0
@@ -218,7 +234,7 @@ def around_loop(program: stg.ProgramOp) -> list[tuple[str, Sequence[Operation]]]
     reductions = [op for op in after if stg.phase_of(op) == "grad_reduce"]
     of_stages = [op for op in reductions if is_of_stage(op)]
     own = [op for op in reductions if op not in of_stages]
-    tied = behind_tied(own)
+    tied = behind_tied(own) if has_stages else []
     evicted = [
         op for op in ops[:start] if any(stg.EVICTED in each.properties for each in op.walk())
     ]
