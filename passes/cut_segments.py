@@ -96,7 +96,7 @@ def has_several_stages(module: ModuleOp) -> bool:
     if schedule_op(module) is None:
         return False
     schedule = pipeline_schedule(module)
-    return schedule.num_stages > schedule.num_ranks
+    return any(len(schedule.stages_of(rank)) > 1 for rank in range(schedule.num_ranks))
 
 
 def has_halves(module: ModuleOp) -> bool:
