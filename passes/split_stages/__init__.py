@@ -91,6 +91,8 @@ from stagec.schedules import Placement
 from stagec.symbolic import Size, conditions, constant, size
 
 NAME = "split-stages"
+LISTED = 1024
+"""A help lists the layers of at most so many stages."""
 
 
 @dataclass(frozen=True)
@@ -167,9 +169,12 @@ def layers_per_stage(
         if options.first or options.last:
             problem += f" with {options.first:+} on the first and {options.last:+} on the last"
     even, rest = divmod(total, stages)
-    example = [even + (s < rest) for s in range(stages)]
-    advice = f"write how many each has: `layers = {example}`"
-    if not even:
+    if stages > LISTED:
+        advice = "choose fewer stages, or write how many layers each has in `layers`"
+    elif even:
+        example = [even + (s < rest) for s in range(stages)]
+        advice = f"write how many each has: `layers = {example}`"
+    else:
         empty = stages - total
         example = [0] * (empty // 2) + [1] * total + [0] * (empty - empty // 2)
         advice = f"choose {total} stages or fewer, or write which have none: `layers = {example}`"
