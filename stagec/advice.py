@@ -2,7 +2,7 @@
 
 Two peaks are held against what a device has. That in the order in which nodes are issued is the plan's alone: too much is an error, E0501, where
 the plan says what there is. That along the estimated time depends on the network too, for communication that lags behind keeps its buffers: too
-much is a warning, W0501.
+much is a warning, W0501. And what attention multiplies in, where no time depends on it, W0304.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
 
+from stagec.analysis.sequences import Sequences
+from stagec.backend.program import Compute
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
 from stagec.estimate import Timeline, timeline_of
 from stagec.estimate.memory import most_along_time, timed_peaks
+from stagec.estimate.prices import BACKWARD, kernel_prices, works_of
 from stagec.memory import ClassPlan, TimedPeak
 from stagec.memory.kinds import TITLES, Kind
 from stagec.pictures.scales import size_of
@@ -260,12 +263,55 @@ def along_time(timed_bytes: int, issued_bytes: int) -> Iterator[str]:
 
 
 def warnings(compiled: Compiled, timeline: Timeline | None) -> list[Diagnostic]:
-    """What is doubtful, seen from the end: W0501, W0703. `timeline` is that of the step, if it is known."""
+    """What is doubtful, seen from the end: W0304, W0501, W0703. `timeline` is that of the step, if it is known."""
     device = compiled.plan.device
+    idle = [*compiled.idle, *idle_attention(compiled)]
     if compiled.traces is None or (device.capacity is None and device.memory is None):
-        return list(compiled.idle)
+        return idle
     timed = timed_peaks(compiled, timeline)
-    return [*compiled.idle, *doubt(compiled, compiled.memory, timed)]
+    return [*idle, *doubt(compiled, compiled.memory, timed)]
+
+
+def idle_attention(compiled: Compiled) -> Iterator[Diagnostic]:
+    """W0304 for what attention multiplies in, which the plan says itself and none of its times depends on. It decides nothing else."""
+    plan, setting = compiled.plan, "attention"
+    span = plan.precision.unusual.get(setting)
+    if compiled.model is None or compiled.traces is None or span is None:
+        return
+    if span not in compiled.model.own_settings or attention_decides(compiled):
+        return
+    reason = "no time depends on what fused attention multiplies in"
+    help_ = "leave it out"
+    if plan.device.model is None:
+        help_ = "it needs a `device` whose kernels are measured"
+    elif not compiled.stated.is_training:
+        help_ = "leave it out: the time of a single new token depends on `cache`"
+    message = f"`{setting}` of `precision` changes nothing here"
+    yield Diagnostic("W0304", message, span, label=reason, help=help_)
+
+
+def attention_decides(compiled: Compiled) -> bool:
+    """Whether some kernel takes another time for what fused attention multiplies in; of a series, whether some sequence has more than one new token."""
+    plan, traces = compiled.plan, compiled.trace_set
+    works = works_of(traces)
+    prices = kernel_prices(plan, works)
+    other = kernel_prices(replace(plan, precision=replace(plan.precision, attention=None)), works)
+    if prices is None or other is None:
+        return False
+    sequences = Sequences.of(compiled.module)
+    if sequences is not None and compiled.num_iterations > 1:
+        return bool((sequences.op.sequences.data.kinds[:, 1] > 1).any())
+    found = {
+        (node.action, node.phase in BACKWARD)
+        for each in traces.classes
+        for segment in each.program.segments
+        for node in segment.nodes
+        if isinstance(node.action, Compute) and node.action.kernel is not None
+    }
+    return any(
+        prices.price(action, True, backward) != other.price(action, True, backward)
+        for action, backward in found
+    )
 
 
 def doubt(

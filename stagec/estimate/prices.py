@@ -64,6 +64,8 @@ class NodeCosts:
 
 
 NO_WORK = Compute(0, 0)
+BACKWARD = ("bwd", "wgrad")
+"""Phases whose products run in a backward pass."""
 
 
 @dataclass
@@ -123,7 +125,7 @@ class Prices:
                 found = self.kernels.moved(action.num_bytes - action.num_written)
                 whole = self.kernels.moved(action.num_bytes)
                 return Price(found.us + whole.us, whole.basis)
-            return self.kernels.price(action, in_layer, node.phase in ("bwd", "wgrad"))
+            return self.kernels.price(action, in_layer, node.phase in BACKWARD)
         if isinstance(action, Collective):
             return self.network.collective(action)
         if isinstance(action, HostCopy):
