@@ -307,34 +307,44 @@ class Planner:
     def keep_units(self) -> None:
         """What a unit gathered last, which a backward pass may not read, is there until its gradients are made, as FSDP frees it.
 
-        In layers gradients read it, or all of its weights are converted, and they read the copies.
+        In layers gradients read it, or all of its weights are converted, and they read the copies. What a forward pass gathered is that
+        where nothing is gathered again (`reshard = false`).
         """
-        gathers: dict[tuple[SSAValue, Block | None], list[OpResult]] = {}
+        gathers: dict[SSAValue, list[OpResult]] = {}
+        read = self.read_by_gradients()
         for op, draft in self.nodes.items():
-            is_gather = any(buffer.kind == Kind.GATHERED for buffer in draft.buffers)
-            layer = layer_of(op)
-            if is_gather and (layer is None or not is_read_by_gradients(op)):
+            if any(buffer.kind == Kind.GATHERED for buffer in draft.buffers):
                 for shard, whole in zip(op.operands, op.results, strict=True):
-                    gathers.setdefault((source_of(shard), layer), []).append(whole)
-        layers = list(dict.fromkeys(layer for _, layer in gathers))
-        for weight, update in updates(self.program).items():
-            behind = roots(update.gradient, through_reductions=True)
+                    gathers.setdefault(source_of(shard), []).append(whole)
+        for weight, update in updates(self.program).items() if gathers else ():
             # FSDP frees it before it copies gradients into the buffer that is reduced (`FSDPParamGroup.post_backward`).
-            made = [v.op for v in behind if isinstance(v, OpResult) and reduced_from(v) is None]
-            for layer in layers:
-                found = gathers.get((weight.weight, layer), [])
-                last = [op for op in made if op in self.nodes and layer_of(op) is layer]
-                if found and last:
-                    group, whole = self.group(), found[-1]
+            made: dict[Block | None, list[Operation]] = {}
+            for v in roots(update.gradient, through_reductions=True):
+                if isinstance(v, OpResult) and reduced_from(v) is None and v.op in self.nodes:
+                    made.setdefault(layer_of(v.op), []).append(v.op)
+            for layer, last in made.items():
+                whole = gathered_last(gathers.get(weight.weight, []), layer)
+                if whole and (layer_of(whole.op) is None or read.isdisjoint(whole.op.results)):
+                    group = self.group()
                     buffers = self.nodes[whole.op].buffers
                     buffers[whole.index] = replace(buffers[whole.index], until=group)
                     for op in last:
                         self.nodes[op].lasts.append(group)
 
+    def read_by_gradients(self) -> set[SSAValue]:
+        """What units gathered that the backward pass reads, for more than what is computed again."""
+        if not any(b.kind == Kind.GATHERED for draft in self.nodes.values() for b in draft.buffers):
+            return set()
+        later = [op for op in self.nodes if stg.phase_of(op) not in ("fwd", "recompute")]
+        return {value for op in later for operand in op.operands for value, _ in behind(operand)}
 
-def is_read_by_gradients(op: Operation) -> bool:
-    """Whether more than what is computed again reads a result of an op."""
-    return any(stg.phase_of(u.operation) != "recompute" for r in op.results for u in r.uses)
+
+def gathered_last(gathers: Sequence[OpResult], layer: Block | None) -> OpResult | None:
+    """Of what was gathered of a weight, what is there when its gradient is made in a layer: gathered there, or only forward."""
+    here = [whole for whole in gathers if layer_of(whole.op) is layer]
+    if here or not gathers:
+        return here[-1] if here else None
+    return gathers[-1] if layer is not None and stg.phase_of(gathers[-1].op) == "fwd" else None
 
 
 def layer_of(op: Operation) -> Block | None:

@@ -313,6 +313,18 @@ class Dataflow:
                 layer = number if layer < 0 else layer * count + number
             yield layer
 
+    def elements(self, instance: OpInstance) -> Path:
+        """The elements of stacks that an instance is about, one for each repeat around it: the same forward and backward."""
+        found: list[int] = []
+        parent = instance.op.parent_op()
+        for iteration in reversed(instance.path):
+            while parent is not None and not isinstance(parent, stg.RepeatOp):
+                parent = parent.parent_op()
+            assert parent is not None
+            found.append(self.loop(parent).mirrored(iteration))
+            parent = parent.parent_op()
+        return tuple(reversed(found))
+
     def layer(self, repeats: tuple[stg.RepeatOp, ...], path: Path) -> int:
         """The number of the layer at a path, counted through nested repeats; -1 outside of any."""
         layer = -1

@@ -214,11 +214,14 @@ class TableMaker:
                 self.same[other] = (first, False)
 
     def last_places(self) -> dict[tuple[int, Path], list[NodePlace]]:
-        """Where what is freed together is freed, by its number and the iteration."""
+        """Where what is freed together is freed, by its number and the layers: a layer, or those around it."""
         found: dict[tuple[int, Path], list[NodePlace]] = {}
         for source, place in self.layout.places.items():
-            for group in self.plan_of(source.op).lasts:
-                found.setdefault((group, source.path), []).append(place)
+            if groups := self.plan_of(source.op).lasts:
+                layers = self.layout.dataflow.elements(source)
+                for group in groups:
+                    for depth in range(len(layers) + 1):
+                        found.setdefault((group, layers[:depth]), []).append(place)
         return found
 
     def replace_buffers(self) -> None:
@@ -247,6 +250,8 @@ class TableMaker:
     ) -> None:
         op, path = source.op, source.path
         plan = self.plan_of(op)
+        waits = bool(plan.keeps) or any(buffer.until >= 0 for buffer in plan.buffers)
+        layers = self.layout.dataflow.elements(source) if waits else ()
         for number, operand in enumerate(op.operands):
             kept = [group for each, group in plan.keeps if each == number]
             for key in self.origins(operand, path):
@@ -256,11 +261,11 @@ class TableMaker:
                 of_sum = key[0] in self.sums and op not in self.inside
                 self.reads.append(Reader(value, place, of_sum, number in plan.frees))
                 for group in kept:
-                    for last in last_around(lasts, group, path):
+                    for last in last_around(lasts, group, layers):
                         self.reads.append(Reader(value, last, False))
                 self.join_operand(source, number, value, of_sum)
         for result, buffer in zip(op.results, plan.buffers, strict=True):
-            for last in last_around(lasts, buffer.until, path):
+            for last in last_around(lasts, buffer.until, layers):
                 self.reads.append(Reader(self.index[result, path], last, False))
 
     def origins(self, operand: SSAValue, path: Path) -> Iterator[Key]:
@@ -410,10 +415,10 @@ class TableMaker:
 
 
 def last_around(
-    lasts: Mapping[tuple[int, Path], list[NodePlace]], group: int, path: Path
+    lasts: Mapping[tuple[int, Path], list[NodePlace]], group: int, layers: Path
 ) -> list[NodePlace]:
-    """The last of those that are freed together, of the same iteration; else of what is around it."""
-    places = (lasts.get((group, path[:depth])) for depth in range(len(path), -1, -1))
+    """The last of those that are freed together, of the same layer, in whichever direction; else of what is around it."""
+    places = (lasts.get((group, layers[:depth])) for depth in range(len(layers), -1, -1))
     return next((found for found in places if found), [])
 
 
