@@ -474,10 +474,10 @@ def matrix_flops(module: ModuleOp, counts: Sequence[ClassCount]) -> MatrixFlops:
         ranks = counted.num_ranks(mesh)
         for each in counted.operations:
             if each.on_matrix_units:
-                own = each.numbers.flops - each.numbers.again
+                own: int | Fraction = each.numbers.flops - each.numbers.again
                 if not pads.keys().isdisjoint(each.costs.flops.names):
                     asked = (each.costs.flops - each.costs.again).substitute(pads)
-                    own = each.known.whole(asked, each.values)
+                    own = asked.evaluate(each.values)
                 hardware += ranks * each.runs * each.numbers.flops
                 model += Fraction(ranks * each.runs * own, each.num_alike(mesh))
     return MatrixFlops(round(model), hardware)
@@ -492,15 +492,21 @@ def pads_of(module: ModuleOp) -> Mapping[str, str]:
 def without_padding(module: ModuleOp) -> Mapping[str, Size]:
     """Dims that rules pad, and those that are made of padded ones, as experts' tokens are of a batch: what each is without padding."""
     found = {name: symbol(hidden) for name, hidden in pads_of(module).items()}
-    # What a load fills in is no function of other sizes.
-    filled = {op.dim.data for op in module.body.ops if isinstance(op, dist.ExpertLoadOp)}
-    known = found.keys() | filled
+    # What a load fills in is no function of other sizes: it is a share of all tokens, padding included.
+    filled = {
+        op.dim.data: op.tokens.data for op in module.body.ops if isinstance(op, dist.ExpertLoadOp)
+    }
+    known = found.keys() | filled.keys()
     made = {n: size for n, size in dim_sizes(module).items() if found and n not in known}
     while more := {n for n in made if made[n].names & found.keys()}:
         found |= {name: made.pop(name) for name in more}
     while any(size.names & found.keys() for size in found.values()):
         found = {name: size.substitute(found) for name, size in found.items()}
-    return found
+    return found | {
+        dim: symbol(dim) * found[tokens] / symbol(tokens)
+        for dim, tokens in filled.items()
+        if tokens in found
+    }
 
 
 # What is stored

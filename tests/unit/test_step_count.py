@@ -16,6 +16,7 @@ from stagec.step_count import ClassCount, matrix_flops
 from tests.attack import plans
 from tests.fidelity.totals import nodes_of
 from tests.resuming.texts import TEXT, random_text
+from tests.unit.test_routing import MODEL
 
 AMOUNTS = ("nodes", "flops", "moved", "before", "after")
 
@@ -86,3 +87,26 @@ def test_what_ranks_repeat_counts_once() -> None:
     assert many.model == alone.model == alone.hardware
     head = 6 * 16 * 8 * 16
     assert many.hardware == 3 * (alone.hardware + 4 * head)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_padding_that_goes_to_unequal_experts_is_not_the_models(seed: int) -> None:
+    """A batch that axes do not divide is padded, and padding is sent to experts like any token, however busy these are."""
+    chance = random.Random(seed)
+    batch, experts = chance.choice((9, 10, 13, 15)), chance.choice((4, 8))
+    clauses = (
+        "",
+        "mesh edp = 2, el = 2, ep = edp * el shard B over ep { pad = 1 } shard X over ep shard N over ep "
+        f"load {{ zipf = {chance.choice(('0.5', '1.2'))}, seed = {seed} }} "
+        + chance.choice(("", "collectives { exchange = hierarchical }", "recompute full")),
+    )
+    sizes = {"batch": batch, "experts": experts, "sequence": 8, "width": 8, "chosen": 2}
+    texts = (
+        MODEL.format(**sizes, layers=2, tokens="B * S * A / X", drops="", plan=plan)
+        for plan in clauses
+    )
+    alone, many = (
+        matrix_flops(job.module, job.counts)
+        for job in (compile_text(text, "net.stg", "p") for text in texts)
+    )
+    assert many.model == alone.model == alone.hardware < many.hardware
