@@ -8,6 +8,8 @@ columns), one such CSV file, the folder of an installed or unpacked `aiconfigura
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import re
 import sys
 import tomllib
@@ -25,7 +27,7 @@ from stagec.calibrate.measured import Measured, gathered
 from stagec.calibrate.report import HEAD, line, without_tables
 from stagec.calibrate.traces import read_trace
 from stagec.cli.usage import CommandParser
-from stagec.devices.file import load, table_text
+from stagec.devices.file import is_path, load, table_text
 from stagec.devices.model import DeviceModel, Key, TimeTable
 from stagec.reading import read_whole_text
 
@@ -58,7 +60,9 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("sources", nargs="+", type=Path)
     parser.add_argument("-o", "--out", metavar="FILE.toml", help="the file to write")
     parser.add_argument(
-        "--update", action="store_true", help="replace the tables of DEVICE, which is a file"
+        "--update",
+        action="store_true",
+        help="replace the tables of DEVICE, which is a file: in itself, or for `-o` in a copy",
     )
     parser.add_argument(
         "--only",
@@ -77,6 +81,10 @@ def run(arguments: Sequence[str]) -> int:
 
 def calibrate(options: argparse.Namespace) -> None:
     device = load(options.device)
+    if options.update and not is_path(options.device):
+        raise unreadable(
+            f"`--update` replaces tables of a file, and `{options.device}` ships: `-o` makes one"
+        )
     measured: dict[Key, Measured] = {}
     for source in options.sources:
         for key, rows in read_source(source, device.name, options.system).items():
@@ -140,22 +148,33 @@ def calibrated(device: DeviceModel, key: Key, rows: Measured) -> TimeTable | Non
 
 
 def save(options: argparse.Namespace, device: DeviceModel, tables: Sequence[TimeTable]) -> None:
-    path = Path(options.device if options.update else options.out)
-    source = f'[[sources]]\nwhat = "{options.say or "measured operators"}"\n'
+    path = Path(options.out or options.device)
+    source = f"[[sources]]\nwhat = {quoted(options.say or 'measured operators')}\n"
     if options.licence:
-        source += f'licence = "{options.licence}"\n'
+        source += f"licence = {quoted(options.licence)}\n"
     if options.update:
-        head, _, old = read_whole_text(path).partition(MARK)
+        head, _, old = read_whole_text(Path(options.device)).partition(MARK)
         if options.only:
             head += MARK + without(old, {table.key for table in tables})
         number = head.count("[[sources]]")
     else:
-        head = f'base = "{options.device}"\ntitle = "{device.title}, calibrated"\n\n'
+        title = quoted(f"{device.title}, calibrated")
+        head = f"base = {quoted(beside(path, options.device))}\ntitle = {title}\n\n"
         number = 0
     body = "\n".join(table_text(t.key, t.axes, t.values, number) for t in tables)
     mark = "" if MARK in head else MARK
     write_whole(str(path), f"{head}{mark}\n{source}\n{body}".encode())
     sys.stdout.write(f"{path}: {len(tables)} tables\n")
+
+
+def beside(path: Path, device: str) -> str:
+    """What a file at `path` calls the device that it builds on: a name, or a file as seen from its own folder."""
+    return os.path.relpath(device, path.parent) if is_path(device) else device
+
+
+def quoted(text: str) -> str:
+    """A string of TOML, whose basic strings are those of JSON."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def without(text: str, keys: set[Key]) -> str:

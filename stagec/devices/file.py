@@ -97,9 +97,14 @@ def named(name: str) -> DeviceModel:
     return parse(text, name, name + SUFFIX)
 
 
+def is_path(text: str) -> bool:
+    """Whether it is a file that is meant, and no device that ships."""
+    return text.endswith(SUFFIX) or "/" in text
+
+
 def load(text: str) -> DeviceModel:
     """A device by its name, or from a file. E0417 says what is wrong with it."""
-    if not (text.endswith(SUFFIX) or "/" in text):
+    if not is_path(text):
         try:
             return named(text)
         except KeyError:
@@ -141,7 +146,7 @@ def parse(text: str, name: str, where: str, folder: Path | None = None) -> Devic
     base = None
     if "base" in data:
         name_or_path = word(data["base"], "base", where)
-        beside = folder is not None and name_or_path.endswith(SUFFIX)
+        beside = folder is not None and is_path(name_or_path)
         base = load(str(Path(folder or ".", name_or_path)) if beside else name_or_path)
     return read(data, name, where, base)
 

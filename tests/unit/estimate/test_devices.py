@@ -337,6 +337,25 @@ def test_tables_are_added_to_a_file_one_kind_at_a_time(tmp_path: Path) -> None:
     assert main([*run, "product:int4"]) == 1
 
 
+def test_a_calibrated_file_is_where_it_was_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device, table = tmp_path / "ours.toml", tmp_path / "gemm.csv"
+    device.write_text('base = "h100"\ntitle = "ours"\n')
+    rows = [f"fp8,{64 << i},4096,4096,{i + 1}" for i in range(8)]
+    table.write_text("dtype,m,n,k,ms\n" + "\n".join(rows) + "\n")
+    (tmp_path / "deeper").mkdir()
+    run = ["calibrate", str(device), str(table), "--say", 'what "we" \\ measured']
+    for words in (["--update"], []):
+        out = tmp_path / "deeper" / f"new{len(words)}.toml"
+        assert main([*run, *words, "-o", str(out)]) == 0
+        found = load(str(out))
+        assert found.sources[found.tables["product", "fp8"].source].what == 'what "we" \\ measured'
+    assert device.read_text() == 'base = "h100"\ntitle = "ours"\n'
+    assert main(["calibrate", "h100", str(table), "--update"]) == 1
+    assert "`--update` replaces tables of a file" in capsys.readouterr().err
+
+
 def experts(experts: int, tokens: int, sent: int) -> Compute:
     """One of the three products of gated experts with `tokens` places each, of which `sent` in all are taken."""
     hidden, inner = 7168, 256
