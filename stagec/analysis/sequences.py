@@ -9,13 +9,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, reduce
+from itertools import product
 from math import prod
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from stagec.analysis.coordinates import SUFFIX, joint_index
-from stagec.analysis.sizes import dim_sizes, size_values
+from stagec.analysis.coordinates import SUFFIX, axes_in, joint_index, names_at
+from stagec.analysis.sizes import dim_sizes, dims_by_place, size_values, values_at
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.dist.sequences import CONTEXT, NEW, OF_ONE, SAMPLED, Kind, SequencesAttr
@@ -146,6 +147,28 @@ class Sequences:
         places = np.moveaxis(places, last, range(len(over) - len(last), len(over)))
         return places.reshape(-1, prod(self.others[over[at]] for at in last)).tolist()
 
+    def agree(self, size: Size, axes: Collection[str], placed: Mapping[str, Size]) -> bool:
+        """Whether all ranks that differ along some axes alone have the same size, in every iteration. `placed`: dims that depend on a rank's coordinates."""
+        own = {name: placed[name] for name in size.names & placed.keys()}
+        concerned = axes_in({*size.names, *(n for part in own.values() for n in part.names)})
+        shape = [self.others[axis] for axis in self.op.over.data]
+        # Ranks that have the same sequences may have other parts.
+        beside = sorted(concerned - self.axes)
+        found: dict[tuple[int, ...], np.ndarray] = {}
+        groups = self.groups(axes)
+        for place in product(*(range(self.others[axis]) for axis in beside)):
+            fixed = [at for axis, at in zip(beside, place, strict=True) if axis not in axes]
+            for number, group in enumerate(groups):
+                for device in group:
+                    along = map(int, np.unravel_index(device, shape))
+                    known = {**self.others, **names_at(beside, place)}
+                    known |= names_at(self.op.over.data, tuple(along))
+                    written = self.in_numbers(size, {**known, **values_at(own, known)})
+                    mine = self.columns(device).number(written)
+                    if not np.array_equal(found.setdefault((number, *fixed), mine), mine):
+                        return False
+        return True
+
     def sums(self, device: int) -> Mapping[str, np.ndarray]:
         """The sums over the sequences of a device, in all iterations."""
         if device not in self._sums:
@@ -251,7 +274,7 @@ def check_groups(module: ModuleOp, sequences: Sequences) -> None:
         )
     if sequences.op.sequences.data.num_devices == 1:
         return
-    shared = [sequences.columns(d) for d in range(sequences.op.sequences.data.num_devices)]
+    placed = dims_by_place(module)
     for op in module.walk():
         if not isinstance(op, sched.CollectiveOp | sched.SendOp | sched.RecvOp):
             continue
@@ -260,13 +283,7 @@ def check_groups(module: ModuleOp, sequences: Sequences) -> None:
         size = op.bytes_in.data if isinstance(op, sched.CollectiveOp) else op.num_bytes.data
         if not sequences.concern(size):
             continue
-        written = sequences.in_numbers(size)
-        numbers = [columns.number(written) for columns in shared]
-        if any(
-            not np.array_equal(numbers[group[0]], numbers[other])
-            for group in sequences.groups(op.axes.data)
-            for other in group[1:]
-        ):
+        if not sequences.agree(size, op.axes.data, placed):
             what = op.node_name
             message = f"`{what}` over {quoted(op.axes.data)} has other sizes on devices that have other sequences"
             help_ = f"serve sequences whose new tokens divide over {quoted(sorted(sequences.axes))}"

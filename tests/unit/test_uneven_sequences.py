@@ -1,0 +1,68 @@
+"""Devices that serve other sequences name one size for what they exchange, whichever parts of uneven dims they have."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+
+import pytest
+
+from stagec.analysis.sequences import Sequences
+from stagec.analysis.sizes import dim_sizes, dims_by_place, mesh_of, size_values
+from stagec.driver import compile_text
+from stagec.symbolic import Size, call, constant, symbol
+
+TEXT = """
+dim B = 2
+dim S = 4
+dim T = S
+dim D = 6
+dim F = {width}
+
+model Net(x[B, S, D]) {{
+  weight up[D, F], down[F, D]
+  cache seen[B, T, D]
+  return append(seen, gelu(x @ up) @ down)
+}}
+
+plan p {{
+  mesh dp = {dp}, tp = {tp}
+  shard B over dp
+  shard F over tp {{ uneven = {how} }}
+  serve {{ decode {sequences} at 7 }}
+}}
+"""
+
+
+def drawn(rng: random.Random) -> Size:
+    """A size that depends on a device's sequences, on its part of `F`, or on both."""
+    new, part = symbol("S") * rng.randint(1, 3), symbol("F.part") * rng.randint(1, 2)
+    kinds = (new, part, new * part, call("max", new, part), call("min", new, part))
+    return rng.choice(kinds) + constant(rng.randint(0, 5))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_members_of_a_group_agree_whichever_part_they_have(seed: int) -> None:
+    """Against every rank on its own."""
+    rng = random.Random(seed)
+    dp, tp = rng.choice((2, 3)), rng.choice((3, 4))
+    sizes = {"dp": dp, "tp": tp, "width": tp * rng.randint(2, 4) - 1}
+    sizes["sequences"] = dp * rng.randint(1, 2) + 1
+    how = rng.choice(("balanced", "chunk"))
+    module = compile_text(TEXT.format(**sizes, how=how), "net.stg", "p").module
+    known = Sequences.of(module)
+    assert known is not None and known.axes == {"dp"}
+    mesh, part = mesh_of(module), dim_sizes(module)["F.part"]
+    ranks = list(product(range(dp), range(tp)))
+    for _ in range(40):
+        size, axes = drawn(rng), rng.choice((("dp",), ("dp", "tp"), ("tp",)))
+        groups: dict[tuple[int, ...], set[object]] = {}
+        for rank in ranks:
+            at = dict(zip(("dp.index", "tp.index"), rank, strict=True))
+            values = {**size_values(module), **mesh, **at}
+            values |= known.sizes(values)
+            values["F.part"] = part.integer(values)
+            group = tuple(n for axis, n in zip(mesh, rank, strict=True) if axis not in axes)
+            groups.setdefault(group, set()).add(size.evaluate(values))
+        agree = all(len(each) == 1 for each in groups.values())
+        assert known.agree(size, axes, dims_by_place(module)) == agree, (str(size), axes)
