@@ -22,10 +22,15 @@ examples:
   stagec diff model.stg:dp8_tp8 model.stg:fsdp64            two plans of a model
   stagec diff model.stg model.stg --set-b tp=4              one plan, two sizes
   stagec diff old.stg new.stg --set S=8192                  two models, both with S = 8192
+  stagec diff model.stg:pools model.stg:pools --set-b decode.tp=4
+                                                            two sizes of one pool
   stagec diff traces/ /from/another/tool/                   two sets of traces
 """
 
-WITH_PLAN = re.compile(r"(?P<model>.+):(?P<plan>[A-Za-z_]\w*)", re.DOTALL | re.ASCII)
+WITH_PLAN = re.compile(
+    r"(?P<model>.+):(?P<plan>[A-Za-z_]\w*(\.[A-Za-z_]\w*)?)", re.DOTALL | re.ASCII
+)
+"""`model.stg:serving`, or a pool of a plan: `model.stg:serving.decode`."""
 
 
 def run(arguments: Sequence[str]) -> int:

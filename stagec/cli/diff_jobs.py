@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from stagec.cli.diff_side import Side
 from stagec.cli.diff_tables import comparison_json, sections_text
-from stagec.cli.inputs import compile_input, plan_written
+from stagec.cli.inputs import ONE_MESH, compile_parts, plan_written
 from stagec.cli.progress import pass_progress
 from stagec.cli.tables import heading
 from stagec.cli.usage import overrides
 from stagec.comparing.comparison import differ
-from stagec.comparing.jobs import ComparedJob, compare_jobs, job_of
+from stagec.comparing.jobs import ComparedJob, compare_pools, job_of
 from stagec.diagnostics import render
 from stagec.driver import Stops
 from stagec.plugins import Registry, registry
@@ -31,10 +31,10 @@ def diff_jobs(
         sys.stderr.write(render(plug_ins.warnings))
     warned: set[str] = set()
     jobs = [
-        compiled_job(side, own, plug_ins, options.quiet, warned)
+        compiled_jobs(side, own, plug_ins, options.quiet, warned)
         for side, own in zip(sides, sizes, strict=True)
     ]
-    comparisons = compare_jobs(*jobs)
+    comparisons = compare_pools(*jobs)
     differs = differ(comparisons)
     if options.quiet:
         return differs
@@ -48,7 +48,11 @@ def diff_jobs(
         }
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
         return differs
-    heads = [f"{name}: {heading(job.summary)}" for name, job in zip("AB", jobs, strict=True)]
+    heads = [
+        f"{name}: {heading(job.summary)}"
+        for name, pools in zip("AB", jobs, strict=True)
+        for job in pools.values()
+    ]
     sys.stdout.write("".join(heads) + "\n")
     if not differs:
         sys.stdout.write(SAME)
@@ -56,10 +60,10 @@ def diff_jobs(
     return differs
 
 
-def compiled_job(
+def compiled_jobs(
     side: Side, sizes: Sequence[str], plug_ins: Registry, quiet: bool, warned: set[str]
-) -> ComparedJob:
-    """A doubt that both sides share is told once."""
+) -> dict[str, ComparedJob]:
+    """The job of a side, or that of each of its pools. A doubt that both sides share is told once."""
 
     def warn(text: str) -> None:
         if text not in warned:
@@ -68,24 +72,27 @@ def compiled_job(
 
     with plan_written(side.text, side.plan), pass_progress(quiet) as told:
         stops = Stops(on_pass=lambda name, _: told(name))
-        compiled = compile_input(
-            side.path,
-            side.plan,
-            overrides(sizes),
-            stops=stops,
-            plug_ins=plug_ins,
-            warn=warn,
+        parts = compile_parts(
+            side.path, side.plan, overrides(sizes), stops=stops, plug_ins=plug_ins, warn=warn
         )
-        return job_of(compiled)
+        return {name: job_of(each) for name, each in parts.items()}
 
 
-def side_json(side: Side, sizes: Sequence[str], job: ComparedJob) -> dict[str, object]:
-    summary = job.summary
+def side_json(
+    side: Side, sizes: Sequence[str], jobs: Mapping[str, ComparedJob]
+) -> dict[str, object]:
+    first = next(iter(jobs.values())).summary
+    meshes = {
+        name: {
+            "mesh": dict(zip(job.summary.mesh.axes, job.summary.mesh.sizes, strict=True)),
+            "ranks": job.summary.num_ranks,
+        }
+        for name, job in jobs.items()
+    }
     return {
-        "model": summary.model,
+        "model": first.model,
         "file": side.path,
-        "plan": summary.plan,
+        "plan": first.plan if ONE_MESH in jobs else first.plan.rpartition(".")[0],
         "set": overrides(sizes),
-        "mesh": dict(zip(summary.mesh.axes, summary.mesh.sizes, strict=True)),
-        "ranks": summary.num_ranks,
+        **(meshes[ONE_MESH] if ONE_MESH in jobs else {"pools": meshes}),
     }

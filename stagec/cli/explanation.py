@@ -45,9 +45,9 @@ def explain(options: argparse.Namespace) -> int:
         adapt=(lambda plan: planned(plan, options)) if takes_time else (lambda plan: plan),
     )
     if takes_time:
-        pages = [step_page(each, len(parts) > 1) for each in parts]
+        pages = [step_page(each, len(parts) > 1) for each in parts.values()]
     else:
-        pages = [explained(Job(each), options) for each in parts]
+        pages = [explained(Job(each), options) for each in parts.values()]
     sys.stdout.write("\n".join(pages))
     return 0
 

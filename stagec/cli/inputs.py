@@ -55,11 +55,12 @@ def compile_input(
         found = check(text, plan, sizes, known.functions, series)
         return replace(found, plan=adapt(found.plan))
 
-    def seen(checked: CheckedModel, module: ModuleOp) -> None:
-        if found := warnings_of(checked, module):
-            (warn or sys.stderr.write)(render(found, checked.source.texts))
-
-    return compile_checked(checked, stops=stops, load_pass=known.make_pass, seen=seen)
+    return compile_checked(
+        checked,
+        stops=stops,
+        load_pass=known.make_pass,
+        seen=lambda checked, module: tell_doubts(checked, module, warn),
+    )
 
 
 @contextmanager
@@ -75,6 +76,10 @@ def plan_written(text: str, plan: str | None) -> Iterator[None]:
         raise CompileError(found, error.sources) from None
 
 
+ONE_MESH = ""
+"""Instead of the name of a pool: the plan is one by itself."""
+
+
 def compile_parts(
     path: str,
     plan: str | None,
@@ -82,23 +87,25 @@ def compile_parts(
     *,
     stops: Stops,
     plug_ins: Registry,
+    warn: Callable[[str], object] | None = None,
     adapt: Callable[[Plan], Plan] = lambda plan: plan,
-) -> list[Compiled]:
-    """Likewise; of a plan with pools each of them, as a part of the job."""
+) -> Mapping[str, Compiled]:
+    """Likewise; of a plan with pools each of them by name, as a part of the job."""
     if not has_pools(path, plan):
-        return [
-            compile_input(path, plan, sizes, stops=stops, plug_ins=plug_ins, adapt=adapt),
-        ]
+        alone = compile_input(
+            path, plan, sizes, stops=stops, plug_ins=plug_ins, warn=warn, adapt=adapt
+        )
+        return {ONE_MESH: alone}
     found = compile_pools(
         parse_file(path),
         plan,
         sizes,
         known=plug_ins,
         stops=lambda pool: stops,
-        seen=tell_doubts,
+        seen=lambda checked, module: tell_doubts(checked, module, warn),
         adapt=adapt,
     )
-    return list(found.pools.values())
+    return found.pools
 
 
 def has_pools(path: str, plan: str | None) -> bool:
@@ -106,10 +113,12 @@ def has_pools(path: str, plan: str | None) -> bool:
     return not is_ir(path) and bool(pools_in(parse_file(path), plan))
 
 
-def tell_doubts(checked: CheckedModel, module: ModuleOp) -> None:
-    """Write what is doubtful about a model to standard error."""
+def tell_doubts(
+    checked: CheckedModel, module: ModuleOp, tell: Callable[[str], object] | None = None
+) -> None:
+    """Say what is doubtful about a model, on standard error if not elsewhere."""
     if found := warnings_of(checked, module):
-        sys.stderr.write(render(found, checked.source.texts))
+        (tell or sys.stderr.write)(render(found, checked.source.texts))
 
 
 def is_ir(path: str) -> bool:

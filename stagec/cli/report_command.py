@@ -82,7 +82,8 @@ def compiled(text: str, sizes: dict[str, str]) -> list[Compiled]:
     path, mark, plan = model_named(text).rpartition(".stg:")
     name, chosen = (f"{path}.stg", plan) if mark else (model_named(text), None)
     with plan_written(text, chosen):
-        found = compile_parts(name, chosen, sizes, stops=Stops(), plug_ins=registry())
+        parts = compile_parts(name, chosen, sizes, stops=Stops(), plug_ins=registry())
+    found = list(parts.values())
     for each in found:
         if doubts := warnings(each, timeline_of(each)):
             sys.stderr.write(render(doubts, each.sources))

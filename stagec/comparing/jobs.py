@@ -5,8 +5,8 @@ Every number is a sum over the count of the job's step, or of its plan of memory
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from stagec.comparing.comparison import Comparison, Section, compare
 from stagec.compiled import Compiled
@@ -19,8 +19,13 @@ STATIC_PASSES = {
     Kind.TRANSPOSED: "plan-memory",
     Kind.MASTER: "insert-optimizer",
     Kind.OPTIMIZER: "insert-optimizer",
+    Kind.CACHE: "lower",
+    Kind.PROCESS: "plan-memory",
 }
-"""What brings the memory that stays from step to step; parameters are in the model's text."""
+"""What brings the memory that stays from step to step; parameters and caches are in the model's text."""
+
+WITH_MOST = ("the rank with most",)
+"""The row of a job's totals that is of no sum."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +97,8 @@ def step_section(summary: Summary, peak_bytes: int) -> Section:
         )
         section.add(("the job",), **{what: whole})
     for what in totals[0]:
-        section.add(("the rank with most",), **{what: max(total[what] for total in totals)})
-    section.add(("the rank with most",), memory=peak_bytes)
+        section.add(WITH_MOST, **{what: max(total[what] for total in totals)})
+    section.add(WITH_MOST, memory=peak_bytes)
     return section
 
 
@@ -120,10 +125,73 @@ def memory_at_peak(worst: ClassPlan) -> Iterator[tuple[Kind, str, str, int]]:
         kind = Kind(int(worst.lives.kind[row]))
         found.append((kind, about.scope, about.made_by, int(worst.lives.num_bytes[row])))
     for each in worst.stored:
-        if each.kind in STATIC_PASSES:
+        if each.kind in worst.always:
             found.append((each.kind, each.scope, STATIC_PASSES[each.kind], each.num_bytes))
     yield from sorted(found, key=lambda one: one[0])
 
 
 def compare_jobs(before: ComparedJob, after: ComparedJob) -> list[Comparison]:
     return [compare(a, b) for a, b in zip(before.sections, after.sections, strict=True)]
+
+
+def compare_pools(
+    before: Mapping[str, ComparedJob], after: Mapping[str, ComparedJob]
+) -> list[Comparison]:
+    """Each pool with the one of its name, or with nothing. Where one side is a single mesh, all pools of the other together."""
+    if len(before) == 1 or len(after) == 1:
+        return compare_jobs(joined(list(before.values())), joined(list(after.values())))
+    found: list[Comparison] = []
+    for name in dict.fromkeys([*before, *after]):
+        known = before.get(name) or after[name]
+        sides = (jobs[name] if name in jobs else without_rows(known) for jobs in (before, after))
+        found += [
+            replace(each, title=f"pool `{name}`: {each.title}") for each in compare_jobs(*sides)
+        ]
+    return found
+
+
+def without_rows(job: ComparedJob) -> ComparedJob:
+    """The same sections, with nothing in them."""
+    return replace(job, sections=tuple(replace(each, rows={}) for each in job.sections))
+
+
+def joined(jobs: Sequence[ComparedJob]) -> ComparedJob:
+    """Pools as one job: what ranks do is added up, and of a rank that has most it is what the one with most has."""
+    if len(jobs) == 1:
+        return jobs[0]
+    worst = max(jobs, key=lambda job: job.sections[0].rows[WITH_MOST]["memory"])
+    steps, traffic, _, by_module, by_pass = zip(*(job.sections for job in jobs), strict=True)
+    number = jobs.index(worst)
+    return ComparedJob(
+        worst.summary,
+        (
+            joined_steps(steps),
+            added(traffic, number),
+            worst.sections[2],
+            added(by_module, number),
+            added(by_pass, number),
+        ),
+    )
+
+
+def joined_steps(sections: Sequence[Section]) -> Section:
+    """The totals of pools, which have the same parameters."""
+    found = Section(sections[0].title, sections[0].keys)
+    for key in sections[0].rows:
+        for what in sections[0].rows[key]:
+            amounts = [each.rows[key][what] for each in sections]
+            is_most = key == WITH_MOST or what == "parameters"
+            found.add(key, **{what: max(amounts) if is_most else sum(amounts)})
+    return found
+
+
+def added(sections: Sequence[Section], worst: int) -> Section:
+    """The rows of all; what is of one rank is of that in the section of this number."""
+    found = replace(sections[0], rows={}, num_ranks=sum(each.num_ranks for each in sections))
+    for number, section in enumerate(sections):
+        for key, row in section.rows.items():
+            own = {
+                what: n for what, n in row.items() if number == worst or what not in found.per_job
+            }
+            found.add(key, **own)
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import random
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -17,14 +18,24 @@ from stagec.cli import main
 from stagec.cli.diff_tables import change_text, shown_amount
 from stagec.comparing import traces as comparing_traces
 from stagec.comparing.comparison import AmountChange, Section, compare
-from stagec.comparing.jobs import ComparedJob, job_of
+from stagec.comparing.jobs import (
+    WITH_MOST,
+    ComparedJob,
+    compare_jobs,
+    compare_pools,
+    job_of,
+    joined,
+)
 from stagec.comparing.labels import Labels, mesh_of_manifest
 from stagec.comparing.tally import op_name
 from stagec.comparing.traces import compare_traces
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_model
+from stagec.frontend import parse_text
+from stagec.pools import compile_pools
 from tests.corpus.good import GOOD, mesh
 from tests.corpus.traces import Traces
+from tests.unit.test_pools import drawn, text_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PLANS = {
@@ -47,7 +58,9 @@ def total(job: ComparedJob, number: int, what: str) -> int:
 # Jobs
 
 
-@pytest.mark.parametrize("name", ["gpt:dp4_tp8", "llama3_8b:fsdp64", "llama3_70b:ranks_32k"])
+@pytest.mark.parametrize(
+    "name", ["gpt:dp4_tp8", "llama3_8b:fsdp64", "llama3_70b:ranks_32k", "llama3_70b:serve_tp8"]
+)
 def test_parts_add_up_to_the_whole(name: str) -> None:
     path, plan = PLANS[name]
     compiled = compile_model(path, plan)
@@ -85,6 +98,36 @@ def test_a_job_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     step = {(row["of"], row["what"]): row for row in found["sections"][0]["rows"]}
     assert (step["the job", "ranks"]["a"], step["the job", "ranks"]["b"]) == (32, 16)
     assert not step["the job", "parameters"]["differs"]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_pools_together_are_the_sum_of_pools(seed: int) -> None:
+    rng = random.Random(seed)
+    one, other = (
+        compile_pools(parse_text(text_of(*drawn(rng.randrange(5)))), "p", {}) for _ in "ab"
+    )
+    pools = {name: job_of(each) for name, each in one.pools.items()}
+    others = {name: job_of(each) for name, each in other.pools.items()}
+    whole = joined(list(pools.values()))
+    for number in (0, 1, 3, 4):
+        for what in ("matrix FLOPs", "count", "bytes before", "communication", "nodes"):
+            found = [
+                sum(
+                    row.get(what, 0)
+                    for key, row in job.sections[number].rows.items()
+                    if key != WITH_MOST
+                )
+                for job in (whole, *pools.values())
+            ]
+            assert found[0] == sum(found[1:]), (number, what)
+    peaks = [each.peak_bytes for compiled in one.pools.values() for each in compiled.memory]
+    assert whole.sections[0].rows[WITH_MOST]["memory"] == max(peaks)
+    assert total(whole, 2, "bytes") == total(whole, 3, "memory") == max(peaks)
+    # Each pool with the one of its name, and not with another.
+    apart = [[*compare_jobs(pools[name], others[name])] for name in pools]
+    assert [each.changes for each in compare_pools(pools, others)] == [
+        each.changes for found in apart for each in found
+    ]
 
 
 def test_means_are_compared_where_ranks_are_more() -> None:
