@@ -64,16 +64,16 @@ def check_divides(module: ModuleOp, axis: str, dim: str) -> None:
         return
     for op in module.walk():
         if isinstance(op, dist.AllReduceOp) and applies(op, axis, dim):
-            dim = dim or op.source.names[0]
-            if dim not in values:
+            own = dim or op.source.names[0]
+            if own not in values:
                 continue
-            local = op.source.dim(dim).size.integer(values)
+            local = op.source.dim(own).size.integer(values)
             if local % values[axis]:
                 raise CompileError(
                     [
                         Diagnostic(
                             "E0301",
-                            f"`{axis} = {values[axis]}` does not divide the {local} of `{dim}` on each rank",
+                            f"`{axis} = {values[axis]}` does not divide the {local} of `{own}` on each rank",
                             span_of(op.location),
                             help="scatter another dim",
                         )

@@ -18,7 +18,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xdsl.dialects.builtin import FileLineColLoc, IntAttr, LocationAttr, StringAttr, UnknownLoc
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    CallSiteLoc,
+    FileLineColLoc,
+    FusedLoc,
+    IntAttr,
+    NameLoc,
+    StringAttr,
+)
+from xdsl.ir import Attribute
 
 from stagec.diagnostic_codes import CODES
 
@@ -174,12 +183,23 @@ def location_of(span: Span) -> FileLineColLoc:
     return FileLineColLoc(StringAttr(span.file), IntAttr(span.line), IntAttr(span.column))
 
 
-def span_of(location: LocationAttr) -> Span | None:
-    """The inverse of `location_of`; nothing for an op without a place in a file."""
-    if isinstance(location, FileLineColLoc):
-        return Span.point(location.filename.data, location.line.data, location.column.data)
-    assert isinstance(location, UnknownLoc), location
-    return None
+def span_of(location: Attribute) -> Span | None:
+    """The inverse of `location_of`; nothing for an op without a place in a file. Of a place in another's name, and of several, the first that is in a file."""
+    match location:
+        case FileLineColLoc(filename=file, line=line, column=column):
+            return Span.point(file.data, line.data, column.data)
+        case CallSiteLoc(callee=inner) | NameLoc(location=inner):
+            return span_of(inner)
+        case FusedLoc(locations=ArrayAttr(data=several)):
+            return next(filter(None, map(span_of, several)), None)
+        case _:
+            return None
+
+
+def line_of(location: Attribute) -> str:
+    """`file:line`, or nothing."""
+    span = span_of(location)
+    return f"{span.file}:{span.line}" if span is not None else ""
 
 
 def render(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None = None) -> str:

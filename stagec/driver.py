@@ -18,33 +18,30 @@ from xdsl.passes import ModulePass
 
 from stagec.advice import check_memory
 from stagec.analysis.sequences import check_alike
-from stagec.analysis.sizes import mesh_of
 from stagec.backend.lowering.programs import Unroller
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
 from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text, plan_of_model
 from stagec.frontend.plans.iterations import read_iterations
 from stagec.idle import IdleParts
-from stagec.ir_text import parse_ir, verify_ir
+from stagec.ir_text import Said, locate, parse_ir, verify_ir
 from stagec.pipelines import default_pipeline, final_passes, make, pool_passes
 from stagec.plans.clauses import Plan
-from stagec.plans.in_ir import read_plan, stated_plan
 from stagec.plugins import Registry, registry
-from stagec.rewriting import output_of, programs
+from stagec.rewriting import programs
 from stagec.running import (
     PassLoader,
     Stops,
     check_names,
     check_stop,
+    check_whole,
     not_watched,
     plan_passes,
-    remaining_passes,
     run_passes,
     told,
     write_down,
 )
 from stagec.symbolic import conditions
-from stagec.unrolling.checks import check_module
 from stagec.unrolling.module import UnrollingContext, rank_runs
 
 
@@ -167,14 +164,12 @@ def compile_ir(
     context = Context()
     for dialect, factory in known.dialects.items():
         context.register_dialect(dialect, factory)
-    module = parse_ir(context, text, name)
+    said: Said = {}
+    module = parse_ir(context, text, name, said=said)
     verify_ir(module, {name: text})
     try:
-        check_module(module)
-        plan = read_plan(stated_plan(module), mesh_of(module))
-        for program in programs(module):
-            output_of(program)
-        passes = remaining_passes(module, known.make_pass)
+        plan, passes = check_whole(module, known.make_pass)
+        locate(said)
         stops = stops or Stops()
         passes += [make(name) for name in stops.further if name not in {p.name for p in passes}]
         check_stop(stops, passes)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from io import StringIO
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, UnknownLoc
+from xdsl.dialects.builtin import LocationAttr, ModuleOp, UnknownLoc
 from xdsl.ir import ErasedSSAValue, Operation, SSAValue
 from xdsl.parser import Parser
 from xdsl.parser.core import ForwardDeclaredValue
@@ -24,10 +24,24 @@ MOST_ERRORS = 20
 """Ops with mistakes that are named; the rest follow from these more often than not."""
 
 
+Said = dict[Operation, LocationAttr]
+"""The `loc(...)` behind each op that has one in a text: its line of the model."""
+
+
 def parse_ir(
-    context: Context, text: str, file: str, *, line_offset: int = 0, implicit_module: bool = True
+    context: Context,
+    text: str,
+    file: str,
+    *,
+    line_offset: int = 0,
+    implicit_module: bool = True,
+    said: Said | None = None,
 ) -> ModuleOp:
-    """The module in a text that starts `line_offset` lines into `file`. E0708 if it does not parse."""
+    """The module in a text that starts `line_offset` lines into `file`. E0708 if it does not parse.
+
+    Ops come from where their text says, or else from where they stand in it. With `said`, all of them do at first, so that mistakes
+    in the text are shown in the text; `locate` moves them.
+    """
     places = Places(text, file, line_offset)
     sources = {file: "\n" * line_offset + text}
     try:
@@ -45,6 +59,10 @@ def parse_ir(
             if any(isinstance(operand, ForwardDeclaredValue) for operand in op.operands):
                 message = f"`{op.name}` reads a value that nothing makes where it can be read"
                 raise CompileError([Diagnostic("E0708", message, place_of(op))], sources)
+        if said is None:
+            locate(parser.said)
+        else:
+            said |= parser.said
         return module
     except ParseError as error:
         raise _refused(error, places, sources) from None
@@ -52,6 +70,12 @@ def parse_ir(
         raise CompileError(
             [Diagnostic("E0708", _sentence(str(error)), places.at(parser.pos))], sources
         ) from None
+
+
+def locate(said: Said) -> None:
+    """Let ops come from where the text says."""
+    for op, location in said.items():
+        op.location = location
 
 
 def _refused(error: ParseError, places: Places, sources: dict[str, str]) -> CompileError:
@@ -79,17 +103,19 @@ class Places:
 
 
 class LocatingParser(Parser):
-    """Gives each op without a `loc(...)` the place where it stands in the text."""
+    """Gives each op the place where it stands in the text, and notes where the text says that it comes from."""
 
     def __init__(self, context: Context, text: str, places: Places) -> None:
         super().__init__(context, text, places.file)
         self.places = places
+        self.said: Said = {}
 
     def parse_operation(self) -> Operation:
         start = self.pos
         op = super().parse_operation()
-        if isinstance(op.location, UnknownLoc):
-            op.location = location_of(self.places.at(start))
+        if not isinstance(op.location, UnknownLoc):
+            self.said[op] = op.location
+        op.location = location_of(self.places.at(start))
         return op
 
 
@@ -201,12 +227,27 @@ def place_of(op: Operation) -> Span | None:
         op = parent
 
 
-def print_ir(module: Operation) -> str:
-    """The module as text that `parse_ir` reads."""
+def print_ir(module: Operation, read_from: str | None = None) -> str:
+    """The module as text that `parse_ir` reads. Behind each op is where it comes from, but for what is of the text that was `read_from`."""
     text = StringIO()
-    printer = Printer(stream=text)
-    printer.print_op(module)
+    LocatingPrinter(text, read_from).print_op(module)
     return text.getvalue() + "\n"
+
+
+class LocatingPrinter(Printer):
+    """Prints `loc("model.stg":12:5)` behind ops that come from another text than what was read. xDSL's own does so behind all, and behind
+    arguments of blocks."""
+
+    def __init__(self, stream: StringIO, read_from: str | None) -> None:
+        super().__init__(stream)
+        self.read_from = read_from
+
+    def print_op(self, op: Operation) -> None:
+        super().print_op(op)
+        place = span_of(op.location)
+        if place is not None and place.file != self.read_from:
+            self.print_string(" ")
+            self.print_attribute(op.location)
 
 
 def _sentence(message: str) -> str:

@@ -17,6 +17,8 @@ from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted, s
 from stagec.dialects import dist, stg
 from stagec.ir_text import Verifier, place_of
 from stagec.plans.clauses import Argument, Plan
+from stagec.plans.in_ir import read_plan, stated_plan
+from stagec.rewriting import output_of, programs
 from stagec.symbolic import NoNumberError
 from stagec.unrolling.checks import check_module
 from stagec.unrolling.module import KeepsRows, UnrollingContext, made_of
@@ -87,6 +89,15 @@ def remaining_passes(module: ModuleOp, load_pass: PassLoader) -> list[ModulePass
                     found = [replace(d, span=span_of(op.location)) for d in error.diagnostics]
                     raise CompileError(found) from error
     return made
+
+
+def check_whole(module: ModuleOp, load_pass: PassLoader) -> tuple[Plan, list[ModulePass]]:
+    """That one can go on from IR which verifies: its plan, and the passes that it has before it. What ops say of one another is E0709."""
+    check_module(module)
+    plan = read_plan(stated_plan(module), mesh_of(module))
+    for program in programs(module):
+        output_of(program)
+    return plan, remaining_passes(module, load_pass)
 
 
 def plan_passes(plan: Plan, load_pass: PassLoader) -> list[ModulePass]:

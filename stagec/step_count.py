@@ -19,7 +19,7 @@ from math import prod
 from typing import Generic, TypeVar
 
 import numpy as np
-from xdsl.dialects.builtin import FileLineColLoc, ModuleOp
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from stagec import symbolic
@@ -29,6 +29,7 @@ from stagec.analysis.segments import nodes_inside
 from stagec.analysis.sizes import dim_sizes, mesh_of
 from stagec.backend.lowering.templates import Templates
 from stagec.backend.program import Mesh, Node, Transfer
+from stagec.diagnostics import line_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import TASK_NUMBER, TRANSFER_TASKS, Rows
 from stagec.dialects.types import StackType, ValueType, tensor_of
@@ -180,8 +181,7 @@ class CountedOp:
     @property
     def location(self) -> str:
         """File and line in the model's text."""
-        at = self.op.location
-        return f"{at.filename.data}:{at.line.data}" if isinstance(at, FileLineColLoc) else ""
+        return line_of(self.op.location)
 
     @property
     def is_computation(self) -> bool:

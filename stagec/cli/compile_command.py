@@ -102,7 +102,7 @@ def run(arguments: Sequence[str]) -> int:
     if doubts:
         sys.stderr.write(render(doubts, compiled.sources))
     if options.stop_after is not None:
-        sys.stdout.write(print_ir(compiled.module))
+        sys.stdout.write(print_ir(compiled.module, ir_of(options)))
         return 0
     if compiled.num_iterations > 1:
         refuse_in_series(options)
@@ -513,17 +513,23 @@ def compile_with(
         )
 
 
+def ir_of(options: argparse.Namespace) -> str | None:
+    """The file of IR that is compiled, if it is one."""
+    return options.model if is_ir(options.model) else None
+
+
 class PassPrinter:
     """Prints the IR after each pass, if that is asked for."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.prints = bool(options.print_ir and options.stop_after is None)
+        self.read_from = ir_of(options)
         self.is_first = True
 
     def after(self, name: str, module: ModuleOp) -> None:
         if self.prints:
             separator = "" if self.is_first else "// -----\n"
-            sys.stdout.write(f"{separator}// IR after {name}\n{print_ir(module)}")
+            sys.stdout.write(f"{separator}// IR after {name}\n{print_ir(module, self.read_from)}")
             self.is_first = False
 
 

@@ -170,7 +170,8 @@ def parts_text(job: Job, shown: Shown, answer: Answer, options: argparse.Namespa
     table.add_column("module\nline")
     table.add_column("op\nmade by")
     table.add_column("closed form", overflow="fold")
-    folder = os.path.dirname(options.model)
+    plan = job.compiled.plan.span  # of IR, it is where the model is
+    folder = os.path.dirname(plan.file if plan is not None else options.model)
     for part in parts[: options.parts]:
         table.add_row(
             f"{100 * part.value / max(value, 1):.1f} %",

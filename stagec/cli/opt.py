@@ -27,12 +27,13 @@ from stagec import __version__
 from stagec.backend.files import write_whole
 from stagec.cli.usage import add_trust_flags, mistake, overrides, trust_of, usage_error
 from stagec.diagnostics import CompileError, Diagnostic, render
+from stagec.dialects import dist
 from stagec.frontend import check, lower, parse_text, warnings_of
 from stagec.frontend.files import decode
-from stagec.ir_text import parse_ir, place_of, print_ir, verify_ir
+from stagec.ir_text import Said, locate, parse_ir, place_of, print_ir, verify_ir
 from stagec.plugins import Registry, registry
 from stagec.reading import read_file
-from stagec.running import apply_pass
+from stagec.running import apply_pass, check_whole
 from stagec.trust import allow
 
 SEPARATORS = {"stg": b"# -----"}
@@ -143,7 +144,14 @@ class StagecOpt(xDSLOptMain):
         text = decode(chunk.read(), name)
         self.texts[name] = "\n" * offset + text
         implicit = not self.args.no_implicit_module
-        return parse_ir(self.ctx, text, name, line_offset=offset, implicit_module=implicit)
+        said: Said = {}
+        module = parse_ir(
+            self.ctx, text, name, line_offset=offset, implicit_module=implicit, said=said
+        )
+        self.verify(module)
+        self.check(module)
+        locate(said)
+        return module
 
     def read_model(self, chunk: IO[bytes], offset: int = 0) -> ModuleOp:
         """Empty lines stand for what is before the chunk, so that places are those of the file."""
@@ -191,7 +199,6 @@ class StagecOpt(xDSLOptMain):
             yield self.registry.make_pass(spec.name, spec.parameters)
 
     def apply_passes(self, prog: ModuleOp) -> None:
-        self.verify(prog)
         passes = self.pipeline.passes
         for number, each in enumerate(passes, 1):
             start = time.perf_counter()
@@ -205,12 +212,28 @@ class StagecOpt(xDSLOptMain):
             if self.args.time_passes:
                 print(f"Pass {each.name} took {time.perf_counter() - start} seconds")
             self.verify(prog)
-            if self.args.print_between_passes and number < len(passes):
-                print(f"// IR after {each.name}:\n{print_ir(prog)}")
+            if number == len(passes):
+                self.check(prog)
+            elif self.args.print_between_passes:
+                print(f"// IR after {each.name}:\n{print_ir(prog, self.get_input_name())}")
 
     def verify(self, module: ModuleOp) -> None:
         if not self.args.disable_verify:
             verify_ir(module)
+
+    def check(self, module: ModuleOp) -> None:
+        """Refuse what `stagec` would not go on from. IR without a plan is an excerpt, of which ops are verified each by itself."""
+        is_whole = any(isinstance(op, dist.PlanOp) for op in module.body.ops)
+        if is_whole and not self.args.disable_verify:
+            check_whole(module, self.registry.make_pass)
+
+    def output_resulting_program(self, prog: ModuleOp) -> str:
+        """Text of the usual form says where ops come from that are of a model; xDSL's flags ask for other forms."""
+        asked = self.args
+        others = (asked.print_op_generic, asked.print_no_properties, asked.print_debuginfo)
+        if asked.target != "mlir" or asked.syntax_highlight or any(others):
+            return super().output_resulting_program(prog)
+        return print_ir(prog, self.get_input_name())
 
     # All of it
 

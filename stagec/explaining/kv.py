@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from stagec.diagnostics import CompileError
+from stagec.diagnostics import CompileError, line_of
 from stagec.dialects import stg
 from stagec.dialects.types import ValueType, tensor_of
 from stagec.explaining.job import Job
 from stagec.explaining.quantities import Answer, ClassAnswer, Contribution, of_parts
 from stagec.explaining.rolled_operations import Amount, ClassOperations
-from stagec.memory.value_table import line_of
 from stagec.symbolic import Size, product, total
 
 Unknown = Callable[[str, str, Sequence[str]], CompileError]
@@ -49,7 +48,7 @@ def of_class(job: Job, each: ClassOperations, words: Sequence[str]) -> ClassAnsw
     parts = [
         Contribution(
             stg.scope_of(op),
-            line_of(op),
+            line_of(op.location),
             op.path.data,
             stg.made_by(op),
             job.names.write(form, stage.stage),

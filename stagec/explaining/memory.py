@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from stagec.analysis.buffers import owners
-from stagec.diagnostics import CompileError
+from stagec.diagnostics import CompileError, line_of
 from stagec.dialects import stg
 from stagec.dialects.memory import STORED
 from stagec.explaining.job import Job
@@ -17,7 +17,6 @@ from stagec.explaining.papers import OF_MEMORY
 from stagec.explaining.peak_formula import Moments
 from stagec.explaining.quantities import Answer, Contribution, of_parts
 from stagec.memory import TITLES, ClassPlan, Kind
-from stagec.memory.value_table import line_of
 from stagec.unrolling.rank import StageRun
 
 Asked = Callable[[Job, ClassPlan], list[Contribution]]
@@ -96,7 +95,7 @@ def static_parts(job: Job, stages: Sequence[StageRun], kinds: Sequence[Kind]) ->
                     (kind, place, row.path),
                     Contribution(
                         stg.scope_of(weight),
-                        line_of(weight),
+                        line_of(weight.location),
                         f"{row.path}: {TITLES[kind]}",
                         stg.made_by(weight),
                         job.names.write(size, stage.stage),

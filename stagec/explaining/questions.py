@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
+from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, line_of, quoted
 from stagec.dialects import stg
 from stagec.dialects.types import ValueType
 from stagec.explaining.bubble import bubble
@@ -25,7 +25,6 @@ from stagec.explaining.quantities import (
     summed,
 )
 from stagec.explaining.rolled_operations import Amount, ClassOperations, Term
-from stagec.memory.value_table import line_of
 from stagec.step_count import weights_of_stages
 from stagec.symbolic import product, symbol
 
@@ -216,7 +215,7 @@ def parameters_of(job: Job, each: ClassOperations, words: Sequence[str]) -> Clas
             parts.append(
                 Contribution(
                     stg.scope_of(op),
-                    line_of(op),
+                    line_of(op.location),
                     op.path.data,
                     stg.made_by(op),
                     job.names.write(form, stage.stage),

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stagec.analysis.buffers import owners
+from stagec.diagnostics import line_of
 from stagec.dialects import stg
 from stagec.dialects.dist.stages import is_first_layer
 from stagec.dialects.memory import STORED, Kind
 from stagec.dialects.types import tensor_of
-from stagec.memory.value_table import line_of
 from stagec.unrolling.rank import StageRun
 
 
@@ -60,7 +60,7 @@ class Weights:
                     StoredBytes(
                         row.path,
                         stg.scope_of(owner.op),
-                        line_of(owner.op),
+                        line_of(owner.op.location),
                         row.kind,
                         row.num_bytes.integer(stage.values),
                         row.on_host,

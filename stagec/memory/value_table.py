@@ -12,14 +12,13 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from stagec import symbolic
 from stagec.analysis.buffers import loops, ops_inside, summed_results
 from stagec.analysis.dataflow import OpInstance, Path
 from stagec.arrays import Ints
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import CompileError, Diagnostic, line_of, span_of
 from stagec.dialects import sched, stg
 from stagec.dialects.interfaces import num_bytes
 from stagec.dialects.memory import FIRST, OPERAND, REPETITION, STAYS, Buffer, Kind, NodeMemory
@@ -424,12 +423,6 @@ def last_around(
 
 def about(op: Operation) -> About:
     assert isinstance(op, sched.NODES)
-    return About(op.node_name, stg.scope_of(op), line_of(op), stg.phase_of(op), stg.made_by(op))
-
-
-def line_of(op: Operation) -> str:
-    """File and line in the model's text."""
-    location = op.location
-    if not isinstance(location, FileLineColLoc):
-        return ""
-    return f"{location.filename.data}:{location.line.data}"
+    return About(
+        op.node_name, stg.scope_of(op), line_of(op.location), stg.phase_of(op), stg.made_by(op)
+    )

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 
 from xdsl.dialects.builtin import ModuleOp
 
+from stagec.advice import warnings
 from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import TraceOptions
+from stagec.backend.program import TraceSet
 from stagec.backend.writer import iterate_traces
 from stagec.driver import Compiled, Stops, compile_ir
 from stagec.ir_text import print_ir
@@ -35,17 +37,22 @@ def differences(texts: dict[str, str], whole: Compiled) -> Iterator[str]:
 
 
 def outcome(compiled: Compiled) -> dict[str, object]:
-    """Digests of the traces of every rank, and the plan of memory."""
+    """Digests of the traces of every rank, the plan of memory, the lines of the model that both come from, and what is doubtful."""
     ranks = ",".join(map(str, range(min(64, compiled.trace_set.mesh.num_ranks))))
+    traces = compiled.trace_set
     return {
-        "traces": digest(compiled, ranks, tracked=False),
-        "tracked traces": digest(compiled, "0", tracked=True),
+        "traces": digest(traces, ranks, TraceOptions()),
+        "tracked traces": digest(compiled.tracked, "0", TraceOptions()),
+        "lines in traces": digest(traces, "0", TraceOptions(provenance=True)),
         "memory": [(m.name, m.peak_bytes, str(m.peak), m.saved_bytes) for m in compiled.memory],
+        "lines in memory": [[part.location for part in m.parts_at_peak()] for m in compiled.memory],
+        "lines of what is counted": [[op.location for op in c.operations] for c in compiled.counts],
+        "warnings": [(d.code, d.message, d.span) for d in warnings(compiled, None)],
     }
 
 
-def digest(compiled: Compiled, ranks: str, tracked: bool) -> str:
-    traces = encode_traces(compiled.tracked if tracked else compiled.trace_set, TraceOptions())
+def digest(programs: TraceSet, ranks: str, options: TraceOptions) -> str:
+    traces = encode_traces(programs, options)
     found = hashlib.sha256()
     for rank, data in iterate_traces(traces, ranks):
         found.update(f"{rank} {len(data)} ".encode())

@@ -2,11 +2,14 @@
 
 import random
 import re
+from pathlib import Path
 
 import pytest
 
-from stagec.driver import Compiled, Stops, compile_ir, compile_text
+from stagec.diagnostics import CompileError
+from stagec.driver import Compiled, Stops, compile_ir, compile_model, compile_text
 from stagec.estimate import estimate, on_device
+from stagec.ir_text import print_ir
 from stagec.summary import summarize
 from tests.resuming.cuts import differences, outcome, texts_after_passes
 from tests.resuming.mutations import exceptions, silent
@@ -26,6 +29,37 @@ def test_random_plans_go_on_from_any_pass(seed: int) -> None:
     chance = random.Random(seed)
     chosen = {*chance.sample(sorted(texts), 2), list(texts)[-1]}
     assert not list(differences({name: texts[name] for name in chosen}, whole))
+
+
+@pytest.mark.parametrize("seed", mostly((0).__eq__, range(3)))
+def test_a_second_cut_prints_what_the_first_compilation_does(seed: int) -> None:
+    """With the lines of the model, of which the text in between is none."""
+    text, chance = random_text(seed), random.Random(seed)
+    texts, _ = texts_after_passes(lambda stops: compile_text(text, "net.stg", stops=stops))
+    first, last = sorted(chance.sample(sorted(texts), 2))
+    stops = Stops(after=last.partition(" ")[2])
+    assert (
+        print_ir(compile_ir(texts[first], "cut.mlir", stops=stops).module, "cut.mlir")
+        == texts[last]
+    )
+
+
+LIT = Path(__file__).parents[1] / "lit" / "passes"
+REFUSED = [path for path in LIT.rglob("*.stg") if "RUN: not stagec %s 2>&1" in path.read_text()]
+
+
+def test_mistakes_are_shown_in_the_model() -> None:
+    """What a pass has to say of a model, it says of IR that was printed before it, in the same words."""
+    assert len(REFUSED) > 10
+    for path in REFUSED:
+        texts: list[str] = []
+        stops = Stops(on_pass=lambda _, module, to=texts: to.append(print_ir(module)))
+        with pytest.raises(CompileError) as wanted:
+            compile_model(path, stops=stops)
+        for text in texts[:1] + texts[-1:]:
+            with pytest.raises(CompileError) as found:
+                compile_ir(text, "cut.mlir")
+            assert str(found.value) == str(wanted.value)
 
 
 def test_another_stream_is_another_stream_in_traces() -> None:

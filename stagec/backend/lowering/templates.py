@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from xdsl.dialects.builtin import FileLineColLoc, ModuleOp
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from stagec.analysis.kernels import KernelForm, kernel_form
@@ -143,7 +143,7 @@ class Templates:
     _numbers: dict[Size, int] = field(default_factory=dict)
 
     def node(self, op: Operation, scope: str, action: NodeAction, deps: tuple[Dep, ...]) -> Node:
-        location = op.location
+        place = span_of(op.location)
         assert isinstance(op, sched.NODES)
         crosses = isinstance(
             op, sched.StageSendOp | sched.StageRecvOp | sched.PoolSendOp | sched.PoolRecvOp
@@ -155,11 +155,7 @@ class Templates:
             action=action,
             stream=op.stream.data,
             data_deps=deps,
-            location=(
-                f"{location.filename.data}:{location.line.data}:{location.column.data}"
-                if isinstance(location, FileLineColLoc)
-                else ""
-            ),
+            location=f"{place.file}:{place.line}:{place.column}" if place is not None else "",
             made_by=stg.made_by(op),
             serial="serial" in op.properties,
             pieces=self.pieces(op),
