@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.arg_spec import parse_spec
 
 from stagec.dialects import stg
-from stagec.ir_text import parse_ir, print_ir, verify_ir
+from stagec.ir_text import parse_ir, verify_ir
 from stagec.passes import ALL_PASSES, load_pass
 from stagec.plugins import registry
 
@@ -62,7 +62,7 @@ def bare(module: ModuleOp) -> str:
             for block in region.blocks:
                 for argument in block.args:
                     argument.name_hint = None
-    return print_ir(module)
+    return str(module)
 
 
 ALL = [(name, example) for name in ALL_PASSES for example in examples(name)]
