@@ -55,7 +55,7 @@ from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.types import TensorType, tensor_of
 from stagec.rewriting import defined, inherit, programs
-from stagec.rewriting.weighted_copies import last_product, weighted
+from stagec.rewriting.weighted_copies import last_product, make_weights_early, weighted
 
 NAME = "gather-tokens"
 
@@ -71,6 +71,9 @@ class GatherTokens(ModulePass):
         found = [each for program in programs(op) for each in exchanges(program)]
         if not found:
             raise CompileError([nothing_exchanged(op)])
+        for routed, _ in found if self.rows else ():
+            if isinstance(routed, stg.CombineOp) and routed.weights is not None:
+                make_weights_early(routed, routed.weights)
         gathers = Gathers(op, self.rows)
         for routed, change in found:
             own, sent = placements(routed, change)

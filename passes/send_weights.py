@@ -62,7 +62,7 @@ from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TensorType, tensor_of
 from stagec.rewriting import inherit, programs
-from stagec.rewriting.weighted_copies import last_product, weighted
+from stagec.rewriting.weighted_copies import dispatch_of, last_product, make_weights_early, weighted
 
 NAME = "send-weights"
 
@@ -82,6 +82,7 @@ class SendWeights(ModulePass):
 
 def weight_at_experts(combine: stg.CombineOp, weights: SSAValue, change: dist.ReshardOp) -> None:
     """Weight before the way back in place of behind it."""
+    make_weights_early(combine, weights)
     own, sent = placements(combine, change)
     reader, place = last_product(change, own.names[1])
     sends = stg.SendWeightsOp(weights, combine.experts, sent.dims[:2])
@@ -106,16 +107,14 @@ def weight_at_experts(combine: stg.CombineOp, weights: SSAValue, change: dist.Re
 
 def way_of_tokens(combine: stg.CombineOp) -> list[dist.ReshardOp]:
     """The changes of placement that bring copies of the same tokens to their experts, one after the other."""
-    block, found = combine.parent_block(), list[dist.ReshardOp]()
-    for use in combine.experts.uses:
-        if isinstance(use.operation, stg.DispatchOp) and use.operation.parent is block:
-            value: SSAValue | None = use.operation.routed
-            while value is not None:
-                readers = [each.operation for each in value.uses]
-                changes = [op for op in readers if isinstance(op, dist.ReshardOp)]
-                found += changes[:1]
-                value = changes[0].result if changes else None
-            break
+    found: list[dist.ReshardOp] = []
+    dispatch = dispatch_of(combine)
+    value = dispatch.routed if dispatch is not None else None
+    while value is not None:
+        readers = [each.operation for each in value.uses]
+        changes = [op for op in readers if isinstance(op, dist.ReshardOp)]
+        found += changes[:1]
+        value = changes[0].result if changes else None
     return found
 
 

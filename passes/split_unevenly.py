@@ -157,7 +157,7 @@ def uneven_dims(value: SSAValue, rules: Mapping[str, dist.RuleOp]) -> tuple[str,
             owner = value.owner if isinstance(value.owner, Operation) else rule
             note = f"here it is not split over {quoted(rule.axes.data)} alone"
             if set(dim.split) & set(TIME_AXES):
-                note = "it is divided into microbatches, or chunks, of one size"
+                note = "each microbatch, or chunk, has as much of it on each device, also where there is only one"
             raise CompileError([apart(owner, rule, note)])
     return tuple(d.name for d in split)
 

@@ -48,9 +48,10 @@ class Stops:
     unroll: bool = True
     """Whether trace programs are made of what the last pass leaves."""
     verify: bool = True
-    """Whether IR is held against its rules: after passes that are not ours, after the last one, and after each where somebody looks at
-    what it leaves. Doing so after all of ours is half of a compilation's time. A search, which compiles hundreds of plans on the way,
-    verifies those that it proposes. Nor is it looked then for what changes nothing."""
+    """Whether IR is held against its rules: after passes that are not ours, after each where ops are not ours (our passes ask them for
+    gradients, and for what they lower to), after the last one, and after each where somebody looks at what it leaves. Doing so after all
+    of ours is half of a compilation's time. A search, which compiles hundreds of plans on the way, verifies those that it proposes. Nor is
+    it looked then for what changes nothing."""
 
     shows_each: bool = False
     """Whether somebody is shown what each pass leaves."""
@@ -63,10 +64,10 @@ class Stops:
         is_asked = self.places_buffers or self.after == PLACE_BUFFERS
         return (PLACE_BUFFERS,) if is_asked else ()
 
-    def verifies(self, after: ModulePass, is_last: bool) -> bool:
-        """Whether IR is held against its rules after a pass."""
+    def verifies(self, is_last: bool, is_all_ours: bool) -> bool:
+        """Whether IR is held against its rules after a pass: `is_all_ours` where the pass, and all ops before and after it, are."""
         looked_at = self.after is not None or self.shows_each
-        return self.verify and (is_last or looked_at or not is_ours(after))
+        return self.verify and (is_last or looked_at or not is_all_ours)
 
 
 def write_down(module: ModuleOp, plan: dist.PlanOp, passes: Sequence[ModulePass]) -> None:
@@ -179,6 +180,7 @@ def run_passes(
 ) -> bool:
     """Run the passes, each while somebody is `watching`; whether it stopped at the one asked for. `context` keeps what the last of them unrolled."""
     context, verifier = context or UnrollingContext(), Verifier()
+    others = ops_of_others(module)
     for each in passes:
         promised = made_of(module) if isinstance(each, KeepsRows) and not is_ours(each) else None
         with watching(each, module):
@@ -187,8 +189,10 @@ def run_passes(
             raise CompileError([broken_promise(each, module)])
         context.after(each)
         take_off(module, each.name)
-        if stops.verifies(each, each is passes[-1]):
-            verify(module, each, verifier)
+        if not is_ours(each):
+            others = ops_of_others(module)
+        if stops.verifies(each is passes[-1], is_ours(each) and not others):
+            verify(module, each, others, verifier)
         if told(stops, each.name, module):
             return True
     return False
@@ -221,19 +225,26 @@ def take_off(module: ModuleOp, name: str) -> None:
                 op.passes = ArrayAttr(rest)
 
 
-def is_ours(each: ModulePass) -> bool:
-    return type(each).__module__.startswith("stagec.")
+def is_ours(each: ModulePass | Operation) -> bool:
+    return type(each).__module__.startswith(("stagec.", "xdsl."))
 
 
-def verify(module: ModuleOp, after: ModulePass, verifier: Verifier) -> None:
-    """IR that does not verify is a pass' mistake: ours is no user's."""
+def ops_of_others(module: ModuleOp) -> list[str]:
+    """The names of a module's ops that a plug-in brought."""
+    return sorted({op.name for op in module.walk() if not is_ours(op)})
+
+
+def verify(module: ModuleOp, after: ModulePass, others: Sequence[str], verifier: Verifier) -> None:
+    """IR that does not verify is the mistake of a pass, or of an op that our passes ask: where all are ours, it is no user's."""
     try:
         verifier.verify(module)
         if not is_ours(after):
             check_module(module)
     except CompileError as error:
-        assert not is_ours(after), f"the IR after `{after.name}` does not verify: {error}"
+        assert others or not is_ours(after), f"`{after.name}` leaves what does not verify: {error}"
         notes = [f"after the pass `{after.name}`"]
+        if is_ours(after):
+            notes.append(f"which asks ops of plug-ins what they become: {quoted(others)}")
         raise CompileError([replace(d, notes=notes) for d in error.diagnostics]) from error
 
 

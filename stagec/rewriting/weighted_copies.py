@@ -2,10 +2,51 @@
 
 from __future__ import annotations
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
+from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import tensor_of
+
+
+def dispatch_of(combine: stg.CombineOp) -> stg.DispatchOp | None:
+    """What sends tokens to the experts whose work is combined."""
+    block = combine.parent_block()
+    for use in combine.experts.uses:
+        if isinstance(use.operation, stg.DispatchOp) and use.operation.parent is block:
+            return use.operation
+    return None
+
+
+def make_weights_early(combine: stg.CombineOp, weights: SSAValue) -> None:
+    """Let weights be there when tokens go to their experts, wherever the text computes them. E0313 where they are made of what comes back."""
+    dispatch, block = dispatch_of(combine), combine.parent_block()
+    if dispatch is None or block is None:
+        return
+    late: set[Operation] = set()
+    asked = [weights.owner]
+    while asked:
+        op = asked.pop()
+        while isinstance(op, Operation) and op.parent_block() is not block:
+            op = op.parent_op() or block
+        if isinstance(op, Block) or op in late or op.is_before_in_block(dispatch):
+            continue
+        if op is dispatch:
+            raise CompileError([made_late(combine)])
+        late.add(op)
+        asked += [operand.owner for each in op.walk() for operand in each.operands]
+    for op in [each for each in block.ops if each in late]:
+        op.detach()
+        block.insert_op_before(op, dispatch)
+
+
+def made_late(combine: stg.CombineOp) -> Diagnostic:
+    return Diagnostic(
+        "E0313",
+        "the weights of these tokens are made of what their experts return, so that they cannot go there with them",
+        span_of(combine.location),
+        help="leave `like = megatron` out of `collectives`: tokens are then weighted where they come back",
+    )
 
 
 def last_product(change: dist.ReshardOp, tokens: str) -> tuple[Operation, int]:

@@ -165,3 +165,69 @@ class HalvedOp(stg.TensorOp):
     x = operand_def(stg.TensorType)
     y = result_def(stg.TensorType)
 """
+
+
+OP_WITH_A_WRONG_GRADIENT = """
+from typing import ClassVar
+
+from xdsl.irdl import irdl_op_definition, operand_def, result_def
+
+from stagec.dialects import stg
+from stagec.dialects.interfaces import elements
+
+
+@irdl_op_definition
+class BiasedOp(stg.TensorOp):
+    name = "mine.biased"
+    SIGNATURES: ClassVar = (stg.Signature("biased", ("x", "bias"), "x + bias"),)
+    x = operand_def(stg.TensorType)
+    bias = operand_def(stg.TensorType)
+    y = result_def(stg.TensorType)
+
+    def __init__(self, x, bias):
+        super().__init__(operands=[x, bias], result_types=[x.type])
+
+    def flops(self):
+        return elements(self.y)
+
+    def gradient(self, dys, gradients):
+        gradients.contribute(self.x, dys[0])
+        made = gradients.insert(BiasGradOp(dys[0], gradients.use(self.bias)), self.bias)
+        gradients.contribute(self.bias, made.results[0])
+
+
+@irdl_op_definition
+class BiasGradOp(stg.TensorOp):
+    name = "mine.bias_grad"
+    dy = operand_def(stg.TensorType)
+    bias = operand_def(stg.TensorType)
+    dbias = result_def(stg.TensorType)
+
+    def __init__(self, dy, bias):
+        super().__init__(operands=[dy, bias], result_types=[bias.type])
+
+    def flops(self):
+        return elements(self.dy)
+"""
+BIASED = """
+dim B = 8
+dim D = 16
+model M(x[B, D]) {
+  weight b[D]
+  loss = mean(biased(x, b), over = [B, D])
+}
+plan p { mesh dp = 2
+  shard B over dp }
+"""
+
+
+def test_what_ops_of_others_make_is_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """A gradient that is a sum over devices, and does not say so, would miss its all-reduce."""
+    model, op = tmp_path / "m.stg", tmp_path / "biased.py"
+    model.write_text(BIASED)
+    op.write_text(OP_WITH_A_WRONG_GRADIENT)
+    assert main([str(model), "--load-pass", str(op), "-q"]) == 1
+    said = capsys.readouterr().err
+    assert "error[E0709]: `mine.bias_grad`" in said
+    assert "after the pass `build-backward`" in said
+    assert "plug-ins" in said

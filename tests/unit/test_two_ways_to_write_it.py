@@ -97,6 +97,41 @@ def test_an_axis_of_size_one_is_none(seed: int) -> None:
     assert_same(REPEATED + every, REPEATED + fewer, within=1e-9)
 
 
+EXPERTS = """
+dim B = 12
+dim S = 72
+dim D = 64
+dim F = 128
+dim X = 12
+dim A = 2
+dim N = B * S * A / X
+model M(x[B, S, D]) {
+  weight router[D, X], up[X, D, F], down[X, F, D]
+  scores, chosen = topk(softmax(x @ router, over = X), over = X, to = A)EARLY
+  r = dispatch(x, chosen, experts = X, tokens = N)
+  h[X, N, F] = silu(r @ up)
+  y[X, N, D] = h @ down
+  loss = mean(combine(y, WEIGHTS, chosen), over = [B, S, D])
+}
+plan p {
+  mesh ep = 3
+  shard B, X, N over ep
+  collectives { like = megatron, exchange = EXCHANGE }
+  device h100
+}
+"""
+
+
+@pytest.mark.parametrize("exchange", ["direct", "all_gather"])
+def test_weights_of_experts_stand_anywhere(exchange: str) -> None:
+    """Scaled before tokens go to their experts, or where they come back."""
+    weights = "cast(scores * 2.5 + mean(scores, over = [A]), dtype = bf16)"
+    text = EXPERTS.replace("EXCHANGE", exchange)
+    late = text.replace("EARLY", "").replace("WEIGHTS", weights)
+    early = text.replace("EARLY", f"\n  w = {weights}").replace("WEIGHTS", "w")
+    assert_same(late, early, within=1e-12)
+
+
 def assert_same(one: str, other: str, *, within: float) -> None:
     a, b = stagec.compile(one), stagec.compile(other)
     assert dict(a.summary) == dict(b.summary), one

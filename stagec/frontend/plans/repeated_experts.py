@@ -25,7 +25,8 @@ def repeated_experts(module: ModuleOp) -> list[Diagnostic]:
     for op in module.walk():
         if not isinstance(op, stg.DispatchOp):
             continue
-        missing = [axis for axis in token_axes(op, rules) if axis not in working_axes(op, rules)]
+        working = working_axes(op, rules)
+        missing = [axis for axis in token_axes(op, rules) if axis not in working]
         times = 1
         for axis in missing:
             times *= sizes.get(axis, 1)
@@ -55,14 +56,11 @@ def token_axes(op: stg.DispatchOp, rules: Sequence[Rule]) -> list[str]:
 
 
 def working_axes(op: stg.DispatchOp, rules: Sequence[Rule]) -> set[str]:
-    """The axes that split some product in the experts."""
-    return {
-        axis
-        for reader in readers(op.routed)
-        if isinstance(reader, stg.ContractOp)
-        for axes in op_splits(reader, rules).values()
-        for axis in axes
-    }
+    """The axes that split some product in the experts, or, where they have none, whatever else they compute."""
+    work = [each for each in readers(op.routed) if not isinstance(each, stg.CombineOp)]
+    products = [each for each in work if isinstance(each, stg.ContractOp)]
+    splits = (op_splits(each, rules) for each in products or work)
+    return {axis for each in splits for axes in each.values() for axis in axes}
 
 
 def readers(value: SSAValue) -> Iterator[stg.TensorOp]:
