@@ -191,7 +191,7 @@ def read(data: Mapping[str, Any], name: str, where: str, base: DeviceModel | Non
         name=name,
         title=word(data.get("title", name), "title", where),
         peaks={**(base.peaks if base else {}), **peaks},
-        sustained={**(base.sustained if base else {}), **sustained},
+        sustained=sustained if "sustained" in data or base is None else base.sustained,
         numbers={**(base.numbers if base else {}), **own},
         reached=Reached(**{**(vars(base.reached) if base else {}), **reached}),
         tables=tables,

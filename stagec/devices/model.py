@@ -155,7 +155,7 @@ class DeviceModel:
     def most_of_products(self, dtype: str) -> float | None:
         """FLOP/s that no product of a dtype is faster than."""
         peak = self.peak(dtype)
-        kept = self.sustained.get(DTYPE_UNITS.get(dtype, dtype))
+        kept = self.sustained.get(dtype, self.sustained.get(DTYPE_UNITS.get(dtype, dtype)))
         return peak if kept is None or peak is None else min(peak, kept)
 
     def table(self, *key: str) -> TimeTable | None:
@@ -167,6 +167,9 @@ DTYPE_UNITS = {
     "f8e5m2": "fp8",
     "mxfp8": "fp8",
     "fp8_block": "fp8",
+    "fp8_1x128": "fp8",
+    "fp8_1x256": "fp8",
+    "fp8_128x128": "fp8",
     "nvfp4": "fp4",
     "mxfp4": "fp4",
 }

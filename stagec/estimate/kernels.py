@@ -147,7 +147,8 @@ class KernelPrices:
             if found is not None:
                 slower = self.device.backward_fp8_rate if backward and each == "fp8" else 1.0
                 alone = scaled(self.without_quantization(found, each, sizes), 1 / slower)
-                return scaled(self.at_most_sustained(alone, each, sizes), share)
+                form = kernel.dtype if kernel.dtype in QUANTIZED else each
+                return scaled(self.at_most_sustained(alone, form, sizes), share)
         return scaled(self.roofline_product((*narrow, *wide)[0], sizes), share)
 
     def at_most_sustained(self, price: Price, dtype: str, sizes: Sizes) -> Price:
