@@ -194,7 +194,7 @@ def halved(size: int) -> list[int]:
 def more_zero(plan: Plan, stated: dist.PlanOp) -> Iterator[Suggestion]:
     """Further levels, and gradients of which only a part is kept, where the plan keeps whole ones. A framework's settings are of its own levels."""
     axes = plan.zero.axes if plan.zero is not None else split_batch(plan, stated)
-    level = plan.zero.level if plan.zero is not None else 0
+    level = plan.zero_level
     if not axes:
         return
     for stage in range(level + 1, 4):
@@ -422,7 +422,7 @@ def split_further(
     worst: ClassPlan, plan: Plan, stated: dist.PlanOp
 ) -> Iterator[tuple[Kind, int, str]]:
     """What a level of `zero` would split that is whole along its axes, and gradients of which each microbatch makes all."""
-    level = plan.zero.level if plan.zero is not None else 0
+    level = plan.zero_level
     axes = plan.zero.axes if plan.zero is not None else split_batch(plan, stated)
     if level >= 2 and not plan.reduces_each_microbatch:
         text = "`gradients { reduce = microbatch }` keeps a part of each instead"

@@ -25,7 +25,7 @@ from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text, 
 from stagec.frontend.plans.iterations import read_iterations
 from stagec.idle import IdleParts
 from stagec.ir_text import Said, locate, parse_ir, verify_ir
-from stagec.pipelines import default_pipeline, final_passes, make, pool_passes
+from stagec.pipelines import default_pipeline, final_passes, make
 from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
 from stagec.rewriting import programs
@@ -118,8 +118,7 @@ def compile_program(
     module, texts = module or lower(checked), checked.source.texts
     stated = plan_of_model(checked, module)
     passes = [
-        *default_pipeline(checked.plan, stated, checked.sends_unequally),
-        *pool_passes(bool(handed)),
+        *default_pipeline(checked.plan, stated, checked.sends_unequally, hands_over=bool(handed)),
         *plan_passes(checked.plan, load_pass or registry().make_pass),
         *final_passes(checked.plan),
         *map(make, stops.further),

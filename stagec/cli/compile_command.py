@@ -55,7 +55,7 @@ from stagec.estimate.series import Clock
 from stagec.frontend import Source, parse_file
 from stagec.frontend.checker import pools_in
 from stagec.ir_text import print_ir
-from stagec.pipelines import schedule_files
+from stagec.pass_arguments import schedule_files
 from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
 from stagec.pools import CompiledPools, compile_pools

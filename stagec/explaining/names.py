@@ -19,7 +19,6 @@ from stagec.dialects import dist
 from stagec.dialects.dist.pools import HandedOp
 from stagec.dialects.types import TIME_AXIS
 from stagec.pipeline_schedule import schedule_op
-from stagec.pipelines import microbatch_size
 from stagec.plans.clauses import Plan
 from stagec.symbolic import ONE, Size, constant, symbol
 
@@ -45,7 +44,7 @@ class Names:
     def __post_init__(self) -> None:
         found = dict(size_values(self.module))
         if self.microbatch is not None:
-            found[self.microbatch] = microbatch_size(self.plan)
+            found[self.microbatch] = self.plan.microbatch_size
         object.__setattr__(self, "values", found)
 
     @cached_property
@@ -63,7 +62,7 @@ class Names:
     @cached_property
     def microbatch(self) -> str | None:
         """The name of the plan's setting; nothing if the whole batch runs at once."""
-        if not microbatch_size(self.plan):
+        if not self.plan.microbatch_size:
             return None
         taken = {*dim_sizes(self.module), *self.mesh}
         return MICROBATCH if MICROBATCH not in taken else f"plan.{MICROBATCH}"

@@ -520,6 +520,25 @@ class Plan:
         return {axis.name: axis.size for axis in self.axes}
 
     @property
+    def microbatch_size(self) -> int:
+        """Sequences per microbatch on one data-parallel rank; 0 if the plan says nothing: all at once."""
+        if self.pipeline is not None:
+            return self.pipeline.microbatch
+        return self.microbatch or 0
+
+    @property
+    def zero_level(self) -> int:
+        """0 without ZeRO."""
+        return self.zero.level if self.zero is not None else 0
+
+    def data_axes(self, batch_dim: str) -> tuple[str, ...]:
+        """The axes whose ranks hold different data: those that split the batch, and contexts."""
+        axes = [axis for rule in self.rules if batch_dim in rule.dims for axis in rule.axes]
+        for context in self.contexts:
+            axes += self.products.get(context.axis, (context.axis,))
+        return tuple(dict.fromkeys(axes))
+
+    @property
     def reduces_each_microbatch(self) -> bool:
         """Whether gradients are reduced after each microbatch, and only their shards add up; else whole ones do, and are reduced once.
 
@@ -530,7 +549,7 @@ class Plan:
         """
         if self.gradients.reduce is not None:
             return self.gradients.reduce == "microbatch"
-        level = self.zero.level if self.zero is not None else 0
+        level = self.zero_level
         return level == 2 or (level == 3 and self.pipeline is None)
 
     @property
@@ -539,9 +558,8 @@ class Plan:
 
         Under ZeRO 3 without overlap: so PyTorch's runtime has it (`perform_reduce_grad` of `torch/distributed/pipelining/stage.py`).
         """
-        is_whole = self.zero is not None and self.zero.level == 3
         once = not self.gradients.overlap and not self.reduces_each_microbatch
-        return self.pipeline is not None and is_whole and once
+        return self.pipeline is not None and self.zero_level == 3 and once
 
     @property
     def num_ranks(self) -> int:

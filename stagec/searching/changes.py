@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from stagec.frontend import CheckedModel
-from stagec.pipelines import data_axes, microbatch_size
 from stagec.plans.clauses import Plan
 from stagec.searching.model import ModelDims
 from stagec.searching.search import NAME
@@ -57,7 +56,7 @@ def of_mesh(checked: CheckedModel) -> Iterator[PlanChange]:
 
 
 def of_microbatch(plan: Plan) -> Iterator[PlanChange]:
-    size = microbatch_size(plan)
+    size = plan.microbatch_size
     if not size:
         yield PlanChange("microbatch 1", ("microbatch 1",))
         return
@@ -106,8 +105,8 @@ def with_pipeline(plan: Plan, title: str, **other: object) -> PlanChange:
 
 
 def of_storage(plan: Plan, dims: ModelDims) -> Iterator[PlanChange]:
-    axes = plan.zero.axes if plan.zero is not None else data_axes(plan, dims.batch)
-    now = plan.zero.level if plan.zero is not None else 0
+    axes = plan.zero.axes if plan.zero is not None else plan.data_axes(dims.batch)
+    now = plan.zero_level
     if not axes or not dims.is_training:
         return
     for level in range(4):

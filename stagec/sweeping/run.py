@@ -17,7 +17,6 @@ from stagec.explaining.names import MICROBATCH
 from stagec.explaining.quantities import Answer, ClassAnswer
 from stagec.explaining.questions import ask
 from stagec.frontend import CheckedModel
-from stagec.pipelines import microbatch_size
 from stagec.plans.clauses import Plan
 from stagec.sweeping.conditions import (
     Feasible,
@@ -145,7 +144,7 @@ class Sweep:
         if formulas:
             name = self.microbatch
             if name is not None and name not in self.request.grid.names:
-                size = microbatch_size(self.checked.plan)
+                size = self.checked.plan.microbatch_size
                 columns = {**columns, name: np.full(count, size, np.int64)}
             # A formula may use any name that does not follow from one.
             before = named_sizes(checked, columns, count, leave=set(formulas))
@@ -205,7 +204,7 @@ class Sweep:
         name = self.microbatch
         if name is None or name in self.request.grid.names:
             return sizes
-        size = microbatch_size(plan)
+        size = plan.microbatch_size
         return Columns({**sizes.names, name: np.full(sizes.count, size, np.int64)}, sizes.count)
 
     def fill(
@@ -311,7 +310,7 @@ class Sweep:
 
 def name_of_microbatch(checked: CheckedModel) -> str | None:
     """The name of the plan's setting in conditions; nothing if the whole batch runs at once."""
-    if not microbatch_size(checked.plan):
+    if not checked.plan.microbatch_size:
         return None
     taken = {*checked.sizes.dims, *checked.sizes.axes}
     return MICROBATCH if MICROBATCH not in taken else f"plan.{MICROBATCH}"

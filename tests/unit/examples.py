@@ -14,7 +14,7 @@ from stagec.driver import Compiled, compile_program
 from stagec.frontend import check, parse_file
 from stagec.frontend.checker import plans_of_one_mesh
 from stagec.frontend.files import Source
-from stagec.pipelines import virtual_stages
+from stagec.pass_arguments import virtual_stages
 
 FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.stg"))

@@ -26,8 +26,10 @@ class Need(NamedTuple):
 
 
 NEEDS = (
-    Need("zero", ("reshard", "prefetch"), "`zero 3`", lambda p: _level(p) == 3),
-    Need("precision", ("gather",), "`zero`, whose weights are gathered", lambda p: _level(p) > 0),
+    Need("zero", ("reshard", "prefetch"), "`zero 3`", lambda p: p.zero_level == 3),
+    Need(
+        "precision", ("gather",), "`zero`, whose weights are gathered", lambda p: p.zero_level > 0
+    ),
     Need(
         "precision",
         ("weight_gradients", "product_weights", "unquantized"),
@@ -113,10 +115,6 @@ def divides(sizes: Sequence[int | None]) -> bool:
     """Whether the first size divides the others."""
     known = [size for size in sizes if size is not None]
     return len(known) == len(sizes) and not any(size % known[0] for size in known[1:])
-
-
-def _level(plan: Plan) -> int:
-    return plan.zero.level if plan.zero is not None else 0
 
 
 def _idle(plan: Plan, need: Need, own: Collection[Span]) -> Iterator[Diagnostic]:

@@ -1,0 +1,283 @@
+"""What a plan tells each pass: one function for each that is told more than a word, with the name of the pass."""
+
+from __future__ import annotations
+
+import os
+
+from stagec.diagnostics import CompileError, Diagnostic
+from stagec.dialects import dist
+from stagec.dialects.memory import CONTIGUOUS, COPIED, KEPT, PARTITIONED
+from stagec.pipeline_schedule import unwanted_code
+from stagec.plans import presets
+from stagec.plans.clauses import PRODUCTS, Load, Offload, Overlap, Pipeline, Plan
+from stagec.plans.expert_histograms import read_histograms
+from stagec.schedules.catalogue import CATALOGUE
+from stagec.schedules.transfers import RESIDENT_STAGES
+from stagec.symbolic import conditions
+from stagec.trust import may_read, may_run, outside
+
+Arguments = dict[str, object]
+
+
+def split_exchanges(plan: Plan, stated: dist.PlanOp) -> Arguments:
+    size = plan.microbatch_size
+    conditions.read(conditions.setting("microbatch", size), size)
+    return {"batch": stated.batch_dim, "microbatch": size}
+
+
+def quantize_products(plan: Plan) -> Arguments:
+    precision = plan.precision
+    form = precision.products or ""
+    return {
+        "inputs": form,
+        "weights": PRODUCTS[form],
+        "wide": precision.unquantized,
+        "wide_weight_gradient": precision.weight_gradients == "bf16",
+        "stored": precision.product_weights or "",
+    }
+
+
+def split_microbatches(plan: Plan, stated: dist.PlanOp) -> Arguments:
+    precision = plan.precision
+    return {
+        "dim": stated.batch_dim,
+        "size": plan.microbatch_size,
+        "gradients": precision.reduce if sums_whole_gradients(plan) else precision.gradients,
+    }
+
+
+def schedule_pipeline(pipeline: Pipeline) -> Arguments:
+    return {
+        "schedule": schedule_path(pipeline),
+        "axis": pipeline.axis,
+        "virtual": virtual_stages(pipeline),
+    }
+
+
+def split_stages(pipeline: Pipeline) -> Arguments:
+    return {
+        "counts": pipeline.counts,
+        "axis": pipeline.axis,
+        "first": pipeline.first,
+        "last": pipeline.last,
+        "layers": pipeline.layers or (),
+        "scatter_gather": pipeline.scatter_gather,
+    }
+
+
+def reduce_gradients(plan: Plan, stated: dist.PlanOp) -> Arguments:
+    """How gradients are summed over data-parallel ranks."""
+    zero, level = plan.zero, plan.zero_level
+    each = (
+        plan.reduces_each_microbatch
+        # FSDP2 reduces a gradient as it was computed, unless it is a sum over microbatches.
+        or (level == 3 and not plan.microbatch_size)
+    )
+    return {
+        "axes": plan.data_axes(stated.batch_dim),
+        "shard_axes": zero.axes if zero is not None and level else (),
+        "dtype": plan.precision.reduce,
+        "join": level == 3,
+        "units": plan.units or (),
+        "one_unit": plan.units == (),
+        "flat": zero is not None and zero.shards_flat,
+        "overlap": plan.gradients.overlap,
+        "late": plan.gradients.late,
+        "of_stage": plan.reduces_with_stages,
+        "stored": plan.precision.gradients if sums_whole_gradients(plan) else "",
+        "every_microbatch": each,
+        "buffers": buffers_of(plan) is not None and not each,
+        "experts_apart": zero is not None and zero.experts == "apart",
+    }
+
+
+def insert_optimizer(plan: Plan) -> Arguments:
+    optimizer, precision, zero = plan.optimizer, plan.precision, plan.zero
+    return {
+        "algorithm": optimizer.algorithm,
+        "states": precision.optimizer,
+        "master": precision.master or "",
+        "average": optimizer.average or "",
+        "block": optimizer.block,
+        "frequency": optimizer.frequency,
+        "grafted": optimizer.graft,
+        "by_rows": zero is not None and zero.level == 3 and not zero.shards_flat,
+    }
+
+
+def clip_gradients(plan: Plan) -> Arguments:
+    """What is to be known of all gradients before they are used."""
+    return {
+        "norm": plan.optimizer.clip is not None,
+        "finite": plan.optimizer.loss_scale == "dynamic",
+        "axis": plan.pipeline.axis if plan.pipeline is not None else "",
+        "apart": plan.zero_level == 3,
+    }
+
+
+def cast_exchanges(plan: Plan) -> Arguments:
+    return {"dispatch": plan.precision.dispatch or "", "combine": plan.precision.combine or ""}
+
+
+def recompute_activations(plan: Plan) -> Arguments:
+    return {"what": plan.recompute.what, "modules": plan.recompute.modules or ()}
+
+
+def spread_load(load: Load | None) -> Arguments:
+    """Experts that are not equally busy, or, without a `load`, devices that send other numbers of tokens."""
+    if load is None:
+        return {"sent": True}
+    rows = [load.shares] if load.shares else []
+    if load.file is not None:
+        folder = os.path.dirname(load.given["file"].file)
+        path = os.path.join(folder, load.file)
+        if not may_read(path, folder):
+            raise CompileError([outside(path, load.given["file"])])
+        rows = read_histograms(path, load.given["file"])
+    return {
+        "zipf": "" if load.zipf is None else str(load.zipf),
+        "seed": load.seed,
+        "shares": tuple(" ".join(map(str, row)) for row in rows),
+    }
+
+
+def shard_parameters(plan: Plan) -> Arguments:
+    zero, pipeline = plan.zero, plan.pipeline
+    assert zero is not None
+    virtual = virtual_stages(pipeline) if pipeline is not None else 0
+    return {
+        "level": zero.level,
+        "axes": zero.axes,
+        "gather": plan.precision.gather,
+        "storage": plan.precision.weights,
+        "units": plan.units or (),
+        "one_unit": plan.units == (),
+        "reshard": zero.reshard,
+        "reshard_root": zero.reshards_root,
+        "flat": zero.shards_flat,
+        "once_per_step": pipeline is not None,
+        "evicted": virtual > RESIDENT_STAGES,
+        "at_first_use": virtual == 1,
+        "prefetch": zero.prefetch,
+        "in_buckets": buffers_of(plan) is not None and plan.gradients.bucket_bytes is not None,
+    }
+
+
+def bucket_gradients(plan: Plan) -> Arguments:
+    buffers = buffers_of(plan)
+    return {
+        "bucket_bytes": plan.gradients.bucket_bytes,
+        "first_bucket_bytes": plan.gradients.first_bucket_bytes or 0,
+        "aligned": buffers.aligned if buffers is not None else 0,
+        "bucket_end": buffers.bucket_end if buffers is not None else 0,
+    }
+
+
+def offload_activations(offload: Offload) -> Arguments:
+    return {"what": offload.activations, "prefetch": offload.prefetch}
+
+
+def offload_optimizer(offload: Offload) -> Arguments:
+    return {
+        "prefetch": offload.prefetch,
+        "states": offload.optimizer,
+        "parameters": offload.parameters,
+        "on_host": offload.update == "host",
+        "nvme": offload.nvme,
+    }
+
+
+def lower_to_tasks(overlap: Overlap) -> Arguments:
+    kinds = ("tp", "cp", "ep", "zero", "p2p")
+    return {"serial": tuple(kind for kind in kinds if not getattr(overlap, kind))}
+
+
+def cut_segments(plan: Plan) -> Arguments:
+    pipeline = plan.pipeline
+    return {"first_whole": pipeline is not None and pipeline.first_backward == "whole"}
+
+
+def plan_memory(plan: Plan) -> Arguments:
+    process = plan.process
+    return {
+        "gradients": gradient_buffers(plan),
+        "dummy_gradients": process.dummy_gradients,
+        "transposed_weights": process.transposed_weights,
+        "workspace": process.workspace,
+        "context": process.context,
+        "communicator": process.communicator,
+        "reserve": process.reserve,
+    }
+
+
+def gradient_buffers(plan: Plan) -> str:
+    """What becomes of the memory of gradients, by the stage of ZeRO, and by how often a step reduces them."""
+    level = plan.zero_level
+    like = plan.zero.like if plan.zero is not None else None
+    if like is not None and presets.KNOWN[like].keeps_gradients:
+        return KEPT
+    if level == 3:
+        return COPIED
+    return PARTITIONED if level == 2 and plan.reduces_each_microbatch else CONTIGUOUS
+
+
+def sums_whole_gradients(plan: Plan) -> bool:
+    """Whether the whole gradients of shards wait for the last microbatch. FSDP2 adds them up in the dtype that they are reduced in
+    (`FSDPParam.to_accumulated_grad_if_needed`); that of its shards is another."""
+    is_sum = bool(plan.microbatch_size) and not plan.reduces_each_microbatch
+    return plan.zero_level == 3 and is_sum
+
+
+def buffers_of(plan: Plan) -> presets.Buffers | None:
+    """How the framework that ZeRO is like lays out parameters and gradients, if in buffers."""
+    zero = plan.zero
+    return presets.KNOWN[zero.like].buffers if zero is not None and zero.like else None
+
+
+def schedule_path(pipeline: Pipeline) -> str:
+    """A schedule's name; a file of the user's own as seen from here: the plan names it from its own folder."""
+    if not is_file(pipeline) or "schedule" not in pipeline.given:
+        return pipeline.schedule
+    span = pipeline.given["schedule"]
+    folder = os.path.dirname(span.file)
+    path = os.path.join(folder, pipeline.schedule)
+    file = path.rpartition(":")[0] or path
+    if path.endswith(".csv") and not may_read(path, folder):
+        raise CompileError([outside(path, span)])
+    if not path.endswith(".csv") and not may_run(file):
+        raise CompileError([unwanted_code(file, span)])
+    return path
+
+
+def is_file(pipeline: Pipeline) -> bool:
+    """Whether a schedule is a table or a function of the user's own."""
+    return pipeline.schedule.endswith(".csv") or ":" in pipeline.schedule
+
+
+def schedule_files(plan: Plan) -> list[str]:
+    """The file that a plan's schedule is read from, if it is."""
+    if plan.pipeline is None or not is_file(plan.pipeline):
+        return []
+    path = schedule_path(plan.pipeline)
+    return [path if path.endswith(".csv") else path.rpartition(":")[0]]
+
+
+def virtual_stages(pipeline: Pipeline) -> int:
+    """Stages of a rank, by the schedule's rule. One that wants another number than the plan says is E0408."""
+    entry = CATALOGUE.get(pipeline.schedule)
+    wanted = entry.stages_per_rank if entry is not None else None
+    if wanted is None:
+        return pipeline.virtual_stages
+    if "virtual_stages" in pipeline.given and pipeline.virtual_stages != wanted:
+        raise CompileError(
+            [
+                Diagnostic(
+                    "E0408",
+                    f"`{pipeline.schedule}` runs {wanted} virtual stages on each rank, "
+                    f"not {pipeline.virtual_stages}",
+                    pipeline.given["virtual_stages"],
+                    help=f"write `virtual_stages = {wanted}`",
+                )
+            ]
+        )
+    return wanted
