@@ -53,17 +53,22 @@ def updates(program: stg.ProgramOp) -> dict[stg.WeightOp, WeightUpdate]:
             while isinstance(owner, sched.ViewOp):
                 owner = owner.operand.owner
             if isinstance(owner, stg.WeightOp):
-                on_host = bool(effects.overwrites)
-                kept = [op.operands[each.operand].owner for each in effects.overwrites]
-                on_nvme = any(isinstance(o, sched.HostCopyOp) and o.is_of_nvme for o in kept)
+                # Weights that were loaded are overwritten for the host, too: states are what is kept beside them.
+                weights = op.operands[:count]
+                kept = [op.operands[each.operand] for each in effects.overwrites]
+                kept = [value for value in kept if value not in weights]
+                on_cpu = effects.makes == Kind.HOST
+                on_nvme = any(
+                    isinstance(v.owner, sched.HostCopyOp) and v.owner.is_of_nvme for v in kept
+                )
                 found[owner] = WeightUpdate(
                     weight,
                     gradient,
                     states,
                     effect.master,
-                    on_host,
+                    bool(kept) or on_cpu,
                     on_nvme,
-                    effects.makes == Kind.HOST,
+                    on_cpu,
                 )
     return found
 
