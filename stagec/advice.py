@@ -19,6 +19,7 @@ from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
 from stagec.estimate import Timeline, timeline_of
 from stagec.estimate.memory import most_along_time, timed_peaks
+from stagec.estimate.missing_units import missing_units
 from stagec.estimate.prices import BACKWARD, kernel_prices, works_of
 from stagec.memory import ClassPlan, TimedPeak
 from stagec.memory.kinds import TITLES, Kind
@@ -263,9 +264,9 @@ def along_time(timed_bytes: int, issued_bytes: int) -> Iterator[str]:
 
 
 def warnings(compiled: Compiled, timeline: Timeline | None) -> list[Diagnostic]:
-    """What is doubtful, seen from the end: W0304, W0501, W0703. `timeline` is that of the step, if it is known."""
+    """What is doubtful, seen from the end: W0304, W0501, W0502, W0703. `timeline` is that of the step, if it is known."""
     device = compiled.plan.device
-    idle = [*compiled.idle, *idle_attention(compiled)]
+    idle = [*compiled.idle, *idle_attention(compiled), *missing_units(compiled)]
     if compiled.traces is None or (device.capacity is None and device.memory is None):
         return idle
     timed = timed_peaks(compiled, timeline)

@@ -61,6 +61,7 @@ CODES: dict[str, str] = {
     "E0409": "a schedule that cannot be built",
     "E0410": "a device whose speed the plan does not say",
     "W0501": "a device that may have too little memory",
+    "W0502": "a dtype that the device does not multiply in",
     "E0411": "a load of experts that cannot be read",
     "E0412": "a loss that cannot be computed in chunks",
     "E0413": "positions of which not all are new",

@@ -70,6 +70,7 @@ SCALARS = {
     "backward_attention_rate": float,
     "backward_fp8_rate": float,
     "transposes_fp8": bool,
+    "scales_blocks": bool,
     "reduces_in_switch": bool,
     "price_per_hour": float,
 }

@@ -125,6 +125,8 @@ class DeviceModel:
     """FLOP/s of fp8 products in a backward pass, which add up in more bits, over those of the forward pass."""
     transposes_fp8: bool = False
     """Products of fp8 read their operands along rows alone: what is read along columns is a second, transposed copy."""
+    scales_blocks: bool = False
+    """Products of fp8 apply a scale for each 32 elements of their operands as they multiply (`mxfp8`); those of fp4 all do."""
     reduces_in_switch: bool = False
     """NVLink SHARP: all-reduces inside a node are summed by the switch."""
     price_per_hour: float | None = None
@@ -152,6 +154,17 @@ class DeviceModel:
         wider = order[order.index(name) :]
         return next((self.peaks[each] for each in wider if each in self.peaks), None)
 
+    def multiplies(self, dtype: str) -> bool:
+        """Whether it has units for products of a dtype: of one that is narrower than bf16, which not all devices have."""
+        unit = DTYPE_UNITS.get(dtype, dtype)
+        if unit not in NARROW_UNITS:
+            return True
+        return unit in self.peaks and (dtype != "mxfp8" or self.scales_blocks)
+
+    def multiplied(self, dtype: str) -> str:
+        """What products of a dtype are computed in: bf16, where there are no units for it."""
+        return dtype if self.multiplies(dtype) else "bf16"
+
     def most_of_products(self, dtype: str) -> float | None:
         """FLOP/s that no product of a dtype is faster than."""
         peak = self.peak(dtype)
@@ -174,3 +187,4 @@ DTYPE_UNITS = {
     "mxfp4": "fp4",
 }
 """Which peak holds for a format that shares its units with another."""
+NARROW_UNITS = ("fp8", "fp4")

@@ -135,8 +135,9 @@ class KernelPrices:
         if self.merges:
             sizes |= {"m": own.get("all_m", own["m"]), "n": own.get("all_n", own["n"])}
         share = own["m"] * own["n"] / (sizes["m"] * sizes["n"])
-        wide = TABLES.get(kernel.dtype, (kernel.dtype,))
-        narrow = NARROW.get(self.linear or "", ()) if kernel.is_linear and in_layer else ()
+        dtype, linear = (self.device.multiplied(each or "") for each in (kernel.dtype, self.linear))
+        wide = TABLES.get(dtype, (dtype,))
+        narrow = NARROW.get(linear, ()) if kernel.is_linear and in_layer else ()
         if own["m"] < TILE and own["batch"] > 1 and "hidden" in own:
             for each in (*narrow, *wide):
                 found = self.experts(each, own)
@@ -265,21 +266,31 @@ class KernelPrices:
         return Price(1e6 * seconds + self.device.launch_us, Basis.ROOFLINE)
 
     def attention(self, compute: Compute, kernel: Kernel) -> Price:
-        """Of each kind of sequences by itself."""
+        """One kernel of all sequences that have several new positions, and one of those that have one.
+
+        Their sequences may have any lengths (`varlen` kernels of FlashAttention, paged decoding): blocks of all of them fill the device together.
+        So each kind of sequences takes its share, by pairs of positions, of what the kernel would take if all of its pairs were of that kind.
+        """
         sizes = {name: np.float64(max(size, 1)) for name, size in kernel.sizes}
         if not kernel.requests:
             return self.one_attention(compute.num_ops, compute.num_bytes, kernel, sizes)
-        kinds = [(n, s, k, n * (s * k - s * (s - 1) / 2)) for n, s, k in kernel.requests if n]
-        pairs = sum(each[-1] for each in kinds)
+        kinds = [(n, s, k, s * k - s * (s - 1) / 2) for n, s, k in kernel.requests if n]
+        pairs = sum(n * each for n, _, _, each in kinds)
         positions = sum(n * (s + k) for n, s, k, _ in kinds)
         us, basis = 0.0, Basis.MEASURED
-        for count, new, keys, own in kinds:
-            each = {**sizes, "seq": np.float64(new), "keys": np.float64(keys)}
-            each["batch"] = sizes["batch"] * count
-            share = own / pairs, count * (new + keys) / positions
-            moved = compute.num_bytes * share[1]
-            price = self.one_attention(compute.num_ops * share[0], moved, kernel, each)
-            us, basis = us + price.us, max(basis, price.basis)
+        for together in (
+            [each for each in kinds if each[1] > 1],
+            [each for each in kinds if each[1] == 1],
+        ):
+            own = sum(n * each for n, _, _, each in together)
+            for count, new, keys, each in together:
+                alike = own / each
+                batch = sizes["batch"] * np.float64(alike)
+                one = {**sizes, "batch": batch, "seq": np.float64(new), "keys": np.float64(keys)}
+                moved = compute.num_bytes * alike * (new + keys) / positions
+                price = self.one_attention(compute.num_ops * own / pairs, moved, kernel, one)
+                us += price.us * count / alike
+                basis = max(basis, price.basis)
         return Price(us, basis)
 
     def one_attention(

@@ -244,7 +244,7 @@ def kernel_prices(plan: Plan, works: Collection[Work]) -> KernelPrices | None:
     # Where operands are quantized by nodes of their own, they say what a product is of.
     linear = None if Work.QUANTIZE in works else plan.precision.products
     merges = plan.device.kernels != "eager"
-    attends = plan.precision.attention or "bf16"
+    attends = model.multiplied(plan.precision.attention or "bf16")
     known = plan.precision.scaling == "delayed"
     return KernelPrices(
         model,

@@ -102,6 +102,17 @@ def test_the_host_has_what_the_device_has_not() -> None:
     assert plan.always_bytes == 0
 
 
+def test_state_stays_where_parameters_alone_are_on_the_host() -> None:
+    """Adam's moments and the master copy are updated where they are."""
+    parameters = 8 * LAYER + 2 * 1024 * 64
+    here = {Kind.MASTER: 4 * parameters, Kind.OPTIMIZER: 8 * parameters}
+    for zero in ("", "zero 3 over dp"):
+        plan = one(zero, "offload { parameters = true }")
+        ways = 2 if zero else 1
+        assert plan.host_bytes == {Kind.PARAMETERS: 2 * parameters // ways}
+        assert plan.always_bytes == sum(here.values()) // ways
+
+
 def test_state_passes_through_layer_by_layer() -> None:
     (ranks,) = compiled("offload { optimizer = true }").trace_set.classes
     layer, table = 12 * LAYER, 12 * 1024 * 64
