@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stagec.estimate import on_device
 from stagec.frontend import check, parse_file
-from stagec.sweeping.plans import Request
+from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.points import grid
 from stagec.sweeping.run import sweep
 
@@ -36,7 +36,9 @@ def main(arguments: list[str]) -> int:
     sizes = check(source, plan).sizes
     known = [*sizes.dims, *sizes.axes, "microbatch"]
     listed = grid(settings, known)
-    asked = Request(source, plan, {}, listed, COLUMNS[timed], lambda own: on_device(own, "h100"))
+    asked = SweepRequest(
+        source, plan, {}, listed, COLUMNS[timed], lambda own: on_device(own, "h100")
+    )
     begin = time.process_time()
     table = sweep(asked)
     took = time.process_time() - begin

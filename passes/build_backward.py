@@ -52,7 +52,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec.analysis.dependence import Dependence
-from stagec.analysis.placement import Rule, rules_of
+from stagec.analysis.placement import PlacementRule, rules_of
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
@@ -72,7 +72,7 @@ class BuildBackward(ModulePass):
             differentiate(program, rules)
 
 
-def differentiate(program: stg.ProgramOp, rules: Sequence[Rule]) -> None:
+def differentiate(program: stg.ProgramOp, rules: Sequence[PlacementRule]) -> None:
     """Append the backward pass of the program's loss, its one output."""
     block = program.body.block
     output = output_of(program)
@@ -104,7 +104,7 @@ def differentiate(program: stg.ProgramOp, rules: Sequence[Rule]) -> None:
 
 
 @dataclass
-class BackwardBlock(stg.Gradients):
+class BackwardBlock(stg.BackwardPass):
     """The backward pass of one block: of the program, or of the body of a repeat.
 
     Ops go before `end`, in the block where the backward pass is built.

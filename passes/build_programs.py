@@ -71,7 +71,7 @@ from stagec.analysis.coordinates import Coordinates, Others, axes_in, coordinate
 from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.gathers import found_gathered, gathered_units, pass_of, separated
 from stagec.analysis.loads import Loads, num_layers
-from stagec.analysis.sequences import Sequences
+from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import dims_by_place, mesh_of, module_of, size_values, values_at
 from stagec.arrays import Ints, widened
 from stagec.diagnostics import CompileError, Diagnostic, span_of
@@ -96,7 +96,7 @@ from stagec.pipeline_schedule import (
 )
 from stagec.rewriting import programs
 from stagec.schedules import Schedule
-from stagec.schedules.table import FIRST_TRANSFER, ActionKind, Columns
+from stagec.schedules.table import FIRST_TRANSFER, ActionColumns, ActionKind
 from stagec.symbolic.conditions import unread
 
 NAME = "build-programs"
@@ -272,7 +272,7 @@ def further_numbers(module: ModuleOp) -> Others | None:
     if parts:
         axes = {axis for size in parts.values() for axis in axes_in(size.names)}
         found.append(Others(axes, lambda here: tuple(values_at(parts, here).values())))
-    loads, sequences = Loads.of(module), Sequences.of(module)
+    loads, sequences = Loads.of(module), ModuleSequences.of(module)
     if loads.loads:
         layers = num_layers(module)
         found.append(Others(loads.axes, lambda here: loads.column(layers, here)))
@@ -284,7 +284,7 @@ def further_numbers(module: ModuleOp) -> Others | None:
     return Others(axes, lambda here: tuple(n for each in found for n in each.numbers(here)))
 
 
-def of_device(sequences: Sequences, values: Mapping[str, int]) -> tuple[object, ...]:
+def of_device(sequences: ModuleSequences, values: Mapping[str, int]) -> tuple[object, ...]:
     """All numbers of a device, in all iterations."""
     columns = sequences.columns(sequences.device(values))
     return tuple(tuple(columns.names[name].tolist()) for name in sorted(sequences.names))
@@ -460,7 +460,7 @@ def rank_order(
     return once_around(task, place, microbatch, shift, joined, rows, first_tied)
 
 
-def overlapping(row: Columns) -> Ints:
+def overlapping(row: ActionColumns) -> Ints:
     """Which computation of a rank overlaps the one before it."""
     return (row.joined & (row.kind < FIRST_TRANSFER)).astype(np.int64)
 

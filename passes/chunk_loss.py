@@ -229,7 +229,7 @@ class Chunking:
 
     def check_region(self) -> None:
         for op in self.region:
-            if not isinstance(op, stg.TensorOp | dist.Collective):
+            if not isinstance(op, stg.TensorOp | dist.CollectiveBase):
                 raise refusal(op, "this cannot be computed in chunks of the sequence")
             if isinstance(op, stg.TensorOp):
                 mixes = self.dim in op.indices().statistics
@@ -347,7 +347,7 @@ class Chunking:
 
 def is_sum(value: SSAValue) -> bool:
     """Whether a value adds up over tokens: through changes of placement and dtype."""
-    while isinstance(value, OpResult) and isinstance(value.op, stg.CastOp | dist.Collective):
+    while isinstance(value, OpResult) and isinstance(value.op, stg.CastOp | dist.CollectiveBase):
         value = value.op.operands[0]
     if isinstance(value, BlockArgument):
         return False

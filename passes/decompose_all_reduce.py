@@ -53,7 +53,7 @@ class DecomposeAllReduce(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         check_divides(op, self.axis, self.scatter)
-        rewrite(op, DecomposeOne(self.axis, self.scatter), NAME)
+        rewrite(op, DecomposeSum(self.axis, self.scatter), NAME)
         rewrite(op, DecomposeGradient(self.axis), NAME)
 
 
@@ -88,7 +88,7 @@ def applies(op: dist.AllReduceOp, axis: str, dim: str) -> bool:
 
 
 @dataclass(frozen=True)
-class DecomposeOne(RewritePattern):
+class DecomposeSum(RewritePattern):
     axis: str
     dim: str
 

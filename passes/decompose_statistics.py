@@ -57,11 +57,11 @@ class DecomposeStatistics(ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        rewrite(op, DecomposeOne(mesh_of(op)), NAME)
+        rewrite(op, DecomposeStatistic(mesh_of(op)), NAME)
 
 
 @dataclass(frozen=True)
-class DecomposeOne(RewritePattern):
+class DecomposeStatistic(RewritePattern):
     """Takes apart an op whose statistics are split, if it says how."""
 
     mesh: Mapping[str, int]

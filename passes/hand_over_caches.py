@@ -45,7 +45,7 @@ from xdsl.dialects.builtin import ModuleOp, UnitAttr
 from xdsl.ir import SSAValue
 from xdsl.passes import ModulePass
 
-from stagec.analysis.handing_over import Messages, Side, messages
+from stagec.analysis.handing_over import Messages, PoolSide, messages
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.types import TIME_AXIS, tensor_of
@@ -109,14 +109,14 @@ def messages_of(
     stages = next((op for op in module.body.ops if isinstance(op, dist.StagesOp)), None)
     axis = stages.axis.data if stages is not None else ""
     holds = tensor_of(cache.type)
-    own = Side(pool.first.value.data, dict(mesh_of(module)), holds, values[TIME_AXIS], axis)
+    own = PoolSide(pool.first.value.data, dict(mesh_of(module)), holds, values[TIME_AXIS], axis)
     other = other_side(said)
     return messages(own, other, said.moving.data, holds.names[0], isinstance(said, dist.GivesOp))
 
 
-def other_side(said: dist.HandedOp) -> Side:
+def other_side(said: dist.HandedOp) -> PoolSide:
     axis = said.axis.data if said.axis is not None else ""
-    return Side(
+    return PoolSide(
         said.first.value.data,
         dict(said.mesh.data.axes),
         said.holds,

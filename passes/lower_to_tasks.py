@@ -73,7 +73,7 @@ def farthest_exchanges(
 ) -> str | None:
     """The outermost axis that tokens travel over, where devices are farthest apart: what travels in steps travels longest there."""
     moved = [op for op in module.walk() if communication_kind(op, contexts) == "ep"]
-    axes = {axis for op in moved if isinstance(op, dist.Collective) for axis in op.axes.data}
+    axes = {axis for op in moved if isinstance(op, dist.CollectiveBase) for axis in op.axes.data}
     return next((axis for axis in mesh if axis in axes and is_split(axis, mesh)), None)
 
 

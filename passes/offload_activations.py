@@ -140,7 +140,7 @@ class Offloading:
         return value
 
     def is_view(self, op: Operation) -> bool:
-        if isinstance(op, dist.Collective):
+        if isinstance(op, dist.CollectiveBase):
             return not any(conditions.is_split(axis, self.mesh) for axis in op.axes.data)
         return isinstance(op, stg.TensorOp) and op.IS_VIEW
 

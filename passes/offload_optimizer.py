@@ -89,12 +89,12 @@ class Streaming:
     def run(self) -> None:
         step = self.step
         updates = [
-            HostUpdate(weight, gradient, self.kept(weight))
+            OffloadedUpdate(weight, gradient, self.kept(weight))
             for weight, gradient in zip(step.weights, step.gradients, strict=True)
         ]
         if not self.options.parameters and not any(update.kept for update in updates):
             return
-        by_count: dict[object, list[HostUpdate]] = {}
+        by_count: dict[object, list[OffloadedUpdate]] = {}
         for update in updates:
             if isinstance(update.weight.type, StackType):
                 by_count.setdefault(update.weight.type.count, []).append(update)
@@ -159,7 +159,7 @@ class Streaming:
         """Whether the copy that is updated is wider than a weight."""
         return self.step.master is not None and not is_wide(weight, self.step.master.data)
 
-    def repeated(self, updates: Sequence[HostUpdate]) -> stg.RepeatOp:
+    def repeated(self, updates: Sequence[OffloadedUpdate]) -> stg.RepeatOp:
         """The updates of stacks of one length, layer by layer."""
         body = Block()
         stacks: list[SSAValue] = []
@@ -170,11 +170,11 @@ class Streaming:
             return body.insert_arg(value.type.element, len(body.args))
 
         inner = [
-            HostUpdate(sliced(u.weight), sliced(u.gradient), [sliced(k) for k in u.kept])
+            OffloadedUpdate(sliced(u.weight), sliced(u.gradient), [sliced(k) for k in u.kept])
             for u in updates
         ]
-        nested: dict[object, list[HostUpdate]] = {}
-        plain: list[HostUpdate] = []
+        nested: dict[object, list[OffloadedUpdate]] = {}
+        plain: list[OffloadedUpdate] = []
         for update in inner:
             if isinstance(update.weight.type, StackType):
                 nested.setdefault(update.weight.type.count, []).append(update)
@@ -204,7 +204,7 @@ class Streaming:
         return repeat
 
     def updated(
-        self, updates: Sequence[HostUpdate], is_layer: bool
+        self, updates: Sequence[OffloadedUpdate], is_layer: bool
     ) -> tuple[list[Operation], list[SSAValue]]:
         """Load, update, store, and the new weights where the host made them. What the weights are read from is the device, or what was loaded."""
         if self.options.on_host:
@@ -246,7 +246,7 @@ class Streaming:
             stg.marks(load)["apart"] = UnitAttr()
 
     def updated_on_host(
-        self, updates: Sequence[HostUpdate], is_layer: bool
+        self, updates: Sequence[OffloadedUpdate], is_layer: bool
     ) -> tuple[list[Operation], list[SSAValue]]:
         """Store gradients, update, and load the new weights: those that are on the host stay there."""
         weights, kept = [u.weight for u in updates], [k for u in updates for k in u.kept]
@@ -283,7 +283,7 @@ class Streaming:
 
 
 @dataclass(frozen=True)
-class HostUpdate:
+class OffloadedUpdate:
     """A weight, its gradient, and what the host keeps for it."""
 
     weight: SSAValue

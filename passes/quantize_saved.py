@@ -115,7 +115,7 @@ class Quantizing:
         if kind.dtype not in FLOATS or kind.dtype in QUANTIZED:
             return False
         words = {*stg.names_of(op), *kinds_of(op)}
-        while isinstance(op, dist.Collective) and isinstance(op.operand.owner, Operation):
+        while isinstance(op, dist.CollectiveBase) and isinstance(op.operand.owner, Operation):
             # What arrives is what was sent.
             op = op.operand.owner
             words |= {*stg.names_of(op)}

@@ -48,7 +48,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec import symbolic
-from stagec.analysis.sequences import Sequences
+from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import size_values
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, stg
@@ -138,7 +138,7 @@ def define_axis(module: ModuleOp, program: stg.ProgramOp, dim: str, size: int) -
         message = f"microbatches of {size} do not divide the {on_rank} of `{dim}` on each rank"
         note = f"`{dim} = {values[dim]}` over {' x '.join(axes) or 'one rank'}"
         help_ = "choose a microbatch that divides it, or another batch"
-        if Sequences.of(module) is not None:
+        if ModuleSequences.of(module) is not None:
             message = f"there are no microbatches of {size}: what a device serves in an iteration goes through as one"
             note = (
                 "iterations or devices have sequences of their own here, as many as their lines say"

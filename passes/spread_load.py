@@ -54,7 +54,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 
 from stagec.analysis.loads import num_layers
-from stagec.analysis.sequences import Sequences
+from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import averages, size_values
 from stagec.analysis.token_copies import chooser, numbers_of
 from stagec.diagnostics import CompileError, Diagnostic, span_of
@@ -105,7 +105,7 @@ class SpreadLoad(ModulePass):
 
 def share_what_is_sent(module: ModuleOp) -> None:
     """Give experts the average of what devices send that have sequences of their own. Exchanges along other axes than the first one's keep what they have."""
-    sequences, exact = Sequences.of(module), averages(module)
+    sequences, exact = ModuleSequences.of(module), averages(module)
     if sequences is None:
         return
     made: dict[str, dist.SentLoadOp] = {}
@@ -147,7 +147,7 @@ def define_sent(module: ModuleOp, load: dist.SentLoadOp, size: Size) -> None:
 
 
 @dataclass(frozen=True)
-class Way:
+class TokenWay:
     """How tokens reach experts on other devices."""
 
     dispatch: stg.DispatchOp
@@ -157,29 +157,29 @@ class Way:
     """The dims of copies for nodes and for devices, if they go by way of these."""
 
 
-def ways(program: stg.ProgramOp) -> Iterator[Way]:
+def ways(program: stg.ProgramOp) -> Iterator[TokenWay]:
     """The exchanges that bring tokens to experts, as many as there are; or dispatches of a device's own experts from the tokens of all (`gather-tokens`)."""
     for dispatch in program.walk():
         if not isinstance(dispatch, stg.DispatchOp) or dispatch.dropless is None:
             continue
         taken = stg.tensor_type(dispatch.routed)
         if taken.dims[0].split:
-            yield Way(dispatch, taken)
+            yield TokenWay(dispatch, taken)
         for exchange in exchanges(dispatch.routed):
             forwards = [r for r in readers(exchange.result) if isinstance(r, stg.FanOutOp)]
             if not forwards:
-                yield Way(dispatch, exchange.target)
+                yield TokenWay(dispatch, exchange.target)
             for forward in forwards:
                 yield from forwarded(dispatch, forward)
 
 
-def forwarded(dispatch: stg.DispatchOp, forward: stg.FanOutOp) -> Iterator[Way]:
+def forwarded(dispatch: stg.DispatchOp, forward: stg.FanOutOp) -> Iterator[TokenWay]:
     """The second step of an exchange."""
     copies = (dispatch.tokens.data, forward.tokens.data)
     for exchange in exchanges(forward.copies):
         for last in readers(exchange.result):
             if isinstance(last, stg.FanOutOp):
-                yield Way(dispatch, stg.tensor_type(last.copies), copies)
+                yield TokenWay(dispatch, stg.tensor_type(last.copies), copies)
 
 
 def exchanges(value: SSAValue) -> Iterator[dist.AllToAllOp]:
@@ -195,7 +195,7 @@ def readers(value: SSAValue) -> Iterator[Operation]:
             yield use.operation
 
 
-def load_of(way: Way, distribution: dist.Distribution) -> dist.ExpertLoadOp:
+def load_of(way: TokenWay, distribution: dist.Distribution) -> dist.ExpertLoadOp:
     experts, tokens, _ = way.arrived.dims
     topk = chooser(way.dispatch) if way.copies else None
     return dist.ExpertLoadOp(

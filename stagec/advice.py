@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
 
-from stagec.analysis.sequences import Sequences
+from stagec.analysis.sequences import ModuleSequences
 from stagec.backend.program import Compute
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
@@ -299,7 +299,7 @@ def attention_decides(compiled: Compiled) -> bool:
     other = kernel_prices(replace(plan, precision=replace(plan.precision, attention=None)), works)
     if prices is None or other is None:
         return False
-    sequences = Sequences.of(compiled.module)
+    sequences = ModuleSequences.of(compiled.module)
     if sequences is not None and compiled.num_iterations > 1:
         return bool((sequences.op.sequences.data.kinds[:, 1] > 1).any())
     found = {

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from xdsl.dialects.builtin import ModuleOp
 
-from stagec.analysis.sequences import Sequences
+from stagec.analysis.sequences import ModuleSequences
 from stagec.backend.lowering.programs import Unroller
 from stagec.backend.program import TraceSet
 from stagec.diagnostics import Diagnostic
@@ -81,7 +81,7 @@ class Compiled:
     @property
     def num_iterations(self) -> int:
         """Of the series that it serves, if it does."""
-        sequences = Sequences.of(self.module)
+        sequences = ModuleSequences.of(self.module)
         return 1 if sequences is None else sequences.num_iterations
 
     @cached_property

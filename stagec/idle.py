@@ -23,7 +23,7 @@ from stagec.plans.clauses import Plan
 from stagec.symbolic import conditions
 
 
-class Need(NamedTuple):
+class ProgramNeed(NamedTuple):
     """What a setting is about, and what a program without it says."""
 
     clause: str
@@ -45,13 +45,15 @@ OF_ONE_PASS = (REGATHER, BIASES_FIRST, DEFER)
 OVERLAPPED = "overlapped_1f1b"
 """What `overlap { ep = true }` makes of interleaved 1F1B: another order, whether tokens are sent or not."""
 NEEDS = (
-    Need("overlap", "zero", "zero", "no gradients are reduced, and no parameters gathered"),
-    Need("overlap", "tp", "tp", "no values are gathered or summed within layers"),
-    Need("overlap", "ep", "ep", "no tokens are sent to experts on other devices"),
-    Need("collectives", "reduce", DEFER, "no partial sums meet in a sum"),
-    Need("collectives", "keep", REGATHER, "nothing that backward reads was gathered for a layer"),
-    Need("collectives", "bias", BIASES_FIRST, "no bias is added to a sum over ranks"),
-    Need(
+    ProgramNeed("overlap", "zero", "zero", "no gradients are reduced, and no parameters gathered"),
+    ProgramNeed("overlap", "tp", "tp", "no values are gathered or summed within layers"),
+    ProgramNeed("overlap", "ep", "ep", "no tokens are sent to experts on other devices"),
+    ProgramNeed("collectives", "reduce", DEFER, "no partial sums meet in a sum"),
+    ProgramNeed(
+        "collectives", "keep", REGATHER, "nothing that backward reads was gathered for a layer"
+    ),
+    ProgramNeed("collectives", "bias", BIASES_FIRST, "no bias is added to a sum over ranks"),
+    ProgramNeed(
         "gradients",
         "bucket_bytes",
         GRADIENTS,
@@ -142,7 +144,7 @@ def kinds(module: ModuleOp) -> Iterator[str]:
     """What a program has, of what settings are about."""
     mesh, contexts = mesh_of(module), Contexts.of(module).axes()
     for op in module.walk():
-        axes = op.axes.data if isinstance(op, dist.Collective | dist.StorageOp) else ()
+        axes = op.axes.data if isinstance(op, dist.CollectiveBase | dist.StorageOp) else ()
         if axes and all(mesh[axis] == 1 for axis in axes):
             continue
         yield communication_kind(op, contexts)

@@ -42,7 +42,7 @@ def parse_ir(
     Ops come from where their text says, or else from where they stand in it. With `said`, all of them do at first, so that mistakes
     in the text are shown in the text; `locate` moves them.
     """
-    places = Places(text, file, line_offset)
+    places = TextPlaces(text, file, line_offset)
     sources = {file: "\n" * line_offset + text}
     try:
         # Making a parser reads the first token.
@@ -78,7 +78,7 @@ def locate(said: Said) -> None:
         op.location = location
 
 
-def _refused(error: ParseError, places: Places, sources: dict[str, str]) -> CompileError:
+def _refused(error: ParseError, places: TextPlaces, sources: dict[str, str]) -> CompileError:
     start = places.at(error.span.start)
     end = places.at(max(error.span.end, error.span.start + 1))
     # xDSL's lexer leaves this word in a message as it is.
@@ -89,7 +89,7 @@ def _refused(error: ParseError, places: Places, sources: dict[str, str]) -> Comp
     )
 
 
-class Places:
+class TextPlaces:
     """Where the characters of a text stand that starts `line_offset` lines into a file."""
 
     def __init__(self, text: str, file: str, line_offset: int = 0) -> None:
@@ -105,7 +105,7 @@ class Places:
 class LocatingParser(Parser):
     """Gives each op the place where it stands in the text, and notes where the text says that it comes from."""
 
-    def __init__(self, context: Context, text: str, places: Places) -> None:
+    def __init__(self, context: Context, text: str, places: TextPlaces) -> None:
         super().__init__(context, text, places.file)
         self.places = places
         self.said: Said = {}

@@ -17,7 +17,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from stagec import symbolic
-from stagec.analysis.handing_over import Side, messages
+from stagec.analysis.handing_over import PoolSide, messages
 from stagec.analysis.sizes import mesh_of, module_of, size_values
 from stagec.backend.program import PooledTraces, TraceSet
 from stagec.compiled import Compiled
@@ -189,8 +189,8 @@ class Pool:
         assert self.checked.batch is not None
         return self.checked.batch.serve.span
 
-    def side(self, path: str, first: int) -> Side:
-        return Side(first, self.mesh, self.caches[path].holds, self.microbatches, self.axis)
+    def side(self, path: str, first: int) -> PoolSide:
+        return PoolSide(first, self.mesh, self.caches[path].holds, self.microbatches, self.axis)
 
 
 def caches_of(module: ModuleOp) -> Iterator[tuple[str, Kept]]:

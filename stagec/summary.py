@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from stagec.analysis.sequences import Sequences
+from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import mesh_of, size_values, slots_in_words
 from stagec.backend.program import Mesh
 from stagec.dialects import stg
@@ -105,7 +105,7 @@ def summarize(module: ModuleOp, counts: Sequence[ClassCount], plan: str = "") ->
     values = conditions.unread(size_values(module)) if pads else {}
     sizes = mesh_of(module)
     mesh = Mesh(tuple(sizes), tuple(sizes.values()))
-    sequences = Sequences.of(module)
+    sequences = ModuleSequences.of(module)
     return Summary(
         model=programs(module)[0].model.data,
         plan=plan,
@@ -127,7 +127,7 @@ def dims_of(module: ModuleOp) -> Iterator[stg.DimOp]:
 
 
 def class_summary(
-    mesh: Mesh, counted: ClassCount, sequences: Sequences | None = None
+    mesh: Mesh, counted: ClassCount, sequences: ModuleSequences | None = None
 ) -> ClassSummary:
     """Of a series of iterations: of all of them."""
     times = 1 if sequences is None else sequences.num_iterations
@@ -164,7 +164,7 @@ def class_summary(
     )
 
 
-def in_all_iterations(counted: CountedOp, sequences: Sequences) -> Costs[int]:
+def in_all_iterations(counted: CountedOp, sequences: ModuleSequences) -> Costs[int]:
     """What one op of each iteration costs, added up."""
     columns = sequences.columns(sequences.device(counted.values))
     return counted.costs.evaluated(

@@ -48,7 +48,7 @@ from xdsl.passes import ModulePass
 
 from stagec.analysis.contexts import Contexts
 from stagec.analysis.placement import (
-    Rule,
+    PlacementRule,
     SharesHeads,
     Splits,
     copies_of,
@@ -105,7 +105,10 @@ def check_whole(program: stg.ProgramOp) -> None:
 
 
 def place_ops(
-    program: stg.ProgramOp, rules: Sequence[Rule], contexts: Contexts, errors: ShardingErrors
+    program: stg.ProgramOp,
+    rules: Sequence[PlacementRule],
+    contexts: Contexts,
+    errors: ShardingErrors,
 ) -> None:
     """Decide each op's placement. Values still have their global types."""
     for op in program.walk():
@@ -119,7 +122,7 @@ def place_ops(
             stg.marks(op)[stg.PLACEMENT] = stg.PlacementAttr.of(splits)
 
 
-def note_copies(op: SharesHeads, rules: Sequence[Rule], contexts: Contexts) -> None:
+def note_copies(op: SharesHeads, rules: Sequence[PlacementRule], contexts: Contexts) -> None:
     """Let an op know the axes along which ranks share heads of keys: those of a rule that split its queries' heads."""
     if isinstance(op, stg.RepeatHeadsOp):
         heads, key_heads = op.new.data, op.old.data
@@ -144,7 +147,9 @@ def settle_carried(program: stg.ProgramOp) -> None:
                     op.yield_op.operands[index] = unplaced(op.yield_op.operands[index])
 
 
-def place_values(program: stg.ProgramOp, rules: Sequence[Rule], errors: ShardingErrors) -> None:
+def place_values(
+    program: stg.ProgramOp, rules: Sequence[PlacementRule], errors: ShardingErrors
+) -> None:
     """Give each value but weights and inputs the type of its own sharding."""
 
     def place(value: SSAValue) -> None:
@@ -196,7 +201,7 @@ def retype_stacks(repeat: stg.RepeatOp) -> None:
             set_type(result, StackType.of(repeat.count.data, value.type))
 
 
-def place_weights(program: stg.ProgramOp, rules: Sequence[Rule]) -> None:
+def place_weights(program: stg.ProgramOp, rules: Sequence[PlacementRule]) -> None:
     """Store each weight and each cache as its first reader needs it; one that nothing reads, by the rules."""
     places: Places = {}
     for op in program.body.block.ops:

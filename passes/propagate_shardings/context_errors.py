@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from stagec.analysis.contexts import Contexts, is_masked
-from stagec.analysis.placement import Rule, Splits, is_input, own_splits
+from stagec.analysis.placement import PlacementRule, Splits, is_input, own_splits
 from stagec.analysis.sharding_errors import ShardingErrors
 from stagec.diagnostics import Diagnostic, Span, quoted, span_of
 from stagec.dialects import dist, stg
@@ -17,7 +17,7 @@ from stagec.symbolic import conditions
 def check_attention(
     op: stg.AttentionOp,
     splits: Splits,
-    rules: Sequence[Rule],
+    rules: Sequence[PlacementRule],
     contexts: Contexts,
     errors: ShardingErrors,
 ) -> None:
@@ -32,7 +32,7 @@ def check_attention(
 def check_keys(
     op: stg.AttentionOp,
     splits: Splits,
-    rules: Sequence[Rule],
+    rules: Sequence[PlacementRule],
     contexts: Contexts,
     errors: ShardingErrors,
 ) -> None:

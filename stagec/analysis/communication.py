@@ -14,7 +14,7 @@ def communication_kind(op: Operation, contexts: Sequence[str]) -> str:
 
     `contexts` are the axes that attention's sequence is split over.
     """
-    moves = (dist.Collective, dist.RotateOp, dist.GatherBlocksOp, dist.SendOp, dist.RecvOp)
+    moves = (dist.CollectiveBase, dist.RotateOp, dist.GatherBlocksOp, dist.SendOp, dist.RecvOp)
     if isinstance(op, moves) and set(op.axes.data) <= set(contexts):
         return "cp"
     if isinstance(op, dist.StorageOp):

@@ -106,7 +106,7 @@ class Comes(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FlowStep:
     """One step from a value to what it is made of. Worked out once for each value: values are asked for at many paths."""
 
     comes: Comes
@@ -127,8 +127,8 @@ class Dataflow:
     _depths: dict[SSAValue, int] = field(default_factory=dict)
     _counts: dict[SizeAttr, int] = field(default_factory=dict)
     _loops: dict[stg.RepeatOp, Loop] = field(default_factory=dict)
-    _steps: dict[SSAValue, Step] = field(default_factory=dict)
-    _element_steps: dict[SSAValue, Step | None] = field(default_factory=dict)
+    _steps: dict[SSAValue, FlowStep] = field(default_factory=dict)
+    _element_steps: dict[SSAValue, FlowStep | None] = field(default_factory=dict)
 
     def loop(self, repeat: stg.RepeatOp) -> Loop:
         found = self._loops.get(repeat)
@@ -201,12 +201,12 @@ class Dataflow:
             if found is not None:
                 yield self.origin(*found)
 
-    def _step(self, value: SSAValue) -> Step:
+    def _step(self, value: SSAValue) -> FlowStep:
         step = self._steps[value] = self._made_of(value, self._depth(value))
         return step
 
-    def _made_of(self, value: SSAValue, depth: int) -> Step:
-        nowhere = Step(Comes.FROM_NOWHERE, depth)
+    def _made_of(self, value: SSAValue, depth: int) -> FlowStep:
+        nowhere = FlowStep(Comes.FROM_NOWHERE, depth)
         if isinstance(value, BlockArgument):
             repeat, index = value.block.parent_op(), value.index
             if not isinstance(repeat, stg.RepeatOp):
@@ -214,20 +214,20 @@ class Dataflow:
             loop = self.loop(repeat)
             if index < len(loop.carried):
                 first, later = loop.carried[index], loop.yielded[index]
-                return Step(Comes.FROM_BEFORE, depth, first, later, loop)
-            return Step(Comes.FROM_STACK, depth, loop.stack(value), loop=loop)
+                return FlowStep(Comes.FROM_BEFORE, depth, first, later, loop)
+            return FlowStep(Comes.FROM_STACK, depth, loop.stack(value), loop=loop)
         assert isinstance(value, OpResult)
         op, index = value.op, value.index
         if isinstance(op, sched.ViewOp):
-            return Step(Comes.FROM_ANOTHER, depth, op.operand)
+            return FlowStep(Comes.FROM_ANOTHER, depth, op.operand)
         if isinstance(op, stg.AccumulateOp):
-            return Step(Comes.FROM_ANOTHER, depth, op.yield_op.operands[index])
+            return FlowStep(Comes.FROM_ANOTHER, depth, op.yield_op.operands[index])
         if isinstance(op, stg.RepeatOp):
             loop = self.loop(op)
             if loop.count > 0:
-                return Step(Comes.FROM_LAST, depth, loop.yielded[index], loop=loop)
+                return FlowStep(Comes.FROM_LAST, depth, loop.yielded[index], loop=loop)
             if index < len(loop.carried):
-                return Step(Comes.FROM_ANOTHER, depth, loop.carried[index])
+                return FlowStep(Comes.FROM_ANOTHER, depth, loop.carried[index])
         return nowhere
 
     def _element(self, stack: SSAValue, elements: Path, path: Path) -> tuple[SSAValue, Path] | None:
@@ -251,31 +251,31 @@ class Dataflow:
                 elements = elements[1:]
         return stack, path
 
-    def _element_step(self, stack: SSAValue) -> Step | None:
+    def _element_step(self, stack: SSAValue) -> FlowStep | None:
         step = self._element_steps[stack] = self._element_of(stack, self._depth(stack))
         return step
 
-    def _element_of(self, stack: SSAValue, depth: int) -> Step | None:
+    def _element_of(self, stack: SSAValue, depth: int) -> FlowStep | None:
         """One step from a stack to what makes its elements; nothing if that is not known."""
         if not isinstance(stack.type, StackType):
-            return Step(Comes.FROM_NOWHERE, depth)  # chunks of one tensor
+            return FlowStep(Comes.FROM_NOWHERE, depth)  # chunks of one tensor
         if isinstance(stack, BlockArgument):
             repeat = stack.block.parent_op()
             if not isinstance(repeat, stg.RepeatOp):
                 return None
             loop = self.loop(repeat)
-            return Step(Comes.FROM_STACK, depth, loop.stack(stack), loop=loop)
+            return FlowStep(Comes.FROM_STACK, depth, loop.stack(stack), loop=loop)
         assert isinstance(stack, OpResult)
         op = stack.op
         if isinstance(op, sched.ViewOp):
-            return Step(Comes.FROM_ANOTHER, depth, op.operand)
+            return FlowStep(Comes.FROM_ANOTHER, depth, op.operand)
         if isinstance(op, stg.AccumulateOp):
-            return Step(Comes.FROM_ANOTHER, depth, op.yield_op.values[stack.index])
+            return FlowStep(Comes.FROM_ANOTHER, depth, op.yield_op.values[stack.index])
         if isinstance(op, stg.RepeatOp):
             loop = self.loop(op)
-            return Step(Comes.FROM_EACH, depth, loop.yielded[stack.index], loop=loop)
+            return FlowStep(Comes.FROM_EACH, depth, loop.yielded[stack.index], loop=loop)
         # A node that works on whole stacks makes every element.
-        return Step(Comes.FROM_NOWHERE, depth) if is_node(op) else None
+        return FlowStep(Comes.FROM_NOWHERE, depth) if is_node(op) else None
 
     def weights(self, value: SSAValue, path: Path) -> Iterator[tuple[stg.WeightOp, int]]:
         """The weights that a reader at `path` finds in `value`, each with its layer; of a stack, each element."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
-from stagec.analysis.placement import Rule, copies_of
+from stagec.analysis.placement import PlacementRule, copies_of
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import stg
 from stagec.dialects.types import FLOATS, StackType, TensorType, tensor_of
@@ -51,7 +51,7 @@ class Dependence:
     `rules` say of which dims ranks have the same.
     """
 
-    def __init__(self, program: stg.ProgramOp, rules: Sequence[Rule] = ()) -> None:
+    def __init__(self, program: stg.ProgramOp, rules: Sequence[PlacementRule] = ()) -> None:
         self.facts = FactsOfValues(program)
         self.rules = [rule for rule in rules if rule.copies]
         for argument in program.body.block.args:

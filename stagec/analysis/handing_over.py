@@ -23,7 +23,7 @@ from stagec.symbolic import ZERO, Size, constant
 
 
 @dataclass(frozen=True)
-class Side:
+class PoolSide:
     """How the devices of a pool hold a cache."""
 
     first: int
@@ -85,7 +85,7 @@ class Parts:
     """Of the other."""
     count: int
 
-    def places(self, own: Side, other: Side) -> Iterator[Size]:
+    def places(self, own: PoolSide, other: PoolSide) -> Iterator[Size]:
         """For each part that a device of this side has: where the other one's is, from its first rank."""
         each, theirs = self.count // own.ways(self.axes), self.count // other.ways(self.others)
         for number in range(each):
@@ -106,7 +106,7 @@ class Messages:
     """Into which sequences are cut, by the devices of both pools."""
 
 
-def messages(own: Side, other: Side, moving: Size, batch: str, gives: bool) -> Messages:
+def messages(own: PoolSide, other: PoolSide, moving: Size, batch: str, gives: bool) -> Messages:
     """Those that a device of `own` gives, or takes. `moving` counts the elements of a layer that are handed over, of one copy."""
     cut = {
         dim: Parts(

@@ -21,7 +21,7 @@ Splits = dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class Rule:
+class PlacementRule:
     """`shard DIMS over AXES`."""
 
     dims: tuple[str, ...]
@@ -30,20 +30,20 @@ class Rule:
     """Axes along which ranks have the same of these dims: of what has one of them, they split nothing else."""
 
 
-def rules_of(module: ModuleOp) -> list[Rule]:
+def rules_of(module: ModuleOp) -> list[PlacementRule]:
     return [
-        Rule(op.dims.data, op.axes.data, op.copies.data if op.copies is not None else ())
+        PlacementRule(op.dims.data, op.axes.data, op.copies.data if op.copies is not None else ())
         for op in module.body.ops
         if isinstance(op, dist.RuleOp)
     ]
 
 
-def copies_of(dim: str, rules: Sequence[Rule]) -> tuple[str, ...]:
+def copies_of(dim: str, rules: Sequence[PlacementRule]) -> tuple[str, ...]:
     """The axes along which ranks have the same of a dim."""
     return tuple(axis for rule in rules if dim in rule.dims for axis in rule.copies)
 
 
-def split_dims(names: Iterable[str], rules: Sequence[Rule]) -> Splits:
+def split_dims(names: Iterable[str], rules: Sequence[PlacementRule]) -> Splits:
     """How the rules split a value of these dims."""
     names = list(names)
     splits: dict[str, list[str]] = {}
@@ -60,7 +60,7 @@ def split_dims(names: Iterable[str], rules: Sequence[Rule]) -> Splits:
     return {dim: tuple(axes) for dim, axes in splits.items()}
 
 
-def own_splits(value: SSAValue, rules: Sequence[Rule]) -> Splits:
+def own_splits(value: SSAValue, rules: Sequence[PlacementRule]) -> Splits:
     """How a value is spread between the ops: by the rules, or as a `stg.place` says."""
     splits = split_dims(tensor_of(value.type).names, rules)
     for place in placings(value):
@@ -86,7 +86,7 @@ def placings(value: SSAValue) -> list[stg.PlaceOp]:
     return chains[0] if len(alike) == 1 else []
 
 
-def wanted_splits(value: SSAValue, rules: Sequence[Rule]) -> Splits | None:
+def wanted_splits(value: SSAValue, rules: Sequence[PlacementRule]) -> Splits | None:
     """How an override spreads an op's result that nothing else reads."""
     uses = list(value.uses)
     if len(uses) != 1 or not isinstance(uses[0].operation, stg.PlaceOp):
@@ -173,7 +173,9 @@ def is_input(value: SSAValue) -> bool:
     return isinstance(owner, Block) and isinstance(owner.parent_op(), stg.ProgramOp)
 
 
-def op_splits(op: stg.TensorOp, rules: Sequence[Rule], contexts: Contexts | None = None) -> Splits:
+def op_splits(
+    op: stg.TensorOp, rules: Sequence[PlacementRule], contexts: Contexts | None = None
+) -> Splits:
     """The placement of an op: axes for each index of its iteration space.
 
     Contexts say how attention is spread over the axes that split its sequence.
@@ -191,7 +193,7 @@ def op_splits(op: stg.TensorOp, rules: Sequence[Rule], contexts: Contexts | None
 
 
 def with_routed_tokens(
-    op: stg.DispatchOp | stg.CombineOp, splits: Splits, rules: Sequence[Rule]
+    op: stg.DispatchOp | stg.CombineOp, splits: Splits, rules: Sequence[PlacementRule]
 ) -> Splits:
     """What splits the tokens splits the tokens of each expert: they are the same, in another order.
 
@@ -208,7 +210,7 @@ def with_routed_tokens(
 
 
 def with_joint_dims(
-    op: stg.ConcatOp | stg.SplitOp, splits: Splits, rules: Sequence[Rule]
+    op: stg.ConcatOp | stg.SplitOp, splits: Splits, rules: Sequence[PlacementRule]
 ) -> Splits:
     """Axes that split the whole and each of its parts split the op: a device has its part of each."""
     axes = {own_splits(value, rules).get(dim, ()) for value, dim in op.joint}
@@ -233,7 +235,7 @@ def with_shared_heads(op: SharesHeads, splits: Splits) -> Splits:
 
 
 def in_context(
-    op: stg.AttentionOp, splits: Splits, rules: Sequence[Rule], contexts: Contexts
+    op: stg.AttentionOp, splits: Splits, rules: Sequence[PlacementRule], contexts: Contexts
 ) -> Splits:
     """What contexts make of the placement of attention.
 
@@ -250,7 +252,7 @@ def in_context(
     return {index: axes for index, axes in (splits | changed).items() if axes}
 
 
-def splits_by_rules(op: stg.TensorOp, rules: Sequence[Rule]) -> Splits:
+def splits_by_rules(op: stg.TensorOp, rules: Sequence[PlacementRule]) -> Splits:
     """The placement that rules give an op.
 
     An axis may split an index only if some operand (not an input), weight or result is placed so. A value
@@ -285,7 +287,7 @@ def assign(
     offers: Mapping[str, set[str]],
     fixed: Mapping[str, tuple[str, ...]],
     blocked: frozenset[str],
-    rules: Sequence[Rule],
+    rules: Sequence[PlacementRule],
 ) -> Splits:
     """Give each offered axis to one index, in the rules' order."""
     splits: dict[str, list[str]] = {}

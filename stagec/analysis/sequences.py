@@ -19,8 +19,15 @@ from stagec.analysis.coordinates import SUFFIX, axes_in, joint_index, names_at
 from stagec.analysis.sizes import dim_sizes, dims_by_place, size_values, values_at
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, sched, stg
-from stagec.dialects.dist.sequences import CONTEXT, NEW, OF_ONE, SAMPLED, Kind, SequencesAttr
-from stagec.dialects.dist.sequences import Sequences as DealtSequences
+from stagec.dialects.dist.sequences import (
+    CONTEXT,
+    NEW,
+    OF_ONE,
+    SAMPLED,
+    DealtSequences,
+    Kind,
+    SequencesAttr,
+)
 from stagec.symbolic import Size, constant
 from stagec.symbolic.columns import Columns, add
 from stagec.symbolic.conditions import Conditions, of_each, unread
@@ -33,7 +40,7 @@ Values = Mapping[str, int | Fraction]
 
 
 @dataclass(frozen=True, eq=False)
-class Sequences:
+class ModuleSequences:
     """The sequences of a module whose devices or iterations differ."""
 
     op: dist.SequencesOp
@@ -47,7 +54,7 @@ class Sequences:
     _sums: dict[int, Mapping[str, np.ndarray]] = field(default_factory=dict)
 
     @staticmethod
-    def of(module: ModuleOp) -> Sequences | None:
+    def of(module: ModuleOp) -> ModuleSequences | None:
         op = next((each for each in module.body.ops if isinstance(each, dist.SequencesOp)), None)
         if op is None:
             return None
@@ -61,17 +68,17 @@ class Sequences:
         exchanged = {name: each.over.data for each in sent for name in each.sums.data}
         summed = {*op.sizes, *(f"{n}{end}" for n in exchanged for end in (dist.TOTAL, dist.MOST))}
         definitions = {name: named[name] for name in named if name in varying - summed}
-        return Sequences(op, definitions, others, exchanged)
+        return ModuleSequences(op, definitions, others, exchanged)
 
-    def serving(self, sequences: DealtSequences) -> Sequences:
+    def serving(self, sequences: DealtSequences) -> ModuleSequences:
         """Of other sequences, in the same module."""
         self.op.sequences = SequencesAttr(sequences)
         return replace(self, _columns={}, _sums={})
 
     @staticmethod
-    def around(program: stg.ProgramOp) -> Sequences | None:
+    def around(program: stg.ProgramOp) -> ModuleSequences | None:
         module = program.parent_op()
-        return Sequences.of(module) if isinstance(module, ModuleOp) else None
+        return ModuleSequences.of(module) if isinstance(module, ModuleOp) else None
 
     @property
     def num_iterations(self) -> int:
@@ -235,7 +242,7 @@ class Sequences:
 
 def check_alike(module: ModuleOp, asked: Conditions) -> None:
     """That all iterations on all devices are the program that was compiled for the first, by what that asked of sizes. Else E0421; E0414 for devices."""
-    sequences = Sequences.of(module)
+    sequences = ModuleSequences.of(module)
     if sequences is None:
         return
     for device in range(sequences.op.sequences.data.num_devices):
@@ -264,7 +271,7 @@ def check_alike(module: ModuleOp, asked: Conditions) -> None:
     check_groups(module, sequences)
 
 
-def check_groups(module: ModuleOp, sequences: Sequences) -> None:
+def check_groups(module: ModuleOp, sequences: ModuleSequences) -> None:
     """E0414 for what devices exchange of which they have not as much: all members of a group name one size."""
     if any(isinstance(op, dist.ExpertLoadOp) for op in module.body.ops):
         message = "experts of a load, and sequences that are not the same on every device or in every iteration"

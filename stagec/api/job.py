@@ -22,7 +22,7 @@ from stagec.driver import Stops, compile_program
 from stagec.estimate import Estimate, estimate, on_device, timeline_of
 from stagec.estimate.memory import timed_peaks
 from stagec.explaining.algebra import as_text, simplified
-from stagec.explaining.job import Job as Question
+from stagec.explaining.job import NamedJob
 from stagec.explaining.names import MICROBATCH
 from stagec.explaining.questions import ask
 from stagec.frontend import check, parse_file, parse_text
@@ -37,7 +37,7 @@ from stagec.reports.step_report import report_page
 from stagec.reports.step_timeline import picture, task_rows
 from stagec.simulators.infragraph import on_network
 from stagec.summary import Summary, summarize
-from stagec.sweeping.plans import Request
+from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.points import grid
 from stagec.sweeping.run import sweep
 
@@ -261,7 +261,9 @@ class Job:
         """A row per plan: `job.sweep("flops", "memory.peak", tp=[1, 2, 4, 8], pp="1..16")`. Plans that do not compile are left out."""
         texts = [f"{name}={listed(values)}" for name, values in varied.items()]
         known = list(dict.fromkeys([*sizes_of(self._source, self._plan), MICROBATCH]))
-        request = Request(self._source, self._plan, self._sizes, grid(texts, known), quantities)
+        request = SweepRequest(
+            self._source, self._plan, self._sizes, grid(texts, known), quantities
+        )
         found = sweep(request)
         rows = [[row[name] for name in found.columns] for row in found.rows()]
         return Table.of_rows(list(found.columns), rows, "one step; of the rank that has most")
@@ -323,9 +325,9 @@ class Job:
         return Scene(self._compiled.memory, timeline, self._compiled.plan.device.capacity)
 
     @cached_property
-    def _question(self) -> Question:
+    def _question(self) -> NamedJob:
         sized = compile_program(self._compiled.checked, stops=Stops(unroll=False))
-        return Question(sized)
+        return NamedJob(sized)
 
 
 class MemoryTable(Table):

@@ -27,10 +27,10 @@ from stagec.backend.groups import GroupIds, GroupKind, kind_of
 from stagec.backend.node_records import (
     FIRST_ID,
     DepSource,
-    Frame,
-    Labels,
+    NodeLabels,
     NodeStyle,
     RankVariables,
+    RecordFrame,
     Widths,
     add_record,
     frame,
@@ -85,7 +85,7 @@ def encode_pools(traces: PooledTraces, options: TraceOptions | None = None) -> E
     found: list[EncodedTraces] = []
     above = 0
     for name, each in traces.pools:
-        place = Place(traces.firsts[name], traces.num_ranks, above, span)
+        place = RankPlace(traces.firsts[name], traces.num_ranks, above, span)
         found.append(encode_unproved(each, options, place))
         above = found[-1].formulas.groups.largest(each.mesh)
     encoded = EncodedPools(tuple(name for name, _ in traces.pools), tuple(found))
@@ -94,7 +94,7 @@ def encode_pools(traces: PooledTraces, options: TraceOptions | None = None) -> E
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlace:
     """Where a pool is in its job."""
 
     first: int
@@ -113,12 +113,12 @@ def tag_span_of(traces: TraceSet) -> int:
 
 
 def encode_unproved(
-    traces: TraceSet, options: TraceOptions | None = None, place: Place | None = None
+    traces: TraceSet, options: TraceOptions | None = None, place: RankPlace | None = None
 ) -> EncodedTraces:
     """The same of any job: for tests, and for a pool of a job that is proved as a whole."""
     options = options or TraceOptions()
     mesh = traces.mesh
-    place = place or Place(0, mesh.num_ranks, 0, tag_span_of(traces))
+    place = place or RankPlace(0, mesh.num_ranks, 0, tag_span_of(traces))
     kinds: set[GroupKind] = set()
     peers: set[RankAt | RankOf] = set()
     channels = 0
@@ -258,9 +258,9 @@ class _Encoder:
         self.pieces: dict[tuple[TraceSegment, tuple[int, ...]], EncodedSegment] = {}
         self.same: dict[tuple[int, tuple[int, ...]], tuple[TraceSegment, EncodedSegment]] = {}
         """Those of segments that are not only equal but the same, by id: hashing a segment takes as long as encoding it."""
-        self.frames: dict[Hashable, Frame] = {}
+        self.frames: dict[Hashable, RecordFrame] = {}
         """What records of nodes share that have other numbers; `shapes` numbers what it depends on besides the node."""
-        self.shapes: dict[tuple[str, Labels, tuple[int, ...]], int] = {}
+        self.shapes: dict[tuple[str, NodeLabels, tuple[int, ...]], int] = {}
         self.variants: dict[tuple[int, ...], tuple[TraceProgram, np.ndarray, np.ndarray]] = {}
         """Of a program, by its arrays: programs that differ in numbers alone have the same ones."""
 
@@ -348,14 +348,14 @@ class _Encoder:
             return same[1]
         piece = self.pieces.get((segment, pattern))
         if piece is None:
-            labels = Labels(*map(bool, (*pattern[:3], self.style.widths.iteration)))
+            labels = NodeLabels(*map(bool, (*pattern[:3], self.style.widths.iteration)))
             piece = encoded_segment(self._encode_segment(segment, labels, pattern[3:]))
             self.pieces[segment, pattern] = piece
         self.same[id(segment), pattern] = segment, piece
         return piece
 
     def _encode_segment(
-        self, segment: TraceSegment, labels: Labels, slots: tuple[int, ...]
+        self, segment: TraceSegment, labels: NodeLabels, slots: tuple[int, ...]
     ) -> Piece:
         piece = Piece()
         shape = self.shapes.setdefault((segment.task, labels, slots), len(self.shapes))
@@ -374,8 +374,8 @@ class _Encoder:
         return piece
 
     def _frame(
-        self, node: Node, index: int, task: str, labels: Labels, slots: tuple[int, ...]
-    ) -> Frame:
+        self, node: Node, index: int, task: str, labels: NodeLabels, slots: tuple[int, ...]
+    ) -> RecordFrame:
         data_deps = _sources(node.data_deps, index, slots, exclude=())
         ctrl_deps = _sources(node.ctrl_deps, index, slots, exclude=data_deps)
         column = None if node.durations is None else self.columns[node.durations].number

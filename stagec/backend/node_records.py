@@ -81,7 +81,7 @@ class Widths:
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class NodeLabels:
     """Which of an instance's numbers there are, to be shown in names."""
 
     layer: bool
@@ -107,7 +107,7 @@ class NodeStyle:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class RecordFrame:
     """The record of a node without its length and what a simulator reads of its action: what comes before that, and after."""
 
     head: Piece
@@ -118,13 +118,13 @@ def frame(
     node: Node,
     index: int,
     task: str,
-    labels: Labels,
+    labels: NodeLabels,
     ctrl_deps: Sequence[DepSource],
     data_deps: Sequence[DepSource],
     style: NodeStyle,
     slots: Sequence[int] = (),
     durations: int | None = None,
-) -> Frame:
+) -> RecordFrame:
     """For node `index` of a segment. `slots`: the first slot equal to each; `durations`: the column of a series that has what the node takes."""
     head = (
         Piece().add(key(_ID, 0)).add_hole(style.widths.node, Form.VARINT, NumberSource.NODE, index)
@@ -152,7 +152,7 @@ def frame(
             tail.add(_tensor_list(list_name, tensors, slots, style))
     if style.provenance:
         _add_provenance(tail, node, task, labels, style.widths)
-    return Frame(head, tail)
+    return RecordFrame(head, tail)
 
 
 def frame_key(node: Node) -> Hashable:
@@ -177,7 +177,7 @@ def frame_key(node: Node) -> Hashable:
 
 def add_record(
     piece: Piece,
-    made: Frame,
+    made: RecordFrame,
     action: NodeAction,
     variables: RankVariables,
     widths: Widths,
@@ -190,7 +190,7 @@ def add_record(
     piece.add(varint(length)).add(made.head).add(numbers).add(made.tail)
 
 
-def _name(node: Node, labels: Labels, style: NodeStyle) -> Piece:
+def _name(node: Node, labels: NodeLabels, style: NodeStyle) -> Piece:
     """`bwd/Block.Attention.wq/contract/L003/m01`; a communication's op ends in its dtype. In other styles `contract`, `COMP_NODE contract`, or nothing."""
     if style.names == "none":
         return Piece()
@@ -273,7 +273,7 @@ def _add_action(
                 )
 
 
-def _add_provenance(body: Piece, node: Node, task: str, labels: Labels, widths: Widths) -> None:
+def _add_provenance(body: Piece, node: Node, task: str, labels: NodeLabels, widths: Widths) -> None:
     """Where the node comes from, and its place in the schedule: `B/s03/L007/m01`."""
     for name, value in (
         ("location", node.location),

@@ -16,10 +16,10 @@ from stagec.cli.usage import CommandParser, overrides, some_text, usage_error
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.driver import Stops, compile_checked
 from stagec.estimate.batcher import (
+    BatchedPool,
     Batches,
     Kind,
     Policy,
-    Pool,
     Request,
     Running,
     batch,
@@ -80,12 +80,12 @@ def serve_in_pools(options: argparse.Namespace, requests: Sequence[Request], pol
         )
         raise CompileError([Diagnostic("E0422", message, compiled.first.plan.span, help=help_)])
     own = overrides_by_pool(source, options.plan, names, sizes)
-    pools: list[Pool] = []
+    pools: list[BatchedPool] = []
     for name in names:
         step_s, engines = clock_in(
             source, plan_of_pool(source, options.plan, name), own[name], options.step_time
         )
-        pools.append(Pool(engines, step_s))
+        pools.append(BatchedPool(engines, step_s))
     first, second = pools
     ways = transfer_s(compiled.pools, names[0], names[1], (first.engines, second.engines))
     prompts, further = batch_pools(requests, policy, first, second, ways)

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from stagec.cli.diff_side import Side
+from stagec.cli.diff_side import DiffSide
 from stagec.cli.names import model_named
 from stagec.cli.usage import CommandParser, add_format_flag, add_trust_flags, usage_error
 
@@ -83,10 +83,10 @@ def make_parser() -> CommandParser:
     return parser
 
 
-def side(text: str) -> Side:
+def side(text: str) -> DiffSide:
     """What an argument names. E0701 for nothing, E0707 for what cannot be compared."""
     if os.path.isdir(text):
-        return Side(text, text, is_traces=True)
+        return DiffSide(text, text, is_traces=True)
     text = model_named(text)
     match = None if os.path.exists(text) else WITH_PLAN.fullmatch(text)
     path, plan = (match["model"], match["plan"]) if match else (text, None)
@@ -96,10 +96,10 @@ def side(text: str) -> Side:
     if not os.path.exists(path) and not path.endswith(".stg"):
         help_ = "a model is MODEL.stg or MODEL.stg:PLAN, and traces are named by their directory"
         raise usage_error(text, f"there is no model or directory `{path}`", "E0701", help_)
-    return Side(text, path, is_traces=False, plan=plan)
+    return DiffSide(text, path, is_traces=False, plan=plan)
 
 
-def refuse_mixture(a: Side, b: Side) -> None:
+def refuse_mixture(a: DiffSide, b: DiffSide) -> None:
     """E0711 for traces beside a model."""
     if a.is_traces == b.is_traces:
         return

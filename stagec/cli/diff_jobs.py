@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 
-from stagec.cli.diff_side import Side
+from stagec.cli.diff_side import DiffSide
 from stagec.cli.diff_tables import comparison_json, sections_text
 from stagec.cli.inputs import ONE_MESH, compile_parts, plan_written
 from stagec.cli.progress import pass_progress
@@ -23,7 +23,9 @@ SAME = "no difference in FLOPs, communication or memory\n"
 
 
 def diff_jobs(
-    sides: tuple[Side, Side], sizes: tuple[list[str], list[str]], options: argparse.Namespace
+    sides: tuple[DiffSide, DiffSide],
+    sizes: tuple[list[str], list[str]],
+    options: argparse.Namespace,
 ) -> bool:
     """Compile both and print what differs; whether anything does."""
     plug_ins = registry(options.load_pass)
@@ -61,7 +63,7 @@ def diff_jobs(
 
 
 def compiled_jobs(
-    side: Side, sizes: Sequence[str], plug_ins: Registry, quiet: bool, warned: set[str]
+    side: DiffSide, sizes: Sequence[str], plug_ins: Registry, quiet: bool, warned: set[str]
 ) -> dict[str, ComparedJob]:
     """The job of a side, or that of each of its pools. A doubt that both sides share is told once."""
 
@@ -79,7 +81,7 @@ def compiled_jobs(
 
 
 def side_json(
-    side: Side, sizes: Sequence[str], jobs: Mapping[str, ComparedJob]
+    side: DiffSide, sizes: Sequence[str], jobs: Mapping[str, ComparedJob]
 ) -> dict[str, object]:
     first = next(iter(jobs.values())).summary
     meshes = {

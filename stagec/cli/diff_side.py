@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Side:
+class DiffSide:
     """What one of the two names: a directory of traces, or a model with a plan and sizes."""
 
     text: str

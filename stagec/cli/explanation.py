@@ -18,7 +18,7 @@ from stagec.cli.usage import usage_error
 from stagec.diagnostics import did_you_mean, quoted
 from stagec.driver import Stops
 from stagec.explaining import algebra
-from stagec.explaining.job import Job
+from stagec.explaining.job import NamedJob
 from stagec.explaining.nodes import node
 from stagec.explaining.quantities import (
     SUM,
@@ -47,12 +47,12 @@ def explain(options: argparse.Namespace) -> int:
     if takes_time:
         pages = [step_page(each, len(parts) > 1) for each in parts.values()]
     else:
-        pages = [explained(Job(each), options) for each in parts.values()]
+        pages = [explained(NamedJob(each), options) for each in parts.values()]
     sys.stdout.write("\n".join(pages))
     return 0
 
 
-def explained(job: Job, options: argparse.Namespace) -> str:
+def explained(job: NamedJob, options: argparse.Namespace) -> str:
     if not options.what:
         return overview(job)
     if options.node is not None:
@@ -86,7 +86,7 @@ Shown = tuple[str, Size, Number, Sequence[Contribution]]
 """A title, the closed form, its value, its parts."""
 
 
-def chosen(job: Job, answer: Answer, name: str | None) -> list[Shown]:
+def chosen(job: NamedJob, answer: Answer, name: str | None) -> list[Shown]:
     """What to show: each group of classes that are alike and the sum, or the one that is named. E0710 for no class."""
     names = [each.name for each in answer.classes]
     if name is None:
@@ -109,12 +109,12 @@ def shortened(names: Sequence[str]) -> list[str]:
     return [*names] if len(names) <= 8 else [*names[:3], "...", *names[-2:]]
 
 
-def has_sum(job: Job, answer: Answer) -> bool:
+def has_sum(job: NamedJob, answer: Answer) -> bool:
     many = any(size > 1 for size in job.names.mesh.values())
     return many and (answer.is_additive or answer.whole is not None)
 
 
-def of_group(job: Job, answer: Answer, group: Sequence[ClassAnswer]) -> Shown:
+def of_group(job: NamedJob, answer: Answer, group: Sequence[ClassAnswer]) -> Shown:
     ranks = num_ranks(group, job.names).number
     first = group[0]
     members = [i for i, each in enumerate(answer.classes) if any(each is own for own in group)]
@@ -126,7 +126,7 @@ def of_group(job: Job, answer: Answer, group: Sequence[ClassAnswer]) -> Shown:
     return title, first.form, first.value, first.parts
 
 
-def of_sum(job: Job, answer: Answer) -> Shown:
+def of_sum(job: NamedJob, answer: Answer) -> Shown:
     whole = total_over_ranks(answer, job.names)
     title = "the whole model" if answer.whole is not None else "all ranks together"
     return title, whole.form, whole.number, ()
@@ -135,7 +135,7 @@ def of_sum(job: Job, answer: Answer) -> Shown:
 # Pages
 
 
-def page(job: Job, answer: Answer, shown: Sequence[Shown], options: argparse.Namespace) -> str:
+def page(job: NamedJob, answer: Answer, shown: Sequence[Shown], options: argparse.Namespace) -> str:
     """All of it, for people."""
     out = [f"{heading(job)}{options.what}: {answer.title}\n"]
     used: set[str] = set()
@@ -155,14 +155,14 @@ def page(job: Job, answer: Answer, shown: Sequence[Shown], options: argparse.Nam
     return "\n".join(out) + (f"\n{notes}" if notes else "")
 
 
-def heading(job: Job) -> str:
+def heading(job: NamedJob) -> str:
     compiled = job.compiled
     plan = f", plan {compiled.plan.name}" if compiled.plan.name else ""
     axes = ", ".join(f"{axis} = {size}" for axis, size in job.names.mesh.items())
     return lines_of(f"{compiled.name}{plan}{f' ({axes})' if axes else ''}", " " * 8)
 
 
-def parts_text(job: Job, shown: Shown, answer: Answer, options: argparse.Namespace) -> str:
+def parts_text(job: NamedJob, shown: Shown, answer: Answer, options: argparse.Namespace) -> str:
     title, _, value, parts = shown
     table = plain_table(f"parts of {title.partition(' (')[0]}")
     table.add_column("share", justify="right", no_wrap=True)
@@ -195,7 +195,7 @@ def joined(*cells: str) -> str:
     return "\n".join(filter(None, cells))
 
 
-def spelled(job: Job, shown: Sequence[Shown], options: argparse.Namespace) -> str:
+def spelled(job: NamedJob, shown: Sequence[Shown], options: argparse.Namespace) -> str:
     """LaTeX, or Python: the form alone, for other programs."""
     out: list[str] = []
     for title, form, value, _ in shown:
@@ -215,7 +215,7 @@ def spelled(job: Job, shown: Sequence[Shown], options: argparse.Namespace) -> st
 
 
 def derivatives(
-    job: Job, answer: Answer, shown: Sequence[Shown], options: argparse.Namespace
+    job: NamedJob, answer: Answer, shown: Sequence[Shown], options: argparse.Namespace
 ) -> str:
     """How each form changes with one name, dims that are defined by it included."""
     known = [n for n in job.names.values if not n.startswith("mb")]
@@ -246,7 +246,7 @@ def derivatives(
     return "\n".join(out)
 
 
-def overview(job: Job) -> str:
+def overview(job: NamedJob) -> str:
     """The main quantities, each where it is largest."""
     table = plain_table("one step; of the rank class that has most")
     table.add_column("what", no_wrap=True)
@@ -261,7 +261,7 @@ def overview(job: Job) -> str:
     return f"{heading(job)}\n{text_of(table)}"
 
 
-def used_axes(job: Job) -> list[str]:
+def used_axes(job: NamedJob) -> list[str]:
     """The axes that something goes over, and the pools, as questions name them."""
     found = {term.axes for each in job.classes for term in each.terms if term.axes}
     order = [*job.names.mesh, *job.names.pools]

@@ -9,12 +9,12 @@ from fractions import Fraction
 from stagec.analysis.coordinates import SUFFIX, axes_in
 from stagec.cli.tables import amount, width
 from stagec.explaining import algebra
-from stagec.explaining.job import Job
+from stagec.explaining.job import NamedJob
 from stagec.explaining.quantities import Number
 from stagec.symbolic import Size
 
 
-def simplified(job: Job, form: Size) -> algebra.Expression:
+def simplified(job: NamedJob, form: Size) -> algebra.Expression:
     """The shorter of the form as it is, and with the definitions of dims in their place."""
     return algebra.simplified(form, job.names.written_out(form))
 
@@ -40,7 +40,7 @@ def wrapped(text: str) -> str:
     return "".join(f"{each}\n" for each in [*lines, line])
 
 
-def where(job: Job, names: Iterable[str]) -> str:
+def where(job: NamedJob, names: Iterable[str]) -> str:
     """`D = 2048, F = 4*D = 8192`."""
     values, definitions = job.names.values, job.names.definitions
     found: list[str] = []

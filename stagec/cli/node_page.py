@@ -8,11 +8,11 @@ from stagec.backend.program import Collective, Transfer
 from stagec.cli.forms import number, simplified, where, wrapped
 from stagec.cli.tables import lines_of
 from stagec.explaining import algebra
-from stagec.explaining.job import Job
+from stagec.explaining.job import NamedJob
 from stagec.explaining.nodes import NodeAnswer
 
 
-def node_page(job: Job, answer: NodeAnswer) -> str:
+def node_page(job: NamedJob, answer: NodeAnswer) -> str:
     """All of it, for people."""
     node = answer.node
     location = node.location or "no line of the model"

@@ -28,9 +28,9 @@ from stagec.searching.search import (
     NAME,
     Goal,
     Outcome,
-    Proof,
     Proved,
     Search,
+    WholePlan,
     compare,
     compiled_whole,
 )
@@ -149,8 +149,8 @@ def space_of(
     return space
 
 
-def proof_of(goal: Goal, proved: Proved) -> Proof:
-    return Proof(goal.file, f"{goal.text}\n{proved.text}", 0, goal.overrides)
+def proof_of(goal: Goal, proved: Proved) -> WholePlan:
+    return WholePlan(goal.file, f"{goal.text}\n{proved.text}", 0, goal.overrides)
 
 
 # The page
@@ -323,7 +323,7 @@ def show_changes(options: argparse.Namespace, text: str, source: Source) -> int:
     device = (f"device {options.device}",) if options.device else ()
     found = list(changes(checked, dims))
     proofs = [
-        Proof(
+        WholePlan(
             options.model,
             f"{text}\n{change.text(options.like, device)}",
             number,

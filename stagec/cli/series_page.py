@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from stagec.analysis.sequences import Sequences
+from stagec.analysis.sequences import ModuleSequences
 from stagec.cli.tables import plain_table, text_of
 from stagec.compiled import Compiled
 from stagec.estimate.series import Clock
@@ -20,7 +20,7 @@ SHARES = (0, 50, 90, 99, 100)
 def show_series(compiled: Compiled) -> None:
     """A line for each iteration, or for some of many; then the times of all. E0410 without the device's numbers."""
     times = Clock(compiled).times_us()
-    sequences = Sequences.of(compiled.module)
+    sequences = ModuleSequences.of(compiled.module)
     assert sequences is not None
     own = sequences.op.sequences.data
     table = plain_table("iterations, each by itself")

@@ -15,7 +15,7 @@ from stagec.diagnostics import did_you_mean, quoted
 from stagec.explaining.names import MICROBATCH
 from stagec.frontend import Source, check, parse_file
 from stagec.frontend.checker import sizes_of
-from stagec.sweeping.plans import Request
+from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.points import Grid
 from stagec.sweeping.run import STEP_TIME, sweep
 from stagec.symbolic.conditions import RELATIONS
@@ -49,7 +49,7 @@ def show_solution(options: argparse.Namespace) -> int:
     values = candidates(source, options, name)
     grid = Grid({name: values}, {})
     table = sweep(
-        Request(
+        SweepRequest(
             source,
             options.plan,
             options.sizes,

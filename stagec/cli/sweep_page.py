@@ -20,7 +20,7 @@ from stagec.frontend import parse_file
 from stagec.frontend.checker import sizes_of
 from stagec.plans.clauses import Plan
 from stagec.reports.plans_chart import plans_page
-from stagec.sweeping.plans import Request
+from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.points import grid
 from stagec.sweeping.run import SweepTable, sweep
 
@@ -43,7 +43,9 @@ def show_sweep(options: argparse.Namespace) -> int:
         return planned(plan, options)
 
     table = sweep(
-        Request(source, options.plan, options.sizes, varied, quantities, adapt, options.plug_ins)
+        SweepRequest(
+            source, options.plan, options.sizes, varied, quantities, adapt, options.plug_ins
+        )
     )
     rows = table.rows()
     if options.pareto:

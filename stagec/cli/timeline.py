@@ -16,10 +16,10 @@ from stagec.cli.tables import amount, folded, seconds, width
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
 from stagec.estimate import Estimate, estimate
-from stagec.estimate.drawing import Drawn, runs
+from stagec.estimate.drawing import DrawnBar, runs
 from stagec.estimate.intervals import union
 from stagec.estimate.perfetto import perfetto_trace, perfetto_traces
-from stagec.estimate.pools import PoolsEstimate, Way
+from stagec.estimate.pools import HandOverTimes, PoolsEstimate
 from stagec.estimate.tasks import tasks_of
 from stagec.pictures.colours import colour
 from stagec.pipeline_schedule import pipeline_schedule, schedule_op
@@ -77,7 +77,7 @@ def show_timeline(compiled: Compiled, note: str = "") -> None:
 
 def show_pools(pools: Mapping[str, Compiled], found: PoolsEstimate) -> None:
     """Draw all pools on one time axis, and between them when what they hand over is on its way."""
-    rows: list[tuple[str, Sequence[Drawn]]] = []
+    rows: list[tuple[str, Sequence[DrawnBar]]] = []
     for name, each in pools.items():
         schedule = None
         if schedule_op(each.module) is not None:
@@ -91,10 +91,10 @@ def show_pools(pools: Mapping[str, Compiled], found: PoolsEstimate) -> None:
     print_lines([Text(""), *wrapped([scale_of(rows, found.end_us)]), *drawn(rows, found.end_us)])
 
 
-def bars_between(way: Way, column_us: float) -> list[Drawn]:
+def bars_between(way: HandOverTimes, column_us: float) -> list[DrawnBar]:
     """When messages travel; those that less than a column lies between are one bar, of a column at least."""
     spans = union(way.start_us, np.maximum(way.end_us, way.start_us + column_us)).tolist()
-    return [Drawn(start, end, "", "-") for start, end in spans]
+    return [DrawnBar(start, end, "", "-") for start, end in spans]
 
 
 def pools_text(found: PoolsEstimate) -> list[str]:
@@ -210,13 +210,13 @@ def unit_lines(schedule: Schedule) -> list[Text]:
     return [*lines, *drawn(rows, timing.makespan)]
 
 
-def actions_drawn(schedule: Schedule, timing: Timing, rank: int) -> list[Drawn]:
+def actions_drawn(schedule: Schedule, timing: Timing, rank: int) -> list[DrawnBar]:
     begin = int(schedule.starts[rank])
-    bars: list[Drawn] = []
+    bars: list[DrawnBar] = []
     for group in schedule.groups(rank):
         start, end = timing.start[begin], timing.end[begin]
         label = group_text(group, schedule)
-        bars.append(Drawn(start, end, label, group[0].kind.symbol, group[0].stage))
+        bars.append(DrawnBar(start, end, label, group[0].kind.symbol, group[0].stage))
         begin += len(group)
     return bars
 
@@ -237,13 +237,15 @@ def scale_of(rows: Rows, span_us: float) -> str:
 
 def timed_rows(compiled: Compiled, found: Estimate, schedule: Schedule | None) -> Rows:
     """Of each class its tasks."""
-    rows: list[tuple[str, list[Drawn]]] = []
+    rows: list[tuple[str, list[DrawnBar]]] = []
     with_stage = schedule is not None and schedule.stages_per_rank > 1
     labels = row_labels(compiled)
     for number, rank_class in enumerate(compiled.trace_set.classes):
         halves = schedule is not None and schedule.has_halves(coordinate(compiled, rank_class))
         tasks = tasks_of(rank_class, *found.timeline.of_class(number), halves)
-        bars = [Drawn(t.start_us, t.end_us, t.label(with_stage), t.letter, t.stage) for t in tasks]
+        bars = [
+            DrawnBar(t.start_us, t.end_us, t.label(with_stage), t.letter, t.stage) for t in tasks
+        ]
         rows.append((labels[number], bars))
     return rows
 
@@ -267,7 +269,7 @@ def row_labels(compiled: Compiled) -> list[str]:
     return [each.name for each in classes]
 
 
-Rows = Sequence[tuple[str, Sequence[Drawn]]]
+Rows = Sequence[tuple[str, Sequence[DrawnBar]]]
 """The name of each, and its bars."""
 
 
@@ -282,7 +284,7 @@ def drawn(rows: Rows, span: float) -> list[Text]:
     ]
 
 
-def style(bar: Drawn | None) -> str:
+def style(bar: DrawnBar | None) -> str:
     """A stage is a colour; forward passes are dark letters on it, backward passes light ones."""
     if bar is None:
         return "dim"

@@ -114,7 +114,7 @@ def checks(directory: str) -> str:
     return f"`stagec check {directory}` says what is wrong with the set"
 
 
-class Reader:
+class TraceCounter:
     """Counts the nodes of files. What both sides share is counted once."""
 
     def __init__(self) -> None:
@@ -203,7 +203,7 @@ def compare_traces(before: str, after: str, progress: Progress | None = None) ->
         # One set names no mesh: groups of both are told apart by their shape.
         for side in sides:
             side.labels.mesh = None
-    reader = Reader()
+    reader = TraceCounter()
     total = sum(len(side.files) for side in sides)
     done = 0
     for side in sides:
@@ -241,7 +241,7 @@ def section_of(title: str, rows: Sequence[tuple[Key, Amounts]]) -> Section:
     return section
 
 
-def class_changes(sides: Sequence[TraceSide], reader: Reader) -> Iterator[RankClassChange]:
+def class_changes(sides: Sequence[TraceSide], reader: TraceCounter) -> Iterator[RankClassChange]:
     """The ranks that both sides have, by the pair of their classes; those that differ."""
     before, after = sides
     pairs: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -255,7 +255,7 @@ def class_changes(sides: Sequence[TraceSide], reader: Reader) -> Iterator[RankCl
             yield RankClassChange(tuple(ranks), comparison)
 
 
-def totals_of(sides: Sequence[TraceSide], reader: Reader) -> Comparison:
+def totals_of(sides: Sequence[TraceSide], reader: TraceCounter) -> Comparison:
     """All ranks together, by what nodes do."""
     sections: list[Section] = []
     for side in sides:

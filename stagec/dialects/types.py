@@ -220,7 +220,7 @@ def rows_of_matrix(tensor: TensorType) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class ShardData:
     """What a `ShardType` says."""
 
     tensor: TensorType
@@ -229,7 +229,7 @@ class Shard:
 
 
 @irdl_attr_definition
-class ShardType(Data[Shard], TypeAttribute):
+class ShardType(Data[ShardData], TypeAttribute):
     """One rank's part of a tensor that is stored split over `axes`, besides how ops need it.
 
         !dist.shard<!stg.tensor<[H/tp, E, D], fp32> over [dp]>
@@ -253,11 +253,11 @@ class ShardType(Data[Shard], TypeAttribute):
     @staticmethod
     def of(tensor: TensorType, axes: Iterable[str], rows: int | None = None) -> ShardType:
         return ShardType(
-            Shard(tensor, tuple(axes), rows_of_matrix(tensor) if rows is None else rows)
+            ShardData(tensor, tuple(axes), rows_of_matrix(tensor) if rows is None else rows)
         )
 
     @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Shard:
+    def parse_parameter(cls, parser: AttrParser) -> ShardData:
         with parser.in_angle_brackets():
             tensor = parser.parse_type()
             if not isinstance(tensor, TensorType):
@@ -266,7 +266,7 @@ class ShardType(Data[Shard], TypeAttribute):
             axes, rows = parse_names(parser), rows_of_matrix(tensor)
             if parser.parse_optional_keyword("rows") is not None:
                 rows = parser.parse_integer()
-            return Shard(tensor, axes, rows)
+            return ShardData(tensor, axes, rows)
 
     def print_parameter(self, printer: Printer) -> None:
         printer.print_string("<")

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stagec.analysis.sequences import Sequences
+from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import size_values
 from stagec.backend.program import RankClass, TraceSet
 from stagec.compiled import Compiled
@@ -240,7 +240,7 @@ def batch_of(compiled: Compiled) -> tuple[int, int | None]:
             samples = max(samples, known[0])
             if kind.dtype in ("i32", "i64") and len(names) > 1 and tokens is None:
                 tokens = int(np.prod(known))
-    served = Sequences.of(compiled.module)
+    served = ModuleSequences.of(compiled.module)
     if served is not None:
         counts, new = served.op.sequences.data.kinds[:, :2].T
         return int(counts.sum()), int((counts * new).sum())

@@ -216,7 +216,7 @@ def go_on(
 
 
 @dataclass(frozen=True)
-class Pool:
+class BatchedPool:
     """One of two pools: its devices that have sequences of their own, and how long an iteration of theirs takes."""
 
     engines: int
@@ -226,8 +226,8 @@ class Pool:
 def batch_pools(
     requests: Sequence[Request],
     policy: Policy,
-    first: Pool,
-    second: Pool,
+    first: BatchedPool,
+    second: BatchedPool,
     transfer_s: Callable[[int], float],
 ) -> tuple[Batches, Batches]:
     """Prompts in one pool, further tokens in another. The second has a request for each that wants more than one token.

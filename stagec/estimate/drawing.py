@@ -10,7 +10,7 @@ IDLE = "."
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnBar:
     """A bar. `letter` stands for its label where that does not fit; `stage` says which bars share a colour, -1 is of none."""
 
     start: float
@@ -25,12 +25,12 @@ class Run:
     """Characters that follow each other and are of one bar, or of none."""
 
     text: str
-    bar: Drawn | None
+    bar: DrawnBar | None
 
 
-def runs(bars: Sequence[Drawn], span: float, width: int) -> Iterator[Run]:
+def runs(bars: Sequence[DrawnBar], span: float, width: int) -> Iterator[Run]:
     """`F0--F1--....B0------`: bars on `width` columns that last from 0 to `span`. One too short to be seen is left out."""
-    cells: list[tuple[str, Drawn | None]] = [(IDLE, None)] * width
+    cells: list[tuple[str, DrawnBar | None]] = [(IDLE, None)] * width
     for bar in bars:
         first, last = (round(time / span * width) if span else 0 for time in (bar.start, bar.end))
         text = bar.label if len(bar.label) <= last - first else bar.letter[: last - first]

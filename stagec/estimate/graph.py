@@ -26,7 +26,7 @@ Static = tuple[tuple[str, ...], int, int]
 
 
 @dataclass
-class Piece:
+class GraphPiece:
     """Nodes of a segment that run without hearing of other ranks in between, and all instances of them."""
 
     rank_class: int
@@ -59,7 +59,7 @@ class Piece:
 class PieceGraph:
     """All pieces, where each class' nodes begin (one more is the total), and who meets whom."""
 
-    pieces: list[Piece]
+    pieces: list[GraphPiece]
     begins: list[int]
     meetings: list[dict[int, list[int]]]
     """Of each group of several classes: the pieces that are its collectives, by class."""
@@ -174,7 +174,7 @@ class GraphBuilder:
         self.traces = traces
         self.mesh = traces.mesh
         self.class_map = ClassMap.make(traces.mesh, [c.where for c in traces.classes])
-        self.pieces: list[Piece] = []
+        self.pieces: list[GraphPiece] = []
         self.sends: dict[tuple[int, Static], list[tuple[Ints, Ints]]] = defaultdict(list)
         """By class: tags and positions."""
         self._members: dict[tuple[object, ...], tuple[int, ...]] = {}
@@ -228,7 +228,9 @@ class GraphBuilder:
             arrays = [slots[:, slot] if slot >= 0 else first + node for slot, node in columns]
             nodes = segment.nodes[begin:end]
             self.pieces.append(
-                Piece(number, nodes, inside, outside, first + begin, arrays, rows, [], index, begin)
+                GraphPiece(
+                    number, nodes, inside, outside, first + begin, arrays, rows, [], index, begin
+                )
             )
 
     def hears(self, number: int, node: Node) -> bool:
@@ -279,7 +281,7 @@ class GraphBuilder:
                     piece.wait_for([column for table in others for column in table[nth].T])
         return list(groups.values())
 
-    def check_alike(self, members: Mapping[int, Sequence[Piece]]) -> None:
+    def check_alike(self, members: Mapping[int, Sequence[GraphPiece]]) -> None:
         """That classes issue the same collectives of a group, by kind and bytes, in the same order. E0613 else."""
         kinds: dict[tuple[str, int], int] = {}
         first: Ints | None = None
@@ -293,7 +295,7 @@ class GraphBuilder:
 
     def join_transfers(self) -> None:
         """The n-th receive of a channel and tag waits for the n-th send of the rank it comes from."""
-        groups: dict[tuple[int, Static], list[Piece]] = defaultdict(list)
+        groups: dict[tuple[int, Static], list[GraphPiece]] = defaultdict(list)
         sources: dict[tuple[int, Static], tuple[int, ...]] = {}
         for piece in self.pieces:
             action = piece.nodes[0].action
@@ -333,7 +335,7 @@ class GraphBuilder:
         return self.classes_of(shifted(self.mesh, action.axes, action.shift, ranks))
 
 
-def waits(pieces: Sequence[Piece]) -> tuple[Ints, Ints]:
+def waits(pieces: Sequence[GraphPiece]) -> tuple[Ints, Ints]:
     """The positions of collectives in order, and what each waits for, -1 where there is less."""
     width = max(len(piece.columns) for piece in pieces)
     positions = np.concatenate([piece.first for piece in pieces])

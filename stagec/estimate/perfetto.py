@@ -85,7 +85,7 @@ def metadata(what: str, process: int, thread: int, **values: object) -> str:
 
 
 @dataclass(frozen=True)
-class Bar:
+class TrackSlice:
     """What a segment's instances each have on a track: the nodes from `first` to `last`."""
 
     first: int
@@ -102,7 +102,7 @@ def class_events(
     program = rank_class.program
     threads = {stream: thread for thread, stream in enumerate(streams_of(rank_class))}
     first_node = program.first_node
-    bars: list[Bar] = []
+    bars: list[TrackSlice] = []
     tables: list[Ints] = []
     for index, segment in enumerate(program.segments):
         rows = np.flatnonzero(program.segment == index)
@@ -144,19 +144,19 @@ def keep_apart(table: Ints, num_tracks: int) -> Ints:
     return table
 
 
-def node_bars(segment: TraceSegment) -> Iterator[Bar]:
+def node_bars(segment: TraceSegment) -> Iterator[TrackSlice]:
     for i, node in enumerate(segment.nodes):
         name = f"{node.op} {node.scope}".rstrip()
-        yield Bar(i, i, node.stream, head(name, node.phase, costs(node)))
+        yield TrackSlice(i, i, node.stream, head(name, node.phase, costs(node)))
 
 
-def joined_bars(segment: TraceSegment) -> Iterator[Bar]:
+def joined_bars(segment: TraceSegment) -> Iterator[TrackSlice]:
     by_stream: dict[str, list[int]] = {}
     for i, node in enumerate(segment.nodes):
         by_stream.setdefault(node.stream, []).append(i)
     for stream, at in by_stream.items():
         phase = segment.nodes[at[0]].phase
-        yield Bar(at[0], at[-1], stream, head(segment.name, phase, {"nodes": len(at)}))
+        yield TrackSlice(at[0], at[-1], stream, head(segment.name, phase, {"nodes": len(at)}))
 
 
 def head(name: str, phase: str, costs: Mapping[str, object]) -> str:

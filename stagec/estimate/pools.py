@@ -22,7 +22,7 @@ from stagec.estimate.timeline import Arrivals, Timeline
 
 
 @dataclass(frozen=True)
-class Way:
+class HandOverTimes:
     """When a pool hands over to another: of each message, the start and the end of its send, in µs."""
 
     giver: str
@@ -38,7 +38,7 @@ class PoolsEstimate:
     """An iteration of each pool, from the time when the first begins."""
 
     pools: Mapping[str, Estimate]
-    ways: Sequence[Way]
+    ways: Sequence[HandOverTimes]
 
     @property
     def end_us(self) -> float:
@@ -52,7 +52,7 @@ def estimate_pools(
     """All pools of a plan. E0410 for one that does not say how fast its device is."""
     traces = traces or PooledTraces(tuple((name, c.trace_set) for name, c in pools.items()))
     found: dict[str, Estimate] = {}
-    ways: list[Way] = []
+    ways: list[HandOverTimes] = []
     for taker in order(traces):
         arrived: dict[tuple[int, int, int], Floats] = {}
         for giver, known in found.items():
@@ -99,7 +99,7 @@ def order(traces: PooledTraces) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Messages:
+class PoolMessages:
     """What a node of a class sends or takes: a row for each rank and each time that it runs."""
 
     key: tuple[int, int, int]
@@ -116,7 +116,7 @@ class Messages:
     """Of one message."""
 
 
-def messages(traces: PooledTraces, name: str, other: str, kind: str) -> Iterator[Messages]:
+def messages(traces: PooledTraces, name: str, other: str, kind: str) -> Iterator[PoolMessages]:
     """What a pool sends to another, or takes from it."""
     pool, first = dict(traces.pools)[name], traces.firsts[name]
     begin = 0
@@ -127,7 +127,7 @@ def messages(traces: PooledTraces, name: str, other: str, kind: str) -> Iterator
             assert action.peer is not None
             peers = at_coordinates(pool.mesh, action.peer.rank, ranks)
             ways = (ranks + first, peers) if kind == "send" else (peers, ranks + first)
-            yield Messages(
+            yield PoolMessages(
                 (number, segment, node),
                 np.repeat(np.stack(ways), len(rows), axis=1),
                 np.tile(np.arange(len(rows)), len(ranks)),
@@ -150,7 +150,9 @@ def handed(each: RankClass, other: str, kind: str) -> Iterator[tuple[int, int, T
                 yield number, place, action
 
 
-def arrivals(sent: Sequence[Messages], got: Sequence[Messages], timeline: Timeline) -> Arrivals:
+def arrivals(
+    sent: Sequence[PoolMessages], got: Sequence[PoolMessages], timeline: Timeline
+) -> Arrivals:
     """When what is taken is there. The n-th message of a channel and tag between two ranks is the n-th that was sent.
 
     Ranks of a class keep step: all wait for what comes last.
@@ -170,7 +172,7 @@ def arrivals(sent: Sequence[Messages], got: Sequence[Messages], timeline: Timeli
     return found
 
 
-def in_order(found: Sequence[Messages]) -> Ints:
+def in_order(found: Sequence[PoolMessages]) -> Ints:
     """Rows of all, by who sends to whom, channel and tag, and then as their nodes follow each other."""
     columns = [
         np.concatenate([each.position for each in found]),
@@ -181,11 +183,11 @@ def in_order(found: Sequence[Messages]) -> Ints:
     return np.lexsort(columns)
 
 
-def way(giver: str, taker: str, sent: Sequence[Messages], timeline: Timeline) -> Way:
+def way(giver: str, taker: str, sent: Sequence[PoolMessages], timeline: Timeline) -> HandOverTimes:
     positions = np.concatenate([each.position for each in sent])
     num_bytes = sum(each.num_bytes * len(each.instance) for each in sent)
     at = np.unique(positions)
-    return Way(giver, taker, timeline.start_us[at], timeline.end_us[at], num_bytes)
+    return HandOverTimes(giver, taker, timeline.start_us[at], timeline.end_us[at], num_bytes)
 
 
 def transfer_s(

@@ -21,7 +21,7 @@ SAME = 1e-9
 
 
 @dataclass(frozen=True)
-class Block:
+class RepeatedNodes:
     """What the longer step of a rank has that the shorter one has not: nodes `start` to `stop`."""
 
     start: int
@@ -46,13 +46,13 @@ def pairs(plan: Plan, ranks: int, microbatches: int) -> Iterator[tuple[int, int]
         first += -(-first // step) * step
 
 
-def block_of(few: TraceProgram, more: TraceProgram) -> Block | None:
+def block_of(few: TraceProgram, more: TraceProgram) -> RepeatedNodes | None:
     """The nodes that the longer of two programs has and the shorter one has not, if they repeat those before them."""
     if few.segments != more.segments:
         return None
     before, after = sequence(few), sequence(more)
     start, stop = put_in(before, after)
-    block = Block(int(more.first_node[start]), int(more.first_node[stop]))
+    block = RepeatedNodes(int(more.first_node[start]), int(more.first_node[stop]))
     size = stop - start
     rows = slice(start - size, start)
     if size <= 0 or start < size or not np.array_equal(after[start:stop], after[rows]):
@@ -75,7 +75,7 @@ def put_in(before: np.ndarray, after: np.ndarray) -> tuple[int, int]:
 def is_put_in(
     before: np.ndarray,
     after: np.ndarray,
-    block: Block,
+    block: RepeatedNodes,
     delay: Floats | float,
     near: Floats | float = 0.0,
 ) -> Bools:

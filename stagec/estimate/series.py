@@ -9,12 +9,12 @@ import numpy as np
 
 from stagec.backend.program import Node, Sum, TraceProgram, TraceSegment, TraceSet
 from stagec.compiled import Compiled
-from stagec.dialects.dist.sequences import Sequences
+from stagec.dialects.dist.sequences import DealtSequences
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.interference import slowed
 from stagec.estimate.prices import Prices
 from stagec.symbolic import symbol
-from stagec.unrolling.module import Reader
+from stagec.unrolling.module import ModuleReader
 
 
 def timed(
@@ -41,11 +41,11 @@ class Clock:
     """Times of iterations of a compiled series, or of others of the same program. E0410 if the plan does not say how fast its device is."""
 
     compiled: Compiled
-    reader: Reader = field(init=False)
+    reader: ModuleReader = field(init=False)
 
     def __post_init__(self) -> None:
         require_numbers(self.compiled.plan, self.compiled.trace_set.classes)
-        self.reader = Reader(self.compiled.module)
+        self.reader = ModuleReader(self.compiled.module)
 
     def traces(self, iteration: int) -> TraceSet:
         """One iteration as a job of its own."""
@@ -57,7 +57,7 @@ class Clock:
         known = self.reader.sequences
         assert known is not None
         kinds = [[(*kind, 1) for kind in device] for device in devices]
-        self.reader.sequences = served = known.serving(Sequences.of([kinds]))
+        self.reader.sequences = served = known.serving(DealtSequences.of([kinds]))
         self.compiled.unroller.serve(served)
         return self.time_us(0)
 

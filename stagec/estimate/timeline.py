@@ -16,7 +16,7 @@ import numpy as np
 
 from stagec.arrays import Floats, Ints
 from stagec.backend.program import Compute, TraceSet, Transfer
-from stagec.estimate.graph import Piece, PieceGraph, build_graph
+from stagec.estimate.graph import GraphPiece, PieceGraph, build_graph
 from stagec.estimate.network import Network
 from stagec.estimate.prices import Prices
 
@@ -73,7 +73,7 @@ def simulate_graph(
     return Timeline(starts, ends[:-1], tuple(graph.begins))
 
 
-def piece_durations(piece: Piece, traces: TraceSet, prices: Prices) -> Floats:
+def piece_durations(piece: GraphPiece, traces: TraceSet, prices: Prices) -> Floats:
     of_segment = prices.segment(traces.classes[piece.rank_class], piece.segment).us
     return of_segment[piece.begin : piece.begin + len(piece.nodes)]
 
@@ -149,7 +149,7 @@ def arrived_by_piece(graph: PieceGraph, arrived: Arrivals) -> dict[int, Floats]:
     return {number: arrived[key] for number, key in enumerate(keys) if key in arrived}
 
 
-def arrivals(piece: Piece, ends: Floats, network: Network, came: Floats | None) -> Floats:
+def arrivals(piece: GraphPiece, ends: Floats, network: Network, came: Floats | None) -> Floats:
     """When something starts to arrive: its send has started, and the receive waits for nothing else. `came` is when what another pool sends is there."""
     action = piece.nodes[0].action
     assert isinstance(action, Transfer)
@@ -160,7 +160,7 @@ def arrivals(piece: Piece, ends: Floats, network: Network, came: Floats | None) 
     return np.minimum(ends[piece.first], np.maximum(ready, sent - network.transfer_us(action)))
 
 
-def longest_paths(piece: Piece, durations: Floats) -> Floats:
+def longest_paths(piece: GraphPiece, durations: Floats) -> Floats:
     """To the end of each node from each column, and from the start of the step: `[node, column + 1]`, of several plans `[..., plan]`."""
     width = len(piece.columns)
     paths = np.full((len(piece.nodes), width + 1, *durations.shape[1:]), -np.inf)

@@ -12,7 +12,7 @@ from typing import Any
 import sympy
 from sympy.printing.str import StrPrinter
 
-from stagec.symbolic import Call, Size
+from stagec.symbolic import OpaqueCall, Size
 
 MOST_TERMS_FACTORED = 24
 """Factoring a longer sum takes seconds."""
@@ -47,7 +47,7 @@ def expression(size: Size) -> Expression:
     return sympy.Add(*terms)
 
 
-def function(call: Call) -> Expression:
+def function(call: OpaqueCall) -> Expression:
     return FUNCTIONS[call.function](*(expression(a) for a in call.arguments))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
-from stagec.explaining.job import Job
+from stagec.explaining.job import NamedJob
 from stagec.explaining.names import Names
 from stagec.explaining.quantities import Answer, ClassAnswer
 from stagec.pipeline_schedule import pipeline_schedule, schedule_op
@@ -32,7 +32,7 @@ FORMS: dict[str, Form] = {
 """The papers' bubbles over the time of all microbatches without any, for F = I = W = 1."""
 
 
-def bubble(job: Job) -> Answer:
+def bubble(job: NamedJob) -> Answer:
     """The bubble over the time that the same rank computes (Narayanan et al. 2021, section 2.2)."""
     title = "idle time over computing time, stages of equal cost, backward twice forward"
     names = job.names

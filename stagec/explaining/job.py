@@ -18,7 +18,7 @@ from stagec.unrolling.module import rank_runs
 
 
 @dataclass(frozen=True)
-class Job:
+class NamedJob:
     """A compiled module, and what its names stand for."""
 
     compiled: Compiled

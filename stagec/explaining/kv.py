@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from stagec.diagnostics import CompileError, line_of
 from stagec.dialects import stg
 from stagec.dialects.types import ValueType, tensor_of
-from stagec.explaining.job import Job
+from stagec.explaining.job import NamedJob
 from stagec.explaining.quantities import Answer, ClassAnswer, Contribution, of_parts
 from stagec.explaining.rolled_operations import Amount, ClassOperations
 from stagec.symbolic import Size, product, total
@@ -16,7 +16,7 @@ Unknown = Callable[[str, str, Sequence[str]], CompileError]
 """Makes the diagnostic of a word that means nothing."""
 
 
-def kv(job: Job, words: Sequence[str], what: str, unknown: Unknown) -> Answer:
+def kv(job: NamedJob, words: Sequence[str], what: str, unknown: Unknown) -> Answer:
     """Bytes of the caches for one position of one sequence: of all layers, on a rank and in all. `kv.Mtp`: of one module."""
     every = list(of_model(job))
     all_caches = [(op, bytes_each(op)) for op in every if is_positional(op)]
@@ -43,7 +43,7 @@ def is_chosen(cache: stg.CacheOp, words: Sequence[str]) -> bool:
     return set(words) <= set(cache.path.data.split("."))
 
 
-def of_class(job: Job, each: ClassOperations, words: Sequence[str]) -> ClassAnswer:
+def of_class(job: NamedJob, each: ClassOperations, words: Sequence[str]) -> ClassAnswer:
     """On a rank: of what is cut over an axis its part."""
     parts = [
         Contribution(
@@ -82,7 +82,7 @@ def bytes_each(cache: stg.CacheOp) -> Size:
     return kept.num_bytes / product([sequences.size, *counted])
 
 
-def of_model(job: Job) -> Iterator[stg.CacheOp]:
+def of_model(job: NamedJob) -> Iterator[stg.CacheOp]:
     """Of the whole model, however it is spread."""
     module = job.compiled.with_caches
     for op in module.body.ops if module is not None else ():

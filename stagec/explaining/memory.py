@@ -11,7 +11,7 @@ from stagec.analysis.buffers import owners
 from stagec.diagnostics import CompileError, line_of
 from stagec.dialects import stg
 from stagec.dialects.memory import STORED
-from stagec.explaining.job import Job
+from stagec.explaining.job import NamedJob
 from stagec.explaining.more_layers import few_layers
 from stagec.explaining.papers import OF_MEMORY
 from stagec.explaining.peak_formula import Moments
@@ -19,7 +19,7 @@ from stagec.explaining.quantities import Answer, Contribution, of_parts
 from stagec.memory import TITLES, ClassPlan, Kind
 from stagec.unrolling.rank import StageRun
 
-Asked = Callable[[Job, ClassPlan], list[Contribution]]
+Asked = Callable[[NamedJob, ClassPlan], list[Contribution]]
 Unknown = Callable[[str, str, Sequence[str]], CompileError]
 """Makes the diagnostic of a word that means nothing."""
 
@@ -27,7 +27,7 @@ KINDS = {kind.name.lower(): kind for kind in Kind if kind != Kind.HOST}
 """What a device's memory is for."""
 
 
-def memory(job: Job, words: Sequence[str], what: str, unknown: Unknown) -> Answer:
+def memory(job: NamedJob, words: Sequence[str], what: str, unknown: Unknown) -> Answer:
     """Of each rank class."""
     first, *rest = words or ("peak",)
     if first not in QUANTITIES:
@@ -65,7 +65,7 @@ def memory(job: Job, words: Sequence[str], what: str, unknown: Unknown) -> Answe
     return Answer(title, "B", classes, tuple(notes), sources, is_additive=False)
 
 
-def parts_of(job: Job, plan: ClassPlan, asked: Asked) -> tuple[list[Contribution], str]:
+def parts_of(job: NamedJob, plan: ClassPlan, asked: Asked) -> tuple[list[Contribution], str]:
     """The parts of an answer, of forms that hold for more layers too; or of those for as many as there are, and how many that is."""
     own = asked(job, plan)
     larger = job.with_more_layers(plan)
@@ -83,7 +83,9 @@ def parts_of(job: Job, plan: ClassPlan, asked: Asked) -> tuple[list[Contribution
     return found, ""
 
 
-def static_parts(job: Job, stages: Sequence[StageRun], kinds: Sequence[Kind]) -> list[Contribution]:
+def static_parts(
+    job: NamedJob, stages: Sequence[StageRun], kinds: Sequence[Kind]
+) -> list[Contribution]:
     """What a rank stores from step to step. A weight that two of its stages share it stores once."""
     found: dict[tuple[Kind, int, str], Contribution] = {}
     for stage in stages:
@@ -105,7 +107,7 @@ def static_parts(job: Job, stages: Sequence[StageRun], kinds: Sequence[Kind]) ->
     return list(found.values())
 
 
-def parts_at_peak(job: Job, plan: ClassPlan, kinds: Sequence[Kind]) -> list[Contribution]:
+def parts_at_peak(job: NamedJob, plan: ClassPlan, kinds: Sequence[Kind]) -> list[Contribution]:
     always = [kind for kind in kinds if kind in plan.always]
     return [
         *static_parts(job, plan.stages, always),
@@ -113,19 +115,19 @@ def parts_at_peak(job: Job, plan: ClassPlan, kinds: Sequence[Kind]) -> list[Cont
     ]
 
 
-def saved_parts(job: Job, plan: ClassPlan) -> list[Contribution]:
+def saved_parts(job: NamedJob, plan: ClassPlan) -> list[Contribution]:
     """When most is saved."""
     rows = np.flatnonzero(plan.lives.kind == Kind.SAVED)
     node = int(np.argmax(plan.lives.live_bytes(rows))) if len(rows) else 0
     return Moments(job, plan).parts(node, [Kind.SAVED])
 
 
-def activation_parts(job: Job, plan: ClassPlan) -> list[Contribution]:
+def activation_parts(job: NamedJob, plan: ClassPlan) -> list[Contribution]:
     """What the first microbatch of each virtual stage saves."""
     return Moments(job, plan).saved_by_one()
 
 
-def host_parts(job: Job, plan: ClassPlan) -> list[Contribution]:
+def host_parts(job: NamedJob, plan: ClassPlan) -> list[Contribution]:
     """When most is there: what stays on the host from step to step, and what is stored there for a while."""
     live = plan.host_lives.live_bytes()
     node = int(np.argmax(live)) if len(live) else 0

@@ -19,7 +19,7 @@ from stagec.explaining.rows_at_sizes import layout_with
 from stagec.memory import ClassPlan, plan_memory
 from stagec.symbolic import symbol
 from stagec.unrolling.rank import StageRun
-from stagec.unrolling.stage import Layout
+from stagec.unrolling.stage import StageLayout
 
 ENOUGH = 8
 """Layers of which all, all but a few, and a few are told apart."""
@@ -56,13 +56,13 @@ def with_more_layers(plan: ClassPlan, names: Names) -> ClassPlan | None:
         grown.setdefault(id(stage), {})[name] = number * -(-ENOUGH // number)
     if not grown or any(stage.layout.loads.loads for stage in plan.stages):
         return None
-    layouts: dict[object, Layout] = {}
+    layouts: dict[object, StageLayout] = {}
 
     def larger(stage: StageRun) -> StageRun:
         values: Mapping[str, int] = {**stage.values, **grown.get(id(stage), {})}
         key = stage.program, tuple(sorted(values.items()))
 
-        def lay_out() -> Layout:
+        def lay_out() -> StageLayout:
             if key not in layouts:
                 layouts[key] = layout_with(stage.program, values)
             return layouts[key]

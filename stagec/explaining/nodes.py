@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from stagec.backend.node_records import FIRST_ID
 from stagec.backend.program import Collective, Compute, Node
 from stagec.diagnostics import CompileError, Diagnostic
-from stagec.explaining.job import Job
+from stagec.explaining.job import NamedJob
 from stagec.explaining.papers import sources
 from stagec.explaining.rolled_operations import Amount, ClassOperations, Forms, Term
 from stagec.memory.plan import Moment, moment
@@ -40,7 +40,7 @@ class NodeAnswer:
     sources: dict[str, str]
 
 
-def node(job: Job, number: int, name: str | None) -> NodeAnswer:
+def node(job: NamedJob, number: int, name: str | None) -> NodeAnswer:
     """Of the class that is named, or else the first. E0715 where there is no such node."""
     each = next((c for c in job.classes if name in (None, c.name)), None)
     assert each is not None, name
@@ -69,7 +69,7 @@ def node(job: Job, number: int, name: str | None) -> NodeAnswer:
 
 
 def terms_behind(
-    job: Job, each: ClassOperations, arrangement: Arrangement, row: int, at: int
+    job: NamedJob, each: ClassOperations, arrangement: Arrangement, row: int, at: int
 ) -> list[Term]:
     """The ops that a node stands for: one, or the members of a bucket."""
     number, _ = arrangement.task_at(row)

@@ -17,7 +17,7 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from stagec import symbolic
 from stagec.dialects import stg
-from stagec.explaining.job import Job
+from stagec.explaining.job import NamedJob
 from stagec.explaining.quantities import Contribution
 from stagec.memory import TITLES, ClassPlan, Kind
 from stagec.memory.value_table import ValueTable
@@ -35,7 +35,7 @@ IN_FLIGHT = (Kind.SAVED, Kind.INPUTS)
 class Moments:
     """Answers for one rank class."""
 
-    job: Job
+    job: NamedJob
     plan: ClassPlan
 
     @cached_property

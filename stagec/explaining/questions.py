@@ -9,7 +9,7 @@ from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, line_of, 
 from stagec.dialects import stg
 from stagec.dialects.types import ValueType
 from stagec.explaining.bubble import bubble
-from stagec.explaining.job import Job
+from stagec.explaining.job import NamedJob
 from stagec.explaining.kv import kv
 from stagec.explaining.memory import memory
 from stagec.explaining.papers import sources
@@ -28,13 +28,13 @@ from stagec.explaining.rolled_operations import Amount, ClassOperations, Term
 from stagec.step_count import weights_of_stages
 from stagec.symbolic import product, symbol
 
-Asker = Callable[[Job, Sequence[str], str], Answer]
+Asker = Callable[[NamedJob, Sequence[str], str], Answer]
 
 KINDS = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "send", "recv")
 """Of communication."""
 
 
-def ask(job: Job, what: str) -> Answer:
+def ask(job: NamedJob, what: str) -> Answer:
     """The answer to `flops`, `comm.tp.all_gather`, ..."""
     subject, *words = what.split(".")
     if subject not in SUBJECTS:
@@ -58,7 +58,9 @@ def unknown(what: str, word: str, known: Iterable[str], otherwise: str = "") -> 
     return CompileError([Diagnostic("E0715", message, origin=f"explain {what}", help=help_)])
 
 
-def check_words(job: Job, words: Sequence[str], what: str, wants: Callable[[Term], bool]) -> None:
+def check_words(
+    job: NamedJob, words: Sequence[str], what: str, wants: Callable[[Term], bool]
+) -> None:
     """Each word is one of the terms', or one that some plan has terms for."""
     known = {word for c in job.classes for term in c.terms if wants(term) for word in term.words}
     known |= {*stg.PHASES, "matrix", "other", "load", "store", "read", "write", "host_update"}
@@ -68,7 +70,7 @@ def check_words(job: Job, words: Sequence[str], what: str, wants: Callable[[Term
 
 
 def of_terms(
-    job: Job,
+    job: NamedJob,
     title: str,
     unit: str,
     choose: Callable[[ClassOperations], Sequence[Term]],
@@ -85,7 +87,7 @@ def of_terms(
     return Answer(title, unit, classes, tuple(notes), found)
 
 
-def flops(job: Job, words: Sequence[str], what: str) -> Answer:
+def flops(job: NamedJob, words: Sequence[str], what: str) -> Answer:
     """`flops`, `flops.matrix`, `flops.bwd`, `flops.contract`, `flops.SwiGLU`."""
     check_words(job, words, what, lambda term: term.is_computation)
     notes = free_nodes(job) if not words else []
@@ -93,7 +95,7 @@ def flops(job: Job, words: Sequence[str], what: str) -> Answer:
     return of_terms(job, title, "FLOPs", lambda c: chosen_terms(c, words), flops_of, notes)
 
 
-def free_nodes(job: Job) -> list[str]:
+def free_nodes(job: NamedJob) -> list[str]:
     """Traces say 1 for nodes that cost nothing: simulators never end one of 0."""
     free = {
         sum(t.count.number for t in c.terms if t.is_computation and not t.amounts.flops.number)
@@ -106,7 +108,7 @@ def free_nodes(job: Job) -> list[str]:
     return [f"{number} nodes of a rank compute nothing; a trace says 1 for each"]
 
 
-def moved_bytes(job: Job, words: Sequence[str], what: str) -> Answer:
+def moved_bytes(job: NamedJob, words: Sequence[str], what: str) -> Answer:
     """`bytes`, `bytes.read`, `bytes.written`, and as for FLOPs."""
     measures = {"read": lambda t: t.amounts.read, "written": lambda t: t.amounts.written}
     measure = bytes_of
@@ -120,7 +122,7 @@ def moved_bytes(job: Job, words: Sequence[str], what: str) -> Answer:
     return of_terms(job, title, "B", lambda c: chosen_terms(c, rest), measure)
 
 
-def communication(job: Job, words: Sequence[str], what: str) -> Answer:
+def communication(job: NamedJob, words: Sequence[str], what: str) -> Answer:
     """`comm`, `comm.tp`, `comm.dp+tp.all_reduce.count`, `comm.tp.SwiGLU`; with another pool, `comm.decode`."""
     measure, axes, rest = "operand_bytes", None, []
     products, over = job.compiled.plan.products, [*job.names.mesh, *job.names.pools]
@@ -174,7 +176,7 @@ COUNTED = {
 }
 
 
-def host_copies(job: Job, words: Sequence[str], what: str) -> Answer:
+def host_copies(job: NamedJob, words: Sequence[str], what: str) -> Answer:
     """`host`, `host.load`, `host.store`."""
     check_words(job, words, what, lambda term: term.is_copy)
     title = "bytes copied between host and device in one step"
@@ -185,7 +187,7 @@ def host_copies(job: Job, words: Sequence[str], what: str) -> Answer:
     return of_terms(job, title, "B", choose, lambda term: term.amounts.before)
 
 
-def parameters(job: Job, words: Sequence[str], what: str) -> Answer:
+def parameters(job: NamedJob, words: Sequence[str], what: str) -> Answer:
     """`params`: stored on a rank, and of the model."""
     known = {
         word
@@ -204,7 +206,7 @@ def parameters(job: Job, words: Sequence[str], what: str) -> Answer:
     return Answer("parameters", "", classes, is_additive=False, whole=whole)
 
 
-def parameters_of(job: Job, each: ClassOperations, words: Sequence[str]) -> ClassAnswer:
+def parameters_of(job: NamedJob, each: ClassOperations, words: Sequence[str]) -> ClassAnswer:
     """A weight that two stages of a rank share is there once."""
     parts: list[Contribution] = []
     for op, stage in weights_of_stages(each.run.stages):
@@ -225,21 +227,21 @@ def parameters_of(job: Job, each: ClassOperations, words: Sequence[str]) -> Clas
     return of_parts(each.name, each.where, parts)
 
 
-def kept_memory(job: Job, words: Sequence[str], what: str) -> Answer:
+def kept_memory(job: NamedJob, words: Sequence[str], what: str) -> Answer:
     return memory(job, words, what, unknown)
 
 
-def cache_of_a_position(job: Job, words: Sequence[str], what: str) -> Answer:
+def cache_of_a_position(job: NamedJob, words: Sequence[str], what: str) -> Answer:
     return kv(job, words, what, unknown)
 
 
-def idle_time(job: Job, words: Sequence[str], what: str) -> Answer:
+def idle_time(job: NamedJob, words: Sequence[str], what: str) -> Answer:
     if words:
         raise unknown(what, words[0], ())
     return bubble(job)
 
 
-def ranks(job: Job, words: Sequence[str], what: str) -> Answer:
+def ranks(job: NamedJob, words: Sequence[str], what: str) -> Answer:
     """`ranks`: devices of the mesh."""
     if words:
         raise unknown(what, words[0], ())

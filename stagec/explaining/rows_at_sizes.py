@@ -13,14 +13,14 @@ from stagec.passes.fill_buckets import in_buckets
 from stagec.passes.place_reductions import when_ready
 from stagec.passes.prefetch_gathers import issued_ahead
 from stagec.pipeline_schedule import tasks_overlap
-from stagec.unrolling.stage import Layout
+from stagec.unrolling.stage import StageLayout
 
 
-def layout_with(program: stg.ProgramOp, values: Mapping[str, int]) -> Layout:
+def layout_with(program: stg.ProgramOp, values: Mapping[str, int]) -> StageLayout:
     """The rows of a stage, with other numbers of layers and other bytes in its buckets."""
     segments = segments_of(program)
     before = tasks_overlap(module_of(program))
     rows = rows_of_tasks(program, Dataflow(values))
     rows = issued_ahead(rows, segments, values, before=before)
     rows = when_ready(in_buckets(rows, segments, values), segments, values)
-    return Layout(program, rows, values)
+    return StageLayout(program, rows, values)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from stagec.formatting.words import END, Comment, Word, words_of
+from stagec.formatting.words import END, Comment, SpacedToken, words_of
 from stagec.frontend.parser import parse
 
 INDENT = 2
@@ -52,7 +52,7 @@ class Line:
 
 @dataclass
 class Layout:
-    words: list[Word]
+    words: list[SpacedToken]
     lines: list[Line] = field(default_factory=list)
     open_blocks: list[bool] = field(default_factory=list)
     """Of the braces around the place: whether their contents are on lines of their own."""
@@ -73,7 +73,7 @@ class Layout:
         align_comments(self.lines)
         return "".join(map(written, self.lines))
 
-    def place(self, number: int, word: Word) -> None:
+    def place(self, number: int, word: SpacedToken) -> None:
         """Put a word where it belongs."""
         if word.type == END:
             self.open_blocks.clear()
@@ -102,7 +102,7 @@ class Layout:
             self.join(word)
         self.note(number, word)
 
-    def note(self, number: int, word: Word) -> None:
+    def note(self, number: int, word: SpacedToken) -> None:
         """What the word opens and closes."""
         previous = self.words[number - 1].type if number else ""
         self.after_minus = word.type == "MINUS" and previous not in OPERANDS
@@ -113,7 +113,7 @@ class Layout:
         elif word.type == "LBRACE":
             self.open_blocks.append(self.is_spread(number))
 
-    def begin(self, word: Word, comments: list[Comment]) -> None:
+    def begin(self, word: SpacedToken, comments: list[Comment]) -> None:
         """A line for an item or a statement, below the comments on it."""
         first = len(self.lines)
         self.comments(comments, self.depth)
@@ -125,7 +125,7 @@ class Layout:
                 at -= 1
             self.lines[at].item = True
 
-    def begins_line(self, word: Word) -> bool:
+    def begins_line(self, word: SpacedToken) -> bool:
         if not self.lines:
             return True
         if word.starts in ("statement", "setting"):
@@ -160,7 +160,7 @@ class Layout:
             statements += word.starts == "statement" and not nesting
         return False
 
-    def close(self, word: Word) -> None:
+    def close(self, word: SpacedToken) -> None:
         """A closing brace, on a line of its own where its block has lines."""
         comments = [*self.waiting, *word.comments]
         self.waiting.clear()
@@ -174,7 +174,7 @@ class Layout:
             return
         self.lines.append(Line(self.depth, "}"))
 
-    def join(self, word: Word) -> None:
+    def join(self, word: SpacedToken) -> None:
         """Add a word to the line."""
         line = self.lines[-1]
         touching = word.type in TOUCHING or self.after_minus

@@ -24,7 +24,7 @@ class Comment:
 
 
 @dataclass
-class Word:
+class SpacedToken:
     """A token, and what stands between it and the one before."""
 
     type: str
@@ -42,10 +42,10 @@ END = "$END"
 """The type of the word after the last, which has the comments at the end."""
 
 
-def words_of(text: str, program: syntax.Program) -> list[Word]:
+def words_of(text: str, program: syntax.Program) -> list[SpacedToken]:
     """Every word of a text that parses; the last is the end."""
     begins = {(node.span.line, node.span.column): kind for node, kind in units(program)}
-    words: list[Word] = []
+    words: list[SpacedToken] = []
     at = 0
     for token in tokens_of(text):
         assert token.start_pos is not None
@@ -65,7 +65,7 @@ def tokens_of(text: str) -> Iterator[Token]:
         yield token
 
 
-def word_after(gap: str, kind: str, text: str, is_first: bool) -> Word:
+def word_after(gap: str, kind: str, text: str, is_first: bool) -> SpacedToken:
     """What stands in the white space before a word."""
     comments: list[Comment] = []
     newlines = 2 if is_first else 0
@@ -78,7 +78,7 @@ def word_after(gap: str, kind: str, text: str, is_first: bool) -> Word:
         comments.append(Comment(match["comment"].rstrip(), newlines == 0, newlines > 1))
         newlines = 0
     blank = newlines > 1 and (bool(comments) or not is_first)
-    return Word(kind, text, any_newline, blank, tuple(comments))
+    return SpacedToken(kind, text, any_newline, blank, tuple(comments))
 
 
 def units(node: syntax.SyntaxNode) -> Iterator[tuple[syntax.SyntaxNode, str]]:

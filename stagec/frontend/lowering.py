@@ -13,7 +13,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
 from stagec import symbolic
-from stagec.analysis.placement import Rule, split_dims
+from stagec.analysis.placement import PlacementRule, split_dims
 from stagec.diagnostics import CompileError, Diagnostic, Span, location_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import SizeAttr
@@ -21,9 +21,9 @@ from stagec.dialects.types import FLOATS, StackType, TensorType, tensor_of
 from stagec.frontend.checker.program import CheckedModel
 from stagec.frontend.checker.steps import (
     AppendStep,
-    Body,
     CacheStep,
     CallStep,
+    CheckedBody,
     NameStep,
     OnceStep,
     OpStep,
@@ -36,7 +36,7 @@ from stagec.frontend.checker.steps import (
 )
 from stagec.frontend.padding import unpadded
 from stagec.frontend.paths import Scope, is_named
-from stagec.frontend.plans.serving import Sums
+from stagec.frontend.plans.serving import BatchSums
 from stagec.frontend.redundant import add_copies, slots
 from stagec.frontend.routed_tokens import transposed_experts
 from stagec.frontend.served import (
@@ -133,7 +133,7 @@ def plan_of_model(checked: CheckedModel, module: ModuleOp) -> dist.PlanOp:
     return plan_op(checked.plan, checked.batch_dim, is_loss and not evaluates)
 
 
-def sequences_ops(checked: CheckedModel, sums: Sums) -> Iterator[Operation]:
+def sequences_ops(checked: CheckedModel, sums: BatchSums) -> Iterator[Operation]:
     """What devices or iterations differ in, and the sizes that ops have asked for."""
     assert checked.batch is not None
     span = checked.batch.serve.span
@@ -205,7 +205,9 @@ class _Lowering:
             stg.marks(op)["scope"] = StringAttr(scope.text)
         self.blocks[-1].add_op(op)
 
-    def body(self, body: Body, arguments: Sequence[SSAValue], scope: Scope) -> list[SSAValue]:
+    def body(
+        self, body: CheckedBody, arguments: Sequence[SSAValue], scope: Scope
+    ) -> list[SSAValue]:
         """Write out a body; its results."""
         values: Values = {}
         for parameter, argument in zip(body.parameters, arguments, strict=True):
@@ -306,7 +308,9 @@ class _Lowering:
     def see_positions(self, op: ServedAttention, span: Span, scope: Scope) -> None:
         """Attention to what a cache holds: pairs of each sequence; without a cache a sequence attends to itself."""
         if self.batch is not None:
-            rules = [Rule(rule.dims, rule.axes, rule.copies) for rule in self.checked.plan.rules]
+            rules = [
+                PlacementRule(rule.dims, rule.axes, rule.copies) for rule in self.checked.plan.rules
+            ]
             check_queries(
                 op, span, split_dims(tensor_of(op.operands[0].type).names, rules), self.batch
             )

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from stagec.frontend.checker.steps import Body, CallStep, NameStep, RepeatStep, Step, WeightStep
+from stagec.frontend.checker.steps import (
+    CallStep,
+    CheckedBody,
+    NameStep,
+    RepeatStep,
+    Step,
+    WeightStep,
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,7 @@ class Scope:
 
 
 def weights_of(
-    body: Body, bodies: Mapping[str, Body], scope: Scope
+    body: CheckedBody, bodies: Mapping[str, CheckedBody], scope: Scope
 ) -> Iterator[tuple[Scope, WeightStep]]:
     """Every weight of a program, with its scope, calls written out."""
     for step in body.walk():
@@ -76,7 +83,7 @@ def is_named(pattern: Sequence[str], scope: Scope, weight: str) -> bool:
 
 
 def named_values(
-    body: Body, bodies: Mapping[str, Body], scope: Scope
+    body: CheckedBody, bodies: Mapping[str, CheckedBody], scope: Scope
 ) -> Iterator[tuple[Scope, NameStep]]:
     """Every named value of a program, with its scope, calls written out."""
     for parameter in body.parameters:
@@ -85,7 +92,7 @@ def named_values(
 
 
 def _in_steps(
-    steps: Sequence[Step], bodies: Mapping[str, Body], scope: Scope
+    steps: Sequence[Step], bodies: Mapping[str, CheckedBody], scope: Scope
 ) -> Iterator[tuple[Scope, NameStep]]:
     for step in steps:
         if isinstance(step, NameStep):

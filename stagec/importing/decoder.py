@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stagec.importing.layers import Times, calls, rolled
+from stagec.importing.layers import RepeatedParts, calls, rolled
 from stagec.importing.parts import NO_NORM, Norm, Stream, number, tower_text
 from stagec.importing.text import LayerPart, Module, Writer
 
@@ -117,9 +117,11 @@ class LayerStack:
         cuts = [0, *(layer + 1 for layer in sorted(self.after) if layer + 1 < len(names))]
         stretches = list(zip(cuts, [*cuts[1:], len(names)], strict=True))
         rows = [rolled(names[start:end]) for start, end in stretches]
-        counts = [r.count for row in rows for r in row if isinstance(r, Times)]
+        counts = [r.count for row in rows for r in row if isinstance(r, RepeatedParts)]
         letter = "L" + self.stream.dim[1:]
-        rolls_all = all(isinstance(r, Times) for row in rows for r in row) and not self.after
+        rolls_all = (
+            all(isinstance(r, RepeatedParts) for row in rows for r in row) and not self.after
+        )
         for (start, end), row in zip(stretches, rows, strict=True):
             for name, layers in calls(row):
                 m.call(name)
@@ -135,7 +137,7 @@ class LayerStack:
             ]
         return list(dict.fromkeys(names))
 
-    def lines(self, w: Writer, row: str | Times, x: str, count: str = "") -> list[str]:
+    def lines(self, w: Writer, row: str | RepeatedParts, x: str, count: str = "") -> list[str]:
         if isinstance(row, str):
             gives, takes = self.ways[row]
             return [f"{x}{gives} = {row}({x}{takes})"]
@@ -149,7 +151,7 @@ class LayerStack:
             return [f"repeat {size} {{ {inner[0]} }}"]
         return [f"repeat {size} {{", *(f"  {line}" for line in inner), "}"]
 
-    def count_dim(self, w: Writer, name: str, row: Times, about: str) -> str:
+    def count_dim(self, w: Writer, name: str, row: RepeatedParts, about: str) -> str:
         kind = row.parts[0] if len(row.parts) == 1 and isinstance(row.parts[0], str) else ""
         if name.endswith("1") and kind:
             about = f"{about} of `{kind}`"

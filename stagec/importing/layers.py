@@ -8,14 +8,14 @@ from functools import cache
 
 
 @dataclass(frozen=True)
-class Times:
-    """A row of parts, so many times. A part is the name of a module, or again `Times`."""
+class RepeatedParts:
+    """A row of parts, so many times. A part is the name of a module, or again `RepeatedParts`."""
 
     count: int
-    parts: tuple[str | Times, ...]
+    parts: tuple[str | RepeatedParts, ...]
 
 
-Parts = tuple["str | Times", ...]
+Parts = tuple["str | RepeatedParts", ...]
 
 
 def rolled(kinds: Sequence[str]) -> Parts:
@@ -34,7 +34,7 @@ def rolled(kinds: Sequence[str]) -> Parts:
                 continue
             cost, parts = best(start, start + period)
             if found is None or cost + 1 < found[0]:
-                found = cost + 1, (Times(length // period, parts),)
+                found = cost + 1, (RepeatedParts(length // period, parts),)
             break
         for cut in cuts(start, end):
             left, right = best(start, cut), best(cut, end)
@@ -78,5 +78,5 @@ def _calls(parts: Parts, starts: list[int]) -> tuple[list[tuple[str, list[int]]]
     return found, offset
 
 
-def _length(part: str | Times) -> int:
+def _length(part: str | RepeatedParts) -> int:
     return 1 if isinstance(part, str) else part.count * sum(map(_length, part.parts))

@@ -16,7 +16,7 @@ COLUMNS = 100
 
 
 @dataclass(frozen=True)
-class Dim:
+class WrittenDim:
     name: str
     value: int
     text: str
@@ -137,7 +137,7 @@ class Writer:
     """The text of a model, as it grows."""
 
     def __init__(self) -> None:
-        self.dims: dict[str, Dim] = {}
+        self.dims: dict[str, WrittenDim] = {}
         self.requirements: list[str] = []
         self.modules: dict[str, Module] = {}
         self.ops: dict[str, str] = {}
@@ -174,7 +174,7 @@ class Writer:
         for candidate in (name, *(f"{name}{n}" for n in range(2, 100))):
             known = self.dims.get(candidate)
             if known is None:
-                self.dims[candidate] = Dim(candidate, value, text or str(value), about)
+                self.dims[candidate] = WrittenDim(candidate, value, text or str(value), about)
                 return candidate
             if (known.value, known.about) == (value, about):
                 return candidate
@@ -250,7 +250,7 @@ class Writer:
         return list(dict.fromkeys(found))
 
 
-def dim_lines(dims: Iterable[Dim]) -> str:
+def dim_lines(dims: Iterable[WrittenDim]) -> str:
     """`dim` lines with their comments below each other."""
     rows = [(f"dim {d.name} = {d.text}", d.about) for d in dims]
     width = min(max(len(left) for left, _ in rows) + 2, 36)

@@ -71,7 +71,7 @@ def read_arena(op: sched.ArenaOp, plan: ClassPlan) -> Arena:
 
 
 @dataclass(frozen=True)
-class Frame:
+class BufferBlock:
     """Buffers that are placed relative to each other, the same in all microbatches."""
 
     buffers: Ints
@@ -104,7 +104,7 @@ def assign_offsets(lives: Lifetimes, arrangement: Arrangement) -> Arena:
     return Arena(offset, end, int(lives.live_bytes().max(initial=0)))
 
 
-def one_by_one(frames: Sequence[Frame]) -> list[Ints]:
+def one_by_one(frames: Sequence[BufferBlock]) -> list[Ints]:
     """Where the frame of each microbatch begins."""
     counts = [len(frame.birth) for frame in frames]
     empty = np.zeros(0, np.int64)
@@ -115,7 +115,7 @@ def one_by_one(frames: Sequence[Frame]) -> list[Ints]:
     return np.split(placed, np.cumsum(counts)[:-1]) if counts else []
 
 
-def in_slots(frames: Sequence[Frame]) -> list[Ints]:
+def in_slots(frames: Sequence[BufferBlock]) -> list[Ints]:
     """Likewise, of frames that have as many slots as microbatches need them at once. Arrays of slots that are never needed together share bytes."""
     numbers = [slots(frame.birth, frame.death) for frame in frames]
     size = np.array(
@@ -131,7 +131,7 @@ def in_slots(frames: Sequence[Frame]) -> list[Ints]:
     return [base[i] + number * frame.num_bytes for i, (frame, number) in enumerate(pairs)]
 
 
-def frames_of(lives: Lifetimes, arrangement: Arrangement) -> Iterator[Frame]:
+def frames_of(lives: Lifetimes, arrangement: Arrangement) -> Iterator[BufferBlock]:
     if not len(lives):
         return
     kinds = arrangement.run.order.table[:, :2]
@@ -142,7 +142,7 @@ def frames_of(lives: Lifetimes, arrangement: Arrangement) -> Iterator[Frame]:
         end = int((offset + lives.num_bytes).max())
         once = np.zeros(len(lives), np.int64)
         always = np.array([[lives.birth.min()], [lives.death.max()]])
-        yield Frame(everything, offset, end, once, *always)
+        yield BufferBlock(everything, offset, end, once, *always)
         return
     task_of_row = np.repeat(np.arange(len(arrangement.lengths)), arrangement.lengths)
 
@@ -186,7 +186,7 @@ def ranks(arrangement: Arrangement) -> Callable[[Ints], Ints]:
 
 def frame_of(
     lives: Lifetimes, own: Ints, group: Ints, rank: Callable[[Ints], Ints] | None
-) -> Frame:
+) -> BufferBlock:
     """Place some buffers relative to each other. Of a value all microbatches have the same place. Without `rank` none shares bytes with another."""
     birth, death = lives.birth[own], lives.death[own]
     _, which = np.unique(group, return_inverse=True)
@@ -197,7 +197,7 @@ def frame_of(
         # In all runs at once: what is alive together in one of them is apart.
         relative = side_by_side(-highest(which, -rank(birth)), highest(which, rank(death)), size)
     _, run = np.unique(lives.microbatch[own], return_inverse=True)
-    return Frame(
+    return BufferBlock(
         buffers=own,
         relative=relative[which],
         num_bytes=int((relative + size).max()),
@@ -231,7 +231,7 @@ def slots(birth: Ints, death: Ints) -> Ints:
     return found
 
 
-def meet(one: Frame, other: Frame) -> bool:
+def meet(one: BufferBlock, other: BufferBlock) -> bool:
     """Whether both are needed at some time."""
     order = np.argsort(other.birth, kind="stable")
     begins, ends = other.birth[order], np.maximum.accumulate(other.death[order])

@@ -97,7 +97,7 @@ def value_table(stage: StageRun) -> ValueTable:
     return TableMaker(stage).table()
 
 
-class Reader(NamedTuple):
+class ValueReader(NamedTuple):
     """Who reads a value."""
 
     value: int
@@ -127,7 +127,7 @@ class TableMaker:
         self.kinds: list[Kind] = []
         self.about: list[int] = []
         self.abouts: dict[About, int] = {}
-        self.reads: list[Reader] = []
+        self.reads: list[ValueReader] = []
         self.same: dict[int, tuple[int, bool]] = {}
         """Values that have the memory of another, or of its sum over microbatches."""
         self.plans: dict[Operation, NodeMemory] = {}
@@ -237,7 +237,7 @@ class TableMaker:
         )
         for (where, _, made), (next_where, _, following) in pairwise(put):
             if where == next_where:
-                self.reads.append(Reader(made, self.places[following], False, before=True))
+                self.reads.append(ValueReader(made, self.places[following], False, before=True))
 
     # Reads
 
@@ -258,14 +258,14 @@ class TableMaker:
                 if value is None:
                     continue
                 of_sum = key[0] in self.sums and op not in self.inside
-                self.reads.append(Reader(value, place, of_sum, number in plan.frees))
+                self.reads.append(ValueReader(value, place, of_sum, number in plan.frees))
                 for group in kept:
                     for last in last_around(lasts, group, layers):
-                        self.reads.append(Reader(value, last, False))
+                        self.reads.append(ValueReader(value, last, False))
                 self.join_operand(source, number, value, of_sum)
         for result, buffer in zip(op.results, plan.buffers, strict=True):
             for last in last_around(lasts, buffer.until, layers):
-                self.reads.append(Reader(self.index[result, path], last, False))
+                self.reads.append(ValueReader(self.index[result, path], last, False))
 
     def origins(self, operand: SSAValue, path: Path) -> Iterator[Key]:
         dataflow = self.layout.dataflow

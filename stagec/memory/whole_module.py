@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ModuleOp
 
-from stagec.analysis.sequences import Sequences
+from stagec.analysis.sequences import ModuleSequences
 from stagec.memory.plan import ClassPlan, plan_memory
 from stagec.memory.value_table import ValueTable
-from stagec.unrolling.module import Reader, rank_runs
+from stagec.unrolling.module import ModuleReader, rank_runs
 from stagec.unrolling.rank import Arrangements, RankRun
 
 
@@ -17,16 +17,18 @@ def plan_module(
     module: ModuleOp, runs: Sequence[RankRun] = (), arrangements: Arrangements | None = None
 ) -> list[ClassPlan]:
     """The memory of each rank class. What is unrolled already may be given."""
-    sequences = Sequences.of(module)
+    sequences = ModuleSequences.of(module)
     arranged = arrangements or Arrangements()
     if sequences is not None and sequences.is_series:
         return fullest(module, sequences, arranged)
     return plan_memory(runs or rank_runs(module), arranged)
 
 
-def fullest(module: ModuleOp, sequences: Sequences, arrangements: Arrangements) -> list[ClassPlan]:
+def fullest(
+    module: ModuleOp, sequences: ModuleSequences, arrangements: Arrangements
+) -> list[ClassPlan]:
     """The memory of each class in the iteration in which it needs most."""
-    reader = Reader(module)
+    reader = ModuleReader(module)
     runs: dict[int, list[RankRun]] = {}
     made: dict[object, ValueTable] = {}
     found: list[ClassPlan] = []

@@ -29,7 +29,7 @@ MOST_NAMES = 40
 
 
 @dataclass(frozen=True)
-class Series:
+class ChartSeries:
     """A kind of thing, and how much of it there is at each place of a chart."""
 
     name: str
@@ -48,7 +48,7 @@ class Marker:
 def areas(
     title: str,
     x: Floats,
-    series: Sequence[Series],
+    series: Sequence[ChartSeries],
     edges: tuple[str, str],
     marks: Sequence[Marker] = (),
     limits: Sequence[Marker] = (),

@@ -52,8 +52,8 @@ def read_plan(op: dist.PlanOp, mesh: Mapping[str, int]) -> Plan:
         **op.clauses.data,
     }
     try:
-        places = Reader({}).value(Mapping[str, str], op.places, "at")
-        return Reader({path: span_at(place) for path, place in places.items()}).clause(
+        places = ClauseReader({}).value(Mapping[str, str], op.places, "at")
+        return ClauseReader({path: span_at(place) for path, place in places.items()}).clause(
             Plan, DictionaryAttr(clauses), ""
         )
     except WrongClause as error:
@@ -137,7 +137,7 @@ def hints_of(kind: type) -> dict[str, Any]:
 
 
 @dataclass
-class Reader:
+class ClauseReader:
     """Reads clauses. `places` has what stands in the text, by path."""
 
     places: Mapping[str, Span]

@@ -26,7 +26,7 @@ from stagec.estimate import Estimate, estimate
 from stagec.estimate.breakdown import computing_us_of_classes, longest
 from stagec.estimate.costs import missing_numbers
 from stagec.estimate.memory import timed_peaks
-from stagec.estimate.repetition import SAME, Block, block_of, is_put_in, may_repeat, pairs
+from stagec.estimate.repetition import SAME, RepeatedNodes, block_of, is_put_in, may_repeat, pairs
 from stagec.memory import ClassPlan
 from stagec.plans.clauses import Plan
 from stagec.plans.in_ir import read_plan, stated_plan
@@ -118,7 +118,7 @@ def extended(
     """What the longer of two steps comes to with more of the blocks that it has and the shorter one has not."""
     times = (microbatches - next_number) // (next_number - number)
     classes = list(zip(few.trace_set.classes, more.trace_set.classes, strict=True))
-    blocks: list[Block] = []
+    blocks: list[RepeatedNodes] = []
     for (a, b), one, other in zip(classes, few.memory, more.memory, strict=True):
         block = block_of(a.program, b.program)
         if block is None or one.peak_bytes != other.peak_bytes:
@@ -164,7 +164,7 @@ def extended(
     )
 
 
-def shifts_evenly(few: Estimate, more: Estimate, blocks: Sequence[Block]) -> bool:
+def shifts_evenly(few: Estimate, more: Estimate, blocks: Sequence[RepeatedNodes]) -> bool:
     """Whether what a block puts in delays all ranks by the same time."""
     delay = more.step_time_us - few.step_time_us
     near = SAME * more.step_time_us
@@ -207,7 +207,7 @@ def grown_class(few: ClassSummary, more: ClassSummary, times: int) -> ClassSumma
     )
 
 
-def moved(own: ClassPlan, block: Block, added: int) -> ClassPlan:
+def moved(own: ClassPlan, block: RepeatedNodes, added: int) -> ClassPlan:
     """A plan of memory whose peak says its microbatch in the whole step."""
     peak = own.peak
     if peak.node < block.stop or peak.microbatch < 0:

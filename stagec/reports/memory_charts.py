@@ -10,7 +10,7 @@ import numpy as np
 from stagec.estimate.timeline import Timeline
 from stagec.memory import TITLES, ClassPlan, Kind
 from stagec.memory.samples import sample
-from stagec.pictures.charts import Bar, Marker, Series, areas, bars
+from stagec.pictures.charts import Bar, ChartSeries, Marker, areas, bars
 from stagec.pictures.elements import element, escape
 from stagec.pictures.page import chosen, page
 from stagec.pictures.scales import MICROSECONDS, size_of, unit_for
@@ -86,11 +86,11 @@ def class_charts(scene: Scene, number: int) -> str:
     limits = [Marker((scene.capacity or 0) / GIB, "what the device has")] if near else []
     marks = [Marker(peak, f"{size_of(each.peak_bytes)} at {each.peak}")]
     by_kind = [
-        Series(TITLES[kind], series[chosen_nodes] / GIB)
+        ChartSeries(TITLES[kind], series[chosen_nodes] / GIB)
         for kind, series in each.timeline_by_kind().items()
     ]
     by_module = [
-        Series(name, series[chosen_nodes] / GIB)
+        ChartSeries(name, series[chosen_nodes] / GIB)
         for name, series in timeline_by_module(each).items()
     ]
     edges = (across, "memory of one rank (GiB)")

@@ -15,7 +15,7 @@ from stagec.estimate.costs import missing_numbers
 from stagec.estimate.pools import PoolsEstimate
 from stagec.estimate.series import Clock
 from stagec.memory import TITLES
-from stagec.pictures.charts import Bar, Series, areas, bars, heat
+from stagec.pictures.charts import Bar, ChartSeries, areas, bars, heat
 from stagec.pictures.elements import element, escape
 from stagec.pictures.page import chosen, page, table
 from stagec.pictures.scales import BYTES, MICROSECONDS, digits, in_unit, size_of, unit_for
@@ -156,7 +156,7 @@ def series_section(job: Compiled) -> str:
     chosen_ones = np.unique(
         np.linspace(0, len(times) - 1, min(MOST_ITERATIONS, len(times))).astype(int)
     )
-    shown = Series("an iteration", times[chosen_ones] / size)
+    shown = ChartSeries("an iteration", times[chosen_ones] / size)
     edges = ("iteration", f"time ({name})")
     drawn = areas("Time of each iteration", chosen_ones.astype(float), [shown], edges)
     tokens = batch_of(job)[1] or 0

@@ -18,14 +18,14 @@ from stagec.schedules.in_flight import InFlight
 from stagec.schedules.picture import picture
 from stagec.schedules.placement import Placement, placement, placement_of
 from stagec.schedules.table import Action, ActionKind, Schedule, text
-from stagec.schedules.timing import Costs, Timing, simulate
+from stagec.schedules.timing import ActionCosts, Timing, simulate
 from stagec.schedules.validator import ScheduleReport, validate
 
 __all__ = [
     "CATALOGUE",
     "Action",
+    "ActionCosts",
     "ActionKind",
-    "Costs",
     "Entry",
     "InFlight",
     "InvalidSchedule",

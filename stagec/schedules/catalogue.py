@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from stagec.schedules import looped, v_shaped
 from stagec.schedules.errors import ScheduleError
-from stagec.schedules.table import Columns, Schedule
+from stagec.schedules.table import ActionColumns, Schedule
 from stagec.schedules.transfers import around_compute, as_sent
 
-Rows = Callable[[int, int, int], list[Columns]]
+Rows = Callable[[int, int, int], list[ActionColumns]]
 Check = Callable[[str, int, int, int], None]
 
 

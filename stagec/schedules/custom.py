@@ -25,7 +25,7 @@ from typing import cast
 
 from stagec.reading import read_file
 from stagec.schedules.errors import ScheduleError
-from stagec.schedules.table import KIND_OF_SYMBOL, Action, Columns, Schedule, columns
+from stagec.schedules.table import KIND_OF_SYMBOL, Action, ActionColumns, Schedule, columns
 from stagec.schedules.transfers import as_sent
 from stagec.schedules.validator import Proof
 
@@ -148,7 +148,7 @@ def from_rows(name: str, rows: Sequence[Iterable[Cell]], p: int, v: int, m: int)
     return as_sent(schedule)
 
 
-def parse_row(name: str, rank: int, row: Iterable[Cell], p: int, v: int, m: int) -> Columns:
+def parse_row(name: str, rank: int, row: Iterable[Cell], p: int, v: int, m: int) -> ActionColumns:
     actions: list[Action] = []
     joined: list[bool] = []
     for number, cell in enumerate(row):

@@ -13,7 +13,7 @@ Where both of a beat run overlapped, it is `F1&B0`.
 import numpy as np
 
 from stagec.arrays import Ints
-from stagec.schedules.table import ActionKind, Columns, columns
+from stagec.schedules.table import ActionColumns, ActionKind, columns
 
 Order = tuple[Ints, Ints]
 """Which of the rank's stages (0 to v - 1), and which microbatch, one after the other."""
@@ -35,12 +35,12 @@ def breadth_first(v: int, m: int) -> tuple[Order, Order]:
 
 def beats(
     rank: int, p: int, forward: Order, backward: Order, warm_up: int, delay: int | None = None
-) -> Columns:
+) -> ActionColumns:
     """The actions of one rank. `delay` splits the backward and is in beats; see the module."""
     count = len(forward[0])
     beat = np.arange(count)
 
-    def act(kind: ActionKind, order: Order) -> Columns:
+    def act(kind: ActionKind, order: Order) -> ActionColumns:
         return columns(kind, order[0] * p + rank, order[1])
 
     if delay is None:
@@ -54,7 +54,7 @@ def beats(
         ]
         keys = [(beat - warm_up) * 3, beat * 3 + 1, (beat + delay) * 3 + 2]
     order = np.argsort(np.concatenate(keys), kind="stable")
-    return Columns(*(np.concatenate(column)[order] for column in zip(*parts, strict=True)))
+    return ActionColumns(*(np.concatenate(column)[order] for column in zip(*parts, strict=True)))
 
 
 def microbatches_per_round(p: int, m: int) -> int:
@@ -66,28 +66,28 @@ def microbatches_per_round(p: int, m: int) -> int:
     return m // max(1, m // p)
 
 
-def gpipe(p: int, v: int, m: int) -> list[Columns]:
+def gpipe(p: int, v: int, m: int) -> list[ActionColumns]:
     forward, backward = depth_first(v, m, m)
     return [beats(rank, p, forward, backward, warm_up=m) for rank in range(p)]
 
 
-def one_f_one_b(p: int, v: int, m: int) -> list[Columns]:
+def one_f_one_b(p: int, v: int, m: int) -> list[ActionColumns]:
     orders = depth_first(v, m, m)
     return [beats(rank, p, *orders, warm_up=min(m, p - 1 - rank)) for rank in range(p)]
 
 
-def interleaved_1f1b(p: int, v: int, m: int) -> list[Columns]:
+def interleaved_1f1b(p: int, v: int, m: int) -> list[ActionColumns]:
     group = microbatches_per_round(p, m)
     orders = depth_first(v, m, group)
     warm_up = [min(v * m, (v - 1) * group + 2 * (p - 1 - rank)) for rank in range(p)]
     return [beats(rank, p, *orders, warm_up=warm_up[rank]) for rank in range(p)]
 
 
-def overlapped_1f1b(p: int, v: int, m: int) -> list[Columns]:
+def overlapped_1f1b(p: int, v: int, m: int) -> list[ActionColumns]:
     """One forward earlier than in interleaved 1F1B, so that those of a beat need nothing of each other: they run overlapped."""
     group = microbatches_per_round(p, m)
     forward, backward = depth_first(v, m, group)
-    rows: list[Columns] = []
+    rows: list[ActionColumns] = []
     for rank in range(p):
         warm_up = min(v * m, (v - 1) * group + 2 * (p - 1 - rank) + 1)
         row = beats(rank, p, forward, backward, warm_up)
@@ -97,12 +97,12 @@ def overlapped_1f1b(p: int, v: int, m: int) -> list[Columns]:
     return rows
 
 
-def looped_bfs(p: int, v: int, m: int) -> list[Columns]:
+def looped_bfs(p: int, v: int, m: int) -> list[ActionColumns]:
     orders = breadth_first(v, m)
     return [beats(rank, p, *orders, warm_up=v * m) for rank in range(p)]
 
 
-def interleaved_zero_bubble(p: int, v: int, m: int) -> list[Columns]:
+def interleaved_zero_bubble(p: int, v: int, m: int) -> list[ActionColumns]:
     """Rank r holds back its first r weight gradients; with v = 1 this is ZB-H1."""
     group = microbatches_per_round(p, m)
     orders = depth_first(v, m, group)
@@ -110,13 +110,13 @@ def interleaved_zero_bubble(p: int, v: int, m: int) -> list[Columns]:
     return [beats(rank, p, *orders, warm_up=warm_up[rank], delay=rank) for rank in range(p)]
 
 
-def zb_h2(p: int, v: int, m: int) -> list[Columns]:
+def zb_h2(p: int, v: int, m: int) -> list[ActionColumns]:
     """Rank r starts with 2 (p - r) - 1 forwards and holds back its first 2 r weight gradients."""
     orders = depth_first(v, m, m)
     warm_up = [min(v * m, 2 * (p - 1 - rank)) for rank in range(p)]
     return [beats(rank, p, *orders, warm_up=warm_up[rank], delay=2 * rank) for rank in range(p)]
 
 
-def forward_only(p: int, v: int, m: int) -> list[Columns]:
+def forward_only(p: int, v: int, m: int) -> list[ActionColumns]:
     (local, microbatch), _ = depth_first(v, m, p)
     return [columns(ActionKind.FORWARD, local * p + rank, microbatch) for rank in range(p)]

@@ -4,10 +4,10 @@ from fractions import Fraction
 from math import gcd, lcm
 
 from stagec.schedules.table import Schedule, group_text
-from stagec.schedules.timing import Costs, simulate
+from stagec.schedules.timing import ActionCosts, simulate
 
 
-def picture(schedule: Schedule, costs: Costs | None = None, widest: int = 400) -> str:
+def picture(schedule: Schedule, costs: ActionCosts | None = None, widest: int = 400) -> str:
     """Draw compute on a time axis, `.` where a rank is idle.
 
         rank 0: F0  F1  .   .   B0  B0  B1  B1

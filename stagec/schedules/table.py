@@ -60,7 +60,7 @@ class Action(NamedTuple):
         return f"{self.stage}{self.kind.symbol}{self.microbatch}"
 
 
-class Columns(NamedTuple):
+class ActionColumns(NamedTuple):
     """Actions in order, of one rank or of several one after the other."""
 
     kind: np.ndarray
@@ -72,11 +72,13 @@ class Columns(NamedTuple):
     def size(self) -> int:
         return len(self.kind)
 
-    def pick(self, index: Ints | Bools) -> "Columns":
-        return Columns(*(column[index] for column in self))
+    def pick(self, index: Ints | Bools) -> "ActionColumns":
+        return ActionColumns(*(column[index] for column in self))
 
 
-def columns(kind: object, stage: object, microbatch: object, joined: object = False) -> Columns:
+def columns(
+    kind: object, stage: object, microbatch: object, joined: object = False
+) -> ActionColumns:
     """Columns from arrays or scalars of one length."""
     arrays = np.broadcast_arrays(
         np.asarray(kind, np.uint8),
@@ -84,11 +86,11 @@ def columns(kind: object, stage: object, microbatch: object, joined: object = Fa
         np.asarray(microbatch, np.int32),
         np.asarray(joined, np.bool_),
     )
-    return Columns(*(np.ascontiguousarray(array) for array in arrays))
+    return ActionColumns(*(np.ascontiguousarray(array) for array in arrays))
 
 
-def concatenate(parts: list[Columns]) -> Columns:
-    return Columns(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+def concatenate(parts: list[ActionColumns]) -> ActionColumns:
+    return ActionColumns(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -103,7 +105,7 @@ class Schedule:
     stages_per_rank: int
     num_microbatches: int
     num_stages: int
-    table: Columns
+    table: ActionColumns
     starts: Ints
     reductions: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int64))
     """`[n, 3]`: a rank, a stage of it, and how many of the rank's actions come before the stage's gradients are reduced.
@@ -114,14 +116,14 @@ class Schedule:
     """`[n, 3]`, in order: a rank, a stage of it, and how many of the rank's actions come before the stage's parameters are gathered."""
 
     @classmethod
-    def of_rows(cls, name: str, p: int, v: int, m: int, rows: list[Columns]) -> "Schedule":
+    def of_rows(cls, name: str, p: int, v: int, m: int, rows: list[ActionColumns]) -> "Schedule":
         """A schedule from the actions of each rank; the number of stages is what they use."""
         table = concatenate(rows)
         starts = np.concatenate([[0], np.cumsum([row.size for row in rows])])
         num_stages = int(table.stage.max(initial=-1)) + 1
         return cls(name, p, v, m, num_stages, table, starts)
 
-    def with_actions(self, table: Columns, starts: Ints) -> "Schedule":
+    def with_actions(self, table: ActionColumns, starts: Ints) -> "Schedule":
         none = np.zeros((0, 3), np.int64)
         return replace(self, table=table, starts=starts, reductions=none, gathers=none)
 
@@ -174,7 +176,7 @@ class Schedule:
         halves = (ActionKind.BACKWARD_INPUT, ActionKind.BACKWARD_WEIGHT)
         return bool(np.isin(self.row(rank).kind, halves).any())
 
-    def row(self, rank: int) -> Columns:
+    def row(self, rank: int) -> ActionColumns:
         """The columns of one rank."""
         return self.table.pick(np.arange(self.starts[rank], self.starts[rank + 1]))
 

@@ -19,7 +19,7 @@ Cost = float | Sequence[float] | np.ndarray
 
 
 @dataclass(frozen=True)
-class Costs:
+class ActionCosts:
     """What an action of a stage costs: a number, or a sequence with one number per stage.
 
     A whole backward costs `backward_input + backward_weight` if not said otherwise; an overlapped
@@ -86,9 +86,9 @@ class Timing:
         return float(self.idle[worst] / self.busy[worst])
 
 
-def simulate(schedule: Schedule, costs: Costs | None = None) -> Timing:
+def simulate(schedule: Schedule, costs: ActionCosts | None = None) -> Timing:
     """Start and end of every action, transfers too."""
-    costs = costs or Costs()
+    costs = costs or ActionCosts()
     compute = schedule.compute_only()
     kind, stage, _, joined = compute.table
     rank = compute.rank

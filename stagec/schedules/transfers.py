@@ -24,7 +24,7 @@ import numpy as np
 from stagec.arrays import Bools, Ints
 from stagec.schedules.dependencies import producers
 from stagec.schedules.longest_path import Stuck, longest_path
-from stagec.schedules.table import ActionKind, Columns, Schedule, concatenate
+from stagec.schedules.table import ActionColumns, ActionKind, Schedule, concatenate
 from stagec.schedules.waiting import no_order
 
 RESIDENT_STAGES = 3
@@ -49,7 +49,7 @@ def sent(schedule: Schedule) -> tuple[Ints, Ints]:
     return index[leaves], reader[index[leaves]]
 
 
-def in_order(schedule: Schedule, parts: list[tuple[Columns, Ints, Ints]]) -> Schedule:
+def in_order(schedule: Schedule, parts: list[tuple[ActionColumns, Ints, Ints]]) -> Schedule:
     """The schedule of all actions in `parts`, each with its rank and its key within that rank."""
     table = concatenate([part for part, _, _ in parts])
     rank = np.concatenate([ranks for _, ranks, _ in parts])
@@ -68,7 +68,7 @@ def around_compute(schedule: Schedule, batched: bool) -> Schedule:
     after = producers(schedule)
     reads = np.flatnonzero(after >= 0)
     read_at[after[reads]] = reads
-    sends = Columns(
+    sends = ActionColumns(
         SEND_OF[kind[index]], stage[index], microbatch[index], np.zeros(len(index), bool)
     )
     receives = sends._replace(kind=RECV_OF[kind[index]], stage=reader.astype(np.int32))
@@ -110,7 +110,7 @@ def as_sent(schedule: Schedule) -> Schedule:
     rounds[opens] = rounds[opens + 1]
     moment = (rounds * schedule.num_ranks + rank) * 3
     index, reader = sent(schedule)
-    sends = Columns(
+    sends = ActionColumns(
         SEND_OF[kind[index]], stage[index], microbatch[index], np.zeros(len(index), bool)
     )
     receives = sends._replace(kind=RECV_OF[kind[index]], stage=reader.astype(np.int32))

@@ -11,13 +11,13 @@ that runs overlapped.
 
 import numpy as np
 
-from stagec.schedules.table import KIND_OF_SYMBOL, ActionKind, Columns, columns, concatenate
+from stagec.schedules.table import KIND_OF_SYMBOL, ActionColumns, ActionKind, columns, concatenate
 
 Phases = list[tuple[str, int]]
 OLDEST = 2
 
 
-def pattern(words: str) -> Columns:
+def pattern(words: str) -> ActionColumns:
     """Parse one pattern; the stage column holds 0, 1 or `OLDEST`."""
     kinds, locals_, joins = [], [], []
     for cell in words.split():
@@ -28,7 +28,7 @@ def pattern(words: str) -> Columns:
     return columns(kinds, locals_, 0, joins)
 
 
-def phases(row: Phases) -> Columns:
+def phases(row: Phases) -> ActionColumns:
     """Repeat the patterns, and number the microbatches in order of appearance."""
     kind, local, microbatch, joined = concatenate([repeat(pattern(w), n) for w, n in row])
     backward = (kind == ActionKind.BACKWARD) | (kind == ActionKind.BACKWARD_INPUT)
@@ -44,10 +44,10 @@ def phases(row: Phases) -> Columns:
         here = np.flatnonzero(weight & (local == number))
         served = (owed if number == OLDEST else owed[local[owed] == number])[: len(here)]
         microbatch[here], local[here] = microbatch[served], local[served]
-    return Columns(kind, local, microbatch, joined)
+    return ActionColumns(kind, local, microbatch, joined)
 
 
-def repeat(part: Columns, times: int) -> Columns:
+def repeat(part: ActionColumns, times: int) -> ActionColumns:
     return part.pick(np.tile(np.arange(part.size), times))
 
 
@@ -55,13 +55,13 @@ def count_up(microbatch: np.ndarray, here: np.ndarray) -> None:
     microbatch[here] = np.arange(np.count_nonzero(here))
 
 
-def in_v(row: Columns, rank: int, p: int) -> Columns:
+def in_v(row: ActionColumns, rank: int, p: int) -> ActionColumns:
     """Number the stages: the rank's early one is `rank`, its late one 2p - 1 - rank."""
     stages = np.array([rank, 2 * p - 1 - rank], np.int32)
     return row._replace(stage=stages[row.stage])
 
 
-def zb_v(p: int, v: int, m: int) -> list[Columns]:
+def zb_v(p: int, v: int, m: int) -> list[ActionColumns]:
     """Written for at least 2p - 1 microbatches; those above m are then left out."""
     full = max(m, 2 * p - 1)
     rows = []
@@ -83,7 +83,7 @@ def zb_v(p: int, v: int, m: int) -> list[Columns]:
     return rows
 
 
-def dualpipe_row(rank: int, p: int, m: int) -> Columns:
+def dualpipe_row(rank: int, p: int, m: int) -> ActionColumns:
     """The eight steps of DualPipe's code for one of `p` ranks and `m` microbatches in V shape."""
     tail = p - 1 - rank
     steady = m - 2 * p + rank + 1
@@ -108,11 +108,11 @@ def dualpipe_row(rank: int, p: int, m: int) -> Columns:
     )
 
 
-def dualpipe_v(p: int, v: int, m: int) -> list[Columns]:
+def dualpipe_v(p: int, v: int, m: int) -> list[ActionColumns]:
     return [in_v(dualpipe_row(rank, p, m), rank, p) for rank in range(p)]
 
 
-def dualpipe(p: int, v: int, m: int) -> list[Columns]:
+def dualpipe(p: int, v: int, m: int) -> list[ActionColumns]:
     """Two streams of m / 2 microbatches that enter at both ends.
 
     Ranks r and p - 1 - r both hold stages r and p - 1 - r: stage s is at rank s for the first half

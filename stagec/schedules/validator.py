@@ -28,7 +28,7 @@ from stagec.schedules.table import (
     Schedule,
     action_text,
 )
-from stagec.schedules.timing import Costs, Timing, simulate
+from stagec.schedules.timing import ActionCosts, Timing, simulate
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class ScheduleReport:
         return self.timing.bubble_fraction
 
 
-def validate(schedule: Schedule, costs: Costs | None = None) -> ScheduleReport:
+def validate(schedule: Schedule, costs: ActionCosts | None = None) -> ScheduleReport:
     """Prove the schedule right and measure it with these costs; else raise `InvalidSchedule`."""
     Proof(schedule).run()
     return ScheduleReport(schedule, simulate(schedule, costs), in_flight(schedule))

@@ -13,7 +13,7 @@ from stagec.dialects.memory import Kind
 from stagec.frontend import Source, parse_text
 from stagec.searching.held import STORED, saved, stored
 from stagec.searching.outline import BOUNDS, PARTS, Turns, outline
-from stagec.sweeping.plans import Request
+from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.points import Listed
 from stagec.sweeping.run import PEAK, Measure, Sweep
 from stagec.sweeping.structures import Structure
@@ -97,7 +97,7 @@ def evaluate(task: FormsTask) -> Found:
         source = source_with(task.text, task.plan, task.file)
         quantities = (PEAK,) if task.wants_memory else ()
         listed = Listed(task.names, task.rows)
-        asked = Request(source, NAME, dict(task.overrides), listed, quantities)
+        asked = SweepRequest(source, NAME, dict(task.overrides), listed, quantities)
         sweep = Sweep(asked, measure, is_known_good=True, until=until)
         _, values, found = sweep.columns()
     except CompileError as error:

@@ -28,7 +28,7 @@ from stagec.dialects.work import Work
 from stagec.estimate.kernels import KernelPrices
 from stagec.estimate.prices import kernel_prices
 from stagec.explaining.bubble import FORMS, idle_share
-from stagec.explaining.job import Job
+from stagec.explaining.job import NamedJob
 from stagec.explaining.rolled_operations import ClassOperations, Term
 from stagec.rewriting.saved_values import levels_of
 from stagec.schedules import build
@@ -64,7 +64,7 @@ class Turns:
 
 
 @dataclass
-class Sums:
+class ClassSeconds:
     """Of one rank class, in seconds, for each plan."""
 
     compute: dict[str, Total] = field(default_factory=lambda: defaultdict(float))
@@ -80,7 +80,7 @@ class Sums:
     layers: Floats = field(default_factory=lambda: np.zeros(1))
     """What of these has to run for all that their backward passes read."""
 
-    def add(self, other: Sums, factor: Total = 1.0) -> None:
+    def add(self, other: ClassSeconds, factor: Total = 1.0) -> None:
         """So many times what another has of communication."""
         for part, seconds in other.waited.items():
             self.waited[part] = self.waited[part] + factor * seconds
@@ -133,13 +133,13 @@ def own_turns(structure: Structure, sizes: Columns) -> Sequence[Turns]:
     return [Turns(pipeline.schedule, structure.names.virtual_stages)] * sizes.count
 
 
-def transfers_between(structure: Structure, of_classes: Sequence[Sums]) -> Sums:
+def transfers_between(structure: Structure, of_classes: Sequence[ClassSeconds]) -> ClassSeconds:
     """What a stage with neighbours on both sides sends and receives."""
     if structure.names.stages is None:
-        return Sums()
+        return ClassSeconds()
     if len(of_classes) > 2:
         return of_classes[1]
-    found = Sums()
+    found = ClassSeconds()
     for each in of_classes:
         found.add(each)
     return found
@@ -172,7 +172,9 @@ def idle_shares(structure: Structure, sizes: Columns, turns: Sequence[Turns]) ->
     return found
 
 
-def of_class(job: Job, sums: Sums, microbatches: Floats, idle: Floats) -> dict[str, Floats]:
+def of_class(
+    job: NamedJob, sums: ClassSeconds, microbatches: Floats, idle: Floats
+) -> dict[str, Floats]:
     compute = sums.compute["F"] + sums.compute["B"]
     waiting = sums.waited["F"] + sums.waited["B"]
     for part in ("F", "B"):
@@ -247,9 +249,9 @@ def sums_of(
     sizes: Columns,
     gathers: Floats,
     again: Collection[Operation] = (),
-) -> tuple[Sums, Sums]:
+) -> tuple[ClassSeconds, ClassSeconds]:
     """Of a rank's own work, and of what travels to and from other stages; parameters are gathered so often, and ops may run `again`."""
-    own, travel = Sums(), Sums()
+    own, travel = ClassSeconds(), ClassSeconds()
     for term in each.terms:
         times = sizes.number(term.count.form).astype(float)
         seconds = times * prices.seconds(term)
@@ -290,7 +292,7 @@ def shared(prices: KernelPrices) -> KernelPrices:
 class TermPrices:
     """Seconds of one run of each op, for each plan."""
 
-    job: Job
+    job: NamedJob
     sizes: Columns
     _forms: dict[int, tuple[Size, ...] | None] = field(default_factory=dict)
 

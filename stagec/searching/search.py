@@ -406,10 +406,10 @@ class Search:
         found.sort(key=in_order)
         self.outcome.proved = found[: self.goal.top]
 
-    def proof(self, number: int) -> Proof:
+    def proof(self, number: int) -> WholePlan:
         plan = self.plan(NAME, self.points[number])
         goal = self.goal
-        return Proof(goal.file, f"{goal.text}\n{plan}", number, goal.overrides)
+        return WholePlan(goal.file, f"{goal.text}\n{plan}", number, goal.overrides)
 
     def would_be(self, number: int, ratio: float) -> float:
         """What is minimised, of a plan that takes so many times as long as its outline."""
@@ -578,7 +578,7 @@ def answered(task: FormsTask) -> tuple[FormsTask, Found]:
 
 
 @dataclass(frozen=True)
-class Proof:
+class WholePlan:
     """A plan to compile whole."""
 
     file: str
@@ -604,7 +604,7 @@ class WholeAnswer:
         return self.diagnostics[0].message if self.diagnostics else ""
 
 
-def compiled_whole(proof: Proof) -> WholeAnswer:
+def compiled_whole(proof: WholePlan) -> WholeAnswer:
     """Compile a plan to its trace programs, follow a step of all ranks, and plan its memory."""
     try:
         checked = check(parse_text(proof.text, proof.file), NAME, dict(proof.overrides))

@@ -10,7 +10,7 @@ from stagec.driver import compile_program
 from stagec.estimate import estimate
 from stagec.estimate.graph import build_graph
 from stagec.frontend import check, parse_text
-from stagec.searching.search import NAME, Proof
+from stagec.searching.search import NAME, WholePlan
 
 DEVICE_NUMBERS = {
     "flops_per_s": "FLOPs per second",
@@ -29,13 +29,13 @@ class Scaled:
     with_twice: dict[str, float]
 
 
-def scaled(proofs: Sequence[Proof], times: Sequence[float], executor: Executor) -> list[Scaled]:
+def scaled(proofs: Sequence[WholePlan], times: Sequence[float], executor: Executor) -> list[Scaled]:
     """Of plans that take so many seconds."""
     found = executor.map(with_twice, proofs)
     return [Scaled(own, twice) for own, twice in zip(times, found, strict=True)]
 
 
-def with_twice(proof: Proof) -> dict[str, float]:
+def with_twice(proof: WholePlan) -> dict[str, float]:
     """Compiled once, estimated for each device."""
     checked = check(parse_text(proof.text, proof.file), NAME, dict(proof.overrides))
     plan = replace(checked.plan, device=replace(checked.plan.device, memory=None))

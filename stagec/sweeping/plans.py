@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from stagec.analysis.coordinates import axes_in, sizes_of
 from stagec.analysis.loads import Loads
-from stagec.analysis.sequences import Sequences
+from stagec.analysis.sequences import ModuleSequences
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
 from stagec.driver import Stops, compile_program
-from stagec.explaining.job import Job
+from stagec.explaining.job import NamedJob
 from stagec.explaining.names import MICROBATCH
 from stagec.frontend import CheckedModel, check
 from stagec.frontend.checker import sizes_of as named_sizes
@@ -26,7 +26,7 @@ MOST_TRIED = 64
 
 
 @dataclass(frozen=True)
-class Request:
+class SweepRequest:
     """What to compile: a file, a plan of it, sizes of `--set`, what to vary, what to tell."""
 
     source: Source
@@ -40,7 +40,7 @@ class Request:
     """What the plan's passes and the functions of the language are, with those of plug-ins."""
 
 
-def checked_at(request: Request, point: Point, limited: bool = False) -> CheckedModel:
+def checked_at(request: SweepRequest, point: Point, limited: bool = False) -> CheckedModel:
     """The model and its plan at one point, without the limit of its device's memory if not said otherwise."""
     is_setting = MICROBATCH not in named_sizes(request.source, request.plan)
     named = {n: str(v) for n, v in point.items() if n != MICROBATCH or not is_setting}
@@ -67,21 +67,21 @@ def with_microbatch(plan: Plan, size: int) -> Plan:
 
 
 def compiled_at(
-    request: Request, point: Point, verify: bool = True, until: str | None = None
+    request: SweepRequest, point: Point, verify: bool = True, until: str | None = None
 ) -> Compiled:
     """One plan as `stagec` compiles it, before its programs are unrolled, or `until` a pass. Who records, notes what its structure depends on."""
     return compiled_from(request, checked_at(request, point), verify, until)
 
 
 def compiled_from(
-    request: Request, checked: CheckedModel, verify: bool = True, until: str | None = None
+    request: SweepRequest, checked: CheckedModel, verify: bool = True, until: str | None = None
 ) -> Compiled:
     """A plan that was checked, compiled."""
     stops = Stops(after=until, unroll=False, verify=verify)
     return compile_program(checked, stops=stops, load_pass=request.plug_ins.make_pass)
 
 
-def first_that_checks(request: Request, points: Sequence[Point]) -> CheckedModel:
+def first_that_checks(request: SweepRequest, points: Sequence[Point]) -> CheckedModel:
     """The first point in whose text nothing is wrong, with the limit of its device's memory. The first mistake if there is none."""
     first: CompileError | None = None
     for point in points:
@@ -93,7 +93,7 @@ def first_that_checks(request: Request, points: Sequence[Point]) -> CheckedModel
     raise first
 
 
-def first_that_compiles(request: Request, points: Sequence[Point]) -> tuple[Compiled, Point]:
+def first_that_compiles(request: SweepRequest, points: Sequence[Point]) -> tuple[Compiled, Point]:
     """The plan as it is in the file, or else the first point that is one. The first mistake if none is."""
     first: CompileError | None = None
     for point in [{}, *points[:MOST_TRIED]]:
@@ -107,7 +107,7 @@ def first_that_compiles(request: Request, points: Sequence[Point]) -> tuple[Comp
     raise first
 
 
-def is_plain(job: Job) -> bool:
+def is_plain(job: NamedJob) -> bool:
     """Whether plans of one structure differ in sizes alone.
 
     Not so with passes of a user's own, which may look at numbers behind our back, a user's schedule, several repeats that are
@@ -123,4 +123,4 @@ def is_plain(job: Job) -> bool:
     if any("pads" in op.properties for op in module.walk()):
         return False
     names = {name for size in sizes_of(module) for name in size.names}
-    return not axes_in(names) and not Loads.of(module).loads and Sequences.of(module) is None
+    return not axes_in(names) and not Loads.of(module).loads and ModuleSequences.of(module) is None

@@ -12,7 +12,7 @@ from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate import estimate
-from stagec.explaining.job import Job
+from stagec.explaining.job import NamedJob
 from stagec.explaining.names import MICROBATCH
 from stagec.explaining.quantities import Answer, ClassAnswer
 from stagec.explaining.questions import ask
@@ -26,7 +26,7 @@ from stagec.sweeping.conditions import (
 from stagec.sweeping.peaks import EXACT
 from stagec.sweeping.plans import (
     Point,
-    Request,
+    SweepRequest,
     checked_at,
     compiled_at,
     compiled_from,
@@ -69,7 +69,7 @@ class SweepTable:
         return [self.row(number) for number in range(self.num_rows)]
 
 
-def sweep(request: Request) -> SweepTable:
+def sweep(request: SweepRequest) -> SweepTable:
     """Every plan of the grid, in its order."""
     return Sweep(request).table()
 
@@ -86,7 +86,7 @@ class Measure:
 class Sweep:
     def __init__(
         self,
-        request: Request,
+        request: SweepRequest,
         measure: Measure | None = None,
         *,
         is_known_good: bool = False,
@@ -105,7 +105,7 @@ class Sweep:
         else:
             base, base_point = first_that_compiles(request, self.points)
             self.checked = base.checked
-            check_quantities(Job(base, rounded=True), self.quantities)
+            check_quantities(NamedJob(base, rounded=True), self.quantities)
             limited = checked_at(request, base_point, limited=True)
         self.limit = limited.plan.device.memory
         self.microbatch = name_of_microbatch(self.checked)
@@ -172,7 +172,7 @@ class Sweep:
                     checked = checked_at(self.request, self.point(sizes, first))
                     plan = checked.plan
                     compiled = compiled_from(self.request, checked, self.verify, self.until)
-                    job = Job(compiled, rounded=True, sampled=True)
+                    job = NamedJob(compiled, rounded=True, sampled=True)
                     message = ""
                 except CompileError as error:
                     job, message = None, error.diagnostics[0].message
@@ -297,7 +297,7 @@ class Sweep:
         found = {what: np.zeros(given.count, object) for what in quantities}
         for row in range(given.count if found else 0):
             try:
-                job = Job(compiled_at(self.request, self.point(given, row)))
+                job = NamedJob(compiled_at(self.request, self.point(given, row)))
             except CompileError as error:
                 if rows is None or left is None:
                     raise
@@ -316,14 +316,14 @@ def name_of_microbatch(checked: CheckedModel) -> str | None:
     return MICROBATCH if MICROBATCH not in taken else f"plan.{MICROBATCH}"
 
 
-def ranks_of(job: Job, sizes: Columns) -> np.ndarray:
+def ranks_of(job: NamedJob, sizes: Columns) -> np.ndarray:
     found = sizes.constant(1)
     for axis in job.names.mesh:
         found = found * sizes.names[axis]
     return found
 
 
-def answer_of(job: Job, what: str) -> Answer:
+def answer_of(job: NamedJob, what: str) -> Answer:
     """What a structure has of it: nothing, if its words mean something in others alone."""
     try:
         return ask(job, what)
@@ -341,7 +341,7 @@ def plain_numbers(column: np.ndarray) -> np.ndarray:
     return column.astype(np.int64) if max(map(abs, column)) < 2**63 else column
 
 
-def exact(job: Job, what: str) -> int | float:
+def exact(job: NamedJob, what: str) -> int | float:
     """A quantity of one compiled plan: of the rank that has most."""
     if what == STEP_TIME:
         return estimate(job.unrolled).step_time_us / 1e6
@@ -367,7 +367,7 @@ SWEPT = ("flops", "bytes", "comm", "host", "params", BUBBLE)
 STORED = ("parameters", "master", "optimizer", "gradients", "process", "static")
 
 
-def check_quantities(job: Job, quantities: Sequence[str]) -> None:
+def check_quantities(job: NamedJob, quantities: Sequence[str]) -> None:
     """E0710 for what has no closed form that holds for all plans of a structure."""
     for what in quantities:
         first, _, rest = what.partition(".")

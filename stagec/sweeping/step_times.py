@@ -24,9 +24,9 @@ from stagec.estimate.costs import require_numbers
 from stagec.estimate.graph import PieceGraph, build_graph
 from stagec.estimate.interference import hidden_us, slowdown
 from stagec.estimate.prices import NodeCosts, Prices, in_layer
-from stagec.estimate.repetition import SAME, Block, block_of, is_put_in, may_repeat, pairs
+from stagec.estimate.repetition import SAME, RepeatedNodes, block_of, is_put_in, may_repeat, pairs
 from stagec.estimate.timeline import Times, slower, solve
-from stagec.explaining.job import Job
+from stagec.explaining.job import NamedJob
 from stagec.sweeping.actions import action_sizes, numbers_of
 from stagec.sweeping.prices import PriceColumns
 from stagec.sweeping.structures import Structure
@@ -55,7 +55,7 @@ class NodeForm:
 
 
 @dataclass
-class Step:
+class CompiledStep:
     """A compiled step, whose nodes have other numbers in other plans."""
 
     traces: TraceSet
@@ -93,7 +93,7 @@ class StepTimes:
     structure: Structure
     sizes: Columns
     compile_at: CompileAt
-    _steps: dict[object, Step] = field(default_factory=dict)
+    _steps: dict[object, CompiledStep] = field(default_factory=dict)
     _columns: PriceColumns | None = None
 
     def __post_init__(self) -> None:
@@ -141,13 +141,13 @@ class StepTimes:
 
     # Steps
 
-    def step(self, row: int, microbatches: int) -> Step:
+    def step(self, row: int, microbatches: int) -> CompiledStep:
         key = (tuple(self.shared[row].tolist()), microbatches)
         if key not in self._steps:
             self._steps[key] = self.compiled(row, microbatches)
         return self._steps[key]
 
-    def compiled(self, row: int, microbatches: int) -> Step:
+    def compiled(self, row: int, microbatches: int) -> CompiledStep:
         """The plan of a row, compiled with so many microbatches."""
         others: dict[str, int] = {}
         if microbatches != self.microbatches[row]:
@@ -159,7 +159,7 @@ class StepTimes:
                 raise UnlikeError
             others[batch] = size
         try:
-            made = Job(self.compile_at(row, others)).unrolled
+            made = NamedJob(self.compile_at(row, others)).unrolled
         except CompileError as error:
             raise UnlikeError from error
         if size_values(made.module).get(TIME_AXIS, 1) != microbatches:
@@ -172,7 +172,7 @@ class StepTimes:
         self.check(found, row)
         return found
 
-    def check(self, step: Step, row: int) -> None:
+    def check(self, step: CompiledStep, row: int) -> None:
         """That the forms come to the numbers that the compiled step has."""
         for forms in step.forms.values():
             for each in forms:
@@ -212,9 +212,9 @@ class StepTimes:
 
     def repeated(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[CompiledStep],
         durations: Sequence[list[Floats]],
-        blocks: Sequence[Block],
+        blocks: Sequence[RepeatedNodes],
         times: Floats,
     ) -> Floats:
         def grown(of: Sequence[Floats]) -> Floats:
@@ -226,7 +226,7 @@ class StepTimes:
         holds &= shifts_evenly(made, blocks)
         return np.where(holds, grown([each.makespan for each in made]), np.nan)
 
-    def durations(self, steps: Sequence[Step], rows: Ints) -> Iterator[list[list[Floats]]]:
+    def durations(self, steps: Sequence[CompiledStep], rows: Ints) -> Iterator[list[list[Floats]]]:
         """Of each step, a part of the plans at a time."""
         nodes = max(step.graph.begins[-1] for step in steps)
         size = max(1, AT_ONCE // max(nodes, 1))
@@ -234,7 +234,7 @@ class StepTimes:
             yield [step.durations(self.columns, rows[at : at + size]) for step in steps]
 
 
-def step_of(compiled: Compiled, known: Collection[str]) -> Step:
+def step_of(compiled: Compiled, known: Collection[str]) -> CompiledStep:
     """With the sizes behind the numbers of all nodes, in names that are `known` of each plan."""
     traces, runs = compiled.trace_set, compiled.runs
     forms: dict[tuple[int, int], list[NodeForm]] = {}
@@ -256,7 +256,7 @@ def step_of(compiled: Compiled, known: Collection[str]) -> Step:
     except CompileError as error:
         # Its ranks wait for each other: compiled by itself it says so.
         raise UnlikeError from error
-    return Step(traces, graph, Prices.of(traces, compiled.plan), forms)
+    return CompiledStep(traces, graph, Prices.of(traces, compiled.plan), forms)
 
 
 def bodies_of(
@@ -280,7 +280,7 @@ def named(
 
 
 def slowed_times(
-    steps: Sequence[Step],
+    steps: Sequence[CompiledStep],
     durations: Sequence[list[Floats]],
     of_whole: Callable[[Sequence[Floats]], Floats],
     alone: Sequence[Times] | None = None,
@@ -314,9 +314,9 @@ def of_class(times: Times, number: int) -> tuple[Floats, Floats]:
     return times.starts[here], times.ends[here]
 
 
-def blocks_of(few: TraceSet, more: TraceSet) -> list[Block] | None:
+def blocks_of(few: TraceSet, more: TraceSet) -> list[RepeatedNodes] | None:
     """What the longer step has on each rank class and the shorter one has not, where it repeats itself."""
-    found: list[Block] = []
+    found: list[RepeatedNodes] = []
     for one, other in zip(few.classes, more.classes, strict=True):
         block = block_of(one.program, other.program)
         if block is None:
@@ -325,7 +325,7 @@ def blocks_of(few: TraceSet, more: TraceSet) -> list[Block] | None:
     return found
 
 
-def shifts_evenly(times: Sequence[Times], blocks: Sequence[Block]) -> Bools:
+def shifts_evenly(times: Sequence[Times], blocks: Sequence[RepeatedNodes]) -> Bools:
     """For each plan, whether what a block puts in delays all ranks by the same time."""
     few, more = times
     delay = more.makespan - few.makespan

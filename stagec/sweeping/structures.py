@@ -13,7 +13,7 @@ from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import Order, StageOfRank
 from stagec.dialects.types import TIME_AXIS, StackType
 from stagec.explaining.bubble import idle_share
-from stagec.explaining.job import Job
+from stagec.explaining.job import NamedJob
 from stagec.explaining.memory import KINDS
 from stagec.explaining.names import Names
 from stagec.explaining.quantities import Answer
@@ -31,7 +31,7 @@ from stagec.sweeping.signatures import OrderSignature, signature
 from stagec.symbolic import Size, total
 from stagec.symbolic.columns import Columns
 from stagec.unrolling.rank import RankRun, StageRun, arrange
-from stagec.unrolling.stage import Layout
+from stagec.unrolling.stage import StageLayout
 
 OF_PEAK = "memory.peak."
 """Before a kind: what it takes when a rank needs most memory."""
@@ -48,12 +48,12 @@ PEAKS: dict[str, Callable[[RankLives], RankLives]] = {
 class Structure:
     """One compiled plan, and the plans that differ from it in sizes alone."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: NamedJob) -> None:
         self.job = job
         self.module = job.compiled.module
         self.plan = job.compiled.plan
-        self._tables: dict[Layout, ValueTable] = {}
-        self._layouts: dict[object, Layout] = {}
+        self._tables: dict[StageLayout, ValueTable] = {}
+        self._layouts: dict[object, StageLayout] = {}
         self._schedules: dict[tuple[int, int], Schedule] = {}
         self._live: dict[object, dict[str, LiveCounts | KindsAtPeak]] = {}
         self._signatures: dict[object, OrderSignature] = {}
@@ -312,7 +312,7 @@ class Structure:
         key = (program, values.get(count), counts)
         own = {**values, dist.first_layer(count): 0}
 
-        def lay_out() -> Layout:
+        def lay_out() -> StageLayout:
             if key not in self._layouts:
                 self._layouts[key] = layout_with(program, own)
             return self._layouts[key]

@@ -21,7 +21,7 @@ class NoNumberError(SizeError, KeyError):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OpaqueCall:
     """An opaque function of sizes. `function` is a key of `FUNCTIONS`."""
 
     function: str
@@ -31,7 +31,7 @@ class Call:
         return f"{self.function}({', '.join(map(str, self.arguments))})"
 
 
-Atom = str | Call
+Atom = str | OpaqueCall
 
 
 def _ceildiv(a: Fraction, b: Fraction) -> Fraction:
@@ -279,7 +279,7 @@ def call(function: str, *arguments: Size | int) -> Size:
         if len(sizes) != 2:
             raise SizeError(f"`{function}` takes two sizes, not {len(sizes)}")
         if sizes[1] == ZERO:
-            raise SizeError(f"`{Call(function, sizes)}` divides by zero")
+            raise SizeError(f"`{OpaqueCall(function, sizes)}` divides by zero")
         if function != "mod" and sizes[1] == ONE and is_whole(sizes[0]):
             return sizes[0]
     else:
@@ -290,7 +290,7 @@ def call(function: str, *arguments: Size | int) -> Size:
     known = [v for s in sizes if (v := s.constant) is not None]
     if len(known) == len(sizes):
         return constant(FUNCTIONS[function](*known))
-    return Size({((Call(function, sizes), 1),): Fraction(1)})
+    return Size({((OpaqueCall(function, sizes), 1),): Fraction(1)})
 
 
 def is_whole(value: Size) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stagec.symbolic.algebra import Call, Size
+from stagec.symbolic.algebra import OpaqueCall, Size
 
 Column = np.ndarray
 """One number per plan; `int64`, or objects that are integers."""
@@ -80,7 +80,7 @@ class Columns:
                 top, bottom = times(top, base.top), times(bottom, base.bottom)
         return Ratio(top, bottom)
 
-    def _atom(self, atom: str | Call) -> Ratio:
+    def _atom(self, atom: str | OpaqueCall) -> Ratio:
         if isinstance(atom, str):
             return Ratio(self.names[atom], self.constant(1))
         arguments = [self.ratio(argument) for argument in atom.arguments]

@@ -15,7 +15,7 @@ from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.loads import Loads
 from stagec.analysis.placement import source_of
 from stagec.analysis.segments import Segment, segments_of, whole
-from stagec.analysis.sequences import Sequences
+from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, sched, stg
@@ -74,7 +74,7 @@ def numbers_of(module: ModuleOp, tasks: Sequence[sched.TasksOp]) -> set[str]:
     firsts = {dist.first_layer(name) for name in counts}
     places = {f"{axis}{SUFFIX}" for axis in mesh_of(module)}
     loads = {name for load in Loads.of(module).loads for name in load.names}
-    sequences = Sequences.of(module)
+    sequences = ModuleSequences.of(module)
     of_one = sequences.names_of_one if sequences is not None else ()
     return {*size_values(module), *counts, *firsts, *places, *loads, *of_one}
 

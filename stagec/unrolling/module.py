@@ -12,7 +12,7 @@ from xdsl.passes import ModulePass
 
 from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.loads import Loads
-from stagec.analysis.sequences import ITERATION, Sequences
+from stagec.analysis.sequences import ITERATION, ModuleSequences
 from stagec.analysis.sizes import dims_by_place, size_values, values_at
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import StageOfRank, Where
@@ -22,14 +22,14 @@ from stagec.symbolic.conditions import unread
 from stagec.unrolling.checks import wrong
 from stagec.unrolling.queues import QueueFinder
 from stagec.unrolling.rank import Arrangement, Arrangements, RankRun, StageRun
-from stagec.unrolling.stage import Layout, has_peers_by_layer
+from stagec.unrolling.stage import StageLayout, has_peers_by_layer
 
 
 @dataclass
 class Unrolled:
     """What is unrolled of a module. It holds while ops, rows and tasks stay as they are."""
 
-    layouts: dict[object, Layout] = field(default_factory=dict)
+    layouts: dict[object, StageLayout] = field(default_factory=dict)
     arrangements: Arrangements = field(default_factory=Arrangements)
     queues: QueueFinder = field(default_factory=QueueFinder)
 
@@ -84,8 +84,10 @@ def rank_runs(module: ModuleOp, unrolled: Unrolled | None = None) -> list[RankRu
     return runs
 
 
-def reader_of(module: ModuleOp, unrolled: Unrolled | None) -> Reader:
-    return Reader(module) if unrolled is None else Reader(module, layouts=unrolled.layouts)
+def reader_of(module: ModuleOp, unrolled: Unrolled | None) -> ModuleReader:
+    return (
+        ModuleReader(module) if unrolled is None else ModuleReader(module, layouts=unrolled.layouts)
+    )
 
 
 def arranged_programs(
@@ -109,7 +111,7 @@ def program_runs(
 
 
 @dataclass
-class Reader:
+class ModuleReader:
     """Reads a module; stages that are alike are unrolled once."""
 
     module: ModuleOp
@@ -120,9 +122,9 @@ class Reader:
     symbols: dict[str, Operation] = field(init=False)
     parts: Mapping[str, Size] = field(init=False)
     """Dims that are not of one size on all ranks."""
-    sequences: Sequences | None = field(init=False)
+    sequences: ModuleSequences | None = field(init=False)
     stages: dist.StagesOp | None = field(init=False)
-    layouts: dict[object, Layout] = field(default_factory=dict)
+    layouts: dict[object, StageLayout] = field(default_factory=dict)
     _by_layer: dict[stg.ProgramOp, bool] = field(default_factory=dict)
 
     def at(self, iteration: int) -> list[RankRun]:
@@ -134,7 +136,7 @@ class Reader:
         # What is unrolled is read off tables that these sizes made: nothing more is decided by them.
         self.values = unread(size_values(self.module))
         self.parts = dims_by_place(self.module)
-        self.sequences = Sequences.of(self.module)
+        self.sequences = ModuleSequences.of(self.module)
         self.kinds = {stg.text(each, "kind"): each for each in programs(self.module)}
         ops = list(self.module.body.ops)
         named = (sched.TasksOp, sched.RankProgramOp)
@@ -178,9 +180,9 @@ class Reader:
         where = tuple(self.first_layers(stage.number).items()) if self.by_layer(kind) else ()
         key = (tasks, stage.tied, where)
 
-        def lay_out() -> Layout:
+        def lay_out() -> StageLayout:
             if key not in self.layouts:
-                self.layouts[key] = Layout(kind, tasks.rows.data, numbers)
+                self.layouts[key] = StageLayout(kind, tasks.rows.data, numbers)
             return self.layouts[key]
 
         return StageRun(kind, lay_out, numbers, stage.number, owners, tasks.rows.data)

@@ -23,7 +23,7 @@ from stagec.dialects.sched.tasks import (
     spell_task,
 )
 from stagec.unrolling.checks import wrong
-from stagec.unrolling.stage import TAKEN, Body, Layout, NodePlace, Row
+from stagec.unrolling.stage import TAKEN, Body, NodePlace, Row, StageLayout
 
 WRITES = {
     "rounds": "interleave-tasks",
@@ -41,7 +41,7 @@ class StageRun:
     """A virtual stage that a rank runs: its part of the model, its rows, the numbers of its sizes."""
 
     program: stg.ProgramOp
-    lay_out: Callable[[], Layout]
+    lay_out: Callable[[], StageLayout]
     """Unrolls its rows, for all stages that are like it once."""
     values: Mapping[str, int]
     stage: int = 0
@@ -50,7 +50,7 @@ class StageRun:
     """Its rows by task, as `sched.tasks` lists them."""
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> StageLayout:
         return self.lay_out()
 
 
@@ -305,7 +305,7 @@ def alike(order: Order) -> tuple[list[tuple[int, int, int]], Ints]:
 
 def read_gathered(
     run: RankRun,
-    layouts: Sequence[Layout],
+    layouts: Sequence[StageLayout],
     packed: Sequence[Packed],
     bases: Bases,
     source_row: Ints,

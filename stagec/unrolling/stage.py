@@ -95,7 +95,7 @@ class Task:
     rows: list[Row] = field(default_factory=list)
 
 
-class Layout:
+class StageLayout:
     """The tasks of a stage, unrolled."""
 
     def __init__(

@@ -9,13 +9,13 @@ from random import Random
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, compile_program
 from stagec.estimate import on_device, step_time
-from stagec.explaining.job import Job
+from stagec.explaining.job import NamedJob
 from stagec.explaining.questions import ask
 from stagec.frontend import check, parse_text
 from stagec.frontend.files import Source
 from stagec.memory import ClassPlan, Kind
 from stagec.summary import ClassSummary, summarize
-from stagec.sweeping.plans import Request, checked_at
+from stagec.sweeping.plans import SweepRequest, checked_at
 from stagec.sweeping.points import grid
 from stagec.sweeping.run import sweep
 from stagec.symbolic.conditions import recording
@@ -62,18 +62,22 @@ def whole(compiled: Compiled) -> dict[str, int | float]:
     """What a whole compilation says: of the rank that has most."""
     classes = summarize(compiled.module, compiled.counts).classes
     return {
-        "bubble": float(ask(Job(compiled), "bubble").worst.value),
+        "bubble": float(ask(NamedJob(compiled), "bubble").worst.value),
         "step_time": step_time(compiled),
         **{name: max(of(c) for c in classes) for name, of in OF_SUMMARY.items()},
         **{name: max(of(m) for m in compiled.memory) for name, of in OF_MEMORY.items()},
     }
 
 
-def request(source: Source, plan: str | None, quantities: Sequence[str], *varied: str) -> Request:
+def request(
+    source: Source, plan: str | None, quantities: Sequence[str], *varied: str
+) -> SweepRequest:
     sizes = check(source, plan).sizes
     known = [*sizes.dims, *sizes.axes, "microbatch"]
     listed = grid(varied, known)
-    return Request(source, plan, {}, listed, tuple(quantities), lambda own: on_device(own, "h100"))
+    return SweepRequest(
+        source, plan, {}, listed, tuple(quantities), lambda own: on_device(own, "h100")
+    )
 
 
 def differences(drawn: Drawn, rng: Random | None = None, most: int = 1000) -> list[str]:

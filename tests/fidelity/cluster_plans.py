@@ -17,7 +17,7 @@ import numpy as np
 from stagec.diagnostics import CompileError
 from stagec.dialects.memory import STORED
 from stagec.driver import Compiled, Stops, compile_text
-from stagec.explaining.job import Job
+from stagec.explaining.job import NamedJob
 from stagec.explaining.names import MICROBATCH
 from stagec.memory import Kind
 from stagec.sweeping.conditions import named_sizes, with_definitions
@@ -77,7 +77,7 @@ def planned_alike(runs: Sequence[Run]) -> list[Planned | str]:
     for run in runs:
         try:
             with recording({MICROBATCH: MICROBATCH}) as asked:
-                structure = Structure(Job(compiled(run)))
+                structure = Structure(NamedJob(compiled(run)))
             others = [other for other in runs if other not in found]
             found.update(evaluated(structure, asked, others))
         except Exception as error:  # One run is no reason to leave out the others.

@@ -16,7 +16,7 @@ from sympy.parsing.sympy_parser import (
     standard_transformations,
 )
 
-from stagec.schedules import CATALOGUE, Costs, ScheduleReport, build, validate
+from stagec.schedules import CATALOGUE, ActionCosts, ScheduleReport, build, validate
 
 OURS = {"interleaved": "interleaved_1f1b"}
 SIZES = [
@@ -39,8 +39,8 @@ class Case(NamedTuple):
     weight: float
     overlapped: float
 
-    def costs(self) -> Costs:
-        return Costs(self.forward, self.backward_input, self.weight, None, self.overlapped)
+    def costs(self) -> ActionCosts:
+        return ActionCosts(self.forward, self.backward_input, self.weight, None, self.overlapped)
 
 
 EVEN = [Case(1, 1, 1, 3), Case(2, 2, 1, 5), Case(4, 4, 2, 10), Case(1, 1, 0.5, 2.5)]

@@ -19,7 +19,7 @@ from stagec.backend.executors import open_executor
 from stagec.frontend import check, parse_text
 from stagec.searching.model import read_model
 from stagec.searching.objective import objective
-from stagec.searching.search import NAME, Goal, Proof, Search, compiled_whole
+from stagec.searching.search import NAME, Goal, Search, WholePlan, compiled_whole
 from stagec.searching.space import Space, Value, default_space
 from stagec.searching.texts import plan_text
 from tests.fidelity.time_models import Model, text
@@ -119,7 +119,7 @@ def told(row: Submitted, executor: str) -> str:
         search.outline([own] if "step" not in search.known[own] else [])
     point = search.points[own]
     whole = compiled_whole(
-        Proof(file, f"{source}\n{plan_text(NAME, point, dims, row.batch, clauses)}", 0)
+        WholePlan(file, f"{source}\n{plan_text(NAME, point, dims, row.batch, clauses)}", 0)
     )
     best = outcome.proved[0]
     faster = [n for n in search.ranked() if search.value(n) < search.value(own) and n != own]

@@ -138,6 +138,21 @@ def test_every_code_has_a_lit_test():
 # Files
 
 
+def test_no_class_has_the_name_of_another():
+    """Of the syntax, they are called as the grammar's rules, which clauses share; of `dist` and `sched`, two sides of one message; the checker of traces stands
+    apart, and knows nothing of the compiler."""
+    where: dict[str, list[str]] = {}
+    for path in [*SOURCES, *(ROOT / "passes").rglob("*.py")]:
+        file = str(path.relative_to(ROOT))
+        if not file.startswith(("stagec/frontend/syntax/", "stagec/checking/", "stagec/passes/")):
+            for name in re.findall(r"^class (\w+)", path.read_text(), re.MULTILINE):
+                where.setdefault(name, []).append(file)
+    for name, files in where.items():
+        folders = sorted(file.rpartition("/")[0] for file in files)
+        twins = ["stagec/dialects/dist", "stagec/dialects/sched"]
+        assert len(files) == 1 or (name.endswith("Op") and folders == twins), (name, files)
+
+
 def test_only_the_command_line_prints():
     wrong = re.compile(
         r"(?<!def )(?<![.\w])print\(|sys\.std(out|err)\b|\bimport rich\b|\bfrom rich\b"

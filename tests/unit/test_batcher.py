@@ -10,7 +10,7 @@ import pytest
 
 from stagec.cli.batch_command import rows_of
 from stagec.driver import compile_model
-from stagec.estimate.batcher import IDLE, Policy, Pool, Request, batch, batch_pools, unfit
+from stagec.estimate.batcher import IDLE, BatchedPool, Policy, Request, batch, batch_pools, unfit
 from stagec.estimate.series import Clock
 from tests.unit.test_serving import text
 
@@ -118,7 +118,7 @@ def test_two_pools_are_the_policy_twice(seed: int):
     """Prompts in the first; the second has what is handed over, from when it is."""
     requests, policy = drawn(seed)
     requests.sort(key=lambda each: each.arrival_s)
-    pools = Pool(1, lambda _: 0.25), Pool(1, lambda _: 0.125)
+    pools = BatchedPool(1, lambda _: 0.25), BatchedPool(1, lambda _: 0.125)
     prompts, further = batch_pools(requests, policy, *pools, lambda count: 0.03 * count)
     alone = [Request(r.arrival_s, r.prompt, 1) for r in requests]
     iterations, first, _, _, ends = simulated(alone, policy, 0.25)

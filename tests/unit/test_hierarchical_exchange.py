@@ -29,7 +29,7 @@ from stagec.dialects.types import tensor_of
 from stagec.driver import Compiled, Stops, compile_model, compile_text
 from stagec.frontend import parse_text
 from stagec.summary import summarize
-from stagec.sweeping.plans import Request
+from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.points import grid
 from stagec.sweeping.run import sweep
 from tests.fidelity.totals import model_flops, nodes_of
@@ -292,7 +292,7 @@ def test_sweeps_count_copies_for_each_plan():
     """Each row is what a compilation of its plan says."""
     source = parse_text(model_text(plan_text(1, 2, 2)), "net.stg")
     varied = grid(["en=1,2,4", "el=1,2"], ["en", "el"])
-    asked = Request(source, "p", {}, varied, ("comm.all_to_all", "bytes", "memory.peak"))
+    asked = SweepRequest(source, "p", {}, varied, ("comm.all_to_all", "bytes", "memory.peak"))
     table = sweep(asked)
     assert table.num_rows == 6
     for row in table.rows():

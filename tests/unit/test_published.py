@@ -17,7 +17,7 @@ from stagec.analysis.sizes import size_values
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType
 from stagec.driver import Compiled, Stops, compile_model, compile_text
-from stagec.explaining.job import Job
+from stagec.explaining.job import NamedJob
 from stagec.explaining.questions import ask
 from tests.fidelity.totals import (
     forward_flops_of_layers,
@@ -490,7 +490,7 @@ PLANS_OF_CACHES = {
 @pytest.mark.parametrize("name", CACHED)
 def test_bytes_of_cache(name: str):
     expected, apart = CACHED[name]
-    job = Job(compile_model(FOLDER / f"{name}.stg", PLANS_OF_CACHES.get(name)))
+    job = NamedJob(compile_model(FOLDER / f"{name}.stg", PLANS_OF_CACHES.get(name)))
     whole = ask(job, "kv").whole
     assert whole is not None
     without = ask(job, f"kv.{apart}").whole if apart else None

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from stagec.schedules import (
     CATALOGUE,
+    ActionCosts,
     ActionKind,
-    Costs,
     Schedule,
     ScheduleError,
     ScheduleReport,
@@ -127,7 +127,7 @@ def test_bubbles_of_one_stage_per_rank(p: int, more: int, costs: tuple[float, ..
         ("zb_h1", (p - 1) * (forward + whole - 2 * second)),
         ("zb_h2", (p - 1) * (forward + whole - 3 * second)),
     ):
-        report = validate(build(name, p, 1, m), Costs(*costs))
+        report = validate(build(name, p, 1, m), ActionCosts(*costs))
         assert report.bubble == pytest.approx(bubble, abs=1e-9)
         assert report.bubble_fraction == pytest.approx(bubble / (m * (forward + whole)), abs=1e-9)
 
@@ -144,7 +144,7 @@ def test_interleaving_divides_the_bubble(p: int, v: int, rounds: int) -> None:
 @given(st.integers(1, 5), st.integers(0, 8), st.sampled_from([3.0, 2.5, 2.0]))
 def test_dualpipe_bubble(half: int, more: int, overlapped: float) -> None:
     p, m = 2 * half, 4 * half + 2 * more
-    report = validate(build("dualpipe", p, 2, m), Costs(1, 1, 1, overlapped=overlapped))
+    report = validate(build("dualpipe", p, 2, m), ActionCosts(1, 1, 1, overlapped=overlapped))
     idle = report.makespan - report.timing.busy
     assert idle.max() == pytest.approx((p / 2 - 1) * (overlapped + 2 - 3))
 
@@ -172,7 +172,7 @@ def test_picture() -> None:
         "rank 0: F0 F1 .  .  B0 B0 .  B1 B1",
         "rank 1: .  F0 B0 B0 F1 B1 B1 .  .",
     ]
-    halves = picture(build("gpipe", 2, 1, 1), Costs(0.5, 0.5, 0.5))
+    halves = picture(build("gpipe", 2, 1, 1), ActionCosts(0.5, 0.5, 0.5))
     assert halves.splitlines()[1] == "rank 1: .  F0 B0 B0 .  ."
     with pytest.raises(ValueError, match="above 10"):
         picture(build("1f1b", 4, 1, 8), widest=10)
@@ -217,7 +217,7 @@ def test_object_view_and_peers() -> None:
 
 def test_costs_per_stage_and_latency() -> None:
     schedule = build("gpipe", 2, 1, 1)
-    report = validate(schedule, Costs([1, 2], [3, 4], [5, 6], latency=10))
+    report = validate(schedule, ActionCosts([1, 2], [3, 4], [5, 6], latency=10))
     assert report.makespan == (1 + 10 + 2) + (4 + 6) + 10 + (3 + 5)
     assert list(report.timing.busy) == [9, 12]
     # RECV_F F B SEND_B on rank 1: the transfers lie between their two computations.
@@ -225,7 +225,7 @@ def test_costs_per_stage_and_latency() -> None:
     assert list(start) == [1, 11, 13, 23]
     assert report.timing.end[schedule.starts[1] + 3] == 33
     with pytest.raises(ValueError, match="2 stages"):
-        validate(schedule, Costs([1, 2, 3]))
+        validate(schedule, ActionCosts([1, 2, 3]))
 
 
 @pytest.mark.parametrize(

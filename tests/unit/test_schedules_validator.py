@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stagec.schedules import (
+    ActionCosts,
     ActionKind,
-    Costs,
     InvalidSchedule,
     Schedule,
     build,
     from_rows,
     validate,
 )
-from stagec.schedules.table import Columns
+from stagec.schedules.table import ActionColumns
 from stagec.schedules.transfers import around_compute
 from tests.unit.test_schedules import accepted
 
@@ -164,7 +164,7 @@ def shuffled(schedule: Schedule, seed: int, swaps: int) -> Schedule:
         if schedule.rank[at] == schedule.rank[at + 1]:
             order[[at, at + 1]] = order[[at + 1, at]]
     table = schedule.table.pick(order)
-    single = Columns(table.kind, table.stage, table.microbatch, np.zeros(len(order), bool))
+    single = ActionColumns(table.kind, table.stage, table.microbatch, np.zeros(len(order), bool))
     return schedule.with_actions(single, schedule.starts)
 
 
@@ -223,7 +223,7 @@ def test_times_are_the_least_that_respect_what_is_read(schedule: Schedule, seed:
     stages = schedule.num_stages
     forward, first, second = ([chance.randint(1, 9) for _ in range(stages)] for _ in range(3))
     latency = chance.randint(0, 5)
-    report = validate(schedule, Costs(forward, first, second, latency=latency))
+    report = validate(schedule, ActionCosts(forward, first, second, latency=latency))
     timing = report.timing
     end = {(a.kind, a.stage, a.microbatch): float(timing.end[i])
            for i, a in enumerate(all_actions(schedule))}  # fmt: skip
@@ -255,7 +255,7 @@ def test_a_pair_ends_as_one() -> None:
     """What reads the forward of an overlapped pair waits for the end of both."""
     schedule = of_text("F0 F1&B0 B1", "F0 B0 F1 B1", m=2)
     assert validate(schedule).makespan == 1 + 3 + 3 + 1 + 2 + 2
-    assert validate(schedule, Costs(overlapped=2)).makespan == 1 + 3 + 2 + 1 + 2 + 2
+    assert validate(schedule, ActionCosts(overlapped=2)).makespan == 1 + 3 + 2 + 1 + 2 + 2
 
 
 def all_actions(schedule: Schedule) -> list:

@@ -21,8 +21,8 @@ from stagec.searching.search import (
     NAME,
     Cache,
     Goal,
-    Proof,
     Search,
+    WholePlan,
     behind,
     bound_of,
     compiled_whole,
@@ -79,7 +79,7 @@ def test_the_best_of_all(seed: int) -> None:
         every = list(points(small(dims, Random(tries)), dims, DEVICES, BATCH))
         for number, point in enumerate(every if len(every) <= 8 else ()):
             plan = plan_text(NAME, point, dims, BATCH, ("device h100",))
-            answer = compiled_whole(Proof("random.stg", f"{text}\n{plan}", number))
+            answer = compiled_whole(WholePlan("random.stg", f"{text}\n{plan}", number))
             if not answer.error:
                 compiled.append(answer)
     space = small(dims, Random(tries))

@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.utils.test_value import create_ssa_value
 
-from stagec.analysis.placement import Rule, op_splits, split_dims
+from stagec.analysis.placement import PlacementRule, op_splits, split_dims
 from stagec.analysis.sizes import size_values
 from stagec.diagnostics import CompileError
 from stagec.dialects import dist, stg
@@ -38,7 +38,7 @@ MESH = {a: SIZES[a] for a in AXES}
 
 
 rules = st.builds(
-    Rule,
+    PlacementRule,
     st.lists(st.sampled_from(DIMS), min_size=1, unique=True).map(tuple),
     st.lists(st.sampled_from(AXES), min_size=1, unique=True).map(tuple),
 )
@@ -46,7 +46,7 @@ rules = st.builds(
 
 @given(st.lists(st.sampled_from(DIMS), unique=True), st.lists(rules, max_size=4), rules)
 def test_an_axis_splits_one_dim_and_earlier_rules_win(
-    names: list[str], known: list[Rule], last: Rule
+    names: list[str], known: list[PlacementRule], last: PlacementRule
 ):
     splits = split_dims(names, known)
     used = [axis for axes in splits.values() for axis in axes]
@@ -58,13 +58,13 @@ def test_an_axis_splits_one_dim_and_earlier_rules_win(
 
 
 def test_within_a_rule_dims_then_axes():
-    assert split_dims(["S", "B"], [Rule(("B", "S"), ("dp", "tp"))]) == {"B": ("dp", "tp")}
-    two = [Rule(("S",), ("cp",)), Rule(("B", "S"), ("dp", "cp"))]
+    assert split_dims(["S", "B"], [PlacementRule(("B", "S"), ("dp", "tp"))]) == {"B": ("dp", "tp")}
+    two = [PlacementRule(("S",), ("cp",)), PlacementRule(("B", "S"), ("dp", "cp"))]
     assert split_dims(["B", "S"], two) == {"S": ("cp",), "B": ("dp",)}
 
 
 @given(st.lists(rules, max_size=4))
-def test_an_op_is_split_where_a_value_of_it_is(known: list[Rule]):
+def test_an_op_is_split_where_a_value_of_it_is(known: list[PlacementRule]):
     left = create_ssa_value(TensorType.of(["B", "D"], "bf16"))
     right = create_ssa_value(TensorType.of(["D", "S"], "bf16"))
     op = stg.ContractOp(left, right, ["D"])
@@ -145,7 +145,7 @@ def test_collectives_make_the_change(source: TensorType, target: TensorType, at_
 def check_bytes(op: dist.Movement) -> None:
     """What a collective makes of the bytes of a device."""
     before, after = (t.num_bytes.evaluate(SIZES) for t in (op.source, op.target))
-    axes = op.axes.data if isinstance(op, dist.Collective | dist.SliceOp) else ()
+    axes = op.axes.data if isinstance(op, dist.CollectiveBase | dist.SliceOp) else ()
     ways = int(np.prod([SIZES[a] for a in axes]))
     match op:
         case dist.AllGatherOp():
@@ -165,7 +165,7 @@ def test_a_split_can_be_undone_from_the_minor_axis(source: TensorType, target: T
         if longer[: len(shorter)] != shorter:
             return
     moves, _ = steps(source, target)
-    assert len([op for op in moves if isinstance(op, dist.Collective)]) <= len(AXES)
+    assert len([op for op in moves if isinstance(op, dist.CollectiveBase)]) <= len(AXES)
 
 
 # Gradients of changes
@@ -274,4 +274,4 @@ def test_replicated_ranks_compute_the_same():
     one = compile_text(text, plan="one_device", stops=stops).module
     spread = compile_text(text, plan="spread", stops=stops).module
     assert total_flops(spread) == total_flops(one)
-    assert not Counter(op.name for op in spread.walk() if isinstance(op, dist.Collective))
+    assert not Counter(op.name for op in spread.walk() if isinstance(op, dist.CollectiveBase))

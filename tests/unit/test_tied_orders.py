@@ -14,7 +14,7 @@ from stagec.checking.deadlock import ANY_TIMES
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
 from stagec.estimate import estimate
-from stagec.searching.search import NAME, Proof, compiled_whole
+from stagec.searching.search import NAME, WholePlan, compiled_whole
 from tests.unit.seldom import mostly
 
 LOOPED = ("interleaved_1f1b", "looped_bfs", "overlapped_1f1b")
@@ -116,5 +116,5 @@ plan p {
 def test_what_no_order_fits_is_refused_and_no_candidate() -> None:
     with pytest.raises(CompileError, match="E0613"):
         compile_text(CROSSWISE)
-    found = compiled_whole(Proof("m.stg", CROSSWISE.replace("plan p", f"plan {NAME}"), 0))
+    found = compiled_whole(WholePlan("m.stg", CROSSWISE.replace("plan p", f"plan {NAME}"), 0))
     assert [each.code for each in found.diagnostics] == ["E0613"]

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from stagec.analysis.sequences import Sequences
+from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import dim_sizes, dims_by_place, mesh_of, size_values
 from stagec.driver import compile_text
 from stagec.symbolic import Size, call, constant, symbol
@@ -50,7 +50,7 @@ def test_members_of_a_group_agree_whichever_part_they_have(seed: int) -> None:
     sizes["sequences"] = dp * rng.randint(1, 2) + 1
     how = rng.choice(("balanced", "chunk"))
     module = compile_text(TEXT.format(**sizes, how=how), "net.stg", "p").module
-    known = Sequences.of(module)
+    known = ModuleSequences.of(module)
     assert known is not None and known.axes == {"dp"}
     mesh, part = mesh_of(module), dim_sizes(module)["F.part"]
     ranks = list(product(range(dp), range(tp)))

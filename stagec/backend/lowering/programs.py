@@ -9,7 +9,7 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.coordinates import axes_in, sizes_of
-from stagec.analysis.sequences import ITERATION, Sequences
+from stagec.analysis.sequences import ITERATION, ModuleSequences
 from stagec.analysis.sizes import dims_by_place, mesh_of
 from stagec.arrays import Ints
 from stagec.backend.lowering.control import Control, said_of, with_added
@@ -42,7 +42,7 @@ class Unroller:
     _controls: dict[sched.RankProgramOp, Control] = field(default_factory=dict)
     _named: dict[stg.ProgramOp, bool] = field(default_factory=dict)
     _forms: Forms = field(default_factory=dict)
-    _sequences: dict[stg.ProgramOp, Sequences | None] = field(default_factory=dict)
+    _sequences: dict[stg.ProgramOp, ModuleSequences | None] = field(default_factory=dict)
 
     def trace_set(self, module: ModuleOp, runs: Sequence[RankRun]) -> TraceSet:
         """The trace programs of every rank class."""
@@ -74,12 +74,12 @@ class Unroller:
         numbers = {each: added([columns.number(size) for size in each]) for each in sums}
         return replace(program, series=Series(sequences.num_iterations, numbers))
 
-    def sequences(self, program: stg.ProgramOp) -> Sequences | None:
+    def sequences(self, program: stg.ProgramOp) -> ModuleSequences | None:
         if program not in self._sequences:
-            self._sequences[program] = Sequences.around(program)
+            self._sequences[program] = ModuleSequences.around(program)
         return self._sequences[program]
 
-    def serve(self, sequences: Sequences) -> None:
+    def serve(self, sequences: ModuleSequences) -> None:
         """Other sequences from here on."""
         self._sequences = dict.fromkeys(self._sequences, sequences)
 

@@ -11,7 +11,7 @@ from xdsl.ir import Operation
 
 from stagec.analysis.kernels import KernelForm, kernel_form
 from stagec.analysis.loads import Loads
-from stagec.analysis.sequences import ITERATION, Sequences
+from stagec.analysis.sequences import ITERATION, ModuleSequences
 from stagec.backend.program import (
     Collective,
     Compute,
@@ -55,7 +55,7 @@ class StageTemplates:
 
     stage: StageRun
     axis: str
-    sequences: Sequences | None = None
+    sequences: ModuleSequences | None = None
     """Those of its devices and iterations, where these differ."""
     forms: Forms = field(default_factory=dict)
     _of_layers: dict[int | None, Templates] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class Templates:
 
     values: Mapping[str, int | Fraction]
     owners: Owners = field(default_factory=dict)
-    sequences: Sequences | None = None
+    sequences: ModuleSequences | None = None
     layer: int | None = None
     """That of the nodes, where layers have other numbers or peers."""
     forms: Forms = field(default_factory=dict)
@@ -266,7 +266,7 @@ class Templates:
         if sequences is None:
             module = op.get_toplevel_object()
             assert isinstance(module, ModuleOp)
-            sequences = Sequences.of(module)
+            sequences = ModuleSequences.of(module)
         assert sequences is not None
         for numbers in sequences.kinds(self.values):
             known: dict[str, Size | int] = dict(zip(OF_ONE, numbers, strict=True))

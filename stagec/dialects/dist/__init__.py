@@ -12,7 +12,7 @@ from xdsl.ir import Dialect
 
 from stagec.dialects.attributes import (Dim, PlacementAttr)
 from stagec.dialects.dist.context import (ContextOp)
-from stagec.dialects.dist.collectives import (AllGatherOp, AllReduceOp, AllToAllOp, COLLECTIVES, Collective, Movement, ReduceScatterOp, ReshardOp, SliceOp, gathered, scattered)
+from stagec.dialects.dist.collectives import (AllGatherOp, AllReduceOp, AllToAllOp, COLLECTIVES, CollectiveBase, Movement, ReduceScatterOp, ReshardOp, SliceOp, gathered, scattered)
 from stagec.dialects.dist.expert_load import (Distribution, ExpertLoadOp, MAX, SENT, SUFFIX)
 from stagec.dialects.dist.host import (HOST_OPS, HostOp, LoadOp, ReadOp, StateOp, StoreOp, WriteOp)
 from stagec.dialects.dist.mesh import (MeshAttr, MeshOp, RuleOp)
@@ -56,7 +56,7 @@ __all__ = [
     "AllReduceTiedOp",
     "AllToAllOp",
     "COLLECTIVES",
-    "Collective",
+    "CollectiveBase",
     "ContextOp",
     "DealShardsOp",
     "Dist",

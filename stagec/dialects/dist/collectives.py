@@ -143,7 +143,7 @@ class ReshardOp(Movement):
             )
 
 
-class Collective(Movement, TaskInterface):
+class CollectiveBase(Movement, TaskInterface):
     """Shared by the collectives: they run over the group of ranks that differ along `axes` only."""
 
     axes = prop_def(NamesAttr)
@@ -217,7 +217,7 @@ class AlongDim(Movement, ABC):
         self.expect(target)
 
 
-class AlongDims(AlongDim, Collective):
+class AlongDims(AlongDim, CollectiveBase):
     """Shared by collectives that may move several dims in one: `axes` are those of all, of which `others` has the further dims' own.
 
     Megatron-LM gathers so the tokens of data- and tensor-parallel ranks for experts: `dist.all_gather %x dim "B" over [ep, tp] with <[S/tp]>`.
@@ -299,7 +299,7 @@ class AllGatherOp(AlongDims):
 
 
 @irdl_op_definition
-class AllReduceOp(Collective):
+class AllReduceOp(CollectiveBase):
     """Every device gets the sum (or maximum) of the group's terms.
 
     Equals `dist.reduce_scatter` then `dist.all_gather`. Its own transpose is the identity: each term has the
@@ -366,7 +366,7 @@ class ReduceScatterOp(AlongDims):
 
 
 @irdl_op_definition
-class AllToAllOp(Collective):
+class AllToAllOp(CollectiveBase):
     """The split moves from dim `gather` to dim `scatter`; each device keeps as many bytes as before.
 
     Equals `dist.all_gather` of one dim then `dist.slice` of the other, without the detour. Its transpose is the

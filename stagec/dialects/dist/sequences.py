@@ -39,7 +39,7 @@ Kind = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, eq=False)
-class Sequences:
+class DealtSequences:
     """The sequences of a series of iterations, on each of some devices."""
 
     kinds: np.ndarray
@@ -48,17 +48,17 @@ class Sequences:
     """int64 [iterations, devices]: where the kinds of each end."""
 
     @staticmethod
-    def of(iterations: Sequence[Sequence[Sequence[Kind]]]) -> Sequences:
+    def of(iterations: Sequence[Sequence[Sequence[Kind]]]) -> DealtSequences:
         """From the kinds of each device in each iteration."""
         lengths = [[len(device) for device in devices] for devices in iterations]
         kinds = [kind for devices in iterations for device in devices for kind in device]
         ends = np.cumsum(np.array(lengths, np.int64).reshape(-1))
         shape = (len(lengths), len(lengths[0]) if lengths else 0)
-        return Sequences(np.array(kinds, np.int64).reshape(-1, 4), ends.reshape(shape))
+        return DealtSequences(np.array(kinds, np.int64).reshape(-1, 4), ends.reshape(shape))
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Sequences)
+            isinstance(other, DealtSequences)
             and np.array_equal(self.kinds, other.kinds)
             and np.array_equal(self.ends, other.ends)
         )
@@ -96,14 +96,14 @@ class Sequences:
         )
 
 
-def read_sequences(text: str) -> Sequences:
+def read_sequences(text: str) -> DealtSequences:
     """The same from text. ValueError where it is none."""
     iterations: list[list[list[Kind]]] = []
     for iteration in text.split(","):
         iterations.append([kinds_in(device) for device in iteration.split("|")])
     if len({len(devices) for devices in iterations}) > 1:
         raise ValueError("iterations are on as many devices each")
-    return Sequences.of(iterations)
+    return DealtSequences.of(iterations)
 
 
 def kinds_in(text: str) -> list[Kind]:
@@ -120,13 +120,13 @@ def kinds_in(text: str) -> list[Kind]:
 
 
 @irdl_attr_definition
-class SequencesAttr(Data[Sequences]):
+class SequencesAttr(Data[DealtSequences]):
     """The sequences of iterations: `"1x512@0 63x1@1500, 64x1@1501"`."""
 
     name = "dist.sequences_of"
 
     @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Sequences:
+    def parse_parameter(cls, parser: AttrParser) -> DealtSequences:
         return parse_quoted(parser, "sequences", read_sequences)
 
     def print_parameter(self, printer: Printer) -> None:
@@ -149,7 +149,7 @@ class SequencesOp(IRDLOperation):
 
     assembly_format = "`over` $over `sums` $sums `of` $sequences attr-dict"
 
-    def __init__(self, over: Iterable[str], sums: Mapping[str, Size], sequences: Sequences) -> None:
+    def __init__(self, over: Iterable[str], sums: Mapping[str, Size], sequences: DealtSequences) -> None:
         super().__init__(
             properties={
                 "over": NamesAttr(tuple(over)),

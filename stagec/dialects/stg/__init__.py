@@ -112,11 +112,11 @@ from stagec.dialects.stg.elementwise import (
 )
 from stagec.dialects.stg.forwarding import FORWARDING_OPS, FanInOp, FanInWeightGradOp, FanOutOp
 from stagec.dialects.stg.interface import (
+    BackwardPass,
     Call,
     CallError,
     Cotangents,
     Decomposition,
-    Gradients,
     Option,
     Requests,
     Signature,
@@ -317,7 +317,7 @@ __all__ = [
     "Cotangents",
     "FUNCTIONS",
     "Function",
-    "Gradients",
+    "BackwardPass",
     "Signature",
     "Decomposition",
     "functions_of",

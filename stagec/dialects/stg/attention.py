@@ -27,10 +27,10 @@ from stagec.dialects.attributes import NamesAttr, RequestsAttr, SizeAttr
 from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import PLACEMENT, SHARED, Indices, TensorOp, expect_dims, tensor_type
 from stagec.dialects.stg.interface import (
+    BackwardPass,
     Call,
     CallError,
     Cotangents,
-    Gradients,
     Option,
     Signature,
     only,
@@ -87,7 +87,7 @@ class RopeOp(TensorOp):
         # A rotation of each pair: 4 multiplications and 2 additions for 2 elements.
         return 3 * elements(self.x)
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         gradients.emit(self.x, lambda: RopeOp(only(dys), inverse=self.inverse is None))
 
 
@@ -313,7 +313,7 @@ class AttentionOp(TensorOp):
         # q k^T, and the probabilities times v. A cap divides, takes the tanh and multiplies.
         return attention_products(self, 1, 1, 3)
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         operands = (self.q, self.k, self.v)
         if not any(gradients.wants(x) for x in self.operands):
             return

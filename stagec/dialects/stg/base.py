@@ -24,10 +24,10 @@ from stagec.dialects.interfaces import CostInterface, views
 from stagec.dialects.marks import MADE_BY, PHASES, flag_mark, list_mark, marks, placement_mark, text
 from stagec.dialects.memory import PLAIN, Effects, Overwrite
 from stagec.dialects.stg.interface import (
+    BackwardPass,
     Call,
     Cotangents,
     Decomposition,
-    Gradients,
     Requests,
     Signature,
 )
@@ -136,7 +136,7 @@ class TensorOp(CostInterface, ABC):
         """The op that does what a call says. Its results but the statistics are the function's. Without options, the op of these operands."""
         return cls(*operands)  # pyright: ignore[reportCallIssue]
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         """Contribute to the cotangents of the operands, from those of the results.
 
         Raises:

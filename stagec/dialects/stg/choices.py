@@ -22,7 +22,7 @@ from xdsl.utils.exceptions import VerifyException
 from stagec.dialects.attributes import Dim
 from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
-from stagec.dialects.stg.interface import Cotangents, Gradients, only
+from stagec.dialects.stg.interface import BackwardPass, Cotangents, only
 from stagec.dialects.stg.routing import expect_chosen, expect_linear, terms_of
 from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work
@@ -114,7 +114,7 @@ class SpreadChoiceOp(ChoiceOp):
                 f"stg.spread_choice: <{rows.body}> is no row of <{values.body}> over `{self.over.data}`"
             )
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         if self.weights is not None:
             gradients.emit(
                 self.weights, lambda: TakeChoiceOp(only(dys), gradients.use(self.experts))
@@ -198,7 +198,7 @@ class SendWeightsOp(ChoiceOp):
                 f"stg.send_weights: <{copies.body}> is not over `{self.over.data}` and `{self.tokens.data}`"
             )
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         gradients.emit(
             self.weights, lambda: ReturnWeightsOp(only(dys), gradients.use(self.experts))
         )
@@ -280,7 +280,7 @@ class WeightCopiesOp(CopiesOp):
     def flops(self) -> Size:
         return elements(self.result)
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         dy = only(dys)
         gradients.emit(self.copies, lambda: WeightCopiesOp(dy, gradients.use(self.weights)))
         dtype = tensor_type(self.weights).dtype

@@ -17,10 +17,10 @@ from stagec.dialects.marks import flag_mark
 from stagec.dialects.memory import Effects, Repetition
 from stagec.dialects.stg.base import SHARED, Indices, TensorOp, expect_dims, tensor_type, wider
 from stagec.dialects.stg.interface import (
+    BackwardPass,
     Call,
     CallError,
     Cotangents,
-    Gradients,
     Option,
     Signature,
     only,
@@ -120,7 +120,7 @@ class ContractOp(TensorOp):
         dims = {d.name: d for d in (*tensor_type(self.left).dims, *tensor_type(self.right).dims)}
         return 2 * symbolic.product(d.size for d in dims.values())
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         dy = only(dys)
         if tensor_type(self.left).dtype in QUANTIZED and tensor_type(self.right).dtype in QUANTIZED:
             self.quantized_gradient(dy, gradients)
@@ -128,7 +128,7 @@ class ContractOp(TensorOp):
         gradients.emit(self.left, lambda: contract_to(dy, gradients.use(self.right), self.left))
         gradients.emit(self.right, lambda: contract_to(dy, gradients.use(self.left), self.right))
 
-    def quantized_gradient(self, dy: SSAValue, gradients: Gradients) -> None:
+    def quantized_gradient(self, dy: SSAValue, gradients: BackwardPass) -> None:
         """Of a product of activations, on the left, by a weight: both gradients are products of quantized operands too, unless `wide_weight_gradient` has
         that of the weight made of what was quantized.
 
@@ -155,7 +155,7 @@ class ContractOp(TensorOp):
             made = gradients.insert(contract_to(small, other, self.right, dtype), self.right)
             gradients.contribute(unquantized(self.right), made.results[0])
 
-    def quantized_again(self, weight: SSAValue, gradients: Gradients) -> SSAValue:
+    def quantized_again(self, weight: SSAValue, gradients: BackwardPass) -> SSAValue:
         if not isinstance(weight.owner, QuantizeOp):
             return gradients.use(weight)
         wide, form = gradients.use(weight.owner.x), tensor_type(weight).dtype
@@ -211,7 +211,7 @@ class EmbeddingOp(TensorOp):
         # A row per number, not the table.
         return Bytes(num_bytes(self.ids) + num_bytes(self.result), num_bytes(self.result))
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         table = tensor_type(self.table)
         gradients.emit(
             self.table, lambda: EmbeddingGradOp(gradients.use(self.ids), only(dys), table)
@@ -376,7 +376,7 @@ class RepeatHeadsOp(HeadsOp):
         heads = tensor_type(self.x).dim(self.old.data).size if self.old != self.new else ONE
         return Effects(repeats=Repetition(heads, self.new.data))
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         old, new = self.old.data, self.new.data
         gradients.emit(self.x, lambda: SumHeadsOp(only(dys), new, old, self.copied))
 
@@ -395,6 +395,6 @@ class SumHeadsOp(HeadsOp):
     def flops(self) -> Size:
         return elements(self.x)
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         old, new = self.old.data, self.new.data
         gradients.emit(self.x, lambda: RepeatHeadsOp(only(dys), new, old, self.copied))

@@ -29,10 +29,10 @@ from stagec.dialects.stg.base import (
     tensor_type,
 )
 from stagec.dialects.stg.interface import (
+    BackwardPass,
     Call,
     CallError,
     Cotangents,
-    Gradients,
     Option,
     Requests,
     Signature,
@@ -188,7 +188,7 @@ class PatchEmbeddingOp(TensorOp):
     def flops(self) -> Size:
         return patch_products(tensor_type(self.result), tensor_type(self.kernel))
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         image, kernel = tensor_type(self.image), tensor_type(self.kernel)
         gradients.emit(
             self.image, lambda: PatchImageGradOp(only(dys), gradients.use(self.kernel), image)
@@ -376,7 +376,7 @@ class CausalConvOp(StatefulOp):
     def flops(self) -> Size:
         return 2 * elements(self.x) * tensor_type(self.kernel).dims[0].size
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         over, kernel = self.over.data, tensor_type(self.kernel)
         gradients.emit(
             self.x, lambda: CausalConvOp(only(dys), gradients.use(self.kernel), over, reverse=True)

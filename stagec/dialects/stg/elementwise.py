@@ -26,10 +26,10 @@ from stagec.dialects.stg.base import (
     wider,
 )
 from stagec.dialects.stg.interface import (
+    BackwardPass,
     Call,
     Cotangents,
     Decomposition,
-    Gradients,
     Option,
     Signature,
     only,
@@ -59,7 +59,7 @@ UNARY_FUNCTIONS = (
 )
 
 
-def sum_to(cotangent: SSAValue, operand: SSAValue, gradients: Gradients) -> SSAValue:
+def sum_to(cotangent: SSAValue, operand: SSAValue, gradients: BackwardPass) -> SSAValue:
     """`cotangent` summed over the dims that `operand` lacks, with its dims in that order, in its dtype.
 
     An op on two dtypes computes in the wider. PyTorch's autograd sums and casts in this order (`validate_outputs` in engine.cpp).
@@ -76,13 +76,15 @@ def sum_to(cotangent: SSAValue, operand: SSAValue, gradients: Gradients) -> SSAV
     return cotangent
 
 
-def pass_through(operand: SSAValue, dy: SSAValue, gradients: Gradients) -> None:
+def pass_through(operand: SSAValue, dy: SSAValue, gradients: BackwardPass) -> None:
     """The cotangent of a term of a sum is that of the sum."""
     if gradients.wants(operand):
         gradients.contribute(operand, sum_to(dy, operand, gradients))
 
 
-def emit_broadcast(gradients: Gradients, operand: SSAValue, make: Callable[[], Operation]) -> None:
+def emit_broadcast(
+    gradients: BackwardPass, operand: SSAValue, make: Callable[[], Operation]
+) -> None:
     """Make the cotangent of an operand that was broadcast: a sum over the dims that it lacks."""
     if gradients.wants(operand):
         pass_through(operand, gradients.insert(make(), operand).results[0], gradients)
@@ -150,7 +152,7 @@ class AddOp(BinaryOp):
             )
         super().verify_()
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         # The later term first: its maker is the next one on the way back.
         pass_through(self.right, only(dys), gradients)
         pass_through(self.left, only(dys), gradients)
@@ -171,7 +173,7 @@ class SubOp(BinaryOp):
         check_terms(self)
         super().verify_()
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         pass_through(self.left, only(dys), gradients)
         emit_broadcast(gradients, self.right, lambda: UnaryOp("neg", only(dys)))
 
@@ -197,7 +199,7 @@ class MulOp(BinaryOp):
     WORK: ClassVar[Work] = Work.ELEMENTWISE
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         emit_broadcast(gradients, self.left, lambda: MulOp(only(dys), gradients.use(self.right)))
         emit_broadcast(gradients, self.right, lambda: MulOp(only(dys), gradients.use(self.left)))
 
@@ -213,7 +215,7 @@ class DivOp(BinaryOp):
     WORK: ClassVar[Work] = Work.ELEMENTWISE
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         emit_broadcast(gradients, self.left, lambda: DivOp(only(dys), gradients.use(self.right)))
         if gradients.wants(self.right):
             scaled = gradients.insert(MulOp(only(dys), gradients.use(self.result)), self.right)
@@ -268,7 +270,7 @@ class UnaryOp(TensorOp):
         check_function(self)
         super().verify_()
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         function = self.function.data
         if function == "neg":
             gradients.emit(self.x, lambda: UnaryOp("neg", only(dys)))
@@ -351,7 +353,7 @@ class CastOp(TensorOp):
     def flops(self) -> Size:
         return ZERO
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         gradients.emit(self.x, lambda: CastOp(only(dys), tensor_type(self.x).dtype))
 
 
@@ -398,7 +400,7 @@ class DropoutOp(TensorOp):
     def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
         return DropoutOp(operands[0], call.word("rate"))
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         gradients.emit(self.x, lambda: MulOp(only(dys), gradients.use(self.mask)))
 
 
@@ -461,7 +463,7 @@ class CausalMaskOp(TensorOp):
                 raise VerifyException(f"stg.causal_mask: there is no dim `{name}` in <{body}>")
         super().verify_()
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         query, key = self.query.data, self.key.data
         gradients.emit(self.scores, lambda: CausalMaskOp(only(dys), query, key, zero=True))
 
@@ -534,7 +536,7 @@ class ReduceOp(TensorOp):
     def flops(self) -> Size:
         return elements(self.x)
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         if self.kind.data == "max":
             gradients.emit(
                 self.x,
@@ -610,7 +612,7 @@ class BroadcastOp(TensorOp):
         if set(source.partial) != set(result.partial):
             raise VerifyException("stg.broadcast: a partial tensor stays partial")
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         pass_through(self.x, only(dys), gradients)
 
 

@@ -30,8 +30,8 @@ from stagec.dialects.attributes import Dim
 from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
 from stagec.dialects.stg.interface import (
+    BackwardPass,
     Cotangents,
-    Gradients,
     only,
 )
 from stagec.dialects.stg.routing import CollectsTokens, SendsTokens, expect_linear
@@ -127,7 +127,7 @@ class FanOutOp(ForwardedOp, SendsTokens):
     def flops(self) -> Size:
         return elements(self.copies) if self.weights is not None else ZERO
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         parts, copies, _ = tensor_type(self.x).names
         gradients.emit(self.x, lambda: FanInOp(only(dys), parts, copies))
 
@@ -181,7 +181,7 @@ class FanInOp(ForwardedOp, CollectsTokens):
     def flops(self) -> Size:
         return elements(self.copies) * (2 if self.weights is not None else 1)
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         dy, weights = only(dys), self.weights
         parts, copies, _ = tensor_type(self.copies).names
         gradients.emit(

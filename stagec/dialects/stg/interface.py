@@ -149,7 +149,7 @@ class Call:
             raise CallError(f"there is no dim `{name}` in [{', '.join(names)}]", option=option)
 
 
-class Gradients(ABC):
+class BackwardPass(ABC):
     """The backward pass under construction, as the gradient of an op sees it."""
 
     @abstractmethod

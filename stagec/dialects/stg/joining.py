@@ -35,10 +35,10 @@ from stagec.dialects.stg.base import (
 )
 from stagec.dialects.stg.elementwise import pass_through
 from stagec.dialects.stg.interface import (
+    BackwardPass,
     Call,
     CallError,
     Cotangents,
-    Gradients,
     Option,
     Signature,
     only,
@@ -191,7 +191,7 @@ class ConcatOp(TensorOp):
     def flops(self) -> Size:
         return ZERO
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         wanted = [part for part in self.parts if gradients.wants(part)]
         if not wanted:
             return
@@ -285,7 +285,7 @@ class SplitOp(TensorOp):
         splits = super().splits_of_operands()
         return splits | dict.fromkeys(self.to.data, splits[self.over.data])
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         if not gradients.wants(self.x):
             return
         # Terms of sums join as one if all are terms over the same axes.

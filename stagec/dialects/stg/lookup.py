@@ -21,10 +21,10 @@ from stagec.dialects.attributes import Dim
 from stagec.dialects.interfaces import Bytes, num_bytes
 from stagec.dialects.stg.base import PLACEMENT, Indices, TensorOp, tensor_type
 from stagec.dialects.stg.interface import (
+    BackwardPass,
     Call,
     CallError,
     Cotangents,
-    Gradients,
     Option,
     Signature,
     only,
@@ -139,7 +139,7 @@ class EmbeddingBagOp(TensorOp):
         rows = looked_up(tensor_type(self.ids), table) * dtype_bytes(table.dtype)
         return Bytes(num_bytes(self.ids) + rows, num_bytes(self.result))
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         table = tensor_type(self.table)
         gradients.emit(
             self.table, lambda: EmbeddingBagGradOp(only(dys), self, gradients.use(self.ids), table)

@@ -12,11 +12,11 @@ from stagec.dialects.interfaces import Bytes, elements, num_bytes
 from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
 from stagec.dialects.stg.elementwise import cast, difference
 from stagec.dialects.stg.interface import (
+    BackwardPass,
     Call,
     CallError,
     Cotangents,
     Decomposition,
-    Gradients,
     Option,
     Signature,
     only,
@@ -110,7 +110,7 @@ class CrossEntropyOp(VocabularyOp):
     def flops(self) -> Size:
         return 4 * elements(self.logits)
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         gradients.emit(
             self.logits,
             lambda: CrossEntropyGradOp(
@@ -180,7 +180,7 @@ class LogSoftmaxLossOp(VocabularyOp):
     def flops(self) -> Size:
         return 4 * elements(self.logits)
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         if not gradients.wants(self.logits):
             return
         dloss, log_probs = only(dys), gradients.use(self.log_probs)

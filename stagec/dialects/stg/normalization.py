@@ -35,11 +35,11 @@ from stagec.dialects.stg.elementwise import (
     total_over,
 )
 from stagec.dialects.stg.interface import (
+    BackwardPass,
     Call,
     CallError,
     Cotangents,
     Decomposition,
-    Gradients,
     Option,
     Signature,
     only,
@@ -155,7 +155,7 @@ class RmsNormOp(NormOp):
         # square, add, scale, and the weight
         return elements(self.x) * (4 if self.weight is not None else 3)
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         dy, weight, over = only(dys), self.weight, self.over.data
         gradients.emit(
             self.x,
@@ -336,7 +336,7 @@ class LayerNormOp(NormOp):
         # add, subtract, square, add, scale, weight, bias
         return elements(self.x) * (5 + len(self.affine))
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         dy, weight, bias, over = only(dys), self.weight, self.bias, self.over.data
         gradients.emit(
             self.x,
@@ -507,7 +507,7 @@ class SoftmaxOp(NormOp):
         # max, subtract, exp, add, divide
         return 5 * elements(self.x)
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         gradients.emit(
             self.x, lambda: SoftmaxGradOp(only(dys), gradients.use(self.result), self.over.data)
         )

@@ -103,7 +103,7 @@ class PreconditionerAttr(Data[Preconditioner]):
 
 
 @dataclass(frozen=True)
-class Side:
+class MatrixSide:
     """The rows of a matrix, or its columns, and the blocks that they are cut into."""
 
     size: Size
@@ -131,8 +131,8 @@ class Blocks:
     """Of all the matrices that a value is. A vector has one side."""
 
     count: Size
-    rows: Side
-    columns: Side | None
+    rows: MatrixSide
+    columns: MatrixSide | None
     ranks: Size
     """That deal them out."""
 
@@ -155,10 +155,10 @@ class Blocks:
             columns = symbolic.ceildiv(columns, ranks) if matrix.columns else columns
             rows = rows if matrix.columns else symbolic.ceildiv(rows, ranks)
             ranks = ONE
-        side = Side(columns, how.block) if matrix.columns else None
-        return Blocks(count, Side(rows, how.block), side, ranks)
+        side = MatrixSide(columns, how.block) if matrix.columns else None
+        return Blocks(count, MatrixSide(rows, how.block), side, ranks)
 
-    def both(self, of_side: Callable[[Side], Size]) -> Size:
+    def both(self, of_side: Callable[[MatrixSide], Size]) -> Size:
         """A sum over blocks of what each of their sides has."""
         if self.columns is None:
             return of_side(self.rows)
@@ -191,8 +191,8 @@ class Blocks:
         """One block by itself, as large as any."""
         columns = self.columns
         if columns is not None:
-            columns = Side(columns.largest, columns.block)
-        return Blocks(ONE, Side(self.rows.largest, self.rows.block), columns, ONE)
+            columns = MatrixSide(columns.largest, columns.block)
+        return Blocks(ONE, MatrixSide(self.rows.largest, self.rows.block), columns, ONE)
 
 
 def factor_bytes(algorithm: str, blocks: Blocks) -> Size:

@@ -10,7 +10,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import TensorOp, tensor_type
-from stagec.dialects.stg.interface import Cotangents, Gradients, only
+from stagec.dialects.stg.interface import BackwardPass, Cotangents, only
 from stagec.dialects.types import QUANTIZED, TensorType
 from stagec.dialects.work import Work
 from stagec.symbolic import Size
@@ -49,5 +49,5 @@ class QuantizeOp(TensorOp):
     def flops(self) -> Size:
         return 2 * elements(self.x)
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         gradients.contribute(self.x, only(dys))

@@ -30,10 +30,10 @@ from stagec.dialects.interfaces import elements
 from stagec.dialects.parts import PART
 from stagec.dialects.stg.base import PLACEMENT, Indices, TensorOp, expect_dims, tensor_type
 from stagec.dialects.stg.interface import (
+    BackwardPass,
     Call,
     CallError,
     Cotangents,
-    Gradients,
     Option,
     Signature,
     only,
@@ -196,7 +196,7 @@ class TopkOp(TensorOp):
         passes = 1 + (self.bias is not None) + (self.groups is not None)
         return elements(self.scores) * passes
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         if dys[0] is None:
             return
         dweights = dys[0]
@@ -434,7 +434,7 @@ class DispatchOp(RoutedOp, SendsTokens):
     def flops(self) -> Size:
         return elements(self.routed) if self.weights is not None else ZERO
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         gradients.emit(self.x, lambda: CombineOp(only(dys), gradients.use(self.experts)))
 
 
@@ -519,7 +519,7 @@ class CombineOp(RoutedOp, CollectsTokens):
         # An addition for each copy, and a multiplication if it is weighted.
         return elements(self.routed) * (2 if self.weights is not None else 1)
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         dy, routed = only(dys), tensor_type(self.routed)
         weights = self.weights
         gradients.emit(

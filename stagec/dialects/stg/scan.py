@@ -25,10 +25,10 @@ from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import Bytes, all_bytes
 from stagec.dialects.stg.base import PLACEMENT, Indices, StatefulOp, TensorOp, tensor_type
 from stagec.dialects.stg.interface import (
+    BackwardPass,
     Call,
     CallError,
     Cotangents,
-    Gradients,
     Option,
     Requests,
     Signature,
@@ -213,7 +213,7 @@ class SsdScanOp(StatefulOp):
         between = STATE_BYTES * (2 * states(self) + pair_elements(self))
         return Bytes(all_bytes(self.operands) + between, all_bytes(self.results) + between)
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         operands = (self.x, self.dt, self.a, self.b, self.c)
         if not any(gradients.wants(v) for v in operands):
             return

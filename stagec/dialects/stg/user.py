@@ -22,8 +22,8 @@ from stagec.dialects.stg.base import (
     tensor_type,
 )
 from stagec.dialects.stg.interface import (
+    BackwardPass,
     Cotangents,
-    Gradients,
 )
 from stagec.dialects.types import TensorType, tensor_of
 from stagec.symbolic import ONE, ZERO, Size
@@ -119,7 +119,7 @@ class UserOp(TensorOp):
     def moved_bytes(self) -> Bytes:
         return Bytes(self.stated_bytes.data * local_share(self), ZERO)
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         wanted = [x for x in self.arguments if gradients.wants(x)]
         known = [dy for dy in dys if dy is not None]
         if not wanted:

@@ -18,8 +18,8 @@ from xdsl.utils.exceptions import VerifyException
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.stg.base import Indices, TensorOp, expect_dims, tensor_type
 from stagec.dialects.stg.interface import (
+    BackwardPass,
     Cotangents,
-    Gradients,
     only,
 )
 from stagec.dialects.types import TensorType
@@ -66,7 +66,7 @@ class RenameOp(TensorOp):
         expect_dims(self, source, result, [renames.get(n, n) for n in source.names])
         super().verify_()
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         gradients.emit(self.x, lambda: RenameOp(only(dys), self.new.data, self.old.data))
 
 
@@ -97,7 +97,7 @@ class TransposeOp(TensorOp):
             raise VerifyException(f"stg.transpose: <{source.body}> does not become <{result.body}>")
         super().verify_()
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         gradients.emit(self.x, lambda: TransposeOp(only(dys), tensor_type(self.x).names))
 
 
@@ -132,6 +132,6 @@ class PlaceOp(TensorOp):
         if source.names != result.names or source.dtype != result.dtype:
             raise VerifyException(f"stg.place: <{source.body}> does not become <{result.body}>")
 
-    def gradient(self, dys: Cotangents, gradients: Gradients) -> None:
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         if gradients.wants(self.x):
             gradients.contribute(self.x, only(dys))

@@ -8,11 +8,11 @@ from stagec.diagnostics import Diagnostic, Span
 from stagec.dialects import stg
 from stagec.frontend import syntax
 from stagec.frontend.checker.calls import CallChecker
-from stagec.frontend.checker.context import Context
+from stagec.frontend.checker.context import CheckerContext
 from stagec.frontend.checker.steps import (
-    Body,
     CacheStep,
     Carried,
+    CheckedBody,
     NameStep,
     ReadStep,
     RepeatStep,
@@ -27,7 +27,7 @@ LOSS = "loss"
 """What a model assigns to is its result, if it returns nothing."""
 
 
-def check_body(item: syntax.Module | syntax.Model, context: Context) -> Body:
+def check_body(item: syntax.Module | syntax.Model, context: CheckerContext) -> CheckedBody:
     """The body of a module or a model. Mistakes are findings; then it is not to be lowered."""
     return BodyChecker(context, item.name.text).body(item)
 
@@ -35,7 +35,7 @@ def check_body(item: syntax.Module | syntax.Model, context: Context) -> Body:
 class BodyChecker(CallChecker):
     """Checks the statements of one body."""
 
-    def body(self, item: syntax.Module | syntax.Model) -> Body:
+    def body(self, item: syntax.Module | syntax.Model) -> CheckedBody:
         context = self.context
         signature = context.types.signature(item, context.precision.activations)
         parameters: list[NameStep] = []
@@ -44,7 +44,7 @@ class BodyChecker(CallChecker):
             if parameter.type is not None:
                 passed = Value(parameter.type, parameter.span)
                 parameters.append(self.named(passed, parameter.name, parameter.span))
-        body = Body(item.name.text, item.name.span, parameters, self.steps)
+        body = CheckedBody(item.name.text, item.name.span, parameters, self.steps)
         self.first_weights: dict[str, Span] = {}
         self.weights: list[NameStep] = []
         self.returned_inside = False
@@ -319,7 +319,7 @@ class BodyChecker(CallChecker):
         item: syntax.Module | syntax.Model,
         returns: syntax.Return | None,
         results: Sequence[Typed],
-        body: Body,
+        body: CheckedBody,
     ) -> None:
         """Check what the body returns, or a model's loss."""
         if isinstance(item, syntax.Model):

@@ -13,7 +13,7 @@ from stagec.dialects.types import DTYPE_BITS, FLOATS, TensorType
 from stagec.frontend import syntax
 from stagec.frontend.checker.expressions import ExpressionChecker
 from stagec.frontend.checker.steps import AppendStep, CallStep, OnceStep, StateStep, Value
-from stagec.frontend.checker.types import Signature, Typed, shown
+from stagec.frontend.checker.types import ModuleSignature, Typed, shown
 from stagec.frontend.numbers import SIZE_FUNCTIONS, quantity, whole
 from stagec.frontend.numbers import shown as shown_number
 from stagec.frontend.printing import text_of
@@ -162,7 +162,7 @@ class CallChecker(ExpressionChecker):
 
     # ---- modules and the user's ops ----
 
-    def call_signature(self, call: syntax.Call, signature: Signature) -> list[Value] | None:
+    def call_signature(self, call: syntax.Call, signature: ModuleSignature) -> list[Value] | None:
         definitions = self.context.definitions
         kind = "module" if signature.name in definitions.modules else "op"
         arguments = self.operands(call)
@@ -199,7 +199,7 @@ class CallChecker(ExpressionChecker):
         return instance
 
     def passed(
-        self, argument: syntax.Argument, value: Value | None, parameter: Typed, to: Signature
+        self, argument: syntax.Argument, value: Value | None, parameter: Typed, to: ModuleSignature
     ) -> Value | None:
         """The operand as the parameter wants it."""
         if value is None or parameter.type is None:

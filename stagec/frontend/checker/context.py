@@ -11,7 +11,7 @@ from stagec.diagnostics import Diagnostic, Findings, Span
 from stagec.dialects import stg
 from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.steps import OpStep, Step, Value
-from stagec.frontend.checker.types import Signature, TypeReader
+from stagec.frontend.checker.types import ModuleSignature, TypeReader
 from stagec.frontend.numbers import Sizes
 from stagec.plans.clauses import Precision
 from stagec.symbolic import Size
@@ -21,11 +21,11 @@ Environment = dict[str, Value | None]
 
 
 @dataclass
-class Context:
+class CheckerContext:
     """Shared by all bodies."""
 
     definitions: Definitions
-    signatures: Mapping[str, Signature]
+    signatures: Mapping[str, ModuleSignature]
     sizes: Sizes
     """Of dims."""
     precision: Precision
@@ -40,7 +40,7 @@ class Context:
 class BodyState:
     """The body that is being checked: names in force, steps so far."""
 
-    context: Context
+    context: CheckerContext
     name: str
     environment: Environment = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)

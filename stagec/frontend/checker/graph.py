@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from stagec.diagnostics import Diagnostic, Findings
 from stagec.frontend import syntax
 from stagec.frontend.checker.definitions import Definitions
-from stagec.frontend.checker.steps import Body, CallStep, RepeatStep, Step
+from stagec.frontend.checker.steps import CallStep, CheckedBody, RepeatStep, Step
 
 DEEPEST_CALLS = 50
 DEEPEST_REPEATS = 16
@@ -91,7 +91,7 @@ def call_order(
 def check_extent(
     order: Iterable[str],
     model: syntax.Model,
-    bodies: Mapping[str, Body],
+    bodies: Mapping[str, CheckedBody],
     findings: Findings,
 ) -> None:
     """Calls may not nest too deeply, nor come to too many ops."""

@@ -9,12 +9,12 @@ from stagec.diagnostics import Diagnostic, Findings, Span, closest, quoted
 from stagec.dialects import stg
 from stagec.frontend import syntax
 from stagec.frontend.checker.bodies import check_body
-from stagec.frontend.checker.context import Context
+from stagec.frontend.checker.context import CheckerContext
 from stagec.frontend.checker.definitions import Definitions, collect, plans_of
 from stagec.frontend.checker.graph import call_order, check_extent, dims_of_dispatches, needed
 from stagec.frontend.checker.replacing import with_replacements
 from stagec.frontend.checker.sharding import PlanChecker
-from stagec.frontend.checker.steps import Body
+from stagec.frontend.checker.steps import CheckedBody
 from stagec.frontend.checker.types import TypeReader
 from stagec.frontend.checker.user_ops import read_costs
 from stagec.frontend.files import Source, parse_file
@@ -49,7 +49,7 @@ class CheckedModel:
     source: Source
     plan: Plan
     sizes: SizeTable
-    bodies: Mapping[str, Body]
+    bodies: Mapping[str, CheckedBody]
     """Of the model and of each module that it needs."""
     warnings: tuple[Diagnostic, ...]
     batch: Batch | None = None
@@ -60,7 +60,7 @@ class CheckedModel:
     """Where the settings stand that the plan says itself, and does not inherit."""
 
     @property
-    def body(self) -> Body:
+    def body(self) -> CheckedBody:
         return self.bodies[self.name]
 
     @property
@@ -376,7 +376,7 @@ def _check_bodies(
     table: SizeTable,
     plan: Plan,
     findings: Findings,
-) -> dict[str, Body]:
+) -> dict[str, CheckedBody]:
     modules, ops = needed(source.file, definitions, plan.replaced.values())
     order = call_order(modules, definitions, findings)
     sizes = table.dim_values
@@ -384,7 +384,7 @@ def _check_bodies(
     activations = plan.precision.activations
     declared: list[syntax.Module | syntax.Op] = [definitions.modules[n] for n in modules]
     declared += [definitions.ops[n] for n in ops]
-    context = Context(
+    context = CheckerContext(
         definitions=definitions,
         signatures={d.name.text: types.signature(d, activations) for d in declared},
         sizes=sizes,
@@ -394,7 +394,7 @@ def _check_bodies(
         costs={n: read_costs(definitions.ops[n], sizes, findings) for n in ops},
         plan_name=plan.name,
     )
-    bodies: dict[str, Body] = {}
+    bodies: dict[str, CheckedBody] = {}
     for name in modules:
         bodies[name] = check_body(definitions.modules[name], context)
     for model in definitions.models:

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from stagec.diagnostics import Diagnostic, Findings, closest, quoted
 from stagec.dialects.types import TensorType
 from stagec.frontend.checker.definitions import Definitions
-from stagec.frontend.checker.steps import Body
+from stagec.frontend.checker.steps import CheckedBody
 from stagec.frontend.checker.types import shown
 from stagec.frontend.paths import Scope, weights_of
 from stagec.plans.clauses import Plan
 
 
 def with_replacements(
-    bodies: Mapping[str, Body], plan: Plan, definitions: Definitions, findings: Findings
-) -> dict[str, Body]:
+    bodies: Mapping[str, CheckedBody], plan: Plan, definitions: Definitions, findings: Findings
+) -> dict[str, CheckedBody]:
     """The body of each module, as the plan wants it. What does not fit is E0401."""
     for old, new in plan.replaced.items():
         problem = misnamed(definitions, old, new)
@@ -36,7 +36,7 @@ def misnamed(definitions: Definitions, old: str, new: str) -> tuple[str, str] | 
     return None
 
 
-def misfit(bodies: Mapping[str, Body], old: str, new: str) -> tuple[str, str] | None:
+def misfit(bodies: Mapping[str, CheckedBody], old: str, new: str) -> tuple[str, str] | None:
     """Why a module cannot stand for another."""
     if old == new or calls(bodies, new, old):
         return f"`{new}` calls `{old}` itself", "write what it needs of it out"
@@ -55,7 +55,7 @@ def misfit(bodies: Mapping[str, Body], old: str, new: str) -> tuple[str, str] | 
     return None
 
 
-def calls(bodies: Mapping[str, Body], caller: str, callee: str) -> bool:
+def calls(bodies: Mapping[str, CheckedBody], caller: str, callee: str) -> bool:
     waiting, seen = [caller], set[str]()
     while waiting:
         for call in bodies[waiting.pop()].calls():
@@ -67,15 +67,17 @@ def calls(bodies: Mapping[str, Body], caller: str, callee: str) -> bool:
     return False
 
 
-def parameters(body: Body) -> list[TensorType]:
+def parameters(body: CheckedBody) -> list[TensorType]:
     return [parameter.value.type for parameter in body.parameters]
 
 
-def results(body: Body) -> list[TensorType]:
+def results(body: CheckedBody) -> list[TensorType]:
     return [result.type for result in body.results]
 
 
-def stored(bodies: Mapping[str, Body], module: str) -> dict[str, tuple[TensorType, int | None]]:
+def stored(
+    bodies: Mapping[str, CheckedBody], module: str
+) -> dict[str, tuple[TensorType, int | None]]:
     """The weights of a module and of those that it calls."""
     found = weights_of(bodies[module], bodies, Scope(module))
     return {scope.path(step.name): (step.result.type, step.num_rows) for scope, step in found}

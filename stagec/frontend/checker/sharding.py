@@ -11,7 +11,7 @@ from stagec.analysis.sharding_errors import cannot_split, splits
 from stagec.diagnostics import Diagnostic, Findings, Span, closest, quoted
 from stagec.dialects.attributes import Dim
 from stagec.frontend.checker.definitions import Definitions
-from stagec.frontend.checker.steps import Body, NameStep, OpStep, RepeatStep, Value
+from stagec.frontend.checker.steps import CheckedBody, NameStep, OpStep, RepeatStep, Value
 from stagec.frontend.checker.types import shown
 from stagec.frontend.paths import Scope, is_named, named_values, weights_of
 from stagec.frontend.sizes import SizeTable
@@ -28,7 +28,7 @@ class PlanChecker:
         self,
         plan: Plan,
         definitions: Definitions,
-        bodies: Mapping[str, Body],
+        bodies: Mapping[str, CheckedBody],
         table: SizeTable,
         findings: Findings,
     ) -> None:
@@ -49,7 +49,7 @@ class PlanChecker:
 
         Weights and inputs are kept as their readers need them, not as the rules say.
         """
-        rules = [placement.Rule(r.dims, r.axes, r.copies) for r in self.plan.rules]
+        rules = [placement.PlacementRule(r.dims, r.axes, r.copies) for r in self.plan.rules]
         reported: set[Dim] = set()
         for value, what in self.values():
             for name, axes in placement.split_dims(value.type.names, rules).items():
@@ -74,7 +74,7 @@ class PlanChecker:
                     found[step.value] = f"`{step.name}`{of}"
         return list(found.items())
 
-    def reachable(self) -> list[Body]:
+    def reachable(self) -> list[CheckedBody]:
         found = {self.model.name: self.model}
         waiting = [self.model]
         while waiting:

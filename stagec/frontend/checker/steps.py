@@ -152,7 +152,7 @@ Step = OpStep | WeightStep | CacheStep | AppendStep | OnceStep | CallStep | Name
 
 
 @dataclass
-class Body:
+class CheckedBody:
     """A module's or the model's."""
 
     name: str

@@ -46,7 +46,7 @@ class Typed:
 
 
 @dataclass(frozen=True)
-class Signature:
+class ModuleSignature:
     """What a module or an op of the user takes and makes."""
 
     name: str
@@ -108,7 +108,9 @@ class TypeReader:
         names, read = self.names(shape), self.dtype(dtype, default)
         return None if names is None or read is None else TensorType.of(names, read)
 
-    def signature(self, item: syntax.Module | syntax.Op | syntax.Model, default: str) -> Signature:
+    def signature(
+        self, item: syntax.Module | syntax.Op | syntax.Model, default: str
+    ) -> ModuleSignature:
         """The signature of a definition. A name that stands twice is a finding."""
         first: dict[str, Span] = {}
         for parameter in item.parameters:
@@ -127,7 +129,7 @@ class TypeReader:
         results: list[Typed] = []
         if not isinstance(item, syntax.Model):
             results = [Typed(self.type(r.shape, r.dtype, default), r.span) for r in item.results]
-        return Signature(item.name.text, parameters, results, item.name.span)
+        return ModuleSignature(item.name.text, parameters, results, item.name.span)
 
 
 def shown(tensor: TensorType) -> str:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stagec.diagnostics import CompileError, Diagnostic
-from stagec.dialects.dist.sequences import Kind, Sequences
+from stagec.dialects.dist.sequences import DealtSequences, Kind
 from stagec.reading import parse_csv, read_file
 
 COLUMNS = ("prefill", "decode")
@@ -37,7 +37,7 @@ class Iterations:
     lines: list[int] = field(default_factory=list)
     """Where in the file each stands."""
 
-    def dealt(self, devices: int) -> Sequences:
+    def dealt(self, devices: int) -> DealtSequences:
         """On so many devices. E0421 for a row that says it of another number."""
         if devices == 1 and all(len(row) == 1 for row in self.rows):
             return self.alone()
@@ -57,13 +57,13 @@ class Iterations:
                 message = f"device {dealt[-1].index([])} has no sequence, and {devices} have some of their own"
                 help_ = "engines let such a device compute one token that nobody reads: `1x1` under `prefill`"
                 raise self.wrong(line, message, help_)
-        return Sequences.of(dealt)
+        return DealtSequences.of(dealt)
 
-    def alone(self) -> Sequences:
+    def alone(self) -> DealtSequences:
         """On one device, made at once."""
         ends = np.cumsum([len(row[0]) for row in self.rows], dtype=np.int64)
         kinds = [kind for row in self.rows for kind in row[0]]
-        return Sequences(np.array(kinds, np.int64).reshape(-1, 4), ends[:, None])
+        return DealtSequences(np.array(kinds, np.int64).reshape(-1, 4), ends[:, None])
 
     def wrong(self, line: int, message: str, help_: str = HELP) -> CompileError:
         origin = f"{self.path}:{line}" if line else self.path

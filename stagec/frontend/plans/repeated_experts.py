@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
-from stagec.analysis.placement import Rule, op_splits, rules_of
+from stagec.analysis.placement import PlacementRule, op_splits, rules_of
 from stagec.analysis.sizes import size_values
 from stagec.diagnostics import Diagnostic, quoted, span_of
 from stagec.dialects import stg
@@ -47,7 +47,7 @@ def repeated_experts(module: ModuleOp) -> list[Diagnostic]:
     return found
 
 
-def token_axes(op: stg.DispatchOp, rules: Sequence[Rule]) -> list[str]:
+def token_axes(op: stg.DispatchOp, rules: Sequence[PlacementRule]) -> list[str]:
     """The axes that split tokens where their experts are chosen."""
     producer = op.experts.owner
     if not isinstance(producer, stg.TensorOp):
@@ -55,7 +55,7 @@ def token_axes(op: stg.DispatchOp, rules: Sequence[Rule]) -> list[str]:
     return [axis for axes in op_splits(producer, rules).values() for axis in axes]
 
 
-def working_axes(op: stg.DispatchOp, rules: Sequence[Rule]) -> set[str]:
+def working_axes(op: stg.DispatchOp, rules: Sequence[PlacementRule]) -> set[str]:
     """The axes that split some product in the experts, or, where they have none, whatever else they compute."""
     work = [each for each in readers(op.routed) if not isinstance(each, stg.CombineOp)]
     products = [each for each in work if isinstance(each, stg.ContractOp)]

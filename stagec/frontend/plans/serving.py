@@ -23,9 +23,9 @@ from stagec.dialects.dist.sequences import CONTEXT as CONTEXT_OF_ONE
 from stagec.dialects.dist.sequences import COUNT as COUNT_OF_ONE
 from stagec.dialects.dist.sequences import NEW as NEW_OF_ONE
 from stagec.dialects.dist.sequences import SAMPLED as SAMPLED_OF_ONE
-from stagec.dialects.dist.sequences import Sequences as DealtSequences
+from stagec.dialects.dist.sequences import DealtSequences
 from stagec.frontend import syntax
-from stagec.frontend.checker.steps import AppendStep, Body, StateStep
+from stagec.frontend.checker.steps import AppendStep, CheckedBody, StateStep
 from stagec.frontend.numbers import Sizes, as_read, whole
 from stagec.frontend.plans.iterations import Iterations, deal
 from stagec.frontend.plans.lengths import LengthsReader
@@ -62,7 +62,7 @@ class Roles:
     spans: Mapping[str, Span] = field(default_factory=dict)
 
 
-def roles_of(bodies: Iterable[Body], findings: Findings) -> Roles | None:
+def roles_of(bodies: Iterable[CheckedBody], findings: Findings) -> Roles | None:
     """The roles of dims, as the caches of a model tell them."""
     batch = new = ""
     seen: Span | None = None
@@ -259,7 +259,7 @@ def known_size(number: int) -> Quantity:
 
 
 @dataclass
-class Sums:
+class BatchSums:
     """The sizes of a batch that is not the same on every device, or in every iteration: sums, by their names."""
 
     sequences: DealtSequences
@@ -302,7 +302,7 @@ class Batch:
     """Of the dims that the batch gives their sizes."""
     is_imagined: bool = False
     """No plan serves it: it stands for any, to see which caches a model has."""
-    sums: Sums | None = None
+    sums: BatchSums | None = None
     """Where devices or iterations differ; then all of the sizes below are names."""
 
     @property
@@ -447,7 +447,7 @@ def batch_of(
     if iterations is not None:
         for axis in axes:
             conditions.read(symbolic.symbol(axis), table.values[axis] or 1)
-        sums = Sums(iterations.dealt(ways), tuple(axes))
+        sums = BatchSums(iterations.dealt(ways), tuple(axes))
     elif not all(divide):
         numbers = (each.numbers for each in serve.sequences)
         kinds = [
@@ -468,7 +468,7 @@ def batch_of(
             return None
         for axis in axes:
             conditions.read(symbolic.symbol(axis), table.values[axis] or 1)
-        sums = Sums(DealtSequences.of([deal(kinds, ways)]), tuple(axes))
+        sums = BatchSums(DealtSequences.of([deal(kinds, ways)]), tuple(axes))
     if sums is not None and sharing is not None and iterations is None:
         message = "sequences that share what they begin with are not as many on each device"
         help_ = "serve as many of each entry as divide over the devices that have sequences of their own"

@@ -7,7 +7,14 @@ from collections.abc import Collection, Iterator
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import OpResult
 
-from stagec.analysis.placement import Rule, Splits, op_splits, own_splits, placings, rules_of
+from stagec.analysis.placement import (
+    PlacementRule,
+    Splits,
+    op_splits,
+    own_splits,
+    placings,
+    rules_of,
+)
 from stagec.diagnostics import Diagnostic, Span, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TensorType, tensor_of
@@ -87,7 +94,9 @@ def unused_rules(module: ModuleOp, implied: Collection[str] = ()) -> list[Diagno
     return found
 
 
-def _split_dims(op: stg.TensorOp, rules: list[Rule]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _split_dims(
+    op: stg.TensorOp, rules: list[PlacementRule]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Each dim of an op and its results, with the axes that split it."""
     placement: Splits = op_splits(op, rules)
     indices = op.indices()
@@ -100,7 +109,7 @@ def _split_dims(op: stg.TensorOp, rules: list[Rule]) -> Iterator[tuple[str, tupl
             yield dim, (*placement.get(index, ()), *own.get(dim, ()))
 
 
-def _rule_of(dim: str, axis: str, rules: list[Rule]) -> tuple[int, str]:
+def _rule_of(dim: str, axis: str, rules: list[PlacementRule]) -> tuple[int, str]:
     """The first rule that splits the dim over the axis; -1 for an override."""
     numbers = [n for n, rule in enumerate(rules) if dim in rule.dims and axis in rule.axes]
     return (numbers[0] if numbers else -1, dim)

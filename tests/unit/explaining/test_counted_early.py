@@ -10,7 +10,7 @@ import pytest
 from stagec.cli.explanation import COUNTED, COUNTED_AFTER
 from stagec.diagnostics import CompileError
 from stagec.driver import Stops, compile_text
-from stagec.explaining.job import Job
+from stagec.explaining.job import NamedJob
 from stagec.explaining.questions import ask
 from tests.attack.models import MODELS, random_plan
 
@@ -19,20 +19,20 @@ from tests.attack.models import MODELS, random_plan
 def test_counts_need_no_order(seed: int) -> None:
     draw = random.Random(seed)
     model = draw.choice(("matrices", "attention", "words"))
-    jobs: list[Job] = []
+    jobs: list[NamedJob] = []
     text = ""
     while len(jobs) < 2:
         text, jobs = MODELS[model] + random_plan(draw, model), []
         for after in (COUNTED_AFTER, None):
             with contextlib.suppress(CompileError):
                 stops = Stops(after=after, unroll=False)
-                jobs.append(Job(compile_text(text, stops=stops)))
+                jobs.append(NamedJob(compile_text(text, stops=stops)))
     for what in COUNTED:
         early, late = (shown(job, what) for job in jobs)
         assert early == late, (what, text)
 
 
-def shown(job: Job, what: str) -> object:
+def shown(job: NamedJob, what: str) -> object:
     try:
         answer = ask(job, what)
     except CompileError as error:

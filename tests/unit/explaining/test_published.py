@@ -9,7 +9,7 @@ import sympy
 
 from stagec.driver import compile_model, compile_text
 from stagec.explaining.algebra import Expression, expression, variable
-from stagec.explaining.job import Job
+from stagec.explaining.job import NamedJob
 from stagec.explaining.quantities import total_over_ranks
 from stagec.explaining.questions import ask
 from stagec.symbolic import Size
@@ -21,24 +21,24 @@ B, S, V, D, H, L, P = map(variable, "BSVDHLP")
 dp, tp, pp, b = map(variable, ("dp", "tp", "pp", "microbatch"))
 
 
-def narayanan(clauses: str = "", tp: int = 2, batch: int = 16) -> Job:
+def narayanan(clauses: str = "", tp: int = 2, batch: int = 16) -> NamedJob:
     """A model of table 1 in Narayanan et al. 2021, small."""
     text = GPT.format(
         heads=4, hidden=64, layers=4, tp=tp, dp=2, batch=batch, clauses=clauses, microbatch=1
     )
-    return Job(compile_text(text, "gpt.stg", "table"))
+    return NamedJob(compile_text(text, "gpt.stg", "table"))
 
 
-def korthikanti(plan: str = "tp", **sizes: int) -> Job:
-    return Job(compile_model(KORTHIKANTI, plan, {k: str(v) for k, v in sizes.items()}))
+def korthikanti(plan: str = "tp", **sizes: int) -> NamedJob:
+    return NamedJob(compile_model(KORTHIKANTI, plan, {k: str(v) for k, v in sizes.items()}))
 
 
-def of(job: Job, what: str, number: int = 0) -> Expression:
+def of(job: NamedJob, what: str, number: int = 0) -> Expression:
     """The form of one rank class, in the dims that are not defined by others."""
     return expression(job.names.written_out(ask(job, what).classes[number].form))
 
 
-def of_all(job: Job, what: str) -> Expression:
+def of_all(job: NamedJob, what: str) -> Expression:
     return expression(job.names.written_out(total_over_ranks(ask(job, what), job.names).form))
 
 
@@ -72,7 +72,7 @@ def test_parameters() -> None:
     same(expression(narayanan().names.written_out(whole(narayanan()))), published + 2 * D)
 
 
-def whole(job: Job) -> Size:
+def whole(job: NamedJob) -> Size:
     return total_over_ranks(ask(job, "params"), job.names).form
 
 
@@ -103,7 +103,7 @@ plan p {{
   optimizer adam
 }}
 """
-    job = Job(compile_text(text, "zero.stg", "p"))
+    job = NamedJob(compile_text(text, "zero.stg", "p"))
     divided = [12 * psi, 2 * psi, 2 * psi]
     published = sum(p / dp if i < level else p for i, p in enumerate(divided))
     # Shards are padded to whole rows: with ranks that divide them, to nothing.
@@ -141,7 +141,7 @@ def test_tensor_parallel_volume() -> None:
 
 def test_sequence_parallel_volume() -> None:
     """The same bytes on a ring: each all-reduce is an all-gather and a reduce-scatter."""
-    job = Job(
+    job = NamedJob(
         compile_text(
             KORTHIKANTI.read_text() + "plan sp extends tp { shard H, F over tp\n shard S over tp }",
             "korthikanti.stg",
@@ -170,7 +170,7 @@ def test_activations_with_sequence_parallelism_and_selective_recomputation() -> 
     same(per_layer(korthikanti("sp_selective")), published + STATISTICS / tp)
 
 
-def per_layer(job: Job) -> Expression:
+def per_layer(job: NamedJob) -> Expression:
     """What each further layer adds to what a microbatch saves."""
     return sympy.diff(of(job, "memory.activations"), L)
 
@@ -192,7 +192,7 @@ def test_bubble_of_virtual_stages(schedule: str) -> None:
     same(of(job, "bubble"), (pp - 1) / (3 * B / b))
 
 
-def pipeline(settings: str, virtual: int) -> Job:
+def pipeline(settings: str, virtual: int) -> NamedJob:
     text = f"""
 dim B = 8
 dim D = 16
@@ -209,4 +209,4 @@ plan p {{
   pipeline L over pp {{ {settings} }}
 }}
 """
-    return Job(compile_text(text, "net.stg", "p"))
+    return NamedJob(compile_text(text, "net.stg", "p"))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from stagec.driver import Stops, compile_program
-from stagec.explaining.job import Job
+from stagec.explaining.job import NamedJob
 from stagec.explaining.questions import ask
 from stagec.frontend import check, parse_text
 from tests.resuming.texts import random_text
@@ -25,7 +25,7 @@ def test_forms_hold_at_all_counts(seed: int, counts: Sequence[int]) -> None:
     source = parse_text(text, "net.stg")
     step = 2 if "pipeline L" in text else 1
     jobs = [
-        Job(compile_program(check(source, None, {"L": str(step * count)}), stops=UNROLLED))
+        NamedJob(compile_program(check(source, None, {"L": str(step * count)}), stops=UNROLLED))
         for count in counts
     ]
     for what in QUANTITIES:
@@ -41,6 +41,6 @@ def test_forms_hold_at_all_counts(seed: int, counts: Sequence[int]) -> None:
                     assert own.form.evaluate(values) == found.value, (what, own.name)
 
 
-def moment(job: Job, number: int) -> tuple[str, str, str]:
+def moment(job: NamedJob, number: int) -> tuple[str, str, str]:
     peak = job.memory[number].peak
     return peak.task, peak.op, peak.scope

@@ -15,7 +15,7 @@ from stagec.diagnostics import CompileError
 from stagec.driver import Stops, compile_program
 from stagec.estimate import step_time
 from stagec.frontend import check, parse_file, parse_text
-from stagec.sweeping.plans import Request, checked_at
+from stagec.sweeping.plans import SweepRequest, checked_at
 from stagec.sweeping.run import SweepTable, sweep
 from stagec.symbolic import parse
 from stagec.symbolic.columns import Columns
@@ -83,7 +83,7 @@ COMPILED_EACH = ("buckets", "context")
 """Whose plans are compiled one by one, at least for their peaks."""
 
 
-def same_rows(asked: Request, table: SweepTable, chosen: list[int]) -> None:
+def same_rows(asked: SweepRequest, table: SweepTable, chosen: list[int]) -> None:
     for number in chosen:
         row = table.row(number)
         found = whole(

@@ -17,7 +17,7 @@ from stagec.backend.writer import WriteOptions, write_traces
 from stagec.comparing.jobs import class_totals
 from stagec.dialects.memory import STORED
 from stagec.driver import Compiled, compile_model
-from stagec.explaining.job import Job
+from stagec.explaining.job import NamedJob
 from stagec.explaining.memory import KINDS, QUANTITIES
 from stagec.explaining.nodes import node
 from stagec.explaining.quantities import Answer, total_over_ranks
@@ -66,7 +66,7 @@ def add_up(traces: Traces, rank: int) -> Counter[str]:
     return found
 
 
-def free_nodes(job: Job, number: int) -> int:
+def free_nodes(job: NamedJob, number: int) -> int:
     """Nodes whose trace says 1 because simulators never end one of 0."""
     return sum(
         term.count.number
@@ -79,7 +79,7 @@ class Questions:
     """A job, and what was asked about it."""
 
     def __init__(self, compiled: Compiled) -> None:
-        self.compiled, self.job = compiled, Job(compiled)
+        self.compiled, self.job = compiled, NamedJob(compiled)
         self.asked: dict[str, Answer] = {}
 
     def ask(self, what: str) -> Answer:
@@ -191,7 +191,7 @@ def test_nodes_are_those_of_the_trace(tmp_path: Path) -> None:
     options = TraceOptions(provenance=True)
     write_traces(encode_traces(compiled.trace_set, options), str(tmp_path), WriteOptions(ranks="0"))
     _, nodes = read_trace(tmp_path / f"{compiled.trace_set.model}.0.et")
-    job = Job(compiled)
+    job = NamedJob(compiled)
     joined = 0
     for each in nodes[::3]:
         said, answer = attributes(each), node(job, each.id, None)

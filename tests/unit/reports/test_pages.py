@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stagec.cli import main
-from stagec.pictures.charts import Bar, Marker, Point, Series, areas, bars, heat, points
+from stagec.pictures.charts import Bar, ChartSeries, Marker, Point, areas, bars, heat, points
 from stagec.pictures.page import chosen, page
 from stagec.pictures.scales import Scale
 from stagec.reports.plans_chart import front
@@ -76,7 +76,7 @@ def test_ticks_are_inside_and_few(low: float, span: float, about: int) -> None:
 def test_any_chart_is_whole(data: st.DataObject, count: int, kinds: int, name: str) -> None:
     x = np.sort(np.array(data.draw(st.lists(finite, min_size=count, max_size=count))))
     values = st.lists(st.floats(0, 1e9), min_size=count, max_size=count)
-    series = [Series(f"{name}{k}", np.array(data.draw(values))) for k in range(kinds)]
+    series = [ChartSeries(f"{name}{k}", np.array(data.draw(values))) for k in range(kinds)]
     mark = Marker(float(x[-1]), name)
     square = np.abs(np.outer(x, x)) / (np.abs(x).max() + 1)
     drawn = [
