@@ -27,10 +27,10 @@ def split_exchanges(plan: Plan, stated: dist.PlanOp) -> Arguments:
 
 def quantize_products(plan: Plan) -> Arguments:
     precision = plan.precision
-    form = precision.products or ""
+    inputs, weights = PRODUCTS[precision.products or ""]
     return {
-        "inputs": form,
-        "weights": PRODUCTS[form],
+        "inputs": inputs,
+        "weights": weights,
         "wide": precision.unquantized,
         "wide_weight_gradient": precision.weight_gradients == "bf16",
         "stored": precision.product_weights or "",

@@ -53,6 +53,11 @@ def table_form(op: sched.ComputeOp) -> KernelForm | None:
     return KernelForm(Work.OTHER, made.dtype, tuple(sizes.items()))
 
 
+def quantize_form(op: sched.ComputeOp) -> KernelForm:
+    """Formats find their scales in different ways."""
+    return KernelForm(Work.QUANTIZE, tensor_of(op.outputs[0].type).dtype, ())
+
+
 def product_form(op: sched.ComputeOp) -> KernelForm:
     left, right = (tensor_of(value.type) for value in op.inputs[:2])
     made = set(tensor_of(op.outputs[0].type).names)
@@ -304,6 +309,7 @@ def preconditioning_form(op: sched.ComputeOp) -> KernelForm:
 
 FORMS: Mapping[Work, Callable[[sched.ComputeOp], KernelForm | None]] = {
     Work.OTHER: table_form,
+    Work.QUANTIZE: quantize_form,
     Work.PRODUCT: product_form,
     Work.ATTENTION: attention_form,
     Work.ATTENTION_GRAD: attention_form,

@@ -45,7 +45,7 @@ class Mesh:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A product or attention, by its sizes: see `stagec.analysis.kernels`."""
+    """A product or attention, by its sizes, or a quantization, by its format: see `stagec.analysis.kernels`."""
 
     kind: Work
     dtype: str

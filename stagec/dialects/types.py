@@ -35,6 +35,7 @@ DTYPE_BITS = {
     "fp8_1x256": 8,
     "fp8_128x128": 8,
     "mxfp8": 8,
+    "nvfp4": 4,
     "i64": 64,
     "i32": 32,
     "i16": 16,
@@ -49,12 +50,13 @@ SCALES: dict[str, tuple[int, int]] = {
     "fp8_1x256": (256, 4),
     "fp8_128x128": (128 * 128, 4),
     "mxfp8": (32, 1),
+    "nvfp4": (16, 1),
 }
 """How many elements share a scale, and its bytes: fp32 for parts of rows and for tiles (DeepSeek-V3, arXiv:2412.19437, section 3.3.2) and of 8-bit
 states (Dettmers et al., arXiv:2110.02861; blocks of 256 as in bitsandbytes 0.44 and torchao), E8M0 for the OCP's microscaling formats (MX v1.0,
-section 5.1). `fp8` has one scale for a tensor, which counts for nothing."""
+section 5.1), E4M3 for NVIDIA's four bits (arXiv:2509.25149, section 2; the one scale of the whole tensor beside them counts for nothing, as that of `fp8`)."""
 
-QUANTIZED = ("fp8", *SCALES)
+QUANTIZED = ("nvfp4", "fp8", "fp8_1x128", "fp8_1x256", "fp8_128x128", "mxfp8")
 """Formats that no sum is in."""
 
 FLOATS = (*QUANTIZED, "bf16", "fp16", "fp32", "fp64")
@@ -74,20 +76,21 @@ PIECE_AXIS = "tp.piece"
 TIME_AXES = (TIME_AXIS, CHUNK_AXIS, PIECE_AXIS)
 
 
-def dtype_bytes(dtype: str) -> int:
-    """Of one element, without its share of a scale."""
-    return DTYPE_BITS[dtype] // 8
+def unscaled_bytes(num_elements: Size, dtype: str) -> Size:
+    """Bytes of so many elements, without scales."""
+    bits = DTYPE_BITS[dtype]
+    return num_elements * (bits // 8) if bits >= 8 else symbolic.ceildiv(num_elements, 8 // bits)
 
 
 def bytes_per_element(dtype: str) -> float:
     """Of one element of many, with its share of a scale."""
     sharing, scale_bytes = SCALES.get(dtype, (1, 0))
-    return dtype_bytes(dtype) + scale_bytes / sharing
+    return DTYPE_BITS[dtype] / 8 + scale_bytes / sharing
 
 
 def bytes_of(num_elements: Size, dtype: str) -> Size:
     """Bytes of so many elements, with their scales."""
-    found = num_elements * dtype_bytes(dtype)
+    found = unscaled_bytes(num_elements, dtype)
     if dtype not in SCALES:
         return found
     sharing, scale_bytes = SCALES[dtype]

@@ -151,7 +151,7 @@ def part_of(node: Node) -> str:
     if isinstance(action, Compute):
         if node.phase == "optim":
             return OPTIMIZER
-        if action.kernel is None or action.kernel.kind == Work.OTHER:
+        if action.kernel is None or action.kernel.kind in (Work.OTHER, Work.QUANTIZE):
             return MEMORY
         return PRODUCTS if action.kernel.kind == "product" else ATTENTION
     if isinstance(action, Collective | Transfer):

@@ -40,6 +40,8 @@ class Price:
 
 RESULT_BYTES = 2
 """Of an element of a product, as tables have it."""
+WIDE_BYTES = 2
+"""Of an element that is quantized: bf16."""
 TILE = 128
 """Rows of a product that a multiprocessor works on at a time; experts with fewer tokens leave places empty."""
 FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2, 5
@@ -51,7 +53,12 @@ NARROW = {
     **dict.fromkeys(("fp8_1x128", "mxfp8"), BLOCKS),
 }
 """Tables of a dtype of linear layers."""
-TABLES = {"fp16": ("bf16",), **dict.fromkeys(QUANTIZED, BLOCKS), "fp8": ("fp8",)}
+TABLES = {
+    "fp16": ("bf16",),
+    **dict.fromkeys(QUANTIZED, BLOCKS),
+    "fp8": ("fp8",),
+    "nvfp4": ("nvfp4", "fp4"),
+}
 """Of operands that are in a dtype, if it is not the table's name: formats with many scales have kernels of their own."""
 QUANTIZING = {"fp8": ("computescale", "scale_matrix"), "fp8_block": ("scale_matrix",)}
 """What the layers of a table of products do first with their bf16 input: find a scale for all of it, and convert it.
@@ -95,9 +102,11 @@ class KernelPrices:
 
     def find(self, compute: Compute, in_layer: bool, backward: bool) -> Price:
         kernel = compute.kernel
-        if kernel is None or kernel.kind == Work.OTHER:
+        if kernel is None or kernel.kind == Work.QUANTIZE:
+            return self.moved(compute.num_bytes, compute.num_ops)
+        if kernel.kind == Work.OTHER:
             price = self.moved(compute.num_bytes, compute.num_ops)
-            return Price(price.us + (self.added_us(kernel) if kernel else 0.0), price.basis)
+            return Price(price.us + self.added_us(kernel), price.basis)
         if kernel.kind == Work.PRODUCT:
             price = self.product(kernel, in_layer, backward)
             more = self.columnwise_us(kernel) + self.summed_us(kernel)
@@ -174,7 +183,10 @@ class KernelPrices:
             return 1e6 * 2 * sizes["transposed"] / rate if makes else 0.0
         if "whole" not in sizes:
             return 0.0
-        if kernel.dtype in SCALES:
+        if kernel.dtype == "nvfp4":
+            # Rotated before, by a kernel of its own, which reads the wide operand once more (`NVFP4Quantizer::quantize_impl`, release 2.9).
+            moved = (sizes["whole"] + sizes["shard"]) * (WIDE_BYTES + bytes_per_element("nvfp4"))
+        elif kernel.dtype in SCALES:
             sharing, scale_bytes = SCALES[kernel.dtype]
             moved = (sizes["whole"] + sizes["shard"]) * (1 + scale_bytes / sharing)
         elif self.device.transposes_fp8:
@@ -237,6 +249,12 @@ class KernelPrices:
     def without_quantization(self, price: Price, dtype: str, sizes: Sizes) -> Price:
         """A product alone, where nodes of a step quantize what it reads; elsewhere one that converts its input by a scale that is known."""
         rows = {"m": sizes["m"] * sizes["batch"], "k": sizes["k"]}
+        if dtype == "nvfp4" and self.linear is None:
+            # Of a conversion alone there is no table: it reads and writes memory. What is left is what NVIDIA measured of products of operands that are
+            # quantized already, within 7 % (twelve products on B300, "GEMM Profiling" in Transformer Engine's documentation).
+            moved = rows["m"] * rows["k"] * (WIDE_BYTES + bytes_per_element("nvfp4"))
+            converted = self.moved(float(moved)).us
+            return Price(max(price.us - converted, self.device.launch_us), price.basis)
         known = STATIC if self.scales_are_known else {}
         leaves_out = (QUANTIZING if self.linear is None else known).get(dtype, ())
         found = [self.by_table(("quantize", each), rows) for each in leaves_out]

@@ -141,9 +141,14 @@ class Prices:
         return self.network.transfer(action)
 
     def finds_scale(self, compute: Compute) -> bool:
-        """Whether a quantization reads its operand for a scale first: then it is in memory, and no kernel makes it and converts it at once."""
-        known = self.kernels is None or self.kernels.scales_are_known
-        return compute.work == Work.QUANTIZE and not known
+        """Whether a quantization reads its operand for a scale first: then it is in memory, and no kernel makes it and converts it at once.
+
+        nvfp4 has a scale of the whole tensor besides those of blocks, which is always that of the tensor itself (arXiv:2509.25149, appendix C).
+        """
+        if compute.work != Work.QUANTIZE or self.kernels is None or compute.kernel is None:
+            return False
+        dtype = compute.kernel.dtype
+        return dtype == "nvfp4" or (dtype == "fp8" and not self.kernels.scales_are_known)
 
     def roofline_us(self, compute: Compute) -> float:
         """On a device that is peaks alone. A node of a trace has at least one operation and one byte."""
@@ -159,7 +164,7 @@ class Prices:
         """Let neighbours that share a kernel pay for what comes in and goes out, in proportion, and for one launch."""
         assert self.kernels is not None
         segment = program.segments[index]
-        reductions = self.plan.device.kernels == "compiled"
+        compiled = self.plan.device.kernels == "compiled"
         escaping = self.escaping(program)
         group_of: dict[int, int] = {}
         moved: dict[int, Floats] = {}
@@ -173,10 +178,16 @@ class Prices:
                 continue
             if action.work == Work.NORM_WEIGHT_GRAD:
                 costs.us[i], costs.basis[i] = 0.0, Basis.RULE
-            joins = action.work.is_elementwise or (reductions and action.work == Work.REDUCTION)
-            if not joins or self.finds_scale(action):
+            after = self.joins(node, compiled)
+            if after is None:
                 continue
-            before = [dep.node for dep in node.data_deps if dep.slot < 0 and dep.node in group_of]
+            before = [
+                dep.node
+                for dep in node.data_deps
+                if dep.slot < 0
+                and dep.node in group_of
+                and work_of(segment.nodes[dep.node]) in after
+            ]
             group_of[i] = min((group_of[j] for j in before), default=i)
             for j in before:
                 group_of[j] = group_of[i]
@@ -203,6 +214,26 @@ class Prices:
             for i in members:
                 share = np.where(total > 0, moved[i] / np.maximum(total, 1), 1 / len(members))
                 costs.us[i], costs.basis[i] = us * share, basis
+
+    def joins(self, node: Node, compiled: bool) -> Collection[Work] | None:
+        """The kinds of work whose results the kernel of a node makes itself, if it is theirs; None where a node's kernel is its own.
+
+        A compiler joins all that is elementwise, reductions and quantizations too. Megatron-LM's activations hand bf16 to Transformer Engine's linear
+        layers, which quantize it by a kernel of their own; a norm in front of one writes fp8 itself where the scale is known
+        (`core/transformer/mlp.py`; `module/linear.py` and `csrc/extensions/normalization.cpp` of Transformer Engine 2).
+        """
+        action = node.action
+        if not isinstance(action, Compute) or self.finds_scale(action):
+            return None
+        work = action.work
+        if compiled:
+            return JOINED if work in JOINED else None
+        if work == Work.QUANTIZE:
+            assert action.kernel is not None
+            return (Work.REDUCTION,) if action.kernel.dtype == "fp8" else None
+        if work == Work.REDUCTION:
+            return ()
+        return ELEMENTWISE if work in ELEMENTWISE else None
 
     def escaping(self, program: TraceProgram) -> set[tuple[int, int]]:
         """Nodes, by segment, that other instances read."""
@@ -260,6 +291,9 @@ def kernel_prices(plan: Plan, works: Collection[Work]) -> KernelPrices | None:
     )
 
 
+ELEMENTWISE = (Work.ELEMENTWISE, Work.CAST)
+JOINED = (*ELEMENTWISE, Work.QUANTIZE, Work.REDUCTION)
+"""What a compiler makes one kernel of."""
 TRAINING_ATTENTION = {"fused": "cudnn", "compiled": "flash2", "eager": "flash2"}
 """Whose kernels `kernels` has: those of Transformer Engine, or of PyTorch's `scaled_dot_product_attention`."""
 

@@ -22,7 +22,7 @@ from stagec.diagnostics import CompileError, Diagnostic, line_of, span_of
 from stagec.dialects import sched, stg
 from stagec.dialects.interfaces import num_bytes
 from stagec.dialects.memory import FIRST, OPERAND, REPETITION, STAYS, Buffer, Kind, NodeMemory
-from stagec.dialects.types import StackType, dtype_bytes, tensor_of
+from stagec.dialects.types import DTYPE_BITS, StackType, tensor_of
 from stagec.symbolic import ZERO, Size, conditions
 from stagec.unrolling.rank import StageRun
 from stagec.unrolling.stage import NodePlace
@@ -321,7 +321,7 @@ class TableMaker:
         self.check_freed(roots)
         summed, stays = self.summed()
         sums = [summed.get(i) for i in range(len(self.results))]
-        widths = [dtype_bytes(tensor_of(r.type).dtype) for r in self.results]
+        widths = [DTYPE_BITS[tensor_of(r.type).dtype] for r in self.results]
         ends = [self.received_or_sent(i) for i in range(len(self.results))]
         unit, unit_numbers = self.units()
         return ValueTable(
@@ -339,7 +339,7 @@ class TableMaker:
             results=self.results,
             accumulated=np.array(
                 [
-                    size // width * dtype_bytes(dtype) if dtype is not None else 0
+                    size * 8 // width * DTYPE_BITS[dtype] // 8 if dtype is not None else 0
                     for size, width, dtype in zip(self.sizes, widths, sums, strict=True)
                 ],
                 np.int64,

@@ -152,8 +152,13 @@ class Recompute(Clause):
     modules: tuple[str, ...] | None = None
 
 
-PRODUCTS = {"fp8": "fp8", "fp8_1x128": "fp8_128x128", "mxfp8": "mxfp8"}
-"""What products may be of, and the format of a weight then: DeepSeek-V3 scales tiles of them (arXiv:2412.19437, section 3.3.2)."""
+PRODUCTS = {
+    "fp8": ("fp8", "fp8"),
+    "fp8_1x128": ("fp8_1x128", "fp8_128x128"),
+    "mxfp8": ("mxfp8", "mxfp8"),
+    "fp4": ("nvfp4", "nvfp4"),
+}
+"""What products may be of, and the formats of activations and of weights then: DeepSeek-V3 scales tiles of weights (arXiv:2412.19437, section 3.3.2)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,17 +180,17 @@ class Precision(Clause):
     """Of what caches hold."""
     computed: str = "fp32"
     """Of weights in the program: as they are stored, or as they are gathered where each layer gathers them (ZeRO 3)."""
-    products: str | None = setting("choice", None, "bf16", *PRODUCTS, "fp4")
+    products: str | None = setting("choice", None, "bf16", *PRODUCTS)
     """What linear layers of blocks multiply in, of quantized operands. None: what they read."""
     weight_gradients: str | None = setting("choice", None, "bf16")
     """What their weights' gradients are products of, if not of the same."""
-    product_weights: str | None = setting("choice", None, "fp8", "fp8_128x128", "mxfp8")
+    product_weights: str | None = setting("choice", None, "fp8", "fp8_128x128", "mxfp8", "nvfp4")
     """How weights are stored that quantized products alone read. None: as others."""
     scaling: str = setting("choice", "delayed", "delayed", "current")
     """Where the one scale of an `fp8` operand comes from, for times: earlier steps, or the tensor itself, which is read once more for it."""
     attention: str | None = setting("choice", None, "bf16", "fp8")
     """What fused attention multiplies in, for times. None: as most of them do, bf16."""
-    saved: str = setting("choice", "fp8_1x128", *PRODUCTS)
+    saved: str = setting("choice", "fp8_1x128", "fp8", "fp8_1x128", "mxfp8", "nvfp4")
     """What saved values are kept in that `saved_values` names."""
     saved_values: tuple[str, ...] = setting("words", ())
     """Ops, values and modules whose saved values are kept in fewer bits."""

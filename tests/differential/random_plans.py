@@ -42,6 +42,7 @@ PRECISIONS = (
     "weights = bf16, products = fp8_1x128",
     "weights = bf16, products = mxfp8, product_weights = mxfp8",
     "weights = bf16, products = fp8, weight_gradients = bf16",
+    "weights = bf16, products = fp4, product_weights = nvfp4",
     "weights = bf16, saved_values = [silu, gelu]",
 )
 OPTIMIZERS = (

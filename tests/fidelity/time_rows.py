@@ -269,7 +269,7 @@ def mlperf(r: Cells) -> Timed | None:
         pipeline_inside=r["tp_pp_dp_order"] == "1",
         products=products,
         # LoRA's model is made under `fp8_model_init` (`custom_llama.py` of the submissions): frozen weights are fp8 alone.
-        stored="fp8" if products == "fp8" and (gather == "fp8" or model.adapters) else "",
+        stored="fp8" if products == "fp8" and (gather == "fp8" or model.adapters) else quantized_once(products, r),
         scaling="current" if "tensorwise" in r["precision_parts"] else "delayed",
         attention="fp8" if "attention products fp8" in r["precision_parts"] else "bf16",
         # `cp_comm_type` in LoRA's configuration; elsewhere Megatron's own, the ring.
@@ -360,8 +360,10 @@ def published(r: Cells) -> Timed | None:
         layout = replace(layout, gradients="bf16")
         # `mixed_precision.py` there: parameters are gathered, and stay, in what fp8 products read.
         stored = layout.products if layout.products in ("fp8", "mxfp8") else ""
+        stored = stored or quantized_once(layout.products, r)
         # `precision.py` of `scripts/performance` there: fp8 is scaled by each tensor as it is (`fp8_cs`).
-        layout = replace(layout, stored=stored, gather=stored or layout.gather, scaling="current")
+        gathered = layout.gather if stored in ("", "nvfp4") else stored
+        layout = replace(layout, stored=stored, gather=gathered, scaling="current")
         # `fp8_dot_product_attention = True` in its recipes of experts in mxfp8 on GB200 and GB300, from 26.06 (v0.5.0) on.
         narrow = model.experts and layout.products == "mxfp8" and r["release"] >= "26.06"
         if narrow and layout.device.startswith("gb"):
@@ -380,6 +382,12 @@ def published(r: Cells) -> Timed | None:
         number(r, "sequence"),
         layout,
     )
+
+
+def quantized_once(products: str, r: Cells) -> str:
+    """Megatron-LM's layers quantize weights in the first of several microbatches alone (`is_first_microbatch`): as if they were stored so."""
+    microbatches = number(r, "global_batch") // (number(r, "micro_batch") * number(r, "dp"))
+    return "nvfp4" if products == "fp4" and microbatches > 1 else ""
 
 
 def of_recipe(r: Cells, layout: Layout) -> Layout:

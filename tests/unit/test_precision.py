@@ -11,7 +11,7 @@ import pytest
 from xdsl.ir import Operation
 
 from stagec.dialects import stg
-from stagec.dialects.types import FLOATS, SCALES, tensor_of
+from stagec.dialects.types import DTYPE_BITS, FLOATS, SCALES, tensor_of
 from stagec.driver import Stops, compile_text
 from stagec.memory import Kind
 from stagec.summary import summarize
@@ -103,4 +103,4 @@ def test_scales_of_states(dtype: str) -> None:
     states = job.memory[0].static.num_bytes[Kind.OPTIMIZER]
     sharing, scale = SCALES[dtype]
     own = 512 * 2048 // 4 * 4
-    assert states == 2 * 2 * (own + own // sharing * scale)
+    assert states == 2 * 2 * (own * DTYPE_BITS[dtype] // 8 + own // sharing * scale)

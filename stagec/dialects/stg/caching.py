@@ -26,7 +26,7 @@ from stagec.dialects.marks import MarkedOp
 from stagec.dialects.memory import Effects, Overwrite
 from stagec.dialects.stg.base import Indices, TensorOp, expect_dims, tensor_type
 from stagec.dialects.stg.interface import Option, Signature
-from stagec.dialects.types import TensorType, ValueType, dtype_bytes
+from stagec.dialects.types import TensorType, ValueType, unscaled_bytes
 from stagec.symbolic import ZERO, Size
 
 STORED = ".stored"
@@ -111,7 +111,7 @@ class AppendOp(TensorOp):
         return ZERO
 
     def moved_bytes(self) -> Bytes:
-        written = elements(self.new) * dtype_bytes(tensor_type(self.cache).dtype)
+        written = unscaled_bytes(elements(self.new), tensor_type(self.cache).dtype)
         return Bytes(num_bytes(self.new), written)
 
     def effects(self) -> Effects:
@@ -172,7 +172,7 @@ class FillOp(TensorOp):
         return ZERO
 
     def moved_bytes(self) -> Bytes:
-        written = elements(self.x) * dtype_bytes(tensor_type(self.cache).dtype)
+        written = unscaled_bytes(elements(self.x), tensor_type(self.cache).dtype)
         return Bytes(num_bytes(self.x), written)
 
     def effects(self) -> Effects:

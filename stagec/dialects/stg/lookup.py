@@ -29,7 +29,7 @@ from stagec.dialects.stg.interface import (
     Signature,
     only,
 )
-from stagec.dialects.types import TensorType, dtype_bytes
+from stagec.dialects.types import TensorType, unscaled_bytes
 from stagec.symbolic import Size
 
 
@@ -136,7 +136,7 @@ class EmbeddingBagOp(TensorOp):
 
     def moved_bytes(self) -> Bytes:
         table = tensor_type(self.table)
-        rows = looked_up(tensor_type(self.ids), table) * dtype_bytes(table.dtype)
+        rows = unscaled_bytes(looked_up(tensor_type(self.ids), table), table.dtype)
         return Bytes(num_bytes(self.ids) + rows, num_bytes(self.result))
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:

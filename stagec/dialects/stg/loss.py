@@ -21,7 +21,7 @@ from stagec.dialects.stg.interface import (
     Signature,
     only,
 )
-from stagec.dialects.types import TensorType, dtype_bytes
+from stagec.dialects.types import TensorType, unscaled_bytes
 from stagec.dialects.work import Work
 from stagec.symbolic import Size
 
@@ -304,7 +304,7 @@ class TargetLogitOp(TensorOp):
         return elements(self.target)
 
     def moved_bytes(self) -> Bytes:
-        one_per_target = elements(self.target) * dtype_bytes(tensor_type(self.logits).dtype)
+        one_per_target = unscaled_bytes(elements(self.target), tensor_type(self.logits).dtype)
         return Bytes(
             one_per_target + num_bytes(self.targets) + num_bytes(self.largest),
             num_bytes(self.target),

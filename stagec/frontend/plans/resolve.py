@@ -15,7 +15,7 @@ from stagec import symbolic
 from stagec.devices import file
 from stagec.diagnostics import CompileError, Diagnostic, Findings, Span, did_you_mean, quoted
 from stagec.dialects.stg import NUM_STATES, PRECONDITIONED
-from stagec.dialects.types import dtype_bytes
+from stagec.dialects.types import DTYPE_BITS
 from stagec.frontend import syntax
 from stagec.frontend.numbers import as_read, whole
 from stagec.frontend.plans.merge import Merged
@@ -486,7 +486,7 @@ class _PlanResolver:
         ranks = math.prod(self.table.values.get(axis) or 1 for axis in axes)
         elements = preset.bucket_elements(zero.level, overlap, ranks)
         if elements is not None and found.bucket_bytes is None:
-            settings["bucket_bytes"] = elements * dtype_bytes(precision.reduce)
+            settings["bucket_bytes"] = elements * DTYPE_BITS[precision.reduce] // 8
         return replace(found, **settings)
 
     def refused_reduction(self, found: resolved.Gradients, zero: resolved.Zero) -> None:

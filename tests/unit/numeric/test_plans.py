@@ -59,7 +59,7 @@ PLANS = {
     "fp8_wide": f"{MESH}\n{TENSOR}\nzero 3 over dp\nrecompute full\n"
     "precision { products = mxfp8, weight_gradients = bf16, unquantized = [SwiGLU, wo] }",
     "fp8_saved": f"{MESH}\n{SEQUENCE}\nrecompute mul, silu\nprecision {{ saved_values = [rope, contract] }}",
-    "fp8_again": f"{MESH}\n{SEQUENCE}\ncollectives {{ keep = shard }}\nprecision {{ products = mxfp8 }}",
+    "fp8_again": f"{MESH}\n{SEQUENCE}\ncollectives {{ keep = shard }}\nprecision {{ products = fp4 }}",
     "clipped": f"{MESH}\n{SEQUENCE}\nzero 1 over dp",
     "zero2_once": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 2 over dp\ngradients {{ reduce = step }}",
     "zero3_once": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 3 over dp\ngradients {{ reduce = step }}",

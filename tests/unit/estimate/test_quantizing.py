@@ -1,0 +1,116 @@
+"""What a quantization takes: by itself, in the kernel that makes its operand, or with a first pass for the scale."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from stagec.backend.program import Compute, Kernel, Node
+from stagec.devices import named
+from stagec.dialects.types import bytes_per_element
+from stagec.dialects.work import Work
+from stagec.driver import compile_text
+from stagec.estimate.kernels import KernelPrices
+from stagec.estimate.prices import Prices
+from tests.unit.estimate.test_columnwise import text_of
+
+NORM, WEIGHT, OTHER = "norm", "weight", "other"
+
+
+def quantizations(text: str) -> Iterator[tuple[str, float, float, float]]:
+    """Of layers: behind what each stands, its time, what its bytes take by themselves, and what reading them takes."""
+    compiled = compile_text(text)
+    prices = Prices.of(compiled.trace_set, compiled.plan)
+    assert prices.kernels is not None
+    rank_class = compiled.trace_set.classes[0]
+    for index, segment in enumerate(rank_class.program.segments):
+        costs = prices.segment(rank_class, index).us
+        for node, us in zip(segment.nodes, costs, strict=True):
+            action = node.action
+            if isinstance(action, Compute) and action.work == Work.QUANTIZE:
+                alone = prices.kernels.moved(action.num_bytes).us
+                read = prices.kernels.moved(action.num_bytes - action.num_written).us
+                yield behind(node, segment.nodes), float(us), alone, read
+
+
+def behind(node: Node, nodes: tuple[Node, ...]) -> str:
+    before = [nodes[dep.node].action for dep in node.data_deps if dep.slot < 0]
+    if not before:
+        return WEIGHT
+    works = {each.work for each in before if isinstance(each, Compute)}
+    return NORM if works == {Work.REDUCTION} else OTHER
+
+
+def drawn(rng: random.Random, form: str, kernels: str, rest: str = "") -> str:
+    sizes = {name: 128 * rng.randint(4, 12) for name in ("B", "S", "D", "F", "G")}
+    text = text_of("b200", sizes, form, rng.choice([1, 2]), rest)
+    return text.replace("device b200", f"device b200 {{ kernels = {kernels} }}")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_who_makes_an_operand_and_quantizes_it_at_once(seed: int) -> None:
+    """A compiler does it always, Transformer Engine's linear layers of Megatron-LM for a norm in front of one with a known scale."""
+    rng = random.Random(seed)
+    for form in ("fp8", "mxfp8"):
+        for place, us, alone, _ in quantizations(drawn(rng, form, "fused")):
+            if place == NORM and form == "fp8":
+                assert us < 0.9 * alone
+            else:
+                assert us == pytest.approx(alone)
+        places = [
+            (us, alone)
+            for place, us, alone, _ in quantizations(drawn(rng, form, "compiled"))
+            if place == OTHER
+        ]
+        assert any(us < 0.9 * alone for us, alone in places)
+
+
+@pytest.mark.parametrize(
+    ("form", "rest"), [("fp8", ", scaling = current"), ("fp4", ""), ("mxfp8", "")]
+)
+def test_a_scale_of_the_tensor_itself_takes_a_first_pass(form: str, rest: str) -> None:
+    rng = random.Random(form)
+    for kernels in ("fused", "compiled"):
+        text = drawn(rng, form, kernels, rest)
+        for _, us, alone, read in quantizations(text):
+            if form == "mxfp8":
+                assert us <= alone * (1 + 1e-9)
+            else:
+                assert us == pytest.approx(alone + read)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_products_of_nvfp4_are_without_the_conversion_that_was_measured_with_them(
+    seed: int,
+) -> None:
+    rng = random.Random(seed)
+    device = named(rng.choice(["b200", "gb200", "gb300"]))
+    m, n, k = (256 * rng.randint(8, 64) for _ in range(3))
+    sizes = {"batch": 1, "m": m, "n": n, "k": k}
+    kernel = Kernel(Work.PRODUCT, "nvfp4", tuple(sizes.items()), is_linear=True)
+    prices = KernelPrices(device)
+    own = {name: np.float64(size) for name, size in sizes.items()}
+    whole = prices.by_table(("product", "nvfp4"), own)
+    assert whole is not None
+    converted = prices.moved(m * k * (2 + bytes_per_element("nvfp4"))).us
+    found = prices.price(Compute(1, 1, kernel=kernel), True).us
+    assert found == pytest.approx(max(whole.us - converted, device.launch_us))
+    # An engine that serves converts its input as it was measured.
+    served = KernelPrices(device, linear="fp4").price(
+        Compute(1, 1, kernel=Kernel(Work.PRODUCT, "bf16", tuple(sizes.items()), is_linear=True)),
+        True,
+    )
+    assert served.us == pytest.approx(whole.us)
+    # What a weight's gradient reads along columns is rotated first, by a kernel that reads it once more.
+    more = Kernel(
+        Work.PRODUCT,
+        "nvfp4",
+        (*sizes.items(), ("whole", 3 << 20), ("shard", 1 << 20), ("gathered", 0)),
+        is_linear=True,
+    )
+    rate = float(device.numbers["memory_bytes_per_s"]) * device.reached.memory
+    beyond = prices.price(Compute(1, 1, kernel=more), True, True).us - found
+    assert beyond == pytest.approx(1e6 * (4 << 20) * (2 + 9 / 16) / rate)
