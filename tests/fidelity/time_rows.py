@@ -269,7 +269,9 @@ def mlperf(r: Cells) -> Timed | None:
         pipeline_inside=r["tp_pp_dp_order"] == "1",
         products=products,
         # LoRA's model is made under `fp8_model_init` (`custom_llama.py` of the submissions): frozen weights are fp8 alone.
-        stored="fp8" if products == "fp8" and (gather == "fp8" or model.adapters) else quantized_once(products, r),
+        stored="fp8"
+        if products == "fp8" and (gather == "fp8" or model.adapters)
+        else quantized_once(products, r),
         scaling="current" if "tensorwise" in r["precision_parts"] else "delayed",
         attention="fp8" if "attention products fp8" in r["precision_parts"] else "bf16",
         # `cp_comm_type` in LoRA's configuration; elsewhere Megatron's own, the ring.
