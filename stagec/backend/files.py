@@ -92,8 +92,7 @@ class LocalFiles:
 
 def write_whole(path: str, data: Data) -> None:
     """Write one file so that it appears complete or not at all; a device or a pipe is given the bytes."""
-    if os.path.isdir(path):
-        raise TraceError("E0603", f"`{path}` is a directory", help="name a file")
+    no_directory(path)
     try:
         if os.path.exists(path) and not os.path.isfile(path):
             file = _open_special(path)
@@ -105,6 +104,24 @@ def write_whole(path: str, data: Data) -> None:
             _replace(os.path.realpath(path), data)
     except OSError as error:
         raise disk_error(error, path) from None
+
+
+def check_place(path: str) -> None:
+    """What `write_whole` would refuse, where that is known before there is anything to write."""
+    no_directory(path)
+    directory = os.path.dirname(os.path.realpath(path))
+    code = 0
+    if not os.path.isdir(directory):
+        code = errno.ENOTDIR if os.path.exists(directory) else errno.ENOENT
+    elif not os.path.exists(path) and not os.access(directory, os.W_OK | os.X_OK):
+        code = errno.EACCES
+    if code:
+        raise disk_error(OSError(code, os.strerror(code)), path)
+
+
+def no_directory(path: str) -> None:
+    if os.path.isdir(path):
+        raise TraceError("E0603", f"`{path}` is a directory", help="name a file")
 
 
 WAIT_FOR_READER = 2.0

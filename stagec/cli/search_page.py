@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from stagec.backend.executors import open_executor
-from stagec.backend.files import write_whole
+from stagec.backend.files import check_place, write_whole
 from stagec.cli.inputs import read_text
 from stagec.cli.progress import counting_progress
 from stagec.cli.tables import amount, plain_table, seconds, text_of
@@ -82,6 +82,9 @@ def show_search(options: argparse.Namespace) -> int:
         beside=json.dumps([sorted(checked.source.texts.items()), repr(device)]),
         rises=rises(options.minimise),
     )
+    for path in (options.output, options.plot):
+        if path:
+            check_place(path)
     cache = Path(options.cache) if options.cache else None
     with (
         counting_progress(options.quiet, "searching", "plans") as count,

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from stagec.backend.executors import run_tasks
+from stagec.backend.files import disk_error
 from stagec.backend.program import Compute
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
@@ -641,6 +642,8 @@ def computing(compiled: Compiled, timeline: Timeline) -> float:
 # What is known already
 
 MOST_CACHE_BYTES = 1 << 30
+BEGIN = '{"key": '
+"""Of each line."""
 
 
 class Cache:
@@ -658,13 +661,24 @@ class Cache:
             try:
                 text = read_whole_text(path, MOST_CACHE_BYTES)
             except OSError as error:
-                message = f"cannot read `{path}`: {error.strerror}"
-                raise CompileError(
-                    [Diagnostic("E0701", message, origin=f"--cache {path}")]
-                ) from None
+                raise no_cache(path, str(error.strerror)) from None
+            # The first line may have been cut off anywhere.
+            if text[: len(BEGIN)] != BEGIN[: len(text)]:
+                raise no_cache(path, "it is no cache of a search")
             self.ends_in_line = not text or text.endswith("\n")
             for line in text.splitlines():
                 self.read(line)
+        if path is not None:
+            self.append("")
+
+    def append(self, text: str) -> None:
+        """E0603 where the disk takes nothing."""
+        assert self.path is not None
+        try:
+            with self.path.open("a") as file:
+                file.write(text)
+        except OSError as error:
+            raise disk_error(error, str(self.path)) from None
 
     def read(self, line: str) -> None:
         try:
@@ -706,10 +720,14 @@ class Cache:
             name: [None if v != v else v for v in column] for name, column in found.columns.items()
         }
         said = {"key": self.key(task), "columns": columns, "reasons": found.reasons}
-        with self.path.open("a") as file:
-            begin = "" if self.ends_in_line else "\n"
-            file.write(f"{begin}{json.dumps({**said, 'crc': crc_of(said)})}\n")
+        begin = "" if self.ends_in_line else "\n"
+        self.append(f"{begin}{json.dumps({**said, 'crc': crc_of(said)})}\n")
         self.ends_in_line = True
+
+
+def no_cache(path: Path, why: str) -> CompileError:
+    message = f"cannot read `{path}`: {why}"
+    return CompileError([Diagnostic("E0701", message, origin=f"--cache {path}")])
 
 
 def crc_of(said: Mapping[str, object]) -> int:

@@ -230,6 +230,9 @@ class Sweep:
         sizes = with_definitions(sizes, {**definitions, **axes})
         if is_plain(structure.job):
             columns = self.evaluate(structure, sizes, given)
+        elif self.measure is not None:
+            # Whether each of them can be compiled is asked with its memory.
+            columns = {RANKS: ranks_of(structure.job, sizes)}
         else:
             names = [*{*self.quantities, RANKS, *self.always}]
             columns = self.one_by_one(given, names, rows, found)
