@@ -28,6 +28,7 @@ from concurrent.futures import (
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import entry_points
 from itertools import islice
+from multiprocessing import resource_tracker
 from typing import Any, ParamSpec, TypeVar
 
 from stagec.backend.errors import TraceError
@@ -102,7 +103,8 @@ def _dask(argument: str) -> Executor:
     try:
         if argument:
             asyncio.run(_ask(distributed, argument))
-        client = distributed.Client(argument or None, set_as_default=False, timeout=_CONNECT_S)
+        with _interrupts_later(), distributed.dask.config.set(_QUIET_WORKERS):
+            client = distributed.Client(argument or None, set_as_default=False, timeout=_CONNECT_S)
     except Exception as error:  # Whatever reading the answer of another server comes to.
         raise TraceError(
             "E0608",
@@ -111,6 +113,24 @@ def _dask(argument: str) -> Executor:
             help="start `dask scheduler` there, or choose another executor" if argument else "",
         ) from None
     return _DaskExecutor(client)
+
+
+_QUIET_WORKERS = {
+    "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical",
+}
+"""So Dask hands it to workers of this machine."""
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Ctrl-C waits; threads and processes that begin meanwhile leave it to this one."""
+    # What Python starts beside the first child process would let it through again.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _DaskExecutor(Executor):
