@@ -129,33 +129,33 @@ def verify_ir(module: ModuleOp, sources: Mapping[str, str] | None = None) -> Non
         module.verify()
         for op in module.walk():
             verify_attributes(op)
-        verify_order(module)
     except VerifyException as error:
         found = list(_mistakes(module)) or [
             Diagnostic("E0709", _sentence(str(error)), place_of(module))
         ]
         raise CompileError(found, sources) from None
+    verify_order(module, sources)
 
 
-def verify_order(module: ModuleOp) -> None:
-    """`VerifyException` for an op that reads what is made after it, or in a region that it is not in; xDSL's verifier does not look."""
-    _verify_order_in(module, set())
+def verify_order(module: ModuleOp, sources: Mapping[str, str] | None = None) -> None:
+    """E0709 for an op that reads what is made after it, or in a region that it is not in; xDSL's verifier does not look."""
+    found = next(_out_of_order(module, set()), None)
+    if found is not None:
+        message = f"`{found.name}` reads a value before it is made, or outside of its region"
+        raise CompileError([Diagnostic("E0709", message, place_of(found))], sources)
 
 
-def _verify_order_in(op: Operation, made: set[SSAValue]) -> None:
+def _out_of_order(op: Operation, made: set[SSAValue]) -> Iterator[Operation]:
     """Of an op and what is in it, where these values are `made`."""
-    for operand in op.operands:
-        if operand not in made:
-            raise VerifyException(
-                f"`{op.name}` reads a value before it is made, or outside of its region"
-            )
+    if not made.issuperset(op.operands):
+        yield op
     for region in op.regions:
         inside: set[SSAValue] = set()
         for block in region.blocks:
             made.update(block.args)
             inside.update(block.args)
             for each in block.ops:
-                _verify_order_in(each, made)
+                yield from _out_of_order(each, made)
                 made.update(each.results)
                 inside.update(each.results)
         made -= inside

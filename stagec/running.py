@@ -15,7 +15,7 @@ from xdsl.utils.arg_spec import parse_pipeline
 from stagec.analysis.sizes import dim_sizes, mesh_of
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted, span_of
 from stagec.dialects import dist, stg
-from stagec.ir_text import Verifier, place_of
+from stagec.ir_text import Verifier, place_of, verify_order
 from stagec.plans.clauses import Argument, Plan
 from stagec.plans.in_ir import read_plan, stated_plan
 from stagec.rewriting import output_of, programs
@@ -198,15 +198,26 @@ def run_passes(
     return False
 
 
+NEEDED: tuple[type[Operation], ...] = (stg.ProgramOp, dist.MeshOp, dist.PlanOp, dist.PassesOp)
+"""What a module never is without, once it has it."""
+
+
 def apply_pass(each: ModulePass, context: Context, module: ModuleOp) -> None:
     """Run a pass. E0208 where the IR names a size that it has not."""
+    before = {type(op) for op in module.body.ops}
     try:
         each.apply(context, module)
+    except SystemExit as error:
+        raise RuntimeError("it ends the whole run: `sys.exit`") from error
     except NoNumberError as error:
         notes = [f"in the pass `{each.name}`"]
         help_ = "each name of a size is a `stg.dim`, or an axis of `dist.mesh`"
         found = Diagnostic("E0208", str(error), place_of(module), notes=notes, help=help_)
         raise CompileError([found]) from error
+    gone = (before & set(NEEDED)) - {type(op) for op in module.body.ops}
+    if gone:
+        message = f"the pass `{each.name}` took the module's {quoted(sorted(kind.name for kind in gone))} away"
+        raise CompileError([Diagnostic("E0709", message, place_of(module))])
 
 
 def broken_promise(each: ModulePass, module: ModuleOp) -> Diagnostic:
@@ -226,7 +237,11 @@ def take_off(module: ModuleOp, name: str) -> None:
 
 
 def is_ours(each: ModulePass | Operation) -> bool:
-    return type(each).__module__.startswith(("stagec.", "xdsl."))
+    return is_our_class(type(each))
+
+
+def is_our_class(each: type) -> bool:
+    return each.__module__.startswith(("stagec.", "xdsl."))
 
 
 def ops_of_others(module: ModuleOp) -> list[str]:
@@ -239,6 +254,7 @@ def verify(module: ModuleOp, after: ModulePass, others: Sequence[str], verifier:
     try:
         verifier.verify(module)
         if not is_ours(after):
+            verify_order(module)
             check_module(module)
     except CompileError as error:
         assert others or not is_ours(after), f"`{after.name}` leaves what does not verify: {error}"

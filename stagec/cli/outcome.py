@@ -52,29 +52,18 @@ def report(error: Exception) -> int:
         help_ = "ask for less at a time: fewer microbatches or ranks, a summary without `-o` or `--report`; or raise the limit (`ulimit -v`)"
         sys.stderr.write(render([Diagnostic("E0717", message, help=help_)]))
         return 1
+    from stagec.cli.plug_in_errors import culprit_of, first_cause
+
+    error = first_cause(error)
     last = traceback.extract_tb(error.__traceback__)[-1]
-    text = printable(traceback.format_exception_only(error)[-1].strip())
+    text = printable(traceback.format_exception_only(error)[-1].strip().partition("\n")[0])
     where = f"in `{last.name}`, {os.path.basename(last.filename)}:{last.lineno}"
-    culprit = foreign_pass(error)
-    if culprit:
-        message = f"the pass `{culprit}` failed: {text}"
+    culprit = culprit_of(error)
+    if culprit is not None:
+        message = f"{culprit.what} failed: {text}"
         help_ = "`--debug` shows the traceback"
-        sys.stderr.write(render([Diagnostic("E0713", message, notes=[where], help=help_)]))
+        found = Diagnostic("E0713", message, culprit.span, notes=[where], help=help_)
+        sys.stderr.write(render([found]))
         return 1
     sys.stderr.write(BUG.format(error=text, where=where))
     return 2
-
-
-def foreign_pass(error: Exception) -> str:
-    """The pass of someone else in which it happened, if it did."""
-    from xdsl.passes import ModulePass
-
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        owner = frame.f_locals.get("self")
-        if isinstance(owner, ModulePass) and not is_ours(owner):
-            return owner.name
-    return ""
-
-
-def is_ours(owner: object) -> bool:
-    return type(owner).__module__.partition(".")[0] == "stagec"

@@ -49,22 +49,40 @@ def rewrite(
     """Apply a pattern everywhere, until nothing changes, or `once` to each op that is there now.
 
     Raises:
-        CompileError: all that the pattern raised, of any op.
+        CompileError: all that the pattern raised, of any op; E0713 for a pattern that goes on changing what it made.
     """
-    inheriting = _Inheriting(pattern, pass_name)
+    most = MOST_PER_OP * sum(1 for _ in module.walk()) + MOST_AT_LEAST
+    inheriting = _Inheriting(pattern, pass_name, most)
     PatternRewriteWalker(inheriting, apply_recursively=not once).rewrite_module(module)
+    if inheriting.failure is not None:
+        raise inheriting.failure
     if inheriting.found:
         raise CompileError(list(dict.fromkeys(inheriting.found)))
+    if inheriting.left < 0:
+        name = pass_name or "a pass"
+        message = f"the pass `{name}` does not end: `{type(pattern).__name__}` has changed {most} ops, and goes on"
+        help_ = "a pattern leaves alone what it made itself; `rewrite(..., once=True)` visits only what is there before"
+        raise CompileError([Diagnostic("E0713", message, help=help_)])
+
+
+MOST_PER_OP, MOST_AT_LEAST = 20, 1000
+"""How often a pattern may change something."""
 
 
 @dataclass
 class _Inheriting(RewritePattern):
     pattern: RewritePattern
     pass_name: str
+    left: int
+    """How many more changes there may be."""
     found: list[Diagnostic] = field(default_factory=list)
     """Mistakes. xDSL would wrap them in an exception of its own."""
+    failure: Exception | None = None
+    """What else a pattern raised, after which it is left alone: xDSL would put the whole module in its place."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if self.left < 0 or self.failure is not None:
+            return
         # As it is before the pattern changes it; what of that are marks is asked if something is inserted.
         location, properties, attributes = op.location, dict(op.properties), dict(op.attributes)
 
@@ -79,7 +97,10 @@ class _Inheriting(RewritePattern):
             self.pattern.match_and_rewrite(op, rewriter)
         except CompileError as error:
             self.found += error.diagnostics
+        except Exception as error:
+            self.failure = error
         rewriter.operation_insertion_handler.pop(0)
+        self.left -= rewriter.has_done_action
 
 
 def insert_before(op: Operation, new: Sequence[Operation], pass_name: str) -> None:

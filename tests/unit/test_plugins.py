@@ -231,3 +231,60 @@ def test_what_ops_of_others_make_is_verified(tmp_path: Path, capsys: pytest.Capt
     assert "error[E0709]: `mine.bias_grad`" in said
     assert "after the pass `build-backward`" in said
     assert "plug-ins" in said
+
+
+BAD_PASS = """
+import sys
+from dataclasses import dataclass
+
+from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import RewritePattern, op_type_rewrite_pattern
+
+from stagec.dialects import stg
+from stagec.rewriting import rewrite
+
+
+@dataclass(frozen=True)
+class Bad(ModulePass):
+    name = "bad"
+
+    def apply(self, ctx, op):
+        {body}
+
+
+class Pattern(RewritePattern):
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: stg.ReduceOp, rewriter):
+        {pattern}
+"""
+APPLIED = "rewrite(op, Pattern(), self.name)"
+AGAIN = "rewriter.replace(op, stg.ReduceOp(op.kind.data, op.operands[0], op.over.data))"
+BADLY = {
+    "sys.exit(0)": "the pass `bad` failed: RuntimeError: it ends the whole run",
+    "[each.detach() for each in list(op.body.block.ops)]": "the pass `bad` took the module's",
+    "op.body.block.last_op.body.block.first_op.detach()": "E0709",
+    "[p.insert_op_before(o, p.first_op) for o in [*op.walk()] if type(o) is stg.ReduceOp "
+    "and not o.detach() for p in [op.body.block.last_op.body.block]]": "reads a value before it is made",
+}
+
+
+@pytest.mark.parametrize("body", [*BADLY, "raise", "again"])
+def test_a_pass_of_others_goes_wrong(body: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    patterns = {"raise": "raise KeyError('y')", "again": AGAIN}
+    says = {"raise": "the pass `bad` failed: KeyError: 'y'", "again": "the pass `bad` does not end"}
+    model, bad = tmp_path / "m.stg", tmp_path / "bad.py"
+    model.write_text(BIASED.replace("biased(x, b)", "x * b").replace("p {", "p { pass bad "))
+    applied = APPLIED if body in patterns else body
+    bad.write_text(BAD_PASS.format(body=applied, pattern=patterns.get(body, "pass")))
+    assert main([str(model), "--load-pass", str(bad), "-q"]) == 1
+    assert (BADLY | says)[body] in capsys.readouterr().err
+
+
+def test_an_op_of_others_goes_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    model, op = tmp_path / "m.stg", tmp_path / "biased.py"
+    model.write_text(BIASED)
+    op.write_text(OP_WITH_A_WRONG_GRADIENT.replace("(self.x, dys[0])", "(self.x, self.none)"))
+    assert main([str(model), "--load-pass", str(op), "-q"]) == 1
+    said = capsys.readouterr().err
+    assert "error[E0713]: the op `mine.biased` failed: AttributeError" in said
+    assert "m.stg:6:15" in said
