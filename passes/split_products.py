@@ -117,8 +117,15 @@ def products_at(moved: dist.AllGatherOp | dist.ReduceScatterOp) -> list[stg.Cont
         for op in sorted(readers, key=order.__getitem__)
         if isinstance(op, stg.ContractOp) and name not in op.over.data and not has_batch(op)
     ]
-    # All are computed where the first one is.
+    # All are computed where the first one is, and weights quantized for them before that.
     first = order[found[0]] if found else 0
+    for value in (value for op in found[1:] for value in op.operands):
+        made = value.owner
+        if isinstance(made, stg.QuantizeOp) and order.get(made, -1) > first:
+            if before(made.x, order, first):
+                made.detach()
+                block.insert_op_before(made, found[0])
+                order[made] = first - 1
     return [op for op in found if all(before(value, order, first) for value in op.operands)]
 
 

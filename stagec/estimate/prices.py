@@ -26,6 +26,7 @@ from stagec.backend.program import (
     TraceSegment,
     TraceSet,
 )
+from stagec.dialects.types import QUANTIZED
 from stagec.dialects.work import Work
 from stagec.estimate.kernels import Basis, KernelPrices, Price
 from stagec.estimate.network import Network, rate
@@ -105,6 +106,7 @@ class Prices:
         segment = program.segments[index]
         if self.plan.device.kernels != "eager":
             self.fuse(program, index, costs)
+        self.sum_pieces(segment, costs)
         if not self.plan.device.graphs:
             self.launch(segment, costs)
 
@@ -250,6 +252,32 @@ class Prices:
             found = np.flatnonzero(escapes).tolist()
             self._escaping[key] = {divmod(each, most) for each in found}
         return self._escaping[key]
+
+    def sum_pieces(self, segment: TraceSegment, costs: NodeCosts) -> None:
+        """Where ranks send each other pieces of what a product makes, a kernel behind them reads all that came and writes the sum.
+
+        So do PyTorch (`_fused_matmul_reduce_scatter_impl`, on the stream of the products) and the rings that Transformer Engine has for quantized
+        operands (`reduce_bf16` in `CommOverlapP2PBase::split_overlap_rs`). In bf16 its collective's own kernel adds up.
+        """
+        assert self.kernels is not None
+        for node in segment.nodes:
+            action = node.action
+            if (
+                node.pieces == 1
+                or not isinstance(action, Collective)
+                or action.kind != "reduce_scatter"
+            ):
+                continue
+            for made in {dep.node for dep in node.data_deps if dep.slot < 0}:
+                product = segment.nodes[made].action
+                if not isinstance(product, Compute) or product.kernel is None:
+                    continue
+                if self.plan.device.kernels == "fused" and product.kernel.dtype not in QUANTIZED:
+                    continue
+                ways = action.operand_bytes / max(action.result_bytes, 1)
+                moved = node.pieces * costs.written[made] * (1 + 1 / ways)
+                known = {each: self.kernels.moved(each).us for each in set(moved.tolist())}
+                costs.us[made] += np.array([known[each] for each in moved.tolist()]) / node.pieces
 
     def launch(self, segment: TraceSegment, costs: NodeCosts) -> None:
         """Without graphs a segment lasts as long as the host needs to launch its kernels."""

@@ -114,3 +114,41 @@ def test_products_of_nvfp4_are_without_the_conversion_that_was_measured_with_the
     rate = float(device.numbers["memory_bytes_per_s"]) * device.reached.memory
     beyond = prices.price(Compute(1, 1, kernel=more), True, True).us - found
     assert beyond == pytest.approx(1e6 * (4 << 20) * (2 + 9 / 16) / rate)
+
+
+ONE_PATH = (" + relu(n @ other) @ back", "")
+
+
+def product_us(text: str) -> float:
+    """Of the forward pass, whose products are as large in pieces as whole."""
+    compiled = compile_text(text)
+    prices = Prices.of(compiled.trace_set, compiled.plan)
+    rank_class = compiled.trace_set.classes[0]
+    us = 0.0
+    for index, segment in enumerate(rank_class.program.segments):
+        times = int((rank_class.program.segment == index).sum())
+        for node, own in zip(segment.nodes, prices.segment(rank_class, index).us, strict=True):
+            action = node.action
+            if isinstance(action, Compute) and action.work == Work.PRODUCT and node.phase == "fwd":
+                us += float(own) * times
+    return us
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_pieces_that_arrive_are_added_up_by_a_kernel(seed: int) -> None:
+    """Not in bf16 under Transformer Engine, whose collective adds them."""
+    rng = random.Random(seed)
+    sizes = {name: 128 * rng.randint(4, 12) for name in ("B", "S", "D", "F", "G")}
+    tp, layers = rng.choice([2, 4]), 2
+    made = 2 * sizes["B"] * sizes["S"] * sizes["D"]
+    sums = KernelPrices(named("b200")).moved(made * (1 + 1 / tp)).us
+    for form, kernels, is_summed in (
+        ("mxfp8", "fused", True),
+        ("bf16", "fused", False),
+        ("bf16", "compiled", True),
+    ):
+        whole = text_of("b200", sizes, form, tp).replace(*ONE_PATH)
+        whole = whole.replace("device b200", f"device b200 {{ kernels = {kernels} }}")
+        split = whole.replace("device b200", "overlap { tp = true }\n  device b200")
+        more = product_us(split) - product_us(whole)
+        assert more == pytest.approx(layers * sums * is_summed, rel=1e-6, abs=1e-3)
