@@ -121,11 +121,12 @@ def products_at(moved: dist.AllGatherOp | dist.ReduceScatterOp) -> list[stg.Cont
     first = order[found[0]] if found else 0
     for value in (value for op in found[1:] for value in op.operands):
         made = value.owner
-        if isinstance(made, stg.QuantizeOp) and order.get(made, -1) > first:
-            if before(made.x, order, first):
-                made.detach()
-                block.insert_op_before(made, found[0])
-                order[made] = first - 1
+        if not isinstance(made, stg.QuantizeOp) or order.get(made, -1) < first:
+            continue
+        if before(made.x, order, first):
+            made.detach()
+            block.insert_op_before(made, found[0])
+            order[made] = first - 1
     return [op for op in found if all(before(value, order, first) for value in op.operands)]
 
 
