@@ -55,7 +55,7 @@ gather of layer 1 is issued before layer 0 begins, and so on: one unit ahead, as
 before them begins: FSDP2 issues it in the hook of the unit before (`_pre_backward`, `_prefetch_unshard` in
 `torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py`). Where a unit's gradients begin later than what is made again of it, that is marked
 (`begins_unit`), and the gather waits for it. Units are counted through all iterations of a repeat, and beside the layers in
-the order in which they stand.
+the order in which they stand; loads from the host, and reads from NVMe, by themselves.
 
 Where a rank of a pipeline has one stage, what is gathered once per step is `issued` in the first forward pass, behind what the stage
 receives: the root unit's as the pass begins (`with_pass`), others as their unit does (`with_unit`). So do FSDP2's hooks, which PyTorch's
@@ -83,7 +83,7 @@ from stagec.analysis.segments import (
     scheduled,
     whole,
 )
-from stagec.dialects import stg
+from stagec.dialects import sched, stg
 from stagec.dialects.sched.tasks import PASS_GATHERS, TASK_NUMBER, Rows
 from stagec.pipeline_schedule import tasks_overlap
 
@@ -189,20 +189,22 @@ def moved(rows: Rows, segments: Mapping[int, Segment], ahead: Mapping[int, int])
     begin = {n for n, each in segments.items() if stg.BEGINS_UNIT in stg.marks(each.first)}
     begins = np.flatnonzero(np.isin(rows.segment, list(begin)))
     units: dict[object, list[int]] = {}
-    beside: list[int] = []
+    beside: dict[str, list[int]] = {}
     for row in gathers:
         path, repeats = path_of(rows, row), segments[int(rows.segment[row])].repeats
         number = int(rows.segment[row])
+        way = way_of(segments[number])
+        alike = beside.setdefault(way, [])
         if len(path) <= 1:
-            beside.append(row)
+            alike.append(row)
         if path:
-            units.setdefault((repeats[-1], path[:-1]), []).append(row)
-        elif len(beside) > ahead[number]:
-            target = beside[-1 - ahead[number]]
+            units.setdefault((repeats[-1], path[:-1], way), []).append(row)
+        elif len(alike) > ahead[number]:
+            target = alike[-1 - ahead[number]]
             hook = hook_of(target, gathers, begins)
             stands = (target, BESIDE) if hook is None else (hook, BEFORE)
-            at[:, row] = *stands, len(beside)
-    for (repeat, outer), own in units.items():  # pyright: ignore
+            at[:, row] = *stands, len(alike)
+    for (repeat, outer, _), own in units.items():  # pyright: ignore
         before = run_before(rows, segments, ahead, repeat, outer, own[0])
         for place, row in enumerate(own):
             unit = place - ahead[int(rows.segment[row])]
@@ -218,6 +220,12 @@ def moved(rows: Rows, segments: Mapping[int, Segment], ahead: Mapping[int, int])
                 else:
                     at[:, row] = hook, BEFORE, place
     return rows.reordered(np.lexsort(at[::-1]))
+
+
+def way_of(segment: Segment) -> str:
+    """From where what is issued ahead comes: from other ranks, from the host, or from NVMe. What comes one way is counted by itself."""
+    op = segment.first
+    return op.direction.data if isinstance(op, sched.HostCopyOp) else ""
 
 
 def hook_of(gather: int, gathers: Sequence[int], begins: np.ndarray) -> int | None:
