@@ -47,6 +47,9 @@ its first reader of the backward pass, `prefetch` layers ahead. Each direction h
 `save_on_cpu` does, and with `recompute full`, where only the inputs of layers are saved, DeepSpeed's checkpoints in the memory of the
 host (Rajbhandari et al. 2021, arXiv:2104.07857, section 5.2). What is saved outside of repeated layers stays.
 
+With `nvme` what was stored is written to NVMe, and the backward pass reads it one layer before it is loaded: through the memory of the host,
+which has it for that long. SSDTrain keeps activations on SSDs (Wu et al. 2024, arXiv:2408.10013), there without the host between.
+
 `what` has `all`; `inputs`, what a layer is given by the one before; or names of ops, values and modules, as for
 `recompute-activations`. Views are not stored: what they view is, once.
 """
@@ -83,6 +86,8 @@ class OffloadActivations(ModulePass):
     """`all`, `inputs`, or names of ops, values and modules. One that nothing saved is called is E0401."""
     prefetch: int = 1
     """How many layers ahead of the backward pass values are loaded."""
+    nvme: bool = False
+    """Whether they go on to NVMe, and are read from there a layer before they are loaded."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         mesh, met = mesh_of(op), set[str]()
@@ -182,6 +187,14 @@ class Offloading:
         else:
             inherit(op, value.owner if isinstance(value.owner, Operation) else last, NAME)
             block.insert_op_after(op, last)
+        return self.written(op) if self.options.nvme else op.outputs[0]
+
+    def written(self, store: dist.StoreOp) -> SSAValue:
+        """What was stored, on NVMe."""
+        op = dist.WriteOp(store.outputs)
+        stg.marks(op)["phase"] = StringAttr("fwd")
+        inherit(op, store, NAME)
+        self.level.forward.insert_op_after(op, store)
         return op.outputs[0]
 
     def uses(self, value: SSAValue) -> Iterator[Operation]:
@@ -199,14 +212,19 @@ class Offloading:
     def load(self, host: SSAValue, readers: list[Operation]) -> SSAValue:
         block = self.level.backward
         first = min(readers, key=block.get_operation_index)
-        op = dist.LoadOp([host])
         late = all(stg.phase_of(reader) == "wgrad" for reader in readers)
-        stg.marks(op)["phase"] = StringAttr("wgrad" if late else "bwd")
-        stg.marks(op)["prefetch"] = IntegerAttr(self.options.prefetch, i64)
-        inherit(op, first, NAME)
-        block.insert_op_before(op, first)
         self.first = first
-        return op.outputs[0]
+        steps: list[tuple[type[dist.HostOp], int]] = [(dist.LoadOp, self.options.prefetch)]
+        if self.options.nvme:
+            steps.insert(0, (dist.ReadOp, self.options.prefetch + 1))
+        for kind, ahead in steps:
+            op = kind([host])
+            stg.marks(op)["phase"] = StringAttr("wgrad" if late else "bwd")
+            stg.marks(op)["prefetch"] = IntegerAttr(ahead, i64)
+            inherit(op, first, NAME)
+            block.insert_op_before(op, first)
+            host = op.outputs[0]
+        return host
 
     def viewed(self, value: SSAValue, origin: SSAValue, loaded: SSAValue) -> SSAValue:
         """What was saved, as a view of what is loaded."""

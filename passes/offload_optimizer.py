@@ -71,8 +71,10 @@ class OffloadOptimizer(ModulePass):
     """Whether the weights are."""
     on_host: bool = False
     """Whether the host computes the update."""
-    nvme: bool = False
+    states_on_nvme: bool = False
     """Whether states and master weights are on NVMe, from where the host reads them for its update, and to where it writes them after it."""
+    parameters_on_nvme: bool = False
+    """Whether the weights are: those of a master copy are written there, others read too."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in programs(op):
@@ -144,7 +146,7 @@ class Streaming:
             dtypes.append(step.master.data)
         if step.average is not None:
             dtypes.append(step.average.data)
-        if self.options.on_host and not self.options.parameters:
+        if self.travels:
             # The new weights, as the device has them, before they travel.
             dtypes.append(tensor_of(weight.type).dtype)
         types = [with_dtype(weight.type, dtype) for dtype in dtypes]
@@ -154,6 +156,12 @@ class Streaming:
             self.insert([op])
             found.append(op.state)
         return found
+
+    @property
+    def travels(self) -> bool:
+        """Whether new weights go from the host's update to where they stay: to the device, or to NVMe."""
+        options = self.options
+        return options.on_host and (not options.parameters or options.parameters_on_nvme)
 
     def has_master(self, weight: SSAValue) -> bool:
         """Whether the copy that is updated is wider than a weight."""
@@ -215,6 +223,10 @@ class Streaming:
             *(k for u in updates for k in u.kept),
         ]
         gradients, step = [u.gradient for u in updates], self.step
+        reads = weights if self.options.parameters_on_nvme else []
+        read = dist.ReadOp(reads) if reads else None
+        if read is not None:
+            host[: len(reads)] = read.outputs
         load = dist.LoadOp(host) if host else None
         loaded = list(load.outputs) if load else []
         if self.options.parameters:
@@ -233,15 +245,19 @@ class Streaming:
         ops: list[Operation] = [update]
         if load is not None:
             self.ahead(load, is_layer)
-            ops = [load, update, dist.StoreOp(list(update.updated))]
+            store = dist.StoreOp(list(update.updated))
+            ops = [load, update, store]
+            if read is not None:
+                self.ahead(read, is_layer, before=1)
+                ops = [read, *ops, dist.WriteOp(store.outputs[: len(reads)])]
         for op in ops:
             self.own(op)
         return ops, []
 
-    def ahead(self, load: Operation, is_layer: bool) -> None:
-        """Issue what brings the state of a layer some layers before its update."""
+    def ahead(self, load: Operation, is_layer: bool, before: int = 0) -> None:
+        """Issue what brings the state of a layer some layers before its update; `before` other copies that follow it."""
         if is_layer:
-            stg.marks(load)["prefetch"] = IntegerAttr(self.options.prefetch, i64)
+            stg.marks(load)["prefetch"] = IntegerAttr(self.options.prefetch + before, i64)
         else:
             stg.marks(load)["apart"] = UnitAttr()
 
@@ -249,14 +265,22 @@ class Streaming:
         self, updates: Sequence[OffloadedUpdate], is_layer: bool
     ) -> tuple[list[Operation], list[SSAValue]]:
         """Store gradients, update, and load the new weights: those that are on the host stay there."""
+        options = self.options
         weights, kept = [u.weight for u in updates], [k for u in updates for k in u.kept]
-        # The new weights, the last of what is kept of each, are made for the device alone where the host's copy is wider.
-        here = not self.options.parameters
-        sent = {u.kept[-1] for u in updates if here and self.has_master(u.weight)}
-        states = [number for number, each in enumerate(kept) if each not in sent]
+        # The new weights, the last of what is kept of each, are made to travel alone where the host's copy is wider.
+        new = {u.kept[-1] for u in updates if self.travels}
+        made = {u.kept[-1] for u in updates if self.travels and self.has_master(u.weight)}
+        of_states = options.states_on_nvme
+        of_new = options.parameters_on_nvme or (of_states and not options.parameters)
+        written = [
+            n for n, k in enumerate(kept) if (k in new and of_new) or (k not in new and of_states)
+        ]
+        if not options.parameters:
+            written = [n for n in written if kept[n] not in made]
+        states = [number for number in written if kept[number] not in made]
         store = dist.StoreOp([u.gradient for u in updates])
         ops: list[Operation] = [store]
-        if self.options.nvme and states:
+        if states:
             read = dist.ReadOp([kept[number] for number in states])
             self.ahead(read, is_layer)
             for number, value in zip(states, read.outputs, strict=True):
@@ -265,10 +289,10 @@ class Streaming:
         step = self.step.of(weights, list(store.outputs), kept)
         stg.marks(step)["on_host"] = UnitAttr()
         ops.append(step)
-        if self.options.nvme and states:
-            ops.append(dist.WriteOp([step.updated[number] for number in states]))
+        if written:
+            ops.append(dist.WriteOp([step.updated[number] for number in written]))
         found: list[SSAValue] = []
-        if not self.options.parameters:
+        if not options.parameters:
             last, at = [], -1
             for each in updates:
                 at += len(each.kept)

@@ -30,6 +30,9 @@ ZeRO-Infinity (Rajbhandari et al. 2021, arXiv:2104.07857, sections 5 and 6): the
 `prefetch` layers ahead, for its forward pass and again for its backward pass, and are on the device no longer than that. Under `zero 3`
 the rank's shards are loaded, then gathered; a gather that is itself issued ahead has its load `prefetch` layers before that. A
 parameter outside of layers is loaded alone, when it is due. The update is `offload-optimizer`'s.
+
+With `nvme` they are read from NVMe into the memory of the host one layer before they are loaded, as DeepSpeed reads those that come behind what it fetches
+(`__prefetch_nvme_param_partitions` in `partitioned_param_coordinator.py`), and that memory is free again behind the load.
 """
 
 from __future__ import annotations
@@ -55,15 +58,17 @@ class OffloadParameters(ModulePass):
 
     prefetch: int = 1
     """How many layers ahead parameters are loaded."""
+    nvme: bool = False
+    """Whether they are on NVMe, and read from there a layer before they are loaded."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in programs(op):
-            Loading(self.prefetch, program).run()
+            Loading(self, program).run()
 
 
 @dataclass
 class Loading:
-    prefetch: int
+    options: OffloadParameters
     program: stg.ProgramOp
     on_host: dict[SSAValue, None] = field(default_factory=dict)
     """Parameters, and what repeats slice of them."""
@@ -95,18 +100,27 @@ class Loading:
         every = [op for ops in readers.values() for op in ops]
         holders = [ancestor_in(block, op) for op in every]
         first = min(holders, key=block.get_operation_index)
-        op = dist.LoadOp(list(readers))
+        ahead = self.options.prefetch + max(issued_ahead(reader) for reader in every)
+        found: Sequence[SSAValue] = list(readers)
+        if self.options.nvme:
+            found = self.copied(dist.ReadOp(found), ahead + 1 if is_layer else None, first)
+        found = self.copied(dist.LoadOp(found), ahead if is_layer else None, first)
+        for value, loaded in zip(readers, found, strict=True):
+            for reader in readers[value]:
+                reader.operands = [loaded if x is value else x for x in reader.operands]
+
+    def copied(self, op: dist.HostOp, ahead: int | None, first: Operation) -> Sequence[SSAValue]:
+        """Issue a copy before what reads it: so many layers ahead, or alone."""
         stg.marks(op)["phase"] = StringAttr(stg.phase_of(first))
-        if is_layer:
-            ahead = self.prefetch + max(issued_ahead(reader) for reader in every)
+        if ahead is not None:
             stg.marks(op)["prefetch"] = IntegerAttr(ahead, i64)
         else:
             stg.marks(op)["apart"] = UnitAttr()
         inherit(op, first, NAME)
+        block = first.parent_block()
+        assert block is not None
         block.insert_op_before(op, first)
-        for value, loaded in zip(readers, op.outputs, strict=True):
-            for reader in readers[value]:
-                reader.operands = [loaded if x is value else x for x in reader.operands]
+        return op.outputs
 
 
 def computes_with(op: Operation, index: int) -> bool:

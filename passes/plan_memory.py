@@ -100,6 +100,7 @@ from stagec.dialects import sched, stg
 from stagec.dialects.memory import (
     ALONE,
     ALWAYS,
+    BEYOND,
     CONTIGUOUS,
     COPIED,
     FIRST,
@@ -249,7 +250,7 @@ class Planner:
             where = OWN if count is None else REPETITION
         if effects.one_buffer and result.index and kind != Kind.PARAMETERS:
             where = FIRST
-        if kind == Kind.HOST and is_kept(op, result):
+        if kind in BEYOND and is_kept(result):
             # What an update stores is where it was.
             where = STAYS
         total = self.sums.get(result, "")
@@ -352,9 +353,12 @@ def layer_of(op: Operation) -> Block | None:
     return op.parent_block() if isinstance(op.parent_op(), stg.RepeatOp) else None
 
 
-def is_kept(op: Operation, result: OpResult) -> bool:
+def is_kept(result: OpResult) -> bool:
     """Whether a result on the host is what the optimizer keeps: an update made it, there or on the device."""
-    made = op.operands[result.index].owner if isinstance(op, sched.HostCopyOp) else op
+    value: SSAValue = result
+    while isinstance(value, OpResult) and isinstance(value.op, sched.HostCopyOp):
+        value = value.op.operands[value.index]
+    made = value.owner
     return isinstance(made, Operation) and sched.effects_of(made).updates is not None
 
 

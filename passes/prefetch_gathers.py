@@ -55,7 +55,7 @@ gather of layer 1 is issued before layer 0 begins, and so on: one unit ahead, as
 before them begins: FSDP2 issues it in the hook of the unit before (`_pre_backward`, `_prefetch_unshard` in
 `torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py`). Where a unit's gradients begin later than what is made again of it, that is marked
 (`begins_unit`), and the gather waits for it. Units are counted through all iterations of a repeat, and beside the layers in
-the order in which they stand; loads from the host, and reads from NVMe, by themselves.
+the order in which they stand. Each load from the host, and each read from NVMe, is counted by itself: its units are layers.
 
 Where a rank of a pipeline has one stage, what is gathered once per step is `issued` in the first forward pass, behind what the stage
 receives: the root unit's as the pass begins (`with_pass`), others as their unit does (`with_unit`). So do FSDP2's hooks, which PyTorch's
@@ -189,16 +189,16 @@ def moved(rows: Rows, segments: Mapping[int, Segment], ahead: Mapping[int, int])
     begin = {n for n, each in segments.items() if stg.BEGINS_UNIT in stg.marks(each.first)}
     begins = np.flatnonzero(np.isin(rows.segment, list(begin)))
     units: dict[object, list[int]] = {}
-    beside: dict[str, list[int]] = {}
+    beside: dict[int, list[int]] = {}
     for row in gathers:
         path, repeats = path_of(rows, row), segments[int(rows.segment[row])].repeats
         number = int(rows.segment[row])
-        way = way_of(segments[number])
-        alike = beside.setdefault(way, [])
+        among = counted_with(number, segments[number])
+        alike = beside.setdefault(among, [])
         if len(path) <= 1:
             alike.append(row)
         if path:
-            units.setdefault((repeats[-1], path[:-1], way), []).append(row)
+            units.setdefault((repeats[-1], path[:-1], among), []).append(row)
         elif len(alike) > ahead[number]:
             target = alike[-1 - ahead[number]]
             hook = hook_of(target, gathers, begins)
@@ -222,10 +222,9 @@ def moved(rows: Rows, segments: Mapping[int, Segment], ahead: Mapping[int, int])
     return rows.reordered(np.lexsort(at[::-1]))
 
 
-def way_of(segment: Segment) -> str:
-    """From where what is issued ahead comes: from other ranks, from the host, or from NVMe. What comes one way is counted by itself."""
-    op = segment.first
-    return op.direction.data if isinstance(op, sched.HostCopyOp) else ""
+def counted_with(number: int, segment: Segment) -> int:
+    """What units are counted among: gathers among all others; what comes from the host or from NVMe by itself, so that its units are layers."""
+    return number if isinstance(segment.first, sched.HostCopyOp) else -1
 
 
 def hook_of(gather: int, gathers: Sequence[int], begins: np.ndarray) -> int | None:

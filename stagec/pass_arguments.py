@@ -174,7 +174,12 @@ def bucket_gradients(plan: Plan) -> Arguments:
 
 
 def offload_activations(offload: Offload) -> Arguments:
-    return {"what": offload.activations, "prefetch": offload.prefetch}
+    nvme = "activations" in offload.nvme
+    return {"what": offload.activations, "prefetch": offload.prefetch, "nvme": nvme}
+
+
+def offload_parameters(offload: Offload) -> Arguments:
+    return {"prefetch": offload.prefetch, "nvme": "parameters" in offload.nvme}
 
 
 def offload_optimizer(offload: Offload) -> Arguments:
@@ -183,7 +188,8 @@ def offload_optimizer(offload: Offload) -> Arguments:
         "states": offload.optimizer,
         "parameters": offload.parameters,
         "on_host": offload.update == "host",
-        "nvme": offload.nvme,
+        "states_on_nvme": "optimizer" in offload.nvme,
+        "parameters_on_nvme": "parameters" in offload.nvme,
     }
 
 

@@ -105,7 +105,7 @@ def default_pipeline(
     if trains and plan.offload.activations:
         yield make("offload-activations", **arguments.offload_activations(plan.offload))
     if plan.offload.parameters:
-        yield make("offload-parameters", prefetch=plan.offload.prefetch)
+        yield make("offload-parameters", **arguments.offload_parameters(plan.offload))
     if trains and (plan.offload.parameters or plan.offload.optimizer):
         yield make("offload-optimizer", **arguments.offload_optimizer(plan.offload))
 

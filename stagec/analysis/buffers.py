@@ -53,14 +53,14 @@ def updates(program: stg.ProgramOp) -> dict[stg.WeightOp, WeightUpdate]:
             while isinstance(owner, sched.ViewOp):
                 owner = owner.operand.owner
             if isinstance(owner, stg.WeightOp):
-                # Weights that were loaded are overwritten for the host, too: states are what is kept beside them.
+                # Weights that were loaded are overwritten for the host, too: states are what is kept beside them. Moments and the master copy go
+                # before a weight that travels, which may come from NVMe alone.
                 weights = op.operands[:count]
                 kept = [op.operands[each.operand] for each in effects.overwrites]
                 kept = [value for value in kept if value not in weights]
                 on_cpu = effects.makes == Kind.HOST
-                on_nvme = any(
-                    isinstance(v.owner, sched.HostCopyOp) and v.owner.is_of_nvme for v in kept
-                )
+                first = kept[0].owner if kept else None
+                on_nvme = isinstance(first, sched.HostCopyOp) and first.is_of_nvme
                 found[owner] = WeightUpdate(
                     weight,
                     gradient,
@@ -207,7 +207,9 @@ def stored_rows(program: stg.ProgramOp, gradients: str) -> Iterator[Stored]:
         if not isinstance(op, stg.WeightOp):
             continue
         path = op.path.data
-        yield Stored(path, Kind.PARAMETERS, num_bytes(op.weight), is_loaded(op.weight))
+        come = copied_by(op.weight)
+        away = (come is not None, come is not None and come.is_of_nvme)
+        yield Stored(path, Kind.PARAMETERS, num_bytes(op.weight), *away)
         update = updated.get(op)
         if update is None:
             continue
@@ -216,7 +218,7 @@ def stored_rows(program: stg.ProgramOp, gradients: str) -> Iterator[Stored]:
         if update.master is not None and not is_wide(update.part, update.master):
             master = bytes_of(elements(update.part), update.master)
             yield Stored(path, Kind.MASTER, master, *where)
-        elif update.on_cpu and not is_loaded(op.weight):
+        elif update.on_cpu and come is None:
             yield Stored(path, Kind.MASTER, num_bytes(update.part), *where)
         is_whole = gradients in WHOLE_GRADIENTS
         whole = before_sums(update.gradient) if is_whole else update.gradient
@@ -266,19 +268,19 @@ def owned(program: stg.ProgramOp) -> dict[str, Operation]:
     return {op.path.data: op for op in ops if isinstance(op, stg.WeightOp | stg.CacheOp)}
 
 
-def is_loaded(weight: SSAValue) -> bool:
-    """Whether a weight is on the host: what reads it loads it from there."""
+def copied_by(weight: SSAValue) -> sched.HostCopyOp | None:
+    """What brings a weight from the host, or reads it from NVMe, if it is there."""
     ahead = [weight]
     for value in ahead:
         for use in value.uses:
             reader = use.operation
-            if isinstance(reader, sched.HostCopyOp) and reader.direction.data == "load":
-                return True
+            if isinstance(reader, sched.HostCopyOp) and reader.direction.data in ("load", "read"):
+                return reader
             if isinstance(reader, stg.RepeatOp) and use.index >= reader.num_carried:
                 ahead.append(reader.body.block.args[use.index])
             elif isinstance(reader, sched.ViewOp):
                 ahead.append(reader.result)
-    return False
+    return None
 
 
 def parts_in_time(cache: SSAValue) -> Size:

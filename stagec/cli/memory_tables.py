@@ -9,7 +9,7 @@ import numpy as np
 from rich.table import Table
 
 from stagec.cli.tables import lines_of, plain_table, text_of
-from stagec.dialects.memory import STORED
+from stagec.dialects.memory import BEYOND, STORED
 from stagec.memory import TITLES, BufferGroup, ClassPlan, Kind, TimedPeak
 from stagec.memory.arena import Arena
 from stagec.memory.samples import sample
@@ -151,7 +151,7 @@ def level_table(level: str, kept: Mapping[str, Mapping[Kind, int]]) -> Table:
         shared.setdefault(tuple(sizes.items()), []).append(class_name)
     for parts, names in shared.items():
         for number, (kind, num_bytes) in enumerate(parts):
-            title = "for a while" if kind == Kind.HOST else TITLES[kind]
+            title = "for a while" if kind in BEYOND else TITLES[kind]
             table.add_row(", ".join(names) if not number else "", title, size_of(num_bytes))
     return table
 

@@ -47,6 +47,12 @@ class Kind(IntEnum):
     TEMPORARIES = 14
     HOST = 15
     """In the memory of the host: no part of a device's."""
+    NVME = 16
+    """Beyond that memory, on NVMe."""
+
+
+BEYOND = (Kind.HOST, Kind.NVME)
+"""Kinds that are no memory of a device: the last ones."""
 
 
 STORED: tuple[Kind, ...] = (

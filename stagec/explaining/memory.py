@@ -10,7 +10,7 @@ import numpy as np
 from stagec.analysis.buffers import owners
 from stagec.diagnostics import CompileError, line_of
 from stagec.dialects import stg
-from stagec.dialects.memory import STORED
+from stagec.dialects.memory import BEYOND, STORED
 from stagec.explaining.job import NamedJob
 from stagec.explaining.more_layers import few_layers
 from stagec.explaining.papers import OF_MEMORY
@@ -23,7 +23,7 @@ Asked = Callable[[NamedJob, ClassPlan], list[Contribution]]
 Unknown = Callable[[str, str, Sequence[str]], CompileError]
 """Makes the diagnostic of a word that means nothing."""
 
-KINDS = {kind.name.lower(): kind for kind in Kind if kind != Kind.HOST}
+KINDS = {kind.name.lower(): kind for kind in Kind if kind not in BEYOND}
 """What a device's memory is for."""
 
 
@@ -129,11 +129,23 @@ def activation_parts(job: NamedJob, plan: ClassPlan) -> list[Contribution]:
 
 def host_parts(job: NamedJob, plan: ClassPlan) -> list[Contribution]:
     """When most is there: what stays on the host from step to step, and what is stored there for a while."""
-    live = plan.host_lives.live_bytes()
+    there = tuple(kind for kind in plan.host_kinds if kind not in plan.nvme_kinds)
+    return parts_beyond(job, plan, there, Kind.HOST)
+
+
+def nvme_parts(job: NamedJob, plan: ClassPlan) -> list[Contribution]:
+    """The same of NVMe."""
+    return parts_beyond(job, plan, plan.nvme_kinds, Kind.NVME)
+
+
+def parts_beyond(
+    job: NamedJob, plan: ClassPlan, there: Sequence[Kind], kind: Kind
+) -> list[Contribution]:
+    """What stays at a level, and what is there for a while, when most of that is."""
+    live = plan.host_lives.live_bytes(np.flatnonzero(plan.host_lives.kind == kind))
     node = int(np.argmax(live)) if len(live) else 0
     moments = Moments(job, replace(plan, lives=plan.host_lives))
-    there = tuple(kind for kind in plan.host_kinds if kind not in plan.nvme_kinds)
-    return [*static_parts(job, plan.stages, there), *moments.parts(node, [Kind.HOST])]
+    return [*static_parts(job, plan.stages, there), *moments.parts(node, [kind])]
 
 
 def at_peak_of(kind: Kind) -> Asked:
@@ -159,5 +171,6 @@ QUANTITIES: dict[str, tuple[str, Asked | tuple[Kind, ...]]] = {
     ),
     "in_flight": ("saved activations of all microbatches in flight, at most", saved_parts),
     "host": ("the most that a rank keeps in the memory of its host", host_parts),
+    "nvme": ("the most that a rank keeps on NVMe", nvme_parts),
 }
 """Title, and what it consists of: kinds of what is stored from step to step, or what is alive at some moment."""

@@ -63,7 +63,7 @@ def timed(
     place = np.empty(len(by_end), np.int64)
     place[by_end] = 2 * np.arange(len(by_end)) + 1
     everything = lifetimes(plan.arrangement, plan.tables, place)
-    lives = everything.select(everything.kind != Kind.HOST)
+    lives = everything.select(everything.kind < Kind.HOST)
     maker, last = by_end[lives.birth // 2], by_end[lives.death // 2]
     before = lives.death % 2 == 0
     return lives, start[maker], np.where(before, start[last], end[last]), maker

@@ -21,4 +21,5 @@ TITLES = {
     Kind.INPUTS: "inputs",
     Kind.TEMPORARIES: "temporaries",
     Kind.HOST: "stored on the host",
+    Kind.NVME: "written to NVMe",
 }

@@ -98,7 +98,7 @@ class ClassPlan:
     """Saved activations of one microbatch, for each virtual stage of the rank."""
     lives: Lifetimes
     host_lives: Lifetimes
-    """Of what is stored on the host for a while."""
+    """Of what is stored on the host, or on NVMe, for a while."""
     host_kinds: tuple[Kind, ...]
     """What stays on the host, or beyond it, from step to step."""
     nvme_kinds: tuple[Kind, ...]
@@ -123,14 +123,18 @@ class ClassPlan:
         """The memory of the host by kind; of what is stored for a while, the most at once."""
         there = [kind for kind in self.host_kinds if kind not in self.nvme_kinds]
         found = {kind: self.static.num_bytes[kind] for kind in there}
-        found[Kind.HOST] = int(self.host_lives.live_bytes().max(initial=0))
-        return {kind: number for kind, number in found.items() if number}
+        return self.with_most(found, Kind.HOST)
 
     @property
     def nvme_bytes(self) -> dict[Kind, int]:
-        """What is on NVMe, by kind."""
-        found = {kind: self.static.num_bytes[kind] for kind in self.nvme_kinds}
-        return {kind: number for kind, number in found.items() if number}
+        """What is on NVMe, by kind; of what is written for a while, the most at once."""
+        return self.with_most({k: self.static.num_bytes[k] for k in self.nvme_kinds}, Kind.NVME)
+
+    def with_most(self, kept: Mapping[Kind, int], kind: Kind) -> dict[Kind, int]:
+        """What stays at a level, and the most of what is there for a while."""
+        lives = self.host_lives
+        most = int(lives.live_bytes(np.flatnonzero(lives.kind == kind)).max(initial=0))
+        return {kind: number for kind, number in {**kept, kind: most}.items() if number}
 
     def timeline(self) -> np.ndarray:
         """Bytes alive at each node."""
@@ -231,8 +235,8 @@ def plan_class(
         raise CompileError(
             [Diagnostic("E0216", message, span_of(run.program.location), help=help_)]
         )
-    lives = everything.select(everything.kind != Kind.HOST)
-    host_lives = everything.select(everything.kind == Kind.HOST)
+    lives = everything.select(everything.kind < Kind.HOST)
+    host_lives = everything.select(everything.kind >= Kind.HOST)
     static, stored = static_bytes(run.stages, weights)
     host_kinds = kinds_on_host(stored)
     live = lives.live_bytes()

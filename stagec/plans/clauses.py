@@ -19,13 +19,17 @@ from stagec.plans.presets import PRESETS
 from stagec.schedules.catalogue import names as schedule_names
 from stagec.symbolic.quantity import Quantity
 
+ALL = "true"
+"""Said for a list: all that there are."""
+
 
 @dataclass(frozen=True)
 class SettingKind:
     """What may be written for a setting."""
 
     name: str
-    """`whole`, `number`, `rate`, `bandwidth`, `bytes`, `bool`, `choice`, `schedule`, `text`; `wholes` and `words` for a list."""
+    """`whole`, `number`, `rate`, `bandwidth`, `bytes`, `bool`, `choice`, `schedule`, `text`; `wholes` and `words` for a list. Words among `choices` may be
+    `true` for all of them."""
     choices: tuple[str, ...] = ()
     least: int = 0
 
@@ -315,8 +319,8 @@ class Offload(Clause):
     parameters: bool = setting("bool", False)
     update: str = setting("choice", "device", "device", "host")
     """Where the optimizer's step is computed."""
-    nvme: bool = setting("bool", False)
-    """Whether what the optimizer keeps is on NVMe, and passes through the memory of the host."""
+    nvme: tuple[str, ...] = setting("words", (), "optimizer", "parameters", "activations")
+    """What of that is on NVMe, and passes through the memory of the host: `true` is all of it."""
     prefetch: int = setting("whole", 1)
 
 

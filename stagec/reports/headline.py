@@ -10,10 +10,11 @@ import numpy as np
 from stagec.analysis.sizes import size_values
 from stagec.backend.program import Compute, HostCopy, HostUpdate, RankClass
 from stagec.compiled import Compiled
+from stagec.dialects.memory import BEYOND
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate import Estimate, batch_of, estimate_if_known
 from stagec.estimate.memory import most_along_time, timed_peaks
-from stagec.memory import TITLES, Kind
+from stagec.memory import TITLES
 from stagec.pictures.scales import MICROSECONDS, behind_the_point, digits, in_unit
 from stagec.plans.presets import KNOWN
 from stagec.reports.spans import Spans, joined
@@ -119,7 +120,7 @@ def headline(
     """Of a job. What is estimated already, and the number of microbatches that a text is to name, may be given."""
     plan = compiled.plan
     worst = max(compiled.memory, key=lambda each: each.peak_bytes)
-    kinds = {TITLES[kind]: size for kind, size in worst.at_peak().items() if kind != Kind.HOST}
+    kinds = {TITLES[kind]: size for kind, size in worst.at_peak().items() if kind not in BEYOND}
     step_us = mfu = None
     shares: dict[str, float] = {}
     about = rank_class = ""

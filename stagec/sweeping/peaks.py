@@ -63,7 +63,7 @@ class KindsAtPeak:
 
 @dataclass(frozen=True)
 class RankLives:
-    """The buffers of a rank class, on its device and on its host, in any plan of the same structure."""
+    """The buffers of a rank class, on its device and beyond it, in any plan of the same structure."""
 
     lives: Lifetimes
     forms: tuple[Size, ...]
@@ -75,11 +75,15 @@ class RankLives:
 
     @property
     def on_device(self) -> RankLives:
-        return self.of(self.lives.kind != Kind.HOST)
+        return self.of(self.lives.kind < Kind.HOST)
 
     @property
     def on_host(self) -> RankLives:
         return self.of(self.lives.kind == Kind.HOST)
+
+    @property
+    def on_nvme(self) -> RankLives:
+        return self.of(self.lives.kind == Kind.NVME)
 
     @property
     def saved(self) -> RankLives:

@@ -41,6 +41,7 @@ PEAKS: dict[str, Callable[[RankLives], RankLives]] = {
     "memory.in_flight": lambda lives: lives.saved,
     "memory.activations": lambda lives: lives.saved_by_one,
     "memory.host": lambda lives: lives.on_host,
+    "memory.nvme": lambda lives: lives.on_nvme,
 }
 """The buffers of which a quantity is the most at once."""
 
@@ -114,6 +115,7 @@ class Structure:
         static = {
             "memory.peak": set(ALWAYS) - on_host,
             "memory.host": on_host - set(self.kinds_on_nvme),
+            "memory.nvme": set(self.kinds_on_nvme),
             **{what: {kind} & set(ALWAYS) - on_host for what, kind in kinds.items()},
         }
 

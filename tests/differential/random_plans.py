@@ -229,7 +229,12 @@ def options(rng: Random) -> list[str]:
         kept = rng.choice(("activations = inputs", "activations = all"))
         rest = rng.choice(("", ", optimizer = true", ", optimizer = true, parameters = true"))
         if rest and rng.random() < 0.5:
-            rest += rng.choice((", update = host", ", update = host, nvme = true"))
+            rest += ", update = host"
+        levels = ["activations", *["parameters"] * ("parameters" in rest)]
+        levels += ["optimizer"] * ("update" in rest)
+        if rng.random() < 0.5:
+            below = rng.sample(levels, rng.randint(1, len(levels)))
+            rest += f", nvme = [{', '.join(below)}]"
         found.append(f"offload {{ {kept}{rest} }}")
     if rng.random() < 0.25:
         found.append(f"collectives {{ keep = shard, reduce = {rng.choice(('lazy', 'eager'))} }}")

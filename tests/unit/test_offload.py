@@ -183,6 +183,81 @@ def test_the_host_updates() -> None:
             assert not {Kind.OPTIMIZER, Kind.MASTER} & {k for k, n in plan.at_peak().items() if n}
 
 
+def random_levels(draw: random.Random) -> tuple[str, list[str]]:
+    """Clauses of a random plan, and some of what it offloads."""
+    kept = draw.sample(["parameters", "activations", "optimizer"], draw.randint(1, 3))
+    update = "optimizer" in kept and draw.random() < 0.7
+    below = [word for word in kept if word != "optimizer" or update]
+    words = {"parameters": "parameters = true", "optimizer": "optimizer = true"}
+    words["activations"] = f"activations = {draw.choice(('all', 'inputs'))}"
+    said = [words[word] for word in kept] + ["update = host"] * update
+    clauses = ["optimizer " + draw.choice(("adamw", "sgd", "lion"))]
+    clauses.append(
+        draw.choice(("", "zero 3 over dp", "zero 3 over dp { prefetch = 2 } unit Block"))
+    )
+    clauses.append(draw.choice(("", "recompute gelu", "pipeline L over pp { microbatch = 4 }")))
+    said.append(f"prefetch = {draw.randint(0, 2)}")
+    text = " ".join(clauses) + f" offload {{ {', '.join(said)} NVME }}"
+    return text, draw.sample(below, draw.randint(1, len(below))) if below else []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nvme_is_a_level_behind_the_host(seed: int) -> None:
+    """The same step, and on the device the same memory: what is on NVMe is read before it is loaded, and written behind each store."""
+    draw = random.Random(seed)
+    clauses, below = random_levels(draw)
+    wide = draw.random() < 0.5
+    weights = "weights = fp32, activations = bf16, gradients = fp32, master = none" if wide else ""
+    text = TEXT.replace("weights = bf16, gradients = fp32", weights or "weights = bf16")
+    text = text.replace("pp = 2", "pp = 1") if "pipeline" not in clauses else text
+    named = f", nvme = [{', '.join(below)}]" if below else ""
+    jobs = [
+        compile_text(text.replace("CLAUSES", clauses.replace("NVME", said)), "net.stg")
+        for said in ("", named)
+    ]
+    assert costs(jobs[0]) == costs(jobs[1])
+    ranks = zip(
+        *(job.trace_set.classes for job in jobs), *(job.memory for job in jobs), strict=True
+    )
+    for near, far, here, there in ranks:
+        before, after = passed(near), passed(far)
+        assert here.peak_bytes == there.peak_bytes and here.at_peak() == there.at_peak()
+        for way, back in (("load", "read"), ("store", "write")):
+            for what in ("activations", "parameters", "optimizer"):
+                assert after[what, way] == before[what, way]
+                if what != "optimizer":
+                    assert after[what, back] == before[what, way] * (what in below)
+        sizes = here.static.num_bytes
+        state = (sizes[Kind.OPTIMIZER] + sizes[Kind.MASTER]) * ("optimizer" in below)
+        parameters = sizes[Kind.PARAMETERS] * ("parameters" in below)
+        # Narrow weights of a master copy are made anew.
+        made = 0 if "update = host" in clauses and not wide else parameters
+        assert after["optimizer", "read"] == state + made, (clauses, below)
+        assert after["optimizer", "write"] == state + parameters
+        assert {k: n for k, n in there.nvme_bytes.items() if k != Kind.NVME} == {
+            kind: sizes[kind]
+            for kind, word in LEVELS.items()
+            if word in below and sizes[kind] and kind in here.host_bytes
+        }
+
+
+LEVELS = {
+    Kind.PARAMETERS: "parameters",
+    Kind.MASTER: "optimizer",
+    Kind.OPTIMIZER: "optimizer",
+}
+
+
+def passed(ranks: RankClass) -> Counter[tuple[str, str]]:
+    """Bytes that pass in each direction, by the pass that makes them do so."""
+    found: Counter[tuple[str, str]] = Counter()
+    for node, count in nodes_of(ranks):
+        if isinstance(node.action, HostCopy):
+            what = node.made_by.removeprefix("offload-")
+            found[what, node.action.kind] += count * node.action.num_bytes
+    return found
+
+
 def test_times_of_each_level() -> None:
     """Bytes over the bandwidth of the level that they pass."""
     device = (

@@ -74,9 +74,9 @@ class HostCopyOp(CommunicationOp):
 
     @property
     def memory_effects(self) -> Effects:
-        """What is copied to the host is there, what is loaded comes from there: into memory of its own, or to where it stays."""
-        loaded = Kind.PARAMETERS if self.home else Kind.FETCHED
-        return Effects(makes=loaded if self.direction.data == "load" else Kind.HOST)
+        """What is copied to the host, or to NVMe, is there; what is loaded comes from there: into memory of its own, or to where it stays."""
+        made = {"load": Kind.PARAMETERS if self.home else Kind.FETCHED, "write": Kind.NVME}
+        return Effects(makes=made.get(self.direction.data, Kind.HOST))
 
     @property
     def is_of_nvme(self) -> bool:

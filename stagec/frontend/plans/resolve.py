@@ -507,10 +507,7 @@ class _PlanResolver:
             message = "the host updates what the optimizer keeps there, and it keeps nothing there"
             help_ = "write `optimizer = true` too"
             self.findings.add(Diagnostic("E0402", message, found.given["update"], help=help_))
-        if found.nvme and not (found.optimizer and found.update == "host"):
-            message = "what the optimizer keeps is on NVMe only where the host updates"
-            help_ = "write `optimizer = true, update = host` too"
-            self.findings.add(Diagnostic("E0402", message, found.given["nvme"], help=help_))
+        found = self.on_nvme(found)
         zero = self.merged.get(syntax.Zero)
         level = zero.level.text if zero and isinstance(zero.level, syntax.Number) else None
         if zero is not None and found.parameters and level in ("1", "2"):
@@ -524,6 +521,29 @@ class _PlanResolver:
                 )
             )
         return found
+
+    def on_nvme(self, found: resolved.Offload) -> resolved.Offload:
+        """What is on NVMe is offloaded, and the optimizer's state passes through no device."""
+        known = resolved.Offload.__dataclass_fields__["nvme"].metadata["kind"].choices
+        offloaded = tuple(word for word in known if getattr(found, word))
+        wanted = offloaded if found.nvme == (resolved.ALL,) else found.nvme
+        if found.nvme and not wanted:
+            wanted = found.nvme
+        for word in wanted:
+            message, help_ = "", ""
+            if word == resolved.ALL:
+                message = "nothing is offloaded that could be on NVMe"
+                help_ = "write `optimizer = true, update = host`, `parameters = true` or `activations = all` too"
+            elif word not in offloaded:
+                message = f"`{word}` of `nvme` are not offloaded"
+                help_ = f"write `{word} = {'all' if word == 'activations' else 'true'}` too"
+            elif word == "optimizer" and found.update != "host":
+                message = "what the optimizer keeps is on NVMe only where the host updates"
+                help_ = "write `optimizer = true, update = host` too"
+            if message:
+                self.findings.add(Diagnostic("E0402", message, found.given["nvme"], help=help_))
+                break
+        return replace(found, nvme=wanted)
 
     def process(self) -> resolved.Process:
         found = self.only_settings(syntax.Process, resolved.Process)

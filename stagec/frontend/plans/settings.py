@@ -10,7 +10,7 @@ from stagec.diagnostics import Diagnostic, Findings, Span, did_you_mean, quoted
 from stagec.frontend import syntax
 from stagec.frontend.numbers import Sizes, as_read, byte_count, quantity, shown, whole
 from stagec.frontend.printing import text_of
-from stagec.plans.clauses import Argument, Clause, SettingKind
+from stagec.plans.clauses import ALL, Argument, Clause, SettingKind
 from stagec.symbolic import conditions
 
 
@@ -87,7 +87,7 @@ class SettingsReader:
         if kind.name in ("number", "rate", "bandwidth"):
             return self.number(entry, positive=kind.name != "number")
         if kind.name == "words":
-            return self.words(entry)
+            return self.words_among(entry, kind.choices) if kind.choices else self.words(entry)
         if kind.name == "text":
             if isinstance(value, syntax.Text):
                 return value.text
@@ -146,6 +146,21 @@ class SettingsReader:
             else:
                 return self.refuse(entry, 'is a list of names, such as `[inputs, "Block.h"]`')
         return () if found == ["none"] else tuple(found)
+
+    def words_among(
+        self, entry: syntax.Setting, choices: tuple[str, ...]
+    ) -> tuple[str, ...] | None:
+        """Some of the choices, in their order; `true` is all of them that there are, `false` none."""
+        if isinstance(entry.value, syntax.Boolean):
+            return (ALL,) if entry.value.text == "true" else ()
+        found = self.words(entry)
+        if found is None:
+            return None
+        for word in found:
+            if word not in choices:
+                what = f"is `true`, or a list of {quoted(choices)}"
+                return self.refuse(entry, what, did_you_mean(word, choices))
+        return tuple(choice for choice in choices if choice in found)
 
     def refuse(self, entry: syntax.Setting, what: str, help_: str = "") -> None:
         """A finding about a value of the wrong kind."""

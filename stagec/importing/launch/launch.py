@@ -81,8 +81,9 @@ class Launch:
     """How tokens reach experts, if not by a copy for each."""
     bucket_bytes: int | None = None
     bucket_elements: int | None = None
-    offload_optimizer: bool = False
-    offload_parameters: bool = False
+    offload_optimizer: str = ""
+    offload_parameters: str = ""
+    """Where to, `cpu` or `nvme`."""
     rank_order: str = ""
 
     def set(self, name: str, value: Any) -> None:
@@ -357,13 +358,12 @@ def rest(run: Launch) -> list[str]:
     said = [f"{key} = {str(value).lower()}" for key, value in overlaps.items() if value is not None]
     if said:
         clauses.append(f"overlap {{ {', '.join(said)} }}")
-    offloads = [
-        n
-        for n, on in (("optimizer", run.offload_optimizer), ("parameters", run.offload_parameters))
-        if on
-    ]
+    kept = {"optimizer": run.offload_optimizer, "parameters": run.offload_parameters}
+    offloads = [f"{name} = true" for name, where in kept.items() if where]
     if offloads:
         # Frameworks that keep the optimizer's state on the host update there.
-        where = ", update = host" * run.offload_optimizer
-        clauses.append(f"offload {{ {', '.join(f'{n} = true' for n in offloads)}{where} }}")
+        offloads += ["update = host"] if run.offload_optimizer else []
+        beyond = [name for name, where in kept.items() if where == "nvme"]
+        offloads += [f"nvme = [{', '.join(beyond)}]"] if beyond else []
+        clauses.append(f"offload {{ {', '.join(offloads)} }}")
     return clauses

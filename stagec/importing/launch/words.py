@@ -64,6 +64,17 @@ def when(name: str, value: Any) -> Callable[[Launch, Any], None]:
     return apply
 
 
+def flag(name: str, value: Any) -> Callable[[Launch, Any], None]:
+    """Sets a value if the flag stands there, and says nothing or yes."""
+    return lambda run, given: run.set(name, value if given is None or is_true(given) else "")
+
+
+def titan_offload(run: Launch, value: Any) -> None:
+    """FSDP2's `CPUOffloadPolicy`: shards, their gradients and the optimizer's state are on the host."""
+    for name in ("offload_optimizer", "offload_parameters"):
+        when(name, "cpu")(run, value)
+
+
 def shards_at_least(level: int) -> Callable[[Launch, Any], None]:
     """ZeRO of that level, unless a strategy says another or the value says no."""
 
@@ -225,7 +236,7 @@ MEGATRON: dict[str, Word] = {
     "grad-reduce-in-bf16": Word("precision { gradients = bf16 }", gradients_in("bf16"), False),
     "optimizer": Word("optimizer", megatron_optimizer),
     "optimizer-cpu-offload": Word(
-        "offload { optimizer = true, update = host }", truth("offload_optimizer"), False
+        "offload { optimizer = true, update = host }", flag("offload_optimizer", "cpu"), False
     ),
     "overlap-grad-reduce": Word("gradients { overlap = true }", truth("overlap_gradients"), False),
     "overlap-param-gather": Word("overlap { zero = true }", truth("overlap_parameters"), False),
@@ -445,7 +456,7 @@ TORCHTITAN: dict[str, Word] = {
     "training.mixed_precision_param": Word("precision { activations }", titan_dtype("activations")),
     "training.mixed_precision_reduce": Word("precision { reduce }", titan_dtype("reduce")),
     "training.enable_cpu_offload": Word(
-        "offload { optimizer, parameters }", when("offload_optimizer", True)
+        "offload { optimizer = true, parameters = true, update = host }", titan_offload
     ),
     "activation_checkpoint.mode": Word("recompute full, or attention", titan_checkpoint),
     "model.converters": Word("precision { products = fp8 }", titan_converters),
@@ -453,7 +464,7 @@ TORCHTITAN: dict[str, Word] = {
 }
 """Settings of torchtitan's TOML files."""
 
-HOSTS = {"cpu": True, "nvme": True, "none": False}
+HOSTS = {"cpu": "cpu", "nvme": "nvme", "none": ""}
 
 DEEPSPEED: dict[str, Word] = {
     "train_batch_size": Word("set B = N", size("global_batch")),
@@ -465,16 +476,18 @@ DEEPSPEED: dict[str, Word] = {
         "gradients { bucket_bytes = N elements }", size("bucket_elements")
     ),
     "zero_optimization.offload_optimizer.device": Word(
-        "offload { optimizer = true, update = host }", one_of("offload_optimizer", HOSTS)
+        "offload { optimizer = true, update = host }, with nvme = optimizer",
+        one_of("offload_optimizer", HOSTS),
     ),
     "zero_optimization.offload_param.device": Word(
-        "offload { parameters = true }", one_of("offload_parameters", HOSTS)
+        "offload { parameters = true }, with nvme = parameters",
+        one_of("offload_parameters", HOSTS),
     ),
     "zero_optimization.cpu_offload": Word(
-        "offload { optimizer = true, update = host }", truth("offload_optimizer")
+        "offload { optimizer = true, update = host }", when("offload_optimizer", "cpu")
     ),
     "zero_optimization.cpu_offload_params": Word(
-        "offload { parameters = true }", truth("offload_parameters")
+        "offload { parameters = true }", when("offload_parameters", "cpu")
     ),
     "bf16.enabled": Word("precision { weights = bf16, ... }", half("bf16")),
     "bfloat16.enabled": Word("precision { weights = bf16, ... }", half("bf16")),

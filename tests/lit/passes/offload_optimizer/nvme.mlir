@@ -1,5 +1,5 @@
 // States on NVMe are read into the host's memory for its update, and written back; the new weights never are.
-// RUN: stagec-opt %s -p 'offload-optimizer{on_host=true nvme=true}' | filecheck %s
+// RUN: stagec-opt %s -p 'offload-optimizer{on_host=true states_on_nvme=true}' | filecheck %s
 
 stg.program "M" () {
   %w = stg.weight "head" : !stg.tensor<[D], bf16>
