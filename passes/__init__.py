@@ -9,6 +9,7 @@ from importlib import import_module
 from xdsl.passes import ModulePass
 
 ALL_PASSES = (
+    "cut-towers",
     "propagate-shardings",
     "localize-shapes",
     "add-biases-first",
@@ -48,6 +49,7 @@ ALL_PASSES = (
     "offload-optimizer",
     "split-products",
     "hand-over-caches",
+    "hand-over-activations",
     "split-unevenly",
     "lower-to-tasks",
     "cut-segments",

@@ -76,7 +76,9 @@ def differentiate(program: stg.ProgramOp, rules: Sequence[PlacementRule]) -> Non
     """Append the backward pass of the program's loss, its one output."""
     block = program.body.block
     output = output_of(program)
-    if len(output.values) != 1 or stg.tensor_type(output.values[0]).dims:
+    handed = [op for op in block.ops if isinstance(op, dist.TowerSendOp)]
+    losses = list(output.values)
+    if len(losses) != (not handed) or any(stg.tensor_type(loss).dims for loss in losses):
         raise CompileError(
             [
                 Diagnostic(
@@ -89,16 +91,18 @@ def differentiate(program: stg.ProgramOp, rules: Sequence[PlacementRule]) -> Non
         )
     weights = [op.weight for op in block.ops if isinstance(op, stg.WeightOp)]
     level = BackwardBlock(Dependence(program, rules), block, output)
-    (loss,) = output.values
-    one = level.add(stg.ConstantOp("1", stg.tensor_type(loss).dtype), output, "bwd")
-    level.contribute(loss, one.results[0])
-    level.run([op for op in block.ops if op is not output and op is not one])
+    forward = [op for op in block.ops if op is not output]
+    for loss in losses:
+        one = level.add(stg.ConstantOp("1", stg.tensor_type(loss).dtype), output, "bwd")
+        level.contribute(loss, one.results[0])
+    level.take_gradients(handed)
+    level.run(forward)
     reached = [w for w in weights if w in level.terms]
     gradients = []
     for weight in reached:
         level.current = weight.op
         gradients.append(level.cotangent(weight))
-    finished = stg.OutputOp([loss], reached, gradients)
+    finished = stg.OutputOp(losses, reached, gradients)
     inherit(finished, output)
     Rewriter.replace_op(output, finished)
 
@@ -188,6 +192,9 @@ class BackwardBlock(stg.BackwardPass):
 
     def run(self, ops: Sequence[Operation]) -> None:
         for op in reversed(ops):
+            if isinstance(op, dist.TowerRecvOp):
+                self.give_gradient(op)
+                continue
             if not any(r in self.terms for r in op.results):
                 continue
             self.current = op
@@ -199,6 +206,29 @@ class BackwardBlock(stg.BackwardPass):
             elif not isinstance(op, stg.WeightOp | stg.ConstantOp):
                 dys = [self.cotangent(r) if r in self.terms else None for r in op.results]
                 self.differentiate(op, dys)
+
+    def take_gradients(self, handed: Sequence[dist.TowerSendOp]) -> None:
+        """Begin at what other pools read, which hand its gradient back."""
+        for op in handed:
+            if self.wants(op.value):
+                self.current = op
+                made = stg.tensor_type(op.value).with_partial(())
+                number, pool = op.number.value.data, op.pool.data
+                taken = dist.TowerRecvOp("backward", number, pool, made)
+                self.add(taken, op, "bwd")
+                self.contribute(op.value, taken.value)
+
+    def give_gradient(self, op: dist.TowerRecvOp) -> None:
+        """Hand the gradient of what another pool made back to it, if it trains that: zeros where the loss does not depend on it."""
+        if op.trained is None:
+            return
+        self.current = op
+        if op.value in self.terms:
+            gradient = self.reduced_to(self.cotangent(op.value), set())
+        else:
+            gradient = self.add(stg.ZerosOp(stg.tensor_type(op.value)), op, "bwd").results[0]
+        number, pool = op.number.value.data, op.pool.data
+        self.add(dist.TowerSendOp("backward", number, pool, gradient), op, "bwd")
 
     def differentiate(self, op: Operation, dys: stg.Cotangents) -> None:
         if not isinstance(op, stg.TensorOp):

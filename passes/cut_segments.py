@@ -209,8 +209,9 @@ class Cutter:
 
     def task_of(self, op: Operation) -> str:
         """Of an op in the loop over microbatches."""
-        if isinstance(op, sched.StageSendOp | sched.StageRecvOp):
-            return transfer_task(op)
+        crossing = transfer_task(op)
+        if crossing is not None:
+            return crossing
         task = TASK_OF_PHASE[stg.phase_of(op)]
         if stg.UNIT in op.properties:
             return f"GATHER_{task}"

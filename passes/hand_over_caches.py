@@ -45,7 +45,7 @@ from xdsl.dialects.builtin import ModuleOp, UnitAttr
 from xdsl.ir import SSAValue
 from xdsl.passes import ModulePass
 
-from stagec.analysis.handing_over import Messages, PoolSide, messages
+from stagec.analysis.handing_over import Messages, PoolSide, messages, other_side
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.types import TIME_AXIS, tensor_of
@@ -112,17 +112,6 @@ def messages_of(
     own = PoolSide(pool.first.value.data, dict(mesh_of(module)), holds, values[TIME_AXIS], axis)
     other = other_side(said)
     return messages(own, other, said.moving.data, holds.names[0], isinstance(said, dist.GivesOp))
-
-
-def other_side(said: dist.HandedOp) -> PoolSide:
-    axis = said.axis.data if said.axis is not None else ""
-    return PoolSide(
-        said.first.value.data,
-        dict(said.mesh.data.axes),
-        said.holds,
-        said.microbatches.value.data,
-        axis,
-    )
 
 
 def send(cache: SSAValue, said: dist.GivesOp, found: Messages) -> None:

@@ -29,7 +29,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from stagec.dialects import sched
+from stagec.dialects import dist, sched
 from stagec.dialects.types import TIME_AXIS
 from stagec.rewriting import inherit, programs
 from stagec.symbolic import symbol
@@ -48,6 +48,17 @@ class SchedulePipeline(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         first = programs(op)[0]
-        made = sched.ScheduleOp(self.schedule, symbol(self.axis), self.virtual, symbol(TIME_AXIS))
+        ranks, microbatches = symbol(self.axis), symbol(TIME_AXIS)
+        made = sched.ScheduleOp(self.schedule, ranks, self.virtual, microbatches, part_of(op))
         inherit(made, first)
         op.body.block.insert_op_before(made, first)
+
+
+def part_of(module: ModuleOp) -> tuple[int, int] | None:
+    """Where the ranks of a pool that trains are in the pipeline of all pools, and how many that has."""
+    found = {type(op): op for op in module.body.ops}
+    pool, towers = found.get(dist.PoolOp), found.get(dist.TowersOp)
+    if not isinstance(pool, dist.PoolOp) or not isinstance(towers, dist.TowersOp):
+        return None
+    number = towers.number_of(pool.pool.data)
+    return towers.first_rank(number), towers.first_rank(len(towers.towers.data))

@@ -20,9 +20,12 @@ from stagec.advice import check_memory
 from stagec.analysis.sequences import check_alike
 from stagec.backend.lowering.programs import Unroller
 from stagec.compiled import Compiled
-from stagec.diagnostics import CompileError
+from stagec.diagnostics import CompileError, Diagnostic
+from stagec.dialects import dist
 from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text, plan_of_model
+from stagec.frontend.checker import pools_in
 from stagec.frontend.plans.iterations import read_iterations
+from stagec.frontend.plans.merge import DOT
 from stagec.idle import IdleParts
 from stagec.ir_text import Said, locate, parse_ir, verify_ir
 from stagec.pipelines import default_pipeline, final_passes, make
@@ -115,10 +118,13 @@ def compile_program(
 ) -> Compiled:
     """From a checked model, and its IR if there is it already, to trace programs."""
     stops = stops or Stops()
+    if not handed:
+        check_not_a_part(checked)
     module, texts = module or lower(checked), checked.source.texts
     stated = plan_of_model(checked, module)
+    is_tower = any(isinstance(op, dist.TowersOp) for op in handed)
     passes = [
-        *default_pipeline(checked.plan, stated, checked.sends_unequally, hands_over=bool(handed)),
+        *default_pipeline(checked.plan, stated, checked.sends_unequally, bool(handed), is_tower),
         *plan_passes(checked.plan, load_pass or registry().make_pass),
         *final_passes(checked.plan),
         *map(make, stops.further),
@@ -131,7 +137,17 @@ def compile_program(
     if told(stops, "lower", module):
         return start
     check_stop(stops, passes)
-    return finish(start, passes, stops, load_pass)
+    return finish(start, passes, stops, load_pass, handed)
+
+
+def check_not_a_part(checked: CheckedModel) -> None:
+    """E0422 for one pool of several that train: it is a part of the model, and what it takes is the others' to say."""
+    plan, dot, pool = checked.plan.name.rpartition(DOT)
+    if not dot or checked.batch is not None or pool not in pools_in(checked.source, plan):
+        return
+    message = f"the pool `{pool}` trains a part of the model, which the other pools of `{plan}` hand values to and take values from"
+    help_ = f"compile all of them: `stagec MODEL.stg --plan {plan}`; `stagec explain MODEL.stg --plan {plan}{DOT}{pool}` answers questions about this one"
+    raise CompileError([Diagnostic("E0422", message, checked.plan.span, help=help_)])
 
 
 LAST_OF_STRUCTURE = "lower-to-tasks"
@@ -179,7 +195,11 @@ def compile_ir(
 
 
 def finish(
-    start: Compiled, passes: Sequence[ModulePass], stops: Stops, load_pass: PassLoader | None
+    start: Compiled,
+    passes: Sequence[ModulePass],
+    stops: Stops,
+    load_pass: PassLoader | None,
+    handed: Sequence[Operation] = (),
 ) -> Compiled:
     """Run the passes that are left, and unroll what they say into trace programs."""
     module = start.module
@@ -194,16 +214,19 @@ def finish(
     unroller = Unroller(context.unrolled.arrangements, context.unrolled.queues)
     traces = unroller.trace_set(module, runs)
     compiled = replace(start, traces=traces, runs=runs, unroller=unroller)
-    check_memory(compiled, lambda plan: compiled_with(start, plan, load_pass))
+    check_memory(compiled, lambda plan: compiled_with(start, plan, load_pass, handed))
     return compiled
 
 
-def compiled_with(start: Compiled, plan: Plan, load_pass: PassLoader | None) -> Compiled | None:
+def compiled_with(
+    start: Compiled, plan: Plan, load_pass: PassLoader | None, handed: Sequence[Operation]
+) -> Compiled | None:
     """The model with another plan; nothing where that does not compile, or there is no model."""
     if start.model is None:
         return None
     try:
         found = replace(start.model, plan=plan)
-        return compile_program(found, stops=Stops(verify=False), load_pass=load_pass)
+        stops, said = Stops(verify=False), [op.clone() for op in handed]
+        return compile_program(found, stops=stops, load_pass=load_pass, handed=said)
     except CompileError:
         return None

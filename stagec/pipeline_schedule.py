@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import TypeVar
 
+import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.sizes import size_values
+from stagec.arrays import Ints
 from stagec.diagnostics import CompileError, Diagnostic, Span, span_of
 from stagec.dialects import dist, sched
 from stagec.dialects.types import TIME_AXIS
@@ -30,7 +32,7 @@ from stagec.schedules import (
     placement_of,
     validate,
 )
-from stagec.schedules.table import FIRST_TRANSFER
+from stagec.schedules.table import FIRST_TRANSFER, columns
 from stagec.symbolic import Size, conditions, constant, symbol
 from stagec.trust import may_run
 
@@ -47,20 +49,34 @@ def stage_placement(module: ModuleOp) -> Placement | None:
     if op is None:
         return None
     name, p, v, m = arguments(module, op)
+    if op.part is not None:
+        return tuple((rank,) for rank in range(p))
     if name in CATALOGUE:
         return explained(op, lambda: placement(name, p, v, m))
     return explained(op, lambda: placement_of(own_schedule(op, name, p, v, m)))
 
 
 def pipeline_schedule(module: ModuleOp) -> Schedule:
-    """The schedule of a module that has one, proved right."""
+    """The schedule of a module that has one, proved right; of a part of a pipeline, what its ranks do of the whole."""
     op = schedule_op(module)
     assert op is not None
 
     name, p, v, m = arguments(module, op)
+    if op.part is not None:
+        first, total = op.part
+        return explained(op, lambda: part_of(known(name, total, v, m), first, p))
     if name in CATALOGUE:
         return explained(op, lambda: known(name, p, v, m))
     return explained(op, lambda: proved(own_schedule(op, name, p, v, m)))
+
+
+def whole_schedule(module: ModuleOp) -> Schedule:
+    """The schedule of all pools, where the module's ranks run a part of a pipeline; else its own."""
+    op = schedule_op(module)
+    if op is None or op.part is None:
+        return pipeline_schedule(module)
+    name, _, v, m = arguments(module, op)
+    return explained(op, lambda: known(name, op.part[1], v, m))
 
 
 def overlaps_microbatches(module: ModuleOp) -> bool:
@@ -142,6 +158,21 @@ def built(name: str, p: int, v: int, m: int, version: tuple[int, int, int]) -> S
     return build(name, p, v, m)
 
 
+def part_of(schedule: Schedule, first: int, count: int) -> Schedule:
+    """What some ranks in a row do, of a schedule with one stage on each rank: what crosses to the others stays."""
+    begin, end = schedule.starts[first], schedule.starts[first + count]
+    kind, stage, microbatch, joined = schedule.table.pick(np.arange(begin, end))
+    table = columns(kind, stage - first, microbatch, joined)
+    starts = schedule.starts[first : first + count + 1] - begin
+    own = replace(schedule, num_ranks=count, num_stages=count, table=table, starts=starts)
+
+    def of_own(events: Ints) -> Ints:
+        here = (events[:, 0] >= first) & (events[:, 0] < first + count)
+        return events[here] - np.array([first, first, 0])
+
+    return own.with_parameters(of_own(schedule.reductions), of_own(schedule.gathers))
+
+
 @dataclass(frozen=True)
 class Runs:
     """Whether a schedule of the catalogue runs with so many ranks and microbatches (E0409)."""
@@ -170,7 +201,8 @@ def arguments(module: ModuleOp, op: sched.ScheduleOp) -> tuple[str, int, int, in
     if name in CATALOGUE:
         # The placement of stages is that of any number of microbatches with which the schedule runs.
         reason = f"`{name}` does not run so few or so many microbatches"
-        numbers = (op.ranks.data, op.microbatches.data)
+        every = op.ranks.data if op.part is None else constant(op.part[1])
+        numbers = (every, op.microbatches.data)
         conditions.meets(Runs(name, virtual), *numbers, values=values, reason=reason)
         values = conditions.unread(values)
     return name, ranks, virtual, op.microbatches.data.integer(values)

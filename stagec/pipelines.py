@@ -17,14 +17,23 @@ from stagec.plans.clauses import PRODUCTS, Plan
 
 
 def default_pipeline(
-    plan: Plan, stated: dist.PlanOp, sends_unequally: bool = False, hands_over: bool = False
+    plan: Plan,
+    stated: dist.PlanOp,
+    sends_unequally: bool = False,
+    hands_over: bool = False,
+    is_tower: bool = False,
 ) -> Iterator[ModulePass]:
     """From a model to what one device of each stage computes, keeps and sends. The passes that a plan calls by name come next.
 
-    `sends_unequally`: devices have other sequences, and experts an average of their tokens. `hands_over`: it is one pool of several.
+    `sends_unequally`: devices have other sequences, and experts an average of their tokens. `hands_over`: it is one pool of several; a tower is one that
+    trains a part of the model.
     """
     trains, collectives, precision = stated.is_training, plan.collectives, plan.precision
     like_megatron = collectives.like == "megatron"
+
+    # Which part of the model a pool trains
+    if is_tower:
+        yield make("cut-towers")
 
     # Which part of each tensor a device has
     yield make("propagate-shardings")
@@ -112,7 +121,9 @@ def default_pipeline(
     # What is done in pieces, and between pools
     if plan.overlap.tp:
         yield make("split-products", pieces=plan.overlap.pieces)
-    if hands_over:
+    if is_tower:
+        yield make("hand-over-activations")
+    elif hands_over:
         yield make("hand-over-caches")
 
 

@@ -27,12 +27,14 @@ from stagec.dialects.types import TIME_AXIS, StackType, TensorType, tensor_of
 from stagec.driver import compile_checked
 from stagec.frontend import CheckedModel, Source, check
 from stagec.frontend.checker import plan_of_pool, pools_in, sizes_of
+from stagec.frontend.plans.merge import DOT
 from stagec.pipeline_schedule import stage_placement
 from stagec.plans.clauses import Plan, Sequences
 from stagec.plugins import Registry, registry
 from stagec.rewriting import programs
 from stagec.running import PassLoader, Stops
 from stagec.symbolic import Size, conditions
+from stagec.towers import PoolKnown, said_after, said_before
 
 KNOWN_AFTER = "insert-collectives"
 """The pass after which nothing changes any more of how devices hold caches."""
@@ -91,22 +93,60 @@ def compile_pools(
         found = check(source, name, own[pool], known.functions)
         return replace(found, plan=adapt(found.plan))
 
-    pools = [
-        Pool.of(name, compile_checked(lambda name=name: checked(name), stops=UNTIL_KNOWN))
-        for name in names
-    ]
-    said = Exchange(pools).ops()
+    first = {name: checked(name) for name in names}
+    if any(each.batch is not None for each in first.values()):
+        said = said_of_servers(names, checked)
+    else:
+        said = said_of_towers(first, checked)
     found = {
-        pool.name: compile_checked(
-            lambda pool=pool: checked(pool.name),
-            stops=stops(pool.name),
+        name: compile_checked(
+            lambda name=name: checked(name),
+            stops=stops(name),
             load_pass=load_pass or known.make_pass,
             seen=seen,
-            handed=said[pool.name],
+            handed=said[name],
         )
-        for pool in pools
+        for name in names
     }
-    return CompiledPools(pools[0].plan_name, found)
+    return CompiledPools(first[names[0]].plan.name.rpartition(".")[0], found)
+
+
+Said = dict[str, list[Operation]]
+"""Of each pool, what its module is to say of the others."""
+
+
+def said_of_servers(names: Sequence[str], checked: Callable[[str], CheckedModel]) -> Said:
+    return Exchange(
+        [
+            Pool.of(name, compile_checked(lambda name=name: checked(name), stops=UNTIL_KNOWN))
+            for name in names
+        ]
+    ).ops()
+
+
+def said_of_towers(
+    first: Mapping[str, CheckedModel], checked: Callable[[str], CheckedModel]
+) -> Said:
+    said = said_before(first)
+    known: list[PoolKnown] = []
+    for name, each in first.items():
+        until = compile_checked(
+            lambda name=name: checked(name),
+            stops=UNTIL_KNOWN,
+            handed=[op.clone() for op in said[name]],
+        )
+        known.append(PoolKnown.of(name, until.module, each.plan.span))
+    after = said_after(known)
+    return {name: [*said[name], *after[name]] for name in first}
+
+
+def plan_around(source: Source, plan: str | None) -> tuple[str, str] | None:
+    """Of a pool that is asked about by itself, if it trains, the plan of all pools, and its own name."""
+    whole, dot, pool = (plan or "").rpartition(DOT)
+    if not dot or pool not in pools_in(source, whole):
+        return None
+    serves = check(source, plan).batch is not None
+    return None if serves else (whole, pool)
 
 
 UNTIL_KNOWN = Stops(after=KNOWN_AFTER, verify=False)
@@ -158,10 +198,7 @@ class Pool:
         if checked.batch is None:
             message = f"the pool `{name}` serves nothing"
             help_ = "add `serve { prefill 4 x 2048 }`, or `serve { decode 4 at 2048 from prefill }`"
-            note = (
-                "pools are meshes of a plan that serves: a step of training runs on one mesh, "
-                "whose pipeline stages are all split alike"
-            )
+            note = "all pools of a plan serve, or all train"
             raise wrong(message, checked.plan.span, help_, [note])
         with conditions.unrecorded():
             values = conditions.unread(size_values(module))
@@ -170,10 +207,6 @@ class Pool:
             axis = stages.axis.data if stages is not None else ""
             caches = dict(caches_of(module))
         return Pool(name, checked, module, mesh, int(values[TIME_AXIS]), axis, caches)
-
-    @property
-    def plan_name(self) -> str:
-        return self.checked.plan.name.rpartition(".")[0]
 
     @property
     def num_ranks(self) -> int:

@@ -9,7 +9,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from stagec.analysis.placement import PlacementRule, copies_of
 from stagec.diagnostics import CompileError, Diagnostic, span_of
-from stagec.dialects import stg
+from stagec.dialects import dist, stg
 from stagec.dialects.types import FLOATS, StackType, TensorType, tensor_of
 
 
@@ -92,6 +92,9 @@ class Dependence:
     def _visit(self, op: Operation) -> None:
         if isinstance(op, stg.WeightOp):
             self.facts[op.weight] = Facts(weights=op.frozen is None, axes=own_axes(op.weight))
+        elif isinstance(op, dist.TowerRecvOp):
+            trained = op.trained is not None
+            self.facts[op.value] = Facts(trained, data=True, axes=own_axes(op.value))
         elif isinstance(op, stg.RepeatOp):
             self._visit_repeat(op)
         elif isinstance(op, stg.AccumulateOp):

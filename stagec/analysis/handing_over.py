@@ -17,6 +17,7 @@ from math import lcm, prod
 
 from stagec import symbolic
 from stagec.analysis.coordinates import index
+from stagec.dialects import dist
 from stagec.dialects.sched.pools import PEER_STAGE
 from stagec.dialects.types import TIME_AXES, TensorType, bytes_of
 from stagec.symbolic import ZERO, Size, constant
@@ -73,6 +74,18 @@ class PoolSide:
                 place = symbolic.call("mod", place, constant(self.mesh[axis]))
             found = found + place * self.stride(axis)
         return found
+
+
+def other_side(said: dist.HandedOp) -> PoolSide:
+    """That of the other pool, as a module says it."""
+    axis = said.axis.data if said.axis is not None else ""
+    return PoolSide(
+        said.first.value.data,
+        dict(said.mesh.data.axes),
+        said.holds,
+        said.microbatches.value.data,
+        axis,
+    )
 
 
 @dataclass(frozen=True)

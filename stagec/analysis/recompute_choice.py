@@ -28,6 +28,8 @@ NEVER_REPEATED = (
     stg.OptimizerStepOp,
     dist.StageSendOp,
     dist.StageRecvOp,
+    dist.TowerSendOp,
+    dist.TowerRecvOp,
 )
 
 

@@ -25,9 +25,12 @@ TASK_OF_PHASE = {
 """The task that ops of a phase in the microbatch loop belong to when the backward pass is one piece."""
 
 
-def transfer_task(op: sched.StageSendOp | sched.StageRecvOp) -> str:
-    """The schedule's action that a transfer belongs to: `SEND_F`, `RECV_B`, ..."""
-    end = "SEND" if isinstance(op, sched.StageSendOp) else "RECV"
+def transfer_task(op: Operation) -> str | None:
+    """The schedule's action that an op belongs to which a boundary of stages is crossed by, to this pool's or another's: `SEND_F`, `RECV_B`, ..."""
+    ends = (sched.StageSendOp, sched.StageRecvOp, sched.PoolSendOp, sched.PoolRecvOp)
+    if not isinstance(op, ends) or op.direction is None:
+        return None
+    end = "SEND" if isinstance(op, sched.StageSendOp | sched.PoolSendOp) else "RECV"
     return f"{end}_{op.direction.data[0].upper()}"
 
 

@@ -36,6 +36,7 @@ from stagec.backend.node_records import (
     frame,
     frame_key,
 )
+from stagec.backend.pool_links import waits_both_ways
 from stagec.backend.pool_pairs import check_pairs
 from stagec.backend.program import (
     Collective,
@@ -50,7 +51,7 @@ from stagec.backend.program import (
     TraceSet,
     Transfer,
 )
-from stagec.backend.progress import check_progress
+from stagec.backend.progress import check_progress, check_progress_of_pools
 from stagec.backend.series import chained_set
 from stagec.backend.wire import NumberSource, Piece
 
@@ -67,8 +68,11 @@ def encode_traces(
 ) -> EncodedTraces | EncodedPools:
     """Encode every class of a job. E0613 for one whose ranks might wait for each other for ever."""
     if isinstance(traces, PooledTraces):
-        for _, each in traces.pools:
-            check_progress(each)
+        if waits_both_ways(traces):
+            check_progress_of_pools(traces)
+        else:
+            for _, each in traces.pools:
+                check_progress(each)
         return encode_pools(traces, options)
     traces = chained_set(traces)
     check_progress(traces)
@@ -78,8 +82,8 @@ def encode_traces(
 def encode_pools(traces: PooledTraces, options: TraceOptions | None = None) -> EncodedPools:
     """The pools of a job: their ranks and groups are numbered one after the other, and their tags are of one span.
 
-    What they hand over goes one way, from pools that do not wait for the ones that take it; each was proved to get through when what it takes
-    is there. What is left is that each receive has its send: E0613 else.
+    Where what they hand over goes one way, from pools that do not wait for the ones that take it, each was proved to get through when what it takes
+    is there, and all of them together where they wait for each other. What is left is that each receive has its send: E0613 else.
     """
     span = max(tag_span_of(each) for _, each in traces.pools)
     found: list[EncodedTraces] = []

@@ -1,6 +1,6 @@
 """That what one pool sends to another is what that one takes: each receive has a send of its rank, its channel and layer, and its bytes.
 
-Pools wait for each other in one direction only, so that with this no rank waits for ever if none does in its pool alone.
+Where pools wait for each other in one direction only, no rank waits for ever with this if none does in its pool alone.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from stagec.backend.program import PooledTraces, RankClass, TraceSet, Transfer
 
 
 def check_pairs(traces: PooledTraces, encoded: EncodedPools) -> None:
-    """E0613 for a message between pools that has no other end, E0613 too where pools wait for each other."""
-    check_ways(traces)
+    """E0613 for a message between pools that has no other end."""
     sent: list[Ints] = []
     got: list[Ints] = []
     for number, (_, each) in enumerate(traces.pools):
@@ -35,23 +34,6 @@ def check_pairs(traces: PooledTraces, encoded: EncodedPools) -> None:
         note=f"{len(one):,} messages are sent, {len(other):,} are waited for",
         help="a pass of the plan's own changed one of the pools: nothing is written",
     )
-
-
-def check_ways(traces: PooledTraces) -> None:
-    """That pools which wait for another are not waited for by it."""
-    waits: dict[str, set[str]] = {}
-    for name, each in traces.pools:
-        actions = [n.action for c in each.classes for n in c.program.nodes_that_run()]
-        waits[name] = {
-            a.peer.pool
-            for a in actions
-            if isinstance(a, Transfer) and a.peer is not None and a.kind == "recv"
-        }
-    for _ in traces.pools:
-        for name, others in waits.items():
-            others |= {far for other in tuple(others) for far in waits.get(other, ())}
-            if name in others:
-                raise TraceError("E0613", f"the pool `{name}` waits for itself, by way of others")
 
 
 def ends(traces: TraceSet, encoded: EncodedPools, number: int) -> Iterator[tuple[str, Ints]]:

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import product
 
 import numpy as np
@@ -30,17 +30,20 @@ import numpy as np
 from stagec.arrays import Ints
 from stagec.backend.errors import TraceError
 from stagec.backend.groups import GroupKind, kind_of
+from stagec.backend.pool_links import Key, Link, Party, handed, links, unequal
 from stagec.backend.program import (
     Collective,
     Compute,
     Node,
+    PooledTraces,
     RankClass,
     TraceSet,
     Transfer,
 )
+from stagec.backend.ranks import ranks_where
 
-Cell = tuple[int, ...]
-"""Coordinates along the axes that tell ranks apart."""
+Cell = Key
+"""Coordinates along the axes that tell ranks apart; of one pool of several its name before them."""
 
 _COMPUTE, _COLLECTIVE, _SEND, _RECV, _COPY = range(5)
 _FEW_ROUNDS = 40
@@ -49,17 +52,39 @@ _MOST_ROUNDS = 100
 
 
 def check_progress(traces: TraceSet) -> None:
-    """E0613 if it is not certain that all ranks get to the end."""
-    ranks: dict[tuple[int, int], _OneRank] = {}
+    """E0613 if it is not certain that all ranks get to the end; what other pools send is there."""
+    ranks: dict[_Key, _OneRank] = {}
+    check_alone(traces, ranks)
+    _AllRanks(traces, ranks).world().check()
+
+
+def check_progress_of_pools(traces: PooledTraces) -> None:
+    """The same of pools that wait for each other, each for what the others send."""
+    ranks: dict[_Key, _OneRank] = {}
+    worlds: list[_World] = []
+    parties: list[Party] = []
+    for name, each in traces.pools:
+        check_alone(each, ranks)
+        one = _AllRanks(each, ranks, name)
+        worlds.append(one.world())
+        parties += one.parties(traces.firsts[name])
+    joined = _joined(worlds)
+    joined.link(links(parties), {party.key: party for party in parties})
+    joined.check()
+
+
+def check_alone(traces: TraceSet, ranks: dict[_Key, _OneRank]) -> None:
     for each in traces.classes:
         key = _key(each)
         if key not in ranks:
             ranks[key] = _OneRank(each)
             ranks[key].check()
-    _AllRanks(traces, ranks).check()
 
 
-def _key(rank_class: RankClass) -> tuple[int, int]:
+_Key = tuple[int, int]
+
+
+def _key(rank_class: RankClass) -> _Key:
     """What programs have in common that differ in the numbers of their nodes alone."""
     return id(rank_class.program.slots), id(rank_class.program.segment)
 
@@ -287,11 +312,17 @@ def issued_by_group(events: _Events, codes: list[tuple[int, int]]) -> dict[int, 
     return found
 
 
-class _AllRanks:
-    """3, for all cells."""
+_SENDS, _WAITS, _MEETS, _HANDS, _TAKES = range(5)
+"""What an action is to a cell: of a message in its own mesh, of a meeting, of a message between pools."""
 
-    def __init__(self, traces: TraceSet, ranks: Mapping[tuple[int, int], _OneRank]) -> None:
+
+class _AllRanks:
+    """The cells of one mesh, and what they have to do with each other."""
+
+    def __init__(self, traces: TraceSet, ranks: Mapping[_Key, _OneRank], pool: str = "") -> None:
         self.traces, self.mesh, self.ranks = traces, traces.mesh, ranks
+        self.pool = pool
+        """Of several that wait for each other."""
         self.axes = self._telling_apart()
         self.sizes = [self.mesh.size(axis) for axis in self.axes]
 
@@ -308,20 +339,35 @@ class _AllRanks:
             axes |= more
         return tuple(axis for axis in self.mesh.axes if axis in axes and self.mesh.size(axis) > 1)
 
-    def check(self) -> None:
+    def world(self) -> _World:
         events = {id(each): self._events(each) for each in self.traces.classes}
-        if not any(each.action for each in events.values()):
-            return
-        cells: dict[Cell, RankClass] = {}
-        for each in self.traces.classes:
-            for cell in self._cells(each.where):
-                cells[cell] = each
+        cells: dict[tuple[int, ...], RankClass] = {}
+        if any(each.action for each in events.values()):
+            for each in self.traces.classes:
+                for cell in self._cells(each.where):
+                    cells[cell] = each
         codes, num_members = self._meanings(cells, events)
-        self._check_alike(cells, events, codes)
-        if not self._get_through(cells, events, codes, num_members):
-            self._check_graph(cells, events, codes, num_members)
+        before: Cell = (self.pool,) if self.pool else ()
+        return _World(
+            self.ranks,
+            {(*before, *cell): each for cell, each in cells.items()},
+            events,
+            {(*before, *cell): own for cell, own in codes.items()},
+            num_members,
+        )
 
-    def _cells(self, where: Mapping[str, tuple[int, ...]]) -> Iterator[Cell]:
+    def parties(self, first: int) -> Iterator[Party]:
+        """The ranks of each cell, with what they hand over."""
+        for each in self.traces.classes:
+            sends, takes = (handed(each.program, kind) for kind in ("send", "recv"))
+            if not sends.actions and not takes.actions:
+                continue
+            for cell in self._cells(each.where):
+                here = {axis: (at,) for axis, at in zip(self.axes, cell, strict=True)}
+                ranks = ranks_where(self.mesh, {**each.where, **here})
+                yield Party((self.pool, *cell), ranks, first, self.mesh, sends, takes)
+
+    def _cells(self, where: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
         sizes = zip(self.axes, self.sizes, strict=True)
         return product(*(where.get(axis, range(size)) for axis, size in sizes))
 
@@ -341,10 +387,11 @@ class _AllRanks:
                 action = node.action
                 if not isinstance(action, Transfer | Collective):
                     continue
-                if isinstance(action, Transfer) and action.peer is not None:
-                    # Of another pool: `check_pairs` looks at those.
+                is_handed = isinstance(action, Transfer) and action.peer is not None
+                if is_handed and not self.pool:
+                    # Of another pool, which does not wait for this one: `check_pairs` looks at those.
                     continue
-                is_inside = self._is_inside(action)
+                is_inside = not is_handed and self._is_inside(action)
                 if is_inside and isinstance(action, Collective):
                     continue
                 code = np.full(len(at), actions.setdefault(action, len(actions)), np.int64)
@@ -395,23 +442,25 @@ class _AllRanks:
         return axes, shift % length, action.channel, action.num_bytes
 
     def _meanings(
-        self, cells: Mapping[Cell, RankClass], events: Mapping[int, _Events]
-    ) -> tuple[dict[Cell, list[tuple[int, int]]], dict[int, int]]:
+        self, cells: Mapping[tuple[int, ...], RankClass], events: Mapping[int, _Events]
+    ) -> tuple[dict[tuple[int, ...], list[tuple[int, int]]], dict[int, int]]:
         """What each action of a cell is: a send, a receive or a meeting (0, 1, 2), and which; how many meet in each group."""
         ways: dict[object, int] = {}
         groups: dict[object, int] = {}
         num_members: dict[int, int] = {}
-        codes: dict[Cell, list[tuple[int, int]]] = {}
+        codes: dict[tuple[int, ...], list[tuple[int, int]]] = {}
         for cell, each in cells.items():
             own: list[tuple[int, int]] = []
             for action in events[id(each)].actions:
-                if self._is_inside(action):
+                if isinstance(action, Transfer) and action.peer is not None:
+                    own.append((_HANDS if action.kind == "send" else _TAKES, 0))
+                elif self._is_inside(action):
                     own.append((0, 0))
                 elif isinstance(action, Transfer):
                     sends = action.kind == "send"
                     source = cell if sends else self._moved(cell, action)
                     key = source, self._way(action)
-                    own.append((0 if sends else 1, ways.setdefault(key, len(ways))))
+                    own.append((_SENDS if sends else _WAITS, ways.setdefault(key, len(ways))))
                 else:
                     kind = kind_of(action, self.mesh)
                     fixed = tuple(
@@ -419,17 +468,75 @@ class _AllRanks:
                     )
                     group = groups.setdefault((kind, fixed), len(groups))
                     num_members[group] = self._num_members(kind)
-                    own.append((2, group))
+                    own.append((_MEETS, group))
             codes[cell] = own
         return codes, num_members
 
-    def _check_alike(
-        self,
-        cells: Mapping[Cell, RankClass],
-        events: Mapping[int, _Events],
-        codes: Mapping[Cell, list[tuple[int, int]]],
-    ) -> None:
+    def _moved(self, cell: tuple[int, ...], action: Transfer) -> tuple[int, ...]:
+        """The cell of the rank at the other end."""
+        axes = [axis for axis in action.axes if axis in self.axes]
+        places = [self.axes.index(axis) for axis in axes]
+        joint = 0
+        for place in places:
+            joint = joint * self.sizes[place] + cell[place]
+        joint = (joint + action.shift) % math.prod(self.sizes[place] for place in places)
+        other = list(cell)
+        for place in reversed(places):
+            joint, other[place] = divmod(joint, self.sizes[place])
+        return tuple(other)
+
+    def _num_members(self, kind: GroupKind) -> int:
+        """How many cells meet in a group of a kind."""
+        among = dict(kind.among)
+        return math.prod(
+            len(among.get(axis, range(size)))
+            for axis, size in zip(self.axes, self.sizes, strict=True)
+            if axis in kind.axes
+        )
+
+
+@dataclass
+class _World:
+    """3, for all cells: of one mesh, or of all pools."""
+
+    ranks: Mapping[_Key, _OneRank]
+    cells: dict[Cell, RankClass]
+    events: dict[int, _Events]
+    codes: dict[Cell, list[tuple[int, int]]]
+    """Of a cell's actions: what each is, and which way, or which group."""
+    num_members: dict[int, int]
+    """How many cells meet in a group."""
+    sources: dict[tuple[Cell, int], list[tuple[Cell, int]]] = field(default_factory=dict)
+    """Of what a cell takes from other pools, by its number among the cell's events: what of other cells it waits for."""
+
+    def check(self) -> None:
+        self._check_alike()
+        if not self._get_through():
+            self._check_graph()
+
+    def link(self, found: Sequence[Link], parties: Mapping[Key, Party]) -> None:
+        """Let what is taken wait for what is sent."""
+        steps = {cell: self._steps(each) for cell, each in self.cells.items()}
+        for link in found:
+            giver, taker = parties[link.giver], parties[link.taker]
+            if not np.array_equal(giver.sends.tags, taker.takes.tags):
+                raise unequal("pools hand over other microbatches than are waited for")
+            sent = self._numbers(giver.key, giver.sends.position[:, link.sent])
+            taken = self._numbers(taker.key, taker.takes.position[:, link.taken])
+            for here, there in zip(sent, taken, strict=True):
+                source = giver.key, steps[giver.key][here]
+                self.sources.setdefault((taker.key, steps[taker.key][there]), []).append(source)
+
+    def _numbers(self, cell: Cell, positions: Ints) -> list[int]:
+        return self.cells[cell].program.numbers(positions).tolist()
+
+    def _steps(self, rank_class: RankClass) -> dict[int, int]:
+        """The place of each event of a cell among them, by the number of its node."""
+        return {number: step for step, number in enumerate(self.events[id(rank_class)].number)}
+
+    def _check_alike(self) -> None:
         """That the n-th collective of a group is the same on all its members, as far as these have one: what meets is counted, not compared."""
+        cells, events, codes = self.cells, self.events, self.codes
         known: dict[tuple[int, tuple[tuple[int, int], ...]], dict[int, _Issued]] = {}
         first: dict[int, _Issued] = {}
         for cell, each in cells.items():
@@ -446,14 +553,10 @@ class _AllRanks:
                     why = "meets another collective of its group on other ranks"
                     raise _doubt(each, here.numbers[at], why)
 
-    def _get_through(
-        self,
-        cells: Mapping[Cell, RankClass],
-        events: Mapping[int, _Events],
-        codes: Mapping[Cell, list[tuple[int, int]]],
-        num_members: Mapping[int, int],
-    ) -> bool:
+    def _get_through(self) -> bool:
         """Let each cell go on as far as it can, until all are through; whether they get there."""
+        cells, events, codes = self.cells, self.events, self.codes
+        num_members = self.num_members
         span = 1 + max((max(each.tag) for each in events.values() if each.tag), default=0)
         sent: dict[int, int] = defaultdict(int)
         got: dict[int, int] = defaultdict(int)
@@ -468,11 +571,18 @@ class _AllRanks:
             code, action, tag, step = codes[cell], own.action, own.tag, at[cell]
             while step < len(action):
                 kind, number = code[action[step]]
-                if kind == 0:
+                if kind == _HANDS:
+                    pending += waiting.pop((cell, step), ())
+                elif kind == _TAKES:
+                    source = next((s for s in self.sources[cell, step] if at[s[0]] <= s[1]), None)
+                    if source is not None:
+                        waiting[source].append(cell)
+                        break
+                elif kind == _SENDS:
                     message = number * span + tag[step]
                     sent[message] += 1
                     pending += waiting.pop(message, ())
-                elif kind == 1:
+                elif kind == _WAITS:
                     message = number * span + tag[step]
                     if got[message] == sent[message]:
                         waiting[message].append(cell)
@@ -494,14 +604,10 @@ class _AllRanks:
             at[cell] = step
         return all(at[cell] == len(events[id(each)].action) for cell, each in cells.items())
 
-    def _check_graph(
-        self,
-        cells: Mapping[Cell, RankClass],
-        events: Mapping[int, _Events],
-        codes: Mapping[Cell, list[tuple[int, int]]],
-        num_members: Mapping[int, int],
-    ) -> None:
+    def _check_graph(self) -> None:
         """The same without an order of a rank's own: what waits for what, of one rank of each cell, forms no circle."""
+        cells, events, codes = self.cells, self.events, self.codes
+        num_members = self.num_members
         first: dict[Cell, int] = {}
         total = 0
         for cell, each in cells.items():
@@ -519,7 +625,9 @@ class _AllRanks:
             turn: dict[int, int] = defaultdict(int)
             for action, tag, number in zip(own.action, own.tag, own.number, strict=True):
                 kind, which = codes[cell][action]
-                if kind < 2:
+                if kind in (_HANDS, _TAKES):
+                    continue
+                if kind != _MEETS:
                     ends[kind][which, tag].append(start + number)
                     continue
                 meeting = meetings.setdefault((which, turn[which]), total)
@@ -536,6 +644,9 @@ class _AllRanks:
             for key, got in receives.items()
             for pair in zip(sorted(got), _ended(sorted(sends[key]), got), strict=False)
         ]
+        for (cell, step), sources in self.sources.items():
+            owner = first[cell] + events[id(cells[cell])].number[step]
+            pairs += [(owner, first[c] + events[id(cells[c])].number[s]) for c, s in sources]
         came = np.bincount([meeting for _, meeting in met], minlength=total)
         missed = [m for (which, _), m in meetings.items() if came[m] < num_members[which]]
         pairs += [(meeting, meeting) for meeting in missed]
@@ -550,27 +661,21 @@ class _AllRanks:
             why = "waits for what other ranks do after it"
             raise _doubt(cells[cell], int(stuck[0]) - first[cell], why)
 
-    def _moved(self, cell: Cell, action: Transfer) -> Cell:
-        """The cell of the rank at the other end."""
-        axes = [axis for axis in action.axes if axis in self.axes]
-        places = [self.axes.index(axis) for axis in axes]
-        joint = 0
-        for place in places:
-            joint = joint * self.sizes[place] + cell[place]
-        joint = (joint + action.shift) % math.prod(self.sizes[place] for place in places)
-        other = list(cell)
-        for place in reversed(places):
-            joint, other[place] = divmod(joint, self.sizes[place])
-        return tuple(other)
 
-    def _num_members(self, kind: GroupKind) -> int:
-        """How many cells meet in a group of a kind."""
-        among = dict(kind.among)
-        return math.prod(
-            len(among.get(axis, range(size)))
-            for axis, size in zip(self.axes, self.sizes, strict=True)
-            if axis in kind.axes
-        )
+def _joined(worlds: Sequence[_World]) -> _World:
+    """Of all pools: ways and groups are of one mesh each."""
+    whole = _World(worlds[0].ranks, {}, {}, {}, {})
+    above = 0
+    for each in worlds:
+        whole.cells |= each.cells
+        whole.events |= each.events
+        whole.codes |= {
+            cell: [(kind, number + above) for kind, number in own]
+            for cell, own in each.codes.items()
+        }
+        whole.num_members |= {group + above: n for group, n in each.num_members.items()}
+        above += 1 + max((n for own in each.codes.values() for _, n in own), default=0)
+    return whole
 
 
 def _ended(sends: list[int], receives: list[int]) -> list[int]:

@@ -50,7 +50,7 @@ from stagec.driver import Stops
 from stagec.estimate import estimate_if_known, timeline_of, with_durations
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.memory import timed_peaks
-from stagec.estimate.pools import estimate_pools, estimate_pools_if_known
+from stagec.estimate.pools import PoolsEstimate, estimate_pools, estimate_pools_if_known
 from stagec.estimate.series import Clock
 from stagec.frontend import Source, parse_file
 from stagec.frontend.checker import pools_in
@@ -154,8 +154,10 @@ def run_pools(options: argparse.Namespace, plug_ins: Registry, source: Source) -
             seen=tell_doubts,
             adapt=lambda plan: planned(plan, options),
         )
+    found = None if options.stop_after is not None else estimate_pools_if_known(compiled.pools)
+    joint = found.pools if found is not None and found.mfu is not None else {}
     for number, (name, each) in enumerate(compiled.pools.items()):
-        times = None if options.quiet else estimate_if_known(each)
+        times = None if options.quiet else joint.get(name) or estimate_if_known(each)
         if doubts := warnings(each, times.timeline if times is not None else None):
             sys.stderr.write(render(doubts, each.sources))
         if options.stop_after is not None:
@@ -173,7 +175,7 @@ def run_pools(options: argparse.Namespace, plug_ins: Registry, source: Source) -
         if options.schedule:
             show_schedule(each)
     if options.stop_after is None:
-        explain_pools(compiled, options)
+        explain_pools(compiled, found, options)
     if options.out is not None or options.bundle is not None:
         programs = compiled.pooled(lambda each: programs_of(each, options))
         traces = encode_traces(programs, chosen_options(options))
@@ -183,9 +185,10 @@ def run_pools(options: argparse.Namespace, plug_ins: Registry, source: Source) -
         write_all(traces, compiled.first, compiled.name, options, beside)
 
 
-def explain_pools(compiled: CompiledPools, options: argparse.Namespace) -> None:
+def explain_pools(
+    compiled: CompiledPools, found: PoolsEstimate | None, options: argparse.Namespace
+) -> None:
     """What is asked about all pools of a plan: on one time axis, or side by side."""
-    found = estimate_pools_if_known(compiled.pools)
     model, name = compiled.first.trace_set.model, compiled.name
     if found is not None and not options.quiet:
         sys.stdout.write("\n" + "\n".join(pools_text(found)) + "\n")

@@ -20,7 +20,7 @@ from stagec.frontend.files import read_text
 from stagec.frontend.plans.iterations import read_iterations
 from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
-from stagec.pools import compile_pools
+from stagec.pools import compile_pools, plan_around
 
 
 def compile_input(
@@ -51,16 +51,25 @@ def compile_input(
     series = None if iterations is None else read_iterations(iterations)
     text = source or parse_file(path)
 
+    def told(checked: CheckedModel, module: ModuleOp) -> None:
+        tell_doubts(checked, module, warn)
+
+    around = plan_around(text, plan)
+    if around is not None:
+        whole, pool = around
+        settings = {
+            name if "." in name else f"{pool}.{name}": value for name, value in sizes.items()
+        }
+        pools = compile_pools(
+            text, whole, settings, known=known, stops=lambda each: stops, seen=told, adapt=adapt
+        )
+        return pools.pools[pool]
+
     def checked() -> CheckedModel:
         found = check(text, plan, sizes, known.functions, series)
         return replace(found, plan=adapt(found.plan))
 
-    return compile_checked(
-        checked,
-        stops=stops,
-        load_pass=known.make_pass,
-        seen=lambda checked, module: tell_doubts(checked, module, warn),
-    )
+    return compile_checked(checked, stops=stops, load_pass=known.make_pass, seen=told)
 
 
 @contextmanager

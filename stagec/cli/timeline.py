@@ -22,7 +22,7 @@ from stagec.estimate.perfetto import perfetto_trace, perfetto_traces
 from stagec.estimate.pools import HandOverTimes, PoolsEstimate
 from stagec.estimate.tasks import tasks_of
 from stagec.pictures.colours import colour
-from stagec.pipeline_schedule import pipeline_schedule, schedule_op
+from stagec.pipeline_schedule import pipeline_schedule, schedule_op, whole_schedule
 from stagec.schedules import (
     Schedule,
     ScheduleReport,
@@ -67,11 +67,15 @@ def show_timeline(compiled: Compiled, note: str = "") -> None:
     try:
         found = estimate(compiled)
     except CompileError as error:
-        lines += unit_lines(schedule) if schedule is not None else []
+        lines += unit_lines(whole_schedule(compiled.module)) if schedule is not None else []
         lines += [*wrapped(f"no times: {each.message}" for each in error.diagnostics)]
     else:
         lines += timed_lines(compiled, found, schedule)
-    heading = wrapped([heading_of(validate(schedule))]) if schedule is not None else []
+    heading = (
+        wrapped([heading_of(validate(whole_schedule(compiled.module)))])
+        if schedule is not None
+        else []
+    )
     print_lines([Text(""), *wrapped([note] if note else []), *heading, *lines])
 
 
@@ -100,7 +104,11 @@ def bars_between(way: HandOverTimes, column_us: float) -> list[DrawnBar]:
 def pools_text(found: PoolsEstimate) -> list[str]:
     """When which pool is done, and what travels between them."""
     ends = [f"{name} {seconds(each.step_time_us / 1e6)}" for name, each in found.pools.items()]
-    lines = [f"on one time axis, from the start until a pool is done: {', '.join(ends)}"]
+    lines: list[str] = []
+    if found.mfu is not None:
+        took = seconds(found.end_us / 1e6)
+        lines.append(f"a step of all pools takes {took}, {found.mfu:.1%} MFU of all devices")
+    lines.append(f"on one time axis, from the start until a pool is done: {', '.join(ends)}")
     for way in found.ways:
         first, last = (seconds(at / 1e6) for at in (way.start_us.min(), way.end_us.max()))
         size = f"{amount(way.num_bytes)}B"
@@ -130,7 +138,8 @@ def show_schedule(compiled: Compiled) -> None:
     if schedule_op(compiled.module) is None:
         lines = plain_lines(compiled)
     else:
-        lines = schedule_lines(validate(pipeline_schedule(compiled.module)))
+        own = pipeline_schedule(compiled.module)
+        lines = schedule_lines(validate(whole_schedule(compiled.module)), own)
     print_lines([Text(""), *wrapped(lines)])
 
 
@@ -150,9 +159,9 @@ def wrapped(lines: Iterable[str]) -> list[Text]:
     return found
 
 
-def schedule_lines(report: ScheduleReport) -> list[str]:
-    """What the schedule is, and the order of each rank."""
-    lines = map(shortened, text(report.schedule).splitlines())
+def schedule_lines(report: ScheduleReport, own: Schedule) -> list[str]:
+    """What the schedule is, and the order of each rank: of a pool that trains, of its own."""
+    lines = map(shortened, text(own).splitlines())
     return [heading_of(report), *lines]
 
 

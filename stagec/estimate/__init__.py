@@ -106,10 +106,17 @@ def estimate(
     traces, plan = compiled.trace_set, plan or compiled.plan
     require_numbers(plan, traces.classes)
     prices = Prices.of(traces, plan)
-    timeline = slowed(traces, prices, graph, arrived)
+    return with_utilisation(compiled, slowed(traces, prices, graph, arrived), prices)
+
+
+def with_utilisation(
+    compiled: Compiled, timeline: Timeline, prices: Prices, end_us: float | None = None
+) -> Estimate:
+    """A step with this timeline, which ends with its last node, or when others of the job do."""
+    traces, plan = compiled.trace_set, prices.plan
     flops = matrix_flops(compiled.module, compiled.counts)
     peak = (plan.device.flops_per_s or 0) * traces.mesh.num_ranks
-    could = peak * timeline.makespan_us / 1e6
+    could = peak * (end_us or timeline.makespan_us) / 1e6
     mfu, hfu = (flops.model / could, flops.hardware / could) if could else (0.0, 0.0)
     return Estimate(timeline, mfu, hfu, traces, prices)
 

@@ -30,15 +30,20 @@ def slowed(
     """The timeline of a job, with what ranks' own collectives cost their computation. Its graph is built if nobody did."""
     graph = graph or build_graph(traces)
     timeline = simulate_graph(graph, traces, prices, arrived=arrived)
-    model = prices.plan.device.model
-    if model is None or not model.collective_units:
-        return timeline
-    classes = enumerate(traces.classes)
-    spent = [hidden_us(each, *timeline.of_class(number)) for number, each in classes]
-    factors = slowdown(model, *(np.array(column) for column in zip(*spent, strict=True)))
+    factors = factors_of(traces, prices, timeline)
     if (factors == 1).all():
         return timeline
     return simulate_graph(graph, traces, prices, factors, arrived)
+
+
+def factors_of(traces: TraceSet, prices: Prices, timeline: Timeline) -> Floats:
+    """By which the computation of each rank class is slower than its prices say, in this timeline."""
+    model = prices.plan.device.model
+    if model is None or not model.collective_units:
+        return np.ones(len(traces.classes))
+    classes = enumerate(traces.classes)
+    spent = [hidden_us(each, *timeline.of_class(number)) for number, each in classes]
+    return slowdown(model, *(np.array(column) for column in zip(*spent, strict=True)))
 
 
 def slowdown(model: DeviceModel, computing: Floats, hiding: Floats) -> Floats:

@@ -1,24 +1,30 @@
 """Pools against one time: what a pool takes from another is there when that one has sent it.
 
-Pools wait for each other one way (E0423, E0613), so that each is estimated when those that it waits for are.
+Pools that serve wait for each other one way (E0423), so that each is estimated when those that it waits for are. Those that train
+wait for each other, so that all are one graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 
 from stagec.arrays import Floats, Ints
+from stagec.backend.pool_links import waits_both_ways
 from stagec.backend.program import PooledTraces, RankClass, Transfer
 from stagec.backend.ranks import at_coordinates, ranks_where
 from stagec.compiled import Compiled
-from stagec.estimate import Estimate, estimate
-from stagec.estimate.costs import missing_numbers
+from stagec.estimate import Estimate, estimate, with_utilisation
+from stagec.estimate.costs import missing_numbers, require_numbers
+from stagec.estimate.interference import factors_of
+from stagec.estimate.joint_graph import JointGraph
 from stagec.estimate.network import Network, rate
 from stagec.estimate.network import number as latency
-from stagec.estimate.timeline import Arrivals, Timeline
+from stagec.estimate.prices import Prices
+from stagec.estimate.timeline import Arrivals, Timeline, piece_durations, simulate_pieces
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,8 @@ class PoolsEstimate:
 
     pools: Mapping[str, Estimate]
     ways: Sequence[HandOverTimes]
+    mfu: float | None = None
+    """Of pools that train: of all devices, until all are done."""
 
     @property
     def end_us(self) -> float:
@@ -51,6 +59,8 @@ def estimate_pools(
 ) -> PoolsEstimate:
     """All pools of a plan. E0410 for one that does not say how fast its device is."""
     traces = traces or PooledTraces(tuple((name, c.trace_set) for name, c in pools.items()))
+    if waits_both_ways(traces):
+        return estimate_towers(pools, traces)
     found: dict[str, Estimate] = {}
     ways: list[HandOverTimes] = []
     for taker in order(traces):
@@ -64,6 +74,49 @@ def estimate_pools(
                 ways.append(way(giver, taker, sent, known.timeline))
         found[taker] = estimate(pools[taker], arrived=arrived)
     return PoolsEstimate({name: found[name] for name in pools}, ways)
+
+
+def estimate_towers(pools: Mapping[str, Compiled], traces: PooledTraces) -> PoolsEstimate:
+    """Of pools that are parts of one pipeline: all nodes of all pools on one graph."""
+    prices = {name: priced(compiled) for name, compiled in pools.items()}
+    joint = JointGraph.of(traces)
+    durations = [
+        piece_durations(piece, each, prices[name])
+        for name, each in traces.pools
+        for piece in joint.own_pieces(name)
+    ]
+    networks = [prices[name].network for name in joint.pool_of]
+    timeline = simulate_pieces(joint.graph, durations, networks)
+    factors = np.concatenate(
+        [
+            factors_of(each, prices[name], joint.of_pool(timeline, name))
+            for name, each in traces.pools
+        ]
+    )
+    if (factors != 1).any():
+        timeline = simulate_pieces(joint.graph, durations, networks, factors)
+    found = {
+        name: with_utilisation(
+            compiled, joint.of_pool(timeline, name), prices[name], timeline.makespan_us
+        )
+        for name, compiled in pools.items()
+    }
+    ways: list[HandOverTimes] = []
+    for giver, taker in permutations(pools, 2):
+        sent = list(messages(traces, giver, taker, "send"))
+        if sent:
+            ways.append(way(giver, taker, sent, found[giver].timeline))
+    could = {
+        name: each.trace_set.mesh.num_ranks * (each.plan.device.flops_per_s or 0)
+        for name, each in pools.items()
+    }
+    done = sum(found[name].mfu * could[name] for name in pools)
+    return PoolsEstimate(found, ways, done / sum(could.values()))
+
+
+def priced(compiled: Compiled) -> Prices:
+    require_numbers(compiled.plan, compiled.trace_set.classes)
+    return Prices.of(compiled.trace_set, compiled.plan)
 
 
 def estimate_pools_if_known(pools: Mapping[str, Compiled]) -> PoolsEstimate | None:

@@ -60,8 +60,19 @@ def simulate_graph(
     arrived: Arrivals | None = None,
 ) -> Timeline:
     """`factors`: by which the computation of each class is slower than it would be alone."""
-    network = prices.network
     durations = [piece_durations(piece, traces, prices) for piece in graph.pieces]
+    networks = [prices.network] * len(graph.pieces)
+    return simulate_pieces(graph, durations, networks, factors, arrived)
+
+
+def simulate_pieces(
+    graph: PieceGraph,
+    durations: list[Floats],
+    networks: Sequence[Network],
+    factors: Floats | None = None,
+    arrived: Arrivals | None = None,
+) -> Timeline:
+    """The same, of pieces that take so long, each on a network."""
     if factors is not None:
         durations = slower(graph, durations, factors)
     came = arrived_by_piece(graph, arrived or {})
@@ -69,7 +80,7 @@ def simulate_graph(
     starts, ends = times.starts, times.ends
     for i, piece in enumerate(graph.pieces):
         if piece.sends or i in came:
-            starts[piece.first] = arrivals(piece, ends, network, came.get(i))
+            starts[piece.first] = arrivals(piece, ends, networks[i], came.get(i))
     return Timeline(starts, ends[:-1], tuple(graph.begins))
 
 

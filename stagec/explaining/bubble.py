@@ -8,9 +8,9 @@ from fractions import Fraction
 from stagec.explaining.job import NamedJob
 from stagec.explaining.names import Names
 from stagec.explaining.quantities import Answer, ClassAnswer
-from stagec.pipeline_schedule import pipeline_schedule, schedule_op
+from stagec.pipeline_schedule import pipeline_schedule, schedule_op, whole_schedule
 from stagec.schedules import CATALOGUE, Schedule, simulate
-from stagec.symbolic import ZERO, Size, symbol
+from stagec.symbolic import ZERO, Size, constant, symbol
 
 Form = Callable[[Size, int, Size], Size]
 """Of ranks, virtual stages and microbatches."""
@@ -40,8 +40,12 @@ def bubble(job: NamedJob) -> Answer:
     if op is None:
         none = ClassAnswer("all", {}, ZERO, 0, ())
         return Answer(title, "", (none,), ("the plan has no pipeline",), is_additive=False)
-    worst, value = idle_share(pipeline_schedule(names.module))
-    form = published(names, op.schedule.data)
+    schedule, own = whole_schedule(names.module), pipeline_schedule(names.module)
+    first = op.part[0] if op.part is not None else 0
+    worst, value = idle_share(schedule, range(first, first + own.num_ranks))
+    worst -= first
+    ranks = constant(op.part[1]) if op.part is not None else None
+    form = published(names, op.schedule.data, ranks)
     notes: tuple[str, ...] = ()
     if form is None or form.evaluate(names.values) != value:
         notes = (
@@ -55,18 +59,19 @@ def bubble(job: NamedJob) -> Answer:
     return Answer(title, "", (answer,), notes, sources, is_additive=False)
 
 
-def idle_share(schedule: Schedule) -> tuple[int, Fraction]:
-    """The rank that idles most, and its idle time over its computing time."""
+def idle_share(schedule: Schedule, ranks: range) -> tuple[int, Fraction]:
+    """Of these ranks the one that idles most, and its idle time over its computing time."""
     timing = simulate(schedule)
-    worst = int(timing.idle.argmax())
+    worst = ranks.start + int(timing.idle[ranks.start : ranks.stop].argmax())
     # Whole units of time, so that floats hold them exactly.
     return worst, Fraction(int(timing.idle[worst]), int(timing.busy[worst]))
 
 
-def published(names: Names, schedule: str) -> Size | None:
+def published(names: Names, schedule: str, ranks: Size | None) -> Size | None:
+    """`ranks` are those of all pools, where several run the pipeline."""
     if schedule not in FORMS or names.stages is None:
         return None
-    ranks = symbol(names.stages.axis.data)
+    ranks = ranks if ranks is not None else symbol(names.stages.axis.data)
     return FORMS[schedule](ranks, names.virtual_stages, names.num_microbatches)
 
 

@@ -122,10 +122,11 @@ class Unroller:
         )
 
     def tags(self, run: RankRun, rank: Arrangement) -> Ints:
-        """Of each row: its microbatch. Of what is handed to another pool its layer: both ends know that, and messages of a layer keep their order."""
+        """Of each row: its microbatch. Of a cache that is handed to another pool its layer: both ends know that, and messages of a layer keep their order."""
         microbatch = np.maximum(rank.column(run.order.microbatch), 0)
         between = [
-            isinstance(each.body.nodes[0], sched.PoolSendOp | sched.PoolRecvOp)
+            isinstance(op := each.body.nodes[0], sched.PoolSendOp | sched.PoolRecvOp)
+            and op.direction is None
             for each in rank.bodies
         ]
         if not any(between):

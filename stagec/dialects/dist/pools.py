@@ -27,7 +27,7 @@ from stagec.dialects.attributes import LayerStagesAttr, SizeAttr
 from stagec.dialects.dist.mesh import MeshAttr, MeshAxes
 from stagec.dialects.interfaces import TaskInterface
 from stagec.dialects.memory import Effects
-from stagec.dialects.sched.pools import IN_PLACE, PoolRecv, PoolSend
+from stagec.dialects.sched.pools import PoolRecv, PoolSend
 from stagec.dialects.types import TensorType
 from stagec.symbolic import Size
 
@@ -156,7 +156,7 @@ class PoolSendOp(PoolSend, TaskInterface):
     name = "dist.pool_send"
 
     assembly_format = (
-        "`(` $values `)` `to` $pool `rank` $rank (`at` $stages^)? `channel` $channel `in` $dtype `bytes` $bytes "
+        "`(` $values `)` `to` $pool (`going` $direction^)? `rank` $rank (`at` $stages^)? `channel` $channel `in` $dtype `bytes` $bytes "
         "attr-dict `:` type($values)"
     )
 
@@ -171,15 +171,15 @@ class PoolRecvOp(PoolRecv, TaskInterface):
     name = "dist.pool_recv"
 
     assembly_format = (
-        "`(` $cache `)` `from` $pool `rank` $rank (`at` $stages^)? `channel` $channel `in` $dtype `bytes` $bytes "
-        "attr-dict `:` type($cache) `->` type($result)"
+        "(`(` $cache^ `)`)? `from` $pool (`going` $direction^)? `rank` $rank (`at` $stages^)? `channel` $channel `in` $dtype `bytes` $bytes "
+        "attr-dict `:` (type($cache)^)? `->` type($result)"
     )
 
     def effects(self) -> Effects:
-        return IN_PLACE
+        return self.writes
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        return [sched.PoolRecvOp(self.cache, self.message)]
+        return [sched.PoolRecvOp(self.cache, self.message, self.result.type)]
 
 
 POOL_OPS = (PoolOp, GivesOp, TakesOp, PoolSendOp, PoolRecvOp)

@@ -378,7 +378,7 @@ class ScheduleOp(IRDLOperation):
     """How the pipeline runs its microbatches: `sched.schedule "1f1b" ranks "pp" virtual 1 microbatches "mb"`.
 
     `ranks` and `microbatches` are numbers (sizes, so that they may be named), `virtual` is how many stages a rank has. The order of actions follows from these
-    alone (`stagec.schedules`).
+    alone (`stagec.schedules`). Of a pipeline that several pools run it is one part: `ranks "pp" from 1 of 5` are those behind the first.
     """
 
     name = "sched.schedule"
@@ -387,20 +387,47 @@ class ScheduleOp(IRDLOperation):
     ranks = prop_def(SizeAttr)
     virtual_stages = prop_def(IntegerAttr.constr(i64))
     microbatches = prop_def(SizeAttr)
+    first = opt_prop_def(IntegerAttr.constr(i64))
+    total = opt_prop_def(IntegerAttr.constr(i64))
 
-    assembly_format = (
-        "$schedule `ranks` $ranks `virtual` $virtual_stages `microbatches` $microbatches attr-dict"
-    )
+    assembly_format = "$schedule `ranks` $ranks (`from` $first^ `of` $total)? `virtual` $virtual_stages `microbatches` $microbatches attr-dict"
 
-    def __init__(self, schedule: str, ranks: Size, virtual_stages: int, microbatches: Size) -> None:
+    def __init__(
+        self,
+        schedule: str,
+        ranks: Size,
+        virtual_stages: int,
+        microbatches: Size,
+        part: tuple[int, int] | None = None,
+    ) -> None:
+        first, total = (IntegerAttr(each, i64) for each in part) if part else (None, None)
         super().__init__(
             properties={
+                "first": first,
+                "total": total,
                 "schedule": StringAttr(schedule),
                 "ranks": SizeAttr(ranks),
                 "virtual_stages": IntegerAttr(virtual_stages, i64),
                 "microbatches": SizeAttr(microbatches),
             }
         )
+
+    def verify_(self) -> None:
+        if (self.first is None) != (self.total is None):
+            raise VerifyException("sched.schedule: a part of a pipeline is of so many ranks in all")
+        if self.part is not None and (
+            not 0 <= self.part[0] < self.part[1] or self.virtual_stages.value.data != 1
+        ):
+            raise VerifyException(
+                "sched.schedule: a part of a pipeline has ranks of it, with one stage each"
+            )
+
+    @property
+    def part(self) -> tuple[int, int] | None:
+        """Of one part of a pipeline: the place of its first rank, and how many ranks all parts have."""
+        if self.first is None or self.total is None:
+            return None
+        return self.first.value.data, self.total.value.data
 
 
 NODES = (

@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     irdl_op_definition,
-    operand_def,
+    opt_operand_def,
     opt_prop_def,
     prop_def,
     result_def,
@@ -26,7 +26,8 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import LayerStagesAttr, RankAttr, SizeAttr
 from stagec.dialects.marks import MarkedOp, flag_mark
-from stagec.dialects.memory import Effects, Overwrite
+from stagec.dialects.memory import PLAIN, Effects, Overwrite
+from stagec.dialects.sched.crossing import DIRECTIONS
 from stagec.dialects.sched.node import CommunicationOp
 from stagec.dialects.types import DTYPE_BITS, TensorType
 from stagec.symbolic import Size
@@ -48,6 +49,8 @@ class PoolMessage:
     num_bytes: Size
     stages: LayerStagesAttr | None = None
     """Where in the other pool each layer is, if it has stages."""
+    direction: str = ""
+    """Of what crosses between parts of a model that train on pools of their own: `forward`, or `backward`."""
 
 
 class PoolMessageOp(MarkedOp):
@@ -62,6 +65,7 @@ class PoolMessageOp(MarkedOp):
     dtype = prop_def(StringAttr)
     num_bytes = prop_def(SizeAttr, prop_name="bytes")
     stages = opt_prop_def(LayerStagesAttr)
+    direction = opt_prop_def(StringAttr)
     apart = flag_mark("apart")
     """It is issued apart from its neighbours."""
 
@@ -74,6 +78,7 @@ class PoolMessageOp(MarkedOp):
             self.dtype.data,
             self.num_bytes.data,
             self.stages,
+            self.direction.data if self.direction is not None else "",
         )
 
     @classmethod
@@ -85,6 +90,7 @@ class PoolMessageOp(MarkedOp):
             "dtype": StringAttr(message.dtype),
             "bytes": SizeAttr(message.num_bytes),
             "stages": message.stages,
+            "direction": StringAttr(message.direction) if message.direction else None,
             **({"stream": StringAttr(cls.STREAM)} if cls.STREAM else {}),
         }
 
@@ -92,6 +98,10 @@ class PoolMessageOp(MarkedOp):
         super().verify_()
         if self.dtype.data not in DTYPE_BITS:
             raise VerifyException(f"{self.name}: there is no dtype `{self.dtype.data}`")
+        if self.direction is not None and self.direction.data not in DIRECTIONS:
+            raise VerifyException(
+                f"{self.name}: a value goes forward or backward, not `{self.direction.data}`"
+            )
         if not self.pool.data:
             raise VerifyException(f"{self.name}: the other pool has a name")
         if (PEER_STAGE in self.rank.data.names) != (self.stages is not None):
@@ -110,27 +120,35 @@ class PoolSend(PoolMessageOp):
 
 
 class PoolRecv(PoolMessageOp):
-    """Write a part of a cache, in place, which a rank of another pool sends: `bytes` bytes, elements of `dtype`.
+    """Write a part of a tensor, in place, which a rank of another pool sends: `bytes` bytes, elements of `dtype`.
 
-    The result is the cache with it, of the same shape, [B, T, K/tp, E] for instance.
+    The result is the tensor with it, of the same shape: a cache, [B, T, K/tp, E] for instance. The first part of what is nowhere yet has no operand.
     """
 
-    cache = operand_def(TensorType)
+    cache = opt_operand_def(TensorType)
     result = result_def(TensorType)
 
-    def __init__(self, cache: SSAValue, message: PoolMessage) -> None:
+    def __init__(
+        self, cache: SSAValue | None, message: PoolMessage, result_type: Attribute | None = None
+    ) -> None:
         super().__init__(
-            operands=[cache], result_types=[cache.type], properties=self.properties_of(message)
+            operands=[cache],
+            result_types=[cache.type if cache is not None else result_type],
+            properties=self.properties_of(message),
         )
 
     def verify_(self) -> None:
         super().verify_()
-        if self.cache.type != self.result.type:
+        if self.cache is not None and self.cache.type != self.result.type:
             raise VerifyException(f"{self.name}: a cache stays what it is")
+
+    @property
+    def writes(self) -> Effects:
+        """What is received is written into the tensor itself, if that is there."""
+        return IN_PLACE if self.cache is not None else PLAIN
 
 
 IN_PLACE = Effects(overwrites=(Overwrite(0, 0),))
-"""What is received is written into the cache itself."""
 
 
 @irdl_op_definition
@@ -141,7 +159,7 @@ class PoolSendOp(PoolSend, CommunicationOp):
     STREAM: ClassVar[str] = "pool.send"
 
     assembly_format = (
-        "`(` $values `)` `to` $pool `rank` $rank (`at` $stages^)? `channel` $channel `in` $dtype `bytes` $bytes "
+        "`(` $values `)` `to` $pool (`going` $direction^)? `rank` $rank (`at` $stages^)? `channel` $channel `in` $dtype `bytes` $bytes "
         "`on` $stream (`in` $segment^)? (`memory` $memory^)? attr-dict `:` type($values)"
     )
 
@@ -154,10 +172,10 @@ class PoolRecvOp(PoolRecv, CommunicationOp):
     STREAM: ClassVar[str] = "pool.recv"
 
     assembly_format = (
-        "`(` $cache `)` `from` $pool `rank` $rank (`at` $stages^)? `channel` $channel `in` $dtype `bytes` $bytes "
-        "`on` $stream (`in` $segment^)? (`memory` $memory^)? attr-dict `:` type($cache) `->` type($result)"
+        "(`(` $cache^ `)`)? `from` $pool (`going` $direction^)? `rank` $rank (`at` $stages^)? `channel` $channel `in` $dtype `bytes` $bytes "
+        "`on` $stream (`in` $segment^)? (`memory` $memory^)? attr-dict `:` (type($cache)^)? `->` type($result)"
     )
 
     @property
     def memory_effects(self) -> Effects:
-        return IN_PLACE
+        return self.writes

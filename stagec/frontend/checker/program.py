@@ -302,13 +302,14 @@ def pools_in(source: Source, plan: str | None) -> list[str]:
 
 
 def plans_of_one_mesh(source: Source) -> list[str]:
-    """The plans of a file that can be asked about: of one that has pools, these."""
+    """The plans of a file that can be asked about: of one whose pools serve, these; none of one whose pools train parts of the model."""
     named = [item for item in source.files[source.file].items if isinstance(item, syntax.Plan)]
-    known = plans_of(source)
+    known = with_pools(plans_of(source))
     found: list[str] = []
     for plan in named:
-        pools = pools_of(plan, known)
-        found += [f"{plan.name}{DOT}{pool.name}" for pool in pools] or [plan.name.text]
+        pools = [f"{plan.name}{DOT}{pool.name}" for pool in pools_of(plan, known)]
+        serves = any(merge(known[pool], known, Findings()).get(syntax.Serve) for pool in pools)
+        found += (pools if serves else []) if pools else [plan.name.text]
     return found
 
 

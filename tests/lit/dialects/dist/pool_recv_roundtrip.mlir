@@ -5,3 +5,6 @@
 
 // CHECK: %all = dist.pool_recv(%c) from "prefill" rank "floordiv(tp.index, 2)" channel 0 in "bf16" bytes "4096*E*K" : !stg.tensor<[B, T.stored, K/tp, E], bf16> -> !stg.tensor<[B, T.stored, K/tp, E], bf16>
 %all = dist.pool_recv (%c) from "prefill" rank "floordiv(tp.index, 2)" channel 0 in "bf16" bytes "4096*E*K" : !stg.tensor<[B, T.stored, K/tp, E], bf16> -> !stg.tensor<[B, T.stored, K/tp, E], bf16>
+
+// CHECK: %v = dist.pool_recv from "vision" going "forward" rank "2*dp.index" channel 0 in "bf16" bytes "B*D/2" : -> !stg.tensor<[B, D], bf16>
+%v = dist.pool_recv from "vision" going "forward" rank "2*dp.index" channel 0 in "bf16" bytes "B*D/2" : -> !stg.tensor<[B, D], bf16>

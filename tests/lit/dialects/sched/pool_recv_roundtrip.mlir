@@ -5,3 +5,6 @@
 
 // CHECK: %all = sched.pool_recv(%c) from "prefill" rank "floordiv(tp.index, 2)" channel 0 in "bf16" bytes "4096*E*K" on "pool.recv" : !stg.tensor<[B, T.stored, K/tp, E], bf16> -> !stg.tensor<[B, T.stored, K/tp, E], bf16>
 %all = sched.pool_recv (%c) from "prefill" rank "floordiv(tp.index, 2)" channel 0 in "bf16" bytes "4096*E*K" on "pool.recv" : !stg.tensor<[B, T.stored, K/tp, E], bf16> -> !stg.tensor<[B, T.stored, K/tp, E], bf16>
+
+// CHECK: %v = sched.pool_recv from "vision" going "backward" rank "2*dp.index" channel 0 in "bf16" bytes "B*D/2" on "pool.recv" : -> !stg.tensor<[B, D], bf16>
+%v = sched.pool_recv from "vision" going "backward" rank "2*dp.index" channel 0 in "bf16" bytes "B*D/2" on "pool.recv" : -> !stg.tensor<[B, D], bf16>

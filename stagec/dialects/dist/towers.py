@@ -1,0 +1,157 @@
+"""Towers: parts of a model that train on pools of ranks of their own, and what crosses from one to another.
+
+    dist.towers ["vision" 1 ["LV"], "text" 4 ["L"]]
+    %p = dist.tower_recv "forward" 0 of "vision" trained : !stg.tensor<[B, P, D], bf16>
+    dist.tower_send "backward" 0 to "vision" %dp : !stg.tensor<[B, P, D], bf16>
+
+All pools run one pipeline, each some ranks of it in a row. A value has its number in the whole model, so that both ends of it, and of
+its gradient on the way back, know each other. As which messages it travels follows from how the devices of both pools hold it
+(`stagec.analysis.handing_over`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import StringAttr, UnitAttr
+from xdsl.ir import Attribute, Data, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_attr_definition,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+)
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
+
+from stagec.dialects.sched.crossing import CrossingOp
+from stagec.dialects.types import TensorType
+
+
+@dataclass(frozen=True)
+class Tower:
+    """A pool that trains: its ranks along the pipeline, and the counts of the repeats that it runs."""
+
+    pool: str
+    ranks: int
+    counts: tuple[str, ...]
+
+
+@irdl_attr_definition
+class TowersAttr(Data[tuple[Tower, ...]]):
+    """In the order of the pipeline: `["vision" 1 ["LV"], "text" 4 ["L"]]`."""
+
+    name = "dist.tower_list"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> tuple[Tower, ...]:
+        square = parser.Delimiter.SQUARE
+
+        def tower() -> Tower:
+            pool = parser.parse_str_literal()
+            ranks = parser.parse_integer(allow_boolean=False, allow_negative=False)
+            counts = parser.parse_comma_separated_list(square, parser.parse_str_literal)
+            return Tower(pool, ranks, tuple(counts))
+
+        return tuple(parser.parse_comma_separated_list(square, tower))
+
+    def print_parameter(self, printer: Printer) -> None:
+        def listed(counts: Sequence[str]) -> str:
+            return ", ".join(f'"{count}"' for count in counts)
+
+        towers = (f'"{t.pool}" {t.ranks} [{listed(t.counts)}]' for t in self.data)
+        printer.print_string(f"[{', '.join(towers)}]")
+
+
+@irdl_op_definition
+class TowersOp(IRDLOperation):
+    """Which pools the model is spread over. The module is the program of the one that `dist.pool` names."""
+
+    name = "dist.towers"
+
+    towers = prop_def(TowersAttr)
+
+    assembly_format = "$towers attr-dict"
+
+    def __init__(self, towers: Sequence[Tower]) -> None:
+        super().__init__(properties={"towers": TowersAttr(tuple(towers))})
+
+    def verify_(self) -> None:
+        towers = self.towers.data
+        if len({each.pool for each in towers}) != len(towers) or not towers:
+            raise VerifyException("dist.towers: each pool is listed once")
+        if any(each.ranks < 1 or not each.counts for each in towers):
+            raise VerifyException("dist.towers: a pool has ranks, and repeats that it runs")
+
+    def number_of(self, pool: str) -> int:
+        """The place of a pool among all."""
+        return [each.pool for each in self.towers.data].index(pool)
+
+    def first_rank(self, number: int) -> int:
+        """The place of a pool's first rank along the pipeline."""
+        return sum(each.ranks for each in self.towers.data[:number])
+
+
+class TowerCrossing(CrossingOp):
+    """Shared by the two ends: the other pool, which way it goes, and as which of the values that cross."""
+
+    pool = prop_def(StringAttr)
+
+    @classmethod
+    def said(cls, direction: str, number: int, pool: str) -> dict[str, Attribute | None]:
+        return {**cls.properties_of(direction, number), "pool": StringAttr(pool)}
+
+    @property
+    def path(self) -> str:
+        """What `dist.gives` and `dist.takes` call it."""
+        return path_of_crossing(*self.crossing)
+
+
+@irdl_op_definition
+class TowerSendOp(TowerCrossing):
+    """Hand a value to another pool: a tensor as this pool's devices hold it, once per microbatch."""
+
+    name = "dist.tower_send"
+
+    value = operand_def(TensorType)
+
+    assembly_format = "$direction $number `to` $pool $value attr-dict `:` type($value)"
+
+    def __init__(self, direction: str, number: int, pool: str, value: SSAValue) -> None:
+        super().__init__(operands=[value], properties=self.said(direction, number, pool))
+
+
+@irdl_op_definition
+class TowerRecvOp(TowerCrossing):
+    """A value that another pool hands over, as this pool's devices hold it. One that is `trained` depends on weights that are: its gradient goes back."""
+
+    name = "dist.tower_recv"
+
+    trained = opt_prop_def(UnitAttr)
+    value = result_def(TensorType)
+
+    assembly_format = (
+        "$direction $number `of` $pool (`trained` $trained^)? attr-dict `:` type($value)"
+    )
+
+    def __init__(
+        self, direction: str, number: int, pool: str, value_type: TensorType, trained: bool = False
+    ) -> None:
+        said = self.said(direction, number, pool)
+        if trained:
+            said["trained"] = UnitAttr()
+        super().__init__(result_types=[value_type], properties=said)
+
+
+def path_of_crossing(direction: str, number: int) -> str:
+    return f"{direction} {number}"
+
+
+TOWER_OPS = (TowersOp, TowerSendOp, TowerRecvOp)
+
+__all__ = ["TOWER_OPS", "Tower", "TowerRecvOp", "TowerSendOp", "TowersAttr", "TowersOp"]

@@ -1,0 +1,113 @@
+"""What waits for what in a step of several pools that wait for each other: their graphs side by side, and the messages between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stagec.arrays import Ints
+from stagec.backend.errors import TraceError
+from stagec.backend.pool_links import Party, handed, links
+from stagec.backend.program import PooledTraces, Transfer
+from stagec.backend.ranks import ranks_where
+from stagec.estimate.graph import Piece, PieceGraph, build_graph, waits_for_ever
+from stagec.estimate.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class JointGraph:
+    """Of all pools. The nodes and classes of the first come first."""
+
+    graph: PieceGraph
+    own: dict[str, PieceGraph]
+    """Of each pool by itself, as its classes and positions are numbered there."""
+    pool_of: Sequence[str]
+    """Of each piece."""
+
+    @staticmethod
+    def of(traces: PooledTraces) -> JointGraph:
+        """E0613 where pools wait for each other for ever."""
+        own = {name: build_graph(each) for name, each in traces.pools}
+        pieces: list[Piece] = []
+        begins: list[int] = [0]
+        meetings: list[dict[int, list[int]]] = []
+        pool_of: list[str] = []
+        for name, graph in own.items():
+            classes, above, before = len(begins) - 1, begins[-1], len(pieces)
+            pieces += [moved(piece, classes, above) for piece in graph.pieces]
+            meetings += [
+                {n + classes: [i + before for i in which] for n, which in each.items()}
+                for each in graph.meetings
+            ]
+            pool_of += [name] * len(graph.pieces)
+            begins += [above + begin for begin in graph.begins[1:]]
+        joint = JointGraph(PieceGraph(pieces, begins, meetings), own, pool_of)
+        joint.link(traces)
+        return joint
+
+    def own_pieces(self, name: str) -> Sequence[Piece]:
+        return self.own[name].pieces
+
+    def begin(self, name: str) -> int:
+        """The position of a pool's first node."""
+        before = list(self.own)[: list(self.own).index(name)]
+        return sum(self.own[each].begins[-1] for each in before)
+
+    def of_pool(self, timeline: Timeline, name: str) -> Timeline:
+        """What a timeline of all says of one."""
+        begins, first = self.own[name].begins, self.begin(name)
+        here = slice(first, first + begins[-1])
+        return Timeline(timeline.start_us[here], timeline.end_us[here], tuple(begins))
+
+    def link(self, traces: PooledTraces) -> None:
+        """Let receives wait for the sends of other pools."""
+        parties = {party.key: party for party in self.parties(traces)}
+        try:
+            found = links(list(parties.values()))
+        except TraceError:
+            raise waits_for_ever(self.graph.pieces[0].nodes[0]) from None
+        first = {key: self.position(key) for key in parties}
+        for piece in self.graph.pieces:
+            action = piece.nodes[0].action
+            if not isinstance(action, Transfer) or action.peer is None or action.kind != "recv":
+                continue
+            for link in found:
+                taker, giver = parties[link.taker], parties[link.giver]
+                taken = first[link.taker] + taker.takes.position[:, link.taken]
+                here = np.isin(piece.first, taken)
+                if here.any():
+                    sent = first[link.giver] + giver.sends.position[:, link.sent]
+                    column = np.full(len(piece.first), -1, np.int64)
+                    column[here] = sent[np.searchsorted(taken, piece.first[here])]
+                    piece.sends += piece.wait_for([column])
+
+    def parties(self, traces: PooledTraces) -> Iterator[Party]:
+        for name, each in traces.pools:
+            for number, rank_class in enumerate(each.classes):
+                sends, takes = (handed(rank_class.program, kind) for kind in ("send", "recv"))
+                ranks = ranks_where(each.mesh, rank_class.where)
+                yield Party((name, number), ranks, traces.firsts[name], each.mesh, sends, takes)
+
+    def position(self, key: tuple[int | str, ...]) -> int:
+        """Of the first node of a class."""
+        name, number = key
+        assert isinstance(name, str) and isinstance(number, int)
+        return self.begin(name) + self.own[name].begins[number]
+
+
+def moved(piece: Piece, classes: int, positions: int) -> Piece:
+    """A piece behind so many classes and nodes."""
+
+    def shifted(column: Ints) -> Ints:
+        return np.where(column >= 0, column + positions, -1)
+
+    return replace(
+        piece,
+        rank_class=piece.rank_class + classes,
+        first=piece.first + positions,
+        columns=[shifted(column) for column in piece.columns],
+        outside=[list(columns) for columns in piece.outside],
+        sends=list(piece.sends),
+    )

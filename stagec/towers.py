@@ -1,0 +1,259 @@
+"""Pools that train: parts of one model on ranks of their own, as stages of one pipeline.
+
+What one pool has to know of the others is said in its module: which repeats each runs and where its ranks are (`dist.towers`,
+`dist.pool`), before anything else is done; and of each value that crosses how the devices at the other end hold it (`dist.gives`,
+`dist.takes`), which is read off the IR of both once they are compiled that far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+
+from stagec import symbolic
+from stagec.analysis.handing_over import PoolSide, messages
+from stagec.analysis.sizes import mesh_of, size_values
+from stagec.diagnostics import CompileError, Diagnostic, Span, location_of, quoted
+from stagec.dialects import dist
+from stagec.dialects.attributes import Dim
+from stagec.dialects.types import TIME_AXES, TIME_AXIS, TensorType, tensor_of
+from stagec.frontend import CheckedModel
+from stagec.pass_arguments import virtual_stages
+from stagec.plans.clauses import Pipeline
+from stagec.rewriting import programs
+from stagec.schedules.catalogue import CATALOGUE
+from stagec.symbolic import Size, conditions
+
+
+def said_before(checked: Mapping[str, CheckedModel]) -> dict[str, list[Operation]]:
+    """What the module of each pool is to say before its first pass. E0423 for pools that are not parts of one pipeline."""
+    pipelines = {name: pipeline_of(name, each) for name, each in checked.items()}
+    check_schedules(pipelines)
+    for name, each in checked.items():
+        check_norms(name, each)
+    towers = [
+        dist.Tower(name, each.plan.mesh[pipelines[name].axis], pipelines[name].counts)
+        for name, each in checked.items()
+    ]
+    check_counts(towers, checked)
+    sizes = {name: prod(each.plan.mesh.values()) for name, each in checked.items()}
+    found: dict[str, list[Operation]] = {}
+    first = 0
+    for name, each in checked.items():
+        pool = dist.PoolOp(name, first, first + sizes[name], sum(sizes.values()))
+        first += sizes[name]
+        listed = dist.TowersOp(towers)
+        for op in (listed, pool):
+            if each.plan.span is not None:
+                op.location = location_of(each.plan.span)
+        found[name] = [listed, pool]
+    return found
+
+
+def pipeline_of(name: str, checked: CheckedModel) -> Pipeline:
+    found = checked.plan.pipeline
+    if found is None:
+        message = f"the pool `{name}` does not say what it runs"
+        help_ = "name the count of its repeat: `mesh dp = 4, pp = 1` and `pipeline L over pp {}`; or serve requests in all pools, with `serve`"
+        note = (
+            "pools that train are stages of one pipeline: each runs the repeats that its `pipeline` names, "
+            "and what lies between them"
+        )
+        raise wrong(message, checked.plan.span, help_, [note])
+    return found
+
+
+def check_schedules(pipelines: Mapping[str, Pipeline]) -> None:
+    """That all pools run one schedule, with one stage on each rank."""
+    one, first = next(iter(pipelines.items()))
+    for name, each in pipelines.items():
+        span = each.given.get("schedule", each.span)
+        if each.schedule != first.schedule:
+            message = (
+                f"`{name}` runs the schedule `{each.schedule}`, and `{one}` runs `{first.schedule}`"
+            )
+            raise wrong(message, span, "name one schedule: pools are stages of one pipeline")
+        entry = CATALOGUE.get(each.schedule)
+        if entry is None or entry.placement != "loop" or virtual_stages(each) != 1:
+            known = [
+                n for n, e in CATALOGUE.items() if e.placement == "loop" and e.stages_per_rank == 1
+            ]
+            message = f"`{name}` has other stages than one on each rank"
+            raise wrong(
+                message, span, f"pools run one of {quoted(known)}, with `virtual_stages = 1`"
+            )
+
+
+def check_norms(name: str, checked: CheckedModel) -> None:
+    """That nothing is asked of the gradients of all pools together."""
+    optimizer = checked.plan.optimizer
+    if optimizer.clip is not None or optimizer.loss_scale == "dynamic":
+        what = "clips by the norm of" if optimizer.clip is not None else "looks for infinities in"
+        setting = "clip" if optimizer.clip is not None else "loss_scale"
+        message = f"`{name}` {what} all gradients, and those of other pools are elsewhere"
+        raise wrong(message, optimizer.given.get(setting, optimizer.span), f"leave out `{setting}`")
+
+
+def check_counts(towers: Sequence[dist.Tower], checked: Mapping[str, CheckedModel]) -> None:
+    owners: dict[str, str] = {}
+    for tower in towers:
+        for count in tower.counts:
+            if count in owners:
+                pipeline = checked[tower.pool].plan.pipeline
+                message = f"`{owners[count]}` and `{tower.pool}` both run the repeat of `{count}`"
+                help_ = (
+                    "give each repeat to one pool, which may have several ranks along the pipeline"
+                )
+                raise wrong(message, pipeline and pipeline.span, help_)
+            owners[count] = tower.pool
+
+
+@dataclass(frozen=True)
+class End:
+    """Where a value is, at one end of its way: which way it goes, and how devices of the pool hold it."""
+
+    holds: TensorType
+    sends: bool
+    other: str
+    """The pool at the other end."""
+    span: Span | None
+
+
+@dataclass(frozen=True)
+class PoolKnown:
+    """What others have to know of a pool that trains."""
+
+    name: str
+    first: int
+    mesh: Mapping[str, int]
+    axis: str
+    microbatches: int
+    sizes: Mapping[str, int]
+    ends: Mapping[str, End]
+    """By path."""
+    span: Span | None
+
+    @staticmethod
+    def of(name: str, module: ModuleOp, span: Span | None) -> PoolKnown:
+        """From the IR in which every value has the shape that devices hold."""
+        with conditions.unrecorded():
+            values = dict(conditions.unread(size_values(module)))
+            mesh = dict(conditions.unread(mesh_of(module)))
+        pool = next(op for op in module.body.ops if isinstance(op, dist.PoolOp))
+        stages = next(op for op in module.body.ops if isinstance(op, dist.StagesOp))
+        first, microbatches = pool.first.value.data, int(values[TIME_AXIS])
+        ends = dict(ends_in(module, span))
+        return PoolKnown(name, first, mesh, stages.axis.data, microbatches, values, ends, span)
+
+    def side(self, path: str) -> PoolSide:
+        return PoolSide(self.first, self.mesh, self.ends[path].holds, 1, self.axis)
+
+    def stage(self, path: str) -> int:
+        """Where along the axis of its stages a value crosses: its last rank hands forward, its first one takes."""
+        is_last = self.ends[path].sends == path.startswith("forward")
+        return self.mesh[self.axis] - 1 if is_last else 0
+
+
+def ends_in(module: ModuleOp, span: Span | None) -> Iterator[tuple[str, End]]:
+    for program in programs(module):
+        for op in program.walk():
+            if isinstance(op, dist.TowerSendOp | dist.TowerRecvOp):
+                sends = isinstance(op, dist.TowerSendOp)
+                holds = tensor_of(op.value.type)
+                yield op.path, End(holds, sends, op.pool.data, span)
+
+
+def said_after(pools: Sequence[PoolKnown]) -> dict[str, list[Operation]]:
+    """What the module of each pool is to say of the others, in order. E0423 where they cannot hand over what crosses."""
+    by_name = {pool.name: pool for pool in pools}
+    check_microbatches(pools)
+    found: dict[str, list[Operation]] = {pool.name: [] for pool in pools}
+    paths = {path: None for pool in pools for path in pool.ends}
+    for channel, path in enumerate(sorted(paths, key=place_of_path)):
+        having = [pool for pool in pools if path in pool.ends]
+        if len(having) != 2:
+            raise lonely(having[0], path)
+        giver = next(pool for pool in having if pool.ends[path].sends)
+        taker = by_name[giver.ends[path].other]
+        moving = check_value(giver, taker, path)
+        for kind, own, other in (
+            (dist.GivesOp, giver, taker),
+            (dist.TakesOp, taker, giver),
+        ):
+            op = kind(
+                path,
+                other.name,
+                other.first,
+                other.mesh,
+                other.ends[path].holds,
+                moving,
+                channel,
+                1,
+                other.axis if other.mesh[other.axis] > 1 else "",
+                (other.stage(path),),
+            )
+            if other.span is not None:
+                op.location = location_of(other.span)
+            found[own.name].append(op)
+    return found
+
+
+def place_of_path(path: str) -> tuple[int, str]:
+    direction, _, number = path.partition(" ")
+    return int(number), direction
+
+
+def lonely(pool: PoolKnown, path: str) -> CompileError:
+    """E0423 for what one end knows of and the other does not."""
+    end = pool.ends[path]
+    verb = "hands" if end.sends else "waits for"
+    message = f"`{pool.name}` {verb} a gradient that `{end.other}` knows nothing of"
+    return wrong(message, pool.span, "say `freeze` for all pools, beside them")
+
+
+def check_microbatches(pools: Sequence[PoolKnown]) -> None:
+    """That a step has as many microbatches in each pool."""
+    one = pools[0]
+    for other in pools:
+        if other.microbatches != one.microbatches:
+            message = f"a step has {one.microbatches} microbatches in `{one.name}`, and {other.microbatches} in `{other.name}`"
+            notes = [
+                "a microbatch goes through all pools: the batch, over the data-parallel ranks of a pool and its `microbatch`, is their number"
+            ]
+            help_ = "choose `microbatch` in each pool so that its data-parallel ranks together run as many samples at once"
+            raise wrong(message, other.span, help_, notes)
+
+
+def check_value(giver: PoolKnown, taker: PoolKnown, path: str) -> Size:
+    """That both mean the same value, and that it divides over the devices of both; how many elements of it a microbatch has."""
+    here, there = giver.ends[path].holds, taker.ends[path].holds
+    if here.dtype != there.dtype:
+        message = f"`{giver.name}` hands over values of {here.dtype}, and `{taker.name}` takes {there.dtype}"
+        raise wrong(
+            message, taker.span, "say `precision { activations = ... }` for both, beside the pools"
+        )
+    for name in here.names:
+        if giver.sizes.get(name) != taker.sizes.get(name):
+            message = f"`{name}` is {giver.sizes.get(name)} in `{giver.name}`, and {taker.sizes.get(name)} in `{taker.name}`"
+            raise wrong(message, taker.span, f"let `{name}` be of one size: it is handed over")
+    moving = symbolic.product(
+        Dim(dim.name, tuple(a for a in dim.split if a in TIME_AXES)).size for dim in here.dims
+    )
+    batch = here.names[0] if here.names else ""
+    parts = messages(giver.side(path), taker.side(path), moving, batch, gives=True)
+    size = parts.num_bytes.evaluate(giver.sizes)
+    if size.denominator != 1:
+        message = (
+            f"what `{giver.name}` hands to `{taker.name}` does not divide over the devices of both"
+        )
+        notes = [f"[{', '.join(here.names)}] in parts of {float(size):.4g} bytes"]
+        raise wrong(message, taker.span, "choose sizes that divide", notes)
+    return moving
+
+
+def wrong(message: str, span: Span | None, help_: str, notes: Sequence[str] = ()) -> CompileError:
+    return CompileError([Diagnostic("E0423", message, span, notes=tuple(notes), help=help_)])

@@ -1,0 +1,236 @@
+"""Random models whose towers train on pools of ranks of their own: together they are the model on one mesh."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stagec.backend.encode import encode_traces
+from stagec.backend.program import Collective, Compute, TraceSet, Transfer
+from stagec.backend.writer import write_traces
+from stagec.checking import check_traces
+from stagec.compiled import Compiled
+from stagec.driver import compile_program
+from stagec.estimate.pools import estimate_pools
+from stagec.frontend import check, parse_text
+from stagec.pools import CompiledPools, compile_pools
+from stagec.step_count import matrix_flops
+from stagec.summary import summarize
+from tests.replay.machine import replay
+from tests.replay.models import traces_of
+from tests.unit.estimate.test_pools_on_one_axis import ends
+from tests.unit.seldom import some
+
+TOWER_WIDTH = 16
+WIDTH, PATCHES, TOKENS, MICROBATCHES, BATCH, BYTES = 24, 4, 8, 6, 36, 4
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A pool's mesh, and how many layers it runs."""
+
+    name: str
+    count: str
+    layers: int
+    dp: int
+    tp: int
+    pp: int
+    zero: int
+    frozen: bool = False
+
+    def clauses(self) -> str:
+        zero = f"zero {self.zero} over dp" if self.zero else ""
+        return f"""pool {self.name} {{
+          mesh pp = {self.pp}, dp = {self.dp}, tp = {self.tp}
+          shard B over dp
+          shard F, V over tp
+          shard {"N" if self.name == "text" else "P"} over tp
+          pipeline {self.count} over pp {{ schedule = SCHEDULE, microbatch = {BATCH // self.dp // MICROBATCHES} }}
+          {zero}
+        }}"""
+
+
+def drawn(seed: int) -> tuple[list[Drawn], str]:
+    rng = random.Random(seed)
+    towers = rng.choice([1, 1, 2])
+    found: list[Drawn] = []
+    for number in range(towers + 1):
+        is_last = number == towers
+        name, count = ("text", "L") if is_last else (f"tower{number}", f"K{number}")
+        pp = rng.choice([1, 2])
+        dp, tp, zero = rng.choice([1, 2, 3]), rng.choice([1, 2]), rng.choice([0, 1, 3])
+        frozen = not is_last and rng.random() < 0.25
+        found.append(Drawn(name, count, pp * rng.choice([1, 2]), dp, tp, pp, zero, frozen))
+    return found, rng.choice(["1f1b", "gpipe", "zb_h1"])
+
+
+def model_of(pools: list[Drawn], chained: bool) -> str:
+    towers = pools[:-1]
+    dims = "\n".join(f"dim {each.count} = {each.layers}" for each in pools)
+    inputs = ", ".join(f"image{n}[B, P, C]" for n in range(len(towers)))
+    lines: list[str] = []
+    for n in range(len(towers)):
+        link = f" + y{n - 1} @ link{n}" if chained and n else ""
+        lines.append(
+            f"weight stem{n}[C, W], out{n}[W, D], link{n}[D, W]"
+            if chained and n
+            else f"weight stem{n}[C, W], out{n}[W, D]"
+        )
+        lines.append(f"x{n} = image{n} @ stem{n}{link}")
+        lines.append(f"repeat K{n} {{ x{n} = Tower(x{n}) }}")
+        lines.append(f"y{n} = x{n} @ out{n}")
+    parts = ", ".join([*(f"y{n}" for n in range(len(towers))), "embedding(tokens, embed)"])
+    names = ", ".join([*("P" for _ in towers), "S"])
+    return f"""
+dim B = {BATCH}
+dim C = 12
+dim D = {WIDTH}
+dim W = {TOWER_WIDTH}
+dim F = 48
+dim P = {PATCHES}
+dim S = {TOKENS}
+dim V = 64
+dim N = {len(towers)} * P + S
+{dims}
+module Tower(x[B, P, W]) -> [B, P, W] {{
+  weight norm[W], up[W, F], down[F, W]
+  return x + gelu(rms_norm(x, norm) @ up) @ down
+}}
+module Block(x[B, N, D]) -> [B, N, D] {{
+  weight norm[D], up[D, F], down[F, D]
+  return x + gelu(rms_norm(x, norm) @ up) @ down
+}}
+model Net({inputs}, tokens[B, S]: i32, targets[B, N]: i32) {{
+  weight embed[V, D], head[D, V]
+  {chr(10).join(lines)}
+  x = concat({parts}, over = [{names}], to = N)
+  repeat L {{ x = Block(x) }}
+  loss = cross_entropy(x @ head, targets)
+}}
+"""
+
+
+def text_of(pools: list[Drawn], schedule: str, chained: bool) -> str:
+    frozen = [w for n, p in enumerate(pools) if p.frozen for w in (f"stem{n}", f"out{n}")]
+    # A tower is frozen with its layers, and what all towers share is one module.
+    frozen += ["Tower"] if any(p.frozen for p in pools) else []
+    frozen += [f"link{n}" for n, p in enumerate(pools) if p.frozen and chained and n]
+    freeze = f"freeze {', '.join(frozen)}" if frozen else ""
+    split = "\n".join(each.clauses() for each in pools).replace("SCHEDULE", schedule)
+    stages, counts = [], [each.count for each in pools]
+    for each in pools:
+        stages += [each.layers // each.pp] * each.pp
+    ranks, dp = len(stages), pools[0].dp
+    pipeline = f"pipeline {', '.join(counts)} over pp {{ schedule = {schedule}, layers = {stages}, microbatch = {BATCH // dp // MICROBATCHES} }}"
+    return f"""{model_of(pools, chained)}
+plan p {{ device h100 {freeze}
+{split} }}
+plan one {{ {freeze} }}
+plan piped {{ {freeze} mesh pp = {ranks}, dp = {dp} shard B over dp {pipeline} }}
+"""
+
+
+def made(seed: int) -> tuple[list[Drawn], str, CompiledPools]:
+    pools, schedule = drawn(seed)
+    text = text_of(pools, schedule, chained=bool(seed % 2))
+    return pools, text, compile_pools(parse_text(text), "p", {})
+
+
+def alone(text: str, plan: str) -> Compiled:
+    return compile_program(check(parse_text(text), plan))
+
+
+def parameters(compiled: Compiled) -> int:
+    return summarize(compiled.module, compiled.counts, "").num_parameters
+
+
+@pytest.mark.parametrize("seed", some(range(12), one_of=3))
+def test_towers_are_the_model_in_parts(seed: int, tmp_path: Path) -> None:
+    pools, text, compiled = made(seed)
+    one = alone(text, "one")
+    each = list(compiled.pools.values())
+    assert sum(map(parameters, each)) == parameters(one)
+    flops = [matrix_flops(c.module, c.counts).model for c in each]
+    assert sum(flops) == matrix_flops(one.module, one.counts).model
+    for pool in pools:
+        check_bytes(compiled, pools, pool, chained=bool(seed % 2))
+    encoded = encode_traces(compiled.traces)
+    assert not replay(*traces_of(encoded)).missing
+    write_traces(encoded, str(tmp_path / "set"))
+    report = check_traces(tmp_path / "set", jobs=1)
+    assert all(finding.code.startswith("W") for finding in report.findings), report.text()
+    assert "whatever the run times" in report.text()
+
+
+def check_bytes(compiled: CompiledPools, pools: list[Drawn], pool: Drawn, chained: bool) -> None:
+    """A device is sent every byte of what it holds once per microbatch."""
+    traces = dict(compiled.traces.pools)[pool.name]
+    came: Counter[str] = Counter()
+    for each in traces.classes:
+        for index, segment in enumerate(each.program.segments):
+            runs = int((each.program.segment == index).sum())
+            for node in segment.nodes:
+                action = node.action
+                if isinstance(action, Transfer) and action.peer and action.kind == "recv":
+                    came[action.peer.pool] += runs * action.num_bytes
+    # Patches are split over `tp` in towers, by their rules, and whole where they are concatenated.
+    split = 1 if pool.name == "text" else pool.tp
+    for other, num_bytes in came.items():
+        # What links a tower to the next one is computed on the first.
+        width = WIDTH if "text" in (pool.name, other) else TOWER_WIDTH
+        assert num_bytes == BATCH // pool.dp * PATCHES * width * BYTES // split
+    # A gradient goes back through a frozen tower to those before it that are trained.
+    behind = pools[: pools.index(pool) + 1] if chained else [pool]
+    is_last, is_trained = pool.name == "text", any(not p.frozen for p in behind)
+    givers = set(came) & {p.name for p in pools[pools.index(pool) + 1 :]}
+    assert is_last or ("text" in givers) == is_trained
+
+
+@pytest.mark.parametrize("seed", some(range(6), one_of=3))
+def test_with_the_meshes_of_one_pipeline_ranks_do_the_same_in_all(seed: int) -> None:
+    pools, schedule = drawn(seed)
+    dp = pools[0].dp
+    pools = [Drawn(p.name, p.count, p.layers, dp, 1, p.pp, 0) for p in pools]
+    text = text_of(pools, schedule, chained=bool(seed % 2))
+    compiled = compile_pools(parse_text(text), "p", {})
+    split = sum((work(traces) for _, traces in compiled.traces.pools), Counter[str]())
+    assert split == work(alone(text, "piped").trace_set)
+
+
+def work(traces: TraceSet) -> Counter[str]:
+    """FLOPs of products and bytes of gradients of all ranks."""
+    found: Counter[str] = Counter()
+    for each in traces.classes:
+        ranks = prod(len(each.where.get(a, range(traces.mesh.size(a)))) for a in traces.mesh.axes)
+        for index, segment in enumerate(each.program.segments):
+            runs = ranks * int((each.program.segment == index).sum())
+            for node in segment.nodes:
+                action = node.action
+                if isinstance(action, Compute) and action.work.on_matrix_units:
+                    found["flops", node.phase] += runs * action.num_ops
+                elif isinstance(action, Collective):
+                    found[action.kind, action.over] += runs * action.operand_bytes
+    return found
+
+
+@pytest.mark.parametrize("seed", some(range(4), one_of=4))
+def test_on_one_time_axis_nothing_comes_before_it_is_sent(seed: int) -> None:
+    _, _, compiled = made(seed)
+    found = estimate_pools(compiled.pools)
+    names = list(compiled.pools)
+    sent = {n: ends(compiled.traces, found, n, "send") for n in names}
+    got = {n: ends(compiled.traces, found, n, "recv") for n in names}
+    given = {key: rows for of_pool in sent.values() for key, rows in of_pool.items()}
+    taken = {key: rows for of_pool in got.values() for key, rows in of_pool.items()}
+    assert given.keys() == taken.keys()
+    for key, rows in taken.items():
+        for (when, _, _), (end, _, before) in zip(given[key], rows, strict=True):
+            assert end >= max([when, *before]) - 1e-6
+    assert found.mfu is not None and 0 < found.mfu < 1
+    assert np.isclose(found.end_us, max(e.timeline.makespan_us for e in found.pools.values()))
