@@ -76,7 +76,8 @@ def whole_schedule(module: ModuleOp) -> Schedule:
     if op is None or op.part is None:
         return pipeline_schedule(module)
     name, _, v, m = arguments(module, op)
-    return explained(op, lambda: known(name, op.part[1], v, m))
+    _, total = op.part
+    return explained(op, lambda: known(name, total, v, m))
 
 
 def overlaps_microbatches(module: ModuleOp) -> bool:

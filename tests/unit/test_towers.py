@@ -199,13 +199,13 @@ def test_with_the_meshes_of_one_pipeline_ranks_do_the_same_in_all(seed: int) -> 
     pools = [Drawn(p.name, p.count, p.layers, dp, 1, p.pp, 0) for p in pools]
     text = text_of(pools, schedule, chained=bool(seed % 2))
     compiled = compile_pools(parse_text(text), "p", {})
-    split = sum((work(traces) for _, traces in compiled.traces.pools), Counter[str]())
+    split = sum((work(traces) for _, traces in compiled.traces.pools), Counter[tuple[str, str]]())
     assert split == work(alone(text, "piped").trace_set)
 
 
-def work(traces: TraceSet) -> Counter[str]:
+def work(traces: TraceSet) -> Counter[tuple[str, str]]:
     """FLOPs of products and bytes of gradients of all ranks."""
-    found: Counter[str] = Counter()
+    found: Counter[tuple[str, str]] = Counter()
     for each in traces.classes:
         ranks = prod(len(each.where.get(a, range(traces.mesh.size(a)))) for a in traces.mesh.axes)
         for index, segment in enumerate(each.program.segments):
