@@ -59,9 +59,10 @@ def bubble(job: NamedJob) -> Answer:
     return Answer(title, "", (answer,), notes, sources, is_additive=False)
 
 
-def idle_share(schedule: Schedule, ranks: range) -> tuple[int, Fraction]:
-    """Of these ranks the one that idles most, and its idle time over its computing time."""
+def idle_share(schedule: Schedule, ranks: range | None = None) -> tuple[int, Fraction]:
+    """Of these ranks, or of all, the one that idles most, and its idle time over its computing time."""
     timing = simulate(schedule)
+    ranks = ranks or range(schedule.num_ranks)
     worst = ranks.start + int(timing.idle[ranks.start : ranks.stop].argmax())
     # Whole units of time, so that floats hold them exactly.
     return worst, Fraction(int(timing.idle[worst]), int(timing.busy[worst]))
