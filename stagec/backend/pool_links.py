@@ -72,7 +72,7 @@ class Party:
 
 
 @dataclass(frozen=True)
-class Link:
+class PoolLink:
     """A message of a microbatch: which one of the giver's sends is which one of the taker's receives."""
 
     giver: Key
@@ -81,14 +81,14 @@ class Link:
     taken: int
 
 
-def links(parties: Sequence[Party]) -> list[Link]:
+def links(parties: Sequence[Party]) -> list[PoolLink]:
     """All messages between parties, of one microbatch. E0613 for one without another end."""
     sent, got = (ends(parties, kind) for kind in ("send", "recv"))
     if sent.shape != got.shape or not np.array_equal(sent[:, :4], got[:, :4]):
         raise unequal("a message between pools has no other end")
     pairs = np.unique(np.concatenate([sent[:, 4:], got[:, 4:]], axis=1), axis=0)
     return [
-        Link(parties[giver].key, one, parties[taker].key, other)
+        PoolLink(parties[giver].key, one, parties[taker].key, other)
         for giver, one, taker, other in pairs.tolist()
     ]
 

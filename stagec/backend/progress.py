@@ -30,7 +30,7 @@ import numpy as np
 from stagec.arrays import Ints
 from stagec.backend.errors import TraceError
 from stagec.backend.groups import GroupKind, kind_of
-from stagec.backend.pool_links import Key, Link, Party, handed, links, unequal
+from stagec.backend.pool_links import Key, Party, PoolLink, handed, links, unequal
 from stagec.backend.program import (
     Collective,
     Compute,
@@ -514,7 +514,7 @@ class _World:
         if not self._get_through():
             self._check_graph()
 
-    def link(self, found: Sequence[Link], parties: Mapping[Key, Party]) -> None:
+    def link(self, found: Sequence[PoolLink], parties: Mapping[Key, Party]) -> None:
         """Let what is taken wait for what is sent."""
         steps = {cell: self._steps(each) for cell, each in self.cells.items()}
         for link in found:

@@ -12,7 +12,7 @@ from stagec.backend.errors import TraceError
 from stagec.backend.pool_links import Party, handed, links
 from stagec.backend.program import PooledTraces, Transfer
 from stagec.backend.ranks import ranks_where
-from stagec.estimate.graph import Piece, PieceGraph, build_graph, waits_for_ever
+from stagec.estimate.graph import GraphPiece, PieceGraph, build_graph, waits_for_ever
 from stagec.estimate.timeline import Timeline
 
 
@@ -30,7 +30,7 @@ class JointGraph:
     def of(traces: PooledTraces) -> JointGraph:
         """E0613 where pools wait for each other for ever."""
         own = {name: build_graph(each) for name, each in traces.pools}
-        pieces: list[Piece] = []
+        pieces: list[GraphPiece] = []
         begins: list[int] = [0]
         meetings: list[dict[int, list[int]]] = []
         pool_of: list[str] = []
@@ -47,7 +47,7 @@ class JointGraph:
         joint.link(traces)
         return joint
 
-    def own_pieces(self, name: str) -> Sequence[Piece]:
+    def own_pieces(self, name: str) -> Sequence[GraphPiece]:
         return self.own[name].pieces
 
     def begin(self, name: str) -> int:
@@ -97,7 +97,7 @@ class JointGraph:
         return self.begin(name) + self.own[name].begins[number]
 
 
-def moved(piece: Piece, classes: int, positions: int) -> Piece:
+def moved(piece: GraphPiece, classes: int, positions: int) -> GraphPiece:
     """A piece behind so many classes and nodes."""
 
     def shifted(column: Ints) -> Ints:
