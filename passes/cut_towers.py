@@ -83,7 +83,7 @@ class CutTowers(ModulePass):
 
 
 @dataclass(frozen=True)
-class Behind:
+class Ancestry:
     """What a value depends on: pools, by the repeats that they run, inputs, weights."""
 
     pools: frozenset[int] = frozenset()
@@ -92,9 +92,9 @@ class Behind:
     joins: bool = False
     """Whether what comes from a tower and what does not were joined on the way."""
 
-    def __or__(self, other: Behind) -> Behind:
+    def __or__(self, other: Ancestry) -> Ancestry:
         own, others = self.is_branch, other.is_branch
-        return Behind(
+        return Ancestry(
             self.pools | other.pools,
             self.data or other.data,
             self.weights or other.weights,
@@ -116,22 +116,22 @@ class Homes:
 
     program: stg.ProgramOp
     towers: dist.TowersOp
-    behind: dict[SSAValue, Behind] = field(default_factory=dict)
+    behind: dict[SSAValue, Ancestry] = field(default_factory=dict)
     homes: dict[Operation, int] = field(default_factory=dict)
 
     def find(self) -> dict[Operation, int]:
         block, last = self.program.body.block, output_of(self.program)
         counts = {size(c): n for n, each in enumerate(self.names) for c in each.counts}
-        self.behind = {argument: Behind(data=True) for argument in block.args}
+        self.behind = {argument: Ancestry(data=True) for argument in block.args}
         open_ops: list[Operation] = []
         for op in block.ops:
-            found = Behind(weights=isinstance(op, SOURCES))
+            found = Ancestry(weights=isinstance(op, SOURCES))
             for operand in read_by(op):
                 found |= self.behind[operand]
             runs = counts.get(op.count.data) if isinstance(op, stg.RepeatOp) else None
             if runs is not None:
                 self.check_order(op, runs, found.pools)
-                self.homes[op], found = runs, Behind(frozenset((runs,)), True, True)
+                self.homes[op], found = runs, Ancestry(frozenset((runs,)), True, True)
             elif len(found.pools) == 1 and not found.joins:
                 (self.homes[op],) = found.pools
             elif op is not last and (found.pools or found.is_branch):
@@ -146,7 +146,7 @@ class Homes:
         return self.homes
 
     @property
-    def names(self) -> Sequence[dist.Tower]:
+    def names(self) -> Sequence[dist.PoolPart]:
         return self.towers.towers.data
 
     def check_order(self, op: Operation, runs: int, pools: frozenset[int]) -> None:

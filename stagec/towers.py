@@ -36,7 +36,7 @@ def said_before(checked: Mapping[str, CheckedModel]) -> dict[str, list[Operation
     for name, each in checked.items():
         check_norms(name, each)
     towers = [
-        dist.Tower(name, each.plan.mesh[pipelines[name].axis], pipelines[name].counts)
+        dist.PoolPart(name, each.plan.mesh[pipelines[name].axis], pipelines[name].counts)
         for name, each in checked.items()
     ]
     check_counts(towers, checked)
@@ -98,7 +98,7 @@ def check_norms(name: str, checked: CheckedModel) -> None:
         raise wrong(message, optimizer.given.get(setting, optimizer.span), f"leave out `{setting}`")
 
 
-def check_counts(towers: Sequence[dist.Tower], checked: Mapping[str, CheckedModel]) -> None:
+def check_counts(towers: Sequence[dist.PoolPart], checked: Mapping[str, CheckedModel]) -> None:
     owners: dict[str, str] = {}
     for tower in towers:
         for count in tower.counts:

@@ -22,7 +22,7 @@ from stagec.dialects.dist.sent_load import (MOST, SentLoadOp, TOTAL)
 from stagec.dialects.dist.sequences import SequencesAttr, SequencesOp
 from stagec.dialects.dist.stages import (GiveGradientOp, STAGE_OPS, Stage, StageRecvOp, StageSendOp, StagesAttr, StagesOp, TakeGradientOp, first_layer, local_count)
 from stagec.dialects.dist.storage import (AllReduceGradientOp, AllReduceShardOp, AllReduceTiedOp, DealShardsOp, PutTogetherOp, ReduceShardOp, STORAGE_OPS, StorageOp, TakeApartOp, TakeShardOp, UnshardOp)
-from stagec.dialects.dist.towers import (TOWER_OPS, Tower, TowerRecvOp, TowerSendOp, TowersAttr, TowersOp)
+from stagec.dialects.dist.towers import (TOWER_OPS, PoolPart, TowerRecvOp, TowerSendOp, TowersAttr, TowersOp)
 from stagec.dialects.dist.transfers import (ExchangeCountsOp, GatherBlocksOp, RecvOp, RotateOp, SendOp, TRANSFER_OPS, WaitOp)
 from stagec.dialects.types import (ShardType)
 
@@ -107,7 +107,7 @@ __all__ = [
     "TakeApartOp",
     "TakeShardOp",
     "TakesOp",
-    "Tower",
+    "PoolPart",
     "TowerRecvOp",
     "TowerSendOp",
     "TowersOp",

@@ -34,7 +34,7 @@ from stagec.dialects.types import TensorType
 
 
 @dataclass(frozen=True)
-class Tower:
+class PoolPart:
     """A pool that trains: its ranks along the pipeline, and the counts of the repeats that it runs."""
 
     pool: str
@@ -43,20 +43,20 @@ class Tower:
 
 
 @irdl_attr_definition
-class TowersAttr(Data[tuple[Tower, ...]]):
+class TowersAttr(Data[tuple[PoolPart, ...]]):
     """In the order of the pipeline: `["vision" 1 ["LV"], "text" 4 ["L"]]`."""
 
     name = "dist.tower_list"
 
     @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> tuple[Tower, ...]:
+    def parse_parameter(cls, parser: AttrParser) -> tuple[PoolPart, ...]:
         square = parser.Delimiter.SQUARE
 
-        def tower() -> Tower:
+        def tower() -> PoolPart:
             pool = parser.parse_str_literal()
             ranks = parser.parse_integer(allow_boolean=False, allow_negative=False)
             counts = parser.parse_comma_separated_list(square, parser.parse_str_literal)
-            return Tower(pool, ranks, tuple(counts))
+            return PoolPart(pool, ranks, tuple(counts))
 
         return tuple(parser.parse_comma_separated_list(square, tower))
 
@@ -78,7 +78,7 @@ class TowersOp(IRDLOperation):
 
     assembly_format = "$towers attr-dict"
 
-    def __init__(self, towers: Sequence[Tower]) -> None:
+    def __init__(self, towers: Sequence[PoolPart]) -> None:
         super().__init__(properties={"towers": TowersAttr(tuple(towers))})
 
     def verify_(self) -> None:
@@ -154,4 +154,4 @@ def path_of_crossing(direction: str, number: int) -> str:
 
 TOWER_OPS = (TowersOp, TowerSendOp, TowerRecvOp)
 
-__all__ = ["TOWER_OPS", "Tower", "TowerRecvOp", "TowerSendOp", "TowersAttr", "TowersOp"]
+__all__ = ["TOWER_OPS", "PoolPart", "TowerRecvOp", "TowerSendOp", "TowersAttr", "TowersOp"]
