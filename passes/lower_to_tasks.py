@@ -24,7 +24,7 @@ After:
     }
 
 What follows (streams, memory, the trace) needs no more of an op than this. Collectives over axes of size one are views:
-no simulator completes them.
+no simulator completes them. An op that reads terms of a sum over ranks, and makes no terms of one, is E0709: nobody sums them.
 
 The nodes are those of Chakra (arXiv:2305.14516): computation with its FLOPs and bytes, communication with its size, as
 STAGE writes them (arXiv:2511.10480).
@@ -37,16 +37,18 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from stagec.analysis.communication import communication_kind
 from stagec.analysis.contexts import Contexts
 from stagec.analysis.sizes import averages, mesh_of, size_values
+from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import SizeAttr
-from stagec.dialects.interfaces import TaskInterface
+from stagec.dialects.interfaces import CostInterface, TaskInterface
+from stagec.dialects.types import ValueType, tensor_of
 from stagec.rewriting import programs, rewrite
 from stagec.symbolic import Size, conditions
 from stagec.symbolic.conditions import is_split
@@ -122,6 +124,7 @@ class LowerOne(RewritePattern):
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, TaskInterface):
             return
+        check_sums(op, self.mesh)
         lowered = op.lowered(self.mesh)
         purpose = communication_kind(op, self.contexts)
         is_serial = purpose in self.serial
@@ -154,3 +157,23 @@ class LowerOne(RewritePattern):
         for name, attribute in made.properties.items() if self.averages else ():
             if isinstance(attribute, SizeAttr) and attribute.data.names & self.averages.keys():
                 made.properties[name] = SizeAttr(attribute.data.substitute(self.averages))
+
+
+def check_sums(op: TaskInterface, mesh: Mapping[str, int]) -> None:
+    """E0709 for an op that computes with terms of a sum over ranks as if they were the sum: what it makes is no terms of one."""
+    if not isinstance(op, CostInterface):
+        return
+    made = {axis for result in op.results for axis in terms_over(result)}
+    for operand in op.operands:
+        for axis in terms_over(operand):
+            if axis not in made and mesh.get(axis, 1) > 1:
+                message = f"`{op.name}` reads terms of a sum over `{axis}`, which nobody has summed"
+                notes = (f"an operand is a `{operand.type}`",)
+                help_ = "reduce it first: `reduce-gradients` does that of gradients, `insert-collectives` of others"
+                found = Diagnostic("E0709", message, span_of(op.location), notes=notes, help=help_)
+                raise CompileError([found])
+
+
+def terms_over(value: SSAValue) -> tuple[str, ...]:
+    """The axes along which each rank has a term of a sum."""
+    return tensor_of(value.type).partial if isinstance(value.type, ValueType) else ()
