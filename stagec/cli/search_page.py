@@ -145,8 +145,14 @@ def space_of(
     space = default_space(dims, devices, checked.plan.device.node)
     if options.space:
         read_space(space, read_text(options.space), options.space)
+    fixed: dict[str, str] = {}
     for each in options.fix:
         fix(space, each)
+        name = each.partition("=")[0].strip()
+        if name in fixed:
+            message = f"`{name}` is fixed twice, as `{fixed[name]}` and as `{each}`"
+            raise usage_error(f"--fix {each}", message, "E0711", f"write `--fix {name}=1,2` once")
+        fixed[name] = each
     for each in options.forbid:
         forbid(space, each)
     return space

@@ -92,7 +92,7 @@ class Sweep:
         is_known_good: bool = False,
         until: str | None = None,
     ) -> None:
-        """`is_known_good`: nobody has to be told what is wrong with the request. `until`: the last pass, where it says enough."""
+        """`is_known_good`: nobody has to be told what is wrong with the request, nor which plans fit. `until`: the last pass, where it says enough."""
         self.request = request
         self.measure = measure
         self.until = until
@@ -107,7 +107,7 @@ class Sweep:
             self.checked = base.checked
             check_quantities(NamedJob(base, rounded=True), self.quantities)
             limited = checked_at(request, base_point, limited=True)
-        self.limit = limited.plan.device.memory
+        self.limit = None if is_known_good else limited.plan.device.memory
         self.microbatch = name_of_microbatch(self.checked)
 
     def table(self) -> SweepTable:
