@@ -34,6 +34,7 @@ from xdsl.passes import ModulePass
 
 from stagec.dialects import dist, stg
 from stagec.dialects.types import DTYPE_BITS
+from stagec.dialects.use_def import through, weight_path
 from stagec.rewriting import programs
 
 NO_LIMIT = 1 << 62
@@ -126,6 +127,5 @@ def is_shared(op: Operation) -> bool:
 
 def path_of(shard: SSAValue) -> str:
     """The path of the weight that a shard beside the layers is of; nothing for one of a layer."""
-    taken = shard.owner
-    weight = taken.operands[0].owner if isinstance(taken, dist.TakeShardOp) else None
-    return weight.path.data if isinstance(weight, stg.WeightOp) else ""
+    weight = through(dist.TakeShardOp)(shard)
+    return weight_path(weight) if weight is not None else ""

@@ -56,6 +56,7 @@ from stagec.analysis.placement import PlacementRule, rules_of
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
+from stagec.dialects.use_def import before_placing, followed
 from stagec.rewriting import inherit, output_of, programs
 from stagec.symbolic import Size
 
@@ -157,7 +158,7 @@ class BackwardBlock(stg.BackwardPass):
         return self.add(op, self.current, phase)
 
     def contribute(self, operand: SSAValue, cotangent: SSAValue) -> None:
-        source = behind_reshards(operand)
+        source = followed(operand, before_placing)
         if not self.wants(source):
             return
         if source is not operand and not self.is_reduced(cotangent, source):
@@ -201,7 +202,7 @@ class BackwardBlock(stg.BackwardPass):
             if isinstance(op, stg.RepeatOp):
                 RepeatGradient(self, op).build()
             elif isinstance(op, dist.ReshardOp):
-                source, at_once = behind_reshards(op.operand), moves_at_once(op.result)
+                source, at_once = followed(op.operand, before_placing), moves_at_once(op.result)
                 self.add_term(source, self.cotangent(op.result), at_once=at_once)
             elif not isinstance(op, stg.WeightOp | stg.ConstantOp):
                 dys = [self.cotangent(r) if r in self.terms else None for r in op.results]
@@ -484,13 +485,6 @@ def is_inside(value: SSAValue, block: Block) -> bool:
         parent = inner.parent_op()
         inner = parent.parent_block() if parent is not None else None
     return False
-
-
-def behind_reshards(value: SSAValue) -> SSAValue:
-    """The value whose other placement this is: its cotangent is brought there directly."""
-    while isinstance(value, OpResult) and isinstance(value.op, dist.ReshardOp):
-        value = value.op.operand
-    return value
 
 
 def moves_at_once(value: SSAValue) -> bool:

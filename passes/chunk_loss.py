@@ -74,7 +74,7 @@ from dataclasses import dataclass, field
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
+from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.passes import ModulePass
 
 from stagec import symbolic
@@ -83,6 +83,7 @@ from stagec.analysis.sizes import size_values
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import CHUNK_AXIS, TensorType
+from stagec.dialects.use_def import followed, through
 from stagec.rewriting import inherit, programs, set_type
 from stagec.symbolic import conditions
 
@@ -347,11 +348,7 @@ class Chunking:
 
 def is_sum(value: SSAValue) -> bool:
     """Whether a value adds up over tokens: through changes of placement and dtype."""
-    while isinstance(value, OpResult) and isinstance(value.op, stg.CastOp | dist.CollectiveBase):
-        value = value.op.operands[0]
-    if isinstance(value, BlockArgument):
-        return False
-    op = value.owner
+    op = followed(value, through(stg.CastOp, dist.CollectiveBase)).owner
     if isinstance(op, stg.ReduceOp) and op.kind.data == "max":
         return False
     return isinstance(op, SUMS)

@@ -48,12 +48,13 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i64
-from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
+from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.passes import ModulePass
 
 from stagec.analysis.buffers import is_wide
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, tensor_of, with_dtype
+from stagec.dialects.use_def import followed, one_by_one, weight_path
 from stagec.rewriting import inherit, programs
 
 NAME = "offload-optimizer"
@@ -317,7 +318,4 @@ class OffloadedUpdate:
 
 def path_of(weight: SSAValue) -> str:
     """The path of the parameter that a weight, or a shard of it, is."""
-    while isinstance(weight, OpResult) and isinstance(weight.op, dist.TakeShardOp):
-        weight = weight.op.values[weight.index]
-    owner = weight.owner
-    return owner.path.data if isinstance(owner, stg.WeightOp) else ""
+    return weight_path(followed(weight, one_by_one(dist.TakeShardOp)))

@@ -45,13 +45,14 @@ from dataclasses import dataclass, field
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue, Use
+from xdsl.ir import Block, Operation, SSAValue, Use
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec.analysis.recompute_choice import call_of, kinds_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
+from stagec.dialects.use_def import followed, from_stack, through, weight_path
 from stagec.rewriting import inherit, programs, set_type
 
 NAME = "quantize-products"
@@ -137,18 +138,8 @@ def is_in_layer(op: Operation) -> bool:
 
 def weight_behind(value: SSAValue) -> str:
     """The path of the weight that a value is, in the dtype or the place that its readers want; nothing if it is none."""
-    while True:
-        if isinstance(value, BlockArgument):
-            repeat = value.block.parent_op()
-            if not isinstance(repeat, stg.RepeatOp) or value.index < repeat.num_carried:
-                return ""
-            value = repeat.operands[value.index]
-        elif isinstance(owner := value.owner, stg.WeightOp):
-            return owner.path.data
-        elif isinstance(owner, stg.CastOp | stg.RenameOp | stg.TransposeOp | dist.ReshardOp):
-            value = owner.operands[0]
-        else:
-            return ""
+    same = through(stg.CastOp, stg.RenameOp, stg.TransposeOp, dist.ReshardOp)
+    return weight_path(followed(value, from_stack, same))
 
 
 def store_quantized(program: stg.ProgramOp, form: str) -> None:

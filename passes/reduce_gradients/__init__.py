@@ -53,6 +53,7 @@ from stagec.analysis.units import ROOT, first_use, takes_gradient, unit_of
 from stagec.dialects import dist, stg
 from stagec.dialects.dist.storage import leaf_of
 from stagec.dialects.types import ShardType, StackType, ValueType, tensor_of, with_dtype
+from stagec.dialects.use_def import followed, through, weight_path
 from stagec.passes.reduce_gradients.ready_order import ReadyOrder, loop_of
 from stagec.passes.reduce_gradients.registered import registration
 from stagec.rewriting import inherit, output_of, programs, set_type
@@ -552,14 +553,7 @@ def before_stages(gradient: SSAValue) -> SSAValue:
 
 def own_part(gradient: SSAValue) -> SSAValue:
     """A tied weight's gradient before what other stages have is added to it."""
-    while isinstance(op := gradient.owner, dist.TakeGradientOp | dist.AllReduceTiedOp):
-        gradient = op.operands[0]
-    return gradient
-
-
-def weight_path(weight: SSAValue) -> str:
-    owner = weight.owner
-    return owner.path.data if isinstance(owner, stg.WeightOp) else ""
+    return followed(gradient, through(dist.TakeGradientOp, dist.AllReduceTiedOp))
 
 
 def stack_type(value: SSAValue) -> StackType:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from xdsl.ir import Block, Operation, OpResult, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from stagec.dialects import stg
 from stagec.dialects.types import StackType
+from stagec.dialects.use_def import followed, from_body
 
 
 def maker(gradient: SSAValue) -> Operation | None:
     """The op in the innermost loop that makes a gradient."""
-    while isinstance(gradient, OpResult):
-        op = gradient.op
-        if isinstance(op, stg.AccumulateOp | stg.RepeatOp):
-            gradient = op.yield_op.values[gradient.index]
-        else:
-            return op
-    return None
+    op = followed(gradient, from_body).owner
+    return op if isinstance(op, Operation) else None
 
 
 class ReadyOrder:
@@ -64,11 +60,7 @@ class ReadyOrder:
 
 def loop_of(gradient: SSAValue) -> Operation | None:
     """The repeat over layers that makes a stack of gradients."""
-    while isinstance(gradient, OpResult):
-        op = gradient.op
-        if isinstance(op, stg.RepeatOp):
-            return op
-        if not isinstance(op, stg.AccumulateOp):
-            return None
-        gradient = op.yield_op.values[gradient.index]
-    return None
+    op = gradient.owner
+    if isinstance(op, stg.AccumulateOp) and (inside := from_body(gradient)) is not None:
+        op = inside.owner
+    return op if isinstance(op, stg.RepeatOp) else None

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from xdsl.ir import BlockArgument, OpResult, SSAValue
+from xdsl.ir import OpResult, SSAValue
 
 from stagec.dialects import dist, stg
+from stagec.dialects.use_def import before_placing, followed, from_stack, through, weight_path
 
 WITH_ONE_VALUE = (stg.CastOp, stg.RenameOp, stg.TransposeOp, stg.UnaryOp, dist.ReshardOp)
 """Ops that keep their operand what it is, for a layer that reads it."""
@@ -80,8 +81,8 @@ class Chain:
             return
         self._seen[value] = depth
         op = value.op
-        own = {path for path in map(path_behind, op.operands) if path is not None}
-        others = [each for each in op.operands if path_behind(each) is None]
+        own = set(filter(None, map(path_behind, op.operands)))
+        others = [each for each in op.operands if not path_behind(each)]
         if isinstance(op, stg.ContractOp):
             found, depth = self.layers, depth + 1
             if not own:
@@ -129,7 +130,7 @@ def biases(value: SSAValue) -> list[str]:
     found: list[str] = []
     for op in [use.operation for use in value.uses]:
         if isinstance(op, stg.AddOp):
-            found += [path for path in map(path_behind, op.operands) if path is not None]
+            found += filter(None, map(path_behind, op.operands))
         elif isinstance(op, WITH_ONE_VALUE):
             found += biases(op.results[0])
     return found
@@ -139,25 +140,10 @@ def weights_of(op: stg.ContractOp) -> Iterable[tuple[str, SSAValue]]:
     """The path of each operand that is a weight, and the other operand, wherever it lies."""
     for value, given in ((op.left, op.right), (op.right, op.left)):
         path = path_behind(value)
-        if path is not None:
-            yield path, before_resharding(given)
+        if path:
+            yield path, followed(given, before_placing)
 
 
-def before_resharding(value: SSAValue) -> SSAValue:
-    while isinstance(value, OpResult) and isinstance(value.op, dist.ReshardOp):
-        value = value.op.operand
-    return value
-
-
-def path_behind(value: SSAValue) -> str | None:
-    """The path of the weight that a value is: cast, or sliced from a stack."""
-    while isinstance(value, OpResult) and isinstance(value.op, WITH_ONE_VALUE):
-        value = value.op.operands[0]
-    if isinstance(value, BlockArgument):
-        repeat = value.block.parent_op()
-        if not isinstance(repeat, stg.RepeatOp) or value.index < repeat.num_carried:
-            return None
-        return path_behind(repeat.operands[value.index])
-    if isinstance(value, OpResult) and isinstance(value.op, stg.WeightOp):
-        return value.op.path.data
-    return None
+def path_behind(value: SSAValue) -> str:
+    """The path of the weight that a value is: cast, or sliced from a stack; nothing if it is none."""
+    return weight_path(followed(value, through(*WITH_ONE_VALUE), from_stack))

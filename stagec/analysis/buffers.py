@@ -16,6 +16,7 @@ from stagec.dialects import dist, sched, stg
 from stagec.dialects.interfaces import elements, num_bytes
 from stagec.dialects.memory import WHOLE_GRADIENTS, Kind, Stored, StoredOp
 from stagec.dialects.types import TIME_AXIS, StackType, ValueType, bytes_of, tensor_of
+from stagec.dialects.use_def import followed, from_stack, one_by_one, viewed
 from stagec.symbolic import ONE, Size, symbol
 
 
@@ -49,9 +50,7 @@ def updates(program: stg.ProgramOp) -> dict[stg.WeightOp, WeightUpdate]:
         for one, other, size in pairs:
             weight, gradient = of_all_layers(one), of_all_layers(other)
             states = size * symbolic.product(r.count.data for r in repeats_around(op))
-            owner = weight.owner
-            while isinstance(owner, sched.ViewOp):
-                owner = owner.operand.owner
+            owner = followed(weight, viewed).owner
             if isinstance(owner, stg.WeightOp):
                 # Weights that were loaded are overwritten for the host, too: states are what is kept beside them. Moments and the master copy go
                 # before a weight that travels, which may come from NVMe alone.
@@ -84,14 +83,7 @@ def repeats_around(op: Operation) -> Iterator[stg.RepeatOp]:
 
 def of_all_layers(value: SSAValue) -> SSAValue:
     """The stack behind what an update in a repeat reads, also where it is loaded from the host."""
-    while True:
-        if isinstance(value, OpResult) and isinstance(value.op, sched.HostCopyOp):
-            value = value.op.values[value.index]
-            continue
-        repeat = value.owner.parent_op() if isinstance(value, BlockArgument) else None
-        if not isinstance(repeat, stg.RepeatOp) or not isinstance(value, BlockArgument):
-            return value
-        value = repeat.operands[value.index]
+    return followed(value, one_by_one(sched.HostCopyOp), from_stack)
 
 
 # The loop over microbatches

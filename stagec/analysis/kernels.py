@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from xdsl.ir import BlockArgument, OpResult, SSAValue
+from xdsl.ir import OpResult, SSAValue
 
 from stagec import symbolic
 from stagec.dialects import sched, stg
 from stagec.dialects.types import PIECE_AXIS, QUANTIZED, SCALES, TensorType, bytes_of, tensor_of
+from stagec.dialects.use_def import StepBack, followed, from_body, from_stack, sent, viewed
 from stagec.dialects.work import Work
 from stagec.symbolic import ONE, Size
 
@@ -140,18 +141,14 @@ def transposed_sizes(op: sched.ComputeOp) -> dict[str, Size]:
 
 def gather_behind(value: SSAValue) -> SSAValue | None:
     """What a value was gathered from."""
-    while isinstance(value, OpResult):
-        made = value.op
-        if isinstance(made, sched.ViewOp):
-            value = made.operand
-        elif isinstance(made, sched.CollectiveOp) and len(made.values) == len(made.outputs):
-            return made.values[value.index]
-        elif isinstance(made, stg.RepeatOp) and stg.STEPS in made.properties:
-            # In pieces.
-            value = made.yield_op.operands[value.index]
-        else:
-            return None
-    return None
+    return sent(followed(value, viewed, of_pieces))
+
+
+def of_pieces(value: SSAValue) -> SSAValue | None:
+    """From what a loop over pieces hands out to a piece."""
+    op = value.owner
+    is_loop = isinstance(op, stg.RepeatOp) and stg.STEPS in op.properties
+    return from_body(value) if is_loop else None
 
 
 def experts_sizes(op: sched.ComputeOp, sizes: Mapping[str, Size]) -> dict[str, Size]:
@@ -199,22 +196,25 @@ def filled(value: SSAValue) -> tuple[Size, Size]:
 
 def dispatched_by(value: SSAValue) -> sched.ComputeOp | None:
     """The dispatch that sends a value to experts, perhaps over the network, in part, or in another dtype."""
-    while isinstance(value, OpResult):
-        made = value.op
-        if isinstance(made, sched.ViewOp):
-            value = made.operand
-        elif isinstance(made, sched.CollectiveOp) and len(made.values) == len(made.outputs):
-            value = made.values[value.index]
-        elif isinstance(made, sched.ComputeOp):
-            work = sched.work_of(made)
-            if work == Work.DISPATCH:
-                return made
-            if work not in (Work.CAST, Work.SLICE):
-                return None
-            value = made.inputs[0]
-        else:
-            return None
+    made = followed(value, viewed, sent, of_work(Work.CAST, Work.SLICE)).owner
+    if isinstance(made, sched.ComputeOp) and sched.work_of(made) == Work.DISPATCH:
+        return made
     return None
+
+
+def of_work(*kinds: Work) -> StepBack:
+    """From what a kernel of some kind makes to what it reads first."""
+
+    def before(value: SSAValue) -> SSAValue | None:
+        op = value.owner
+        if isinstance(op, sched.ComputeOp) and sched.work_of(op) in kinds:
+            return op.inputs[0]
+        return None
+
+    return before
+
+
+KEEPS_VALUES = of_work(*(work for work in Work if work.keeps_values))
 
 
 def is_linear(op: sched.ComputeOp) -> bool:
@@ -337,25 +337,12 @@ def is_weight(value: SSAValue) -> bool:
 
 def weight_behind(value: SSAValue) -> stg.WeightOp | None:
     """The weight that a value is, perhaps gathered or cast: followed through views, collectives, casts and stacks."""
-    while True:
-        if isinstance(value, BlockArgument):
-            repeat = value.block.parent_op()
-            if not isinstance(repeat, stg.RepeatOp) or value.index < repeat.num_carried:
-                return None
-            value = repeat.operands[value.index]
-            continue
-        assert isinstance(value, OpResult)
-        made = value.op
-        if isinstance(made, stg.WeightOp):
-            return made
-        if isinstance(made, sched.ViewOp):
-            value = made.operand
-        elif isinstance(made, sched.CollectiveOp) and len(made.values) == len(made.outputs):
-            value = made.values[value.index]
-        elif isinstance(made, sched.ComputeOp) and sched.work_of(made).keeps_values:
-            value = made.inputs[0]
-        elif isinstance(made, stg.RepeatOp) and value.index >= made.num_carried:
-            # Of all layers, gathered one by one and kept.
-            value = made.yield_op.operands[value.index]
-        else:
-            return None
+    made = followed(value, from_stack, viewed, sent, KEEPS_VALUES, of_each).owner
+    return made if isinstance(made, stg.WeightOp) else None
+
+
+def of_each(value: SSAValue) -> SSAValue | None:
+    """From what is gathered layer by layer, and kept, to that of a layer."""
+    if isinstance(value, OpResult) and isinstance(value.op, stg.RepeatOp):
+        return from_body(value) if value.index >= value.op.num_carried else None
+    return None

@@ -16,6 +16,7 @@ from xdsl.ir import Block, BlockArgument, OpResult, SSAValue
 from stagec.analysis.contexts import Contexts
 from stagec.dialects import dist, stg
 from stagec.dialects.types import tensor_of
+from stagec.dialects.use_def import followed, from_stack, through
 
 Splits = dict[str, tuple[str, ...]]
 
@@ -77,7 +78,7 @@ def placings(value: SSAValue) -> list[stg.PlaceOp]:
     A slice of an overridden stack is overridden too, and so is what a repeat carries if what goes in and what
     each iteration hands on are, alike.
     """
-    stack = sliced_stack(value)
+    stack = from_stack(value)
     if stack is not None:
         return placings(stack)
     chains = [placing_chain(v) for v in carried_values(value)]
@@ -107,8 +108,7 @@ def placing_chain(value: SSAValue) -> list[stg.PlaceOp]:
 
 def unplaced(value: SSAValue) -> SSAValue:
     """The value that overrides are of."""
-    chain = placing_chain(value)
-    return chain[0].x if chain else value
+    return followed(value, through(stg.PlaceOp))
 
 
 def carried_values(value: SSAValue) -> list[SSAValue]:
@@ -142,23 +142,9 @@ def carrier_of(value: SSAValue) -> tuple[stg.RepeatOp, int] | None:
     return None
 
 
-def sliced_stack(value: SSAValue) -> SSAValue | None:
-    """The stack that a repeat's slice argument comes from."""
-    owner = value.owner
-    if isinstance(owner, Block) and isinstance(repeat := owner.parent_op(), stg.RepeatOp):
-        position = value.index - repeat.num_carried  # pyright: ignore[reportAttributeAccessIssue]
-        return repeat.stacks[position] if position >= 0 else None
-    return None
-
-
 def source_of(value: SSAValue) -> SSAValue:
     """The weight, input or result that a value is, behind slices and overrides."""
-    while True:
-        value = unplaced(value)
-        stack = sliced_stack(value)
-        if stack is None:
-            return value
-        value = stack
+    return followed(value, through(stg.PlaceOp), from_stack)
 
 
 def is_weight(value: SSAValue) -> bool:

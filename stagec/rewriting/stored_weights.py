@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from xdsl.dialects.builtin import StringAttr, UnitAttr
-from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
+from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
 from stagec.dialects import dist, stg
 from stagec.dialects.types import ShardType, StackType, ValueType, tensor_of
+from stagec.dialects.use_def import followed, from_body, one_by_one, through
 from stagec.rewriting import inherit, output_of
 from stagec.symbolic import Size
 
@@ -163,19 +164,14 @@ def is_of_parts(op: Operation | None) -> bool:
 
 def reduction_behind(gradient: SSAValue) -> dist.ReduceShardOp | None:
     """What summed a gradient over the ranks that its storage is split over."""
-    while isinstance(gradient, OpResult):
-        op = gradient.op
-        if isinstance(op, dist.ReduceShardOp):
-            return op
-        if isinstance(op, stg.RepeatOp | stg.AccumulateOp):
-            gradient = op.yield_op.values[gradient.index]
-        elif isinstance(op, dist.StorageOp):
-            gradient = op.values[gradient.index]
-        elif isinstance(op, dist.PutTogetherOp):
-            gradient = op.value
-        else:
-            return None
-    return None
+    op = followed(gradient, from_body, from_storage, through(dist.PutTogetherOp)).owner
+    return op if isinstance(op, dist.ReduceShardOp) else None
+
+
+def from_storage(value: SSAValue) -> SSAValue | None:
+    """From what is stored in another way to what it was, up to a reduction."""
+    is_reduced = isinstance(value.owner, dist.ReduceShardOp)
+    return None if is_reduced else one_by_one(dist.StorageOp)(value)
 
 
 def place_of(op: Operation) -> list[int]:

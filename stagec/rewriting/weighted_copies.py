@@ -7,6 +7,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import tensor_of
+from stagec.dialects.use_def import before_placing, followed
 
 
 def dispatch_of(combine: stg.CombineOp) -> stg.DispatchOp | None:
@@ -51,10 +52,7 @@ def made_late(combine: stg.CombineOp) -> Diagnostic:
 
 def last_product(change: dist.ReshardOp, tokens: str) -> tuple[Operation, int]:
     """What reads tokens of experts last as a factor, and as which operand: a product with weights, else the way back itself."""
-    value = change.operand
-    while isinstance(value.owner, dist.ReshardOp):
-        value = value.owner.operand
-    product = value.owner
+    product = followed(change.operand, before_placing).owner
     if isinstance(product, stg.ContractOp) and product.parent is change.parent:
         for place, operand in enumerate(product.operands):
             if tensor_of(operand.type).names[1:2] == (tokens,):
