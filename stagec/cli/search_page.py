@@ -16,10 +16,11 @@ from stagec.cli.inputs import read_text
 from stagec.cli.progress import counting_progress
 from stagec.cli.tables import amount, plain_table, seconds, text_of
 from stagec.cli.usage import usage_error
+from stagec.devices import names
 from stagec.diagnostics import CompileError, did_you_mean, quoted
 from stagec.frontend import CheckedModel, Source, check, parse_text
 from stagec.frontend import syntax as written
-from stagec.plans.clauses import Plan
+from stagec.plans.clauses import Device, Plan
 from stagec.reports.plans_chart import plans_page
 from stagec.searching.changes import changes
 from stagec.searching.model import ModelDims, read_model
@@ -62,6 +63,7 @@ def show_search(options: argparse.Namespace) -> int:
     checked = probed(options, text)
     dims = read_model(checked)
     device = checked.plan.device
+    check_numbers(options, device)
     batch = dims.values[dims.batch] if dims.batch else 1
     if options.batch is not None:
         tokens = dims.values[dims.sequence[0]] if dims.sequence else 1
@@ -137,6 +139,18 @@ def probed(options: argparse.Namespace, text: str, mesh: str = "") -> CheckedMod
         first = error.diagnostics[0]
         help_ = first.help if isinstance(first.help, str) else "; ".join(first.help)
         raise usage_error(f"--device {options.device}", first.message, "E0710", help_) from None
+
+
+def check_numbers(options: argparse.Namespace, device: Device) -> None:
+    """E0410 for a device of which no time is known."""
+    wanted = ["flops_per_s", "memory_bytes_per_s"]
+    wanted += ["link_bytes_per_s"] if max(options.numbers) > 1 else []
+    missing = [name for name in wanted if getattr(device, name) is None]
+    if missing:
+        message = f"how long a step takes depends on the device's {quoted(missing, 'and')}"
+        settings = ", ".join(f"{name} = ..." for name in missing)
+        help_ = f"add `{settings}`, or name a device: {quoted(names())}"
+        raise usage_error(f"--device {options.device}", message, "E0410", help_)
 
 
 def space_of(

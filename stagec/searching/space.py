@@ -68,6 +68,17 @@ NUMBERS: dict[str, int] = {
     **dict.fromkeys(("pad", "uneven", "zero", "bucket"), 0),
 }
 """Names whose values are whole numbers, and the least of each."""
+MOST: dict[str, int] = {"zero": 3}
+WORDS: dict[str, tuple[str, ...]] = {
+    "replicate": ("on", "off"),
+    "sequence": ("on", "off"),
+    "context": ("all_gather", "ring", "ulysses"),
+    "offload": ("none", "optimizer", "activations", "both"),
+    "keep": ("gathered", "shard"),
+    "reduce": ("overlapped", "after"),
+    "precision": ("bf16", "fp16", "fp32"),
+}
+"""Names whose values are these words. What recomputes, and which schedule there is, the language says."""
 LARGEST_CP = 64
 VIRTUAL = ("interleaved_1f1b", "looped_bfs", "interleaved_zero_bubble")
 """Schedules of ranks with several stages."""
@@ -175,8 +186,8 @@ def forbid(space: Space, text: str, origin: str = "") -> None:
         name, equals, value = part.partition("=")
         if not equals or not value:
             raise wrong(origin, f"`{part}` forbids nothing", "write `--forbid zero=3`")
-        check_name(name, origin)
         together[name] = read_value(value)
+        check_values(name, [together[name]], origin)
     space.forbidden.append(together)
 
 
@@ -192,13 +203,27 @@ def check_name(name: str, origin: str) -> None:
 
 def check_values(name: str, values: Sequence[Value], origin: str) -> None:
     check_name(name, origin)
-    least = NUMBERS.get(name)
+    least, most, words = NUMBERS.get(name), MOST.get(name), WORDS.get(name)
+    if name == "schedule":
+        named = [v for v in values if not is_file(v)]
+        words, values = ("none", *CATALOGUE), named
     for value in values:
+        if words is not None and value not in words:
+            help_ = did_you_mean(str(value), words) or f"there are {quoted(words)}"
+            raise wrong(origin, f"`{name}` is never `{value}`", help_)
         if least is None and isinstance(value, int):
             raise wrong(origin, f"`{name}` is a word, and `{value}` is none", NAMES[name])
-        if least is not None and (not isinstance(value, int) or value < least):
-            message = f"`{name}` is a whole number from {least} on, and `{value}` is none"
+        if least is not None and (
+            not isinstance(value, int) or not least <= value <= (most or value)
+        ):
+            range_ = f"from {least} on" if most is None else f"from {least} to {most}"
+            message = f"`{name}` is a whole number {range_}, and `{value}` is none"
             raise wrong(origin, message, NAMES[name])
+
+
+def is_file(value: Value) -> bool:
+    """Whether a schedule is a user's own."""
+    return isinstance(value, str) and ("/" in value or "." in value)
 
 
 def wrong(origin: str, message: str, help_: str) -> CompileError:

@@ -86,7 +86,10 @@ def test_the_best_of_all(seed: int) -> None:
     peaks = sorted(answer.peak_bytes for answer in compiled)
     memory = peaks[len(peaks) * 2 // 3]
     fits = [a for a in compiled if a.peak_bytes <= memory]
-    outcome = Search(goal(text, dims, memory, len(every)), [space], SerialExecutor()).run()
+    # The limit stands in the plans, too, as `--device 'h100 { memory = ... }'` has it.
+    said = (f"device h100 {{ memory = {memory} }}",) if seed % 2 == 0 else ("device h100",)
+    asked = replace(goal(text, dims, memory, len(every)), clauses=said)
+    outcome = Search(asked, [space], SerialExecutor()).run()
     assert outcome.num_points == len(every)
     assert not outcome.mismatches
     assert len(outcome.proved) == len(fits)
@@ -234,6 +237,7 @@ def test_spaces() -> None:
     [
         *("tp = true", "tq = 1", "tp = 1.5", "tp =", "forbid = 3", 'forbid = "tp"'),
         *("cp = [2, 0]", "zero = -1", "pp = 'two'", "schedule = 1"),
+        *("schedule = 'foo'", "zero = 7", "precision = 'fp8'", "forbid = 'sequence=maybe'"),
     ],
 )
 def test_what_is_no_space(text: str) -> None:
