@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import pairwise
+from dataclasses import dataclass, field
+from itertools import pairwise, product
 from math import prod
 
+import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -17,10 +19,19 @@ from stagec.analysis.placement import source_of
 from stagec.analysis.segments import Segment, segments_of, whole
 from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import mesh_of, size_values
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import NamesAttr, sizes_in
-from stagec.dialects.types import ValueType
+from stagec.dialects.sched.tasks import (
+    COMPUTE_TASKS,
+    NOWHERE,
+    ONCE,
+    TASK_NUMBER,
+    TASKS,
+    StageOfRank,
+    spell_task,
+)
+from stagec.dialects.types import TIME_AXIS, ValueType
 from stagec.rewriting import programs
 from stagec.symbolic import Size
 from stagec.symbolic.conditions import unread
@@ -51,16 +62,15 @@ def check_module(module: ModuleOp) -> None:
         if isinstance(op, sched.TasksOp):
             if op.kind.data not in kinds:
                 raise wrong(op, f"there is no `stg.program` of the kind `{op.kind.data}`")
-            check_rows(
-                op,
-                segments[op.kind.data],
-                Dataflow(numbers_at(module, op, names)),
-            )
+            flow = Dataflow(numbers_at(module, op, names))
+            check_rows(op, segments[op.kind.data], flow)
+            check_all_run(op, segments[op.kind.data], flow)
         elif isinstance(op, sched.RankProgramOp):
             check_stages(op, ops, stages)
     classes = [op for op in ops if isinstance(op, sched.RanksOp)]
     if classes:
         check_classes(module, classes)
+        RankOrders.of(module, stages).check(classes)
 
 
 def numbers_at(module: ModuleOp, tasks: sched.TasksOp, names: Collection[str]) -> dict[str, int]:
@@ -166,6 +176,24 @@ def check_rows(op: sched.TasksOp, segments: Mapping[int, Segment], flow: Dataflo
                 raise wrong(op, f"segment {number} of `{task}` joins what is not a bucket")
 
 
+def check_all_run(op: sched.TasksOp, segments: Mapping[int, Segment], flow: Dataflow) -> None:
+    """That each segment has a row in each iteration of the repeats around it."""
+    for segment in segments.values():
+        counts = [flow.count(repeat) for repeat in segment.repeats]
+        rows = op.rows.data.get(segment.task)
+        here = np.flatnonzero(rows.segment == segment.number) if rows is not None else ()
+        if len(here) < prod(counts):
+            assert rows is not None or not len(here)
+            paths = rows.path[here].tolist() if rows is not None else []
+            seen = {tuple(each for each in path if each >= 0) for path in paths}
+            missing = next(at for at in product(*map(range, counts)) if at not in seen)
+            at = f"@{'.'.join(map(str, missing))}" if missing else ""
+            first = segment.first
+            message = f"`{segment.task}` of `@{op.sym_name.data}` has no row `{segment.number}{at}`: nobody issues this op"
+            help_ = "add the row to `sched.tasks`, or take the op away with what reads it"
+            raise wrong(first, message, help_)
+
+
 def check_stages(
     op: sched.RankProgramOp, ops: Sequence[Operation], stages: dist.StagesOp | None
 ) -> None:
@@ -204,3 +232,176 @@ def check_classes(module: ModuleOp, classes: Sequence[sched.RanksOp]) -> None:
     if count != prod(mesh.values()):
         last = classes[-1] if classes else next(iter(programs(module)))
         raise wrong(last, "there are ranks in no class")
+
+
+PARTNERS = {
+    "SEND_F": ("RECV_F", 1),
+    "RECV_F": ("SEND_F", -1),
+    "SEND_B": ("RECV_B", -1),
+    "RECV_B": ("SEND_B", 1),
+}
+"""Of each transfer: what its other end is called, and how many stages further that is."""
+
+Runs = Mapping[tuple[str, int], Mapping[int, int]]
+"""By task and stage of the model: the microbatches in which it runs, each with how far its peer is."""
+
+
+@dataclass
+class RankOrders:
+    """What ranks run, as far as they have to do with each other: along the axis of the stages."""
+
+    tasks: Mapping[str, sched.TasksOp]
+    axis: str
+    """Of the stages; empty without a pipeline."""
+    size: int
+    """Of the axis of the stages; 1 without a pipeline."""
+    num_stages: int
+    count: int
+    """Microbatches."""
+    at: dict[int, dict[sched.RankProgramOp, None]] = field(default_factory=dict)
+    """What ranks at each coordinate of the axis run."""
+    runs: dict[sched.RankProgramOp, Runs] = field(default_factory=dict)
+
+    @staticmethod
+    def of(module: ModuleOp, stages: dist.StagesOp | None) -> RankOrders:
+        symbols: dict[str, Operation] = {}
+        for op in module.body.ops:
+            if isinstance(op, sched.TasksOp | sched.RankProgramOp):
+                symbols[op.sym_name.data] = op
+        axis = stages.axis.data if stages is not None else ""
+        size = mesh_of(module).get(axis, 1)
+        tasks = {name: op for name, op in symbols.items() if isinstance(op, sched.TasksOp)}
+        count = unread(size_values(module)).get(TIME_AXIS, 1)
+        found = RankOrders(tasks, axis, size, len(stages.stages.data) if stages else 1, count)
+        for each in module.body.ops:
+            if isinstance(each, sched.RanksOp):
+                program = symbols.get(each.program.data)
+                if not isinstance(program, sched.RankProgramOp):
+                    raise wrong(each, f"there is no `sched.program @{each.program.data}`")
+                found.runs[program] = runs_of(program)
+                for coordinate in dict(each.at.data).get(axis, range(size)):
+                    found.at.setdefault(coordinate, {})[program] = None
+        return found
+
+    def check(self, classes: Sequence[sched.RanksOp]) -> None:
+        """That ranks run all that stages have to do, each microbatch of a stage in one place, and that each transfer has its other end."""
+        for program in self.runs:
+            self.check_tasks(program)
+        for stage in range(self.num_stages):
+            self.check_stage(stage, classes)
+        self.check_peers()
+        for coordinate, programs_ in self.at.items():
+            for program in programs_:
+                for (task, stage), peers in self.runs[program].items():
+                    if task in PARTNERS:
+                        self.check_ends(program, task, stage, peers, coordinate)
+
+    def passes(self, stage: StageOfRank) -> list[str]:
+        """The tasks that compute, of a stage."""
+        return [task for task in COMPUTE_TASKS if task in self.tasks[stage.tasks].rows.data]
+
+    def check_tasks(self, program: sched.RankProgramOp) -> None:
+        """That a rank runs all tasks of its stages: once what runs once, and in the same microbatches what computes and what takes in."""
+        runs = self.runs[program]
+        numbers = {each.number for each in program.stages.data}
+        for stage in program.stages.data:
+            own = self.tasks[stage.tasks].rows.data
+            passes = self.passes(stage)
+            computed = {at for task in passes for at in runs.get((task, stage.number), ())}
+            if computed and max(computed) >= self.count:
+                message = f"there is no microbatch {max(computed)}: there are {self.count}, from 0"
+                raise wrong(program, message)
+            received = [
+                task
+                for task in ("RECV_F", "RECV_B")
+                if task in own
+                and not (
+                    (task, stage.number) not in runs and stage.number + PARTNERS[task][1] in numbers
+                )
+            ]
+            for task in (*passes, *received, *ONCE):
+                wanted = {NOWHERE} if task in ONCE else computed
+                missing = wanted.difference(runs.get((task, stage.number), ()))
+                if task in own and missing:
+                    name = task_name(program, task, stage.number, min(missing))
+                    message = f"`@{program.sym_name.data}` does not run {name}, which has rows"
+                    raise wrong(program, message)
+
+    def check_stage(self, stage: int, classes: Sequence[sched.RanksOp]) -> None:
+        """That a stage runs each microbatch at one coordinate."""
+        places: dict[int, int] = {}
+        passes: list[str] = []
+        for coordinate, programs_ in self.at.items():
+            seen: set[int] = set()
+            for program in programs_:
+                for each in program.stages.data:
+                    if each.number == stage:
+                        passes = self.passes(each)
+                        seen |= {
+                            at for p in passes[:1] for at in self.runs[program].get((p, stage), ())
+                        }
+            for microbatch in sorted(places.keys() & seen):
+                both = f"{places[microbatch]} and at {coordinate} of `{self.axis}`"
+                message = f"stage {stage} runs microbatch {microbatch} twice, on ranks at {both}"
+                program = next(iter(programs_)).sym_name.data
+                ranks = [each for each in classes if each.program.data == program]
+                raise wrong(ranks[-1], message)
+            places |= dict.fromkeys(seen, coordinate)
+        missing = set(range(self.count)).difference(places)
+        if missing and (passes or not self.is_listed(stage)):
+            message = f"no rank runs stage {stage} in microbatch {min(missing)}"
+            raise wrong(classes[-1], message)
+
+    def is_listed(self, stage: int) -> bool:
+        return any(each.number == stage for program in self.runs for each in program.stages.data)
+
+    def check_peers(self) -> None:
+        """That a transfer goes to another rank, and nothing else goes anywhere."""
+        for program, runs in self.runs.items():
+            for (task, stage), peers in runs.items():
+                for microbatch, shift in peers.items():
+                    if (0 < shift < self.size) if task in PARTNERS else shift == 0:
+                        continue
+                    name = task_name(program, task, stage, microbatch)
+                    program_name = f"`@{program.sym_name.data}`"
+                    if task in PARTNERS:
+                        known = f"1 to {self.size - 1}" if self.size > 2 else str(self.size - 1)
+                        message = f"the peer of {name} of {program_name} is {known} further along `{self.axis}`, not {shift}"
+                    else:
+                        message = f"{name} of {program_name} is no transfer, and has a peer"
+                    raise wrong(program, message)
+
+    def check_ends(
+        self,
+        program: sched.RankProgramOp,
+        task: str,
+        stage: int,
+        peers: Mapping[int, int],
+        coordinate: int,
+    ) -> None:
+        """That transfers of a task go to other ranks, which run their other ends."""
+        partner, further = PARTNERS[task]
+        for microbatch, shift in peers.items():
+            name = f"{task_name(program, task, stage, microbatch)} of `@{program.sym_name.data}`"
+            there = self.at.get((coordinate + shift) % self.size, {})
+            ends = [self.runs[other].get((partner, stage + further), {}) for other in there]
+            if not any(each.get(microbatch) == self.size - shift for each in ends):
+                names = quoted([f"@{other.sym_name.data}" for other in there])
+                end = f"`{partner}` of stage {stage + further} in microbatch {microbatch}"
+                back = f" with `>{self.size - shift}`"
+                message = f"{name} has no other end: {names} does not run {end}{back}"
+                raise wrong(program, message)
+
+
+def runs_of(program: sched.RankProgramOp) -> Runs:
+    stages = program.stages.data
+    found: dict[tuple[str, int], dict[int, int]] = {}
+    for task, stage, microbatch, shift, _ in program.order.data.table.tolist():
+        found.setdefault((TASKS[task], stages[stage].number), {})[microbatch] = shift
+    return found
+
+
+def task_name(program: sched.RankProgramOp, task: str, stage: int, microbatch: int) -> str:
+    """A task of a stage of the model, as the order of a rank would name it."""
+    place = next(i for i, each in enumerate(program.stages.data) if each.number == stage)
+    return f"`{spell_task([TASK_NUMBER[task], place, microbatch, 0, 0], [0] * 5)}`"

@@ -12,6 +12,7 @@ from xdsl.ir import Operation
 from stagec.arrays import Ints
 from stagec.dialects import sched, stg
 from stagec.dialects.sched import COMPUTE_STREAM
+from stagec.dialects.sched.tasks import PerRowAttr
 from stagec.unrolling.checks import wrong
 from stagec.unrolling.rank import Arrangement, RankBody
 from stagec.unrolling.stage import OWN, Dep
@@ -96,7 +97,7 @@ def numbered_ahead(rank: Arrangement) -> Ints | None:
     """How many nodes before its place each row is taken by the device; nothing where none is."""
     if rank.run.program.ahead is None:
         return None
-    order = turns(rank.said("ahead", rank.run.program.ahead, otherwise=0))
+    order = turns(rows_back(rank, "ahead", rank.run.program.ahead, otherwise=0))
     lengths = np.diff(rank.first)
     numbered = np.empty(len(order), np.int64)
     numbered[order] = np.cumsum(lengths[order]) - lengths[order]
@@ -151,8 +152,20 @@ def check_turns(rank: Arrangement, waiting: Queues, ahead: Ints | None, held: He
 
 def waits_of(rank: Arrangement) -> Ints:
     """For each row in issue order the position of the one that `waits` means; -1 for none."""
-    back = rank.said("waits", rank.run.program.waits, otherwise=-1)
-    return np.where(back >= 0, np.maximum(0, np.arange(len(back)) - back), -1)
+    back = rows_back(rank, "waits", rank.run.program.waits, otherwise=-1)
+    return np.where(back >= 0, np.arange(len(back)) - back, -1)
+
+
+def rows_back(rank: Arrangement, name: str, said: PerRowAttr | None, otherwise: int) -> Ints:
+    """How many rows before each the one is that a property means. E0709 if there are not so many."""
+    back = rank.said(name, said, otherwise)
+    early = np.flatnonzero(back > np.arange(len(back)))
+    if len(early):
+        position = int(early[0])
+        row = rank.describe(int(rank.order[position]))
+        message = f"`{name}` of {row} counts {back[position]} rows back, and there are {position}"
+        raise wrong(rank.run.program, message)
+    return back
 
 
 Belongs = Callable[[RankBody, Operation], bool]

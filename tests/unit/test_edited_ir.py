@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 from functools import cache
+from typing import TypeVar
 
+import numpy as np
 import pytest
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
 
 from stagec.diagnostics import CompileError
-from stagec.dialects import dist
+from stagec.dialects import dist, sched
+from stagec.dialects.sched.tasks import Order, OrderAttr, PerRow, PerRowAttr, Rows
 from stagec.dialects.types import tensor_of
 from stagec.driver import compile_ir, compile_text
 from stagec.ir_text import parse_ir, print_ir
@@ -18,6 +22,10 @@ from stagec.plugins import registry
 from tests.resuming.cuts import texts_after_passes
 from tests.resuming.texts import random_text
 from tests.unit.seldom import mostly
+
+Found = TypeVar("Found", bound=Operation)
+PIPELINED = 0
+"""The seed of a plan with two stages."""
 
 
 @cache
@@ -57,3 +65,65 @@ def test_a_sum_that_nobody_makes(seed: int) -> None:
     op.erase()
     with pytest.raises(CompileError, match=r"E070[89]"):
         compile_ir(print_ir(module), "edited.mlir")
+
+
+def refused(module: ModuleOp) -> str:
+    with pytest.raises(CompileError) as caught:
+        compile_ir(print_ir(module), "edited.mlir")
+    (found, *_) = caught.value.diagnostics
+    assert found.code == "E0709"
+    assert found.span is not None
+    return found.message
+
+
+def ops_of(module: ModuleOp, kind: type[Found]) -> list[Found]:
+    return [op for op in module.body.ops if isinstance(op, kind)]
+
+
+@pytest.mark.parametrize("seed", mostly((0).__eq__, range(4)))
+def test_a_row_that_nobody_issues(seed: int) -> None:
+    chance = random.Random(seed)
+    module = parsed(last_before(texts(seed), "prefetch-gathers"))
+    tasks = chance.choice(ops_of(module, sched.TasksOp))
+    name, rows = chance.choice(list(tasks.rows.data.items()))
+    table = np.delete(rows.table, chance.randrange(len(rows)), axis=0)
+    tasks.with_rows({**tasks.rows.data, name: Rows.of_table(table)})
+    assert f"`{name}` of `@{tasks.sym_name.data}` has no row" in refused(module)
+
+
+@pytest.mark.parametrize("seed", mostly((0).__eq__, range(4)))
+def test_a_task_that_no_rank_runs(seed: int) -> None:
+    """Whichever is taken out of an order, or is of another microbatch, or has another peer."""
+    chance = random.Random(seed)
+    for edit in ("gone", "later", "farther"):
+        module = parsed(last_before(texts(seed), "prefetch-gathers"))
+        program = chance.choice(ops_of(module, sched.RankProgramOp))
+        table = program.order.data.table.copy()
+        inside = np.flatnonzero((table[:, 2] >= 0) & (edit != "farther" or table[:, 3] > 0))
+        if edit == "gone":
+            table = np.delete(table, chance.randrange(len(table)), axis=0)
+        elif len(inside):
+            table[chance.choice(inside.tolist()), 2 if edit == "later" else 3] += 100
+        else:
+            continue
+        program.order = OrderAttr(Order.of_table(table))
+        assert "@" in refused(module) or edit == "later"
+
+
+def test_ranks_that_run_what_others_run() -> None:
+    module = parsed(last_before(texts(PIPELINED), "prefetch-gathers"))
+    first, second = ops_of(module, sched.RanksOp)
+    first.program = second.program
+    assert refused(module) == "`sched.ranks`: no rank runs stage 0 in microbatch 0"
+
+
+@pytest.mark.parametrize("name", ["waits", "ahead"])
+def test_rows_before_the_first(name: str) -> None:
+    """What counts rows back ends at the first."""
+    module = parsed(texts(PIPELINED)["order-communication"])
+    program = ops_of(module, sched.RankProgramOp)[0]
+    lengths = np.array(program.waits.data.lengths) if program.waits is not None else np.zeros(0)
+    numbers = np.full(int(lengths.sum()), -1 if name == "waits" else 0)
+    numbers[0] = 1
+    program.properties[name] = PerRowAttr(PerRow(numbers, lengths))
+    assert f"`{name}` of row 0 of `" in refused(module)
