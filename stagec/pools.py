@@ -10,14 +10,14 @@ read off the IR of both, as far as it does not depend on what is handed over, an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from stagec import symbolic
-from stagec.analysis.handing_over import PoolSide, messages
+from stagec.analysis.handing_over import Messages, PoolSide, messages
 from stagec.analysis.sizes import mesh_of, module_of, size_values
 from stagec.backend.program import PooledTraces, TraceSet
 from stagec.compiled import Compiled
@@ -33,7 +33,7 @@ from stagec.plans.clauses import Plan, Sequences
 from stagec.plugins import Registry, registry
 from stagec.rewriting import programs
 from stagec.running import PassLoader, Stops
-from stagec.symbolic import Size, conditions
+from stagec.symbolic import ONE, Size, conditions
 from stagec.towers import PoolKnown, said_after, said_before
 
 KNOWN_AFTER = "insert-collectives"
@@ -116,12 +116,7 @@ Said = dict[str, list[Operation]]
 
 
 def said_of_servers(names: Sequence[str], checked: Callable[[str], CheckedModel]) -> Said:
-    return Exchange(
-        [
-            Pool.of(name, compile_checked(lambda name=name: checked(name), stops=UNTIL_KNOWN))
-            for name in names
-        ]
-    ).ops()
+    return Exchange([known_pool(name, lambda name=name: checked(name)) for name in names]).ops()
 
 
 def said_of_towers(
@@ -149,23 +144,29 @@ def plan_around(source: Source, plan: str | None) -> tuple[str, str] | None:
     return None if serves else (whole, pool)
 
 
+def known_pool(name: str, make: Callable[[], CheckedModel]) -> Pool:
+    """A pool, compiled as far as others have to know it."""
+    return Pool.of(name, compile_checked(make, stops=UNTIL_KNOWN))
+
+
 UNTIL_KNOWN = Stops(after=KNOWN_AFTER, verify=False)
 
 
 def overrides_by_pool(
     source: Source, plan: str | None, pools: Sequence[str], overrides: Mapping[str, str]
 ) -> dict[str, dict[str, str]]:
-    """What `--set` says to each pool: `tp=8` to all that have a `tp`, `prefill.tp=8` to one."""
+    """What `--set` says to each pool: `tp=8` to all that have a `tp`, `prefill.tp=8` to one, whatever is said to all."""
     found: dict[str, dict[str, str]] = {pool: {} for pool in pools}
     settable = {pool: sizes_of(source, plan_of_pool(source, plan, pool)) for pool in pools}
-    for name, text in overrides.items():
+    said = sorted(overrides.items(), key=lambda item: item[0].partition(".")[0] not in found)
+    for name, text in said:
         of_pool, dot, rest = name.partition(".")
         if dot and of_pool in found:
             found[of_pool][rest] = text
             continue
         having = [pool for pool in pools if name in settable[pool]]
         for pool in having or pools[:1]:  # of which the first says that there is no such name
-            found[pool][name] = text
+            found[pool].setdefault(name, text)
     return found
 
 
@@ -179,17 +180,39 @@ class Kept:
 
 
 @dataclass(frozen=True)
+class Alike:
+    """Sequences of a pool that are alike: so many, of so many new positions after so many others."""
+
+    count: int
+    new: int
+    context: int
+    said: Sequences
+    """In the plan."""
+
+    @staticmethod
+    def of(said: Sequences) -> Alike:
+        count, new, context = (int(number.value) for number in said.numbers)
+        return Alike(count, new, context, said)
+
+    @property
+    def end(self) -> int:
+        return self.new + self.context
+
+
+@dataclass(frozen=True)
 class Pool:
     """What others have to know of a pool."""
 
     name: str
     checked: CheckedModel
-    module: ModuleOp
     mesh: Mapping[str, int]
     microbatches: int
     axis: str
-    """Of its stages; empty without a pipeline."""
+    """Of its stages; empty without a pipeline, or where that has one rank."""
     caches: Mapping[str, Kept]
+    served: tuple[Alike, ...]
+    sizes: Mapping[str, int]
+    """Of the text's dims."""
 
     @staticmethod
     def of(name: str, compiled: Compiled) -> Pool:
@@ -200,22 +223,20 @@ class Pool:
             help_ = "add `serve { prefill 4 x 2048 }`, or `serve { decode 4 at 2048 from prefill }`"
             note = "all pools of a plan serve, or all train"
             raise wrong(message, checked.plan.span, help_, [note])
-        with conditions.unrecorded():
-            values = conditions.unread(size_values(module))
-            mesh = dict(conditions.unread(mesh_of(module)))
-            stages = next((op for op in module.body.ops if isinstance(op, dist.StagesOp)), None)
-            axis = stages.axis.data if stages is not None else ""
-            caches = dict(caches_of(module))
-        return Pool(name, checked, module, mesh, int(values[TIME_AXIS]), axis, caches)
+        mesh = dict(mesh_of(module))
+        microbatches = int(size_values(module)[TIME_AXIS])
+        stages = next((op for op in module.body.ops if isinstance(op, dist.StagesOp)), None)
+        axis = stages.axis.data if stages is not None else ""
+        if axis and mesh[axis] == 1:
+            axis = ""  # all layers are on one
+        served = tuple(map(Alike.of, checked.batch.serve.sequences))
+        caches = dict(caches_of(module))
+        sizes = conditions.unread(checked.sizes.known)
+        return Pool(name, checked, mesh, microbatches, axis, caches, served, sizes)
 
     @property
     def num_ranks(self) -> int:
         return prod(self.mesh.values())
-
-    @property
-    def served(self) -> tuple[Sequences, ...]:
-        assert self.checked.batch is not None
-        return self.checked.batch.serve.sequences
 
     @property
     def span(self) -> Span | None:
@@ -256,8 +277,7 @@ def layers_in(op: stg.CacheOp, stage: dist.Stage) -> int:
         return 1
     count = op.cache.type.total_count
     names = {dist.local_count(number): n for number, n in enumerate(stage.layers)}
-    values = {**dict(conditions.unread(size_values(module_of(op)))), **names}
-    return count.integer(values)
+    return count.integer(conditions.with_known(size_values(module_of(op)), names))
 
 
 def wrong(message: str, span: Span | None, help_: str, notes: Sequence[str] = ()) -> CompileError:
@@ -266,10 +286,49 @@ def wrong(message: str, span: Span | None, help_: str, notes: Sequence[str] = ()
 
 @dataclass(frozen=True)
 class Going:
-    """Sequences of a pool that go on in another: so many, of so many positions that the first one computes."""
+    """Sequences of a pool that go on in another. Each side says of them what it knows by itself, in names of its own text where it has some."""
 
     count: int
-    new: int
+    giver: Alike
+    taker: Alike
+
+    def here(self, alike: Alike) -> Size:
+        """How many."""
+        if self.count == alike.count:
+            return alike.said.count.size
+        return symbolic.constant(self.count)
+
+    @property
+    def plain(self) -> Numbers:
+        return symbolic.constant(self.count), symbolic.constant(self.giver.new)
+
+    @property
+    def given(self) -> Numbers:
+        return self.here(self.giver), self.giver.said.new.size
+
+    @property
+    def taken(self) -> Numbers:
+        _, new = self.plain
+        return self.here(self.taker), new if self.giver.context else self.taker.said.context.size
+
+
+Numbers = tuple[Size, Size]
+"""Of sequences: how many, and of how many positions each that are handed over."""
+
+
+@dataclass(frozen=True)
+class HandedCache:
+    """A cache that goes from one pool to another: how many elements of each layer."""
+
+    giver: Pool
+    taker: Pool
+    path: str
+    channel: int
+    moving: Size
+    given: Size
+    """The same, as the giver says it."""
+    taken: Size
+    """And as the taker does."""
 
 
 @dataclass
@@ -277,6 +336,8 @@ class Exchange:
     """Who hands what to whom."""
 
     pools: Sequence[Pool]
+    known: dict[tuple[str, str, str], Messages] = field(default_factory=dict)
+    """The messages about one element, by giver, taker and cache: the same for all numbers of sequences."""
 
     def ops(self) -> dict[str, list[Operation]]:
         """What the module of each pool is to say."""
@@ -291,17 +352,27 @@ class Exchange:
                 op.location = location_of(pool.checked.plan.span)
             found[pool.name] = [op]
             first += pool.num_ranks
-        going = self.going()
-        for (giver, taker), sequences in going.items():
+        for each in self.handed():
+            one, other, path, number = each.giver, each.taker, each.path, each.channel
+            give = said_of(dist.GivesOp, path, other, firsts[other.name], each.given, number)
+            take = said_of(dist.TakesOp, path, one, firsts[one.name], each.taken, number)
+            found[one.name].append(give)
+            found[other.name].append(take)
+        return found
+
+    def handed(self) -> list[HandedCache]:
+        """All that is handed over. E0423 where pools do not agree on it."""
+        found: list[HandedCache] = []
+        for (giver, taker), sequences in self.going().items():
             one, other = self.named(giver), self.named(taker)
             self.check_caches(one, other)
             for number, path in enumerate(one.caches):
-                moving = self.moving(one, other, path, sequences)
-                self.check_parts(one, other, path, moving, sequences)
-                give = said_of(dist.GivesOp, path, other, firsts[taker], moving, number)
-                take = said_of(dist.TakesOp, path, one, firsts[giver], moving, number)
-                found[giver].append(give)
-                found[taker].append(take)
+                plain, given, taken = (
+                    self.moving(one, other, path, [each(s) for s in sequences])
+                    for each in (lambda s: s.plain, lambda s: s.given, lambda s: s.taken)
+                )
+                self.check_parts(one, other, path, plain, sequences)
+                found.append(HandedCache(one, other, path, number, plain, given, taken))
         return found
 
     def named(self, name: str) -> Pool:
@@ -309,41 +380,38 @@ class Exchange:
 
     def going(self) -> dict[tuple[str, str], list[Going]]:
         """By giver and taker: which sequences. E0423 where pools do not agree on them."""
-        left = {
-            pool.name: [
-                [int(s.count.value), int(s.new.value), int(s.context.value), s] for s in pool.served
-            ]
-            for pool in self.pools
-        }
+        left = {pool.name: [[each.count, each] for each in pool.served] for pool in self.pools}
         found: dict[tuple[str, str], list[Going]] = {}
         givers: set[str] = set()
         for taker in self.pools:
             for each in taker.served:
-                if not each.source:
+                if not each.said.source:
                     continue
-                self.check_source(taker, each)
-                givers.add(each.source)
-                wanted, end = int(each.count.value), int(each.context.value)
-                for kind in left[each.source]:
-                    if kind[1] + kind[2] == end and kind[0] and wanted:
-                        taken = min(wanted, kind[0])
+                self.check_source(taker, each.said)
+                source = each.said.source
+                givers.add(source)
+                wanted = each.count
+                for kind in left[source]:
+                    number, theirs = kind
+                    if theirs.end == each.context and number and wanted:
+                        taken = min(wanted, number)
                         kind[0] -= taken
                         wanted -= taken
-                        going = found.setdefault((each.source, taker.name), [])
-                        going.append(Going(taken, kind[1]))
+                        going = found.setdefault((source, taker.name), [])
+                        going.append(Going(taken, theirs, each))
                 if wanted:
-                    message = f"`{taker.name}` goes on with {wanted} sequences of {end} positions that `{each.source}` does not leave"
-                    notes = [f"`{each.source}` computes {spelled(self.named(each.source).served)}"]
-                    help_ = (
-                        f"take as many as end in `{each.source}`, at the positions where they end"
-                    )
-                    raise wrong(message, each.span, help_, notes)
+                    message = f"`{taker.name}` goes on with {wanted} sequences of {each.context} positions that `{source}` does not leave"
+                    notes = [f"`{source}` computes {spelled(self.named(source).served)}"]
+                    help_ = f"take as many as end in `{source}`, at the positions where they end"
+                    raise wrong(message, each.said.span, help_, notes)
         for name in givers:
-            for count, new, before, sequences in left[name]:
+            for count, each in left[name]:
                 if count:
-                    message = f"{count} sequences of `{name}`, at {before + new} positions, go on in no pool"
-                    help_ = f"write `decode {count} at {before + new} from {name}` in the pool that goes on with them"
-                    raise wrong(message, sequences.span, help_)
+                    message = (
+                        f"{count} sequences of `{name}`, at {each.end} positions, go on in no pool"
+                    )
+                    help_ = f"write `decode {count} at {each.end} from {name}` in the pool that goes on with them"
+                    raise wrong(message, each.said.span, help_)
         if not found and len(self.pools) > 1:
             one, other = self.pools[0].name, self.pools[-1].name
             message = (
@@ -391,14 +459,14 @@ class Exchange:
                 message = f"`{path}` is {kept.holds.dtype} in `{one.name}`, and {theirs.dtype} in `{other.name}`"
                 help_ = "say `precision { cache = ... }` for both, beside the pools"
                 raise wrong(message, other.span, help_)
-            mine, own = one.checked.sizes.known, other.checked.sizes.known
+            mine, own = one.sizes, other.sizes
             for dim in sized_dims(one, path):
                 if mine.get(dim) != own.get(dim):
                     message = f"`{dim}` is {mine.get(dim)} in `{one.name}`, and {own.get(dim)} in `{other.name}`"
                     help_ = f"`{path}` is handed over: let it be of one size"
                     raise wrong(message, other.span, help_)
 
-    def moving(self, one: Pool, other: Pool, path: str, sequences: Sequence[Going]) -> Size:
+    def moving(self, one: Pool, other: Pool, path: str, sequences: Sequence[Numbers]) -> Size:
         """Elements of a layer that are handed over: of each sequence the positions that are new, or all that is kept of it."""
         holds = one.caches[path].holds
         assert one.checked.batch is not None
@@ -408,17 +476,17 @@ class Exchange:
         for name, window in roles.positions.items():
             if stg.stored(name) in holds.names:
                 most = None if window is None else int(window.value)
-                total = sum(
-                    s.count * (s.new if most is None else min(s.new, most)) for s in sequences
+                return of_one * symbolic.total(
+                    count * (new if most is None else symbolic.call("min", new, most))
+                    for count, new in sequences
                 )
-                return of_one * total
         in_rows = stg.SEQUENCES not in holds.names
         for pool in (one, other):
             if in_rows and pool.checked.batch is not None and pool.checked.batch.is_packed:
                 message = f"`{path}` has no dim of positions, and sequences of `{pool.name}` are not rows of their own"
                 help_ = "serve sequences of one kind in each pool"
                 raise wrong(message, pool.span, help_)
-        return of_one * sum(s.count for s in sequences)
+        return of_one * symbolic.total(count for count, _ in sequences)
 
     def check_parts(
         self, one: Pool, other: Pool, path: str, moving: Size, sequences: Sequence[Going]
@@ -430,20 +498,28 @@ class Exchange:
             if inner and inner[0] in {stg.stored(n) for n in roles_of(pool)}:
                 message = f"`{pool.name}` splits the positions of `{path}` over devices"
                 raise wrong(message, pool.span, "split heads, or sequences")
-        batch = one.caches[path].holds.names[0]
-        found = messages(one.side(path, 0), other.side(path, 0), moving, batch, gives=True)
+        found = self.of_one(one, other, path)
         for each in sequences:
             if each.count % found.num_parts:
                 message = f"{each.count} sequences do not divide over the devices of `{one.name}` and of `{other.name}`"
                 help_ = f"hand over a multiple of {found.num_parts}"
                 raise wrong(message, other.span, help_)
-        size = found.num_bytes.evaluate(one.checked.sizes.known)
+        size = (found.num_bytes * moving).evaluate(one.sizes)
         if size.denominator != 1:
             message = (
                 f"`{path}` does not divide over the devices of `{one.name}` and of `{other.name}`"
             )
             notes = [f"a part has {size} bytes"]
             raise wrong(message, other.span, "choose sizes that divide", notes)
+
+    def of_one(self, one: Pool, other: Pool, path: str) -> Messages:
+        key = (one.name, other.name, path)
+        if key not in self.known:
+            batch = one.caches[path].holds.names[0]
+            self.known[key] = messages(
+                one.side(path, 0), other.side(path, 0), ONE, batch, gives=True
+            )
+        return self.known[key]
 
 
 def sized_dims(pool: Pool, path: str) -> list[str]:
@@ -458,11 +534,8 @@ def roles_of(pool: Pool) -> Mapping[str, object]:
     return pool.checked.batch.roles.positions
 
 
-def spelled(sequences: Sequence[Sequences]) -> str:
-    found = [
-        f"{s.count.value} that end at {int(s.new.value) + int(s.context.value)}" for s in sequences
-    ]
-    return ", ".join(found)
+def spelled(sequences: Sequence[Alike]) -> str:
+    return ", ".join(f"{each.count} that end at {each.end}" for each in sequences)
 
 
 def said_of(

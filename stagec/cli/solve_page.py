@@ -5,19 +5,23 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 
 from stagec.cli.device_flags import planned
 from stagec.cli.tables import amount, lines_of
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import did_you_mean, quoted
 from stagec.explaining.names import MICROBATCH
-from stagec.frontend import Source, check, parse_file
-from stagec.frontend.checker import sizes_of
+from stagec.frontend import CheckedModel, Source, check, parse_file
+from stagec.frontend.checker import plan_of_pool, pools_in
+from stagec.pools import overrides_by_pool
 from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.points import Grid
-from stagec.sweeping.run import STEP_TIME, sweep
+from stagec.sweeping.pools import names_of_plan, of_pool, table_of
+from stagec.sweeping.run import STEP_TIME
 from stagec.symbolic.conditions import RELATIONS
 
 CONDITION = re.compile(
@@ -38,33 +42,78 @@ def show_solution(options: argparse.Namespace) -> int:
     what, sign, text, unit = match.groups()
     limit = bound(text, unit or "")
     source = parse_file(options.model)
-    known = list(dict.fromkeys([*sizes_of(source, options.plan), MICROBATCH]))
+    known = names_of_plan(source, options.plan)
     name = options.solve_for
     if name not in known:
         help_ = did_you_mean(name, known) or f"there are {quoted(known)}"
         raise usage_error(f"--for {name}", f"there is no size `{name}`", "E0710", help_)
-    if what == STEP_TIME:
+    pools = pools_in(source, options.plan)
+    of, _, rest = what.partition(".")
+    if STEP_TIME in (what, rest if of in pools else what):
         message = "`step_time` is simulated, and not solved for"
         raise usage_error("--solve", message, "E0710", "sweep it: `--sweep`")
-    values = candidates(source, options, name)
-    grid = Grid({name: values}, {})
-    table = sweep(
-        SweepRequest(
-            source,
-            options.plan,
-            options.sizes,
-            grid,
-            (what,),
-            lambda plan: planned(plan, options),
-            options.plug_ins,
-        )
+    values = candidates(source, options, name, pools)
+    request = SweepRequest(
+        source,
+        options.plan,
+        options.sizes,
+        Grid({name: values}, {}),
+        (what,),
+        lambda plan: planned(plan, options),
+        options.plug_ins,
     )
     meets = RELATIONS[sign]
-    rows = [(int(row[name]), row[what]) for row in table.rows()]
+    rows, num_tried = tried(request, values, lambda value: meets(value, limit))
     good = sorted(row for row in rows if meets(row[1], limit))
     bad = sorted(row for row in rows if not meets(row[1], limit))
-    sys.stdout.write(said(name, what, f"{what} {sign} {text}{unit or ''}", good, bad, values[-1]))
+    looked = f"of 1 to {values[-1]:,}, "
+    if num_tried < len(values):
+        looked += f"most of them programs of their own, {num_tried:,} were tried, and "
+    looked += f"{len(rows):,} can be compiled"
+    sys.stdout.write(said(name, what, f"{what} {sign} {text}{unit or ''}", good, bad, looked))
     return 0 if good else 1
+
+
+FEW = 512
+"""Values that are all tried, whatever that takes."""
+SAMPLE, MOST_COMPILED = 8, 4
+"""Of so many values that many compilations at most, or plans are programs of their own: sequences that do not divide over devices."""
+PART = 4
+"""What is between a value that meets the condition and one that does not is cut into so many parts, until there are no more values than this."""
+
+
+def tried(
+    request: SweepRequest, values: Sequence[int], meets: Callable[[int | float], bool]
+) -> tuple[list[tuple[int, int | float]], int]:
+    """Values that can be compiled, with what is asked of them; and how many were tried: all, or where each is a compilation those around the ends."""
+    (name,), (what,) = request.grid.names, request.quantities
+    found: dict[int, int | float] = {}
+    known: set[int] = set()
+
+    def look(chosen: Iterable[int]) -> int:
+        fresh = tuple(sorted({*chosen} - known))
+        known.update(fresh)
+        if not fresh:
+            return 0
+        table = table_of(replace(request, grid=Grid({name: fresh}, {})))
+        found.update((int(row[name]), row[what]) for row in table.rows())
+        return table.num_compiled
+
+    if len(values) <= FEW or look(values[:SAMPLE]) <= MOST_COMPILED:
+        look(values)
+        return list(found.items()), len(values)
+    last = values[-1]
+    powers = [2**k for k in range(last.bit_length())]
+    look(n for power in powers for n in (power, 3 * power) if n <= last)
+    while True:
+        ends = sorted(found.items())
+        before = len(known)
+        for (low, value), (high, other) in pairwise(ends):
+            if meets(value) != meets(other):
+                step = 1 << (max(1, (high - low) // PART).bit_length() - 1)
+                look(range(low - low % step + step, high, step))
+        if len(known) == before:
+            return list(found.items()), len(known)
 
 
 def bound(text: str, unit: str) -> Fraction:
@@ -75,31 +124,47 @@ def bound(text: str, unit: str) -> Fraction:
     return Fraction(text) * base**power
 
 
-def candidates(source: Source, options: argparse.Namespace, name: str) -> tuple[int, ...]:
-    """Values to try."""
-    checked = check(source, options.plan, options.sizes, options.plug_ins.functions)
+def candidates(
+    source: Source, options: argparse.Namespace, name: str, pools: Sequence[str]
+) -> tuple[int, ...]:
+    """Values to try; of pools those that each has that has the name."""
+    functions = options.plug_ins.functions
+    if not pools:
+        checked = check(source, options.plan, options.sizes, functions)
+        return tuple(range(1, largest_of(checked, source, name) + 1))
+    said = overrides_by_pool(source, options.plan, pools, options.sizes)
+    found: list[int] = []
+    for pool in pools:
+        plan = plan_of_pool(source, options.plan, pool)
+        own = of_pool(pool, names_of_plan(source, plan), [name])
+        if own:
+            checked = check(source, plan, said[pool], functions)
+            found.append(largest_of(checked, source, next(iter(own))))
+    return tuple(range(1, min(found) + 1))
+
+
+def largest_of(checked: CheckedModel, source: Source, name: str) -> int:
+    """What is tried of a size at most."""
     pipeline = checked.plan.pipeline
     texts = "".join(source.texts.values())
     if pipeline and name == pipeline.axis:
         # A stage has a layer at least.
         layers = sum(checked.sizes.known.get(count, 0) for count in pipeline.counts)
-        largest = max(1, min(LARGEST_AXIS, layers))
-    elif name == MICROBATCH or name in checked.plan.mesh:
-        largest = LARGEST_AXIS
-    elif (pipeline and name in pipeline.counts) or re.search(rf"\brepeat\s+{name}\b", texts):
-        largest = LARGEST_COUNT
-    else:
-        largest = LARGEST_DIM
-    return tuple(range(1, largest + 1))
+        return max(1, min(LARGEST_AXIS, layers))
+    if name == MICROBATCH or name in checked.plan.mesh:
+        return LARGEST_AXIS
+    if (pipeline and name in pipeline.counts) or re.search(rf"\brepeat\s+{name}\b", texts):
+        return LARGEST_COUNT
+    return LARGEST_DIM
 
 
 Found = Sequence[tuple[int, int | float]]
 
 
-def said(name: str, what: str, condition: str, good: Found, bad: Found, largest: int) -> str:
+def said(name: str, what: str, condition: str, good: Found, bad: Found, tried: str) -> str:
     """The smallest and the largest value that meet it, and the next that do not."""
-    tried = f"of 1 to {largest:,}, {len(good) + len(bad):,} can be compiled"
-    unit = "B" if what.startswith(("memory", "comm", "bytes", "host")) else ""
+    is_bytes = {"memory", "comm", "bytes", "host"} & {*what.split(".")[:2]}
+    unit = "B" if is_bytes else ""
 
     def with_value(row: tuple[int, int | float]) -> str:
         value = row[1]

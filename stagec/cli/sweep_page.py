@@ -15,14 +15,14 @@ from stagec.cli.device_flags import planned
 from stagec.cli.tables import amount, plain_table, seconds, text_of
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import did_you_mean, quoted
-from stagec.explaining.names import MICROBATCH
 from stagec.frontend import parse_file
-from stagec.frontend.checker import sizes_of
+from stagec.frontend.checker import pools_in
 from stagec.plans.clauses import Plan
 from stagec.reports.plans_chart import plans_page
 from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.points import grid
-from stagec.sweeping.run import SweepTable, sweep
+from stagec.sweeping.pools import names_of_plan, table_of
+from stagec.sweeping.run import SweepTable
 
 Row = dict[str, int | float]
 
@@ -31,18 +31,20 @@ DEFAULT = ("flops", "comm", "memory.peak")
 
 def show_sweep(options: argparse.Namespace) -> int:
     source = parse_file(options.model)
+    pools = pools_in(source, options.plan)
     quantities = tuple(options.what.split(",")) if options.what else DEFAULT
+    if pools and not options.what:
+        quantities = tuple(f"{pool}.{what}" for pool in pools for what in quantities)
     wanted = [*quantities, *(options.pareto or "").split(",")]
     quantities = tuple(dict.fromkeys(name for name in wanted if name and name != "ranks"))
-    known = list(dict.fromkeys([*sizes_of(source, options.plan), MICROBATCH]))
-    varied = grid(options.sweep, known)
+    varied = grid(options.sweep, names_of_plan(source, options.plan))
     quantities = tuple(name for name in quantities if name not in varied.names)
     sort = check_column("--sort", options.sort, [*varied.names, "ranks", *quantities])
 
     def adapt(plan: Plan) -> Plan:
         return planned(plan, options)
 
-    table = sweep(
+    table = table_of(
         SweepRequest(
             source, options.plan, options.sizes, varied, quantities, adapt, options.plug_ins
         )
@@ -56,7 +58,7 @@ def show_sweep(options: argparse.Namespace) -> int:
     if options.plot:
         plot(rows, quantities, options)
     else:
-        sys.stdout.write(written(table, rows, options.format))
+        sys.stdout.write(written(table, rows, options.format, pools))
     return 0
 
 
@@ -79,7 +81,7 @@ def best(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
     return kept
 
 
-def written(table: SweepTable, rows: Sequence[Row], form: str) -> str:
+def written(table: SweepTable, rows: Sequence[Row], form: str, pools: Sequence[str] = ()) -> str:
     names = list(table.columns)
     if form == "json":
         said = {"plans": table.num_points, "infeasible": table.reasons, "rows": list(rows)}
@@ -94,11 +96,17 @@ def written(table: SweepTable, rows: Sequence[Row], form: str) -> str:
     for name in names:
         shown.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        shown.add_row(*(cell(name, row[name]) for name in names))
+        shown.add_row(*(cell(of_one_pool(name, pools), row[name]) for name in names))
     reasons = sorted(table.reasons.items(), key=lambda item: (-item[1], item[0]))
     dropped = "".join(f"  {number:,}: {reason}\n" for reason, number in reasons)
     left = f"{table.num_rows:,} of {table.num_points:,} plans can be compiled\n"
     return f"{text_of(shown)}\n{left}{dropped}"
+
+
+def of_one_pool(name: str, pools: Sequence[str]) -> str:
+    """A column's name without the pool that it is of."""
+    of, dot, rest = name.partition(".")
+    return rest if dot and of in pools else name
 
 
 def cell(name: str, value: int | float) -> str:

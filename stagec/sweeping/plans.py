@@ -39,19 +39,27 @@ class SweepRequest:
     plug_ins: Registry = field(default_factory=registry)
     """What the plan's passes and the functions of the language are, with those of plug-ins."""
 
+    def checked_at(self, point: Point, limited: bool = False) -> CheckedModel:
+        """The model and its plan at one point, without the limit of its device's memory if not said otherwise."""
+        is_setting = MICROBATCH not in named_sizes(self.source, self.plan)
+        named = {n: str(v) for n, v in point.items() if n != MICROBATCH or not is_setting}
+        checked = check(self.source, self.plan, {**self.sizes, **named}, self.plug_ins.functions)
+        plan = self.adapt(checked.plan)
+        if MICROBATCH in point and is_setting:
+            plan = with_microbatch(plan, point[MICROBATCH])
+        checked = replace(checked, plan=plan)
+        return checked if limited else without_limit(checked)
 
-def checked_at(request: SweepRequest, point: Point, limited: bool = False) -> CheckedModel:
-    """The model and its plan at one point, without the limit of its device's memory if not said otherwise."""
-    is_setting = MICROBATCH not in named_sizes(request.source, request.plan)
-    named = {n: str(v) for n, v in point.items() if n != MICROBATCH or not is_setting}
-    checked = check(
-        request.source, request.plan, {**request.sizes, **named}, request.plug_ins.functions
-    )
-    plan = request.adapt(checked.plan)
-    if MICROBATCH in point and is_setting:
-        plan = with_microbatch(plan, point[MICROBATCH])
-    checked = replace(checked, plan=plan)
-    return checked if limited else without_limit(checked)
+    def compiled_at(self, point: Point, verify: bool = True, until: str | None = None) -> Compiled:
+        """One plan as `stagec` compiles it, before its programs are unrolled, or `until` a pass. Who records, notes what its structure depends on."""
+        return self.compiled_from(self.checked_at(point), verify, until)
+
+    def compiled_from(
+        self, checked: CheckedModel, verify: bool = True, until: str | None = None
+    ) -> Compiled:
+        """A plan that was checked, compiled."""
+        stops = Stops(after=until, unroll=False, verify=verify)
+        return compile_program(checked, stops=stops, load_pass=self.plug_ins.make_pass)
 
 
 def without_limit(checked: CheckedModel) -> CheckedModel:
@@ -66,27 +74,12 @@ def with_microbatch(plan: Plan, size: int) -> Plan:
     return replace(plan, microbatch=size)
 
 
-def compiled_at(
-    request: SweepRequest, point: Point, verify: bool = True, until: str | None = None
-) -> Compiled:
-    """One plan as `stagec` compiles it, before its programs are unrolled, or `until` a pass. Who records, notes what its structure depends on."""
-    return compiled_from(request, checked_at(request, point), verify, until)
-
-
-def compiled_from(
-    request: SweepRequest, checked: CheckedModel, verify: bool = True, until: str | None = None
-) -> Compiled:
-    """A plan that was checked, compiled."""
-    stops = Stops(after=until, unroll=False, verify=verify)
-    return compile_program(checked, stops=stops, load_pass=request.plug_ins.make_pass)
-
-
 def first_that_checks(request: SweepRequest, points: Sequence[Point]) -> CheckedModel:
     """The first point in whose text nothing is wrong, with the limit of its device's memory. The first mistake if there is none."""
     first: CompileError | None = None
     for point in points:
         try:
-            return checked_at(request, point, limited=True)
+            return request.checked_at(point, limited=True)
         except CompileError as error:
             first = first or error
     assert first is not None
@@ -100,7 +93,7 @@ def first_that_compiles(request: SweepRequest, points: Sequence[Point]) -> tuple
         if MICROBATCH in request.grid.names and MICROBATCH not in point:
             point = {**point, MICROBATCH: request.grid.values.get(MICROBATCH, (1,))[0]}
         try:
-            return compiled_at(request, point), point
+            return request.compiled_at(point), point
         except CompileError as error:
             first = error
     assert first is not None

@@ -27,9 +27,6 @@ from stagec.sweeping.peaks import EXACT
 from stagec.sweeping.plans import (
     Point,
     SweepRequest,
-    checked_at,
-    compiled_at,
-    compiled_from,
     first_that_checks,
     first_that_compiles,
     is_plain,
@@ -57,6 +54,8 @@ class SweepTable:
     num_points: int
     reasons: Mapping[str, int]
     """Why points are no plans, and how many."""
+    num_compiled: int = 0
+    """Compilations that it took."""
 
     @property
     def num_rows(self) -> int:
@@ -99,6 +98,7 @@ class Sweep:
         self.verify = not is_known_good
         self.points = list(request.grid.points())
         self.quantities = request.quantities
+        self.num_compiled = 0
         if is_known_good:
             limited = first_that_checks(request, self.points)
             self.checked = without_limit(limited)
@@ -106,7 +106,7 @@ class Sweep:
             base, base_point = first_that_compiles(request, self.points)
             self.checked = base.checked
             check_quantities(NamedJob(base, rounded=True), self.quantities)
-            limited = checked_at(request, base_point, limited=True)
+            limited = request.checked_at(base_point, limited=True)
         self.limit = None if is_known_good else limited.plan.device.memory
         self.microbatch = name_of_microbatch(self.checked)
 
@@ -118,6 +118,7 @@ class Sweep:
             {name: plain_numbers(column[found.left]) for name, column in table.items()},
             len(self.points),
             dict(found.reasons),
+            self.num_compiled,
         )
 
     def columns(self) -> tuple[Columns, dict[str, np.ndarray], Feasible]:
@@ -165,13 +166,14 @@ class Sweep:
         waiting = np.flatnonzero(found.left)
         while len(waiting):
             first = int(waiting[0])
+            self.num_compiled += 1
             own = select(sizes, waiting)
             plan = self.checked.plan
             with recording(self.settings) as asked:
                 try:
-                    checked = checked_at(self.request, self.point(sizes, first))
+                    checked = self.request.checked_at(self.point(sizes, first))
                     plan = checked.plan
-                    compiled = compiled_from(self.request, checked, self.verify, self.until)
+                    compiled = self.request.compiled_from(checked, self.verify, self.until)
                     job = NamedJob(compiled, rounded=True, sampled=True)
                     message = ""
                 except CompileError as error:
@@ -274,7 +276,7 @@ class Sweep:
 
     def step_times(self, structure: Structure, sizes: Columns, given: Columns) -> np.ndarray:
         def compile_at(row: int, others: Mapping[str, int]) -> Compiled:
-            return compiled_at(self.request, {**self.point(given, row), **others})
+            return self.request.compiled_at({**self.point(given, row), **others})
 
         found = StepTimes(structure, sizes, compile_at).seconds()
         alone = np.flatnonzero(np.isnan(found))
@@ -299,8 +301,9 @@ class Sweep:
         """Every plan for itself. One that does not compile is taken from those that are `left`."""
         found = {what: np.zeros(given.count, object) for what in quantities}
         for row in range(given.count if found else 0):
+            self.num_compiled += 1
             try:
-                job = NamedJob(compiled_at(self.request, self.point(given, row)))
+                job = NamedJob(self.request.compiled_at(self.point(given, row)))
             except CompileError as error:
                 if rows is None or left is None:
                     raise

@@ -15,7 +15,7 @@ from stagec.frontend import check, parse_text
 from stagec.frontend.files import Source
 from stagec.memory import ClassPlan, Kind
 from stagec.summary import ClassSummary, summarize
-from stagec.sweeping.plans import SweepRequest, checked_at
+from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.points import grid
 from stagec.sweeping.run import sweep
 from stagec.symbolic.conditions import recording
@@ -104,7 +104,7 @@ def differences(drawn: Drawn, rng: Random | None = None, most: int = 1000) -> li
             with (
                 recording()
             ):  # what it asks of sizes holds for all devices and iterations, or it is refused
-                compiled = compile_program(checked_at(alone, point))
+                compiled = compile_program(alone.checked_at(point))
             expected = whole(compiled)
         except CompileError as error:
             if tuple(point.values()) in rows:

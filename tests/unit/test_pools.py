@@ -270,3 +270,13 @@ def test_pools_agree_on_sequences(message: str) -> None:
     with pytest.raises(CompileError, match=message) as error:
         compile_pools(parse_text(text), None, {})
     assert error.value.diagnostics[0].code == "E0423"
+
+
+def test_a_plan_of_pools_is_no_plan_of_one_mesh() -> None:
+    source = parse_text(text_of(*drawn(0)), "pools.stg")
+    with pytest.raises(CompileError) as error:
+        check(source, "p")
+    (found,) = error.value.diagnostics
+    assert found.code == "E0422"
+    assert found.message == "plan `p` has pools, each with a mesh of its own"
+    assert found.help == "ask about one of them: `--plan p.prefill` or `--plan p.decode`"

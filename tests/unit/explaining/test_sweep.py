@@ -15,7 +15,7 @@ from stagec.diagnostics import CompileError
 from stagec.driver import Stops, compile_program
 from stagec.estimate import step_time
 from stagec.frontend import check, parse_file, parse_text
-from stagec.sweeping.plans import SweepRequest, checked_at
+from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.run import SweepTable, sweep
 from stagec.symbolic import parse
 from stagec.symbolic.columns import Columns
@@ -86,9 +86,7 @@ COMPILED_EACH = ("buckets", "context")
 def same_rows(asked: SweepRequest, table: SweepTable, chosen: list[int]) -> None:
     for number in chosen:
         row = table.row(number)
-        found = whole(
-            compile_program(checked_at(asked, {n: int(row[n]) for n in asked.grid.names}))
-        )
+        found = whole(compile_program(asked.checked_at({n: int(row[n]) for n in asked.grid.names})))
         assert {n: v for n, v in found.items() if n in row} == {
             n: row[n] for n in found if n in row
         }
@@ -196,7 +194,7 @@ def test_every_row_is_a_compilation(clauses: str, varied: tuple[str, ...]) -> No
         [p for p in every if p not in listed], min(2, len(every) - len(listed))
     ):
         with pytest.raises(CompileError):
-            compile_program(checked_at(asked, dict(zip(asked.grid.names, point, strict=True))))
+            compile_program(asked.checked_at(dict(zip(asked.grid.names, point, strict=True))))
 
 
 def test_ten_thousand_plans() -> None:
@@ -234,7 +232,7 @@ def test_step_time(overlap: str) -> None:
     asked = request(parse_text(text, "tiny.stg"), "p", ("step_time",), "tp=1,2")
     table = sweep(asked)
     for row in table.rows():
-        compiled = compile_program(checked_at(asked, {"tp": int(row["tp"])}))
+        compiled = compile_program(asked.checked_at({"tp": int(row["tp"])}))
         assert row["step_time"] == step_time(compiled)
 
 
@@ -308,7 +306,7 @@ plan p {{
     varied = ("N=6,7,8,16", "C=1,31,100", "tp=2,4")
     asked = request(parse_text(text, "served.stg"), "p", ("flops", "memory.peak", "comm"), *varied)
     with recording({"N": "N", "C": "C"}) as found:
-        compile_program(checked_at(asked, {"N": 8, "C": 31, "tp": 2}))
+        compile_program(asked.checked_at({"N": 8, "C": 31, "tp": 2}))
     assert not [c for c in found.found if not c.is_demand and {"N", "C"} & set(str(c).split())]
     table = sweep(asked)
     assert table.num_rows == 4 * 3 * 2

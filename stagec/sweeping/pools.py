@@ -1,0 +1,481 @@
+"""A sweep over a plan of pools: each row equals a compilation of all of them.
+
+Every pool is swept like a plan by itself, in columns of its own; what is more, pools have to agree on what is handed over. Plans are one structure if
+each pool is, and if what pools say of each other (meshes, where layers are, how much is handed over) is as it was. Which sequences go on where is looked at
+for each plan, in numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import TypeVar
+
+import numpy as np
+
+from stagec.compiled import Compiled
+from stagec.diagnostics import CompileError, Diagnostic
+from stagec.driver import Stops, compile_checked
+from stagec.estimate import estimate
+from stagec.estimate.pools import estimate_pools
+from stagec.explaining.job import NamedJob
+from stagec.explaining.names import MICROBATCH
+from stagec.frontend import CheckedModel, Source
+from stagec.frontend.checker import plan_of_pool, pools_in, sizes_of
+from stagec.pools import (
+    Exchange,
+    HandedCache,
+    Pool,
+    known_pool,
+    overrides_by_pool,
+    plan_around,
+    sized_dims,
+)
+from stagec.sweeping.conditions import Feasible, named_sizes
+from stagec.sweeping.plans import MOST_TRIED, Point, SweepRequest, first_that_checks
+from stagec.sweeping.points import Listed
+from stagec.sweeping.run import (
+    PEAK,
+    RANKS,
+    STEP_TIME,
+    Sweep,
+    SweepTable,
+    check_quantities,
+    name_of_microbatch,
+    plain_numbers,
+    select,
+)
+from stagec.sweeping.structures import Structure
+from stagec.symbolic import conditions
+from stagec.symbolic.columns import Columns
+from stagec.symbolic.conditions import Conditions, recording
+from stagec.symbolic.verdict import verdict
+
+Result = TypeVar("Result")
+
+NUMBER = "#"
+"""In the columns of a pool: which point of the sweep of all pools it is."""
+AS_WRITTEN = -1
+"""The number of the plan as it is in the file."""
+NONE = np.array([], np.int64)
+DISAGREE = (
+    "pools do not go on with what others leave, or it does not divide over their devices (E0423)"
+)
+
+
+def names_of_plan(source: Source, plan: str | None) -> list[str]:
+    """What can be varied of a plan: dims, axes of its mesh, its microbatch; of pools also those of one, as `decode.tp`."""
+    pools = pools_in(source, plan)
+    if not pools:
+        return list(dict.fromkeys([*sizes_of(source, plan), MICROBATCH]))
+    own = {pool: names_of_plan(source, plan_of_pool(source, plan, pool)) for pool in pools}
+    every = [name for names in own.values() for name in names]
+    return list(dict.fromkeys([*every, *(f"{pool}.{n}" for pool in pools for n in own[pool])]))
+
+
+def table_of(request: SweepRequest) -> SweepTable:
+    """Every plan of the grid, in its order. E0422 for pools that train, each of which is a part of the model."""
+    source, plan = request.source, request.plan
+    pools = pools_in(source, plan)
+    alone = [plan_of_pool(source, plan, pool) for pool in pools] or [plan]
+    if any(trains_in_parts(source, each) for each in alone):
+        message = "pools that train are parts of one model, and their plans are not swept"
+        help_ = "compile them with one size after the other: `--set`"
+        origin = f"--plan {plan}" if plan is not None else ""
+        raise CompileError([Diagnostic("E0422", message, origin=origin, help=help_)])
+    return (PoolsSweep if pools else Sweep)(request).table()
+
+
+def trains_in_parts(source: Source, plan: str | None) -> bool:
+    """Whether a plan is a pool that trains. One that says nothing without sizes of the sweep serves."""
+    try:
+        return plan_around(source, plan) is not None
+    except CompileError:
+        return False
+
+
+def of_pool(pool: str, known: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """The sizes of a pool that are varied, and by which name: `decode.tp` comes before `tp`, which is said to all that have one."""
+    found = {name: name for name in names if name in known}
+    for name in names:
+        of, dot, rest = name.partition(".")
+        if dot and of == pool and rest in known:
+            found[rest] = name
+    return found
+
+
+def has_microbatch(request: SweepRequest) -> bool:
+    """Whether a plan, as it is in the file, says how large microbatches are."""
+    try:
+        return bool(request.checked_at({}).plan.microbatch_size)
+    except CompileError:
+        return False
+
+
+@dataclass
+class PoolsAt:
+    """The pools of a plan at the points of a sweep."""
+
+    requests: Mapping[str, SweepRequest]
+    points: Sequence[Mapping[str, Point]] = ()
+    """What is said to each pool; the last says nothing."""
+
+    def checked(self, number: int, pool: str) -> CheckedModel:
+        return self.requests[pool].checked_at(self.points[number][pool])
+
+    def known(self, number: int, pool: str) -> Pool:
+        return known_pool(pool, lambda: self.checked(number, pool))
+
+    def with_handed(
+        self, number: int, known: Sequence[Pool], pool: str, unroll: bool = False
+    ) -> Compiled:
+        """A pool to the end, which the others tell what is handed over."""
+        return compile_checked(
+            lambda: self.checked(number, pool),
+            stops=Stops(unroll=unroll),
+            load_pass=self.requests[pool].plug_ins.make_pass,
+            handed=Exchange(known).ops()[pool],
+        )
+
+    def compiled(
+        self, number: int, pools: Sequence[str] = (), unroll: bool = False
+    ) -> dict[str, Compiled]:
+        """Some pools of a point, or all."""
+        known = [self.known(number, pool) for pool in self.requests]
+        wanted = pools or tuple(self.requests)
+        return {pool: self.with_handed(number, known, pool, unroll) for pool in wanted}
+
+
+@dataclass(frozen=True)
+class PoolRequest(SweepRequest):
+    """What a sweep asks of one pool. What it is depends on the others: points are numbers of those of all pools."""
+
+    pool: str = ""
+    pools: PoolsAt = field(default_factory=lambda: PoolsAt({}))
+
+    def checked_at(self, point: Point, limited: bool = False) -> CheckedModel:
+        return super().checked_at({n: v for n, v in point.items() if n != NUMBER}, limited)
+
+    def compiled_at(self, point: Point, verify: bool = True, until: str | None = None) -> Compiled:
+        return self.pools.compiled(point[NUMBER], (self.pool,))[self.pool]
+
+
+class PoolsSweep:
+    def __init__(self, request: SweepRequest) -> None:
+        self.request = request
+        source, plan = request.source, request.plan
+        self.pools = pools_in(source, plan)
+        self.num_compiled = 0
+        plans = {pool: plan_of_pool(source, plan, pool) for pool in self.pools}
+        said = overrides_by_pool(source, plan, self.pools, request.sizes)
+        self.own = {
+            pool: of_pool(pool, names_of_plan(source, plans[pool]), request.grid.names)
+            for pool in self.pools
+        }
+        alone = {pool: replace(request, plan=plans[pool], sizes=said[pool]) for pool in self.pools}
+        points = list(request.grid.points())
+        self.found = Feasible(np.ones(len(points), bool))
+        self.columns = self.all_columns(alone, points)
+        rows = [dict(zip(self.columns, row, strict=True)) for row in self.rows()]
+        at = [{p: self.said(p, row) for p in self.pools} for row in rows]
+        self.at = PoolsAt(alone, [*at, {pool: {} for pool in self.pools}])
+        base = self.first_that_compiles()
+        self.quantities = {pool: self.quantities_of(pool) for pool in self.pools}
+        self.check_quantities(base)
+        self.parts = {pool: self.part(pool, alone[pool]) for pool in self.pools}
+
+    # Points
+
+    def all_columns(
+        self, alone: Mapping[str, SweepRequest], points: Sequence[Point]
+    ) -> dict[str, np.ndarray]:
+        """The values of all names that are varied, in each plan. Formulas name sizes of any pool."""
+        grid, count = self.request.grid, len(points)
+        found = {name: np.array([p[name] for p in points], np.int64) for name in grid.values}
+        if not grid.formulas:
+            return found
+        names: dict[str, np.ndarray] = {}
+        for pool in reversed(self.pools):
+            own = {n: found[asked] for n, asked in self.own[pool].items() if asked in found}
+            tried = [{}, *({n: int(c[i]) for n, c in own.items()} for i in range(count))]
+            checked = first_that_checks(alone[pool], tried)
+            microbatch = name_of_microbatch(checked)
+            if microbatch is not None and microbatch not in own:
+                size = checked.plan.microbatch_size
+                own = {**own, microbatch: np.full(count, size, np.int64)}
+            leave = {n for n, asked in self.own[pool].items() if asked in grid.formulas}
+            sizes = named_sizes(checked, own, count, leave=leave).names
+            names |= {**sizes, **{f"{pool}.{name}": column for name, column in sizes.items()}}
+        columns = Columns({**names, **found}, count)
+        for name, size in grid.formulas.items():
+            if missing := sorted(size.names - columns.names.keys()):
+                message = f"`{missing[0]}` has no size in this plan"
+                help_ = "write the formula in names that have values"
+                raise CompileError(
+                    [Diagnostic("E0710", message, origin=f"--sweep {name}={size}", help=help_)]
+                )
+            self.found.require(columns.whole(size), f"`{name} = {size}` is not a whole number")
+            self.found.require(columns.number(size) >= 1, f"`{name}` is less than 1")
+            found[name] = np.maximum(columns.number(size), 1)
+        return found
+
+    def rows(self) -> list[tuple[int, ...]]:
+        return list(zip(*(column.tolist() for column in self.columns.values()), strict=True))
+
+    def said(self, pool: str, row: Mapping[str, int]) -> Point:
+        return {name: row[asked] for name, asked in self.own[pool].items()}
+
+    def first_that_compiles(self) -> Mapping[str, Compiled]:
+        """The plan as it is in the file, or else the first point that is one. The first mistake if none is."""
+        first: CompileError | None = None
+        for number in [AS_WRITTEN, *range(min(MOST_TRIED, len(self.found.left)))]:
+            try:
+                return self.at.compiled(number)
+            except CompileError as error:
+                first = first or error
+        assert first is not None
+        raise first
+
+    def part(self, pool: str, alone: SweepRequest) -> Sweep:
+        """The sweep of a pool: its own sizes at each point, and the point's number."""
+        own = list(self.own[pool].values())
+        columns = [self.columns[asked].tolist() for asked in own]
+        rows = tuple(zip(*columns, range(len(self.found.left)), strict=True))
+        request = PoolRequest(
+            alone.source,
+            alone.plan,
+            alone.sizes,
+            Listed((*self.own[pool], NUMBER), rows),
+            self.quantities[pool],
+            alone.adapt,
+            alone.plug_ins,
+            pool,
+            self.at,
+        )
+        found = Sweep(request, is_known_good=True)
+        found.limit = first_that_checks(request, found.points).plan.device.memory
+        return found
+
+    # What is asked
+
+    def split(self, what: str) -> tuple[str, str]:
+        """The pool that a quantity is of, and the quantity; no pool for the most of any."""
+        of, dot, rest = what.partition(".")
+        return (of, rest) if dot and of in self.pools else ("", what)
+
+    def quantities_of(self, pool: str) -> tuple[str, ...]:
+        """Those that follow from forms. How long it takes until all pools are done is no such."""
+        asked = [self.split(what) for what in self.request.quantities]
+        own = [what for of, what in asked if of in ("", pool) and what not in (STEP_TIME, RANKS)]
+        return tuple(dict.fromkeys(own))
+
+    def check_quantities(self, base: Mapping[str, Compiled]) -> None:
+        """E0710 and E0715 for what no pool, or not the one that is named, has."""
+        for asked in self.request.quantities:
+            of, what = self.split(asked)
+            if what == RANKS:
+                continue
+            errors: list[CompileError] = []
+            tried = [of] if of else self.pools
+            for pool in tried:
+                try:
+                    check_quantities(NamedJob(base[pool], rounded=True), (what,))
+                except CompileError as error:
+                    errors.append(error)
+            if len(errors) == len(tried):
+                raise errors[0]
+
+    # Values
+
+    def table(self) -> SweepTable:
+        count = len(self.found.left)
+        sizes = {
+            pool: part.sizes(
+                {
+                    n: np.array([p[n] for p in part.points], np.int64)
+                    for n in part.request.grid.values
+                },
+                count,
+                self.found,
+            )
+            for pool, part in self.parts.items()
+        }
+        values = {
+            pool: {n: np.zeros(count, object) for n in (*part.quantities, RANKS, *part.always)}
+            for pool, part in self.parts.items()
+        }
+        waiting = np.flatnonzero(self.found.left)
+        while len(waiting):
+            done = self.one_structure(waiting, sizes, values)
+            waiting = np.setdiff1d(waiting[self.found.left[waiting]], done)
+        for pool, part in self.parts.items():
+            if part.limit is not None:
+                fits = values[pool][PEAK] <= part.limit
+                reason = f"a rank of `{pool}` needs more memory than its device has"
+                self.found.require(fits, reason)
+        columns = {**self.columns, RANKS: sum(own[RANKS] for own in values.values())}
+        columns |= self.times()
+        for what in self.request.quantities:
+            if what not in columns:
+                columns[what] = self.most(what, values)
+        left = self.found.left
+        names = [*self.request.grid.names, RANKS, *self.request.quantities]
+        return SweepTable(
+            {name: plain_numbers(np.asarray(columns[name])[left]) for name in names},
+            count,
+            dict(self.found.reasons),
+            self.num_compiled + sum(part.num_compiled for part in self.parts.values()),
+        )
+
+    def most(self, what: str, values: Mapping[str, Mapping[str, np.ndarray]]) -> np.ndarray:
+        """Of the rank that has most in a pool, or in any."""
+        of, name = self.split(what)
+        return np.max([values[pool][name] for pool in ([of] if of else self.pools)], axis=0)
+
+    def times(self) -> dict[str, np.ndarray]:
+        """Seconds until all are done, and of an iteration of each pool as if what it takes were there: each plan for itself."""
+        asked = {
+            w: self.split(w)[0] for w in self.request.quantities if self.split(w)[1] == STEP_TIME
+        }
+        found = {what: np.zeros(len(self.found.left)) for what in asked}
+        for number in np.flatnonzero(self.found.left).tolist() if asked else ():
+            pools = self.at.compiled(number, unroll=True)
+            for what, of in asked.items():
+                end_us = estimate(pools[of]).step_time_us if of else estimate_pools(pools).end_us
+                found[what][number] = end_us / 1e6
+        return found
+
+    def one_structure(
+        self,
+        waiting: np.ndarray,
+        sizes: Mapping[str, Columns],
+        values: Mapping[str, dict[str, np.ndarray]],
+    ) -> np.ndarray:
+        """Compile the first plan that waits; the plans that it gives values of."""
+        first = int(waiting[0])
+        self.num_compiled += 1
+        found, rows = self.followed(waiting, sizes, lambda pool: self.at.known(first, pool))
+        if first not in rows:
+            return NONE
+        known = list(found.values())
+        numbers = self.handed_over(known, rows, sizes)
+        for row, moving in zip(rows.tolist(), numbers, strict=True):
+            if moving is None:
+                self.found.drop(np.array([row]), DISAGREE)
+        if numbers[0] is None:
+            return NONE
+        agree = np.array([each is not None for each in numbers], bool)
+        rows, moved = rows[agree], np.array([n for n in numbers if n is not None], object)
+        handed = Exchange(known).handed()
+        rows = rows[self.as_said(handed, moved, rows, sizes)]
+        compiled, rows = self.followed(
+            rows, sizes, lambda pool: self.at.with_handed(first, known, pool)
+        )
+        if first not in rows:
+            return NONE
+        for pool, part in self.parts.items():
+            structure = Structure(NamedJob(compiled[pool], rounded=True, sampled=True))
+            own = part.with_microbatch(select(sizes[pool], rows), compiled[pool].plan)
+            part.fill(values[pool], rows, structure, own, self.found)
+        return rows
+
+    def followed(
+        self,
+        rows: np.ndarray,
+        sizes: Mapping[str, Columns],
+        compile_pool: Callable[[str], Result],
+    ) -> tuple[dict[str, Result], np.ndarray]:
+        """Each pool of the first of some plans, compiled, and the plans in which all are as in that one; without the first if one does not compile."""
+        found: dict[str, Result] = {}
+        for pool in self.pools:
+            first, message = rows[0], ""
+            with recording(self.parts[pool].settings) as asked:
+                try:
+                    found[pool] = compile_pool(pool)
+                except CompileError as error:
+                    message = error.diagnostics[0].message
+            rows = self.follow(pool, asked, rows, sizes, message)
+            if first not in rows:
+                break
+        return found, rows
+
+    def follow(
+        self,
+        pool: str,
+        asked: Conditions,
+        rows: np.ndarray,
+        sizes: Mapping[str, Columns],
+        message: str,
+    ) -> np.ndarray:
+        """Which of these plans are as the first in what a compilation of the pool asked. Those that fail are dropped, with the first one if it does."""
+        part = self.parts[pool]
+        with conditions.unrecorded():
+            try:
+                plan = self.at.checked(int(rows[0]), pool).plan
+            except CompileError:
+                plan = part.checked.plan
+        own = part.with_microbatch(select(sizes[pool], rows), plan)
+        told = verdict(asked, own, is_compiled=not message)
+        for chosen, reason in told.refused:
+            self.found.drop(rows[chosen], reason)
+        same = told.same.copy()
+        same[0] = bool(self.found.left[rows[0]])
+        if message:
+            self.found.drop(rows[same], message)
+        return rows[same & self.found.left[rows]]
+
+    def handed_over(
+        self, known: Sequence[Pool], rows: np.ndarray, sizes: Mapping[str, Columns]
+    ) -> list[tuple[Fraction, ...] | None]:
+        """How many elements of each cache go from pool to pool, in each of these plans; nothing where pools do not agree."""
+        messages = Exchange(known).known
+        dims = {
+            pool.name: sorted({d for path in pool.caches for d in sized_dims(pool, path)})
+            for pool in known
+        }
+        columns: list[np.ndarray] = []
+        for pool in known:
+            own = select(sizes[pool.name], rows)
+            numbers = [n for each in pool.served for n in each.said.numbers]
+            columns += [own.number(number.size) for number in numbers]
+            columns += [own.names[name] for name in dims[pool.name]]
+        seen: dict[tuple[int, ...], tuple[Fraction, ...] | None] = {}
+        found: list[tuple[Fraction, ...] | None] = []
+        for row in zip(*(column.tolist() for column in columns), strict=True):
+            if row not in seen:
+                given = iter(row)
+                pools = [
+                    replace(
+                        pool,
+                        served=tuple(
+                            replace(e, count=next(given), new=next(given), context=next(given))
+                            for e in pool.served
+                        ),
+                        sizes={name: next(given) for name in dims[pool.name]},
+                    )
+                    for pool in known
+                ]
+                try:
+                    handed = Exchange(pools, messages).handed()
+                    seen[row] = tuple(h.moving.evaluate(h.giver.sizes) for h in handed)
+                except CompileError:
+                    seen[row] = None
+            found.append(seen[row])
+        return found
+
+    def as_said(
+        self,
+        handed: Sequence[HandedCache],
+        moved: np.ndarray,
+        rows: np.ndarray,
+        sizes: Mapping[str, Columns],
+    ) -> np.ndarray:
+        """Of which plans what both sides say in the names of their texts holds."""
+        same = np.ones(len(rows), bool)
+        own = {pool: select(columns, rows) for pool, columns in sizes.items()}
+        for number, each in enumerate(handed):
+            for pool, size in ((each.giver.name, each.given), (each.taker.name, each.taken)):
+                found = own[pool].ratio(size)
+                same &= np.asarray(found.top == moved[:, number] * found.bottom, bool)
+        return same

@@ -1,0 +1,134 @@
+"""A sweep of a plan with pools: each row equals a compilation of all of them, and what is left out does not compile."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from stagec.diagnostics import CompileError
+from stagec.estimate import estimate, on_device
+from stagec.estimate.pools import estimate_pools
+from stagec.frontend import parse_text
+from stagec.pools import CompiledPools, compile_pools
+from stagec.sweeping.plans import SweepRequest
+from stagec.sweeping.points import grid
+from stagec.sweeping.pools import names_of_plan, table_of
+from tests.differential.sweeps import NEAR_S, whole
+from tests.unit.seldom import mostly
+from tests.unit.test_pools import MODEL, Drawn, drawn
+
+LEFT_OUT = ("memory.activations", "memory.in_flight")
+"""Of training."""
+
+
+def text_of(rng: random.Random) -> str:
+    """Pools whose sequences are counted by `N`, of `P` positions; some of the second pool's are its own, alike or not."""
+    one, other, count, positions = drawn(rng.randrange(100))
+    own = rng.choice(["", "decode N at 40,", "decode M at P,", "decode 3 at 20,"])
+    first, second = "prefill N x P", f"{own} decode N at P from prefill"
+
+    def clauses(pool: Drawn, serve: str) -> str:
+        return replace(pool, microbatch=1).clauses(serve)
+
+    return (
+        f"dim N = {count}\ndim M = {2 * count}\ndim P = {positions}\n{MODEL}\nplan p {{\n"
+        "precision { weights = bf16 }\ndevice h100\n"
+        f"pool prefill {{\n{clauses(one, first)}\n}}\npool decode {{\n{clauses(other, second)}\n}}\n}}\n"
+    )
+
+
+VARIED = (
+    "N=2,3,4,6",
+    "P=12,48",
+    "tp=1,2,3",
+    "decode.tp=1,4",
+    "prefill.dp=1,2",
+    "dp=2,4",
+    "decode.N=4,6",
+    "L=4,8",
+    "decode.pp=1,2",
+    "D=8,12",
+    "M=6,8",
+    "decode.cc=prefill.tp",
+)
+
+
+def expected(compiled: CompiledPools) -> dict[str, int | float]:
+    pools = {
+        name: {
+            **whole(each),
+            "ranks": each.plan.num_ranks,
+            "step_time": estimate(each).step_time_us / 1e6,
+        }
+        for name, each in compiled.pools.items()
+    }
+    first = next(iter(pools.values()))
+    found = {what: max(own[what] for own in pools.values()) for what in first}
+    found["ranks"] = sum(own["ranks"] for own in pools.values())
+    found["step_time"] = estimate_pools(compiled.pools).end_us / 1e6
+    return found | {f"{pool}.{what}": own[what] for pool, own in pools.items() for what in own}
+
+
+@pytest.mark.parametrize("seed", mostly((4).__eq__, range(10)))
+def test_each_row_is_a_compilation(seed: int) -> None:
+    rng = random.Random(seed)
+    source = parse_text(text_of(rng), "pools.stg")
+    varied = rng.sample(VARIED, 3)
+    points = [dict(zip(names_of(varied), row, strict=True)) for row in values_of(varied)]
+    points = rng.sample(points, min(4, len(points)))
+    wanted = expected_columns()
+    rows: dict[tuple[int, ...], dict[str, int | float]] = {}
+    try:
+        known = names_of_plan(source, "p")
+        asked = SweepRequest(
+            source, "p", {}, grid(varied, known), wanted, lambda plan: on_device(plan, "h100")
+        )
+        for row in table_of(asked).rows():
+            rows[tuple(int(row[name]) for name in names_of(varied))] = row
+    except CompileError:
+        pass  # nothing of it compiles: so say all points
+    for point in points:
+        try:
+            compiled = compile_pools(
+                source,
+                "p",
+                {n: str(v) for n, v in point.items()},
+                adapt=lambda plan: on_device(plan, "h100"),
+            )
+        except CompileError:
+            assert tuple(point.values()) not in rows, point
+            continue
+        row = rows[tuple(point.values())]
+        whole_job = expected(compiled)
+        for what in wanted:
+            near = NEAR_S if what.endswith("step_time") else 0
+            assert abs(row[what] - whole_job[what]) <= near, (point, what)
+
+
+def expected_columns() -> tuple[str, ...]:
+    own = (
+        "flops",
+        "bytes",
+        "comm",
+        "comm.result_bytes",
+        "memory.peak",
+        "memory.static",
+        "bubble",
+        "params",
+    )
+    pools = ("prefill", "decode")
+    times = (*(f"{pool}.step_time" for pool in pools), "step_time", "decode.ranks")
+    return (*own, *(f"{pool}.{what}" for pool in pools for what in own), *times)
+
+
+def names_of(varied: Sequence[str]) -> list[str]:
+    return [each.partition("=")[0] for each in varied if "prefill" not in each.partition("=")[2]]
+
+
+def values_of(varied: Sequence[str]) -> list[tuple[int, ...]]:
+    listed = [each.partition("=")[2] for each in varied]
+    return list(product(*(map(int, each.split(",")) for each in listed if "prefill" not in each)))
