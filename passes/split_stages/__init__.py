@@ -75,6 +75,7 @@ from xdsl.rewriter import Rewriter
 from stagec.analysis.sizes import size_values
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
+from stagec.dialects.types import tensor_of
 from stagec.passes.split_stages.cuts import (
     Cuts,
     Range,
@@ -86,7 +87,7 @@ from stagec.passes.split_stages.cuts import (
 from stagec.passes.split_stages.stage_program import StageProgram
 from stagec.passes.split_stages.transfer_parts import TransferParts
 from stagec.pipeline_schedule import num_stages, stage_placement
-from stagec.rewriting import inherit, programs
+from stagec.rewriting import inherit, insert_after, programs, set_type
 from stagec.schedules import Placement
 from stagec.symbolic import Size, conditions, constant, size
 
@@ -119,6 +120,8 @@ class SplitStages(ModulePass):
         stages = self.stages or len(stage_placement(op) or [()])
         every = constant(self.stages) if self.stages else num_stages(op)
         for program in programs(op):
+            if self.scatter_gather:
+                scatter_received(program, TransferParts.scattered(op, self.axis))
             cuts = find_cuts(program, [size(c) for c in self.counts])
             if cuts is None:
                 raise CompileError([nothing_to_cut(program, self.counts)])
@@ -130,6 +133,21 @@ class SplitStages(ModulePass):
             totals = [r.count.data.integer(values) for r in cuts.forward]
             per_stage = layers_per_stage(self, stages, sum(totals), program)
             split(op, program, cuts, totals, per_stage, self)
+
+
+def scatter_received(program: stg.ProgramOp, travel: TransferParts) -> None:
+    """Let what other pools hand over arrive in parts, which the receivers gather. Those that send the same send a share each anyhow."""
+    for op in list(program.walk()):
+        if isinstance(op, dist.TowerRecvOp):
+            whole = tensor_of(op.value.type)
+            part = travel.type_of(whole)
+            if part != whole:
+                set_type(op.value, part)
+                gather = dist.ReshardOp(op.value, whole)
+                insert_after(op, [gather], NAME)
+                op.value.replace_uses_with_if(
+                    gather.result, lambda use, gather=gather: use.operation is not gather
+                )
 
 
 LAYERS = ("given.layers", "given.first", "given.last", "span")

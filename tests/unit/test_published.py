@@ -70,6 +70,12 @@ RELEASED = {
     "Nemotron-H-8B": ("nemotron_h_8b", {}, 8_100_852_736),
     "whisper-large-v3": ("whisper_large_v3", {}, 1_543_490_560),
     "clip-vit-large-patch14": ("clip_vit_l14", {}, 427_616_513),
+    # Llama 2 13B, the vision tower of CLIP ViT-L/14 at 336 x 336 but for its last layer and norm, and the projector.
+    "LLaVA-1.5-13B": (
+        "llava1_5_13b",
+        {},
+        13_015_864_320 + (303_507_456 - 12_596_224 - 2_048) + 31_467_520,
+    ),
     # The table of positions is fixed, and an input here.
     "DiT-XL/2": ("dit_xl2", {}, 675_129_632 - 256 * 1152),
     "mamba2-2.7b": ("mamba2_2b7", {}, 2_702_599_680),

@@ -18,13 +18,14 @@ from stagec.checking import check_traces
 from stagec.compiled import Compiled
 from stagec.driver import compile_program
 from stagec.estimate.pools import estimate_pools
-from stagec.frontend import check, parse_text
+from stagec.frontend import check, parse_file, parse_text
 from stagec.pools import CompiledPools, compile_pools
 from stagec.step_count import matrix_flops
 from stagec.summary import summarize
 from tests.replay.machine import replay
 from tests.replay.models import traces_of
 from tests.unit.estimate.test_pools_on_one_axis import ends
+from tests.unit.examples import FOLDER
 from tests.unit.seldom import some
 
 TOWER_WIDTH = 16
@@ -43,6 +44,7 @@ class Drawn:
     pp: int
     zero: int
     frozen: bool = False
+    scatters: bool = False
 
     def clauses(self) -> str:
         zero = f"zero {self.zero} over dp" if self.zero else ""
@@ -51,7 +53,7 @@ class Drawn:
           shard B over dp
           shard F, V over tp
           shard {"N" if self.name == "text" else "P"} over tp
-          pipeline {self.count} over pp {{ schedule = SCHEDULE, microbatch = {BATCH // self.dp // MICROBATCHES} }}
+          pipeline {self.count} over pp {{ schedule = SCHEDULE, microbatch = {BATCH // self.dp // MICROBATCHES}{", scatter_gather = true" * self.scatters} }}
           {zero}
         }}"""
 
@@ -66,7 +68,8 @@ def drawn(seed: int) -> tuple[list[Drawn], str]:
         pp = rng.choice([1, 2])
         dp, tp, zero = rng.choice([1, 2, 3]), rng.choice([1, 2]), rng.choice([0, 1, 3])
         frozen = not is_last and rng.random() < 0.25
-        found.append(Drawn(name, count, pp * rng.choice([1, 2]), dp, tp, pp, zero, frozen))
+        layers, scatters = pp * rng.choice([1, 2]), rng.random() < 0.5
+        found.append(Drawn(name, count, layers, dp, tp, pp, zero, frozen, scatters))
     return found, rng.choice(["1f1b", "gpipe", "zb_h1"])
 
 
@@ -179,8 +182,8 @@ def check_bytes(compiled: CompiledPools, pools: list[Drawn], pool: Drawn, chaine
                 action = node.action
                 if isinstance(action, Transfer) and action.peer and action.kind == "recv":
                     came[action.peer.pool] += runs * action.num_bytes
-    # Patches are split over `tp` in towers, by their rules, and whole where they are concatenated.
-    split = 1 if pool.name == "text" else pool.tp
+    # Patches are split over `tp` in towers, by their rules, and whole where they are concatenated, if they do not arrive in parts.
+    split = 1 if pool.name == "text" and not pool.scatters else pool.tp
     for other, num_bytes in came.items():
         # What links a tower to the next one is computed on the first.
         width = WIDTH if "text" in (pool.name, other) else TOWER_WIDTH
@@ -234,3 +237,12 @@ def test_on_one_time_axis_nothing_comes_before_it_is_sent(seed: int) -> None:
             assert end >= max([when, *before]) - 1e-6
     assert found.mfu is not None and 0 < found.mfu < 1
     assert np.isclose(found.end_us, max(e.timeline.makespan_us for e in found.pools.values()))
+
+
+def test_of_a_frozen_tower_the_projector_alone_is_trained() -> None:
+    """LLaVA-1.5 13B: 322,376,704 parameters beside the language model, of which the 31,467,520 of the projector have gradients."""
+    compiled = compile_pools(parse_file(FOLDER / "llava1_5_13b.stg"), "frozen_tower", {"B": "16"})
+    vision, text = compiled.pools.values()
+    assert (parameters(vision), parameters(text)) == (322_376_704, 13_015_864_320)
+    reduced = work(vision.trace_set)["reduce_scatter", "dp"]
+    assert reduced == vision.trace_set.mesh.num_ranks * 31_467_520 * 4
