@@ -35,7 +35,7 @@ from stagec.searching.search import (
     compare,
     compiled_whole,
 )
-from stagec.searching.sensitivity import DEVICE_NUMBERS, Scaled, scaled
+from stagec.searching.sensitivity import DEVICE_NUMBERS
 from stagec.searching.space import NAMES, Space, default_space, fix, forbid, read_space
 from stagec.simulators.infragraph import on_network
 
@@ -82,6 +82,7 @@ def show_search(options: argparse.Namespace) -> int:
         top=options.top,
         overrides=tuple(options.sizes.items()),
         beside=json.dumps([sorted(checked.source.texts.items()), repr(device)]),
+        tested=TESTED,
         rises=rises(options.minimise),
     )
     for path in (options.output, options.plot):
@@ -95,11 +96,8 @@ def show_search(options: argparse.Namespace) -> int:
         told = (lambda stage, done, of: count(done, of)) if count is not None else None
         search = Search(goal, spaces, executor, cache, told)
         outcome = search.run()
-        tested: list[Scaled] = []
-        if outcome.proved and not outcome.interrupted:
-            first = outcome.proved[:TESTED]
-            proofs = [proof_of(goal, each) for each in first]
-            tested = scaled(proofs, [each.step_time for each in first], executor)
+    first = outcome.proved[:TESTED]
+    tested = first if all(each.with_twice for each in first) else []
     if options.output and outcome.proved:
         write_whole(options.output, plans_text(options, outcome.proved).encode())
     if options.plot:
@@ -165,26 +163,23 @@ def space_of(
         name = each.partition("=")[0].strip()
         if name in fixed:
             message = f"`{name}` is fixed twice, as `{fixed[name]}` and as `{each}`"
-            raise usage_error(f"--fix {each}", message, "E0711", f"write `--fix {name}=1,2` once")
+            both = f"{fixed[name]},{each.partition('=')[2].strip()}"
+            raise usage_error(f"--fix {each}", message, "E0711", f"for both, write `--fix {both}`")
         fixed[name] = each
     for each in options.forbid:
         forbid(space, each)
     return space
 
 
-def proof_of(goal: Goal, proved: Proved) -> WholePlan:
-    return WholePlan(goal.file, f"{goal.text}\n{proved.text}", 0, goal.overrides)
-
-
 # The page
 
 
 def page(
-    options: argparse.Namespace, goal: Goal, outcome: Outcome, tested: Sequence[Scaled]
+    options: argparse.Namespace, goal: Goal, outcome: Outcome, tested: Sequence[Proved]
 ) -> str:
     out = [summary(goal, outcome, options)]
     if outcome.proved:
-        out.append(plans_table(outcome.proved, options.minimise))
+        out.append(plans_table(outcome.proved, options.minimise) + sure(outcome))
         why = reasons(outcome.proved)
         if why:
             out.append(f"why each is better than the next\n{why}")
@@ -242,6 +237,18 @@ def plans_table(proved: Sequence[Proved], goal: str) -> str:
     return text_of(shown)
 
 
+def sure(outcome: Outcome) -> str:
+    """Whether a plan that was not compiled may belong among these."""
+    number, of = outcome.num_sure, len(outcome.proved)
+    if outcome.interrupted or not number:
+        return ""
+    said = "these are the best" if number == of else f"the first {number} are the best"
+    return (
+        f"\n{said}, unless the rough time of another plan is further off than those of all "
+        "that were compiled\n"
+    )
+
+
 ALWAYS = ("tp", "pp", "dp")
 PLAIN = ("step_time", "memory.peak")
 WIDEST = 16
@@ -257,7 +264,7 @@ def reasons(proved: Sequence[Proved]) -> str:
     return "".join(lines)
 
 
-def sensitivity_text(tested: Sequence[Scaled]) -> str:
+def sensitivity_text(tested: Sequence[Proved]) -> str:
     """With twice of each number of the device: how long the best takes, and which would be the best."""
     lines: list[str] = []
     base = tested[0].step_time
@@ -304,7 +311,7 @@ def plot(options: argparse.Namespace, outcome: Outcome) -> None:
     write_whole(options.plot, plans_page(title, rows, pair, pair).encode())
 
 
-def as_json(outcome: Outcome, tested: Sequence[Scaled]) -> str:
+def as_json(outcome: Outcome, tested: Sequence[Proved]) -> str:
     said = {
         "version": 1,
         "plans": outcome.num_points,
@@ -312,6 +319,7 @@ def as_json(outcome: Outcome, tested: Sequence[Scaled]) -> str:
         "by_closed_forms": outcome.num_outlined,
         "slower_by_bound": outcome.num_slower,
         "undecided": outcome.num_undecided,
+        "sure": outcome.num_sure,
         "interrupted": outcome.interrupted,
         "left_out": dict(outcome.reasons),
         "mismatches": outcome.mismatches,

@@ -22,10 +22,12 @@ from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.driver import compile_program
 from stagec.estimate import Timeline, estimate
+from stagec.estimate.graph import build_graph
 from stagec.frontend import check, parse_text
 from stagec.pictures.scales import DECIMAL_BYTES, SECONDS, in_unit
 from stagec.reading import read_whole_text
 from stagec.searching.forms import (
+    FURTHER,
     HELD,
     NAME,
     PARAMETERS,
@@ -37,7 +39,8 @@ from stagec.searching.forms import (
     evaluate,
 )
 from stagec.searching.model import ModelDims
-from stagec.searching.outline import BOUNDS, LEAST, LEAST_AGAIN, LEAST_WHOLE
+from stagec.searching.outline import LEAST, LEAST_AGAIN, LEAST_WHOLE
+from stagec.searching.sensitivity import with_twice
 from stagec.searching.space import Point, Space, points
 from stagec.searching.texts import at_least, in_turn, plan_text, sizes_of, text_key, turns_of
 from stagec.sweeping.run import PEAK
@@ -74,6 +77,8 @@ class Goal:
     overrides: tuple[tuple[str, str], ...] = ()
     beside: str = ""
     """What answers depend on besides the text: the files that it imports, what is known of the device."""
+    tested: int = 0
+    """Of so many of the best it is asked what they would take on other devices."""
     rises: bool = True
     """Whether that is no less where each of these is no less: then bounds leave out what cannot be among the best."""
 
@@ -93,6 +98,8 @@ class Proved:
     exposed: float
     """Seconds of the step in which it does nothing else but communicate, or waits."""
     value: float
+    with_twice: Mapping[str, float] = field(default_factory=dict)
+    """Seconds on a device with twice of one number, where that was asked."""
 
     @property
     def num_ranks(self) -> int:
@@ -116,6 +123,8 @@ class Outcome:
     """Slower by a lower bound than all that were to be compiled, so never evaluated."""
     num_undecided: int = 0
     """Slower in outline than all that were to be compiled, so their memory was never asked for."""
+    num_sure: int = 0
+    """Of those that were proved, the first so many: `Search.num_sure`."""
     reasons: Counter[str] = field(default_factory=Counter)
     mismatches: list[str] = field(default_factory=list)
     """Where a compilation said otherwise than its closed forms. There are none."""
@@ -209,7 +218,7 @@ class Search:
 
     def note_bounds(self, found: Found, same: Mapping[int, Sequence[int]]) -> None:
         """What points take at least, and leave out those that need more memory than there is, by what is said of those that do no more."""
-        names: tuple[str, ...] = (*BOUNDS, *OF_MEMORY)
+        names = FURTHER
         limit = self.goal.memory
         rows = zip(*(found.columns[name] for name in names), strict=True)
         for number, row in zip(found.numbers, rows, strict=True):
@@ -217,10 +226,16 @@ class Search:
             for each in same[number]:
                 point = self.points[each]
                 self.known[each][LEAST] = said[bound_of(point, "none")]
-                if limit is not None and each in self.left and holds(point, said) > limit:
+                if each not in self.left:
+                    continue
+                if limit is not None and holds(point, said) > limit:
                     self.left.discard(each)
                     self.outcome.num_refused += 1
                     self.outcome.reasons[TOO_LARGE] += 1
+                elif in_turn(point) == at_least(point):
+                    # It does no more than what was evaluated: this is its outline.
+                    self.known[each] |= said
+                    self.outcome.num_outlined += 1
 
     def own_turns(self, number: int) -> dict[str, int | str]:
         point = self.points[number]
@@ -378,7 +393,7 @@ class Search:
     # Proof
 
     def prove(self, ranked: Sequence[int]) -> None:
-        """As many as are wanted, and of those behind them the ones that would be the best if their outline were as far off as that of any before."""
+        """As many as are wanted, and of those behind them the ones that would be among these if their outline were as far off as that of any before."""
         found: list[Proved] = []
         waiting = list(ranked)
         done = 0
@@ -387,35 +402,71 @@ class Search:
                 missing = self.goal.top - len(found)
                 if missing <= 0:
                     found.sort(key=in_order)
-                    least = min(each.step_time / each.outline["step"] for each in found)
-                    best = found[0].value
-                    waiting = [n for n in waiting if self.would_be(n, least) < best]
+                    ratio, last = least_ratio(found), found[self.goal.top - 1].value
+                    waiting = [n for n in waiting if self.would_be(n, ratio) < last]
                 now = waiting[: missing if missing > 0 else PROVED_AT_A_TIME]
                 waiting = waiting[len(now) :]
                 unknown = [n for n in now if PEAK not in self.known[n]]
                 if unknown and not self.outcome.interrupted:
                     self.peaks(unknown)
-                proofs = [self.proof(n) for n in now if self.may_fit(n)]
+                tested = set(ranked[: self.goal.tested])
+                proofs = [self.proof(n, n in tested) for n in now if self.may_fit(n)]
                 for each in run_tasks(self.executor, compiled_whole, proofs):
                     done += 1
                     self.told("whole compilations", done, done + len(waiting))
                     made = self.judged(each)
                     if made is not None:
                         found.append(made)
+            found.sort(key=in_order)
+            if not self.outcome.interrupted:
+                self.test(found)
         except KeyboardInterrupt:
             self.outcome.interrupted = True
-        found.sort(key=in_order)
+            found.sort(key=in_order)
         self.outcome.proved = found[: self.goal.top]
+        if found and not self.outcome.interrupted:
+            self.outcome.num_sure = self.num_sure(found)
 
-    def proof(self, number: int) -> WholePlan:
+    def num_sure(self, found: Sequence[Proved]) -> int:
+        """So many of the best no other plan is better than, were its outline as far off as that of any that was compiled."""
+        if not self.goal.rises:
+            return 0
+        ratio, compiled = least_ratio(found), {id(each.point) for each in found}
+        others = (n for n in self.left if id(self.points[n]) not in compiled)
+        least = min(
+            (self.would_be(n, ratio) for n in others if not self.is_refused(n)), default=np.inf
+        )
+        return sum(each.value <= least for each in found[: self.goal.top])
+
+    def is_refused(self, number: int) -> bool:
+        """Whether it turned out to be no plan, or not to fit."""
+        step = self.known[number].get("step", 0.0)
+        return step != step
+
+    def proof(self, number: int, wants_twice: bool) -> WholePlan:
         plan = self.plan(NAME, self.points[number])
         goal = self.goal
-        return WholePlan(goal.file, f"{goal.text}\n{plan}", number, goal.overrides)
+        return WholePlan(goal.file, f"{goal.text}\n{plan}", number, goal.overrides, wants_twice)
+
+    def test(self, found: list[Proved]) -> None:
+        """On other devices, those of the best of which nobody expected that they are."""
+        unknown = {
+            n: each for n, each in enumerate(found[: self.goal.tested]) if not each.with_twice
+        }
+        proofs = [
+            WholePlan(
+                self.goal.file, f"{self.goal.text}\n{each.text}", n, self.goal.overrides, True
+            )
+            for n, each in unknown.items()
+        ]
+        for answer in run_tasks(self.executor, compiled_whole, proofs):
+            found[answer.number] = replace(found[answer.number], with_twice=answer.with_twice)
 
     def would_be(self, number: int, ratio: float) -> float:
-        """What is minimised, of a plan that takes so many times as long as its outline."""
+        """What is minimised, of a plan that takes so many times as long as its outline, or a bound on that."""
         known = self.known[number]
-        names = {"step_time": known["step"] * ratio, PEAK: known.get(PEAK, known[HELD])}
+        step = known.get("step", known.get(LEAST, 0.0))
+        names = {"step_time": step * ratio, PEAK: known.get(PEAK, known.get(HELD, 0.0))}
         return self.goal.value({**names, "ranks": float(self.points[number]["devices"])})
 
     def judged(self, proof: WholeAnswer) -> Proved | None:
@@ -438,6 +489,7 @@ class Search:
             compute=proof.compute,
             exposed=proof.step_time - proof.compute,
             value=self.goal.value({**names, PEAK: float(proof.peak_bytes)}),
+            with_twice=proof.with_twice,
         )
 
 
@@ -450,6 +502,8 @@ class Queue:
         self.further: dict[object, list[int]] = defaultdict(list)
         """Points that differ in what each does besides: see `behind`."""
         for number in search.left:
+            if "step" in search.known[number]:
+                continue
             point = search.points[number]
             self.waiting[self.structure(point)].append(number)
             self.further[self.alike(point)].append(number)
@@ -515,9 +569,6 @@ def bound_of(point: Point, recompute: str) -> str:
     return BOUND_OF_AGAIN.get(again, LEAST) if recompute == "none" else LEAST
 
 
-OF_MEMORY: tuple[str, ...] = (PARAMETERS, STATE, SAVED)
-
-
 def holds(point: Point, least: Mapping[str, float]) -> float:
     """Bytes that a rank of a point holds at least, from what the point holds that splits nothing and computes nothing again."""
     ways = int(point["dp"]) * int(point["cp"]) // int(point["replicas"])
@@ -539,6 +590,11 @@ def behind(point: Point) -> Iterator[Point]:
 
 def is_behind(further: Point, point: Point) -> bool:
     return any(all(each[name] == point[name] for name in BESIDES) for each in behind(further))
+
+
+def least_ratio(found: Sequence[Proved]) -> float:
+    """The least that a plan takes, in times of its outline."""
+    return min(each.step_time / each.outline["step"] for each in found)
 
 
 def in_order(each: Proved) -> tuple[float, int]:
@@ -587,6 +643,7 @@ class WholePlan:
     number: int
     overrides: tuple[tuple[str, str], ...] = ()
     """Of `--set`."""
+    wants_twice: bool = False
 
 
 @dataclass(frozen=True)
@@ -597,6 +654,7 @@ class WholeAnswer:
     step_time: float = 0.0
     peak_bytes: int = 0
     compute: float = 0.0
+    with_twice: Mapping[str, float] = field(default_factory=dict)
     diagnostics: tuple[Diagnostic, ...] = ()
     """Why it is no plan."""
 
@@ -611,7 +669,8 @@ def compiled_whole(proof: WholePlan) -> WholeAnswer:
         checked = check(parse_text(proof.text, proof.file), NAME, dict(proof.overrides))
         plan = replace(checked.plan, device=replace(checked.plan.device, memory=None))
         compiled = compile_program(replace(checked, plan=plan))
-        found = estimate(compiled)
+        graph = build_graph(compiled.trace_set) if proof.wants_twice else None
+        found = estimate(compiled, graph=graph)
     except CompileError as error:
         return WholeAnswer(proof.number, diagnostics=tuple(error.diagnostics))
     return WholeAnswer(
@@ -619,6 +678,7 @@ def compiled_whole(proof: WholePlan) -> WholeAnswer:
         found.step_time_us / 1e6,
         max(each.peak_bytes for each in compiled.memory),
         computing(compiled, found.timeline),
+        with_twice(compiled, graph) if graph is not None else {},
     )
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from stagec.driver import compile_program
+from stagec.compiled import Compiled
 from stagec.estimate import estimate
-from stagec.estimate.graph import build_graph
-from stagec.frontend import check, parse_text
-from stagec.searching.search import NAME, WholePlan
+from stagec.estimate.graph import PieceGraph
 
 DEVICE_NUMBERS = {
     "flops_per_s": "FLOPs per second",
@@ -21,26 +17,9 @@ DEVICE_NUMBERS = {
 """Numbers of a device, and what they are called."""
 
 
-@dataclass(frozen=True)
-class Scaled:
-    """Seconds of a step."""
-
-    step_time: float
-    with_twice: dict[str, float]
-
-
-def scaled(proofs: Sequence[WholePlan], times: Sequence[float], executor: Executor) -> list[Scaled]:
-    """Of plans that take so many seconds."""
-    found = executor.map(with_twice, proofs)
-    return [Scaled(own, twice) for own, twice in zip(times, found, strict=True)]
-
-
-def with_twice(proof: WholePlan) -> dict[str, float]:
-    """Compiled once, estimated for each device."""
-    checked = check(parse_text(proof.text, proof.file), NAME, dict(proof.overrides))
-    plan = replace(checked.plan, device=replace(checked.plan.device, memory=None))
-    compiled = compile_program(replace(checked, plan=plan))
-    graph = build_graph(compiled.trace_set)
+def with_twice(compiled: Compiled, graph: PieceGraph) -> dict[str, float]:
+    """Seconds of a step with twice of each number that the device has."""
+    plan = compiled.plan
     found: dict[str, float] = {}
     for name in DEVICE_NUMBERS:
         number = getattr(plan.device, name)

@@ -27,6 +27,7 @@ from stagec.searching.search import (
     bound_of,
     compiled_whole,
     holds,
+    least_ratio,
 )
 from stagec.searching.space import NAMES, default_space, fix, forbid, points, read_space
 from stagec.searching.texts import at_least, in_turn, plan_text
@@ -95,6 +96,13 @@ def test_the_best_of_all(seed: int) -> None:
     assert len(outcome.proved) == len(fits)
     assert [p.step_time for p in outcome.proved] == sorted(a.step_time for a in fits)
     assert sorted(p.peak_bytes for p in outcome.proved) == sorted(a.peak_bytes for a in fits)
+    assert outcome.num_sure == len(outcome.proved)
+    of_few = replace(goal(text, dims, memory, 2), tested=1)
+    few = Search(of_few, [space], SerialExecutor()).run()
+    assert few.proved[0].with_twice["flops_per_s"] <= few.proved[0].step_time * (1 + 1e-9)
+    if least_ratio(outcome.proved) >= least_ratio(few.proved):
+        sure = few.proved[: few.num_sure]
+        assert [p.step_time for p in sure] == [p.step_time for p in outcome.proved[: len(sure)]]
 
 
 @pytest.mark.parametrize("seed", mostly((0).__eq__, range(4)))
