@@ -193,6 +193,8 @@ class Cutter:
             return True
         if not is_node(op):
             return False
+        if leaves_device(op) != leaves_device(last):
+            return True
         return moves(op) != moves(last) or (self.is_reduced_early(op) and moves(op) == EARLY)
 
     def is_reduced_early(self, op: Operation) -> bool:
@@ -265,7 +267,7 @@ def reduces_early(program: stg.ProgramOp) -> bool:
     Those of an FSDP unit are reduced together, and where nothing else is communicated, a reduction waits for its gradient alone.
     """
     nodes = [op for op in program.body.walk() if is_node(op)]
-    early = [op for op in nodes if moves(op) == EARLY]
+    early = [op for op in nodes if moves(op) == EARLY and not leaves_device(op)]
     are_single = bool(early) and all(len(op.operands) == 1 for op in early)
     return are_single and any(
         stg.phase_of(op) in BACKWARD and not isinstance(op, sched.ComputeOp) for op in nodes
@@ -297,6 +299,11 @@ def moves(op: Operation) -> tuple[bool, bool]:
     """Whether an op reduces a gradient by itself, and whether it does so late."""
     alone = stg.phase_of(op) == "grad_reduce" and "tied" not in stg.marks(op)
     return alone, alone and "late" in stg.marks(op)
+
+
+def leaves_device(op: Operation) -> bool:
+    """Whether an op is of what a gradient does on its way to the host."""
+    return stg.LEAVES in stg.marks(op)
 
 
 def stands_alone(op: Operation) -> bool:

@@ -215,6 +215,8 @@ class Filler:
     def reduces(self, number: int) -> bool:
         """Whether a segment is of what reduces gradients: what follows that needs them."""
         segment = self.segments[number]
+        if stg.LEAVES in stg.marks(segment.first):
+            return False
         return stg.phase_of((*segment.repeats, segment.first)[0]) == "grad_reduce"
 
     def num_bytes(self, number: int, op: sched.CollectiveOp) -> int:

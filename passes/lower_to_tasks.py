@@ -92,6 +92,7 @@ KEPT = (
     "scope",
     "phase",
     "late",
+    stg.LEAVES,
     stg.OF_STAGE,
     stg.ISSUED,
     stg.UNIT,

@@ -39,6 +39,11 @@ outside of layers is updated alone. Operations and bytes of the update are what 
 With `on_host` the host computes the update, as in ZeRO-Offload (Ren et al. 2021, arXiv:2101.06840, section 4.1): gradients go there, in the dtype in which
 they were reduced, moments and master weights stay, and what comes back is weights as the device has them, while the host updates the next layer (section 5.1:
 copies are overlapped with the update). What reads weights after the step, ZeRO's gathers, reads what was loaded.
+
+Gradients leave (`leaves`) as soon as they are complete and reduced, a layer at a time, while the backward pass goes on (ibid., section 4.1;
+`copy_grads_in_partition` in DeepSpeed's `stage_1_and_2.py`, `partition_grads` in its `stage3.py`). Of what is to be known of all of them, their norm,
+each leaves its term behind: DeepSpeed takes it on the device before it copies (`set_norm_for_param_grad_in_gpu`). With states on NVMe gradients wait there
+too (`swap_out_gradients`).
 """
 
 from __future__ import annotations
@@ -50,10 +55,11 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i64
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
 
 from stagec.analysis.buffers import is_wide
 from stagec.dialects import dist, stg
-from stagec.dialects.types import StackType, tensor_of, with_dtype
+from stagec.dialects.types import StackType, ValueType, tensor_of, with_dtype
 from stagec.dialects.use_def import followed, one_by_one, weight_path
 from stagec.rewriting import inherit, programs
 
@@ -73,7 +79,7 @@ class OffloadOptimizer(ModulePass):
     on_host: bool = False
     """Whether the host computes the update."""
     states_on_nvme: bool = False
-    """Whether states and master weights are on NVMe, from where the host reads them for its update, and to where it writes them after it."""
+    """Whether states, master weights and gradients are on NVMe, from where the host reads them for its update, and to where it writes them after it."""
     parameters_on_nvme: bool = False
     """Whether the weights are: those of a master copy are written there, others read too."""
 
@@ -91,8 +97,9 @@ class Streaming:
 
     def run(self) -> None:
         step = self.step
+        gone = self.leave() if self.options.on_host else {}
         updates = [
-            OffloadedUpdate(weight, gradient, self.kept(weight))
+            OffloadedUpdate(weight, gone.get(gradient, gradient), self.kept(weight))
             for weight, gradient in zip(step.weights, step.gradients, strict=True)
         ]
         if not self.options.parameters and not any(update.kept for update in updates):
@@ -113,6 +120,25 @@ class Streaming:
                 self.come_back(update.weight, new)
         step.detach()
         step.erase()
+
+    def leave(self) -> dict[SSAValue, SSAValue]:
+        """Let gradients go to the host: where each is there, by where it was on the device."""
+        block, step = self.step.parent_block(), self.step
+        assert block is not None
+        ahead = [op for op in block.ops if isinstance(op, stg.GradientStatisticOp)]
+        read = [op for op in ahead if op.gradients]
+        kinds = [op.kind.data for op in read]
+        leaving = Leaving(step, kinds, self.options.states_on_nvme)
+        ops, gone, terms = leaving.of(list(dict.fromkeys(step.gradients)))
+        for op in ops:
+            block.insert_op_before(op, ahead[0] if ahead else step)
+        for op, own in zip(read, terms, strict=True):
+            axes = tensor_of(op.result.type).partial
+            total = stg.GradientStatisticOp(op.kind.data, own, axes)
+            stg.marks(total).take(stg.marks(op))
+            total.location = op.location
+            Rewriter.replace_op(op, total)
+        return gone
 
     def come_back(self, weight: SSAValue, loaded: SSAValue) -> None:
         """Let what reads a weight after the step read what came back from the host."""
@@ -265,7 +291,7 @@ class Streaming:
     def updated_on_host(
         self, updates: Sequence[OffloadedUpdate], is_layer: bool
     ) -> tuple[list[Operation], list[SSAValue]]:
-        """Store gradients, update, and load the new weights: those that are on the host stay there."""
+        """Update, and load the new weights: those that are on the host stay there."""
         options = self.options
         weights, kept = [u.weight for u in updates], [k for u in updates for k in u.kept]
         # The new weights, the last of what is kept of each, are made to travel alone where the host's copy is wider.
@@ -279,15 +305,17 @@ class Streaming:
         if not options.parameters:
             written = [n for n in written if kept[n] not in made]
         states = [number for number in written if kept[number] not in made]
-        store = dist.StoreOp([u.gradient for u in updates])
-        ops: list[Operation] = [store]
-        if states:
-            read = dist.ReadOp([kept[number] for number in states])
+        gradients = [u.gradient for u in updates]
+        ops: list[Operation] = []
+        away = gradients if of_states else []
+        if states or away:
+            read = dist.ReadOp([*(kept[number] for number in states), *away])
             self.ahead(read, is_layer)
-            for number, value in zip(states, read.outputs, strict=True):
+            for number, value in zip(states, read.outputs, strict=False):
                 kept[number] = value
-            ops = [read, store]
-        step = self.step.of(weights, list(store.outputs), kept)
+            gradients[: len(away)] = read.outputs[len(states) :]
+            ops = [read]
+        step = self.step.of(weights, gradients, kept)
         stg.marks(step)["on_host"] = UnitAttr()
         ops.append(step)
         if written:
@@ -305,6 +333,77 @@ class Streaming:
         for op in ops:
             self.own(op)
         return ops, found
+
+
+@dataclass
+class Leaving:
+    """Takes gradients to the host as soon as they are complete."""
+
+    step: stg.OptimizerStepOp
+    kinds: Sequence[str]
+    """What is to be known of all of them, of which each has a term."""
+    nvme: bool
+
+    def of(
+        self, gradients: Sequence[SSAValue], is_layer: bool = False
+    ) -> tuple[list[Operation], dict[SSAValue, SSAValue], list[list[SSAValue]]]:
+        """What is to be done; where each gradient is then; and the terms of each kind. Those of a layer go together, others each alone."""
+        ops: list[Operation] = []
+        gone: dict[SSAValue, SSAValue] = {}
+        terms: list[list[SSAValue]] = [[] for _ in self.kinds]
+        by_count: dict[object, list[SSAValue]] = {}
+        for gradient in gradients:
+            if isinstance(gradient.type, StackType):
+                by_count.setdefault(gradient.type.count, []).append(gradient)
+        for stacks in by_count.values():
+            repeat = self.of_layers(stacks)
+            ops.append(repeat)
+            gone |= zip(stacks, repeat.results, strict=False)
+            rest = repeat.results[len(stacks) :]
+            each = len(rest) // len(terms) if terms else 0
+            for number, own in enumerate(terms):
+                own += rest[number * each : (number + 1) * each]
+        plain = [gradient for gradient in gradients if not isinstance(gradient.type, StackType)]
+        for group in ([plain] if plain else []) if is_layer else [[each] for each in plain]:
+            for kind, own in zip(self.kinds, terms, strict=True):
+                statistic = stg.GradientStatisticOp(kind, group, ())
+                ops.append(self.marked(statistic))
+                own.append(statistic.result)
+            copy: dist.HostOp = dist.StoreOp(group)
+            ops.append(self.marked(copy, apart=True))
+            if self.nvme:
+                copy = dist.WriteOp(copy.outputs)
+                ops.append(self.marked(copy, apart=True))
+            gone |= zip(group, copy.outputs, strict=True)
+        return ops, gone, terms
+
+    def of_layers(self, stacks: Sequence[SSAValue]) -> stg.RepeatOp:
+        """The gradients of stacks of one length, layer by layer as the backward pass makes them; behind what is gone, terms."""
+        body, kind = Block(), stacks[0].type
+        assert isinstance(kind, StackType)
+        arguments: list[SSAValue] = []
+        for stack in stacks:
+            assert isinstance(stack.type, StackType)
+            arguments.append(body.insert_arg(stack.type.element, len(body.args)))
+        ops, gone, terms = self.of(arguments, is_layer=True)
+        yielded = [*(gone[each] for each in arguments), *(each for own in terms for each in own)]
+        body.add_ops([*ops, stg.YieldOp(yielded)])
+        types: list[StackType] = []
+        for value in yielded:
+            assert isinstance(value.type, ValueType)
+            types.append(StackType.of(kind.count, value.type))
+        repeat = stg.RepeatOp(kind.count, [], stacks, Region(body), types, reverse=True)
+        self.marked(repeat)
+        del stg.marks(repeat)[stg.LEAVES]
+        return repeat
+
+    def marked(self, op: Operation, *, apart: bool = False) -> Operation:
+        inherit(op, self.step, NAME)
+        stg.marks(op).update({"phase": StringAttr("grad_reduce"), stg.LEAVES: UnitAttr()})
+        stg.marks(op)["made_by"] = StringAttr(NAME)
+        if apart:
+            stg.marks(op)["apart"] = UnitAttr()
+        return op
 
 
 @dataclass(frozen=True)

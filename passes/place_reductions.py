@@ -57,7 +57,8 @@ After:
 `4@0>B.1` is issued right behind row 1 of `B`, in the last microbatch, in which all gradients are completed. So do the hooks of PyTorch's DDP
 (Li et al. 2020, arXiv:2006.15704, section 3.2.3) and FSDP, and Megatron-LM's `--overlap-grad-reduce`. A reduction that is `late`
 (`gradients { overlap = false }`) comes behind the backward pass. Reductions of a stage keep their order among themselves. One of a weight
-that several stages share stays: its ranks come to it when all their transfers are done.
+that several stages share stays: its ranks come to it when all their transfers are done. A gradient that `leaves` for the host does so as soon as it is complete
+and reduced, in no order with others: no rank waits for that.
 """
 
 from __future__ import annotations
@@ -117,7 +118,8 @@ def when_ready(
             if int(rows.segment[start]) not in movable:
                 continue
             here: TaskRow = (TASK_NUMBER[task], start)
-            ready = latest
+            leaves = stg.LEAVES in stg.marks(movable[int(rows.segment[start])])
+            ready = NOTHING if leaves else latest
             for row in range(start, stop):
                 path = path_of(rows, row)
                 for value in segments[int(rows.segment[row])].inputs():
@@ -129,8 +131,8 @@ def when_ready(
             members = rows.segment[start:stop].tolist()
             if any(is_late(movable[number]) for number in members if number in movable):
                 ready = max(ready, end or here)
-            latest = ready
-            issued[here] = min(latest, here) if latest > NOTHING else here
+            latest = latest if leaves else ready
+            issued[here] = min(ready, here) if ready > NOTHING else here
             if issued[here] < here:
                 behind_task[start], behind_row[start] = issued[here]
         found[task] = Rows(rows.segment, rows.path, rows.joins, behind_task, behind_row)

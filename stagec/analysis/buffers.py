@@ -121,11 +121,11 @@ def makers(gradient: SSAValue) -> set[SSAValue]:
 
 
 def reduced_from(value: SSAValue) -> SSAValue | None:
-    """What a collective, a copy into the buffer of one, or a view was made from."""
+    """What a collective, a copy into the buffer of one or to the host, or a view was made from."""
     if not isinstance(value, OpResult):
         return None
     op = value.op
-    if isinstance(op, sched.CollectiveOp):
+    if isinstance(op, sched.CollectiveOp | sched.HostCopyOp):
         return op.values[value.index]
     if isinstance(op, sched.ComputeOp) and sched.effects_of(op).one_buffer:
         return op.inputs[value.index]

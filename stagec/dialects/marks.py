@@ -115,6 +115,8 @@ class MarkedOp(IRDLOperation):
     """It is the first after the backward pass of an FSDP unit that is in another."""
     of_stage = flag_mark("of_stage")
     """It is of a reduction that is issued where the schedule of a pipeline reduces the gradients of its stage."""
+    leaves = flag_mark("leaves")
+    """It takes a gradient that is complete to the host, or reads it before it goes: in its own order, not in that of reductions."""
     late = flag_mark("late")
     """It is of a gradient's reduction that waits for the end of the backward pass."""
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from stagec.backend.program import Collective, HostCopy, HostUpdate, RankClass
+from stagec.backend.program import Collective, Compute, HostCopy, HostUpdate, RankClass
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, compile_text
 from stagec.estimate.prices import Prices
@@ -176,7 +176,8 @@ def test_the_host_updates() -> None:
             assert moved == parameters * (width + 2 * 4 * (states + 1) + copy)
             through = sum(size * n for (way, size), n in found.items() if way == "read")
             assert through == sum(size * n for (way, size), n in found.items() if way == "write")
-            assert through == nvme * 4 * (states + 1) * parameters
+            # Gradients wait there for the update, too.
+            assert through == nvme * (width + 4 * (states + 1)) * parameters
             kept = plan.nvme_bytes if nvme else plan.host_bytes
             assert not nvme or plan.host_bytes.keys() == {Kind.HOST}
             assert kept[Kind.OPTIMIZER] + kept.get(Kind.MASTER, 0) == 4 * (states + 1) * parameters
@@ -228,7 +229,8 @@ def test_nvme_is_a_level_behind_the_host(seed: int) -> None:
                 if what != "optimizer":
                     assert after[what, back] == before[what, way] * (what in below)
         sizes = here.static.num_bytes
-        state = (sizes[Kind.OPTIMIZER] + sizes[Kind.MASTER]) * ("optimizer" in below)
+        state = sizes[Kind.OPTIMIZER] + sizes[Kind.MASTER] + gradients_sent(before, clauses)
+        state *= "optimizer" in below
         parameters = sizes[Kind.PARAMETERS] * ("parameters" in below)
         # Narrow weights of a master copy are made anew.
         made = 0 if "update = host" in clauses and not wide else parameters
@@ -239,6 +241,11 @@ def test_nvme_is_a_level_behind_the_host(seed: int) -> None:
             for kind, word in LEVELS.items()
             if word in below and sizes[kind] and kind in here.host_bytes
         }
+
+
+def gradients_sent(moved: Counter[tuple[str, str]], clauses: str) -> int:
+    """Bytes that leave for the host's update: all that is stored for it."""
+    return moved["optimizer", "store"] if "update = host" in clauses else 0
 
 
 LEVELS = {
@@ -256,6 +263,41 @@ def passed(ranks: RankClass) -> Counter[tuple[str, str]]:
             what = node.made_by.removeprefix("offload-")
             found[what, node.action.kind] += count * node.action.num_bytes
     return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_gradients_leave_while_the_backward_pass_goes_on(seed: int) -> None:
+    """Of random plans: each is stored once, before the backward pass of the layers after the next; the norm of all is what it was."""
+    draw = random.Random(seed)
+    zero = draw.choice(("", "zero 2 over dp", "zero 3 over dp", "zero 3 over dp unit Block"))
+    buckets = "gradients { bucket_bytes = 40KiB }" if zero == "zero 2 over dp" else ""
+    optimizer = (
+        f"optimizer adamw {draw.choice(('', '{ clip = 1 }', '{ clip = 1, loss_scale = dynamic }'))}"
+    )
+    text = TEXT.replace("weights = bf16, gradients = fp32", "weights = bf16, gradients = bf16")
+    text = text.replace("microbatch 4", "").replace("pp = 2", "pp = 1")
+    kept, sent = (
+        compile_text(text.replace("CLAUSES", f"{zero} {buckets} {optimizer} {offload}"), "net.stg")
+        for offload in ("", "offload { optimizer = true, update = host }")
+    )
+    shards = 2 if zero else 1
+    parameters = (8 * LAYER + 2 * 1024 * 64) // shards
+    (ranks,), (plan,) = sent.trace_set.classes, sent.memory
+    stored = copies(ranks)
+    assert sum(s * n for (way, s), n in stored.items() if way == "store") == 2 * parameters
+    most = [int(each.timeline_by_kind()[Kind.GRADIENTS].max()) for each in (plan, kept.memory[0])]
+    assert most[0] < most[1] * 2 / 3, (zero, optimizer, most)
+
+    def statistics(job: Compiled) -> tuple[int, int]:
+        (only,) = job.trace_set.classes
+        found = [(n, k) for n, k in nodes_of(only) if n.op == "gradient_statistic"]
+        flops = sum(k * n.action.num_ops for n, k in found if isinstance(n.action, Compute))
+        return flops, sum(k for n, k in found if n.phase == "grad_reduce")
+
+    (before, none), (after, terms) = statistics(kept), statistics(sent)
+    kinds = optimizer.count("=")
+    assert none == 0 and terms == kinds * (8 + 2)
+    assert 0 <= after - before <= 2 * terms
 
 
 def test_times_of_each_level() -> None:

@@ -45,6 +45,9 @@ PART_OF = "part_of"
 FOLLOWS_UNIT = "follows_unit"
 """Marks the first op after the backward pass of an FSDP unit that is in another."""
 
+LEAVES = "leaves"
+"""Marks what a gradient does on its way to the host while the backward pass goes on."""
+
 OF_STAGE = "of_stage"
 """Marks a reduction of gradients that is issued where the schedule of a pipeline reduces those of its stage."""
 
@@ -375,6 +378,7 @@ __all__ = [
     "FOLLOWS_UNIT",
     "GRADIENT_OF",
     "ISSUED",
+    "LEAVES",
     "MADE_BY",
     "NAMES",
     "OF_STAGE",
