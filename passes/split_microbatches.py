@@ -138,11 +138,9 @@ def define_axis(module: ModuleOp, program: stg.ProgramOp, dim: str, size: int) -
         message = f"microbatches of {size} do not divide the {on_rank} of `{dim}` on each rank"
         note = f"`{dim} = {values[dim]}` over {' x '.join(axes) or 'one rank'}"
         help_ = "choose a microbatch that divides it, or another batch"
-        if ModuleSequences.of(module) is not None:
+        if ModuleSequences.of(module) is not None or values.get(stg.SEQUENCES, 1) > 1:
             message = f"there are no microbatches of {size}: what a device serves in an iteration goes through as one"
-            note = (
-                "iterations or devices have sequences of their own here, as many as their lines say"
-            )
+            note = "sequences of several kinds, or of each device or iteration its own, are one row"
             help_ = "leave `microbatch` out; in a pipeline, stages take whole iterations with `schedule = gpipe`"
         place = dist.clause_span(program, *MICROBATCH)
         raise CompileError([Diagnostic("E0308", message, place, notes=[note], help=help_)])

@@ -34,6 +34,7 @@ class ProgramNeed(NamedTuple):
 
 
 GRADIENTS = "reduced gradients"
+RECOMPUTE = "recompute-activations"
 LOWERING = "lower-to-tasks"
 """The pass in front of which communication still says what it is for."""
 REGATHER = "regather-operands"
@@ -79,6 +80,7 @@ class IdleParts:
         """Of the passes that are watched: whether the program was another one behind them."""
         self.changes |= {need.kind: False for need in self.needs if need.kind in OF_ONE_PASS}
         self.links = idle_links(plan, own)
+        self.recomputes = True
         self.ran: set[str] = set()
 
     @contextmanager
@@ -92,6 +94,11 @@ class IdleParts:
             self.is_lowered = True
         if each.name == BEHIND_DEFER and DEFER in self.changes:
             self.changes[DEFER] = would_change(load_pass(DEFER)(), module)
+        if each.name == RECOMPUTE:
+            number = sum(1 for _ in module.walk())
+            yield
+            self.recomputes = sum(1 for _ in module.walk()) != number
+            return
         if each.name not in self.changes:
             yield
             return
@@ -102,7 +109,7 @@ class IdleParts:
 
     def diagnostics(self) -> list[Diagnostic]:
         """A warning for each that changed nothing, of the passes that ran."""
-        return [*self.passes(), *self.settings(), *self.links]
+        return [*self.passes(), *self.settings(), *self.recomputing(), *self.links]
 
     def passes(self) -> Iterator[Diagnostic]:
         for call in self.plan.passes:
@@ -117,6 +124,13 @@ class IdleParts:
             if not is_met:
                 message = f"`{need.setting}` of `{need.clause}` changes nothing here"
                 yield Diagnostic("W0304", message, span, label=need.reason, help="leave it out")
+
+    def recomputing(self) -> Iterator[Diagnostic]:
+        if not self.recomputes:
+            message = "`recompute` changes nothing here"
+            label = "nothing that the backward pass reads is made by that"
+            help_ = "name what makes what is saved, which `--memory` lists, or leave it out"
+            yield Diagnostic("W0304", message, self.plan.recompute.span, label=label, help=help_)
 
 
 def idle_links(plan: Plan, own: Collection[Span]) -> list[Diagnostic]:

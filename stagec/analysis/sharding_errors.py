@@ -30,6 +30,8 @@ class ShardingErrors:
         self.slots = {op.dim.data: op.slots.data for op in dims if op.slots is not None}
         """Dims of experts and their copies, and those of experts alone."""
         self.averages = averages(module)
+        plan = next((op for op in module.body.ops if isinstance(op, dist.PlanOp)), None)
+        self.batch = plan.batch_dim if plan is not None else ""
         self.dispatches = [op for op in module.walk() if isinstance(op, stg.DispatchOp)]
         self.findings = Findings()
         self.seen: set[tuple[str, tuple[str, ...]]] = set()
@@ -100,8 +102,10 @@ class ShardingErrors:
             return
         rule = self.rule_of(dim)
         differs = rule is not None and rule.uneven is not None
+        experts = self.slots.get(dim.name, "")
+        shares = rule is not None and dim.name in rule.dims.data and rule.copies is not None
         message, note, help_ = cannot_split(
-            dim, how, differs, self.sizes, self.slots.get(dim.name, "")
+            dim, how, differs, self.sizes, experts, is_batch=dim.name == self.batch, shares=shares
         )
         sending = self.sending(dim, rule)
         if sending:
@@ -188,17 +192,26 @@ def splits(dim: Dim, uneven: str | None, sizes: Mapping[str, int]) -> bool:
 
 
 def cannot_split(
-    dim: Dim, uneven: str | None, differs: bool, sizes: Mapping[str, int], experts: str = ""
+    dim: Dim,
+    uneven: str | None,
+    differs: bool,
+    sizes: Mapping[str, int],
+    experts: str = "",
+    *,
+    is_batch: bool = False,
+    shares: bool = False,
 ) -> tuple[str, list[str], str]:
     """E0301 in words, with notes, and what to write instead. `differs`: the dim has uneven parts elsewhere, over other axes; it is of slots
-    of these `experts` and their copies."""
+    of these `experts` and their copies; it `is_batch`, of which no part differs; its rule says already that ranks are to have `shares` of a part."""
     name = f"{experts} + redundant" if experts else dim.name
     size, ways = sizes[dim.name], prod(sizes[axis] for axis in dim.split)
     split = as_written(dim.split, sizes)
     axes = quoted(f"{axis} = {number}" for axis, number in split.items())
     if uneven is None:
         verb = "does" if len(split) == 1 else "together do"
-        help_ = divisor_help(dim, size, ways, split, not differs, sizes[experts] if experts else 0)
+        may_differ = not (differs or is_batch)
+        number = sizes[experts] if experts else 0
+        help_ = divisor_help(dim, size, ways, split, may_differ, number, may_share=not shares)
         note = "parts are uneven only over all axes of their rule at once"
         message = f"{axes} {verb} not divide `{name} = {size}`"
         return message, [note] if differs else [], help_
@@ -226,7 +239,14 @@ def largest_divisor(number: int, most: int) -> int:
 
 
 def divisor_help(
-    dim: Dim, size: int, ways: int, split: Mapping[str, int], may_differ: bool, experts: int = 0
+    dim: Dim,
+    size: int,
+    ways: int,
+    split: Mapping[str, int],
+    may_differ: bool,
+    experts: int = 0,
+    *,
+    may_share: bool = True,
 ) -> str:
     """What to write instead: the nearest sizes that work, of the last of the axes that split the dim, and of the dim; of slots, of which so
     many are `experts` themselves, the number of copies."""
@@ -241,7 +261,7 @@ def divisor_help(
     if size > ways:
         text += ", or pad it: `{ pad = 1 }` after the rule"
         text += ", or let parts differ: `{ uneven = balanced }`" if may_differ else ""
-    if size < ways and ways % size == 0 and len(split) == 1 and not experts:
+    if may_share and size < ways and ways % size == 0 and len(split) == 1 and not experts:
         return f"{text}, or let ranks share them: `shard {dim.name} over {last} {{ replicate = true }}`"
     if size < ways and len(dim.split) == 1:
         text += f", or split `{dim.split[0]}` into two axes and use one of them here"

@@ -103,26 +103,29 @@ def is_path(text: str) -> bool:
     return text.endswith(SUFFIX) or "/" in text
 
 
-def load(text: str) -> DeviceModel:
-    """A device by its name, or from a file. E0417 says what is wrong with it."""
+def load(text: str, built_upon: tuple[Path, ...] = ()) -> DeviceModel:
+    """A device by its name, or from a file. E0417 says what is wrong with it. `built_upon`: the files whose base it is."""
     if not is_path(text):
         try:
             return named(text)
         except KeyError:
             raise bad(f"there is no device `{text}`", help=no_device(text)) from None
     path = Path(text)
+    if path.resolve() in built_upon:
+        raise bad(f"the device file `{path.name}` is the `base` of itself")
     try:
         changed = path.stat().st_mtime_ns
-        return read_file(path, changed)
+        return read_file(path, changed, built_upon)
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise bad(f"the device file `{path.name}` cannot be read: {why}") from None
 
 
 @lru_cache(maxsize=64)
-def read_file(path: Path, changed: int) -> DeviceModel:
+def read_file(path: Path, changed: int, built_upon: tuple[Path, ...]) -> DeviceModel:
     """A file, once for each time that it is changed."""
-    return parse(read_whole_text(path), path.stem, path.name, path.parent)
+    built_upon = (*built_upon, path.resolve())
+    return parse(read_whole_text(path), path.stem, path.name, path.parent, built_upon)
 
 
 def no_device(name: str) -> str:
@@ -134,7 +137,13 @@ def bad(message: str, help: str = "") -> CompileError:
     return CompileError([Diagnostic("E0417", message, None, help=help)])
 
 
-def parse(text: str, name: str, where: str, folder: Path | None = None) -> DeviceModel:
+def parse(
+    text: str,
+    name: str,
+    where: str,
+    folder: Path | None = None,
+    built_upon: tuple[Path, ...] = (),
+) -> DeviceModel:
     """The device that a text describes."""
     try:
         data = tomllib.loads(text)
@@ -148,7 +157,8 @@ def parse(text: str, name: str, where: str, folder: Path | None = None) -> Devic
     if "base" in data:
         name_or_path = word(data["base"], "base", where)
         beside = folder is not None and is_path(name_or_path)
-        base = load(str(Path(folder or ".", name_or_path)) if beside else name_or_path)
+        path = str(Path(folder or ".", name_or_path)) if beside else name_or_path
+        base = load(path, built_upon)
     return read(data, name, where, base)
 
 

@@ -232,10 +232,13 @@ def step_summary(compiled: Compiled, device: str | None = None) -> StepSummary:
 
 
 def batch_of(compiled: Compiled) -> tuple[int, int | None]:
-    """Samples and tokens of a step, without padding: the size of the batch dim, and of the first input of whole numbers with a sequence."""
+    """Samples and tokens of a step, without padding: the size of the batch dim, and of the first input of whole numbers with a sequence.
+
+    Of an iteration that serves they are sequences and new tokens, which may have come as vectors.
+    """
     sizes = dict(size_values(compiled.module))
     sizes |= {name: sizes[hidden] for name, hidden in pads_of(compiled.module).items()}
-    samples, tokens = 1, None
+    samples, tokens, vectors = 1, None, None
     names: Sequence[str]
     for program in programs(compiled.module):
         for argument in program.body.block.args:
@@ -247,8 +250,12 @@ def batch_of(compiled: Compiled) -> tuple[int, int | None]:
             samples = max(samples, known[0])
             if kind.dtype in ("i32", "i64") and len(names) > 1 and tokens is None:
                 tokens = int(np.prod(known))
+            elif len(names) > 1 and vectors is None:
+                vectors = known[0] * known[1]
     served = ModuleSequences.of(compiled.module)
     if served is not None:
         counts, new = served.op.sequences.data.kinds[:, :2].T
         return int(counts.sum()), int((counts * new).sum())
+    if stg.SEQUENCES in sizes:
+        return samples * int(sizes[stg.SEQUENCES]), tokens or vectors
     return samples, tokens

@@ -9,6 +9,7 @@ import pytest
 
 from stagec.backend.program import Compute
 from stagec.driver import Compiled, compile_text
+from stagec.estimate import batch_of
 from stagec.memory import Kind
 from tests.unit.test_serving import Group, drawn, unrolled
 
@@ -99,6 +100,9 @@ def test_an_iteration_is_its_sequences_one_by_one(seed: int):
     seen = W * heads * E
     expected = 2 * (2 * tokens * heads * E + seen + seen * (sequences + resumed))
     assert [a.num_bytes for a in filters if isinstance(a, Compute)] == [expected] * L
+    # Vectors that come in are tokens, too.
+    number = sum(each.count for each in groups)
+    assert batch_of(done) == (number, sum(each.count * each.new for each in groups))
     (plan,) = done.memory
     assert plan.static.num_bytes[Kind.CACHE] == L * sequences * (4 * state + 2 * seen)
 

@@ -65,9 +65,7 @@ class CheckedModel:
 
     @property
     def batch_dim(self) -> str:
-        """The dim of samples: the leading one of the first input."""
-        shapes = (parameter.value.type.names for parameter in self.body.parameters)
-        return next((names[0] for names in shapes if names), "")
+        return self.body.batch_dim
 
     @property
     def sends_unequally(self) -> bool:

@@ -101,7 +101,9 @@ class PlanChecker:
     def uneven(self, dim: Dim, value: Value, what: str) -> None:
         rule = next(r for r in self.plan.rules if dim.name in r.dims and dim.split[-1] in r.axes)
         differs = rule.uneven is not None
-        message, notes, help_ = cannot_split(dim, self.parts_of(dim), differs, self.sizes)
+        message, notes, help_ = cannot_split(
+            dim, self.parts_of(dim), differs, self.sizes, is_batch=dim.name == self.model.batch_dim
+        )
         names = (*dim.split, dim.name)
         origins = [self.table.origins[name] for name in names if name in self.table.origins]
         self.findings.add(

@@ -162,6 +162,12 @@ class CheckedBody:
     steps: list[Step] = field(default_factory=list)
     results: list[Value] = field(default_factory=list)
 
+    @property
+    def batch_dim(self) -> str:
+        """Of a model, the dim of samples: the leading one of the first input."""
+        shapes = (parameter.value.type.names for parameter in self.parameters)
+        return next((names[0] for names in shapes if names), "")
+
     def walk(self) -> Iterator[Step]:
         """Every step, those of repeats after their repeat."""
         waiting: list[Step] = list(reversed(self.steps))

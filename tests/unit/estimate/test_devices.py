@@ -148,6 +148,13 @@ def test_mistakes_in_a_file() -> None:
         load("no_such_device")
 
 
+def test_no_device_is_its_own_base(tmp_path: Path) -> None:
+    for name, base in (("one", "two"), ("two", "three"), ("three", "two")):
+        (tmp_path / f"{name}.toml").write_text(f'base = "{base}.toml"\n')
+    with pytest.raises(CompileError, match="is the `base` of itself"):
+        load(str(tmp_path / "one.toml"))
+
+
 def product(m: int, n: int, k: int, dtype: str = "bf16", batch: int = 1) -> Compute:
     sizes = (("batch", batch), ("m", m), ("n", n), ("k", k))
     kernel = Kernel(Work.PRODUCT, dtype, sizes, True)
