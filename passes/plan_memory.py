@@ -73,8 +73,9 @@ What nodes do with memory they say themselves (`effects`); the rest depends on w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 
 import numpy as np
 from xdsl.context import Context
@@ -119,7 +120,7 @@ from stagec.dialects.memory import (
     Repetition,
     StoredOp,
 )
-from stagec.dialects.sched.tasks import Rows
+from stagec.dialects.sched.tasks import TASKS, Rows
 from stagec.dialects.types import tensor_of
 from stagec.rewriting import programs
 from stagec.symbolic import Size
@@ -128,7 +129,7 @@ from stagec.unrolling.module import KeepsRows
 NAME = "plan-memory"
 
 FOLLOWING = {"F": ("B", "I", "W"), "I": ("W",)}
-"""Tasks of a microbatch that come after another, whatever the schedule."""
+"""Tasks of a microbatch that come after another, whatever the schedule, unless they overlap."""
 
 
 @dataclass(frozen=True)
@@ -161,10 +162,11 @@ class PlanMemory(KeepsRows, ModulePass):
                 old.detach()
                 old.erase()
         tables = [each for each in ops if isinstance(each, sched.TasksOp)]
+        side_by_side = overlapping(each for each in ops if isinstance(each, sched.RankProgramOp))
         for program in programs(op):
             kind = stg.text(program, "kind")
             rows = [each.rows.data for each in tables if each.kind.data == kind]
-            Planner(program, self.gradients, rows).run()
+            Planner(program, self.gradients, rows, side_by_side).run()
             stored = tuple(stored_rows(program, self.gradients))
             trained = [row.path for row in stored if row.kind == Kind.GRADIENTS]
             kept = (
@@ -201,14 +203,18 @@ class Planner:
     """Plans the memory of one program."""
 
     def __init__(
-        self, program: stg.ProgramOp, gradients: str, rows: Sequence[Mapping[str, Rows]]
+        self,
+        program: stg.ProgramOp,
+        gradients: str,
+        rows: Sequence[Mapping[str, Rows]],
+        side_by_side: Collection[tuple[str, str]],
     ) -> None:
         self.program = program
         self.policy = gradients
         self.gradients = gradient_values(program)
         self.sums = summed_results(program)
         self.nodes: dict[Operation, Draft] = {}
-        self.last_readers = LastReaders(rows)
+        self.last_readers = LastReaders(rows, side_by_side)
         self.groups = 0
 
     def run(self) -> None:
@@ -458,8 +464,10 @@ class Read:
 class LastReaders:
     """Of each value the readers that no other follows in every iteration."""
 
-    def __init__(self, rows: Sequence[Mapping[str, Rows]]) -> None:
-        self.rows = rows
+    def __init__(
+        self, rows: Sequence[Mapping[str, Rows]], side_by_side: Collection[tuple[str, str]]
+    ) -> None:
+        self.rows, self.side_by_side = rows, side_by_side
         self.reads: dict[SSAValue, list[Read]] = {}
         self.positions: dict[Operation, int] = {}
         self._follows: dict[tuple[str, int, int], bool] = {}
@@ -480,7 +488,7 @@ class LastReaders:
             return False
         mine, theirs = task_of(read.op), task_of(other.op)
         if mine != theirs:
-            return theirs in FOLLOWING.get(mine, ())
+            return theirs in FOLLOWING.get(mine, ()) and (mine, theirs) not in self.side_by_side
         if read.op.parent_block() is not other.op.parent_block() or not read.is_every:
             return False
         first, second = segment_of(read.op), segment_of(other.op)
@@ -496,6 +504,22 @@ class LastReaders:
                 are_ordered(each[task], first, second) for each in self.rows if task in each
             )
         return self._follows[key]
+
+
+def overlapping(programs_: Iterable[sched.RankProgramOp]) -> set[tuple[str, str]]:
+    """The tasks of one microbatch that overlap on some rank: their rows are issued in turns, so that neither comes after the other."""
+    found: set[tuple[str, str]] = set()
+    for program in programs_:
+        order = program.order.data
+        group = np.cumsum(order.joined == 0)
+        in_groups = np.isin(group, group[order.joined > 0])
+        known: dict[tuple[int, ...], set[str]] = {}
+        for number, (task, *of) in zip(
+            group[in_groups].tolist(), order.table[in_groups, :3].tolist(), strict=True
+        ):
+            known.setdefault((number, *of), set()).add(TASKS[task])
+        found |= {pair for tasks in known.values() for pair in permutations(tasks, 2)}
+    return found
 
 
 def segment_of(op: Operation) -> int:

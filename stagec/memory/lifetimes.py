@@ -15,7 +15,8 @@ from stagec.arrays import Ints
 from stagec.dialects.memory import Kind
 from stagec.dialects.sched.tasks import COMPUTE_TASKS, ONCE
 from stagec.memory.value_table import ValueTable
-from stagec.unrolling.rank import Arrangement
+from stagec.unrolling.checks import wrong
+from stagec.unrolling.rank import Arrangement, StageRun
 
 FORWARD = ("F", "RECV_F")
 BACKWARD = ("B", "I", "W")
@@ -91,6 +92,7 @@ def lifetimes(
     stages = [
         stage_lives(
             places,
+            arrangement.run.stages[number],
             number,
             table,
             {(task, at): found for (task, stage, at), found in said.items() if stage == number},
@@ -157,7 +159,9 @@ class Places:
         return np.where(start >= 0, self.first[self.place[rows]] + node, -1)
 
 
-def stage_lives(places: Places, stage: int, table: ValueTable, said: Gathered) -> StageLives:
+def stage_lives(
+    places: Places, run: StageRun, stage: int, table: ValueTable, said: Gathered
+) -> StageLives:
     """`said`: where the passes of the stage find what is gathered."""
     microbatches = places.microbatches(stage)
     made = places.nodes(stage, table.tasks, microbatches, table.task, table.row, table.node)
@@ -174,6 +178,8 @@ def stage_lives(places: Places, stage: int, table: ValueTable, said: Gathered) -
     death[:, once] = np.maximum(
         death, highest(latest[None, of_value], table.read_value[of_value], len(table))
     )[:, once]
+    if places.position is None:
+        check_reads(run, table, reads, birth, death, ~(table.of_sum | table.frees | follows))
     follow_gathered(table, said, microbatches, reads, np.flatnonzero(follows), death)
     sum_death = highest(latest[None, table.of_sum], table.read_value[table.of_sum], len(table))[0]
     saved = read_by(table, BACKWARD) & made_in(table, FORWARD)
@@ -183,6 +189,29 @@ def stage_lives(places: Places, stage: int, table: ValueTable, said: Gathered) -
     first_read[:, received] = earliest(reads, table.read_value, birth)[:, received]
     return StageLives(
         table, microbatches, birth, death, sum_death, saved, deferred, once, first_read
+    )
+
+
+def check_reads(
+    run: StageRun, table: ValueTable, reads: Ints, birth: Ints, death: Ints, chosen: Ints
+) -> None:
+    """E0709 for a read of what was freed before it, of those that are `chosen`: nobody is freed by them."""
+    values = table.read_value
+    freed = np.zeros(len(table), bool)
+    freed[values[table.frees & ~table.of_sum]] = True
+    which = np.flatnonzero(chosen & freed[values] & (table.num_bytes[values] > 0))
+    of = values[which]
+    late = np.argwhere((birth[:, of] >= 0) & (reads[:, which] > death[:, of]))
+    if not len(late):
+        return
+    read = int(which[late[0, 1]])
+    made = table.abouts[int(table.about[values[read]])].op
+    task, row = table.tasks[int(table.read_task[read])], int(table.read_row[read])
+    own = run.layout.tasks[task].rows[row]
+    reader = run.layout.bodies[own.body].ops[int(table.read_node[read])]
+    message = f"row {row} of `{task}` reads what `{made}` made, after it was freed"
+    raise wrong(
+        reader, message, "name it behind `frees` of the last reader, or run `plan-memory` again"
     )
 
 

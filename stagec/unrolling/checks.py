@@ -11,7 +11,7 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
-from stagec.analysis.buffers import owned
+from stagec.analysis.buffers import owned, stored_rows
 from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.loads import Loads
@@ -22,6 +22,7 @@ from stagec.analysis.sizes import mesh_of, size_values
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import NamesAttr, sizes_in
+from stagec.dialects.memory import GRADIENTS, Kind
 from stagec.dialects.sched.tasks import (
     COMPUTE_TASKS,
     NOWHERE,
@@ -33,7 +34,7 @@ from stagec.dialects.sched.tasks import (
 )
 from stagec.dialects.types import TIME_AXIS, ValueType
 from stagec.rewriting import programs
-from stagec.symbolic import Size
+from stagec.symbolic import ZERO, Size
 from stagec.symbolic.conditions import unread
 
 
@@ -55,9 +56,12 @@ def check_module(module: ModuleOp) -> None:
     for program in kinds.values():
         check_nodes(program, mesh_of(module), names)
         check_units(program)
+        check_freed_together(program)
     for own in segments.values():
         check_segments(own)
-    check_stored([op for op in ops if isinstance(op, sched.StoredOp)], kinds, names)
+    stored = [op for op in ops if isinstance(op, sched.StoredOp)]
+    check_stored(stored, kinds, names)
+    check_all_stored(stored, kinds)
     for op in ops:
         if isinstance(op, sched.TasksOp):
             if op.kind.data not in kinds:
@@ -65,6 +69,7 @@ def check_module(module: ModuleOp) -> None:
             flow = Dataflow(numbers_at(module, op, names))
             check_rows(op, segments[op.kind.data], flow)
             check_all_run(op, segments[op.kind.data], flow)
+            check_sizes(op, stored, flow.values)
         elif isinstance(op, sched.RankProgramOp):
             check_stages(op, ops, stages)
     classes = [op for op in ops if isinstance(op, sched.RanksOp)]
@@ -133,10 +138,62 @@ def check_stored(
             raise wrong(op, f"what `{kind}` stores {message}")
         seen.add(kind)
         known = owned(kinds[kind])
+        rows: set[tuple[str, Kind]] = set()
         for row in op.rows.data:
             if not (row.is_of_program or row.path in known):
                 raise wrong(op, f"there is no weight or cache `{row.path}`")
             check_names(op, [row.num_bytes], names)
+            if (row.path, row.kind) in rows and not row.is_of_program:
+                raise wrong(op, f'there are two rows `"{row.path}" {row.kind.name.lower()}`')
+            rows.add((row.path, row.kind))
+
+
+def check_all_stored(stored: Sequence[sched.StoredOp], kinds: Mapping[str, stg.ProgramOp]) -> None:
+    """That of what a program has and updates it is said what stays. What becomes of gradients is a policy's own."""
+    said = {op.kind.data: op for op in stored}
+    for kind, program in kinds.items():
+        op = said.get(kind)
+        if op is None and not any(sched.planned(inner) is not None for inner in program.walk()):
+            continue
+        rows = {(row.path, row.kind) for row in op.rows.data} if op is not None else set()
+        for row in stored_rows(program, op.gradients.data if op is not None else GRADIENTS[0]):
+            is_nothing = row.kind == Kind.GRADIENTS or row.num_bytes == ZERO
+            if not is_nothing and (row.path, row.kind) not in rows:
+                missing = f'there is no row `"{row.path}" {row.kind.name.lower()}`'
+                where = f'`sched.stored of "{kind}"`'
+                help_ = "run `plan-memory` again, or write the row down with 0 bytes"
+                raise wrong(op or program, f"{missing} in {where}", help_)
+
+
+def check_sizes(
+    tasks: sched.TasksOp, stored: Sequence[sched.StoredOp], values: Mapping[str, int]
+) -> None:
+    """That what stays is not less than nothing."""
+    for op in stored:
+        for row in op.rows.data if op.kind.data == tasks.kind.data else ():
+            if row.num_bytes.evaluate(values) < 0:
+                message = f'`"{row.path}" {row.kind.name.lower()}` is less than no bytes'
+                raise wrong(op, message)
+
+
+def check_freed_together(program: stg.ProgramOp) -> None:
+    """That what is freed with the last of some has a last, and that each last frees something."""
+    waiting: dict[int, Operation] = {}
+    lasts: dict[int, Operation] = {}
+    for op in program.walk():
+        plan = sched.planned(op)
+        if plan is not None:
+            until = [buffer.until for buffer in plan.buffers if buffer.until >= 0]
+            waiting |= dict.fromkeys((*until, *(number for _, number in plan.keeps)), op)
+            lasts |= dict.fromkeys(plan.lasts, op)
+    for number in sorted(waiting.keys() ^ lasts.keys()):
+        if number in waiting:
+            message = (
+                f"what it says `until {number}` of is never freed: no node says `last {number}`"
+            )
+            raise wrong(waiting[number], message)
+        message = f"`last {number}` frees nothing: no node says `until {number}`"
+        raise wrong(lasts[number], message)
 
 
 def check_segments(segments: Mapping[int, Segment]) -> None:

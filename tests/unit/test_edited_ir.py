@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import cache
 from typing import TypeVar
 
@@ -10,15 +11,18 @@ import numpy as np
 import pytest
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from stagec.diagnostics import CompileError
-from stagec.dialects import dist, sched
+from stagec.dialects import dist, sched, stg
+from stagec.dialects.memory import OWN, Buffer, Kind, MemoryAttr, StoredAttr
+from stagec.dialects.sched.node import NodeOp
 from stagec.dialects.sched.tasks import Order, OrderAttr, PerRow, PerRowAttr, Rows
 from stagec.dialects.types import tensor_of
 from stagec.driver import compile_ir, compile_text
 from stagec.ir_text import parse_ir, print_ir
 from stagec.plugins import registry
+from stagec.rewriting import programs
 from tests.resuming.cuts import texts_after_passes
 from tests.resuming.texts import random_text
 from tests.unit.seldom import mostly
@@ -26,6 +30,8 @@ from tests.unit.seldom import mostly
 Found = TypeVar("Found", bound=Operation)
 PIPELINED = 0
 """The seed of a plan with two stages."""
+SHARDED = 5
+"""The seed of a plan with ZeRO 3."""
 
 
 @cache
@@ -127,3 +133,75 @@ def test_rows_before_the_first(name: str) -> None:
     numbers[0] = 1
     program.properties[name] = PerRowAttr(PerRow(numbers, lengths))
     assert f"`{name}` of row 0 of `" in refused(module)
+
+
+def freed_early(program: stg.ProgramOp, chance: random.Random) -> None:
+    """Let the first reader of some value in a block be the only one that frees it."""
+    values = [
+        result
+        for op in program.walk()
+        for result, plan in zip(op.results, buffers_of(op), strict=False)
+        if plan.where == OWN and len(readers(result)) > 1
+    ]
+    first, *others = readers(chance.choice(values))
+    for (op, number), frees in [(first, True), *((each, False) for each in others)]:
+        assert isinstance(op, NodeOp)
+        plan = op.planned
+        assert plan is not None
+        rest = [each for each in plan.frees if each != number]
+        op.memory = MemoryAttr(replace(plan, frees=tuple([*rest, number] if frees else rest)))
+
+
+def buffers_of(op: Operation) -> tuple[Buffer, ...]:
+    plan = sched.planned(op)
+    return plan.buffers if plan is not None else ()
+
+
+def readers(value: SSAValue) -> list[tuple[Operation, int]]:
+    """In order, where all of them are nodes of one segment that have results of their own."""
+    uses = [(use.operation, use.index) for use in value.uses]
+    segments = {op.segment for op, _ in uses if isinstance(op, NodeOp)}
+    alone = all(buffer.where == OWN for op, _ in uses for buffer in buffers_of(op))
+    if len(segments) != 1 or not alone or any(not isinstance(op, NodeOp) for op, _ in uses):
+        return []
+    block = uses[0][0].parent_block()
+    assert block is not None
+    place = {op: at for at, op in enumerate(block.ops)}
+    inside = len({op for op, _ in uses}) == len(uses) and all(op in place for op, _ in uses)
+    return sorted(uses, key=lambda use: place[use[0]]) if inside else []
+
+
+@pytest.mark.parametrize("seed", mostly((0).__eq__, range(4)))
+def test_a_read_of_what_was_freed(seed: int) -> None:
+    module = parsed(texts(seed)["plan-memory"])
+    freed_early(programs(module)[0], random.Random(seed))
+    with pytest.raises(CompileError, match="after it was freed"):
+        _ = compile_ir(print_ir(module), "edited.mlir").memory
+
+
+@pytest.mark.parametrize("seed", mostly((0).__eq__, range(4)))
+def test_what_stays_is_said(seed: int) -> None:
+    """Of each weight and its state there is one row, of no negative size."""
+    chance = random.Random(seed)
+    for edit in ("gone", "twice", "negative", "everything"):
+        module = parsed(texts(seed)["plan-memory"])
+        op = chance.choice(ops_of(module, sched.StoredOp))
+        rows = list(op.rows.data)
+        at = chance.choice([i for i, row in enumerate(rows) if row.kind != Kind.GRADIENTS])
+        if edit == "negative":
+            rows[at] = replace(rows[at], num_bytes=rows[at].num_bytes * -1)
+        else:
+            rows[at : at + 1] = [rows[at]] * (2 * (edit == "twice"))
+        op.rows = StoredAttr(tuple(rows))
+        if edit == "everything":
+            op.detach()
+        wanted = {"gone": "no row", "twice": "two rows", "negative": "less than no bytes"}
+        assert wanted.get(edit, "no row") in refused(module)
+
+
+def test_what_is_freed_together_has_a_last() -> None:
+    text = texts(SHARDED)["plan-memory"]
+    for old in (", last ", " until ", "memory <[temporaries]"):
+        assert old in text
+        new = f"{old}, last 99" if old.startswith("memory") else f"{old}9"
+        assert "no node says" in refused(parsed(text.replace(old, new, 1)))
