@@ -159,7 +159,8 @@ def waits_of(rank: Arrangement) -> Ints:
 def rows_back(rank: Arrangement, name: str, said: PerRowAttr | None, otherwise: int) -> Ints:
     """How many rows before each the one is that a property means. E0709 if there are not so many."""
     back = rank.said(name, said, otherwise)
-    early = np.flatnonzero(back > np.arange(len(back)))
+    # The device takes a row first of all that is ahead of the first.
+    early = np.flatnonzero(back > np.arange(len(back)) + (name == "ahead"))
     if len(early):
         position = int(early[0])
         row = rank.describe(int(rank.order[position]))

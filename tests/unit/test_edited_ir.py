@@ -130,7 +130,7 @@ def test_rows_before_the_first(name: str) -> None:
     program = ops_of(module, sched.RankProgramOp)[0]
     lengths = np.array(program.waits.data.lengths) if program.waits is not None else np.zeros(0)
     numbers = np.full(int(lengths.sum()), -1 if name == "waits" else 0)
-    numbers[0] = 1
+    numbers[0] = 2
     program.properties[name] = PerRowAttr(PerRow(numbers, lengths))
     assert f"`{name}` of row 0 of `" in refused(module)
 
