@@ -70,6 +70,12 @@ def pipeline_schedule(module: ModuleOp) -> Schedule:
     return explained(op, lambda: proved(own_schedule(op, name, p, v, m)))
 
 
+def is_part(module: ModuleOp) -> bool:
+    """Whether the module's ranks run a part of a pipeline that goes on in other pools."""
+    op = schedule_op(module)
+    return op is not None and op.part is not None
+
+
 def whole_schedule(module: ModuleOp) -> Schedule:
     """The schedule of all pools, where the module's ranks run a part of a pipeline; else its own."""
     op = schedule_op(module)

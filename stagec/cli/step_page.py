@@ -8,12 +8,20 @@ from stagec.cli.tables import folded, seconds
 from stagec.compiled import Compiled
 from stagec.estimate import StepSummary, step_summary
 from stagec.pictures.scales import digits
+from stagec.pipeline_schedule import is_part
 
 
 def step_page(compiled: Compiled, is_named: bool) -> str:
     """E0410 where neither the plan nor `--device` says how fast the device is. With the plan's name above, if it is one of several."""
     name = [f"{compiled.name}, plan {compiled.plan.name}"] if is_named else []
-    found = [part for line in lines(step_summary(compiled)) for part in folded(line) or [""]]
+    said = [*lines(step_summary(compiled))]
+    if is_part(compiled.module):
+        shown = "`stagec MODEL.stg` with the plan of all shows them on one time axis"
+        said += [
+            "",
+            f"note: this pool by itself, as if what the others hand over were there; {shown}",
+        ]
+    found = [part for line in said for part in folded(line) or [""]]
     return "\n".join([*name, *found]) + "\n"
 
 

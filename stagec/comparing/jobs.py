@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from stagec.comparing.comparison import Comparison, Section, compare
 from stagec.compiled import Compiled
 from stagec.memory import TITLES, ClassPlan, Kind
+from stagec.pipeline_schedule import is_part
 from stagec.step_count import CountedOp
 from stagec.summary import ClassSummary, Summary, summarize
 
@@ -34,6 +35,8 @@ class ComparedJob:
 
     summary: Summary
     sections: Sequence[Section]
+    is_part: bool = False
+    """Whether it is a pool that trains a part of the model."""
 
 
 def job_of(compiled: Compiled) -> ComparedJob:
@@ -71,7 +74,8 @@ def job_of(compiled: Compiled) -> ComparedJob:
         kinds.add((TITLES[kind],), bytes=num_bytes)
         by_module.add((module or summary.model,), memory=num_bytes)
         by_pass.add((made_by,), memory=num_bytes)
-    return ComparedJob(summary, (step, traffic, kinds, by_module, by_pass))
+    sections = (step, traffic, kinds, by_module, by_pass)
+    return ComparedJob(summary, sections, is_part(compiled.module))
 
 
 def costs_of(each: CountedOp) -> dict[str, int]:
@@ -165,7 +169,7 @@ def joined(jobs: Sequence[ComparedJob]) -> ComparedJob:
     return ComparedJob(
         worst.summary,
         (
-            joined_steps(steps),
+            joined_steps(steps, worst.is_part),
             added(traffic, number),
             worst.sections[2],
             added(by_module, number),
@@ -174,13 +178,13 @@ def joined(jobs: Sequence[ComparedJob]) -> ComparedJob:
     )
 
 
-def joined_steps(sections: Sequence[Section]) -> Section:
-    """The totals of pools, which have the same parameters."""
+def joined_steps(sections: Sequence[Section], are_parts: bool) -> Section:
+    """The totals of pools, which have the same parameters unless they train parts of the model."""
     found = Section(sections[0].title, sections[0].keys)
     for key in sections[0].rows:
         for what in sections[0].rows[key]:
             amounts = [each.rows[key][what] for each in sections]
-            is_most = key == WITH_MOST or what == "parameters"
+            is_most = key == WITH_MOST or (what == "parameters" and not are_parts)
             found.add(key, **{what: max(amounts) if is_most else sum(amounts)})
     return found
 
