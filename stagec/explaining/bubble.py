@@ -8,7 +8,7 @@ from fractions import Fraction
 from stagec.explaining.job import NamedJob
 from stagec.explaining.names import Names
 from stagec.explaining.quantities import Answer, ClassAnswer
-from stagec.pipeline_schedule import pipeline_schedule, schedule_op, whole_schedule
+from stagec.pipeline_schedule import schedule_op, whole_schedule
 from stagec.schedules import CATALOGUE, Schedule, simulate
 from stagec.symbolic import ZERO, Size, constant, symbol
 
@@ -40,11 +40,11 @@ def bubble(job: NamedJob) -> Answer:
     if op is None:
         none = ClassAnswer("all", {}, ZERO, 0, ())
         return Answer(title, "", (none,), ("the plan has no pipeline",), is_additive=False)
-    schedule, own = whole_schedule(names.module), pipeline_schedule(names.module)
-    first = op.part[0] if op.part is not None else 0
-    worst, value = idle_share(schedule, range(first, first + own.num_ranks))
-    worst -= first
-    ranks = constant(op.part[1]) if op.part is not None else None
+    worst, value = idle_share(whole_schedule(names.module))
+    ranks = None
+    if op.part is not None:
+        # Of the pipeline of all pools, whose ranks wait equally long in a step.
+        worst, ranks = 0, constant(op.part[1])
     form = published(names, op.schedule.data, ranks)
     notes: tuple[str, ...] = ()
     if form is None or form.evaluate(names.values) != value:
@@ -59,11 +59,10 @@ def bubble(job: NamedJob) -> Answer:
     return Answer(title, "", (answer,), notes, sources, is_additive=False)
 
 
-def idle_share(schedule: Schedule, ranks: range | None = None) -> tuple[int, Fraction]:
-    """Of these ranks, or of all, the one that idles most, and its idle time over its computing time."""
+def idle_share(schedule: Schedule) -> tuple[int, Fraction]:
+    """The rank that idles most, and its idle time over its computing time."""
     timing = simulate(schedule)
-    ranks = ranks or range(schedule.num_ranks)
-    worst = ranks.start + int(timing.idle[ranks.start : ranks.stop].argmax())
+    worst = int(timing.idle.argmax())
     # Whole units of time, so that floats hold them exactly.
     return worst, Fraction(int(timing.idle[worst]), int(timing.busy[worst]))
 
