@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 from stagec.backend.encode import encode_traces
-from stagec.backend.program import Collective, Compute, TraceSet, Transfer
+from stagec.backend.errors import TraceError
+from stagec.backend.program import Collective, Compute, PooledTraces, TraceSet, Transfer
 from stagec.backend.writer import write_traces
 from stagec.checking import check_traces
 from stagec.compiled import Compiled
+from stagec.diagnostics import CompileError
 from stagec.driver import compile_program
 from stagec.estimate.pools import estimate_pools
 from stagec.frontend import check, parse_file, parse_text
@@ -237,6 +239,29 @@ def test_on_one_time_axis_nothing_comes_before_it_is_sent(seed: int) -> None:
             assert end >= max([when, *before]) - 1e-6
     assert found.mfu is not None and 0 < found.mfu < 1
     assert np.isclose(found.end_us, max(e.timeline.makespan_us for e in found.pools.values()))
+
+
+def one_tower(schedule: str, frozen: bool = False) -> CompiledPools:
+    pools = [Drawn("tower0", "K0", 1, 2, 1, 1, 0, frozen), Drawn("text", "L", 1, 3, 1, 1, 0)]
+    return compile_pools(parse_text(text_of(pools, schedule, chained=False)), "p", {})
+
+
+def test_pools_that_would_wait_for_each_other_are_refused() -> None:
+    """A tower that waits for a gradient before it goes on, and a model that wants all microbatches first."""
+    one, other = one_tower("1f1b"), one_tower("gpipe")
+    (first, _), (_, second) = one.traces.pools, other.traces.pools
+    with pytest.raises(TraceError, match="might wait for each other for ever"):
+        encode_traces(PooledTraces((first, second)))
+    with pytest.raises(CompileError, match="wait for each other for ever"):
+        estimate_pools({"tower0": one.pools["tower0"], "text": other.pools["text"]})
+    (other_first, _), (_, own_second) = other.traces.pools, one.traces.pools
+    encode_traces(PooledTraces((other_first, own_second)))  # who sends all, waits for nobody
+
+
+def test_a_gradient_that_nobody_waits_for_is_found_out() -> None:
+    (first, _), (_, second) = one_tower("1f1b", True).traces.pools, one_tower("1f1b").traces.pools
+    with pytest.raises(TraceError, match="do not agree on what is handed over"):
+        encode_traces(PooledTraces((first, second)))
 
 
 def test_of_a_frozen_tower_the_projector_alone_is_trained() -> None:
