@@ -8,8 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stagec.api import Explanation, Job, Table, traces
-    from stagec.api import compile_job as compile
+    from stagec.api import Explanation, Job, Table, compile_job as compile, traces
     from stagec.diagnostics import CompileError
 
 __version__ = "0.1.0"

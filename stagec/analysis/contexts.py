@@ -122,15 +122,3 @@ def ring_steps(op: AttentionOps, axes: Sequence[str], balanced: bool) -> RingSte
     if balanced:
         return RingSteps(own, block * HALF, devices - 1)
     return RingSteps(own, block, joint_index(axes))
-
-
-__all__ = [
-    "AttentionOps",
-    "Contexts",
-    "RingSteps",
-    "chunk_pairs",
-    "is_masked",
-    "ring_of",
-    "ring_steps",
-    "share_of_mask",
-]

@@ -7,8 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from stagec.pictures.elements import element, escape
-from stagec.pictures.page import resource
-from stagec.pictures.page import table as html_table
+from stagec.pictures.page import resource, table as html_table
 
 MOST_SHOWN = 60
 """Rows of a table that are printed."""

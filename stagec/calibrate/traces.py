@@ -18,8 +18,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from stagec.backend.et_def_pb2 import Node as ChakraNode
-from stagec.backend.et_def_pb2 import NodeType
+from stagec.backend.et_def_pb2 import Node as ChakraNode, NodeType
 from stagec.calibrate.folder import unreadable
 from stagec.calibrate.measured import Measured, Row, gathered
 from stagec.devices.model import Key

@@ -16,8 +16,8 @@ from stagec.cli.usage import (
     overrides,
     some_text,
     usage_error,
+    whole_number as whole,
 )
-from stagec.cli.usage import whole_number as whole
 from stagec.diagnostics import quoted
 from stagec.plugins import registry
 

@@ -18,8 +18,7 @@ from stagec.cli.tables import amount, plain_table, seconds, text_of
 from stagec.cli.usage import usage_error
 from stagec.devices import names
 from stagec.diagnostics import CompileError, did_you_mean, quoted
-from stagec.frontend import CheckedModel, Source, check, parse_text
-from stagec.frontend import syntax as written
+from stagec.frontend import CheckedModel, Source, check, parse_text, syntax as written
 from stagec.plans.clauses import Device, Plan
 from stagec.reports.plans_chart import plans_page
 from stagec.searching.changes import changes

@@ -18,32 +18,16 @@ from stagec.analysis.sizes import size_values
 from stagec.backend.program import RankClass, TraceSet
 from stagec.compiled import Compiled
 from stagec.dialects import stg
-from stagec.estimate.breakdown import Breakdown, breakdown
+from stagec.estimate.breakdown import Breakdown as Breakdown, breakdown
 from stagec.estimate.costs import missing_numbers, require_numbers
 from stagec.estimate.graph import PieceGraph
 from stagec.estimate.interference import slowed
-from stagec.estimate.kernels import Basis
+from stagec.estimate.kernels import Basis as Basis
 from stagec.estimate.prices import Prices, notes_on_kernels
-from stagec.estimate.timeline import Arrivals, Timeline
+from stagec.estimate.timeline import Arrivals, Timeline as Timeline
 from stagec.plans.clauses import Device, Plan
 from stagec.rewriting import programs
 from stagec.step_count import matrix_flops, pads_of
-
-__all__ = [
-    "Basis",
-    "Breakdown",
-    "Estimate",
-    "StepSummary",
-    "Timeline",
-    "batch_of",
-    "estimate",
-    "estimate_if_known",
-    "on_device",
-    "step_summary",
-    "step_time",
-    "timeline_of",
-    "with_durations",
-]
 
 
 @dataclass(frozen=True)

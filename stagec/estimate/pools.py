@@ -21,8 +21,7 @@ from stagec.estimate import Estimate, estimate, with_utilisation
 from stagec.estimate.costs import missing_numbers, require_numbers
 from stagec.estimate.interference import factors_of
 from stagec.estimate.joint_graph import JointGraph
-from stagec.estimate.network import Network, rate
-from stagec.estimate.network import number as latency
+from stagec.estimate.network import Network, number as latency, rate
 from stagec.estimate.prices import Prices
 from stagec.estimate.timeline import Arrivals, Timeline, piece_durations, simulate_pieces
 

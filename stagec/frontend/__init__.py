@@ -5,20 +5,12 @@ plan), `lower` the module, of which `warnings_of` says what is doubtful, and `pl
 the plan. Each raises `CompileError` with all mistakes that it finds.
 """
 
-from stagec.frontend.check import check, warnings_of
-from stagec.frontend.checker import CheckedModel
-from stagec.frontend.files import Source, parse_file, parse_text
-from stagec.frontend.lowering import lower, plan_of_model
-from stagec.plans.clauses import Plan
-
-__all__ = [
-    "CheckedModel",
-    "Plan",
-    "Source",
-    "check",
-    "lower",
-    "parse_file",
-    "parse_text",
-    "plan_of_model",
-    "warnings_of",
-]
+from stagec.frontend.check import check as check, warnings_of as warnings_of
+from stagec.frontend.checker import CheckedModel as CheckedModel
+from stagec.frontend.files import (
+    Source as Source,
+    parse_file as parse_file,
+    parse_text as parse_text,
+)
+from stagec.frontend.lowering import lower as lower, plan_of_model as plan_of_model
+from stagec.plans.clauses import Plan as Plan

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stagec.importing.parts import NO_NORM, Norm, Stream, head_name, number, tower_text
-from stagec.importing.parts import last as last_part
+from stagec.importing.parts import (
+    NO_NORM,
+    Norm,
+    Stream,
+    head_name,
+    last as last_part,
+    number,
+    tower_text,
+)
 from stagec.importing.text import Module, Writer
 
 

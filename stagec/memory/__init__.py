@@ -4,20 +4,13 @@
 of the schedule; `static` what stays from step to step.
 """
 
-from stagec.dialects.memory import Kind
-from stagec.memory.along_time import TimedPeak, peak_along_time
-from stagec.memory.kinds import TITLES
-from stagec.memory.plan import BufferGroup, ClassPlan, Moment, plan_memory
-from stagec.memory.whole_module import plan_module
-
-__all__ = [
-    "TITLES",
-    "BufferGroup",
-    "ClassPlan",
-    "Kind",
-    "Moment",
-    "TimedPeak",
-    "peak_along_time",
-    "plan_memory",
-    "plan_module",
-]
+from stagec.dialects.memory import Kind as Kind
+from stagec.memory.along_time import TimedPeak as TimedPeak, peak_along_time as peak_along_time
+from stagec.memory.kinds import TITLES as TITLES
+from stagec.memory.plan import (
+    BufferGroup as BufferGroup,
+    ClassPlan as ClassPlan,
+    Moment as Moment,
+    plan_memory as plan_memory,
+)
+from stagec.memory.whole_module import plan_module as plan_module

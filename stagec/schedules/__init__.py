@@ -10,40 +10,38 @@ schedule is and demands, and the paper it is from, is in `catalogue`; what a use
 `custom`; what `validate` proves, in `validator`; how a transfer finds its place, in `transfers`.
 """
 
-from stagec.schedules.build import build
-from stagec.schedules.catalogue import CATALOGUE, Entry, check_sizes, names
-from stagec.schedules.custom import from_csv, from_function, from_rows
-from stagec.schedules.errors import InvalidSchedule, ScheduleError
-from stagec.schedules.in_flight import InFlight
-from stagec.schedules.picture import picture
-from stagec.schedules.placement import Placement, placement, placement_of
-from stagec.schedules.table import Action, ActionKind, Schedule, text
-from stagec.schedules.timing import ActionCosts, Timing, simulate
-from stagec.schedules.validator import ScheduleReport, validate
-
-__all__ = [
-    "CATALOGUE",
-    "Action",
-    "ActionCosts",
-    "ActionKind",
-    "Entry",
-    "InFlight",
-    "InvalidSchedule",
-    "Placement",
-    "Schedule",
-    "ScheduleError",
-    "ScheduleReport",
-    "Timing",
-    "build",
-    "check_sizes",
-    "from_csv",
-    "from_function",
-    "from_rows",
-    "names",
-    "picture",
-    "placement",
-    "placement_of",
-    "simulate",
-    "text",
-    "validate",
-]
+from stagec.schedules.build import build as build
+from stagec.schedules.catalogue import (
+    CATALOGUE as CATALOGUE,
+    Entry as Entry,
+    check_sizes as check_sizes,
+    names as names,
+)
+from stagec.schedules.custom import (
+    from_csv as from_csv,
+    from_function as from_function,
+    from_rows as from_rows,
+)
+from stagec.schedules.errors import (
+    InvalidSchedule as InvalidSchedule,
+    ScheduleError as ScheduleError,
+)
+from stagec.schedules.in_flight import InFlight as InFlight
+from stagec.schedules.picture import picture as picture
+from stagec.schedules.placement import (
+    Placement as Placement,
+    placement as placement,
+    placement_of as placement_of,
+)
+from stagec.schedules.table import (
+    Action as Action,
+    ActionKind as ActionKind,
+    Schedule as Schedule,
+    text as text,
+)
+from stagec.schedules.timing import (
+    ActionCosts as ActionCosts,
+    Timing as Timing,
+    simulate as simulate,
+)
+from stagec.schedules.validator import ScheduleReport as ScheduleReport, validate as validate

@@ -7,36 +7,18 @@ Never a float: sizes exceed 2**53. sympy is for people (`stagec explain`), not f
 """
 
 from stagec.symbolic.algebra import (
-    FUNCTIONS,
-    ONE,
-    ZERO,
-    NoNumberError,
-    OpaqueCall,
-    Size,
-    SizeError,
-    call,
-    ceildiv,
-    constant,
-    product,
-    symbol,
-    total,
+    FUNCTIONS as FUNCTIONS,
+    ONE as ONE,
+    ZERO as ZERO,
+    NoNumberError as NoNumberError,
+    OpaqueCall as OpaqueCall,
+    Size as Size,
+    SizeError as SizeError,
+    call as call,
+    ceildiv as ceildiv,
+    constant as constant,
+    product as product,
+    symbol as symbol,
+    total as total,
 )
-from stagec.symbolic.text import parse, size
-
-__all__ = [
-    "FUNCTIONS",
-    "ONE",
-    "ZERO",
-    "NoNumberError",
-    "OpaqueCall",
-    "Size",
-    "SizeError",
-    "call",
-    "ceildiv",
-    "constant",
-    "parse",
-    "product",
-    "size",
-    "symbol",
-    "total",
-]
+from stagec.symbolic.text import parse as parse, size as size

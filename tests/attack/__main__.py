@@ -20,8 +20,7 @@ from tests.attack.ir import IR
 from tests.attack.large import SIZED
 from tests.attack.plans import PLANS, SWEEPS
 from tests.attack.processes import DISKS, KILLS, STREAMS
-from tests.attack.seeded import SEEDED as FAULTS
-from tests.attack.seeded import SETS, found_in
+from tests.attack.seeded import SEEDED as FAULTS, SETS, found_in
 from tests.attack.slips import SLIPS, TYPOS
 from tests.attack.texts import TEXTS
 from tests.attack.traces import SEEDED, TRACES

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from stagec.backend import et_def_pb2 as et
-from stagec.backend import et_file
+from stagec.backend import et_def_pb2 as et, et_file
 from stagec.backend.encoded import SCHEMA_VERSION
 from stagec.backend.errors import TraceError
 

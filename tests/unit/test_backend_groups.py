@@ -4,8 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from stagec.backend.errors import TraceError
 from stagec.backend.groups import GroupIds, GroupKind, comm_group_json, comm_groups, kind_of

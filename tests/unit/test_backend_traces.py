@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from stagec.backend.class_table import pack, unpack
 from stagec.backend.encode import encode_unproved as encode_traces

@@ -4,8 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from stagec.backend.et_def_pb2 import Node as NodeMessage
 from stagec.checking.load import FileFindings, decode_trace

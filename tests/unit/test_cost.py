@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from xdsl.ir import Operation, SSAValue
 from xdsl.utils.test_value import create_ssa_value
 

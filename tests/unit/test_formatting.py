@@ -7,8 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from stagec.cli import main
 from stagec.diagnostics import CompileError
@@ -16,8 +15,7 @@ from stagec.formatting import format_text
 from stagec.formatting.words import tokens_of
 from stagec.frontend.parser import parse
 from stagec.frontend.printing import text_of
-from tests.unit.doc_examples import DOCS
-from tests.unit.doc_examples import examples as doc_examples
+from tests.unit.doc_examples import DOCS, examples as doc_examples
 from tests.unit.examples import EXAMPLES, FOLDER
 from tests.unit.test_fuzz import items
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec.dialects import stg

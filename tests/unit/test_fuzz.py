@@ -7,8 +7,7 @@ import string
 from dataclasses import fields
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from stagec.diagnostics import CompileError, Span
 from stagec.frontend import check, lower, parse_text, syntax

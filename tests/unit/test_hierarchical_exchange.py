@@ -10,8 +10,7 @@ from math import comb, prod
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.apportioning import apportion

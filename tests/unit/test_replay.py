@@ -6,8 +6,7 @@ import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from stagec.backend.et_def_pb2 import Node, NodeType
 from stagec.schedules import CATALOGUE, ScheduleError, build, names, validate

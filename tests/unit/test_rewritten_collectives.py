@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import prod
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass

@@ -8,8 +8,7 @@ from math import prod
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 

@@ -1,8 +1,7 @@
 """Where sends and receives stand: against a simulation written round by round."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from stagec.schedules import Action, ActionKind, Schedule, build, text, validate
 from stagec.schedules.transfers import around_compute, as_sent

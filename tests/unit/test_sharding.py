@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import event, given, settings
-from hypothesis import strategies as st
+from hypothesis import event, given, settings, strategies as st
 from xdsl.context import Context
 from xdsl.dialects import test as xdsl_test
 from xdsl.dialects.builtin import ModuleOp

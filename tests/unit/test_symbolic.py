@@ -6,8 +6,7 @@ import contextlib
 from fractions import Fraction
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from stagec.symbolic import (
     FUNCTIONS,

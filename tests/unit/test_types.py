@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from xdsl.context import Context
 from xdsl.dialects.builtin import Builtin
 from xdsl.ir import Attribute

@@ -3,8 +3,7 @@ are those of a model whose dims are as many times the part."""
 
 from __future__ import annotations
 
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from stagec import summary
 from stagec.driver import Compiled, compile_text

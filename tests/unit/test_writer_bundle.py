@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from stagec.backend.bundle import Bundle, from_bytes, read_bundle, to_bytes, write_bundle
 from stagec.backend.encode import encode_unproved as encode_traces

@@ -10,111 +10,95 @@ from __future__ import annotations
 
 from xdsl.ir import Dialect
 
-from stagec.dialects.attributes import (Dim, PlacementAttr)
-from stagec.dialects.dist.context import (ContextOp)
-from stagec.dialects.dist.collectives import (AllGatherOp, AllReduceOp, AllToAllOp, COLLECTIVES, CollectiveBase, Movement, ReduceScatterOp, ReshardOp, SliceOp, gathered, scattered)
-from stagec.dialects.dist.expert_load import (Distribution, ExpertLoadOp, MAX, SENT, SUFFIX)
-from stagec.dialects.dist.host import (HOST_OPS, HostOp, LoadOp, ReadOp, StateOp, StoreOp, WriteOp)
-from stagec.dialects.dist.mesh import (MeshAttr, MeshOp, RuleOp)
-from stagec.dialects.dist.plan import (PassesOp, PlanOp, clause_span, place_of, span_at, clause_span, place_of, span_at)
-from stagec.dialects.dist.pools import (GivesOp, HandedOp, POOL_OPS, PoolOp, PoolRecvOp, PoolSendOp, TakesOp)
-from stagec.dialects.dist.sent_load import (MOST, SentLoadOp, TOTAL)
-from stagec.dialects.dist.sequences import SequencesAttr, SequencesOp
-from stagec.dialects.dist.stages import (GiveGradientOp, STAGE_OPS, Stage, StageRecvOp, StageSendOp, StagesAttr, StagesOp, TakeGradientOp, first_layer, local_count)
-from stagec.dialects.dist.storage import (AllReduceGradientOp, AllReduceShardOp, AllReduceTiedOp, DealShardsOp, PutTogetherOp, ReduceShardOp, STORAGE_OPS, StorageOp, TakeApartOp, TakeShardOp, UnshardOp)
-from stagec.dialects.dist.towers import (TOWER_OPS, PoolPart, TowerRecvOp, TowerSendOp, TowersAttr, TowersOp)
-from stagec.dialects.dist.transfers import (ExchangeCountsOp, GatherBlocksOp, RecvOp, RotateOp, SendOp, TRANSFER_OPS, WaitOp)
-from stagec.dialects.types import (ShardType)
+from stagec.dialects.attributes import PlacementAttr
+from stagec.dialects.contents import ops_of
+from stagec.dialects.dist.collectives import (
+    COLLECTIVES as COLLECTIVES,
+    AllGatherOp as AllGatherOp,
+    AllReduceOp as AllReduceOp,
+    AllToAllOp as AllToAllOp,
+    CollectiveBase as CollectiveBase,
+    Movement as Movement,
+    ReduceScatterOp as ReduceScatterOp,
+    ReshardOp as ReshardOp,
+    SliceOp as SliceOp,
+)
+from stagec.dialects.dist.context import ContextOp as ContextOp
+from stagec.dialects.dist.expert_load import (
+    MAX as MAX,
+    SENT as SENT,
+    SUFFIX as SUFFIX,
+    Distribution as Distribution,
+    ExpertLoadOp as ExpertLoadOp,
+)
+from stagec.dialects.dist.host import (
+    HostOp as HostOp,
+    LoadOp as LoadOp,
+    ReadOp as ReadOp,
+    StateOp as StateOp,
+    StoreOp as StoreOp,
+    WriteOp as WriteOp,
+)
+from stagec.dialects.dist.mesh import MeshAttr as MeshAttr, MeshOp as MeshOp, RuleOp as RuleOp
+from stagec.dialects.dist.plan import (
+    PassesOp as PassesOp,
+    PlanOp as PlanOp,
+    clause_span as clause_span,
+    place_of as place_of,
+    span_at as span_at,
+)
+from stagec.dialects.dist.pools import (
+    GivesOp as GivesOp,
+    HandedOp as HandedOp,
+    PoolOp as PoolOp,
+    PoolRecvOp as PoolRecvOp,
+    PoolSendOp as PoolSendOp,
+    TakesOp as TakesOp,
+)
+from stagec.dialects.dist.sent_load import MOST as MOST, TOTAL as TOTAL, SentLoadOp as SentLoadOp
+from stagec.dialects.dist.sequences import SequencesAttr, SequencesOp as SequencesOp
+from stagec.dialects.dist.stages import (
+    GiveGradientOp as GiveGradientOp,
+    Stage as Stage,
+    StageRecvOp as StageRecvOp,
+    StagesAttr as StagesAttr,
+    StageSendOp as StageSendOp,
+    StagesOp as StagesOp,
+    TakeGradientOp as TakeGradientOp,
+    first_layer as first_layer,
+    local_count as local_count,
+)
+from stagec.dialects.dist.storage import (
+    AllReduceGradientOp as AllReduceGradientOp,
+    AllReduceShardOp as AllReduceShardOp,
+    AllReduceTiedOp as AllReduceTiedOp,
+    DealShardsOp as DealShardsOp,
+    PutTogetherOp as PutTogetherOp,
+    ReduceShardOp as ReduceShardOp,
+    StorageOp as StorageOp,
+    TakeApartOp as TakeApartOp,
+    TakeShardOp as TakeShardOp,
+    UnshardOp as UnshardOp,
+)
+from stagec.dialects.dist.towers import (
+    PoolPart as PoolPart,
+    TowerRecvOp as TowerRecvOp,
+    TowersAttr,
+    TowerSendOp as TowerSendOp,
+    TowersOp as TowersOp,
+)
+from stagec.dialects.dist.transfers import (
+    ExchangeCountsOp as ExchangeCountsOp,
+    GatherBlocksOp as GatherBlocksOp,
+    RecvOp as RecvOp,
+    RotateOp as RotateOp,
+    SendOp as SendOp,
+    WaitOp as WaitOp,
+)
+from stagec.dialects.types import ShardType
 
 Dist = Dialect(
     "dist",
-    [
-        PlanOp,
-        PassesOp,
-        MeshOp,
-        RuleOp,
-        ContextOp,
-        ExpertLoadOp,
-        SentLoadOp,
-        SequencesOp,
-        ReshardOp,
-        *COLLECTIVES,
-        SliceOp,
-        *STORAGE_OPS,
-        *STAGE_OPS,
-        *TRANSFER_OPS,
-        *HOST_OPS,
-        *POOL_OPS,
-        *TOWER_OPS,
-    ],
+    ops_of(globals()),
     [MeshAttr, PlacementAttr, SequencesAttr, ShardType, StagesAttr, TowersAttr],
 )
-
-__all__ = [
-    "AllGatherOp",
-    "AllReduceGradientOp",
-    "AllReduceOp",
-    "AllReduceShardOp",
-    "AllReduceTiedOp",
-    "AllToAllOp",
-    "COLLECTIVES",
-    "CollectiveBase",
-    "ContextOp",
-    "DealShardsOp",
-    "Dist",
-    "Distribution",
-    "ExchangeCountsOp",
-    "ExpertLoadOp",
-    "GatherBlocksOp",
-    "GiveGradientOp",
-    "GivesOp",
-    "HandedOp",
-    "HostOp",
-    "LoadOp",
-    "MAX",
-    "MOST",
-    "MeshAttr",
-    "MeshOp",
-    "Movement",
-    "PassesOp",
-    "PlanOp",
-    "clause_span",
-    "place_of",
-    "span_at",
-    "PoolOp",
-    "PoolRecvOp",
-    "PoolSendOp",
-    "RecvOp",
-    "ReduceScatterOp",
-    "ReduceShardOp",
-    "ReshardOp",
-    "RotateOp",
-    "RuleOp",
-    "SENT",
-    "SUFFIX",
-    "SendOp",
-    "SliceOp",
-    "Stage",
-    "StageRecvOp",
-    "StageSendOp",
-    "StagesAttr",
-    "StagesOp",
-    "StateOp",
-    "StorageOp",
-    "StoreOp",
-    "TakeGradientOp",
-    "PutTogetherOp",
-    "TakeApartOp",
-    "TakeShardOp",
-    "TakesOp",
-    "PoolPart",
-    "TowerRecvOp",
-    "TowerSendOp",
-    "TowersOp",
-    "UnshardOp",
-    "WaitOp",
-    "first_layer",
-    "local_count",
-    "SentLoadOp",
-    "SequencesOp",
-]

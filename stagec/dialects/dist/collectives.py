@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr, UnitAttr
-from xdsl.ir import Block, Dialect, Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.irdl import (
     irdl_op_definition,
     operand_def,
@@ -22,9 +22,7 @@ from xdsl.utils.exceptions import VerifyException
 from stagec import symbolic
 from stagec.dialects import sched
 from stagec.dialects.attributes import Dim, NamesAttr, PlacementAttr
-from stagec.dialects.dist.context import ContextOp
-from stagec.dialects.dist.expert_load import MAX, SENT, SUFFIX, Distribution, ExpertLoadOp
-from stagec.dialects.dist.host import HOST_OPS, HostOp, LoadOp, ReadOp, StateOp, StoreOp, WriteOp
+from stagec.dialects.dist.expert_load import MAX, SENT, SUFFIX
 from stagec.dialects.interfaces import (
     Bytes,
     CostInterface,
@@ -36,42 +34,9 @@ from stagec.dialects.interfaces import (
 )
 from stagec.dialects.marks import PURPOSES, MarkedOp, flag_mark, word_mark
 from stagec.dialects.memory import ALONE, Effects, Overwrite
-from stagec.dialects.dist.mesh import MeshAttr, MeshOp, RuleOp
 from stagec.dialects.parts import PART
-from stagec.dialects.dist.plan import PassesOp, PlanOp
-from stagec.dialects.dist.stages import (
-    STAGE_OPS,
-    GiveGradientOp,
-    Stage,
-    StageRecvOp,
-    StagesAttr,
-    StageSendOp,
-    StagesOp,
-    TakeGradientOp,
-    first_layer,
-    local_count,
-)
 from stagec.dialects.stg.structure import ProgramOp
-from stagec.dialects.dist.storage import (
-    STORAGE_OPS,
-    AllReduceGradientOp,
-    AllReduceShardOp,
-    AllReduceTiedOp,
-    ReduceShardOp,
-    StorageOp,
-    TakeShardOp,
-    UnshardOp,
-)
-from stagec.dialects.dist.transfers import (
-    TRANSFER_OPS,
-    ExchangeCountsOp,
-    GatherBlocksOp,
-    RecvOp,
-    RotateOp,
-    SendOp,
-    WaitOp,
-)
-from stagec.dialects.types import ShardType, TensorType
+from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work
 from stagec.symbolic import ZERO, Size
 

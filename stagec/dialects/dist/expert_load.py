@@ -47,8 +47,8 @@ class ExpertLoadOp(IRDLOperation):
     layer; or each has the `shares` of the layer, or of all layers if there is one row.
 
     `over` are the axes that split the experts, `among` those that split the tokens of each; a token goes to each of
-    `chosen` experts at most once. How parts of `uneven` experts differ is what their rule says. `copies` are the dims of copies for nodes, along the first of two axes, and for devices;
-    experts are then chosen from a `limit` of `groups`, if there are groups.
+    `chosen` experts at most once. How parts of `uneven` experts differ is what their rule says. `copies` are the dims of copies for nodes,
+    along the first of two axes, and for devices; experts are then chosen from a `limit` of `groups`, if there are groups.
     """
 
     name = "dist.expert_load"

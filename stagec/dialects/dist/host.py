@@ -118,6 +118,3 @@ class StateOp(MarkedOp):
             raise VerifyException("dist.state: states are counted from 0")
         if not isinstance(self.state.type, ValueType):
             raise VerifyException(f"dist.state: {self.state.type} is not a tensor, shard or stack")
-
-
-HOST_OPS = (StoreOp, LoadOp, ReadOp, WriteOp, StateOp)

@@ -89,7 +89,9 @@ def clause_span(op: Operation, *paths: str) -> Span | None:
     module = op
     while (parent := module.parent_op()) is not None:
         module = parent
-    plans = (each for region in module.regions for each in region.block.ops if isinstance(each, PlanOp))
+    plans = (
+        each for region in module.regions for each in region.block.ops if isinstance(each, PlanOp)
+    )
     for plan in plans:
         for path in paths:
             if isinstance(place := plan.places.data.get(path), StringAttr):

@@ -180,8 +180,3 @@ class PoolRecvOp(PoolRecv, TaskInterface):
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
         return [sched.PoolRecvOp(self.cache, self.message, self.result.type)]
-
-
-POOL_OPS = (PoolOp, GivesOp, TakesOp, PoolSendOp, PoolRecvOp)
-
-__all__ = ["POOL_OPS", "GivesOp", "HandedOp", "PoolOp", "PoolRecvOp", "PoolSendOp", "TakesOp"]

@@ -3,8 +3,8 @@
     dist.sent_load "T.load" of "T" experts "X" over [ep] sums [S]
 
 `T.load` stands where `T` does in the tokens of a device's own experts: as many as all devices along `over` send on average. `T.load.max` is in what
-is exchanged: what the device sends that has most. `S.sum` and `S.most` are what a sum of `dist.sequences` is on all of these devices, and on the one where it is largest;
-their numbers are `stagec.analysis.sequences`.
+is exchanged: what the device sends that has most. `S.sum` and `S.most` are what a sum of `dist.sequences` is on all of these devices, and on
+the one where it is largest; their numbers are `stagec.analysis.sequences`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     dist.sequences over [dp] sums {S = "sequence.new", T = "sequence.context + sequence.new"} of "1x512@0 63x1@1500|64x1@1500, 64x1@1501|64x1@1501"
 
 One iteration after the other, with commas between; in each the sequences of every device along `over`, with bars between: so many, of so many new
-positions, after so many others; `64x4@1500*4` are such that logits of four new positions are made of each, and not of one. The names of `sums` are sizes: each is a sum over the sequences of a device in an iteration. What numbers they
-have is `stagec.analysis.sequences`.
+positions, after so many others; `64x4@1500*4` are such that logits of four new positions are made of each, and not of one.
+The names of `sums` are sizes: each is a sum over the sequences of a device in an iteration. What numbers they have is `stagec.analysis.sequences`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ class DealtSequences:
     def at(self, iteration: int, device: int) -> list[Kind]:
         """The sequences of a device in an iteration."""
         here = slice(int(self.starts[iteration, device]), int(self.ends[iteration, device]))
-        return [(count, new, before, logits) for count, new, before, logits in self.kinds[here].tolist()]
+        return [
+            (count, new, before, logits) for count, new, before, logits in self.kinds[here].tolist()
+        ]
 
     def __str__(self) -> str:
         words = [
@@ -149,7 +151,9 @@ class SequencesOp(IRDLOperation):
 
     assembly_format = "`over` $over `sums` $sums `of` $sequences attr-dict"
 
-    def __init__(self, over: Iterable[str], sums: Mapping[str, Size], sequences: DealtSequences) -> None:
+    def __init__(
+        self, over: Iterable[str], sums: Mapping[str, Size], sequences: DealtSequences
+    ) -> None:
         super().__init__(
             properties={
                 "over": NamesAttr(tuple(over)),

@@ -190,9 +190,6 @@ class StagesOp(IRDLOperation):
                 raise VerifyException(f"dist.stages: `{stage.kind}` has {min(stage.layers)} layers")
 
 
-STAGE_OPS = (StageSendOp, StageRecvOp, GiveGradientOp, TakeGradientOp, StagesOp)
-
-
 def local_count(index: int) -> str:
     """The name of the number of layers that a stage has of the repeat that is cut as `index`-th."""
     return f"stage.layers{index}"

@@ -265,7 +265,6 @@ class UnshardOp(StorageOp):
     issued = word_mark("issued", ISSUED_WITH)
     """Which unit that a stage frees and gathers again it is of, and when one that stays is gathered: see `sched.collective`."""
 
-
     def __init__(self, shards: Sequence[SSAValue], axes: Sequence[str], dtype: str) -> None:
         super().__init__(shards, axes, dtype, [whole_of(s.type, dtype) for s in shards])
 
@@ -283,8 +282,8 @@ class UnshardOp(StorageOp):
 class ReduceShardOp(StorageOp):
     """Sum gradients over the group; each rank keeps its shards: [D, F], partial over `axes`, to [ceildiv(D, n), F].
 
-    One reduce-scatter in `dtype`; transpose of `dist.unshard`. Each device sends (n-1)/n of the padded bytes on a ring of n devices. Shards have the gradients' dtype, or the
-    wider one of the sum that they go into. Gradients that are `copied` into one buffer first need a kernel for that.
+    One reduce-scatter in `dtype`; transpose of `dist.unshard`. Each device sends (n-1)/n of the padded bytes on a ring of n devices.
+    Shards have the gradients' dtype, or the wider one of the sum that they go into. Gradients that are `copied` into one buffer first need a kernel for that.
     """
 
     name = "dist.reduce_shard"
@@ -292,7 +291,6 @@ class ReduceShardOp(StorageOp):
 
     copied = flag_mark("copied")
     """Its gradients are copied into one buffer first."""
-
 
     def __init__(
         self,
@@ -340,14 +338,15 @@ class AllReduceShardOp(BetweenShardsOp):
     COLLECTIVE: ClassVar[str] = "all_reduce"
 
 
-
 @irdl_op_definition
 class AllReduceGradientOp(StorageOp):
-    """Sum whole gradients over the group, as one all-reduce in `dtype`: [D, F], partial over `axes`, to [D, F]. A ring of n devices sends 2(n-1)/n of the bytes."""
+    """Sum whole gradients over the group, as one all-reduce in `dtype`: [D, F], partial over `axes`, to [D, F].
+
+    A ring of n devices sends 2(n-1)/n of the bytes.
+    """
 
     name = "dist.all_reduce_gradient"
     COLLECTIVE: ClassVar[str] = "all_reduce"
-
 
     def __init__(self, gradients: Sequence[SSAValue], axes: Sequence[str], dtype: str) -> None:
         super().__init__(gradients, axes, dtype, [reduced(g.type, axes) for g in gradients])
@@ -417,7 +416,6 @@ class TakeShardOp(StorageOp):
 
     name = "dist.take_shard"
 
-
     def __init__(
         self,
         values: Sequence[SSAValue],
@@ -445,7 +443,6 @@ class DealShardsOp(BetweenShardsOp):
 
     name = "dist.deal_shards"
     COLLECTIVE: ClassVar[str] = "all_to_all"
-
 
     def effects(self) -> Effects:
         return Effects(one_buffer=True)
@@ -523,16 +520,3 @@ def parts_of(whole: Attribute) -> StackType:
     if isinstance(whole, ShardType):
         return StackType.of(count, ShardType.of(part, whole.axes, max(1, whole.rows - 1)))
     return StackType.of(count, part)
-
-
-STORAGE_OPS = (
-    UnshardOp,
-    ReduceShardOp,
-    AllReduceShardOp,
-    AllReduceGradientOp,
-    AllReduceTiedOp,
-    DealShardsOp,
-    TakeShardOp,
-    TakeApartOp,
-    PutTogetherOp,
-)

@@ -150,8 +150,3 @@ class TowerRecvOp(TowerCrossing):
 
 def path_of_crossing(direction: str, number: int) -> str:
     return f"{direction} {number}"
-
-
-TOWER_OPS = (TowersOp, TowerSendOp, TowerRecvOp)
-
-__all__ = ["TOWER_OPS", "PoolPart", "TowerRecvOp", "TowerSendOp", "TowersAttr", "TowersOp"]

@@ -271,9 +271,7 @@ class ExchangeCountsOp(TaskInterface):
     gathered = opt_prop_def(UnitAttr)
     result = result_def(TensorType)
 
-    assembly_format = (
-        "$counts `over` $axes (`gathered` $gathered^)? attr-dict `:` type($counts) `->` type($result)"
-    )
+    assembly_format = "$counts `over` $axes (`gathered` $gathered^)? attr-dict `:` type($counts) `->` type($result)"
 
     def __init__(self, counts: SSAValue, axes: Sequence[str], *, gathered: bool = False) -> None:
         super().__init__(
@@ -303,16 +301,3 @@ class ExchangeCountsOp(TaskInterface):
             kind, whole = "all_gather", size * symbolic.product(map(symbolic.symbol, axes))
         types = [self.result.type]
         return [sched.CollectiveOp(kind, [self.counts], axes, types, dtype, size, whole)]
-
-
-TRANSFER_OPS = (RotateOp, GatherBlocksOp, SendOp, WaitOp, RecvOp, ExchangeCountsOp)
-
-__all__ = [
-    "TRANSFER_OPS",
-    "ExchangeCountsOp",
-    "GatherBlocksOp",
-    "RecvOp",
-    "RotateOp",
-    "SendOp",
-    "WaitOp",
-]

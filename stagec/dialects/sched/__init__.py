@@ -11,50 +11,60 @@ from __future__ import annotations
 
 from xdsl.ir import Dialect
 
+from stagec.dialects.contents import ops_of
 from stagec.dialects.memory import (
     EffectsAttr,
     MemoryAttr,
     StoredAttr,
-    StoredOp,
+    StoredOp as StoredOp,
 )
-from stagec.dialects.sched.arena import ArenaOp, OffsetsAttr
-from stagec.dialects.sched.crossing import StageRecvOp, StageSendOp
-from stagec.dialects.sched.host_copy import HostCopyOp, HostUpdateOp
-from stagec.dialects.sched.node import NodeOp
+from stagec.dialects.sched.arena import ArenaOp as ArenaOp, OffsetsAttr
+from stagec.dialects.sched.crossing import StageRecvOp as StageRecvOp, StageSendOp as StageSendOp
+from stagec.dialects.sched.host_copy import HostCopyOp as HostCopyOp, HostUpdateOp as HostUpdateOp
+from stagec.dialects.sched.node import NodeOp as NodeOp
 from stagec.dialects.sched.nodes import (
-    COMPUTE_STREAM,
-    COPY_IN,
-    NODES,
-    CollectiveOp,
-    ComputeOp,
-    RecvOp,
-    ScheduleOp,
-    SendOp,
-    TakenOp,
-    TransferOp,
-    ViewOp,
-    effects_of,
-    planned,
-    work_of,
+    COMPUTE_STREAM as COMPUTE_STREAM,
+    COPY_IN as COPY_IN,
+    NODES as NODES,
+    CollectiveOp as CollectiveOp,
+    ComputeOp as ComputeOp,
+    RecvOp as RecvOp,
+    ScheduleOp as ScheduleOp,
+    SendOp as SendOp,
+    TakenOp as TakenOp,
+    TransferOp as TransferOp,
+    ViewOp as ViewOp,
+    effects_of as effects_of,
+    planned as planned,
+    work_of as work_of,
 )
-from stagec.dialects.sched.pools import PEER_STAGE, PoolMessage, PoolRecvOp, PoolSendOp
-from stagec.dialects.sched.rank_programs import RankProgramOp, RanksOp, TasksOp
+from stagec.dialects.sched.pools import (
+    PEER_STAGE as PEER_STAGE,
+    PoolMessage as PoolMessage,
+    PoolRecvOp as PoolRecvOp,
+    PoolSendOp as PoolSendOp,
+)
+from stagec.dialects.sched.rank_programs import (
+    RankProgramOp as RankProgramOp,
+    RanksOp as RanksOp,
+    TasksOp as TasksOp,
+)
 from stagec.dialects.sched.tasks import (
-    TASKS,
+    TASKS as TASKS,
     GatheredAttr,
     HeldAttr,
     OrderAttr,
     PerRowAttr,
     RankStagesAttr,
     RowsAttr,
-    SegmentAttr,
+    SegmentAttr as SegmentAttr,
     WhereAttr,
 )
-from stagec.dialects.work import Work, WorkAttr
+from stagec.dialects.work import Work as Work, WorkAttr
 
 Sched = Dialect(
     "sched",
-    [*NODES, ViewOp, TakenOp, ScheduleOp, TasksOp, RankProgramOp, RanksOp, StoredOp, ArenaOp],
+    ops_of(globals()),
     [
         WorkAttr,
         EffectsAttr,
@@ -71,38 +81,3 @@ Sched = Dialect(
         WhereAttr,
     ],
 )
-
-__all__ = [
-    "COMPUTE_STREAM",
-    "COPY_IN",
-    "NODES",
-    "PEER_STAGE",
-    "TASKS",
-    "ArenaOp",
-    "CollectiveOp",
-    "ComputeOp",
-    "HostCopyOp",
-    "HostUpdateOp",
-    "NodeOp",
-    "PoolMessage",
-    "PoolRecvOp",
-    "PoolSendOp",
-    "RankProgramOp",
-    "RanksOp",
-    "RecvOp",
-    "Sched",
-    "ScheduleOp",
-    "SegmentAttr",
-    "SendOp",
-    "StageRecvOp",
-    "StageSendOp",
-    "StoredOp",
-    "TakenOp",
-    "TasksOp",
-    "TransferOp",
-    "ViewOp",
-    "Work",
-    "effects_of",
-    "planned",
-    "work_of",
-]

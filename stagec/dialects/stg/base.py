@@ -21,7 +21,15 @@ from xdsl.utils.exceptions import VerifyException
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects.attributes import PlacementAttr
 from stagec.dialects.interfaces import CostInterface, views
-from stagec.dialects.marks import MADE_BY, PHASES, flag_mark, list_mark, marks, placement_mark, text
+from stagec.dialects.marks import (
+    MADE_BY as MADE_BY,
+    PHASES as PHASES,
+    flag_mark,
+    list_mark,
+    marks as marks,
+    placement_mark,
+    text as text,
+)
 from stagec.dialects.memory import PLAIN, Effects, Overwrite
 from stagec.dialects.stg.interface import (
     BackwardPass,
@@ -31,7 +39,7 @@ from stagec.dialects.stg.interface import (
     Requests,
     Signature,
 )
-from stagec.dialects.types import FLOATS, StackType, TensorType
+from stagec.dialects.types import FLOATS, StackType as StackType, TensorType as TensorType
 
 PLACEMENT = "placement"
 """Mark of an op between sharding propagation and localisation: how it is spread."""
@@ -370,41 +378,3 @@ def union_names(*types: TensorType) -> list[str]:
     for tensor in types:
         names += [n for n in tensor.names if n not in names]
     return names
-
-
-__all__ = [
-    "BEGINS_UNIT",
-    "EVICTED",
-    "FOLLOWS_UNIT",
-    "GRADIENT_OF",
-    "ISSUED",
-    "LEAVES",
-    "MADE_BY",
-    "NAMES",
-    "OF_STAGE",
-    "PART_OF",
-    "PHASES",
-    "PLACEMENT",
-    "STEPS",
-    "UNIT",
-    "WITH_PASS",
-    "WITH_UNIT",
-    "Indices",
-    "StackType",
-    "TensorOp",
-    "TensorType",
-    "add_names",
-    "local_results",
-    "marks",
-    "names_of",
-    "operand_splits",
-    "part_of",
-    "phase_of",
-    "placed",
-    "placement_of",
-    "scope_of",
-    "tensor_type",
-    "text",
-    "union_names",
-    "wider",
-]

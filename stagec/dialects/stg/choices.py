@@ -325,23 +325,3 @@ class CopyWeightsGradOp(CopiesOp):
 
     def flops(self) -> Size:
         return 2 * elements(self.copies)
-
-
-CHOICE_OPS = (
-    SpreadChoiceOp,
-    TakeChoiceOp,
-    SendWeightsOp,
-    ReturnWeightsOp,
-    WeightCopiesOp,
-    CopyWeightsGradOp,
-)
-
-__all__ = [
-    "CHOICE_OPS",
-    "CopyWeightsGradOp",
-    "ReturnWeightsOp",
-    "SendWeightsOp",
-    "SpreadChoiceOp",
-    "TakeChoiceOp",
-    "WeightCopiesOp",
-]

@@ -241,8 +241,3 @@ class FanInWeightGradOp(ForwardedOp):
 def products_over(dy: TensorType) -> Sequence[str]:
     """The axes over which products of elements are partial."""
     return sorted({*dy.partial, *dy.dims[-1].split})
-
-
-FORWARDING_OPS = (FanOutOp, FanInOp, FanInWeightGradOp)
-
-__all__ = ["FORWARDING_OPS", "FanInOp", "FanInWeightGradOp", "FanOutOp", "copies_of"]

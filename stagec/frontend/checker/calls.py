@@ -14,8 +14,7 @@ from stagec.frontend import syntax
 from stagec.frontend.checker.expressions import ExpressionChecker
 from stagec.frontend.checker.steps import AppendStep, CallStep, OnceStep, StateStep, Value
 from stagec.frontend.checker.types import ModuleSignature, Typed, shown
-from stagec.frontend.numbers import SIZE_FUNCTIONS, quantity, whole
-from stagec.frontend.numbers import shown as shown_number
+from stagec.frontend.numbers import SIZE_FUNCTIONS, quantity, shown as shown_number, whole
 from stagec.frontend.printing import text_of
 from stagec.symbolic import conditions
 from stagec.symbolic.quantity import Quantity

@@ -21,8 +21,7 @@ from stagec.frontend.numbers import as_read, whole
 from stagec.frontend.plans.merge import Merged
 from stagec.frontend.plans.settings import SettingsReader
 from stagec.frontend.sizes import SizeTable
-from stagec.plans import clauses as resolved
-from stagec.plans import presets
+from stagec.plans import clauses as resolved, presets
 from stagec.symbolic import conditions
 
 MOST_RANKS = 2**22

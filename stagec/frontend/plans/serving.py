@@ -19,11 +19,13 @@ from math import prod
 from stagec import symbolic
 from stagec.diagnostics import Diagnostic, Findings, Span
 from stagec.dialects import stg
-from stagec.dialects.dist.sequences import CONTEXT as CONTEXT_OF_ONE
-from stagec.dialects.dist.sequences import COUNT as COUNT_OF_ONE
-from stagec.dialects.dist.sequences import NEW as NEW_OF_ONE
-from stagec.dialects.dist.sequences import SAMPLED as SAMPLED_OF_ONE
-from stagec.dialects.dist.sequences import DealtSequences
+from stagec.dialects.dist.sequences import (
+    CONTEXT as CONTEXT_OF_ONE,
+    COUNT as COUNT_OF_ONE,
+    NEW as NEW_OF_ONE,
+    SAMPLED as SAMPLED_OF_ONE,
+    DealtSequences,
+)
 from stagec.frontend import syntax
 from stagec.frontend.checker.steps import AppendStep, CheckedBody, StateStep
 from stagec.frontend.numbers import Sizes, as_read, whole

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stagec.arrays import Ints
 from stagec.driver import Stops, compile_ir, compile_model, compile_text
