@@ -35,11 +35,11 @@ from stagec.searching.search import (
     compiled_whole,
 )
 from stagec.searching.sensitivity import DEVICE_NUMBERS
-from stagec.searching.space import NAMES, Space, default_space, fix, forbid, read_space
+from stagec.searching.space import NAMES, Point, Space, default_space, fix, forbid, read_space
 from stagec.simulators.infragraph import on_network
 
 FIRST = ("tp", "cp", "pp", "dp", "ep", "microbatch", "schedule", "zero", "recompute")
-SHOWN = (*FIRST, *(name for name in NAMES if name not in FIRST))
+SHOWN = ("devices", *FIRST, *(name for name in NAMES if name not in FIRST))
 MOST_REASONS = 8
 NETWORK_NUMBERS = (
     "node",
@@ -81,6 +81,7 @@ def show_search(options: argparse.Namespace) -> int:
         top=options.top,
         overrides=tuple(options.sizes.items()),
         beside=json.dumps([sorted(checked.source.texts.items()), repr(device)]),
+        wants_front=options.plot is not None,
         tested=TESTED,
         rises=rises(options.minimise),
     )
@@ -218,7 +219,7 @@ def summary(goal: Goal, outcome: Outcome, options: argparse.Namespace) -> str:
 
 
 def plans_table(proved: Sequence[Proved], goal: str) -> str:
-    names = [n for n in SHOWN if len({each.point.get(n) for each in proved}) > 1 or n in ALWAYS]
+    names = told_apart([each.point for each in proved])
     shown = plain_table("one step")
     shown.add_column("", justify="right", no_wrap=True)
     of_goal = UNITS.get(goal, goal if len(goal) <= WIDEST else "minimised")
@@ -292,22 +293,33 @@ def plans_text(options: argparse.Namespace, proved: Sequence[Proved]) -> str:
     return "\n".join(out)
 
 
+ABOUT_PLOT = (
+    "Each was compiled whole. Plans that cannot be among the best by a lower bound on their time were not evaluated, "
+    "however little memory they may need."
+)
+
+
 def plot(options: argparse.Namespace, outcome: Outcome) -> None:
-    """Every plan whose memory is known; step time against memory."""
+    """The plans that were compiled; step time against memory."""
+    names = told_apart([each.point for each in outcome.compiled])
     rows = [
         {
-            **{name: value for name, value in point.items() if isinstance(value, int)},
-            "step_time": float(known["step"]),
-            "memory.peak": int(known["memory.peak"]),
+            **{name: each.point[name] for name in names},
+            "step_time": each.step_time,
+            "memory.peak": each.peak_bytes,
         }
-        for point, known in outcome.all
-        if known.get("memory.peak", 0) > 0
+        for each in outcome.compiled
     ]
     if not rows:
         return
     pair = ("step_time", "memory.peak")
     title = f"Plans of {Path(options.model).stem} on {options.devices} devices"
-    write_whole(options.plot, plans_page(title, rows, pair, pair).encode())
+    write_whole(options.plot, plans_page(title, rows, pair, pair, ABOUT_PLOT).encode())
+
+
+def told_apart(points: Sequence[Point]) -> list[str]:
+    """The names in which plans differ, and those that are always shown."""
+    return [n for n in SHOWN if len({each.get(n) for each in points}) > 1 or n in ALWAYS]
 
 
 def as_json(outcome: Outcome, tested: Sequence[Proved]) -> str:

@@ -234,3 +234,14 @@ def heat(
     size = f"0 0 {WIDTH} {number(top + max(end, 180) + 20)}"
     label = escape(title)
     return element("svg", *parts, viewBox=size, role="img", aria_label=label, class_="chart")
+
+
+def front(pairs: Sequence[tuple[float, float]]) -> set[int]:
+    """The numbers of the pairs of which none is smaller in one and not larger in the other."""
+    kept: set[int] = set()
+    lowest: float | None = None
+    for i in sorted(range(len(pairs)), key=pairs.__getitem__):
+        if lowest is None or pairs[i][1] < lowest:
+            lowest = pairs[i][1]
+            kept.add(i)
+    return kept

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from stagec.pictures.charts import Point, points
+from stagec.pictures.charts import Point, front, points
 from stagec.pictures.page import page, table
-from stagec.pictures.scales import BYTES, digits, unit_for
+from stagec.pictures.scales import DECIMAL_BYTES, SECONDS, digits, unit_for
 
-Row = Mapping[str, int | float]
+Row = Mapping[str, int | float | str]
+"""Numbers, and words that tell plans apart."""
 
 IN_BYTES = ("memory", "comm", "bytes", "host")
-SECONDS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
 COUNTS = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("", 1.0))
 MOST_LISTED = 200
 MOST_POINTS = 3000
 """More are thinned out, but for the best: a page stays small, and a cloud looks the same."""
 
 
-def plans_page(title: str, rows: Sequence[Row], pair: tuple[str, str], asked: Sequence[str]) -> str:
-    """A page with a chart of two quantities, and the plans that no other beats in both."""
+def plans_page(
+    title: str, rows: Sequence[Row], pair: tuple[str, str], asked: Sequence[str], about: str = ""
+) -> str:
+    """A page with a chart of two quantities, what is to be said `about` them, and the plans that no other beats in both."""
     across, up = pair
-    best = front(rows, pair)
+    best = front([(float(row[across]), float(row[up])) for row in rows])
     shown = thinned(rows, best)
     units = {name: unit_of(name, [float(row[name]) for row in rows]) for name in pair}
     data = [
@@ -42,7 +44,7 @@ def plans_page(title: str, rows: Sequence[Row], pair: tuple[str, str], asked: Se
     return page(
         title,
         f"<h1>{len(rows):,} plans</h1>",
-        f'<p class="faint">Each point is a plan; its numbers appear under the pointer.{thin}</p>',
+        f'<p class="faint">Each point is a plan; its numbers appear under the pointer.{thin} {about}</p>',
         chart,
         table(columns, lines, "No plan is better in both"),
     )
@@ -53,19 +55,6 @@ def thinned(rows: Sequence[Row], best: Collection[int]) -> list[tuple[int, Row]]
     return [(i, row) for i, row in enumerate(rows) if i in best or i % step == 0]
 
 
-def front(rows: Sequence[Row], pair: tuple[str, str]) -> set[int]:
-    """The numbers of the rows of which none is smaller in one quantity and not larger in the other."""
-    order = sorted(range(len(rows)), key=lambda i: [rows[i][name] for name in pair])
-    kept: set[int] = set()
-    lowest: float | None = None
-    for i in order:
-        value = rows[i][pair[1]]
-        if lowest is None or value < lowest:
-            lowest = value
-            kept.add(i)
-    return kept
-
-
 def unit_of(name: str, values: Sequence[float]) -> tuple[str, float]:
     """A unit in which the largest of these is a number one can read."""
     largest = max(values, default=0.0)
@@ -74,7 +63,7 @@ def unit_of(name: str, values: Sequence[float]) -> tuple[str, float]:
     if name.endswith(".count"):
         return ("", 1.0)
     if name.partition(".")[0] in IN_BYTES:
-        return unit_for(largest, BYTES)
+        return unit_for(largest, DECIMAL_BYTES)
     if name.partition(".")[0] == "flops":
         prefix, size = unit_for(largest, COUNTS)
         return f"{prefix}FLOPs", size
@@ -85,6 +74,8 @@ def edge(name: str, unit: str) -> str:
     return f"{name} ({unit})" if unit else name
 
 
-def said(name: str, value: float) -> str:
+def said(name: str, value: float | str) -> str:
+    if isinstance(value, str):
+        return value
     unit, size = unit_of(name, [float(value)])
     return f"{digits(float(value) / size)} {unit}".rstrip()

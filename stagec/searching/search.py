@@ -24,6 +24,7 @@ from stagec.driver import compile_program
 from stagec.estimate import Timeline, estimate
 from stagec.estimate.graph import build_graph
 from stagec.frontend import check, parse_text
+from stagec.pictures.charts import front
 from stagec.pictures.scales import DECIMAL_BYTES, SECONDS, in_unit
 from stagec.reading import read_whole_text
 from stagec.searching.forms import (
@@ -77,6 +78,8 @@ class Goal:
     overrides: tuple[tuple[str, str], ...] = ()
     beside: str = ""
     """What answers depend on besides the text: the files that it imports, what is known of the device."""
+    wants_front: bool = False
+    """Whether plans are compiled, too, of which none is faster and needs less memory."""
     tested: int = 0
     """Of so many of the best it is asked what they would take on other devices."""
     rises: bool = True
@@ -129,8 +132,8 @@ class Outcome:
     mismatches: list[str] = field(default_factory=list)
     """Where a compilation said otherwise than its closed forms. There are none."""
     interrupted: bool = False
-    all: list[tuple[Point, dict[str, float]]] = field(default_factory=list)
-    """What is known of all points that may be plans."""
+    compiled: list[Proved] = field(default_factory=list)
+    """All that were compiled whole and fit; those too of which none is faster and needs less memory, if that was asked."""
 
 
 class Search:
@@ -157,6 +160,7 @@ class Search:
         self.known: list[dict[str, float]] = [{} for _ in self.points]
         self.left: set[int] = set()
         """Points that no bound on memory leaves out."""
+        self.num_compiled = 0
 
     def run(self) -> Outcome:
         """Ctrl-C leads to the best of what is known until then."""
@@ -166,11 +170,6 @@ class Search:
         except KeyboardInterrupt:
             self.outcome.interrupted = True
         self.prove([n for n in self.ranked()[: self.wanted] if self.may_fit(n)])
-        self.outcome.all = [
-            (point, known)
-            for point, known in zip(self.points, self.known, strict=True)
-            if known.get("step", np.nan) == known.get("step", np.nan) and "step" in known
-        ]
         return self.outcome
 
     # Bounds
@@ -396,7 +395,7 @@ class Search:
         """As many as are wanted, and of those behind them the ones that would be among these if their outline were as far off as that of any before."""
         found: list[Proved] = []
         waiting = list(ranked)
-        done = 0
+        tested = set(ranked[: self.goal.tested])
         try:
             while waiting:
                 missing = self.goal.top - len(found)
@@ -406,26 +405,47 @@ class Search:
                     waiting = [n for n in waiting if self.would_be(n, ratio) < last]
                 now = waiting[: missing if missing > 0 else PROVED_AT_A_TIME]
                 waiting = waiting[len(now) :]
-                unknown = [n for n in now if PEAK not in self.known[n]]
-                if unknown and not self.outcome.interrupted:
-                    self.peaks(unknown)
-                tested = set(ranked[: self.goal.tested])
-                proofs = [self.proof(n, n in tested) for n in now if self.may_fit(n)]
-                for each in run_tasks(self.executor, compiled_whole, proofs):
-                    done += 1
-                    self.told("whole compilations", done, done + len(waiting))
-                    made = self.judged(each)
-                    if made is not None:
-                        found.append(made)
+                found += self.compiled(now, tested, len(waiting))
             found.sort(key=in_order)
             if not self.outcome.interrupted:
                 self.test(found)
+                self.outcome.compiled = list(found)
+                if self.goal.wants_front:
+                    self.outcome.compiled += self.compiled(self.on_front(found), set(), 0)
         except KeyboardInterrupt:
             self.outcome.interrupted = True
             found.sort(key=in_order)
         self.outcome.proved = found[: self.goal.top]
+        self.outcome.compiled = self.outcome.compiled or found
         if found and not self.outcome.interrupted:
             self.outcome.num_sure = self.num_sure(found)
+
+    def compiled(
+        self, numbers: Sequence[int], tested: Collection[int], waiting: int
+    ) -> list[Proved]:
+        """Those that fit, compiled whole; so many more are `waiting`."""
+        unknown = [n for n in numbers if PEAK not in self.known[n]]
+        if unknown and not self.outcome.interrupted:
+            self.peaks(unknown)
+        found: list[Proved] = []
+        proofs = [self.proof(n, n in tested) for n in numbers if self.may_fit(n)]
+        for each in run_tasks(self.executor, compiled_whole, proofs):
+            self.num_compiled += 1
+            self.told("whole compilations", self.num_compiled, self.num_compiled + waiting)
+            made = self.judged(each)
+            if made is not None:
+                found.append(made)
+        return found
+
+    def on_front(self, found: Sequence[Proved]) -> list[int]:
+        """Further plans of which none that was evaluated is faster and needs less memory, as far as is known: as many as are wanted, the fastest first."""
+        compiled = {id(each.point) for each in found}
+        numbers = [n for n in self.ranked() if self.may_fit(n)]
+        known = [self.known[n] for n in numbers]
+        pairs = [(each["step"], each.get(PEAK, each[HELD])) for each in known]
+        chosen = [i for i in front(pairs) if id(self.points[numbers[i]]) not in compiled]
+        chosen.sort(key=lambda i: pairs[i])
+        return [numbers[i] for i in chosen[: self.goal.top]]
 
     def num_sure(self, found: Sequence[Proved]) -> int:
         """So many of the best no other plan is better than, were its outline as far off as that of any that was compiled."""
@@ -521,7 +541,7 @@ class Queue:
     def take(self, enough: float) -> list[int]:
         """Points of the most promising structures that may be better than `enough`. Those that do what others do, and more, come behind them."""
         better = {key for key, least in self.least.items() if not least >= enough}
-        in_order = sorted(better, key=lambda key: self.least[key])
+        in_order = sorted(filter(better.__contains__, self.least), key=self.least.__getitem__)
         now = [key for key in in_order if not any(self.first_of(key, better))][:AT_A_TIME]
         taken: list[int] = []
         for key in now:
@@ -597,9 +617,9 @@ def least_ratio(found: Sequence[Proved]) -> float:
     return min(each.step_time / each.outline["step"] for each in found)
 
 
-def in_order(each: Proved) -> tuple[float, int]:
-    """Of two that are as good, the one that needs less memory."""
-    return each.value, each.peak_bytes
+def in_order(each: Proved) -> tuple[float, int, str]:
+    """Of two that are as good, the one that needs less memory; whoever was answered first."""
+    return each.value, each.peak_bytes, each.text
 
 
 PARTS_IN_WORDS = (

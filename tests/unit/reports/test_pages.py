@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from stagec.cli import main
-from stagec.pictures.charts import Bar, ChartSeries, Marker, Point, areas, bars, heat, points
+from stagec.pictures.charts import Bar, ChartSeries, Marker, Point, areas, bars, front, heat, points
 from stagec.pictures.page import chosen, page
 from stagec.pictures.scales import Scale
-from stagec.reports.plans_chart import front
 from tests.unit.examples import FOLDER
 from tests.unit.reports.browser import rendered
 
@@ -90,8 +89,7 @@ def test_any_chart_is_whole(data: st.DataObject, count: int, kinds: int, name: s
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=12))
 def test_the_front_is_what_none_beats(pairs: list[tuple[int, int]]) -> None:
-    rows = [{"a": a, "b": b} for a, b in pairs]
-    kept = {pairs[i] for i in front(rows, ("a", "b"))}
+    kept = {pairs[i] for i in front(pairs)}
     beaten = {p for p in pairs if any(q != p and q[0] <= p[0] and q[1] <= p[1] for q in pairs)}
     assert kept == set(pairs) - beaten
 
