@@ -35,7 +35,10 @@ After:
 A linear layer is a product by a weight in a repeat, as Transformer Engine's modules stand in layers; the head, embeddings and attention stay wide
 (DeepSeek-V3, arXiv:2412.19437, section 3.3.1), and so do modules and weights that are named (`wide`). `build-backward` then quantizes what comes
 back, multiplies that by quantized operands too, and saves them instead of wide ones. What several products read is quantized once. `stored` is how weights
-are stored that these products alone read; empty: as they are, and they are quantized where they are used.
+are stored that these products alone read; empty: as they are, and they are quantized where they are used. A weight that is stored in the format already is
+read as it is.
+
+Without a backward pass (`inputs` is empty) weights alone change: engines read quantized checkpoints, and their measured products convert what else they read.
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ class QuantizeProducts(ModulePass):
     name = NAME
 
     inputs: str
-    """The format of activations, and of what comes back."""
+    """The format of activations, and of what comes back; empty: they stay as they are."""
     weights: str
     """The format of weights."""
     wide: tuple[str, ...] = ()
@@ -94,6 +97,8 @@ class Quantizer:
             return
         (position,) = weights
         weight, read = op.operands[position], op.operands[1 - position]
+        cast = weight.owner
+        weight = as_stored(weight, self.options.weights)
         path = weight_behind(weight)
         if tensor_of(read.type).partial or self.is_wide(op, path):
             return
@@ -110,6 +115,8 @@ class Quantizer:
         inherit(quantized, op, NAME)
         quantized.result.name_hint = op.result.name_hint
         Rewriter.replace_op(op, quantized)
+        if isinstance(cast, stg.CastOp) and not cast.result.uses:
+            Rewriter.erase_op(cast)
 
     def is_wide(self, op: Operation, path: str) -> bool:
         steps = path.split(".")
@@ -119,6 +126,8 @@ class Quantizer:
     def quantized(self, value: SSAValue, form: str, before: Operation) -> SSAValue:
         block = before.parent_block()
         assert block is not None
+        if not form or tensor_of(value.type).dtype == form:
+            return value
         key = (block, value)
         if key not in self.made:
             op = stg.QuantizeOp(value, form)
@@ -140,6 +149,14 @@ def weight_behind(value: SSAValue) -> str:
     """The path of the weight that a value is, in the dtype or the place that its readers want; nothing if it is none."""
     same = through(stg.CastOp, stg.RenameOp, stg.TransposeOp, dist.ReshardOp)
     return weight_path(followed(value, from_stack, same))
+
+
+def as_stored(value: SSAValue, form: str) -> SSAValue:
+    """A weight that is stored in a format already, and that others read in a wider one."""
+    made = value.owner
+    if isinstance(made, stg.CastOp) and tensor_of(made.x.type).dtype == form:
+        return made.x
+    return value
 
 
 def store_quantized(program: stg.ProgramOp, form: str) -> None:

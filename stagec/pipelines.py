@@ -48,10 +48,10 @@ def default_pipeline(
         yield make("send-weights")
 
     # The backward pass
+    is_quantized = precision.products in PRODUCTS
+    if is_quantized:
+        yield make("quantize-products", **arguments.quantize_products(plan, stated))
     if trains:
-        is_quantized = precision.products in PRODUCTS
-        if is_quantized:
-            yield make("quantize-products", **arguments.quantize_products(plan))
         yield make("build-backward")
         if is_quantized:
             yield make("gather-quantized")
