@@ -41,7 +41,7 @@ unless `reshard` is true. Then a forward pass frees them and a backward pass doe
 (`at_first_use`), several are gathered whole beforehand; of more than three each where the schedule has its turn (`evicted`).
 
 Levels 1 and 2 (Megatron-LM's distributed optimizer): the optimizer updates the rank's shard, and the parameters are gathered
-after it. That gradients are reduce-scattered is `reduce-gradients`.
+after it, as one flat buffer (DeepSpeed's `all_gather_into_tensor_dp_groups`) or in buckets. That gradients are reduce-scattered is `reduce-gradients`.
 """
 
 from __future__ import annotations

@@ -95,7 +95,11 @@ def insert(op: Operation, before: Operation, origin: Operation | None = None) ->
 def gather_after_step(
     program: stg.ProgramOp, axes: Sequence[str], dtype: str, flat: bool, in_buckets: bool = False
 ) -> None:
-    """Update the rank's shards, then gather whole parameters from them: layer by layer, or `in_buckets` as their gradients were reduced."""
+    """Update the rank's shards, then gather whole parameters from them, as one buffer of all that is split over the same axes, or `in_buckets`.
+
+    DeepSpeed gathers its flat buffer at once (`all_gather_into_tensor_dp_groups` in `runtime/utils.py`), and so does Megatron-LM without buckets; else
+    it gathers parameters as their gradients were reduced.
+    """
     block = program.body.block
     step = next((op for op in block.ops if isinstance(op, stg.OptimizerStepOp)), None)
     if step is None:
@@ -114,9 +118,6 @@ def gather_after_step(
     Rewriter.replace_op(step, updated)
     after = updated.next_op or output_of(program)
 
-    def gather(values: Sequence[SSAValue]) -> list[dist.UnshardOp]:
-        return unshard(values, dtype, "optim")
-
     if in_buckets:
 
         def insert_after(op: Operation) -> None:
@@ -125,15 +126,8 @@ def gather_after_step(
         groups = as_reduced(shards, updated.gradients)
         insert_gathers(groups, dtype, insert_after)
         return
-    by_count: dict[Size, list[SSAValue]] = {}
-    for shard in shards:
-        if isinstance(shard.type, StackType):
-            by_count.setdefault(shard.type.count, []).append(shard)
-        else:
-            for op in gather([shard]):
-                insert(op, after, updated)
-    for count, stacks in by_count.items():
-        insert(repeat_over(count, stacks, gather, "optim"), after, updated)
+    for op in unshard(shards, dtype, "optim"):
+        insert(op, after, updated)
 
 
 Group = Sequence[SSAValue]

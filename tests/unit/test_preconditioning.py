@@ -152,3 +152,30 @@ def test_ranks_have_blocks_of_what_they_store(seed: int) -> None:
         busiest = max(busiest, *(cost(each[:1]) for each, _ in cut))
     each = {"shampoo": 3 + 10 * graft, "soap": 9}[algorithm]
     assert flops_of_a_rank(made) == busiest + each * elements
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_eigenvectors_read_what_is_left_of_a_matrix_for_each_column(seed: int) -> None:
+    """Bytes of a step with decompositions against those of a step with hardly any."""
+    rng = random.Random(seed)
+    rows, columns, block = rng.randint(2, 40), rng.randint(2, 40), rng.randint(4, 24)
+    moved: dict[tuple[str, int], int] = {}
+    for algorithm in ("shampoo", "soap"):
+        for every in (1, 10**9):
+            job = compile_text(
+                f"dim B = 4 dim R = {rows} dim C = {columns} "
+                "model M(x[B, R]) { weight w[R, C] loss = mean(x @ w, over = [B, C]) } "
+                f"plan p {{ optimizer {algorithm} {{ block = {block}, frequency = {every} }} }}"
+            )
+            (ranks,) = job.trace_set.classes
+            moved[algorithm, every] = sum(
+                count * node.action.num_bytes
+                for node, count in nodes_of(ranks)
+                if isinstance(node.action, Compute)
+            )
+    found = [side for each in blocks((rows, columns), block) for side in each]
+    squares = 2 * 4 * sum(n * n for n in found)
+    left = 4 * sum(n**3 / 3 for n in found)
+    for algorithm, more in (("shampoo", left), ("soap", 0)):
+        grown = moved[algorithm, 1] - moved[algorithm, 10**9]
+        assert grown == pytest.approx(squares + more, abs=12)
