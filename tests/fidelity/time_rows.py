@@ -282,6 +282,7 @@ def mlperf(r: Cells) -> Timed | None:
         tp_overlap=r["tp_comm_overlap"] == "1",
         grad_overlap=r["overlap_grad_reduce"] != "0",
         in_split=r["embedding_in_split"] == "1",
+        graphs=r["cuda_graph"] != "none",
         device=device_of(r["gpu"]),
         bucket_bytes=bucket_bytes(r["bucket"]),
         rack=rack_of(device_of(r["gpu"]), number(r, "gpus")),
