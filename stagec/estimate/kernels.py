@@ -368,8 +368,24 @@ class KernelPrices:
         flops = 2 * sizes["batch"] * sizes["heads"] * sizes["seq"] ** 2 * sizes["head_dim"]
         share = num_ops / (flops * (BACKWARD_PRODUCTS / FORWARD_PRODUCTS if backward else 1.0))
         covered = bool(table.covers(axes)) and abs(share - 1) < 0.01
-        longest = max(float(us * share), self.device.launch_us)
+        longest = max(float(us * share), self.device.launch_us) + self.converted_us(sizes)
         return Price(longest, Basis.MEASURED if covered else Basis.RULE)
+
+    def converted_us(self, sizes: dict[str, np.float64]) -> float:
+        """What it takes to hand bf16 to attention in fp8, and to have bf16 of it.
+
+        Queries, keys and values are converted in front of it and its output behind it, in the backward pass the gradient of the output and those of the
+        three: as much in both directions (`combine_and_quantize`, `combine_and_dequantize` in `FusedAttnFunc` of Transformer Engine 2).
+        """
+        if self.attends != "fp8":
+            return 0.0
+        of_head = sizes["batch"] * sizes["head_dim"]
+        queries = of_head * sizes["seq"] * sizes["heads"]
+        keys = of_head * sizes["keys"] * sizes.get("kv_heads", sizes["heads"])
+        each = WIDE_BYTES + bytes_per_element("fp8")
+        return (
+            self.moved(float(each * (queries + 2 * keys))).us + self.moved(float(each * queries)).us
+        )
 
     def resumed_attention(
         self, num_ops: float, num_bytes: float, kernel: Kernel, sizes: dict[str, np.float64]
