@@ -128,7 +128,9 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     )
     group.add_argument("--plot", metavar="FILE.html", help="write the plans as a chart")
     group.add_argument(
-        "--solve", metavar="CONDITION", help="the values that meet it: `memory.peak < 80GiB`"
+        "--solve",
+        metavar="CONDITION",
+        help="the values that meet it: `memory.peak < 80GiB`, `step_time < 200ms`",
     )
     group.add_argument("--for", dest="solve_for", metavar="NAME", help="of this size or axis")
     options = parser.read(arguments, mixed=True)

@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from stagec.cli.device_flags import planned
-from stagec.cli.tables import amount, lines_of
+from stagec.cli.tables import amount, lines_of, seconds
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import did_you_mean, quoted
 from stagec.explaining.names import MICROBATCH
@@ -25,8 +25,14 @@ from stagec.sweeping.run import STEP_TIME
 from stagec.symbolic.conditions import RELATIONS
 
 CONDITION = re.compile(
-    r"\s*([\w.+]+)\s*(<=|>=|<|>)\s*([0-9]+(?:\.[0-9]+)?)\s*([kKMGT]i?B|B|[kKMGTP])?\s*"
+    r"\s*([\w.+]+)\s*(<=|>=|<|>)\s*([0-9]+(?:\.[0-9]+)?)\s*([kKMGT]i?B|B|[kKMGTP]|ms|us|µs|s)?\s*"
 )
+SECONDS = {
+    "s": Fraction(1),
+    "ms": Fraction(1, 1000),
+    "us": Fraction(1, 10**6),
+    "µs": Fraction(1, 10**6),
+}
 LARGEST_AXIS = 4096
 LARGEST_DIM = 65536
 LARGEST_COUNT = 256
@@ -48,10 +54,10 @@ def show_solution(options: argparse.Namespace) -> int:
         help_ = did_you_mean(name, known) or f"there are {quoted(known)}"
         raise usage_error(f"--for {name}", f"there is no size `{name}`", "E0710", help_)
     pools = pools_in(source, options.plan)
-    of, _, rest = what.partition(".")
-    if STEP_TIME in (what, rest if of in pools else what):
-        message = "`step_time` is simulated, and not solved for"
-        raise usage_error("--solve", message, "E0710", "sweep it: `--sweep`")
+    if is_time(what) != (unit in SECONDS) and unit:
+        message = f"`{what}` is {'seconds' if is_time(what) else 'no time'}, and `{unit}` is not"
+        help_ = 'write `--solve "step_time < 200ms"`, or `"memory.peak < 80GiB"`'
+        raise usage_error(f"--solve {options.solve!r}", message, "E0710", help_)
     values = candidates(source, options, name, pools)
     request = SweepRequest(
         source,
@@ -68,10 +74,16 @@ def show_solution(options: argparse.Namespace) -> int:
     bad = sorted(row for row in rows if not meets(row[1], limit))
     looked = f"of 1 to {values[-1]:,}, "
     if num_tried < len(values):
-        looked += f"most of them programs of their own, {num_tried:,} were tried, and "
+        why = "" if is_time(what) else "most of them programs of their own, "
+        looked += f"{why}{num_tried:,} were tried, and "
     looked += f"{len(rows):,} can be compiled"
     sys.stdout.write(said(name, what, f"{what} {sign} {text}{unit or ''}", good, bad, looked))
     return 0 if good else 1
+
+
+def is_time(what: str) -> bool:
+    """Also of a pool: `decode.step_time`."""
+    return what.rpartition(".")[2] == STEP_TIME
 
 
 FEW = 512
@@ -85,7 +97,8 @@ PART = 4
 def tried(
     request: SweepRequest, values: Sequence[int], meets: Callable[[int | float], bool]
 ) -> tuple[list[tuple[int, int | float]], int]:
-    """Values that can be compiled, with what is asked of them; and how many were tried: all, or where each is a compilation those around the ends."""
+    """Values that can be compiled, with what is asked of them; and how many were tried: all, or where each is a compilation or a time line those
+    around the ends."""
     (name,), (what,) = request.grid.names, request.quantities
     found: dict[int, int | float] = {}
     known: set[int] = set()
@@ -99,7 +112,8 @@ def tried(
         found.update((int(row[name]), row[what]) for row in table.rows())
         return table.num_compiled
 
-    if len(values) <= FEW or look(values[:SAMPLE]) <= MOST_COMPILED:
+    is_quick = not is_time(what) and look(values[:SAMPLE]) <= MOST_COMPILED
+    if len(values) <= FEW or is_quick:
         look(values)
         return list(found.items()), len(values)
     last = values[-1]
@@ -117,7 +131,9 @@ def tried(
 
 
 def bound(text: str, unit: str) -> Fraction:
-    """`80GiB` in bytes, `1.5T` as a number, `0.25` as it is."""
+    """`80GiB` in bytes, `200ms` in seconds, `1.5T` as a number, `0.25` as it is."""
+    if unit in SECONDS:
+        return Fraction(text) * SECONDS[unit]
     letter = unit[:1] if unit != "B" else ""
     base = 1024 if "i" in unit else 1000
     power = " KMGTP".index(letter.upper() or " ")
@@ -168,6 +184,8 @@ def said(name: str, what: str, condition: str, good: Found, bad: Found, tried: s
 
     def with_value(row: tuple[int, int | float]) -> str:
         value = row[1]
+        if is_time(what):
+            return f"{name} = {row[0]} ({what} = {seconds(value)})"
         shown = f"{value:g}" if isinstance(value, float) else f"{value:,}, {amount(value)}{unit}"
         return f"{name} = {row[0]} ({what} = {shown})"
 
