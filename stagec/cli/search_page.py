@@ -65,9 +65,13 @@ def show_search(options: argparse.Namespace) -> int:
     check_numbers(options, device)
     batch = dims.values[dims.batch] if dims.batch else 1
     if options.batch is not None:
+        if dims.batch in options.sizes:
+            message = f"the batch is said twice, by `--batch` and by `--set {dims.batch}`"
+            raise usage_error(f"--batch {options.batch}", message, "E0711", "leave out one")
         tokens = dims.values[dims.sequence[0]] if dims.sequence else 1
         batch = batch_of(options.batch, tokens)
     spaces = [space_of(options, checked, dims, count) for count in options.numbers]
+    check_clauses(options, text, spaces[0].clauses)
     limit = device.memory if device.memory is not None else device.capacity
     goal = Goal(
         file=options.model,
@@ -149,6 +153,16 @@ def check_numbers(options: argparse.Namespace, device: Device) -> None:
         settings = ", ".join(f"{name} = ..." for name in missing)
         help_ = f"add `{settings}`, or name a device: {quoted(names())}"
         raise usage_error(f"--device {options.device}", message, "E0410", help_)
+
+
+def check_clauses(options: argparse.Namespace, text: str, clauses: Sequence[str]) -> None:
+    """E0710 for what a space says of all plans, and no plan can say."""
+    for clause in clauses:
+        try:
+            parse_text(f"{text}\nplan {NAME} {{\n{clause}\n}}\n", options.model)
+        except CompileError as error:
+            message = f"`{clause}` is no clause of a plan: {error.diagnostics[0].message}"
+            raise usage_error(f"--space {options.space}", message, "E0710") from None
 
 
 def space_of(
