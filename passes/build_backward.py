@@ -56,11 +56,13 @@ from stagec.analysis.placement import PlacementRule, rules_of
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
-from stagec.dialects.use_def import before_placing, followed
+from stagec.dialects.use_def import before_placing, followed, through
 from stagec.rewriting import inherit, output_of, programs
 from stagec.symbolic import Size
 
 NAME = "build-backward"
+
+before_converting = through(stg.CastOp, stg.QuantizeOp, dist.ReshardOp)
 
 
 @dataclass(frozen=True)
@@ -134,8 +136,10 @@ class BackwardBlock(stg.BackwardPass):
     """Of the ops that are differentiated."""
     made: list[Operation] = field(default_factory=list)
     """The ops of the gradient that is being built."""
+    contributed: set[SSAValue] = field(default_factory=set)
+    """The operands that it has contributed to."""
 
-    # What gradients of ops may do (see `stg.Gradients`)
+    # What gradients of ops may do (see `stg.BackwardPass`)
 
     def wants(self, operand: SSAValue) -> bool:
         return self.dependence.on_weights(operand)
@@ -158,6 +162,8 @@ class BackwardBlock(stg.BackwardPass):
         return self.add(op, self.current, phase)
 
     def contribute(self, operand: SSAValue, cotangent: SSAValue) -> None:
+        self.check_cotangent(operand, cotangent)
+        self.contributed.add(operand)
         source = followed(operand, before_placing)
         if not self.wants(source):
             return
@@ -237,8 +243,44 @@ class BackwardBlock(stg.BackwardPass):
             help = "an op with a gradient is a `stg.TensorOp`"
             raise CompileError([Diagnostic("E0218", message, span_of(op.location), help=help)])
         self.made.clear()
+        self.contributed.clear()
         op.gradient(dys, self)
+        self.check_contributed(op, dys)
         self.mark_made()
+
+    def check_cotangent(self, operand: SSAValue, cotangent: SSAValue) -> None:
+        """E0713 for what is no cotangent of an operand: that has its dims, and an op of the backward pass makes it."""
+        message = ""
+        if not isinstance(cotangent, SSAValue) or not isinstance(cotangent.type, TensorType):
+            message = f"is given {cotangent} as a cotangent: it is a tensor that an op makes"
+        elif isinstance(cotangent, OpResult) and cotangent.op.parent is None:
+            message = f"is given what `{cotangent.op.name}` makes, which is nowhere: `gradients.insert` puts it into the backward pass"
+        elif set(cotangent.type.names) != set(stg.tensor_type(operand).names):
+            own = stg.tensor_type(operand).body
+            message = f"makes <{cotangent.type.body}> the cotangent of an operand that is <{own}>: it has the same dims"
+        if message:
+            op = self.current
+            assert op is not None
+            text = f"the op `{op.name}`: `gradient` {message}"
+            raise CompileError([Diagnostic("E0713", text, span_of(op.location))])
+
+    def check_contributed(self, op: stg.TensorOp, dys: stg.Cotangents) -> None:
+        """E0713 for an operand that the gradient forgot, where the loss depends on all results that are not kept for it alone."""
+        shown = dys[: len(dys) - op.NUM_STATISTICS]
+        if None in shown:
+            return
+        for number, operand in enumerate(op.operands):
+            if self.wants(operand) and not self.is_contributed(operand):
+                message = f"the op `{op.name}`: `gradient` says nothing of operand {number}, <{stg.tensor_type(operand).body}>, behind which weights are"
+                help = "contribute its cotangent"
+                raise CompileError([Diagnostic("E0713", message, span_of(op.location), help=help)])
+
+    def is_contributed(self, operand: SSAValue) -> bool:
+        """To an operand, or at once to what it is a form of in fewer bits."""
+        value: SSAValue | None = operand
+        while value is not None and value not in self.contributed:
+            value = before_converting(value)
+        return value is not None
 
     def mark_made(self) -> None:
         """Several ops that make the gradients of one free what they read of it together, as a node of autograd does."""

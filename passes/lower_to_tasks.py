@@ -41,6 +41,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
+from stagec.analysis.answers import check_lowered
 from stagec.analysis.communication import communication_kind
 from stagec.analysis.contexts import Contexts
 from stagec.analysis.sizes import averages, mesh_of, size_values
@@ -51,7 +52,7 @@ from stagec.dialects.interfaces import CostInterface, TaskInterface
 from stagec.dialects.types import ValueType, tensor_of
 from stagec.rewriting import programs, rewrite
 from stagec.symbolic import Size, conditions
-from stagec.symbolic.conditions import is_split
+from stagec.symbolic.conditions import is_split, unread, unrecorded
 
 NAME = "lower-to-tasks"
 
@@ -66,7 +67,9 @@ class LowerToTasks(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         mesh, contexts = mesh_of(op), Contexts.of(op).axes()
         far = None if "ep" in self.serial else farthest_exchanges(op, mesh, contexts)
-        rewrite(op, LowerOne(mesh, contexts, self.serial, far, averages(op)), once=True)
+        with unrecorded():
+            values = unread(size_values(op))
+        rewrite(op, LowerOne(mesh, contexts, self.serial, far, averages(op), values), once=True)
         note_what_runs(op)
 
 
@@ -121,12 +124,15 @@ class LowerOne(RewritePattern):
     """An exchange over this axis lets tasks go first that overlap its own."""
     averages: Mapping[str, Size]
     """The dims that need be no whole numbers: costs are of their exact sizes."""
+    values: Mapping[str, int]
+    """Of sizes, against which what ops become is held."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, TaskInterface):
             return
         check_sums(op, self.mesh)
         lowered = op.lowered(self.mesh)
+        check_lowered(op, lowered, self.values)
         purpose = communication_kind(op, self.contexts)
         is_serial = purpose in self.serial
         gives_way = purpose == "ep" and stg.phase_of(op) != "grad_reduce"

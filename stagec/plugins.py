@@ -28,6 +28,7 @@ from xdsl.utils.target import Target
 
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
 from stagec.dialects import stg
+from stagec.dialects.stg.op_classes import mistakes_of_class
 from stagec.passes import pass_factories
 
 GROUP = "xdsl.universe"
@@ -49,6 +50,14 @@ STAGEC_UNIVERSE = Universe(
     all_passes=pass_factories(),
 )
 """What stagec adds to every tool built on xDSL."""
+
+
+class MistakenClass(TypeError):
+    """A class of ops says what cannot be."""
+
+    def __init__(self, mistakes: Sequence[str]) -> None:
+        super().__init__("; ".join(mistakes))
+        self.mistakes = mistakes
 
 
 @dataclass
@@ -99,11 +108,13 @@ class Registry:
         """Let models call the ops of a dialect; the functions whose names are taken.
 
         Raises:
-            TypeError: an op has options, and does not say what they do.
+            MistakenClass: what a class says of its ops cannot be.
         """
+        mistakes = [each for op in dialect.operations for each in mistakes_of_class(op)]
+        if mistakes:
+            raise MistakenClass(mistakes)
         taken: list[str] = []
         for name, function in stg.functions_of(dialect.operations).items():
-            function.verify()
             if self.functions.setdefault(name, function) is not function:
                 taken.append(f"function `{name}`")
         return taken
@@ -151,8 +162,8 @@ class Registry:
             self.owners[name] = path
             try:
                 taken = self.add_functions(dialect)
-            except TypeError as error:
-                raise _broken(path, str(error)) from error
+            except MistakenClass as error:
+                raise _broken(path, *error.mistakes) from error
             if taken:
                 raise _broken(path, f"the {taken[0]} exists already")
 

@@ -12,7 +12,8 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.utils.arg_spec import parse_pipeline
 
-from stagec.analysis.sizes import dim_sizes, mesh_of
+from stagec.analysis.answers import check_answers
+from stagec.analysis.sizes import dim_sizes, mesh_of, size_values
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.ir_text import Verifier, place_of, verify_order
@@ -20,6 +21,7 @@ from stagec.plans.clauses import Argument, Plan
 from stagec.plans.in_ir import read_plan, stated_plan
 from stagec.rewriting import output_of, programs
 from stagec.symbolic import NoNumberError
+from stagec.symbolic.conditions import unread, unrecorded
 from stagec.unrolling.checks import check_module
 from stagec.unrolling.module import KeepsRows, UnrollingContext, made_of
 
@@ -181,6 +183,8 @@ def run_passes(
     """Run the passes, each while somebody is `watching`; whether it stopped at the one asked for. `context` keeps what the last of them unrolled."""
     context, verifier = context or UnrollingContext(), Verifier()
     others = ops_of_others(module)
+    if others and stops.verify:
+        check_others(module)
     for each in passes:
         promised = made_of(module) if isinstance(each, KeepsRows) and not is_ours(each) else None
         with watching(each, module):
@@ -249,12 +253,24 @@ def ops_of_others(module: ModuleOp) -> list[str]:
     return sorted({op.name for op in module.walk() if not is_ours(op)})
 
 
+def check_others(module: ModuleOp) -> None:
+    """E0713 for what ops of plug-ins answer that cannot be."""
+    found = [op for op in module.walk() if isinstance(op, stg.TensorOp) and not is_ours(op)]
+    if found:
+        with unrecorded():
+            values = unread(size_values(module))
+        for op in found:
+            check_answers(op, values)
+
+
 def verify(module: ModuleOp, after: ModulePass, others: Sequence[str], verifier: Verifier) -> None:
     """IR that does not verify is the mistake of a pass, or of an op that our passes ask: where all are ours, it is no user's."""
     try:
+        check_others(module)
         verifier.verify(module)
-        if not is_ours(after):
+        if others or not is_ours(after):
             verify_order(module)
+        if not is_ours(after):
             check_module(module)
     except CompileError as error:
         assert others or not is_ours(after), f"`{after.name}` leaves what does not verify: {error}"

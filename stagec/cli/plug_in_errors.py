@@ -35,12 +35,13 @@ def first_cause(error: Exception) -> Exception:
 
 
 def culprit_of(error: BaseException) -> Culprit | None:
-    """The op or the pass of someone else that was being worked with where it happened, innermost first."""
-    for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
-        found = culprit_in(frame.f_locals)
-        if found is not None:
-            return found
-    return None
+    """The op or the pass of someone else that was being worked with where it happened, innermost first; with the place of the innermost op that
+    has one."""
+    frames = reversed(list(traceback.walk_tb(error.__traceback__)))
+    found = [each for frame, _ in frames if (each := culprit_in(frame.f_locals)) is not None]
+    if not found:
+        return None
+    return Culprit(found[0].what, next((each.span for each in found if each.span), None))
 
 
 def culprit_in(values: Mapping[str, object]) -> Culprit | None:
@@ -48,7 +49,9 @@ def culprit_in(values: Mapping[str, object]) -> Culprit | None:
         if isinstance(value, ModulePass) and not is_ours(value):
             return Culprit(f"the pass `{value.name}`")
         if isinstance(value, Operation) and not is_ours(value):
-            return Culprit(f"the op `{value.name}`", place_of(value))
+            # One that is being made is nowhere yet.
+            is_made = hasattr(value, "location")
+            return Culprit(f"the op `{value.name}`", place_of(value) if is_made else None)
         if isinstance(value, type) and issubclass(value, Operation) and not is_our_class(value):
             return Culprit(f"the op `{value.name}`")
     return None

@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from inspect import isabstract
 from typing import ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
@@ -110,7 +109,7 @@ class TensorOp(CostInterface, ABC):
     | `flops`, `moved_bytes` | what it costs | see `CostInterface` |
     | `state_of`, `with_state` of a `StatefulOp` | what it keeps of requests, and how it goes on from there | |
     | `gradient` | its way back, and so what is kept for it | E0218 |
-    | `decomposed` | its steps where its statistics are split | it has none |
+    | `decomposed` | its steps where its statistics are split | E0713 where they are |
     | `effects` | what it overwrites, and what its results are for | results have memory of their own |
     | `IS_VIEW` | whose memory its results are | its own |
     | `lowered` | the tasks that it becomes | one of its costs, none of a view |
@@ -158,8 +157,15 @@ class TensorOp(CostInterface, ABC):
         raise CompileError([Diagnostic("E0218", message, span_of(self.location), help=help)])
 
     def decomposed(self, steps: Decomposition) -> Sequence[SSAValue] | None:
-        """Values to take the place of the results, where the op's statistics are split; None if it copes with that."""
-        return None
+        """Values to take the place of the results, where the op's statistics are split; None if it copes with that.
+
+        Raises:
+            CompileError: E0713, the op has statistics and does not say.
+        """
+        over = ", ".join(steps.axes)
+        message = f"the op `{self.name}` takes statistics over dims that are split over [{over}], and does not say what becomes of it"
+        help = "define `decomposed` in its class: its steps, or None if each device's own statistics are meant"
+        raise CompileError([Diagnostic("E0713", message, span_of(self.location), help=help)])
 
     def effects(self) -> Effects:
         return Effects((Overwrite(0, 0),)) if self.in_place is not None else PLAIN
@@ -211,6 +217,13 @@ class TensorOp(CostInterface, ABC):
                 )
 
 
+class LocalStatisticsOp(TensorOp, ABC):
+    """An op that means each device's own statistics: of tokens that it has, or of dims that are whole wherever they are chosen from."""
+
+    def decomposed(self, steps: Decomposition) -> Sequence[SSAValue] | None:
+        return None
+
+
 class StatefulOp(TensorOp, ABC):
     """An op with the option `state`, which keeps something of each request."""
 
@@ -238,20 +251,6 @@ class Function:
     def keeps_shape(self) -> bool:
         """Whether the result has the shape of the first operand."""
         return self.op.LIKE == 0
-
-    def verify(self) -> None:
-        """That the op has what its options need.
-
-        Raises:
-            TypeError: it does not say what they do.
-        """
-        op, options = self.op, {option.name for option in self.signature.options}
-        if "state" in options and (not issubclass(op, StatefulOp) or isabstract(op)):
-            raise TypeError(
-                f"`{op.name}` has the option `state`, and is no `StatefulOp` with its methods"
-            )
-        if options - {"state"} and op.from_call.__func__ is TensorOp.from_call.__func__:
-            raise TypeError(f"`{op.name}` has options, and no `from_call` that reads them")
 
 
 def functions_of(ops: Iterable[type[Operation]]) -> dict[str, Function]:

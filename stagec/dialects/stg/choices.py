@@ -21,7 +21,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import Dim
 from stagec.dialects.interfaces import elements
-from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
+from stagec.dialects.stg.base import Indices, LocalStatisticsOp, TensorOp, tensor_type
 from stagec.dialects.stg.interface import BackwardPass, Cotangents, only
 from stagec.dialects.stg.routing import expect_chosen, expect_linear, terms_of
 from stagec.dialects.types import TensorType
@@ -29,7 +29,7 @@ from stagec.dialects.work import Work
 from stagec.symbolic import ZERO, Size
 
 
-class ChoiceOp(TensorOp):
+class ChoiceOp(LocalStatisticsOp):
     """Shared by ops that bring a number for each expert of a token into another order. Nothing is computed."""
 
     def indices(self) -> Indices:

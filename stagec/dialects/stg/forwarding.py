@@ -28,7 +28,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import Dim
 from stagec.dialects.interfaces import elements
-from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
+from stagec.dialects.stg.base import Indices, LocalStatisticsOp, tensor_type
 from stagec.dialects.stg.interface import (
     BackwardPass,
     Cotangents,
@@ -39,7 +39,7 @@ from stagec.dialects.types import TensorType
 from stagec.symbolic import ZERO, Size
 
 
-class ForwardedOp(TensorOp):
+class ForwardedOp(LocalStatisticsOp):
     """Shared by ops between copies for parts of the experts [P, U, D] and for parts of those parts [Q, V, D].
 
     All is local: a device's copies go to parts of its own parts.

@@ -23,10 +23,13 @@ Cotangents = Sequence[SSAValue | None]
 """The gradient of the loss for each result of an op; None where the loss does not depend on it."""
 
 
+OPTION_KINDS = ("bool", "dim", "dims", "parts", "size", "number", "dtype", "cache", "choice")
+"""What an option may be: `parts` are dims, also the same one again."""
+
+
 @dataclass(frozen=True)
 class Option:
-    """A named argument. `kind`: `bool`, `dim`, `dims`, `parts` (dims, also the same one again), `size`, `number`, `dtype`,
-    `cache`, or `choice`."""
+    """A named argument, of a kind of `OPTION_KINDS`."""
 
     name: str
     kind: str

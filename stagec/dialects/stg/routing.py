@@ -28,7 +28,14 @@ from xdsl.utils.exceptions import VerifyException
 from stagec.dialects.attributes import Dim, SizeAttr
 from stagec.dialects.interfaces import elements
 from stagec.dialects.parts import PART
-from stagec.dialects.stg.base import PLACEMENT, Indices, TensorOp, expect_dims, tensor_type
+from stagec.dialects.stg.base import (
+    PLACEMENT,
+    Indices,
+    LocalStatisticsOp,
+    TensorOp,
+    expect_dims,
+    tensor_type,
+)
 from stagec.dialects.stg.interface import (
     BackwardPass,
     Call,
@@ -68,7 +75,7 @@ def check_choice(call: Call) -> None:
 
 
 @irdl_op_definition
-class TopkOp(TensorOp):
+class TopkOp(LocalStatisticsOp):
     """The `to` largest scores of each token over `over`, and which they are.
 
     `normalise` divides them by their sum. The backward pass reads weights and numbers. A `bias` for each of `over` is added
@@ -212,7 +219,7 @@ class TopkOp(TensorOp):
 
 
 @irdl_op_definition
-class TopkGradOp(TensorOp):
+class TopkGradOp(LocalStatisticsOp):
     """The gradient for the scores: that of each weight at its expert, zero elsewhere.
 
     `dweights`, `weights` and `experts` [B, S, A] -> [B, S, X]. FLOPs: 1 for each score.
@@ -280,7 +287,7 @@ class CollectsTokens(TensorOp):
     """Shared by ops whose first operand is what experts made of copies: `stg.combine`, `stg.fan_in`."""
 
 
-class RoutedOp(TensorOp):
+class RoutedOp(LocalStatisticsOp):
     """Shared by ops between tokens [..., D] and the tokens of each expert [X, C, D]."""
 
     def merged_index(self) -> tuple[str, tuple[str, ...]]:

@@ -1,0 +1,199 @@
+"""What an op of a plug-in says wrongly of itself: of its class as it is loaded, of its answers where the model has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stagec.cli import main
+from stagec.dialects import dist, sched, stg
+from stagec.dialects.stg.op_classes import mistakes_of_class
+
+OP = """
+from typing import ClassVar
+
+from xdsl.irdl import irdl_op_definition, operand_def, result_def
+
+from stagec.dialects import stg
+from stagec.dialects.interfaces import elements
+from stagec.dialects.memory import ALONE, Effects, Overwrite
+from stagec.dialects.work import Work
+
+
+@irdl_op_definition
+class BiasedOp(stg.TensorOp):
+    name = "mine.biased"
+    WORK: ClassVar = Work.ELEMENTWISE
+    LIKE: ClassVar = 0
+    SIGNATURES: ClassVar = (stg.Signature("biased", ("x", "bias"), "x + bias"),)
+    # attributes
+    x = operand_def(stg.TensorType)
+    bias = operand_def(stg.TensorType)
+    y = result_def(stg.TensorType)
+
+    def __init__(self, x, bias):
+        super().__init__(operands=[x, bias], result_types=[x.type])
+
+    # methods
+
+    def effects(self):
+        return Effects((Overwrite(0, 0, ALONE),))
+
+    def flops(self):
+        return elements(self.y)
+
+    def gradient(self, dys, gradients):
+        bias = gradients.use(self.bias)
+        made = gradients.insert(BiasGradOp(dys[0], bias), self.bias)
+        gradients.contribute(self.x, dys[0])
+        gradients.contribute(self.bias, made.results[0])
+
+
+@irdl_op_definition
+class BiasGradOp(stg.TensorOp):
+    name = "mine.bias_grad"
+    dy = operand_def(stg.TensorType)
+    bias = operand_def(stg.TensorType)
+    dbias = result_def(stg.TensorType)
+
+    def __init__(self, dy, bias):
+        splits = stg.tensor_type(dy).splits
+        summed = sorted(axis for name in ("B", "S") for axis in splits.get(name, ()))
+        super().__init__(operands=[dy, bias], result_types=[bias.type.with_partial(summed)])
+
+    def flops(self):
+        return elements(self.dy)
+"""
+MODEL = """
+dim B = 8
+dim S = 4
+dim D = 16
+dim E = 32
+module Layer(x[B, S, D]) -> [B, S, D] {
+  weight w[D, E], b[E], v[E, D]
+  return biased(x @ w, b) @ v
+}
+model M(x[B, S, D]) {
+  repeat 2 { x = Layer(x) }
+  loss = mean(x, over = [B, S, D])
+}
+plan p { mesh dp = 2, tp = 2
+  shard B over dp
+  shard E over tp }
+"""
+ATTRIBUTES, METHODS = "    # attributes\n", "    # methods\n"
+CLASSES = {
+    "name": ('"mine.biased"', '"biased"', "`biased` is no name of an op"),
+    "work": ("Work.ELEMENTWISE", "'elementwise'", "`WORK` is a kind of"),
+    "like": ("LIKE: ClassVar = 0", "LIKE: ClassVar = 2", "`LIKE` is the number of one of its 2"),
+    "linear": (ATTRIBUTES, "    LINEAR_OPERANDS: ClassVar = (5,)\n", "`LINEAR_OPERANDS` has 5"),
+    "linear_int": (ATTRIBUTES, "    LINEAR_OPERANDS: ClassVar = 0\n", "is a tuple of numbers"),
+    "hidden": (ATTRIBUTES, "    NUM_STATISTICS: ClassVar = 1\n", "`NUM_STATISTICS` is how many"),
+    "view": (ATTRIBUTES, "    IS_VIEW: ClassVar = True\n", "says what it costs: `flops`"),
+    "check_call": (
+        ATTRIBUTES,
+        "    def check_call(self, call): pass\n",
+        "`check_call` is to be a `classmethod`",
+    ),
+    "signatures": ('stg.Signature("biased"', '("biased"', "is a tuple of `stg.Signature`"),
+    "operands": ('("x", "bias"), "x + bias"', '("x",), "x"', "its constructor does not take (x)"),
+    "option": (
+        '"x + bias"',
+        '"x + bias", (stg.Option("by", "sizes"),)',
+        "the option `by` is of a kind `sizes`",
+    ),
+}
+ANSWERS = {
+    "dtype": ("[x.type])", "[x.type.with_dtype('fp64')])", "result 0 is fp64"),
+    "flops_int": ("elements(self.y)", "4", "`flops` is to be a `Size`"),
+    "flops_none": ("elements(self.y)", "None", "`flops` is to be a `Size`"),
+    "flops_negative": ("elements(self.y)", "-elements(self.y)", "`flops` is negative: -B*E*S"),
+    "again": (METHODS, "    def flops_again(self): return 1\n", "`flops_again` is to be a `Size`"),
+    "bytes": (METHODS, "    def moved_bytes(self): return 1, 2\n", "`moved_bytes` is to be"),
+    "node_name": (METHODS, "    @property\n    def node_name(self): return 5\n", "to be a text"),
+    "effects": ("return Effects((Overwrite(0, 0, ALONE),))", "return None", "`effects` is to be"),
+    "word": ("Overwrite(0, 0, ALONE)", "Overwrite(0, 0, 'sometimes')", "`sometimes`; there are"),
+    "operand": ("Overwrite(0, 0, ALONE)", "Overwrite(2, 0)", "overwrites operand 2 by result 0"),
+    "small": ("Overwrite(0, 0, ALONE)", "Overwrite(1, 0, ALONE)", "operand 1, which is smaller"),
+    "forgets_bias": (
+        "        gradients.contribute(self.bias, made.results[0])\n",
+        "",
+        "`gradient` says nothing of operand 1, <[E/tp]",
+    ),
+    "forgets_x": (
+        "        gradients.contribute(self.x, dys[0])\n",
+        "",
+        "`gradient` says nothing of operand 0",
+    ),
+    "nowhere": (
+        "gradients.insert(BiasGradOp(dys[0], bias), self.bias)",
+        "BiasGradOp(dys[0], bias)",
+        "`mine.bias_grad` makes, which is nowhere",
+    ),
+    "swapped": (
+        "contribute(self.bias, made.results[0])",
+        "contribute(self.bias, dys[0])",
+        "it has the same dims",
+    ),
+    "nothing": ("contribute(self.bias, made.results[0])", "contribute(self.bias, None)", "None"),
+    "tasks": (
+        METHODS,
+        "    def lowered(self, mesh): return [stg.AddOp(self.x, self.x)]\n",
+        "`stg.add`, which is no task",
+    ),
+    "no_tasks": (METHODS, "    def lowered(self, mesh): return []\n", "has the results none"),
+    "statistics": (
+        METHODS,
+        "    def indices(self):\n        base = super().indices()\n"
+        "        return stg.Indices(base.operands, base.results, statistics=frozenset(['E']))\n",
+        "takes statistics over dims that are split over [tp]",
+    ),
+}
+
+
+def said_of(
+    mistake: tuple[str, str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> str:
+    before, after, _ = mistake
+    assert OP.count(before) == 1
+    model, op = tmp_path / "m.stg", tmp_path / "biased.py"
+    model.write_text(MODEL)
+    op.write_text(OP.replace(before, after))
+    assert main([str(model), "--load-pass", str(op), "-q"]) == 1
+    return capsys.readouterr().err
+
+
+def test_it_is_right_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    model, op = tmp_path / "m.stg", tmp_path / "biased.py"
+    model.write_text(MODEL)
+    op.write_text(OP)
+    assert main([str(model), "--load-pass", str(op), "-q"]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mistake", CLASSES.values(), ids=list(CLASSES))
+def test_what_a_class_says(mistake, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    said = said_of(mistake, tmp_path, capsys)
+    assert said.startswith("error[E0712]")
+    assert mistake[2] in said
+
+
+@pytest.mark.parametrize("mistake", ANSWERS.values(), ids=list(ANSWERS))
+def test_what_an_op_answers(mistake, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    said = said_of(mistake, tmp_path, capsys)
+    assert said.startswith("error[E0713]: the op `mine.biased`")
+    assert mistake[2] in said
+    assert "m.stg:8:10" in said
+
+
+def test_an_exception_in_a_constructor(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """The op is none yet that has a place: what asked for it has."""
+    said = said_of(("splits.get(name, ())", "splits[name]", ""), tmp_path, capsys)
+    assert said.startswith("error[E0713]: the op `mine.bias_grad` failed: KeyError: 'S'")
+    assert "m.stg:8:10" in said
+
+
+def test_our_own_classes():
+    ops = [op for each in (stg.Stg, dist.Dist, sched.Sched) for op in each.operations]
+    # The frontend builds calls of `append` by itself: its first operand is no tensor of the text.
+    assert [m for op in ops if op is not stg.AppendOp for m in mistakes_of_class(op)] == []
