@@ -20,10 +20,7 @@ from stagec.analysis.sizes import dim_sizes, dims_by_place, size_values, values_
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.dist.sequences import (
-    CONTEXT,
-    NEW,
     OF_ONE,
-    SAMPLED,
     DealtSequences,
     Kind,
     SequencesAttr,
@@ -51,7 +48,11 @@ class ModuleSequences:
     exchanged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Sums that devices exchange tokens by, and the axes along which they do."""
     _columns: dict[int, Columns] = field(default_factory=dict)
-    _sums: dict[int, Mapping[str, np.ndarray]] = field(default_factory=dict)
+    _named: dict[Size, tuple[str, ...]] = field(default_factory=dict)
+    """The names in a size that are numbers, and below the size in these numbers."""
+    _written: dict[tuple[Size, tuple[int | Fraction | None, ...]], Size] = field(
+        default_factory=dict
+    )
 
     @staticmethod
     def of(module: ModuleOp) -> ModuleSequences | None:
@@ -73,7 +74,7 @@ class ModuleSequences:
     def serving(self, sequences: DealtSequences) -> ModuleSequences:
         """Of other sequences, in the same module."""
         self.op.sequences = SequencesAttr(sequences)
-        return replace(self, _columns={}, _sums={})
+        return replace(self, _columns={})
 
     @staticmethod
     def around(program: stg.ProgramOp) -> ModuleSequences | None:
@@ -178,29 +179,11 @@ class ModuleSequences:
 
     def sums(self, device: int) -> Mapping[str, np.ndarray]:
         """The sums over the sequences of a device, in all iterations."""
-        if device not in self._sums:
-            self._sums[device] = self.added_up(device)
-        return self._sums[device]
-
-    def added_up(self, device: int) -> Mapping[str, np.ndarray]:
         sequences = self.op.sequences.data
-        starts, ends = sequences.starts[:, device], sequences.ends[:, device]
-        lengths = ends - starts
-        here = np.repeat(starts, lengths) + (
-            np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        )
-        kinds = sequences.kinds[here]
-        of_one = {NEW: kinds[:, 1], CONTEXT: kinds[:, 2], SAMPLED: kinds[:, 3]}
-        each = Columns(of_one, len(kinds))
-        bounds = np.concatenate([[0], np.cumsum(lengths)])
-        names: dict[str, np.ndarray] = {}
-        for name, size in self.op.sizes.items():
-            terms = each.number(self.in_numbers(size))
-            if not self.is_small(terms, kinds[:, 0]):
-                terms = terms.astype(object)
-            sums = np.concatenate([[0], np.cumsum(terms * kinds[:, 0])])
-            names[name] = sums[bounds[1:]] - sums[bounds[:-1]]
-        return names
+        return {
+            name: sequences.sums(self.in_numbers(size))[device]
+            for name, size in self.op.sizes.items()
+        }
 
     def fullest(self, device: int) -> list[int]:
         """Iterations of which none other is as large in every size: one of them needs most memory, as no buffer shrinks where sizes grow."""
@@ -216,12 +199,6 @@ class ModuleSequences:
                 left &= ~(rows <= rows[row]).all(axis=1)
         return sorted(found)
 
-    @staticmethod
-    def is_small(numbers: np.ndarray, counts: np.ndarray) -> bool:
-        if numbers.dtype == object:
-            return False
-        return float(np.sum(numbers.astype(float) * counts)) < 2.0**62
-
     def in_sums(self, size: Size) -> Size:
         """A size without the names that follow from sums."""
         while made := {n: s for n, s in self.definitions.items() if n in size.names}:
@@ -231,9 +208,16 @@ class ModuleSequences:
     def in_numbers(self, size: Size, values: Values | None = None) -> Size:
         """A size in which all other names are numbers."""
         known = self.others if values is None else values
-        return size.substitute(
-            {n: constant(known[n]) for n in size.names if n in known and n not in self.names}
-        )
+        if size not in self._named:
+            self._named[size] = tuple(sorted(size.names - self.names))
+        names = self._named[size]
+        key = size, tuple([known.get(n) for n in names])
+        if key not in self._written:
+            given = zip(names, key[1], strict=True)
+            self._written[key] = size.substitute(
+                {name: constant(number) for name, number in given if number is not None}
+            )
+        return self._written[key]
 
     def concern(self, size: Size) -> bool:
         """Whether a size is not the same on every device, or in every iteration."""

@@ -4,18 +4,24 @@ Instances of a variant are copies of the same bytes with other numbers in the ho
 matrix, filled a column at a time. No Python object stands for a node.
 """
 
+from __future__ import annotations
+
+import threading
 from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
 
-from stagec.backend.class_table import ClassTable
+from stagec.backend.class_table import ClassTable, pack
 from stagec.backend.node_records import FIRST_ID
 from stagec.backend.wire import Form, NumberSource, fill
 
 _BATCH_BYTES = 16 << 20
+_MOST_COPIED = 256 << 20
+"""Of series: a longer trace is made by itself."""
 _MOST_SHARED = 8 << 20
 """Longer traces are made each for itself: what is kept for others would take too much memory."""
 
@@ -38,8 +44,60 @@ class Template:
     columns: tuple[Column, ...]
 
 
+@dataclass(frozen=True)
+class SizeHoles:
+    """Places for numbers of nodes that iterations differ in: those of one width in the instances of a variant."""
+
+    form: Form
+    width: int
+    argument: np.ndarray
+    """int64 [holes]: which column of the class' sizes."""
+    iteration: np.ndarray
+    """int64 [instances]"""
+    positions: np.ndarray
+    """int64 [instances, holes], of the first byte."""
+
+    @staticmethod
+    def of(holes: np.ndarray, first_byte: np.ndarray, iteration: np.ndarray) -> Iterator[SizeHoles]:
+        for width, form in np.unique(holes[["width", "form"]]).tolist():
+            same = holes[(holes["width"] == width) & (holes["form"] == form)]
+            positions = first_byte[:, None] + same["offset"].astype(np.int64)
+            argument = same["argument"].astype(np.int64)
+            yield SizeHoles(Form(form), width, argument, iteration, positions)
+
+    def fill(self, data: np.ndarray, sizes: np.ndarray) -> None:
+        """`sizes` are [columns, iterations]."""
+        filled = fill(self.form, sizes.T[self.iteration][:, self.argument], self.width)
+        for at in range(self.width):
+            data[self.positions + at] = filled[..., at]
+
+
+@dataclass(frozen=True)
+class UnsizedTemplate:
+    """The template that classes have in common which differ in numbers of nodes alone."""
+
+    template: Template
+    """0 where these numbers are."""
+    holes: Sequence[SizeHoles]
+
+    def with_sizes(self, sizes: np.ndarray) -> Template:
+        data = self.template.data.copy()
+        for each in self.holes:
+            each.fill(data, sizes)
+        return replace(self.template, data=data)
+
+
 def unroll(table: ClassTable, header: bytes, tag_span: int) -> Template:
-    """The template of a class' traces."""
+    """The template of a class' traces. Classes of a series that differ in numbers of nodes alone are copies of one, with these filled in."""
+    if not table.period or table.num_bytes_unrolled > _MOST_COPIED:
+        return unroll_one(table, header, tag_span)
+    return _UNSIZED.of(table, header, tag_span).with_sizes(table.sizes)
+
+
+def unroll_one(
+    table: ClassTable, header: bytes, tag_span: int, left_out: list[SizeHoles] | None = None
+) -> Template:
+    """Of one class; the numbers of nodes are `left_out`, if there is where to say their places."""
     table, iteration = table.in_full()
     first_byte = table.first_byte + len(header)
     data = np.empty(first_byte[-1], dtype=np.uint8)
@@ -53,18 +111,23 @@ def unroll(table: ClassTable, header: bytes, tag_span: int) -> Template:
     for v in range(table.num_variants):
         instances = by_variant[ends[v - 1] if v else 0 : ends[v]]
         pattern, holes = table.variant_data(v), table.variant_holes(v)
+        is_size = holes["source"] == NumberSource.SIZE
+        told = holes if left_out is None else holes[~is_size]
         batch = max(1, _BATCH_BYTES // max(1, len(pattern)))
         for start in range(0, len(instances), batch):
             rows = instances[start : start + batch]
             block = np.tile(pattern, (len(rows), 1))
-            key = v, start, holes[_WHAT].tobytes()
+            key = v, start, told[_WHAT].tobytes()
             if key not in numbers:
-                numbers[key] = _filled(holes, table, rows, first_id, tag_span, iteration)
+                numbers[key] = _filled(told, table, rows, first_id, tag_span, iteration)
             for chosen, width, filled in numbers[key]:
-                at = holes["offset"][chosen][:, None] + np.arange(width)
+                at = told["offset"][chosen][:, None] + np.arange(width)
                 block[:, at.ravel()] = filled
             for at, row in zip(first_byte[rows].tolist(), block, strict=True):
                 data[at : at + len(row)] = row
+        if left_out is not None:
+            sized = holes[is_size]
+            left_out += SizeHoles.of(sized, first_byte[instances], iteration[instances])
         for hole in holes[holes["source"] == NumberSource.RANK]:
             column = int(hole["argument"]), int(hole["form"]), int(hole["width"])
             places.setdefault(column, []).append(first_byte[instances] + int(hole["offset"]))
@@ -151,3 +214,31 @@ class _Numbers:
 
 
 _NUMBERS = _Numbers(32)
+
+
+class _Unsized:
+    """What was made last of what classes of a series share: the first that asks makes it, other threads wait."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.lock = threading.Lock()
+        self.known: OrderedDict[bytes, UnsizedTemplate] = OrderedDict()
+
+    def of(self, table: ClassTable, header: bytes, tag_span: int) -> UnsizedTemplate:
+        without = replace(table, sizes=np.zeros_like(table.sizes, shape=(0, table.num_iterations)))
+        digest = blake2b(f"{tag_span} {table.num_iterations}".encode(), digest_size=16)
+        digest.update(header)
+        digest.update(pack(without))
+        key = digest.digest()
+        with self.lock:
+            if key not in self.known:
+                holes: list[SizeHoles] = []
+                template = unroll_one(without, header, tag_span, holes)
+                self.known[key] = UnsizedTemplate(template, holes)
+            self.known.move_to_end(key)
+            while len(self.known) > self.most:
+                self.known.popitem(last=False)
+            return self.known[key]
+
+
+_UNSIZED = _Unsized(2)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 
 import pytest
 
 from stagec.backend.bundle import Bundle, from_bytes, to_bytes
+from stagec.backend.class_table import unpack
 from stagec.backend.encode import encode_traces
 from stagec.backend.et_file import TraceReader
+from stagec.backend.unroll import unroll, unroll_one
 from stagec.backend.writer import iterate_traces
 from stagec.driver import Compiled, compile_model
 from stagec.estimate import with_durations
@@ -129,6 +131,23 @@ def test_a_series_is_its_iterations_one_by_one(seed: int, tmp_path: Path):
             own = {a.int32_val for n in here for a in n.attr if a.name == "comm_tag"}
             assert not own & tags
             tags |= own
+
+
+@pytest.mark.parametrize("seed", some(range(6)))
+def test_classes_that_are_copied_are_as_each_is_made_alone(seed: int, tmp_path: Path):
+    """Devices of other sequences share one template, into which each puts its own numbers."""
+    rng = random.Random(f"copied {seed}")
+    case = replace(drawn(seed), dp=rng.choice([2, 3]), tp=rng.choice([1, 2]), pp=rng.choice([1, 3]))
+    many = tuple(((case.dp, 1, 7), *each) for each in case.iterations)
+    encoded = encode_traces(compiled(case, many, tmp_path).trace_set)
+    for number in rng.sample(range(len(encoded.classes)), len(encoded.classes)):
+        traces = encoded.class_traces(number)
+        table = unpack(traces.encoded.payload)
+        copied = unroll(table, traces.header, traces.tag_span)
+        alone = unroll_one(table, traces.header, traces.tag_span)
+        assert bytes(copied.data) == bytes(alone.data)
+        for one, other in zip(copied.columns, alone.columns, strict=True):
+            assert one.positions.tolist() == other.positions.tolist()
 
 
 @pytest.mark.parametrize("seed", some(range(6)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +24,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr, SizeAttr, parse_quoted
 from stagec.symbolic import Size
+from stagec.symbolic.columns import LIMIT, Columns
 
 COUNT, NEW, CONTEXT = "sequence.count", "sequence.new", "sequence.context"
 SAMPLED = "sequence.sampled"
@@ -46,6 +47,7 @@ class DealtSequences:
     """int64 [n, 4]: count, new positions, positions before, positions with logits."""
     ends: np.ndarray
     """int64 [iterations, devices]: where the kinds of each end."""
+    _sums: dict[Size, np.ndarray] = field(default_factory=dict, init=False, repr=False)
 
     @staticmethod
     def of(iterations: Sequence[Sequence[Sequence[Kind]]]) -> DealtSequences:
@@ -78,6 +80,18 @@ class DealtSequences:
     def starts(self) -> np.ndarray:
         """Where the kinds of each device begin, by iteration."""
         return np.concatenate([[0], self.ends.reshape(-1)[:-1]]).reshape(self.ends.shape)
+
+    def sums(self, of_one: Size) -> np.ndarray:
+        """What sequences have of a size in the names of `OF_ONE`, added up: [devices, iterations], exact. Found once for all who ask."""
+        if of_one not in self._sums:
+            columns: dict[str, np.ndarray] = dict(zip(OF_ONE, self.kinds.T, strict=True))
+            terms, counts = Columns(columns, len(self.kinds)).number(of_one), self.kinds[:, 0]
+            is_small = terms.dtype != object and (terms.astype(float) * counts).sum() < LIMIT
+            terms = terms if is_small else terms.astype(object)
+            ends = np.concatenate([[0], np.cumsum(terms * counts)])
+            found = ends[self.ends] - ends[self.starts]
+            self._sums[of_one] = np.ascontiguousarray(found.T)
+        return self._sums[of_one]
 
     def at(self, iteration: int, device: int) -> list[Kind]:
         """The sequences of a device in an iteration."""
