@@ -29,6 +29,17 @@ def missing_numbers(plan: Plan, classes: Iterable[RankClass]) -> list[str]:
     return [name for name in wanted if getattr(plan.device, name) is None]
 
 
+def why_unknown(plan: Plan, classes: Iterable[RankClass]) -> str:
+    """Why the plan gives no times."""
+    missing = missing_numbers(plan, classes)
+    if plan.device.span is None or not missing:
+        return "the plan names no device (`device h100`)"
+    settings = ", ".join(f"{name} = ..." for name in missing)
+    return (
+        f"the plan does not say its device's {quoted(missing, 'and')} (`device {{ {settings} }}`)"
+    )
+
+
 def require_numbers(plan: Plan, classes: Iterable[RankClass]) -> None:
     """E0410 unless the plan says how fast everything is that the classes do."""
     missing = missing_numbers(plan, classes)

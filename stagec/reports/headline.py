@@ -13,6 +13,7 @@ from stagec.compiled import Compiled
 from stagec.dialects.memory import BEYOND
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate import Estimate, batch_of, estimate_if_known
+from stagec.estimate.costs import why_unknown
 from stagec.estimate.memory import most_along_time, timed_peaks
 from stagec.memory import TITLES
 from stagec.pictures.scales import MICROSECONDS, behind_the_point, digits, in_unit
@@ -54,6 +55,8 @@ class Headline:
     """Of a series; its times are not estimated here, one by one."""
     reduction: str
     """When gradients are reduced, where ZeRO and several microbatches leave a choice."""
+    why_unknown: str = ""
+    """Why no times are known."""
 
     @property
     def per_s(self) -> float | None:
@@ -78,7 +81,7 @@ class Headline:
         if self.iterations > 1:
             return f"series  {self.iterations:,} iterations, {self.tokens:,} new tokens (`--timeline` says how long they take)"
         if self.step_us is None or self.mfu is None or self.per_s is None:
-            return "step    not known: the plan names no device (`device h100`)"
+            return f"step    not known: {self.why_unknown}"
         what = "tokens" if self.tokens else "samples"
         took = in_unit(self.step_us, MICROSECONDS)
         rate = f"{digits(self.per_s)} {what}/s"
@@ -147,6 +150,9 @@ def headline(
         capacity=plan.device.memory or plan.device.capacity,
         iterations=compiled.num_iterations,
         reduction=reduction_of(compiled, microbatches),
+        why_unknown=""
+        if found or compiled.traces is None
+        else why_unknown(plan, compiled.trace_set.classes),
         kinds=dict(sorted((k for k in kinds.items() if k[1]), key=lambda item: -item[1])),
     )
 

@@ -66,7 +66,7 @@ def memory_section(scene: Scene, name: str = "memory") -> str:
     when = (
         "when each node is issued, by the estimate of <code>--timeline</code>"
         if scene.timeline is not None
-        else "nodes in the order in which they are issued (the plan names no device, so there are no times)"
+        else "nodes in the order in which they are issued (the plan does not say how fast its device is, so there are no times)"
     )
     has = f" The device has {scene.capacity / GIB:.0f} GiB." if scene.capacity else ""
     note = f'<p class="faint">Across: {when}. The dashed line is the peak.{has}{others}</p>'

@@ -11,7 +11,7 @@ import numpy as np
 from stagec.backend.program import Compute, RankClass
 from stagec.compiled import Compiled
 from stagec.estimate import Estimate, batch_of, estimate
-from stagec.estimate.costs import missing_numbers
+from stagec.estimate.costs import missing_numbers, why_unknown
 from stagec.estimate.pools import PoolsEstimate
 from stagec.estimate.series import Clock
 from stagec.memory import TITLES
@@ -93,7 +93,10 @@ def plan_sections(job: Compiled, head: Headline, name: str, detail: float) -> tu
         parts += [share_bars(head), drawn]
     else:
         parts.append(
-            "<p>The plan names no device, so there are no times: write <code>device h100</code>.</p>"
+            element(
+                "p",
+                with_code(f"Times are not known: {why_unknown(job.plan, job.trace_set.classes)}."),
+            )
         )
     timeline = found.timeline if found else None
     scene = Scene(job.memory, timeline, job.plan.device.capacity, detail)
