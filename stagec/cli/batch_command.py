@@ -92,6 +92,11 @@ def serve_in_pools(options: argparse.Namespace, requests: Sequence[Request], pol
     both = zip(prompts.served, sorted(requests, key=lambda r: r.arrival_s), strict=True)
     served = [prompt for prompt, request in both if request.output == 1] + further.served
     lines = users_lines(served, max(each.end_s for each in served))
+    if further.served:
+        late = float(np.mean([each.late_s for each in further.served]))
+        took = spread(np.array([each.handover_s for each in further.served]))
+        exposed = f"{seconds(late)} of it" if late else "none of it"
+        lines.append(f"handover    {took}; {exposed} behind the first token")
     for name, found in zip(names, (prompts, further), strict=True):
         if not found.iterations:
             continue

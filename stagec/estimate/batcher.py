@@ -66,6 +66,10 @@ class Running:
     """The iteration in which it ended: when that began."""
     beside: int = 0
     """New tokens that its engine computed in that iteration, its own too."""
+    handover_s: float = 0.0
+    """Where another pool computed its prompt: how long what that computed in its last iteration is on its way."""
+    late_s: float = 0.0
+    """Of that, what is behind the end of that iteration: before, it overlaps."""
 
     @property
     def known(self) -> int:
@@ -246,8 +250,16 @@ def batch_pools(
     for done in prompts.served:
         request = wanted.popleft()
         if request.output > 1:
-            there = max(done.end_s, done.began_s + transfer_s(done.beside))
-            goes_on = Running(request, computed=request.prompt, made=1, first_s=done.first_s)
+            handover_s = transfer_s(done.beside)
+            there = max(done.end_s, done.began_s + handover_s)
+            goes_on = Running(
+                request,
+                computed=request.prompt,
+                made=1,
+                first_s=done.first_s,
+                handover_s=handover_s,
+                late_s=there - done.end_s,
+            )
             coming.append((there, goes_on))
     return prompts, go_on(coming, policy, second.step_s, second.engines)
 

@@ -142,6 +142,11 @@ def test_two_pools_are_the_policy_twice(seed: int):
     order = sorted(ready, key=lambda i: (ready[i], requests[i].arrival_s, i))
     assert [each.end_s for each in further.served] == [last[i] for i in order]
     assert [each.first_s for each in further.served] == [first[i] for i in order]
+    assert [each.handover_s for each in further.served] == [
+        0.03 * computed[first[i]] for i in order
+    ]
+    late = [ready[i] - first[i] for i in order]
+    assert [each.late_s for each in further.served] == pytest.approx(late)
 
 
 @pytest.mark.parametrize("engines", [2, 3])
