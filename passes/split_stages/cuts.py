@@ -46,8 +46,8 @@ class Cuts:
 
     loop: stg.AccumulateOp
     forward: tuple[stg.RepeatOp, ...]
-    backward: tuple[stg.RepeatOp, ...]
-    """`backward[i]` is the gradient of `forward[i]`; empty for a forward pass alone."""
+    backward: tuple[stg.RepeatOp | None, ...]
+    """`backward[i]` is the gradient of `forward[i]`: nothing for a frozen repeat before all that is trained; empty for a forward pass alone."""
     sections: dict[Operation, int]
     forward_ops: frozenset[Operation]
 
@@ -78,7 +78,8 @@ def find_cuts(program: stg.ProgramOp, counts: Sequence[Size]) -> Cuts | None:
     if not forward:
         return None
     backward.reverse()
-    if backward and len(backward) != len(forward):
+    frozen = len(forward) - len(backward)
+    if backward and [op.count for op in backward] != [op.count for op in forward][max(frozen, 0) :]:
         raise CompileError([others_than_layers(program, (*forward, *backward))])
     sections: dict[Operation, int] = {}
     forward_ops: set[Operation] = set()
@@ -94,7 +95,25 @@ def find_cuts(program: stg.ProgramOp, counts: Sequence[Size]) -> Cuts | None:
             passed_back += 1
         elif not isinstance(op, stg.YieldOp):
             sections[op] = len(forward) - passed_back if in_backward else passed
-    return Cuts(loop, tuple(forward), tuple(backward), sections, frozenset(forward_ops))
+    gradients = (*[None] * frozen, *backward) if backward else ()
+    if gradients:
+        check_frozen(
+            forward[:frozen],
+            {op for op, at in sections.items() if op in forward_ops and at < frozen},
+        )
+    return Cuts(loop, tuple(forward), gradients, sections, frozenset(forward_ops))
+
+
+def check_frozen(repeats: Sequence[stg.RepeatOp], beside: set[Operation]) -> None:
+    """E0705 where a weight before frozen layers is trained, beside them: its gradient comes past them, and nothing says from where on it is theirs."""
+    for op in beside if repeats else ():
+        for operand in op.operands:
+            weight = operand.owner
+            if isinstance(weight, stg.WeightOp) and weight.frozen is None:
+                message = f"`{weight.path.data}` is trained, and stands before layers that are frozen and have no backward pass"
+                help_ = "compute what it is used for after those layers, or freeze it, too"
+                place = span_of(weight.location)
+                raise CompileError([Diagnostic("E0705", message, place, help=help_)])
 
 
 def others_than_layers(program: stg.ProgramOp, repeats: Sequence[stg.RepeatOp]) -> Diagnostic:

@@ -76,17 +76,21 @@ class StageProgram:
             op = parent
         return op
 
+    def cut(self, direction: str, at: int) -> stg.RepeatOp | None:
+        """The repeat that is cut; nothing in the backward pass if that has none."""
+        return (self.cuts.forward if direction == "forward" else self.cuts.backward)[at]
+
     def is_between(self, direction: str, arriving: bool) -> bool:
         """Whether the cut that values cross is between two repeats: all layers before it are done."""
         return self.part.between[0 if arriving is (direction == "forward") else 1]
 
     def carried(self, direction: str, at: int, arriving: bool) -> list[int]:
         """What a cut repeat carries, by position, that crosses: not the sums that it begins itself."""
-        cut = (self.cuts.forward if direction == "forward" else self.cuts.backward)[at]
+        cut = self.cut(direction, at)
         begins = direction == "backward" and self.is_between(direction, arriving)
         return [
             position
-            for position, value in enumerate(cut.carried)
+            for position, value in enumerate(cut.carried if cut is not None else ())
             if not (begins and isinstance(value.owner, stg.ZerosOp))
         ]
 
@@ -94,8 +98,7 @@ class StageProgram:
         """Values of the whole program that cross in a repeat besides what it carries, in their order."""
         forward = direction == "forward"
         done = forward and self.is_between(direction, arriving)
-        repeats = self.cuts.forward if forward else self.cuts.backward
-        cut, middle = repeats[at], 2 * at + 1
+        cut, middle = self.cut(direction, at), 2 * at + 1
         found: list[SSAValue] = []
         for op in self.cuts.loop.body.block.ops:
             if isinstance(op, stg.YieldOp) or self.cuts.is_forward(op) is not forward:
@@ -140,7 +143,7 @@ class StageProgram:
         if at is None:
             return []
         forward = direction == "forward"
-        cut = (self.cuts.forward if forward else self.cuts.backward)[at]
+        cut = self.cut(direction, at)
         made: list[Operation] = []
         anchor = self.first_op(direction)
         self.arrived[direction] = []
@@ -155,10 +158,9 @@ class StageProgram:
             self.arrived[direction].append(value)
             return value
 
-        clone = self.ops[cut]
-        assert isinstance(clone, stg.RepeatOp)
         for position in self.carried(direction, at, arriving=True):
-            arrived = arrive(cut.carried[position].type)
+            assert cut is not None
+            clone, arrived = self.ops[cut], arrive(cut.carried[position].type)
             if self.has(cut):
                 clone.operands[position] = arrived
             else:
@@ -187,10 +189,12 @@ class StageProgram:
         """What goes to the next stage in a direction: carried values, then others that cross."""
         if at is None:
             return []
-        cut = (self.cuts.forward if direction == "forward" else self.cuts.backward)[at]
+        cut = self.cut(direction, at)
+        crossing = [self.values[v] for v in self.crossing(direction, at, arriving=False)]
+        if cut is None:
+            return crossing
         clone = self.ops[cut]
         assert isinstance(clone, stg.RepeatOp)
-        crossing = [self.values[v] for v in self.crossing(direction, at, arriving=False)]
         positions = self.carried(direction, at, arriving=False)
         if not self.has(cut) and not self.leads_to(direction, at):
             # A stage without layers, between others: what comes goes on.
@@ -284,7 +288,7 @@ class StageProgram:
             if len(terms) == 2 and self.has(holder):
                 return self.values[value]
             if len(terms) == 2:
-                made = stg.AddOp(*terms)
+                made = stg.AddOp(terms[0], terms[1])
                 self.insert(located(made, terms[0]), self.yield_op, "backward")
                 stg.marks(made)["phase"] = StringAttr("wgrad")
                 return made.result
@@ -341,7 +345,7 @@ class StageProgram:
         for index, repeat in enumerate(self.cuts.forward):
             local = symbol(dist.local_count(index))
             for whole in (repeat, *self.cuts.backward[index : index + 1]):
-                if self.has(whole):
+                if whole is not None and self.has(whole):
                     clone = self.ops[whole]
                     rename_repeat(clone, local)  # pyright: ignore[reportArgumentType]
         self.retype_stacks(names)

@@ -201,7 +201,7 @@ def check_bytes(compiled: CompiledPools, pools: list[Drawn], pool: Drawn, chaine
 def test_with_the_meshes_of_one_pipeline_ranks_do_the_same_in_all(seed: int) -> None:
     pools, schedule = drawn(seed)
     dp = pools[0].dp
-    pools = [Drawn(p.name, p.count, p.layers, dp, 1, p.pp, 0) for p in pools]
+    pools = [Drawn(p.name, p.count, p.layers, dp, 1, p.pp, 0, p.frozen) for p in pools]
     text = text_of(pools, schedule, chained=bool(seed % 2))
     compiled = compile_pools(parse_text(text), "p", {})
     split = sum((work(traces) for _, traces in compiled.traces.pools), Counter[tuple[str, str]]())
