@@ -79,9 +79,9 @@ def differentiate(program: stg.ProgramOp, rules: Sequence[PlacementRule]) -> Non
     """Append the backward pass of the program's loss, its one output."""
     block = program.body.block
     output = output_of(program)
-    handed = [op for op in block.ops if isinstance(op, dist.TowerSendOp)]
+    hands_over = any(isinstance(op, dist.TowerSendOp) for op in block.ops)
     losses = list(output.values)
-    if len(losses) != (not handed) or any(stg.tensor_type(loss).dims for loss in losses):
+    if len(losses) != (not hands_over) or any(stg.tensor_type(loss).dims for loss in losses):
         raise CompileError(
             [
                 Diagnostic(
@@ -98,7 +98,6 @@ def differentiate(program: stg.ProgramOp, rules: Sequence[PlacementRule]) -> Non
     for loss in losses:
         one = level.add(stg.ConstantOp("1", stg.tensor_type(loss).dtype), output, "bwd")
         level.contribute(loss, one.results[0])
-    level.take_gradients(handed)
     level.run(forward)
     reached = [w for w in weights if w in level.terms]
     gradients = []
@@ -199,6 +198,9 @@ class BackwardBlock(stg.BackwardPass):
 
     def run(self, ops: Sequence[Operation]) -> None:
         for op in reversed(ops):
+            if isinstance(op, dist.TowerSendOp):
+                self.take_gradient(op)
+                continue
             if isinstance(op, dist.TowerRecvOp):
                 self.give_gradient(op)
                 continue
@@ -214,16 +216,14 @@ class BackwardBlock(stg.BackwardPass):
                 dys = [self.cotangent(r) if r in self.terms else None for r in op.results]
                 self.differentiate(op, dys)
 
-    def take_gradients(self, handed: Sequence[dist.TowerSendOp]) -> None:
-        """Begin at what other pools read, which hand its gradient back."""
-        for op in handed:
-            if self.wants(op.value):
-                self.current = op
-                made = stg.tensor_type(op.value).with_partial(())
-                number, pool = op.number.value.data, op.pool.data
-                taken = dist.TowerRecvOp("backward", number, pool, made)
-                self.add(taken, op, "bwd")
-                self.contribute(op.value, taken.value)
+    def take_gradient(self, op: dist.TowerSendOp) -> None:
+        """Go on from what another pool reads, which hands its gradient back."""
+        if self.wants(op.value):
+            self.current = op
+            made = stg.tensor_type(op.value).with_partial(())
+            taken = dist.TowerRecvOp("backward", op.number.value.data, op.pool.data, made)
+            self.add(taken, op, "bwd")
+            self.contribute(op.value, taken.value)
 
     def give_gradient(self, op: dist.TowerRecvOp) -> None:
         """Hand the gradient of what another pool made back to it, if it trains that: zeros where the loss does not depend on it."""

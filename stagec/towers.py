@@ -18,7 +18,7 @@ from stagec import symbolic
 from stagec.analysis.handing_over import PoolSide, messages
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.diagnostics import CompileError, Diagnostic, Span, location_of, quoted
-from stagec.dialects import dist
+from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.types import TIME_AXES, TIME_AXIS, TensorType, tensor_of
 from stagec.frontend import CheckedModel
@@ -120,7 +120,8 @@ class End:
     sends: bool
     other: str
     """The pool at the other end."""
-    span: Span | None
+    stage: int
+    """Of this pool: that which makes it, or reads it first."""
 
 
 @dataclass(frozen=True)
@@ -146,25 +147,22 @@ class PoolKnown:
         pool = next(op for op in module.body.ops if isinstance(op, dist.PoolOp))
         stages = next(op for op in module.body.ops if isinstance(op, dist.StagesOp))
         first, microbatches = pool.first.value.data, int(values[TIME_AXIS])
-        ends = dict(ends_in(module, span))
+        ends = dict(ends_in(module, stages))
         return PoolKnown(name, first, mesh, stages.axis.data, microbatches, values, ends, span)
 
     def side(self, path: str) -> PoolSide:
         return PoolSide(self.first, self.mesh, self.ends[path].holds, 1, self.axis)
 
-    def stage(self, path: str) -> int:
-        """Where along the axis of its stages a value crosses: its last rank hands forward, its first one takes."""
-        is_last = self.ends[path].sends == path.startswith("forward")
-        return self.mesh[self.axis] - 1 if is_last else 0
 
-
-def ends_in(module: ModuleOp, span: Span | None) -> Iterator[tuple[str, End]]:
+def ends_in(module: ModuleOp, stages: dist.StagesOp) -> Iterator[tuple[str, End]]:
+    """What is between layers is of one stage."""
+    kinds = [stage.kind for stage in stages.stages.data]
     for program in programs(module):
         for op in program.walk():
             if isinstance(op, dist.TowerSendOp | dist.TowerRecvOp):
                 sends = isinstance(op, dist.TowerSendOp)
-                holds = tensor_of(op.value.type)
-                yield op.path, End(holds, sends, op.pool.data, span)
+                stage = kinds.index(stg.text(program, "kind"))
+                yield op.path, End(tensor_of(op.value.type), sends, op.pool.data, stage)
 
 
 def said_after(pools: Sequence[PoolKnown]) -> dict[str, list[Operation]]:
@@ -194,7 +192,7 @@ def said_after(pools: Sequence[PoolKnown]) -> dict[str, list[Operation]]:
                 channel,
                 1,
                 other.axis if other.mesh[other.axis] > 1 else "",
-                (other.stage(path),),
+                (other.ends[path].stage,),
             )
             if other.span is not None:
                 op.location = location_of(other.span)

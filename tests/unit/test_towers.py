@@ -77,6 +77,8 @@ def drawn(seed: int) -> tuple[list[Drawn], str]:
 
 def model_of(pools: list[Drawn], chained: bool) -> str:
     towers = pools[:-1]
+    # What a tower makes before its layers is read behind those of the language model.
+    late = " + mean(early0, over = [B, P, W])" if chained else ""
     dims = "\n".join(f"dim {each.count} = {each.layers}" for each in pools)
     inputs = ", ".join(f"image{n}[B, P, C]" for n in range(len(towers)))
     lines: list[str] = []
@@ -87,7 +89,8 @@ def model_of(pools: list[Drawn], chained: bool) -> str:
             if chained and n
             else f"weight stem{n}[C, W], out{n}[W, D]"
         )
-        lines.append(f"x{n} = image{n} @ stem{n}{link}")
+        lines.append(f"early{n} = image{n} @ stem{n}{link}")
+        lines.append(f"x{n} = early{n} * 1")
         lines.append(f"repeat K{n} {{ x{n} = Tower(x{n}) }}")
         lines.append(f"y{n} = x{n} @ out{n}")
     parts = ", ".join([*(f"y{n}" for n in range(len(towers))), "embedding(tokens, embed)"])
@@ -116,7 +119,7 @@ model Net({inputs}, tokens[B, S]: i32, targets[B, N]: i32) {{
   {chr(10).join(lines)}
   x = concat({parts}, over = [{names}], to = N)
   repeat L {{ x = Block(x) }}
-  loss = cross_entropy(x @ head, targets)
+  loss = cross_entropy(x @ head, targets){late}
 }}
 """
 
@@ -189,6 +192,7 @@ def check_bytes(compiled: CompiledPools, pools: list[Drawn], pool: Drawn, chaine
     for other, num_bytes in came.items():
         # What links a tower to the next one is computed on the first.
         width = WIDTH if "text" in (pool.name, other) else TOWER_WIDTH
+        width += TOWER_WIDTH * (chained and {pool.name, other} == {"tower0", "text"})
         assert num_bytes == BATCH // pool.dp * PATCHES * width * BYTES // split
     # A gradient goes back through a frozen tower to those before it that are trained.
     behind = pools[: pools.index(pool) + 1] if chained else [pool]
