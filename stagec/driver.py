@@ -54,16 +54,17 @@ def compile_model(
     overrides: Mapping[str, str] | None = None,
     *,
     stops: Stops | None = None,
-    load_pass: PassLoader | None = None,
+    plug_ins: Registry | None = None,
     iterations: str | Path | None = None,
 ) -> Compiled:
     """Compile the model in a file. Raises `CompileError` with every mistake that a phase found. `iterations` is the file of a series."""
     source = parse_file(path)
     series = None if iterations is None else read_iterations(str(iterations))
+    known = plug_ins or registry()
     return compile_checked(
-        lambda: check(source, plan, overrides or {}, registry().functions, series),
+        lambda: check(source, plan, overrides or {}, known.functions, series),
         stops=stops,
-        load_pass=load_pass,
+        load_pass=known.make_pass,
     )
 
 

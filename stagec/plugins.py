@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ from stagec.dialects.stg.op_classes import mistakes_of_class
 from stagec.passes import pass_factories
 
 GROUP = "xdsl.universe"
+LOADED = "stagec_loaded_"
 OURS = ("xdsl", "stagec")
 
 PassFactory = Callable[[], type[ModulePass]]
@@ -70,6 +72,8 @@ class Registry:
     owners: dict[str, str] = field(default_factory=dict)
     """Who brought each pass."""
     warnings: list[Diagnostic] = field(default_factory=list)
+    loaded_dialects: list[str] = field(default_factory=list)
+    """Those that files of `--load-pass` bring: several files may bring ops of one."""
     functions: dict[str, stg.Function] = field(default_factory=lambda: dict(stg.FUNCTIONS))
     """The functions of the language: those of our ops, and of the ops of plug-ins."""
 
@@ -154,12 +158,20 @@ class Registry:
             self.passes[name] = _always(pass_class)
             self.owners[name] = path
         for name, dialect in dialects.items():
-            if name in self.dialects:
+            known = self.dialects[name]() if name in self.loaded_dialects else None
+            if known is not None:
+                twice = {op.name for op in known.operations} & {o.name for o in dialect.operations}
+                if twice:
+                    raise exists_already("op", min(twice), self.owners[name], path)
+            elif name in self.dialects:
                 raise exists_already(
                     "dialect", name, self.owners.get(name, "another plug-in"), path
                 )
-            self.dialects[name] = _always(dialect)
-            self.owners[name] = path
+            if known is None:
+                self.loaded_dialects.append(name)
+                self.owners[name] = path
+            both = [*(known.operations if known else ()), *dialect.operations]
+            self.dialects[name] = _always(Dialect(name, both))
             try:
                 taken = self.add_functions(dialect)
             except MistakenClass as error:
@@ -177,7 +189,7 @@ def registry(files: Iterator[str] | list[str] | tuple[str, ...] = ()) -> Registr
         dict(found.targets),
         dict(found.owners),
         list(found.warnings),
-        dict(found.functions),
+        functions=dict(found.functions),
     )
     for path in files:
         made.load_file(path)
@@ -297,7 +309,7 @@ def exists_already(kind: str, name: str, owner: str, path: str) -> CompileError:
 
 def classes_of_file(path: str) -> list[type[ModulePass] | type[IRDLOperation]]:
     """The passes and ops that a Python file defines."""
-    module_name = f"stagec_loaded_{Path(path).stem}"
+    module_name = f"{LOADED}{Path(path).stem}"
     if not Path(path).is_file():
         what = "is a directory" if Path(path).is_dir() else "is not there"
         raise CompileError([Diagnostic("E0701", f"cannot read `{path}`: it {what}", origin=path)])
@@ -305,11 +317,16 @@ def classes_of_file(path: str) -> list[type[ModulePass] | type[IRDLOperation]]:
     if spec is None or spec.loader is None:
         raise _broken(path, "its name does not end in `.py`")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module
+    # Files that are loaded after it import it by its name, unless Python has another module of that.
+    stem = Path(path).stem
+    known = {module_name, stem} if is_free(stem, path) else {module_name}
+    for each in known:
+        sys.modules[each] = module
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        del sys.modules[module_name]
+        for each in known:
+            del sys.modules[each]
         raise _broken(path, *_trace(error, path)) from error
     found = [
         value
@@ -331,6 +348,17 @@ def classes_of_file(path: str) -> list[type[ModulePass] | type[IRDLOperation]]:
             ]
         )
     return found
+
+
+def is_free(stem: str, path: str) -> bool:
+    """Whether files may import this one by the name: nobody has it, or a file that was loaded before."""
+    if stem in sys.modules:
+        return sys.modules[stem].__name__.startswith(LOADED)
+    try:
+        found = importlib.util.find_spec(stem)
+    except (ImportError, ValueError):
+        return False
+    return found is None or (found.origin is not None and os.path.samefile(found.origin, path))
 
 
 def _broken(path: str, *notes: str) -> CompileError:

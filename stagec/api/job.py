@@ -30,7 +30,7 @@ from stagec.frontend.checker import sizes_of
 from stagec.frontend.files import Source
 from stagec.ir_text import print_ir
 from stagec.memory import TITLES
-from stagec.plugins import registry
+from stagec.plugins import Registry, registry
 from stagec.reports.headline import Headline, headline
 from stagec.reports.memory_charts import Scene, memory_section
 from stagec.reports.step_report import report_page
@@ -50,21 +50,23 @@ def compile_job(
     set: Sizes | None = None,
     device: str | None = None,
     network: str | Path | None = None,
+    load_pass: Sequence[str | Path] = (),
 ) -> Job:
     """Compile a model: a file's path, or a text (a string of several lines).
 
     `plan` names one of its plans, the first if none is named; `set` has the sizes of dims and mesh axes that are to be others;
-    `device` puts the plan on another device, by its name or file, and `network` on the cluster of an InfraGraph file. `CompileError` with
-    all mistakes.
+    `device` puts the plan on another device, by its name or file, and `network` on the cluster of an InfraGraph file. `load_pass` are Python
+    files with passes that plans run and ops that models call. `CompileError` with all mistakes.
     """
     read = read_source(source)
     sizes = {name: str(size) for name, size in (set or {}).items()}
-    checked = check(read, plan, sizes, registry().functions)
+    plug_ins = registry(tuple(map(str, load_pass)))
+    checked = check(read, plan, sizes, plug_ins.functions)
     if device is not None:
         checked = replace(checked, plan=on_device(checked.plan, device))
     if network is not None:
         checked = replace(checked, plan=on_network(checked.plan, os.fspath(network)))
-    return Job(compile_program(checked), read, plan, sizes)
+    return Job(compile_program(checked, load_pass=plug_ins.make_pass), read, plan, sizes, plug_ins)
 
 
 def read_source(source: str | Path) -> Source:
@@ -99,12 +101,18 @@ class Job:
     """A compiled model and plan. Everything is computed when it is first asked for, and kept."""
 
     def __init__(
-        self, compiled: Compiled, source: Source, plan: str | None, sizes: Mapping[str, str]
+        self,
+        compiled: Compiled,
+        source: Source,
+        plan: str | None,
+        sizes: Mapping[str, str],
+        plug_ins: Registry,
     ) -> None:
         self._compiled = compiled
         self._source = source
         self._plan = plan
         self._sizes = dict(sizes)
+        self._plug_ins = plug_ins
 
     # What it is
 
@@ -262,7 +270,12 @@ class Job:
         texts = [f"{name}={listed(values)}" for name, values in varied.items()]
         known = list(dict.fromkeys([*sizes_of(self._source, self._plan), MICROBATCH]))
         request = SweepRequest(
-            self._source, self._plan, self._sizes, grid(texts, known), quantities
+            self._source,
+            self._plan,
+            self._sizes,
+            grid(texts, known),
+            quantities,
+            plug_ins=self._plug_ins,
         )
         found = sweep(request)
         rows = [[row[name] for name in found.columns] for row in found.rows()]
@@ -326,7 +339,11 @@ class Job:
 
     @cached_property
     def _question(self) -> NamedJob:
-        sized = compile_program(self._compiled.checked, stops=Stops(unroll=False))
+        sized = compile_program(
+            self._compiled.checked,
+            stops=Stops(unroll=False),
+            load_pass=self._plug_ins.make_pass,
+        )
         return NamedJob(sized)
 
 

@@ -17,6 +17,7 @@ from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import Encoded, TraceOptions
 from stagec.backend.writer import iterate_traces
 from stagec.driver import compile_model
+from stagec.plugins import registry
 from stagec.trust import Trust, trusting
 
 
@@ -32,20 +33,24 @@ def traces(
     compress: Literal["none", "gzip"] = "none",
     allow_code: bool = False,
     trust: Sequence[str | Path] = (),
+    load_pass: Sequence[str | Path] = (),
 ) -> Iterator[tuple[int, bytes]]:
     """Each rank and the bytes of its `.et` file, equal to those that the command line writes.
 
     `source` is a model's file, or a bundle (whose plan and options are fixed). `ranks` is a selection such as
     `0,8,1024-1031`, all where empty. With `track_memory`, nodes list the tensors that they read and write.
     Python that the model names (a schedule of its own) runs with `allow_code`, or from a folder that you `trust`; files
-    that it names are read from its own folder and from those. `CompileError` for a mistake in the model or the plan, `TraceError` for one in `ranks`.
+    that it names are read from its own folder and from those. `load_pass` are files with
+    passes and ops of your own. `CompileError` for a mistake in the model or the plan, `TraceError` for one in `ranks`.
     """
     if is_bundle(Path(source)):
         encoded = read_bundle(source).traces
     else:
         with trusting(Trust(allow_code, tuple(map(str, trust)))):
             settings = {k: str(v) for k, v in (overrides or {}).items()}
-            compiled = compile_model(source, plan, settings)
+            compiled = compile_model(
+                source, plan, settings, plug_ins=registry(tuple(map(str, load_pass)))
+            )
             chosen = compiled.tracked if track_memory else compiled.trace_set
         encoded = encode_traces(chosen, TraceOptions(names, provenance))
     return selected(encoded, ranks, compress)

@@ -12,7 +12,7 @@ from stagec.backend.files import write_whole
 from stagec.cli.inputs import has_pools, is_ir
 from stagec.cli.names import model_named
 from stagec.cli.tables import seconds
-from stagec.cli.usage import CommandParser, overrides, some_text, usage_error
+from stagec.cli.usage import CommandParser, add_load_pass, overrides, some_text, usage_error
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.driver import Stops, compile_checked
 from stagec.estimate.batcher import (
@@ -32,7 +32,7 @@ from stagec.frontend import Source, check, parse_file
 from stagec.frontend.checker import plan_of_pool
 from stagec.frontend.plans.iterations import Iterations
 from stagec.pictures.scales import digits
-from stagec.plugins import registry
+from stagec.plugins import Registry, registry
 from stagec.pools import compile_pools, overrides_by_pool
 from stagec.reading import parse_csv, read_file
 
@@ -69,7 +69,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def serve_in_pools(options: argparse.Namespace, requests: Sequence[Request], policy: Policy) -> str:
     """Prompts in one pool of the plan, further tokens in the other; a file of iterations for each. E0422 for more pools than two."""
-    source, plug_ins = parse_file(model_named(options.model)), registry()
+    source, plug_ins = parse_file(model_named(options.model)), registry(options.load_pass)
     sizes = overrides(options.set)
     compiled = compile_pools(source, options.plan, sizes, known=plug_ins)
     names = order(compiled.traces)
@@ -83,7 +83,11 @@ def serve_in_pools(options: argparse.Namespace, requests: Sequence[Request], pol
     pools: list[BatchedPool] = []
     for name in names:
         step_s, engines = clock_in(
-            source, plan_of_pool(source, options.plan, name), own[name], options.step_time
+            source,
+            plan_of_pool(source, options.plan, name),
+            own[name],
+            options.step_time,
+            plug_ins,
         )
         pools.append(BatchedPool(engines, step_s))
     first, second = pools
@@ -176,6 +180,7 @@ def make_parser() -> CommandParser:
         "--blocks", type=whole, metavar="N", help="blocks of the cache of one engine (no limit)"
     )
     parser.add_argument("--whole-prompts", action="store_true", help="compute no prompt in parts")
+    add_load_pass(parser)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser
 
@@ -241,14 +246,19 @@ def clock_of(options) -> tuple[Callable[[Sequence[Sequence[Kind]]], float], int]
     path = model_named(options.model)
     if is_ir(path):
         raise usage_error(path, "a batcher wants a model, and this is IR", "E0711")
-    return clock_in(parse_file(path), options.plan, overrides(options.set), options.step_time)
+    plug_ins = registry(options.load_pass)
+    sizes = overrides(options.set)
+    return clock_in(parse_file(path), options.plan, sizes, options.step_time, plug_ins)
 
 
 def clock_in(
-    source: Source, plan: str | None, sizes: Mapping[str, str], step_time: float | None
+    source: Source,
+    plan: str | None,
+    sizes: Mapping[str, str],
+    step_time: float | None,
+    plug_ins: Registry,
 ) -> tuple[Callable[[Sequence[Sequence[Kind]]], float], int]:
     """Likewise of a plan of one mesh. `step_time` is that of every iteration, where it is given."""
-    plug_ins = registry()
     # Other sequences on each device, so that each is a class of its own.
     stub = Iterations("the batcher", [(tuple((1, 1, n + 1, 1) for n in range(MOST_ENGINES)),)], [0])
     compiled = compile_checked(

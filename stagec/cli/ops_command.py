@@ -7,14 +7,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 
-from xdsl.ir import Operation
+from xdsl.ir import Dialect, Operation
 from xdsl.irdl import IRDLOperation
 
 from stagec.cli.tables import documentation, folded
-from stagec.cli.usage import CommandParser, usage_error
+from stagec.cli.usage import CommandParser, add_load_pass, usage_error
 from stagec.diagnostics import did_you_mean
 from stagec.dialects import stg
-from stagec.plugins import STAGEC_UNIVERSE
+from stagec.plugins import STAGEC_UNIVERSE, Registry, registry
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -27,15 +27,17 @@ def run(arguments: Sequence[str]) -> int:
         metavar="NAME",
         help="of a function or an op: say all that is known of it",
     )
+    add_load_pass(parser)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     options = parser.read(arguments)
+    plug_ins = registry(options.load_pass)
     if options.name is not None:
-        sys.stdout.write(page_of(options.name))
+        sys.stdout.write(page_of(options.name, plug_ins))
         return 0
-    sections = [("functions of the language", [(s.usage, s.summary) for s in signatures()])]
-    for name, factory in STAGEC_UNIVERSE.all_dialects.items():
-        dialect = factory()
-        title = first_line(import_module(f"stagec.dialects.{name}"))
+    sections = [("functions of the language", [(s.usage, s.summary) for s in signatures(plug_ins)])]
+    for name, dialect in dialects(plug_ins).items():
+        is_ours = name in STAGEC_UNIVERSE.all_dialects
+        title = first_line(import_module(f"stagec.dialects.{name}")) if is_ours else f"`{name}`"
         sections.append(
             (f"dialect {title}", [(op.name, first_line(op)) for op in dialect.operations])
         )
@@ -43,15 +45,18 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def page_of(name: str) -> str:
+def dialects(plug_ins: Registry) -> dict[str, Dialect]:
+    """Ours, and those of files of `--load-pass`."""
+    own = {name: factory() for name, factory in STAGEC_UNIVERSE.all_dialects.items()}
+    loaded = {name: plug_ins.dialects[name]() for name in plug_ins.loaded_dialects}
+    return {**own, **loaded}
+
+
+def page_of(name: str, plug_ins: Registry) -> str:
     """All functions and ops of a name: `rms_norm`, `stg.rms_norm`. E0707 if there are none."""
-    ops = {
-        op.name: op
-        for factory in STAGEC_UNIVERSE.all_dialects.values()
-        for op in factory().operations
-    }
+    ops = {op.name: op for dialect in dialects(plug_ins).values() for op in dialect.operations}
     found: list[str] = []
-    function = stg.FUNCTIONS.get(name)
+    function = plug_ins.functions.get(name)
     if function is not None:
         found.append(function_page(function.signature, function.op.name))
     for full, op in ops.items():
@@ -59,7 +64,7 @@ def page_of(name: str) -> str:
             found.append(op_page(op))
     if not found:
         advice = "`stagec ops` lists all"
-        known = [*stg.FUNCTIONS, *ops]
+        known = [*plug_ins.functions, *ops]
         help_ = did_you_mean(name, known) or advice
         raise usage_error(f"ops {name}", f"there is no function or op `{name}`", help=help_)
     return "\n".join(found)
@@ -94,8 +99,8 @@ def op_page(op: type[Operation]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def signatures() -> Iterable[stg.Signature]:
-    return [function.signature for _, function in sorted(stg.FUNCTIONS.items())]
+def signatures(plug_ins: Registry) -> Iterable[stg.Signature]:
+    return [function.signature for _, function in sorted(plug_ins.functions.items())]
 
 
 def first_line(documented: object) -> str:

@@ -12,12 +12,12 @@ from stagec.backend.files import write_whole
 from stagec.cli.inputs import compile_parts, plan_written
 from stagec.cli.names import model_named
 from stagec.cli.tables import plain_table, text_of
-from stagec.cli.usage import CommandParser, overrides, usage_error
+from stagec.cli.usage import CommandParser, add_load_pass, overrides, usage_error
 from stagec.compiled import Compiled
 from stagec.diagnostics import render
 from stagec.driver import Stops
 from stagec.estimate import timeline_of
-from stagec.plugins import registry
+from stagec.plugins import Registry, registry
 from stagec.reports.headline import headline
 from stagec.reports.step_report import comparison, report_page, title
 
@@ -48,6 +48,7 @@ def run(arguments: Sequence[str]) -> int:
         metavar="NAME=SIZE",
         help="the size of a dim or a mesh axis of all of them; may be repeated",
     )
+    add_load_pass(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="print errors and nothing else")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     options = parser.read(arguments, mixed=True)
@@ -56,7 +57,8 @@ def run(arguments: Sequence[str]) -> int:
     if options.out is not None:
         report_name(options.out, "-o")
     sizes = overrides(options.set)
-    jobs = [job for text in options.plans for job in compiled(text, sizes)]
+    plug_ins = registry(options.load_pass)
+    jobs = [job for text in options.plans for job in compiled(text, sizes, plug_ins)]
     if options.out is None:
         sys.stdout.write(text_of(side_by_side(jobs)))
         return 0
@@ -77,12 +79,12 @@ def report_name(text: str, flag: str = "--report") -> str:
     return text
 
 
-def compiled(text: str, sizes: dict[str, str]) -> list[Compiled]:
+def compiled(text: str, sizes: dict[str, str], plug_ins: Registry) -> list[Compiled]:
     """`model.stg:plan`, compiled: one job, or the pools of the plan."""
     path, mark, plan = model_named(text).rpartition(".stg:")
     name, chosen = (f"{path}.stg", plan) if mark else (model_named(text), None)
     with plan_written(text, chosen):
-        parts = compile_parts(name, chosen, sizes, stops=Stops(), plug_ins=registry())
+        parts = compile_parts(name, chosen, sizes, stops=Stops(), plug_ins=plug_ins)
     found = list(parts.values())
     for each in found:
         if doubts := warnings(each, timeline_of(each)):

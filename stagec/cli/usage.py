@@ -80,6 +80,17 @@ LEAST_COLUMN = 30
 """Columns that the second column of a help text needs beside the first."""
 
 
+def add_load_pass(parser: argparse.ArgumentParser) -> None:
+    """The flag for passes and ops of the user's own."""
+    parser.add_argument(
+        "--load-pass",
+        action="append",
+        default=[],
+        metavar="FILE.py",
+        help="a file with passes and ops of your own; may be repeated",
+    )
+
+
 class CommandParser(argparse.ArgumentParser):
     """A command's flags. Whatever is wrong with a line is a `CompileError`."""
 

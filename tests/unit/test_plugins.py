@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import stagec
 from stagec import plugins
 from stagec.cli import main, opt_main
 from stagec.diagnostics import CompileError
@@ -288,3 +289,73 @@ def test_an_op_of_others_goes_wrong(tmp_path: Path, capsys: pytest.CaptureFixtur
     said = capsys.readouterr().err
     assert "error[E0713]: the op `mine.biased` failed: AttributeError" in said
     assert "m.stg:6:15" in said
+
+
+def test_files_import_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """A pass of one file is about the op of another; two files bring ops of one dialect."""
+    op, double, uses = (tmp_path / f"{n}.py" for n in ("one_op_file", "double_op_file", "uses_it"))
+    text = OP_WITH_AN_OPTION.replace(', (stg.Option("{option}", "size"),)', "")
+    text += "\n    def __init__(self, x):\n        super().__init__(operands=[x], result_types=[x.type])\n"
+    op.write_text(text)
+    renamed = text.replace("Halved", "Doubled").replace("halved", "doubled")
+    double.write_text(renamed)
+    uses.write_text(PASSES + "\nfrom one_op_file import HalvedOp\nassert HalvedOp.name\n")
+    found = registry([str(op), str(double), str(uses)])
+    assert [each.name for each in found.dialects["fused"]().operations] == [
+        "fused.halved",
+        "fused.doubled",
+    ]
+    assert found.functions["doubled"].op.name == "fused.doubled"
+    double.write_text(renamed.replace("fused.doubled", "fused.halved"))
+    with pytest.raises(CompileError, match=r"the op `fused\.halved` exists already"):
+        registry([str(op), str(double)])
+
+
+OP_COMMANDS = (
+    (["{model}"], ""),
+    (["report", "{model}"], "M"),
+    (["explain", "{model}"], ""),
+    (["explain", "{model}", "flops"], ""),
+    (["ops"], "halved(x)"),
+    (["ops", "halved"], "fused.halved"),
+    (["diff", "{model}:p", "{model}:p"], ""),
+)
+
+
+@pytest.mark.parametrize("command", OP_COMMANDS, ids=lambda each: " ".join(each[0]))
+def test_commands_know_ops_of_files(command, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    words, shown = command
+    op, model = tmp_path / "one_op_file.py", tmp_path / "m.stg"
+    op.write_text(OP_OF_A_FILE)
+    model.write_text(MODEL_OF_IT)
+    line = [word.format(model=model) for word in words] + ["--load-pass", str(op)]
+    assert main(line) == 0, capsys.readouterr().err
+    assert shown in capsys.readouterr().out
+
+
+OP_OF_A_FILE = (
+    OP_WITH_AN_OPTION.replace(', (stg.Option("{option}", "size"),)', "")
+    + """
+    def __init__(self, x):
+        super().__init__(operands=[x], result_types=[x.type])
+"""
+)
+MODEL_OF_IT = """
+dim B = 8
+dim D = 16
+model M(x[B, D]) { return halved(x) }
+plan p { mesh dp = 2
+  shard B over dp }
+plan q { mesh dp = 4
+  shard B over dp }
+"""
+
+
+def test_python_knows_ops_of_files(tmp_path: Path):
+    op, model = tmp_path / "one_op_file.py", tmp_path / "m.stg"
+    op.write_text(OP_OF_A_FILE)
+    model.write_text(MODEL_OF_IT)
+    job = stagec.compile(model, load_pass=[op])
+    assert job.explain("flops").value == 64
+    assert job.sweep("flops", dp=[1, 2]).num_rows == 2
+    assert len(list(stagec.traces(model, load_pass=[op]))) == 2

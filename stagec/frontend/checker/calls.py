@@ -55,15 +55,18 @@ class CallChecker(ExpressionChecker):
 
     def unknown(self, call: syntax.Call, known: Sequence[str]) -> None:
         name = call.function.text
-        help_ = did_you_mean(name, known)
+        help_: str | list[str] = did_you_mean(name, known)
         message = f"there is no op or module `{name}`"
         if name in self.environment:
             message = f"`{name}` is a tensor and cannot be called"
             help_ = f"to rename its dims, write `{name}[S -> T]`"
         elif name in SIZE_FUNCTIONS:
             message = f"`{name}` is a function of sizes, not of tensors"
-        elif not help_:
-            help_ = "declare one with `op` or `module`; `stagec ops` lists those that are built in"
+        else:
+            declare = (
+                "declare one with `op` or `module`; `stagec ops` lists those that are built in"
+            )
+            help_ = [help_ or declare, "`--load-pass FILE.py` brings ops of your own"]
         self.error("E0201", message, call.function.span, help_)
 
     def operands(
