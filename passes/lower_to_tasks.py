@@ -42,7 +42,7 @@ from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from stagec.analysis.answers import check_lowered
-from stagec.analysis.communication import communication_kind
+from stagec.analysis.communication import COMMUNICATION_KINDS, communication_kind
 from stagec.analysis.contexts import Contexts
 from stagec.analysis.sizes import averages, mesh_of, size_values
 from stagec.diagnostics import CompileError, Diagnostic, span_of
@@ -63,6 +63,12 @@ class LowerToTasks(ModulePass):
 
     serial: tuple[str, ...] = ()
     """Kinds of communication that computation waits for, and that wait for it: `tp`, `zero`, `p2p`, ..."""
+
+    def __post_init__(self) -> None:
+        unknown = [kind for kind in self.serial if kind not in COMMUNICATION_KINDS]
+        if unknown:
+            known = ", ".join(COMMUNICATION_KINDS)
+            raise ValueError(f"`serial` lists kinds of communication: {known}, not `{unknown[0]}`")
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         mesh, contexts = mesh_of(op), Contexts.of(op).axes()

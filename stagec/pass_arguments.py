@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from stagec.analysis.communication import COMMUNICATION_KINDS
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist
 from stagec.dialects.memory import CONTIGUOUS, COPIED, KEPT, PARTITIONED
@@ -196,8 +197,7 @@ def offload_optimizer(offload: Offload) -> Arguments:
 
 
 def lower_to_tasks(overlap: Overlap) -> Arguments:
-    kinds = ("tp", "cp", "ep", "zero", "p2p")
-    return {"serial": tuple(kind for kind in kinds if not getattr(overlap, kind))}
+    return {"serial": tuple(k for k in COMMUNICATION_KINDS if not getattr(overlap, k))}
 
 
 def cut_segments(plan: Plan) -> Arguments:

@@ -14,11 +14,12 @@ from xdsl.utils.arg_spec import parse_pipeline
 
 from stagec.analysis.answers import check_answers
 from stagec.analysis.sizes import dim_sizes, mesh_of, size_values
+from stagec.analysis.stated_sizes import check_stated
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.ir_text import Verifier, place_of, verify_order
 from stagec.plans.clauses import Argument, Plan
-from stagec.plans.in_ir import read_plan, stated_plan
+from stagec.plans.in_ir import check_plan, read_plan, stated_plan
 from stagec.rewriting import output_of, programs
 from stagec.symbolic import NoNumberError
 from stagec.symbolic.conditions import unread, unrecorded
@@ -96,8 +97,10 @@ def remaining_passes(module: ModuleOp, load_pass: PassLoader) -> list[ModulePass
 
 def check_whole(module: ModuleOp, load_pass: PassLoader) -> tuple[Plan, list[ModulePass]]:
     """That one can go on from IR which verifies: its plan, and the passes that it has before it. What ops say of one another is E0709."""
+    check_stated(module)
     check_module(module)
     plan = read_plan(stated_plan(module), mesh_of(module))
+    check_plan(module, stated_plan(module), plan)
     for program in programs(module):
         output_of(program)
     return plan, remaining_passes(module, load_pass)

@@ -8,6 +8,8 @@ from xdsl.ir import Operation
 
 from stagec.dialects import dist, stg
 
+COMMUNICATION_KINDS = ("tp", "cp", "ep", "zero", "p2p")
+
 
 def communication_kind(op: Operation, contexts: Sequence[str]) -> str:
     """What a communication is for, in the words of a plan's `overlap`; empty for computation.

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Data, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
@@ -44,6 +45,14 @@ DTYPE_BITS = {
     "bool": 8,
 }
 """Bits of one element. `bool` is a byte, as a mask is kept by PyTorch."""
+
+
+def verify_dtypes(op: str, *names: StringAttr | None) -> None:
+    """`VerifyException` for what an op takes for a dtype, and is none."""
+    for name in names:
+        if name is not None and name.data not in DTYPE_BITS:
+            raise VerifyException(f"{op}: there is no dtype `{name.data}`")
+
 
 SCALES: dict[str, tuple[int, int]] = {
     "fp8_1x128": (128, 4),

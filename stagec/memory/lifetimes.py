@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stagec.analysis.stated_sizes import wrong
 from stagec.arrays import Ints
 from stagec.dialects.memory import Kind
 from stagec.dialects.sched.tasks import COMPUTE_TASKS, ONCE
 from stagec.memory.value_table import ValueTable
-from stagec.unrolling.checks import wrong
 from stagec.unrolling.rank import Arrangement, StageRun
 
 FORWARD = ("F", "RECV_F")

@@ -7,7 +7,7 @@ Places in the text are kept apart, by the path of what stands there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import lru_cache
 from types import NoneType, UnionType
@@ -28,10 +28,10 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute
 
-from stagec.diagnostics import CompileError, Diagnostic, Span, span_of
+from stagec.diagnostics import CompileError, Diagnostic, Span, did_you_mean, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.ir_text import place_of
-from stagec.plans.clauses import Plan
+from stagec.plans.clauses import Plan, SettingKind
 
 
 def plan_op(plan: Plan, batch: str, trains: bool) -> dist.PlanOp:
@@ -71,6 +71,24 @@ def stated_plan(module: ModuleOp) -> dist.PlanOp:
         help_ = "start from what `stagec MODEL.stg --stop-after PASS` prints"
         raise CompileError([Diagnostic("E0716", message, place_of(module), help=help_)])
     return found
+
+
+def check_plan(module: ModuleOp, op: dist.PlanOp, plan: Plan) -> None:
+    """E0709 for a plan that speaks of a dim or an axis that the module has not."""
+    dims = [each.dim.data for each in module.body.ops if isinstance(each, stg.DimOp)]
+    batch = (op.batch_dim,) if op.batch_dim else ()
+    named: list[tuple[str, str, Sequence[str], Sequence[str]]] = [("batch", "dim", batch, dims)]
+    mesh = [axis.name for axis in plan.axes]
+    for number, rule in enumerate(plan.rules):
+        named.append((f"rules.{number}.dims", "dim", rule.dims, dims))
+        named.append((f"rules.{number}.axes", "axis of the mesh", rule.axes, mesh))
+        named.append((f"rules.{number}.copies", "axis of the mesh", rule.copies, mesh))
+    for path, what, names, known in named:
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            message = f"`dist.plan`: `{path}` names the {what} `{unknown[0]}`, which does not exist"
+            help_ = did_you_mean(unknown[0], known)
+            raise CompileError([Diagnostic("E0709", message, span_of(op.location), help=help_)])
 
 
 class WrongClause(Exception):
@@ -190,6 +208,10 @@ class ClauseReader:
             if key not in known:
                 raise WrongClause(f"no clause of a plan has `{inside}`")
             found[key] = self.value(hints[key], each, inside)
+        for each in fields(kind):
+            if each.name in found:
+                inside = f"{path}.{each.name}" if path else each.name
+                check_setting(each, found[each.name], inside)
         for key in known:
             inside = f"{path}.{key}" if path else key
             if inside in self.places:
@@ -202,6 +224,18 @@ class ClauseReader:
             return kind(**found)
         except TypeError:
             raise WrongClause(f"`{path}` does not say all that it has to") from None
+
+
+def check_setting(each: Field[Any], value: object, path: str) -> None:
+    """That a setting has a value that a plan can give it."""
+    kind = each.metadata.get("kind", SettingKind(""))
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and value < kind.least:
+        raise WrongClause(f"`{path}` is {kind.least} or more, not {value}")
+    given = value if isinstance(value, tuple) else (value,)
+    for word in given if kind.name == "choice" else ():
+        if isinstance(word, str) and word not in (*kind.choices, each.default):
+            raise WrongClause(f"`{path}` is one of {quoted(kind.choices)}, not `{word}`")
 
 
 def plain(attribute: Attribute) -> bool | int | float | str | None:

@@ -19,7 +19,8 @@ from stagec.analysis.placement import source_of
 from stagec.analysis.segments import Segment, segments_of, whole
 from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import mesh_of, size_values
-from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
+from stagec.analysis.stated_sizes import wrong
+from stagec.diagnostics import quoted
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import NamesAttr, sizes_in
 from stagec.dialects.memory import GRADIENTS, Kind
@@ -36,11 +37,6 @@ from stagec.dialects.types import TIME_AXIS, ValueType
 from stagec.rewriting import programs
 from stagec.symbolic import ZERO, Size
 from stagec.symbolic.conditions import unread
-
-
-def wrong(op: Operation, message: str, help_: str = "") -> CompileError:
-    span = span_of(op.location)
-    return CompileError([Diagnostic("E0709", f"`{op.name}`: {message}", span, help=help_)])
 
 
 def check_module(module: ModuleOp) -> None:

@@ -14,12 +14,12 @@ from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.loads import Loads
 from stagec.analysis.sequences import ITERATION, ModuleSequences
 from stagec.analysis.sizes import dims_by_place, size_values, values_at
+from stagec.analysis.stated_sizes import wrong
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import StageOfRank, Where
 from stagec.rewriting import programs
 from stagec.symbolic import Size
 from stagec.symbolic.conditions import unread
-from stagec.unrolling.checks import wrong
 from stagec.unrolling.queues import QueueFinder
 from stagec.unrolling.rank import Arrangement, Arrangements, RankRun, StageRun
 from stagec.unrolling.stage import StageLayout, has_peers_by_layer

@@ -9,11 +9,11 @@ import numpy as np
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation
 
+from stagec.analysis.stated_sizes import wrong
 from stagec.arrays import Ints
 from stagec.dialects import sched, stg
 from stagec.dialects.sched import COMPUTE_STREAM
 from stagec.dialects.sched.tasks import PerRowAttr
-from stagec.unrolling.checks import wrong
 from stagec.unrolling.rank import Arrangement, RankBody
 from stagec.unrolling.stage import OWN, Dep
 

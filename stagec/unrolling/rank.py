@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from stagec.analysis.stated_sizes import wrong
 from stagec.arrays import Ints, distinct_rows
 from stagec.dialects import sched, stg
 from stagec.dialects.sched.tasks import (
@@ -22,7 +23,6 @@ from stagec.dialects.sched.tasks import (
     Rows,
     spell_task,
 )
-from stagec.unrolling.checks import wrong
 from stagec.unrolling.stage import TAKEN, Body, NodePlace, Row, StageLayout
 
 WRITES = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from typing import TypeVar
@@ -205,3 +207,63 @@ def test_what_is_freed_together_has_a_last() -> None:
         assert old in text
         new = f"{old}, last 99" if old.startswith("memory") else f"{old}9"
         assert "no node says" in refused(parsed(text.replace(old, new, 1)))
+
+
+def edits(seed: int, name: str, *pairs: tuple[str, str]) -> Iterator[str]:
+    """What is said of the IR after a pass, one text in it replaced by another."""
+    text = texts(seed)[name]
+    for old, new in pairs:
+        spots = [at.start() for at in re.finditer(re.escape(old), text)]
+        assert spots, old
+        at = random.Random(seed).choice(spots)
+        with pytest.raises(CompileError) as caught:
+            compile_ir(text[:at] + new + text[at + len(old) :], "edited.mlir")
+        (found, *_) = caught.value.diagnostics
+        assert found.code == "E0709" and found.span is not None, found
+        yield found.message
+
+
+def test_sizes_that_cannot_be() -> None:
+    """Of dims, weights, what nodes cost and what collectives leave."""
+    assert list(
+        edits(
+            PIPELINED,
+            "lower-to-tasks",
+            ('stg.dim "L" = "4"', 'stg.dim "L" = "0"'),
+            ('stg.dim "V"', 'stg.dim "V2"'),
+            ("tp = 2>", "tp = 3>"),
+            ('stg.weight "Mlp.down"', 'stg.weight "Mlp.up"'),
+            ('"all_reduce"', '"all_gather"'),
+            ('flops "2*', 'flops "-2*'),
+            ("over [tp]", "over [tp, tp]"),
+            ('on "comm.tp"', 'on "comm tp"'),
+        )
+    ) == [
+        "`stg.dim`: `L` is 0, and a dim has 1 or more",
+        "`stg.weight`: the size `V` has no number",
+        "`stg.weight`: `V/tp` is 64/3, not a whole number",
+        "`stg.weight`: there are two of the path `Mlp.up`",
+        "`sched.collective`: `all_gather` over 2 ranks does not make `4*B*D*S/(dp*mb)` bytes of `4*B*D*S/(dp*mb)`",
+        "`sched.compute`: `flops` is less than nothing: `-2*B*D*F*S/(dp*mb*tp)` is -4096",
+        "`sched.collective`: it is over `tp` twice",
+        "`sched.collective`: a stream's name has no blanks, as `comm.dp` has none, and is not empty",
+    ]
+
+
+def test_a_plan_that_no_text_can_say() -> None:
+    found = list(
+        edits(
+            PIPELINED,
+            "insert-collectives",
+            ('batch "B"', 'batch "Q"'),
+            ('axes = ["tp"]', 'axes = ["tq"]'),
+            ("virtual_stages = 2", "virtual_stages = -2"),
+            ("overlap = {tp = true}", 'precision = {weights = "bf17"}'),
+        )
+    )
+    assert found[:3] == [
+        "`dist.plan`: `batch` names the dim `Q`, which does not exist",
+        "`dist.plan`: `rules.1.axes` names the axis of the mesh `tq`, which does not exist",
+        "`dist.plan`: `pipeline.virtual_stages` is 1 or more, not -2",
+    ]
+    assert found[3].endswith("`fp32` and `fp64`, not `bf17`")

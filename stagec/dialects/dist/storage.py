@@ -44,6 +44,7 @@ from stagec.dialects.types import (
     TensorType,
     bytes_of,
     tensor_of,
+    verify_dtypes,
     with_dtype,
 )
 from stagec.symbolic import ZERO, Size
@@ -137,6 +138,7 @@ class StorageOp(TaskInterface, ABC):
         )
 
     def verify_(self) -> None:
+        verify_dtypes(self.name, self.dtype)
         if len(self.values) != len(self.outputs):
             raise VerifyException(f"{self.name}: one result per operand")
         for value, output in zip(self.values, self.outputs, strict=True):

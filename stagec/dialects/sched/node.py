@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from xdsl.dialects.builtin import StringAttr
 from xdsl.irdl import opt_prop_def, prop_def
+from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.marks import MarkedOp, flag_mark
 from stagec.dialects.memory import PLAIN, Effects, MemoryAttr, NodeMemory, verify_memory
 from stagec.dialects.sched.tasks import SegmentAttr
+
+NAME_OF_STREAM = re.compile(r"[^\s]+")
 
 
 class NodeOp(MarkedOp):
@@ -33,6 +38,9 @@ class NodeOp(MarkedOp):
         return self.memory.data if self.memory is not None else None
 
     def verify_(self) -> None:
+        if not NAME_OF_STREAM.fullmatch(self.stream.data):
+            message = f"{self.name}: a stream's name has no blanks, as `comm.dp` has none, and is not empty"
+            raise VerifyException(message)
         verify_memory(self, self.memory_effects, self.planned)
 
 

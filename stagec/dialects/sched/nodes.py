@@ -26,7 +26,7 @@ from stagec.dialects.sched.crossing import StageRecvOp, StageSendOp, verify_numb
 from stagec.dialects.sched.host_copy import HostCopyOp, HostUpdateOp
 from stagec.dialects.sched.node import CommunicationOp, NodeOp
 from stagec.dialects.sched.pools import PoolRecvOp, PoolSendOp
-from stagec.dialects.types import DTYPE_BITS, ValueType, tensor_of
+from stagec.dialects.types import ValueType, tensor_of, verify_dtypes
 from stagec.dialects.work import Work, WorkAttr
 from stagec.symbolic import ZERO, Size
 
@@ -232,6 +232,7 @@ class CollectiveOp(CommunicationOp):
             raise VerifyException(f"sched.collective: there is no collective `{self.kind.data}`")
         if not self.axes.data:
             raise VerifyException("sched.collective: a collective runs over some axis")
+        verify_dtypes(self.name, self.dtype)
 
 
 class TransferOp(CommunicationOp):
@@ -268,8 +269,7 @@ class TransferOp(CommunicationOp):
         super().verify_()
         if not self.axes.data:
             raise VerifyException(f"{self.name}: a transfer is along some axis")
-        if self.dtype.data not in DTYPE_BITS:
-            raise VerifyException(f"{self.name}: there is no dtype `{self.dtype.data}`")
+        verify_dtypes(self.name, self.dtype)
 
 
 @irdl_op_definition

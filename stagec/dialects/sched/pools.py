@@ -29,7 +29,7 @@ from stagec.dialects.marks import MarkedOp, flag_mark
 from stagec.dialects.memory import PLAIN, Effects, Overwrite
 from stagec.dialects.sched.crossing import DIRECTIONS
 from stagec.dialects.sched.node import CommunicationOp
-from stagec.dialects.types import DTYPE_BITS, TensorType
+from stagec.dialects.types import TensorType, verify_dtypes
 from stagec.symbolic import Size
 
 PEER_STAGE = "pool.stage"
@@ -96,8 +96,7 @@ class PoolMessageOp(MarkedOp):
 
     def verify_(self) -> None:
         super().verify_()
-        if self.dtype.data not in DTYPE_BITS:
-            raise VerifyException(f"{self.name}: there is no dtype `{self.dtype.data}`")
+        verify_dtypes(self.name, self.dtype)
         if self.direction is not None and self.direction.data not in DIRECTIONS:
             raise VerifyException(
                 f"{self.name}: a value goes forward or backward, not `{self.direction.data}`"

@@ -36,7 +36,14 @@ from stagec.dialects.stg.preconditioning import (
     PreconditionerAttr,
     factor_bytes,
 )
-from stagec.dialects.types import StackType, TensorType, bytes_of, tensor_of, with_dtype
+from stagec.dialects.types import (
+    StackType,
+    TensorType,
+    bytes_of,
+    tensor_of,
+    verify_dtypes,
+    with_dtype,
+)
 from stagec.dialects.work import Work
 from stagec.symbolic import ONE, ZERO, Size
 
@@ -188,6 +195,7 @@ class OptimizerStepOp(CostInterface):
             raise VerifyException(
                 f"stg.optimizer_step: `{self.algorithm.data}` is not an optimizer"
             )
+        verify_dtypes(self.name, self.states, self.master, self.average)
         if len(self.weights) != len(self.gradients):
             raise VerifyException("stg.optimizer_step: one gradient per weight")
         if [v.type for v in self.kept] != [v.type for v in self.updated]:
@@ -347,6 +355,7 @@ class MomentumOp(CostInterface):
         )
 
     def verify_(self) -> None:
+        verify_dtypes(self.name, self.states)
         if [with_dtype(g.type, ORTHOGONALIZED) for g in self.gradients] != [*self.moments.types]:
             raise VerifyException(f"stg.momentum: gradients come out in {ORTHOGONALIZED}")
 

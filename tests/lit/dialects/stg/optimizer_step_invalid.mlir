@@ -41,3 +41,9 @@ stg.optimizer_step "muon" states "fp32" matrices [] (%w) from (%w) : !stg.tensor
 // CHECK: error[E0709]: `stg.optimizer_step`: `shampoo`, `soap`, and no other, have factors
 %w = "test.op"() : () -> !stg.tensor<[D], fp32>
 stg.optimizer_step "soap" states "fp32" matrices [#stg.matrix<[D] x []>] (%w) from (%w) : !stg.tensor<[D], fp32> from !stg.tensor<[D], fp32>
+
+// -----
+
+// CHECK: error[E0709]: `stg.optimizer_step`: there is no dtype `fp31`
+%w = "test.op"() : () -> !stg.tensor<[D], fp32>
+stg.optimizer_step "sgd" states "fp31" (%w) from (%w) : !stg.tensor<[D], fp32> from !stg.tensor<[D], fp32>

@@ -1,0 +1,141 @@
+"""What a module says of sizes, weights and its plan, held against each other. For IR that was read, and for what passes of others leave. A mistake is E0709."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from math import prod
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+
+from stagec.analysis.sizes import mesh_of, size_values
+from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, span_of
+from stagec.dialects import dist, sched, stg
+from stagec.dialects.attributes import NamesAttr, sizes_in
+from stagec.dialects.types import StackType, ValueType, tensor_of
+from stagec.symbolic import Size
+from stagec.symbolic.conditions import unread
+
+
+def wrong(op: Operation, message: str, help_: str = "") -> CompileError:
+    found = Diagnostic("E0709", f"`{op.name}`: {message}", span_of(op.location), help=help_)
+    return CompileError([found])
+
+
+def check_stated(module: ModuleOp) -> None:
+    """That dims have sizes, that axes divide what they split, and that weights have names of their own."""
+    values = unread(size_values(module))
+    for op in module.body.ops:
+        if type(op) is stg.DimOp and values.get(op.dim.data, 1) < 1:
+            raise wrong(op, f"`{op.dim.data}` is {values[op.dim.data]}, and a dim has 1 or more")
+        if type(op) is stg.ProgramOp:
+            check_paths(op)
+    check_axes(module)
+    check_shapes(module, values)
+    check_costs(module, values)
+
+
+def check_axes(module: ModuleOp) -> None:
+    """That ops run over axes that there are, each once."""
+    mesh = mesh_of(module)
+    for op in module.walk():
+        axes = op.properties.get("axes")
+        if isinstance(axes, NamesAttr):
+            for number, axis in enumerate(axes.data):
+                if axis not in mesh:
+                    raise wrong(op, f"the mesh has no axis `{axis}`", did_you_mean(axis, mesh))
+                if axis in axes.data[:number]:
+                    raise wrong(op, f"it is over `{axis}` twice")
+
+
+def check_paths(program: stg.ProgramOp) -> None:
+    """That each weight and each cache of a program has a path of its own."""
+    seen: dict[str, Operation] = {}
+    for op in program.walk():
+        if isinstance(op, stg.WeightOp | stg.CacheOp):
+            if op.path.data in seen:
+                raise wrong(op, f"there are two of the path `{op.path.data}`")
+            seen[op.path.data] = op
+
+
+def check_shapes(module: ModuleOp, values: Mapping[str, int]) -> None:
+    """That sizes are of names that there are, and that axes divide the weights that they split."""
+    known = {*values, *layer_names(module)}
+    seen: set[Size] = set()
+    for op in module.walk():
+        stays = isinstance(op, stg.WeightOp | stg.CacheOp)
+        for result in op.results:
+            sizes = sizes_of(result.type) if isinstance(result.type, ValueType) else ()
+            for size in sizes:
+                if size in seen and not stays:
+                    continue
+                seen.add(size)
+                unknown = sorted(size.names - known)
+                if unknown:
+                    raise wrong(op, f"the size `{unknown[0]}` has no number")
+                if stays and size.names <= values.keys():
+                    number = size.evaluate(values)
+                    if number.denominator != 1:
+                        raise wrong(op, f"`{size}` is {number}, not a whole number")
+
+
+def layer_names(module: ModuleOp) -> Iterator[str]:
+    """The names that count the layers of a stage, and those before it."""
+    for op in module.body.ops:
+        if isinstance(op, dist.StagesOp):
+            for number in range(len(op.stages.data[0].layers)):
+                name = dist.local_count(number)
+                yield from (name, dist.first_layer(name))
+
+
+def sizes_of(value_type: ValueType) -> Iterator[Size]:
+    """The sizes of a value's dims on one device, and how many elements a stack has."""
+    while isinstance(value_type, StackType):
+        yield value_type.count
+        value_type = value_type.element
+    yield from (dim.size for dim in tensor_of(value_type).dims)
+
+
+RATIOS = {
+    "all_gather": (1, 0),
+    "reduce_scatter": (0, 1),
+    "all_reduce": (0, 0),
+    "all_to_all": (0, 0),
+}
+"""Of each collective: whether what goes in, and what comes out, is one part of as many as there are ranks."""
+
+
+class OneElse(dict[str, int]):
+    """Numbers of sizes; 1 for a name that has one on some rank only."""
+
+    def __missing__(self, name: str) -> int:
+        return 1
+
+
+def check_costs(module: ModuleOp, numbers: Mapping[str, int]) -> None:
+    """That nothing costs less than nothing, and that what a collective leaves is what its kind makes of what goes in."""
+    known: dict[Size, Fraction] = {}
+    mesh, values = mesh_of(module), OneElse(numbers)
+
+    def number(size: Size) -> Fraction:
+        if size not in known:
+            known[size] = size.evaluate(values)
+        return known[size]
+
+    for op in module.walk():
+        if not isinstance(op, sched.NODES):
+            continue
+        for name, each in op.properties.items():
+            for size in sizes_in(each):
+                if number(size) < 0:
+                    raise wrong(op, f"`{name}` is less than nothing: `{size}` is {number(size)}")
+        if isinstance(op, sched.CollectiveOp):
+            ranks = prod(mesh[axis] for axis in op.axes.data)
+            before, after = (ranks if part else 1 for part in RATIOS[op.kind.data])
+            given, left = op.bytes_in.data, op.bytes_out.data
+            if number(given) * before != number(left) * after:
+                message = (
+                    f"`{op.kind.data}` over {ranks} ranks does not make `{left}` bytes of `{given}`"
+                )
+                raise wrong(op, message)
