@@ -274,6 +274,7 @@ def verify(module: ModuleOp, after: ModulePass, others: Sequence[str], verifier:
         if others or not is_ours(after):
             verify_order(module)
         if not is_ours(after):
+            check_stated(module)
             check_module(module)
     except CompileError as error:
         assert others or not is_ours(after), f"`{after.name}` leaves what does not verify: {error}"
