@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from math import prod
 
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
 from xdsl.ir import Operation
 
 from stagec.analysis.sizes import mesh_of, size_values
@@ -61,7 +61,7 @@ def check_paths(program: stg.ProgramOp) -> None:
 
 def check_shapes(module: ModuleOp, values: Mapping[str, int]) -> None:
     """That sizes are of names that there are, and that axes divide the weights that they split."""
-    known = {*values, *layer_names(module)}
+    known, uneven = {*values, *layer_names(module)}, uneven_dims(module)
     seen: set[Size] = set()
     for op in module.walk():
         stays = isinstance(op, stg.WeightOp | stg.CacheOp)
@@ -74,10 +74,23 @@ def check_shapes(module: ModuleOp, values: Mapping[str, int]) -> None:
                 unknown = sorted(size.names - known)
                 if unknown:
                     raise wrong(op, f"the size `{unknown[0]}` has no number")
-                if stays and size.names <= values.keys():
+                if stays and size.names <= values.keys() - uneven:
                     number = size.evaluate(values)
                     if number.denominator != 1:
                         raise wrong(op, f"`{size}` is {number}, not a whole number")
+
+
+def uneven_dims(module: ModuleOp) -> set[str]:
+    """The dims that a plan splits into parts that are not all as large."""
+    found: set[str] = set()
+    for op in module.body.ops:
+        rules = op.clauses.data.get("rules") if isinstance(op, dist.PlanOp) else None
+        for rule in rules if isinstance(rules, ArrayAttr) else ():
+            if isinstance(rule, DictionaryAttr) and "uneven" in rule.data:
+                dims = rule.data.get("dims", ArrayAttr(()))
+                names = dims if isinstance(dims, ArrayAttr) else ()
+                found |= {each.data for each in names if isinstance(each, StringAttr)}
+    return found
 
 
 def layer_names(module: ModuleOp) -> Iterator[str]:
