@@ -208,7 +208,7 @@ def page(
         known = "this is the best of what" if outcome.proved else "no plan"
         out.append(f"interrupted: {known} was known until then\n")
     elif not outcome.proved:
-        out.append("no plan fits\n")
+        out.append("no plan fits\n" if outcome.num_points else "the space has no plan\n")
     return "\n".join(out)
 
 
