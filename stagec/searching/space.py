@@ -358,7 +358,7 @@ def stages(
         if (virtual > 1) != (schedule in VIRTUAL):
             continue
         number = pp * virtual
-        if (layers + 2 * uneven) % number or (layers + 2 * uneven) // number <= uneven:
+        if (layers + 2 * uneven) % number or (layers + 2 * uneven) // number < uneven:
             space.left_out[f"the {layers} layers do not divide into stages"] += 1
             continue
         if uneven and layers % number == 0:
