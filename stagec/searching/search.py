@@ -48,6 +48,8 @@ from stagec.sweeping.run import PEAK
 
 AT_A_TIME = 8
 """Structures that are asked for at a time, the most promising first: those that follow may be left out by what they say."""
+SLACK = 1.1
+"""Of a structure that is compiled anyway, plans are evaluated that may be so much worse than what is enough: that rises when some of the best turn out not to fit."""
 PROVED_AT_A_TIME = 2
 Structure = tuple[object, ...]
 """Of a text: `text_key`."""
@@ -546,9 +548,9 @@ class Queue:
         taken: list[int] = []
         for key in now:
             group = self.waiting.pop(key)
-            chosen = [n for n in group if not self.search.value(n) >= enough]
+            chosen = [n for n in group if not self.search.value(n) >= enough * SLACK]
             taken += chosen
-            # What is enough may be more when some of the best turn out not to fit.
+            # What is enough may be even more when some of the best turn out not to fit.
             rest = sorted({*group} - {*chosen})
             del self.least[key]
             if rest:
