@@ -94,10 +94,13 @@ def _doubt(rank_class: RankClass, number: int, why: str) -> TraceError:
     first = program.first_number
     instance = int(np.flatnonzero(first <= number)[np.argmax(first[first <= number])])
     node = program.segments[int(program.segment[instance])].nodes[number - int(first[instance])]
+    microbatch, stage = int(program.microbatch[instance]), int(program.stage[instance])
+    when = f" in microbatch {microbatch}" if microbatch >= 0 else ""
+    when += f" of stage {stage}" if stage >= 0 else ""
     return TraceError(
         "E0613",
         f"ranks of `{rank_class.name}` might wait for each other for ever",
-        note=f"`{node.op}` of `{node.scope or 'the step'}` (number {number}) {why}",
+        note=f"`{node.op}` of `{node.scope or 'the step'}` (number {number}){when} {why}",
         help="an order of the plan's own, or a pass, asks for what cannot be: nothing is written",
     )
 

@@ -17,9 +17,11 @@ import numpy as np
 
 from stagec.arrays import Bools, Ints
 from stagec.backend.class_map import ClassMap
-from stagec.backend.program import Collective, Node, TraceSegment, TraceSet, Transfer
+from stagec.backend.program import Collective, Node, RankClass, TraceSegment, TraceSet, Transfer
 from stagec.backend.ranks import ranks_where, shifted
 from stagec.diagnostics import CompileError, Diagnostic
+
+MOST_NOTES = 4
 
 Static = tuple[tuple[str, ...], int, int]
 """What a send and its receive share whatever the instance: axes, the sender's shift, channel."""
@@ -63,6 +65,7 @@ class PieceGraph:
     begins: list[int]
     meetings: list[dict[int, list[int]]]
     """Of each group of several classes: the pieces that are its collectives, by class."""
+    classes: Sequence[RankClass]
 
     @cached_property
     def instances(self) -> Instances:
@@ -137,8 +140,13 @@ def in_levels(graph: PieceGraph) -> Instances:
         now = np.unique(told[waiting[told] == 0])
     found = order[np.concatenate([np.zeros(0, np.int64), *levels])]
     if len(found) < len(begins):
-        at = int(order[np.argmax(waiting > 0)])
-        raise waits_for_ever(graph.pieces[int(numbers[at])].nodes[0])
+        # Of each class, the first that never begins.
+        firsts: dict[int, tuple[GraphPiece, int]] = {}
+        for at in order[waiting > 0].tolist():
+            piece = graph.pieces[int(numbers[at])]
+            firsts.setdefault(piece.rank_class, (piece, int(rows[at])))
+        stuck = list(firsts.values())[:MOST_NOTES]
+        raise waits_for_ever(graph.classes, stuck, "waits for what other ranks do after it")
     sizes = [0, *map(len, levels)]
     return Instances(numbers[found], rows[found], np.cumsum(sizes).tolist())
 
@@ -149,20 +157,36 @@ def meaning(node: Node) -> tuple[str, int]:
     return node.action.kind, node.action.operand_bytes
 
 
-def waits_for_ever(node: Node) -> CompileError:
-    """E0613, as the writer says it of a set that it can not prove to get through."""
-    return CompileError(
-        [
-            Diagnostic(
-                "E0613",
-                "ranks wait for each other for ever",
-                notes=[
-                    f"`{node.op}` of `{node.scope or 'the step'}` waits for what other ranks do after it"
-                ],
-                help="an order of the plan's own, or a pass, asks for what cannot be: nothing is written",
-            )
-        ]
-    )
+def waits_for_ever(
+    classes: Sequence[RankClass], stuck: Sequence[tuple[GraphPiece, int]], why: str
+) -> CompileError:
+    """E0613, as the writer says it of a set that it can not prove to get through. `stuck`: pieces, and which instance of each."""
+    notes = [f"{where_is(classes, piece, row)} {why}" for piece, row in stuck]
+    help_ = "an order of the plan's own, or a pass, asks for what cannot be: nothing is written"
+    message = "ranks wait for each other for ever"
+    return CompileError([Diagnostic("E0613", message, notes=notes, help=help_)])
+
+
+def where_is(classes: Sequence[RankClass], piece: GraphPiece, row: int) -> str:
+    """The first node of an instance, by its ranks, its module, its microbatch and its stage."""
+    ranks, node = classes[piece.rank_class], piece.nodes[0]
+    at = int(piece.instance[row])
+    microbatch, stage = int(ranks.program.microbatch[at]), int(ranks.program.stage[at])
+    when = f" in microbatch {microbatch}" if microbatch >= 0 else ""
+    when += f" of stage {stage}" if stage >= 0 else ""
+    return f"`{node.op}` of `{node.scope or 'the step'}`{when}, on ranks `{ranks.name or 'all'}`,"
+
+
+def unpaired(pieces: Sequence[GraphPiece], tags: Ints, others: Ints) -> tuple[GraphPiece, int]:
+    """A receive that has no send, of the receives of a channel in their order: by the `tags` of those, and of the `others`, which send."""
+    shared = min(len(tags), len(others))
+    differs = np.flatnonzero(tags[:shared] != others[:shared])
+    at = int(differs[0]) if len(differs) else min(shared, len(tags) - 1)
+    for piece in pieces:
+        if at < len(piece.first):
+            return piece, at
+        at -= len(piece.first)
+    return pieces[0], 0
 
 
 def build_graph(traces: TraceSet) -> PieceGraph:
@@ -193,7 +217,7 @@ class GraphBuilder:
             begins.append(int(first[-1]))
         meetings = self.join_collectives()
         self.join_transfers()
-        return PieceGraph(self.pieces, begins, meetings)
+        return PieceGraph(self.pieces, begins, meetings, self.traces.classes)
 
     # One class
 
@@ -290,7 +314,8 @@ class GraphBuilder:
             position = np.concatenate([piece.first for piece in pieces])
             issued = np.repeat(own, [len(piece.first) for piece in pieces])[np.argsort(position)]
             if first is not None and not np.array_equal(first, issued):
-                raise waits_for_ever(pieces[0].nodes[0])
+                why = "meets another collective of its group on other ranks"
+                raise waits_for_ever(self.traces.classes, [(pieces[0], 0)], why)
             first = issued
 
     def join_transfers(self) -> None:
@@ -311,7 +336,9 @@ class GraphBuilder:
             for source in sources[number, static]:
                 sent_tags, sent = in_order(self.sends[source, static])
                 if not np.array_equal(tags, sent_tags):
-                    raise waits_for_ever(pieces[0].nodes[0])
+                    raise waits_for_ever(
+                        self.traces.classes, [unpaired(pieces, tags, sent_tags)], "has no other end"
+                    )
                 by_position = np.argsort(positions)
                 for piece in pieces:
                     nth = np.searchsorted(positions, piece.first, sorter=by_position)

@@ -34,6 +34,7 @@ class JointGraph:
         begins: list[int] = [0]
         meetings: list[dict[int, list[int]]] = []
         pool_of: list[str] = []
+        classes_ = [each for graph in own.values() for each in graph.classes]
         for name, graph in own.items():
             classes, above, before = len(begins) - 1, begins[-1], len(pieces)
             pieces += [moved(piece, classes, above) for piece in graph.pieces]
@@ -43,7 +44,7 @@ class JointGraph:
             ]
             pool_of += [name] * len(graph.pieces)
             begins += [above + begin for begin in graph.begins[1:]]
-        joint = JointGraph(PieceGraph(pieces, begins, meetings), own, pool_of)
+        joint = JointGraph(PieceGraph(pieces, begins, meetings, classes_), own, pool_of)
         joint.link(traces)
         return joint
 
@@ -67,7 +68,8 @@ class JointGraph:
         try:
             found = links(list(parties.values()))
         except TraceError:
-            raise waits_for_ever(self.graph.pieces[0].nodes[0]) from None
+            why = "waits for what other ranks do after it"
+            raise waits_for_ever(self.graph.classes, [(self.graph.pieces[0], 0)], why) from None
         first = {key: self.position(key) for key in parties}
         for piece in self.graph.pieces:
             action = piece.nodes[0].action

@@ -166,9 +166,14 @@ def test_the_estimate_refuses_what_never_ends() -> None:
         [transfer("recv", 1), after(transfer("send", 0), 0)],
         [transfer("recv", 0), after(transfer("send", 1), 0)],
     )
-    with pytest.raises(CompileError, match="E0613"):
+    with pytest.raises(CompileError, match="E0613") as caught:
         _ = build_graph(bad).instances
-    with pytest.raises(CompileError, match="E0613"):
+    (found,) = caught.value.diagnostics
+    assert [note.partition(", waits")[0] for note in found.notes] == [
+        f"`recv` of `the step` in microbatch 0 of stage 0, on ranks `{rank}`"
+        for rank in ("r0", "r1")
+    ]
+    with pytest.raises(CompileError, match=r"on ranks `r1`, has no other end"):
         build_graph(two_stages([transfer("send", 0)], [transfer("recv", 1)]))
 
 
