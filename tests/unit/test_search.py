@@ -107,7 +107,11 @@ def test_the_best_of_all(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", mostly((0).__eq__, range(4)))
 def test_bounds_hold(seed: int) -> None:
-    """No plan is faster than its bound or needs less than it holds; a structure that others share says of a plan what its own says, within 1 %."""
+    """No plan is faster than its bound or needs less than it holds; a structure that others share says of a plan what its own says, within 1.5 %.
+
+    Under ZeRO 1 and 2 each stage of a rank gathers its parameters after the update:
+    a structure of one stage has one gather for all, and so fewer latencies.
+    """
     text, dims = drawn(seed)
     rng = Random(seed)
     space = default_space(dims, DEVICES, 4)
@@ -128,7 +132,7 @@ def test_bounds_hold(seed: int) -> None:
             continue
         tried += 1
         assert found["step"] == pytest.approx(
-            evaluate(replace(own, turns=())).columns["step"], rel=0.01
+            evaluate(replace(own, turns=())).columns["step"], rel=0.015
         )
         said = {name: column[0] for name, column in evaluate(least).columns.items()}
         assert said[bound_of(point, "none")] <= found["step"][0] * (1 + 1e-9)
