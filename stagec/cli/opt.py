@@ -27,7 +27,7 @@ from stagec import __version__
 from stagec.backend.files import write_whole
 from stagec.cli.usage import add_trust_flags, mistake, overrides, trust_of, usage_error
 from stagec.diagnostics import CompileError, Diagnostic, render
-from stagec.dialects import dist
+from stagec.dialects import dist, stg
 from stagec.frontend import check, lower, parse_text, warnings_of
 from stagec.frontend.files import decode
 from stagec.ir_text import Said, locate, parse_ir, place_of, print_ir, verify_ir
@@ -222,8 +222,9 @@ class StagecOpt(xDSLOptMain):
             verify_ir(module)
 
     def check(self, module: ModuleOp) -> None:
-        """Refuse what `stagec` would not go on from. IR without a plan is an excerpt, of which ops are verified each by itself."""
-        is_whole = any(isinstance(op, dist.PlanOp) for op in module.body.ops)
+        """Refuse what `stagec` would not go on from. IR without a plan or a program is an excerpt, of which ops are verified each by itself."""
+        kinds = {type(op) for op in module.body.ops}
+        is_whole = {dist.PlanOp, stg.ProgramOp} <= kinds
         if is_whole and not self.args.disable_verify:
             check_whole(module, self.registry.make_pass)
 

@@ -94,7 +94,7 @@ IR = [
     Slip("an op that there is not", "stg.rms_norm", "stg.rms_nrm", "E0708", "lower"),
     Slip("a pass that there is not", '"localize-shapes"', '"localise-shapes"', "E0704", "lower", "localise-shapes"),
     Slip("no yield", "      stg.yield", "      // stg.yield", "E0709 E0708", "lower"),
-    Slip("a brace too few", "\\n  }\\n}", "\\n  }\\n", "E0708", "lower"),
+    Slip("a brace too few", "builtin.module {", "builtin.module", "E0708", "lower"),
     Slip("a batch that there is not", "dist.mesh", "dist.mesh", "E0705", "lower", "split-microbatches{dim=Q size=1 gradients=fp32}"),
     Slip("an axis that the mesh has not", "over [tp]", "over [xp]", "E0709", "propagate-shardings", "localize-shapes"),
     Slip("a tensor with a dim twice", "tensor<[B, S, D]", "tensor<[B, B, D]", "E0708 E0709", "lower"),
