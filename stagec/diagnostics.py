@@ -16,7 +16,6 @@ import difflib
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -30,6 +29,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute
 
 from stagec.diagnostic_codes import CODES
+from stagec.reading import read_file
 
 MOST_COMPARED = 1000
 """Names among which one like a misspelt one is looked for."""
@@ -220,7 +220,7 @@ class _Texts:
     def line(self, file: str, number: int) -> str | None:
         if file not in self.sources:
             try:
-                self.sources[file] = Path(file).read_text("utf-8", errors="replace")
+                self.sources[file] = read_file(file).decode("utf-8", errors="replace")
             except (OSError, ValueError):
                 self.sources[file] = ""
         if file not in self.lines:

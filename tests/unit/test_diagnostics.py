@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from xdsl.dialects.builtin import UnknownLoc
 
@@ -200,3 +203,12 @@ def test_lists_for_people():
     assert quoted([]) == ""
     assert quoted(["a"]) == "`a`"
     assert quoted("abc", last="or") == "`a`, `b` or `c`"
+
+
+def test_what_no_text_can_be_read_from_is_named_alone(tmp_path: Path) -> None:
+    """IR may say any file: one that never ends, or that nobody writes to, is not waited for."""
+    os.mkfifo(tmp_path / "pipe")
+    for file in ("/dev/zero", str(tmp_path / "pipe"), str(tmp_path)):
+        shown = render([Diagnostic("E0709", "something", Span.point(file, 1, 2))])
+        assert f"--> {file}:1:2" in shown
+        assert " | " not in shown
