@@ -13,7 +13,7 @@ from itertools import pairwise
 from stagec.cli.device_flags import planned
 from stagec.cli.tables import amount, lines_of, seconds
 from stagec.cli.usage import usage_error
-from stagec.diagnostics import did_you_mean, quoted
+from stagec.diagnostics import CompileError, did_you_mean, quoted
 from stagec.explaining.names import MICROBATCH
 from stagec.frontend import CheckedModel, Source, check, parse_file
 from stagec.frontend.checker import plan_of_pool, pools_in
@@ -102,20 +102,31 @@ def tried(
     (name,), (what,) = request.grid.names, request.quantities
     found: dict[int, int | float] = {}
     known: set[int] = set()
+    refused: list[CompileError] = []
 
     def look(chosen: Iterable[int]) -> int:
         fresh = tuple(sorted({*chosen} - known))
         known.update(fresh)
         if not fresh:
             return 0
-        table = table_of(replace(request, grid=Grid({name: fresh}, {})))
+        try:
+            table = table_of(replace(request, grid=Grid({name: fresh}, {})))
+        except CompileError as error:
+            # None of these can be compiled; of others some may.
+            refused.append(error)
+            return 0
         found.update((int(row[name]), row[what]) for row in table.rows())
         return table.num_compiled
+
+    def all_found() -> list[tuple[int, int | float]]:
+        if refused and not found:
+            raise refused[0]
+        return list(found.items())
 
     is_quick = not is_time(what) and look(values[:SAMPLE]) <= MOST_COMPILED
     if len(values) <= FEW or is_quick:
         look(values)
-        return list(found.items()), len(values)
+        return all_found(), len(values)
     last = values[-1]
     powers = [2**k for k in range(last.bit_length())]
     look(n for power in powers for n in (power, 3 * power) if n <= last)
@@ -127,7 +138,7 @@ def tried(
                 step = 1 << (max(1, (high - low) // PART).bit_length() - 1)
                 look(range(low - low % step + step, high, step))
         if len(known) == before:
-            return list(found.items()), len(known)
+            return all_found(), len(known)
 
 
 def bound(text: str, unit: str) -> Fraction:
