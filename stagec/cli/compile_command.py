@@ -321,7 +321,7 @@ def make_parser() -> CommandParser:
         "model",
         nargs="?",
         metavar="MODEL.stg|IR.mlir",
-        help="a model with its plans, or the name of one that ships; IR that `--stop-after` printed is compiled to the end",
+        help="a model with its plans, or the name of one that ships; IR that `--stop-after` printed is compiled to the end, `-` from standard input",
     )
     parser.add_argument("--version", action="version", version=f"stagec {__version__}")
     parser.add_argument("-q", "--quiet", action="store_true", help="print errors and nothing else")

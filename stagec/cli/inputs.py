@@ -12,15 +12,16 @@ from xdsl.dialects.builtin import ModuleOp
 
 from stagec.cli.usage import usage_error
 from stagec.compiled import Compiled
-from stagec.diagnostics import CompileError, render
+from stagec.diagnostics import CompileError, Diagnostic, render
 from stagec.driver import Stops, compile_checked, compile_ir
 from stagec.frontend import CheckedModel, Source, check, parse_file, warnings_of
 from stagec.frontend.checker import pools_in
-from stagec.frontend.files import read_text
+from stagec.frontend.files import decode, read_text
 from stagec.frontend.plans.iterations import read_iterations
 from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
 from stagec.pools import compile_pools, plan_around
+from stagec.reading import MOST_BYTES, too_long
 
 
 def compile_input(
@@ -46,7 +47,7 @@ def compile_input(
             if value:
                 message = f"`{flag}` is about a model, and `{path}` is IR, whose plan is in it"
                 raise usage_error(flag, message, "E0711", help="leave it out, or name the model")
-        compiled = compile_ir(read_text(path), path, stops=stops, plug_ins=known)
+        compiled = compile_ir(text_of_ir(path), path, stops=stops, plug_ins=known)
         return replace(compiled, plan=adapt(compiled.plan))
     series = None if iterations is None else read_iterations(iterations)
     text = source or parse_file(path)
@@ -130,5 +131,20 @@ def tell_doubts(
         (tell or sys.stderr.write)(render(found, checked.source.texts))
 
 
+STANDARD_INPUT = "-"
+
+
 def is_ir(path: str) -> bool:
-    return os.path.splitext(path)[1] == ".mlir"
+    """Whether it is IR: a file of its ending, or standard input, where `stagec-opt` hands it on."""
+    return path == STANDARD_INPUT or os.path.splitext(path)[1] == ".mlir"
+
+
+def text_of_ir(path: str) -> str:
+    """The text of IR in a file, or on standard input."""
+    if path != STANDARD_INPUT:
+        return read_text(path)
+    content = sys.stdin.buffer.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        message = f"cannot read `{path}`: {too_long(MOST_BYTES).strerror}"
+        raise CompileError([Diagnostic("E0701", message, origin="standard input")])
+    return decode(content, path)
