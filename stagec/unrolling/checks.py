@@ -173,23 +173,19 @@ def check_sizes(
 
 
 def check_freed_together(program: stg.ProgramOp) -> None:
-    """That what is freed with the last of some has a last, and that each last frees something."""
+    """That what is freed with the last of some has a last. A last for which nothing waits, as a policy may leave it, frees nothing."""
     waiting: dict[int, Operation] = {}
-    lasts: dict[int, Operation] = {}
+    lasts: set[int] = set()
     for op in program.walk():
         plan = sched.planned(op)
         if plan is not None:
             until = [buffer.until for buffer in plan.buffers if buffer.until >= 0]
             waiting |= dict.fromkeys((*until, *(number for _, number in plan.keeps)), op)
-            lasts |= dict.fromkeys(plan.lasts, op)
-    for number in sorted(waiting.keys() ^ lasts.keys()):
-        if number in waiting:
-            message = (
-                f"what it says `until {number}` of is never freed: no node says `last {number}`"
-            )
-            raise wrong(waiting[number], message)
-        message = f"`last {number}` frees nothing: no node says `until {number}`"
-        raise wrong(lasts[number], message)
+            lasts.update(plan.lasts)
+    for number, op in waiting.items():
+        if number not in lasts:
+            message = f"what is kept `until {number}` is never freed: no node says `last {number}`"
+            raise wrong(op, message)
 
 
 def check_segments(segments: Mapping[int, Segment]) -> None:
