@@ -28,7 +28,7 @@ from stagec.frontend.parser import class_name
 from stagec.passes import ALL_PASSES
 from stagec.pictures.page import picture
 from stagec.plans import clauses as plans
-from stagec.plugins import STAGEC_UNIVERSE, registry
+from stagec.plugins import STAGEC_UNIVERSE, Registry, registry
 from stagec.reports.memory_charts import Scene, memory_page
 
 DOCS = Path(__file__).parents[1]
@@ -70,7 +70,7 @@ def functions() -> str:
         "",
     ]
     lines += ["## Functions of the language", "", "| call | is |", "|---|---|"]
-    lines += [row(f"`{each.usage}`", each.summary) for each in signatures()]
+    lines += [row(f"`{each.usage}`", each.summary) for each in signatures(Registry())]
     for name, factory in STAGEC_UNIVERSE.all_dialects.items():
         lines += ["", f"## Dialect `{name}`", "", "| op | is |", "|---|---|"]
         lines += [row(f"`{op.name}`", first_line(op)) for op in factory().operations]
