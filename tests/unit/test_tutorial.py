@@ -22,7 +22,7 @@ def squeezed(text: str) -> str:
 
 @pytest.mark.parametrize(
     ("page", "number"),
-    mostly(lambda case: case[0] == "tutorial", [("tutorial", 8), ("explain", 3)]),
+    mostly(lambda case: case[0] == "tutorial", [("tutorial", 8), ("explain", 5)]),
 )
 def test_a_page_followed(
     page: str,
