@@ -24,6 +24,7 @@ TOML (tomllib) is what people write and compare; tables are text of whole number
 from __future__ import annotations
 
 import math
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
@@ -103,7 +104,7 @@ def is_path(text: str) -> bool:
     return text.endswith(SUFFIX) or "/" in text
 
 
-def load(text: str, built_upon: tuple[Path, ...] = ()) -> DeviceModel:
+def load(text: str, built_upon: tuple[str, ...] = ()) -> DeviceModel:
     """A device by its name, or from a file. E0417 says what is wrong with it. `built_upon`: the files whose base it is."""
     if not is_path(text):
         try:
@@ -111,7 +112,7 @@ def load(text: str, built_upon: tuple[Path, ...] = ()) -> DeviceModel:
         except KeyError:
             raise bad(f"there is no device `{text}`", help=no_device(text)) from None
     path = Path(text)
-    if path.resolve() in built_upon:
+    if os.path.realpath(path) in built_upon:
         raise bad(f"the device file `{path.name}` is the `base` of itself")
     try:
         changed = path.stat().st_mtime_ns
@@ -122,9 +123,9 @@ def load(text: str, built_upon: tuple[Path, ...] = ()) -> DeviceModel:
 
 
 @lru_cache(maxsize=64)
-def read_file(path: Path, changed: int, built_upon: tuple[Path, ...]) -> DeviceModel:
+def read_file(path: Path, changed: int, built_upon: tuple[str, ...]) -> DeviceModel:
     """A file, once for each time that it is changed."""
-    built_upon = (*built_upon, path.resolve())
+    built_upon = (*built_upon, os.path.realpath(path))
     return parse(read_whole_text(path), path.stem, path.name, path.parent, built_upon)
 
 
@@ -142,7 +143,7 @@ def parse(
     name: str,
     where: str,
     folder: Path | None = None,
-    built_upon: tuple[Path, ...] = (),
+    built_upon: tuple[str, ...] = (),
 ) -> DeviceModel:
     """The device that a text describes."""
     try:
