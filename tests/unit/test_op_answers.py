@@ -186,6 +186,20 @@ def test_what_an_op_answers(mistake, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "m.stg:8:10" in said
 
 
+def test_a_sum_over_devices_that_is_not_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Without `partial`, a gradient would miss its all-reduce on every rank alike."""
+    said = said_of(("bias.type.with_partial(summed)", "bias.type", ""), tmp_path, capsys)
+    assert said.startswith("error[E0709]: `mine.bias_grad`")
+    assert "after the pass `build-backward`" in said
+    assert "plug-ins" in said
+
+
+def test_an_exception_in_an_op(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    said = said_of(("contribute(self.x, dys", "contribute(self.none, dys", ""), tmp_path, capsys)
+    assert said.startswith("error[E0713]: the op `mine.biased` failed: AttributeError")
+    assert "m.stg:8:10" in said
+
+
 def test_an_exception_in_a_constructor(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """The op is none yet that has a place: what asked for it has."""
     said = said_of(("splits.get(name, ())", "splits[name]", ""), tmp_path, capsys)
