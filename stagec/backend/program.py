@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stagec.diagnostics import Span
 from stagec.dialects.work import Work
 from stagec.symbolic import Size
 
@@ -215,6 +216,12 @@ class Node:
     collective bytes before and after, of a transfer or a copy bytes."""
     durations: Sum | None = None
     """In a series whose traces say what nodes take: the name of it, in whole µs, in place of `duration_us`."""
+
+    @property
+    def span(self) -> Span | None:
+        """Its place in the model, where that is known."""
+        file, *place = self.location.rsplit(":", 2)
+        return Span.point(file, *map(int, place)) if place else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,6 @@ from itertools import product
 import numpy as np
 
 from stagec.arrays import Ints
-from stagec.backend.errors import TraceError
 from stagec.backend.groups import GroupKind, kind_of
 from stagec.backend.pool_links import Key, Party, PoolLink, handed, links, unequal
 from stagec.backend.program import (
@@ -41,6 +40,7 @@ from stagec.backend.program import (
     Transfer,
 )
 from stagec.backend.ranks import ranks_where
+from stagec.diagnostics import CompileError, Diagnostic
 
 Cell = Key
 """Coordinates along the axes that tell ranks apart; of one pool of several its name before them."""
@@ -89,7 +89,7 @@ def _key(rank_class: RankClass) -> _Key:
     return id(rank_class.program.slots), id(rank_class.program.segment)
 
 
-def _doubt(rank_class: RankClass, number: int, why: str) -> TraceError:
+def _doubt(rank_class: RankClass, number: int, why: str) -> CompileError:
     program = rank_class.program
     first = program.first_number
     instance = int(np.flatnonzero(first <= number)[np.argmax(first[first <= number])])
@@ -97,12 +97,10 @@ def _doubt(rank_class: RankClass, number: int, why: str) -> TraceError:
     microbatch, stage = int(program.microbatch[instance]), int(program.stage[instance])
     when = f" in microbatch {microbatch}" if microbatch >= 0 else ""
     when += f" of stage {stage}" if stage >= 0 else ""
-    return TraceError(
-        "E0613",
-        f"ranks of `{rank_class.name}` might wait for each other for ever",
-        note=f"`{node.op}` of `{node.scope or 'the step'}` (number {number}){when} {why}",
-        help="an order of the plan's own, or a pass, asks for what cannot be: nothing is written",
-    )
+    message = f"ranks of `{rank_class.name}` might wait for each other for ever"
+    note = f"`{node.op}` of `{node.scope or 'the step'}` (number {number}){when} {why}"
+    help_ = "an order of the plan's own, or a pass, asks for what cannot be: nothing is written"
+    return CompileError([Diagnostic("E0613", message, node.span, notes=[note], help=help_)])
 
 
 class _OneRank:

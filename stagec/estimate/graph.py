@@ -164,7 +164,8 @@ def waits_for_ever(
     notes = [f"{where_is(classes, piece, row)} {why}" for piece, row in stuck]
     help_ = "an order of the plan's own, or a pass, asks for what cannot be: nothing is written"
     message = "ranks wait for each other for ever"
-    return CompileError([Diagnostic("E0613", message, notes=notes, help=help_)])
+    place = stuck[0][0].nodes[0].span
+    return CompileError([Diagnostic("E0613", message, place, notes=notes, help=help_)])
 
 
 def where_is(classes: Sequence[RankClass], piece: GraphPiece, row: int) -> str:

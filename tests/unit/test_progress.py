@@ -9,7 +9,6 @@ import pytest
 
 from stagec.backend import encode
 from stagec.backend.encode import encode_traces
-from stagec.backend.errors import TraceError
 from stagec.backend.program import (
     Collective,
     Dep,
@@ -23,7 +22,7 @@ from stagec.backend.progress import check_progress, in_a_circle
 from stagec.backend.writer import WriteOptions, write_traces
 from stagec.checking import check_traces
 from stagec.checking.deadlock import ANY_TIMES
-from stagec.diagnostics import CompileError
+from stagec.diagnostics import CompileError, Span
 from stagec.driver import compile_text
 from stagec.estimate.graph import build_graph
 from tests.attack.models import MODELS, random_plan
@@ -92,8 +91,8 @@ def test_what_is_proved_is_proved_by_the_checker(monkeypatch: pytest.MonkeyPatch
             traces = spoilt(made, draw)
             try:
                 check_progress(traces)
-            except TraceError as error:
-                assert error.code == "E0613"
+            except CompileError as error:
+                assert error.diagnostics[0].code == "E0613"
                 refused += 1
                 continue
             proved += 1
@@ -124,7 +123,7 @@ def two_stages(first: list[Node], then: list[Node]) -> TraceSet:
 
 def transfer(kind: str, channel: int) -> Node:
     action = Transfer(kind, ("pp",), 1, 8, channel, "bf16")
-    return Node(kind, "p2p", "", action, f"p2p.{kind}.{channel}")
+    return Node(kind, "p2p", "", action, f"p2p.{kind}.{channel}", location="m.stg:3:5")
 
 
 def after(node: Node, *numbers: int) -> Node:
@@ -145,9 +144,10 @@ def test_each_waits_for_the_other() -> None:
         [transfer("recv", 1), after(transfer("send", 0), 0)],
         [transfer("recv", 0), after(transfer("send", 1), 0)],
     )
-    with pytest.raises(TraceError, match="E0613"):
+    with pytest.raises(CompileError, match="E0613") as caught:
         check_progress(bad)
-    with pytest.raises(TraceError, match="E0613"):
+    assert caught.value.diagnostics[0].span == Span.point("m.stg", 3, 5)
+    with pytest.raises(CompileError, match="E0613"):
         check_progress(two_stages([transfer("send", 0)], [transfer("recv", 1)]))
 
 
@@ -155,7 +155,7 @@ def test_members_of_a_group_issue_the_same_collectives() -> None:
     other = after(replace(REDUCE, action=replace(ALL, operand_bytes=16, result_bytes=16)), 0)
     check_progress(two_stages([REDUCE, other], [REDUCE, other]))
     crossed = two_stages([REDUCE, other], [replace(other, ctrl_deps=()), after(REDUCE, 0)])
-    with pytest.raises(TraceError, match="E0613"):
+    with pytest.raises(CompileError, match="E0613"):
         check_progress(crossed)
     with pytest.raises(CompileError, match="E0613"):
         build_graph(crossed)
@@ -169,6 +169,7 @@ def test_the_estimate_refuses_what_never_ends() -> None:
     with pytest.raises(CompileError, match="E0613") as caught:
         _ = build_graph(bad).instances
     (found,) = caught.value.diagnostics
+    assert found.span == Span.point("m.stg", 3, 5)
     assert [note.partition(", waits")[0] for note in found.notes] == [
         f"`recv` of `the step` in microbatch 0 of stage 0, on ranks `{rank}`"
         for rank in ("r0", "r1")
@@ -179,7 +180,7 @@ def test_the_estimate_refuses_what_never_ends() -> None:
 
 def test_a_collective_may_keep_the_slot_from_what_another_rank_waits_for() -> None:
     late = [transfer("recv", 1), after(transfer("send", 0), 0), REDUCE]
-    with pytest.raises(TraceError, match="E0613"):
+    with pytest.raises(CompileError, match="E0613"):
         # The first rank may begin the collective before it has something to send; the second does so when that has come.
         check_progress(
             two_stages(late, [transfer("send", 1), transfer("recv", 0), after(REDUCE, 1)])

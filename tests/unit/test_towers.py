@@ -254,7 +254,7 @@ def test_pools_that_would_wait_for_each_other_are_refused() -> None:
     """A tower that waits for a gradient before it goes on, and a model that wants all microbatches first."""
     one, other = one_tower("1f1b"), one_tower("gpipe")
     (first, _), (_, second) = one.traces.pools, other.traces.pools
-    with pytest.raises(TraceError, match="might wait for each other for ever"):
+    with pytest.raises(CompileError, match="might wait for each other for ever"):
         encode_traces(PooledTraces((first, second)))
     with pytest.raises(CompileError, match="wait for each other for ever"):
         estimate_pools({"tower0": one.pools["tower0"], "text": other.pools["text"]})
