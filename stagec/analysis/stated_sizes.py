@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import prod
 
@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAtt
 from xdsl.ir import Operation
 
 from stagec.analysis.sizes import mesh_of, size_values
-from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, span_of
+from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted, span_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import NamesAttr, sizes_in
 from stagec.dialects.types import StackType, ValueType, tensor_of
@@ -18,7 +18,7 @@ from stagec.symbolic import Size
 from stagec.symbolic.conditions import unread
 
 
-def wrong(op: Operation, message: str, help_: str = "") -> CompileError:
+def wrong(op: Operation, message: str, help_: str | Sequence[str] = "") -> CompileError:
     found = Diagnostic("E0709", f"`{op.name}`: {message}", span_of(op.location), help=help_)
     return CompileError([found])
 
@@ -32,6 +32,7 @@ def check_stated(module: ModuleOp) -> None:
         if type(op) is stg.ProgramOp:
             check_paths(op)
     check_axes(module)
+    check_streams(module)
     check_shapes(module, values)
     check_costs(module, values)
 
@@ -47,6 +48,18 @@ def check_axes(module: ModuleOp) -> None:
                     raise wrong(op, f"the mesh has no axis `{axis}`", did_you_mean(axis, mesh))
                 if axis in axes.data[:number]:
                     raise wrong(op, f"it is over `{axis}` twice")
+
+
+def check_streams(module: ModuleOp) -> None:
+    """That nodes are on streams that there are, or on one of someone's own beside it: `comm.dp`, `comm.dp.late`."""
+    known = [*sched.STREAMS, *map(sched.comm_stream, zip(mesh_of(module)))]
+    for op in module.walk():
+        if isinstance(op, sched.NODES):
+            name = op.stream.data
+            if not any(name == each or name.startswith(f"{each}.") for each in known):
+                help_ = did_you_mean(name, known)
+                own = f"a stream of your own is called as one of {quoted(known, 'or')} with a dot and a name behind it"
+                raise wrong(op, f"there is no stream `{name}`", [*filter(None, [help_]), own])
 
 
 def check_paths(program: stg.ProgramOp) -> None:

@@ -235,6 +235,8 @@ def test_sizes_that_cannot_be() -> None:
             ('flops "2*', 'flops "-2*'),
             ("over [tp]", "over [tp, tp]"),
             ('on "comm.tp"', 'on "comm tp"'),
+            ('on "comm.tp"', 'on "comm.pt"'),
+            ('on "compute"', 'on "computes"'),
         )
     ) == [
         "`stg.dim`: `L` is 0, and a dim has 1 or more",
@@ -245,6 +247,8 @@ def test_sizes_that_cannot_be() -> None:
         "`sched.compute`: `flops` is less than nothing: `-2*B*D*F*S/(dp*mb*tp)` is -4096",
         "`sched.collective`: it is over `tp` twice",
         "`sched.collective`: a stream's name has no blanks, as `comm.dp` has none, and is not empty",
+        "`sched.collective`: there is no stream `comm.pt`",
+        "`sched.compute`: there is no stream `computes`",
     ]
 
 

@@ -68,7 +68,7 @@ def test_another_stream_is_another_stream_in_traces() -> None:
     texts, whole = texts_after_passes(lambda stops: compile_text(text, "net.stg", stops=stops))
     last = list(texts.values())[-1]
     assert 'on "compute" in ' in last
-    moved = last.replace('on "compute" in step', 'on "update" in step')
+    moved = last.replace('on "compute" in step', 'on "compute.update" in step')
     assert moved != last
     (other,) = {
         node.stream
@@ -77,7 +77,7 @@ def test_another_stream_is_another_stream_in_traces() -> None:
         for node in segment.nodes
         if node.stream not in streams(whole)
     }
-    assert other == "update"
+    assert other == "compute.update"
     assert outcome(compile_ir(moved, "cut.mlir"))["traces"] != outcome(whole)["traces"]
 
 

@@ -23,6 +23,12 @@ from stagec.symbolic import Size
 
 NVME = ("read", "write")
 DIRECTIONS = ("store", "load", *NVME)
+UPDATE_STREAM = "host.update"
+
+
+def host_stream(direction: str) -> str:
+    """Copies in one direction follow one another."""
+    return f"host.{direction}"
 
 
 @irdl_op_definition
@@ -64,7 +70,7 @@ class HostCopyOp(CommunicationOp):
             properties={
                 "direction": StringAttr(direction),
                 "bytes": SizeAttr(num_bytes),
-                "stream": StringAttr(f"host.{direction}"),
+                "stream": StringAttr(host_stream(direction)),
             },
         )
 
@@ -125,7 +131,7 @@ class HostUpdateOp(CommunicationOp):
             properties={
                 "flops": SizeAttr(flops),
                 "bytes": SizeAttr(num_bytes),
-                "stream": StringAttr("host.update"),
+                "stream": StringAttr(UPDATE_STREAM),
                 "effects": EffectsAttr(effects),
             },
         )

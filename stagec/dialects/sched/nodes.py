@@ -22,8 +22,20 @@ from xdsl.utils.exceptions import VerifyException
 from stagec.dialects.attributes import NamesAttr, RequestsAttr, SizeAttr
 from stagec.dialects.marks import ISSUED_WITH, MarkedOp, count_mark, flag_mark, text_mark, word_mark
 from stagec.dialects.memory import PLAIN, Effects, EffectsAttr, NodeMemory
-from stagec.dialects.sched.crossing import StageRecvOp, StageSendOp, verify_number
-from stagec.dialects.sched.host_copy import HostCopyOp, HostUpdateOp
+from stagec.dialects.sched.crossing import (
+    RECV_STREAM,
+    SEND_STREAM,
+    StageRecvOp,
+    StageSendOp,
+    verify_number,
+)
+from stagec.dialects.sched.host_copy import (
+    DIRECTIONS,
+    UPDATE_STREAM,
+    HostCopyOp,
+    HostUpdateOp,
+    host_stream,
+)
 from stagec.dialects.sched.node import CommunicationOp, NodeOp
 from stagec.dialects.sched.pools import PoolRecvOp, PoolSendOp
 from stagec.dialects.types import ValueType, tensor_of, verify_dtypes
@@ -32,6 +44,16 @@ from stagec.symbolic import ZERO, Size
 
 COMPUTE_STREAM = "compute"
 COPY_IN = "copy_in"  # fills the buffer in which gradients travel
+STREAMS = (
+    COMPUTE_STREAM,
+    SEND_STREAM,
+    RECV_STREAM,
+    PoolSendOp.STREAM,
+    PoolRecvOp.STREAM,
+    *map(host_stream, DIRECTIONS),
+    UPDATE_STREAM,
+)
+"""Those that there are besides `comm_stream`."""
 KINDS = ("all_gather", "all_reduce", "reduce_scatter", "all_to_all")
 
 
