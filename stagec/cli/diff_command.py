@@ -7,14 +7,21 @@ import re
 from collections.abc import Sequence
 
 from stagec.cli.diff_side import DiffSide
+from stagec.cli.inputs import STANDARD_INPUT
 from stagec.cli.names import model_named
-from stagec.cli.usage import CommandParser, add_format_flag, add_trust_flags, usage_error
+from stagec.cli.usage import (
+    CommandParser,
+    add_format_flag,
+    add_load_pass,
+    add_trust_flags,
+    usage_error,
+)
 
 DIFFERENT = 3
 """The exit status: 1 and 2 say, for all commands, that something went wrong."""
 
 EPILOG = """\
-A and B are models, each MODEL.stg or MODEL.stg:PLAN, or directories of traces of any tool.
+A and B are models, each MODEL.stg or MODEL.stg:PLAN, IR (a file, or `-` for standard input), or directories of traces of any tool.
 
 The exit status is 0 if they are the same, 3 if they differ, 1 if that cannot be said.
 
@@ -25,6 +32,7 @@ examples:
   stagec diff model.stg:pools model.stg:pools --set-b decode.tp=4
                                                             two sizes of one pool
   stagec diff traces/ /from/another/tool/                   two sets of traces
+  stagec-opt x.mlir -p my-pass | stagec diff x.mlir -       what a pass changes
 """
 
 WITH_PLAN = re.compile(
@@ -38,6 +46,8 @@ def run(arguments: Sequence[str]) -> int:
     options = make_parser().read(arguments)
     a, b = (side(text) for text in (options.a, options.b))
     refuse_mixture(a, b)
+    if a.text == b.text == STANDARD_INPUT:
+        raise usage_error("- -", "standard input is one of the two", "E0711", "name a file")
     if a.is_traces:
         from stagec.cli.diff_traces import diff_traces
 
@@ -66,13 +76,7 @@ def make_parser() -> CommandParser:
             metavar="NAME=SIZE",
             help=f"the size of a dim or a mesh axis of {whose}; may be repeated",
         )
-    parser.add_argument(
-        "--load-pass",
-        action="append",
-        default=[],
-        metavar="FILE.py",
-        help="a file with passes that plans run, and ops that models call",
-    )
+    add_load_pass(parser)
     add_trust_flags(parser)
     add_format_flag(parser)
     parser.add_argument(
@@ -87,6 +91,8 @@ def side(text: str) -> DiffSide:
     """What an argument names. E0701 for nothing, E0707 for what cannot be compared."""
     if os.path.isdir(text):
         return DiffSide(text, text, is_traces=True)
+    if text == STANDARD_INPUT:
+        return DiffSide(text, text, is_traces=False)
     text = model_named(text)
     match = None if os.path.exists(text) else WITH_PLAN.fullmatch(text)
     path, plan = (match["model"], match["plan"]) if match else (text, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import random
@@ -86,6 +87,20 @@ def test_a_job_equals_itself(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no difference in FLOPs, communication or memory" in capsys.readouterr().out
     assert main(["diff", model, model, "--set-b", "S=1024"]) == 3
     assert main(["diff", model, model, "--set", "S=1024", "--format", "json"]) == 0
+
+
+def test_ir_is_compared_as_it_is_edited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(EXAMPLES / "mlp.stg"), "--stop-after", "lower-to-tasks"]) == 0
+    text = capsys.readouterr().out
+    (tmp_path / "x.mlir").write_text(text)
+    for edited, status in ((text, 0), (text.replace('flops "2*', 'flops "4*'), 3)):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(edited.encode())))
+        assert main(["diff", str(tmp_path / "x.mlir"), "-"]) == status
+    capsys.readouterr()
+    assert main(["diff", "-", "-"]) == 1
+    assert "standard input is one of the two" in capsys.readouterr().err
 
 
 def test_a_job_as_json(capsys: pytest.CaptureFixture[str]) -> None:
