@@ -197,6 +197,12 @@ def registry(files: Iterator[str] | list[str] | tuple[str, ...] = ()) -> Registr
 
 
 @cache
+def loaded(files: tuple[str, ...]) -> Registry:
+    """The registry of files that a process loads once: what workers of a search and a server of editors go by."""
+    return registry(files)
+
+
+@cache
 def installed() -> Registry:
     """What packages bring. A broken one is a warning."""
     found = Registry()

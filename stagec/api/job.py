@@ -30,6 +30,7 @@ from stagec.frontend.checker import sizes_of
 from stagec.frontend.files import Source
 from stagec.ir_text import print_ir
 from stagec.memory import TITLES
+from stagec.plug_in_errors import mistakes_of_plug_ins
 from stagec.plugins import Registry, registry
 from stagec.reports.headline import Headline, headline
 from stagec.reports.memory_charts import Scene, memory_section
@@ -61,12 +62,14 @@ def compile_job(
     read = read_source(source)
     sizes = {name: str(size) for name, size in (set or {}).items()}
     plug_ins = registry(tuple(map(str, load_pass)))
-    checked = check(read, plan, sizes, plug_ins.functions)
-    if device is not None:
-        checked = replace(checked, plan=on_device(checked.plan, device))
-    if network is not None:
-        checked = replace(checked, plan=on_network(checked.plan, os.fspath(network)))
-    return Job(compile_program(checked, load_pass=plug_ins.make_pass), read, plan, sizes, plug_ins)
+    with mistakes_of_plug_ins():
+        checked = check(read, plan, sizes, plug_ins.functions)
+        if device is not None:
+            checked = replace(checked, plan=on_device(checked.plan, device))
+        if network is not None:
+            checked = replace(checked, plan=on_network(checked.plan, os.fspath(network)))
+        compiled = compile_program(checked, load_pass=plug_ins.make_pass)
+    return Job(compiled, read, plan, sizes, plug_ins)
 
 
 def read_source(source: str | Path) -> Source:
@@ -277,7 +280,8 @@ class Job:
             quantities,
             plug_ins=self._plug_ins,
         )
-        found = sweep(request)
+        with mistakes_of_plug_ins():
+            found = sweep(request)
         rows = [[row[name] for name in found.columns] for row in found.rows()]
         return Table.of_rows(list(found.columns), rows, "one step; of the rank that has most")
 
@@ -339,12 +343,11 @@ class Job:
 
     @cached_property
     def _question(self) -> NamedJob:
-        sized = compile_program(
-            self._compiled.checked,
-            stops=Stops(unroll=False),
-            load_pass=self._plug_ins.make_pass,
-        )
-        return NamedJob(sized)
+        stops, make_pass = Stops(unroll=False), self._plug_ins.make_pass
+        with mistakes_of_plug_ins():
+            return NamedJob(
+                compile_program(self._compiled.checked, stops=stops, load_pass=make_pass)
+            )
 
 
 class MemoryTable(Table):

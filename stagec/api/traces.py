@@ -17,6 +17,7 @@ from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import Encoded, TraceOptions
 from stagec.backend.writer import iterate_traces
 from stagec.driver import compile_model
+from stagec.plug_in_errors import mistakes_of_plug_ins
 from stagec.plugins import registry
 from stagec.trust import Trust, trusting
 
@@ -48,9 +49,9 @@ def traces(
     else:
         with trusting(Trust(allow_code, tuple(map(str, trust)))):
             settings = {k: str(v) for k, v in (overrides or {}).items()}
-            compiled = compile_model(
-                source, plan, settings, plug_ins=registry(tuple(map(str, load_pass)))
-            )
+            plug_ins = registry(tuple(map(str, load_pass)))
+            with mistakes_of_plug_ins():
+                compiled = compile_model(source, plan, settings, plug_ins=plug_ins)
             chosen = compiled.tracked if track_memory else compiled.trace_set
         encoded = encode_traces(chosen, TraceOptions(names, provenance))
     return selected(encoded, ranks, compress)

@@ -38,6 +38,7 @@ from stagec.cli.timeline import (
 )
 from stagec.cli.usage import (
     CommandParser,
+    add_load_pass,
     add_trust_flags,
     one_of,
     overrides,
@@ -474,13 +475,7 @@ def add_pass_flags(parser: CommandParser) -> None:
         help="stop there and print the IR; `lower` is what the passes start from",
     )
     group.add_argument("--print-ir", action="store_true", help="print the IR after each pass")
-    group.add_argument(
-        "--load-pass",
-        action="append",
-        default=[],
-        metavar="FILE.py",
-        help="a file with passes of your own, which a plan runs with `pass NAME { ... }`, and ops that models call",
-    )
+    add_load_pass(group)
 
 
 def compile_with(

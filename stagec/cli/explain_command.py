@@ -11,6 +11,7 @@ from stagec.cli.inputs import is_ir
 from stagec.cli.names import model_named
 from stagec.cli.usage import (
     CommandParser,
+    add_load_pass,
     add_trust_flags,
     one_of,
     overrides,
@@ -82,13 +83,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         help="the size of a dim or a mesh axis; may be repeated",
     )
     add_device_flags(parser)
-    parser.add_argument(
-        "--load-pass",
-        action="append",
-        default=[],
-        metavar="FILE.py",
-        help="a file with passes that the plan runs; may be repeated",
-    )
+    add_load_pass(parser)
     parser.add_argument(
         "--class",
         dest="rank_class",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stagec.cli.usage import CommandParser, usage_error
+from stagec.cli.usage import CommandParser, add_load_pass, usage_error
+from stagec.plugins import loaded
 
 EPILOG = """\
 Editors start it themselves, and talk to it over standard input and output: docs/editors.md says how for VS Code, Neovim and Emacs.
@@ -18,12 +19,14 @@ def run(arguments: Sequence[str]) -> int:
         "stagec lsp", "Answer an editor, in the Language Server Protocol.", EPILOG
     )
     parser.add_argument("--stdio", action="store_true", help="what it does anyway; editors say so")
+    add_load_pass(parser)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    parser.read(arguments)
+    options = parser.read(arguments)
+    plug_ins = loaded(tuple(options.load_pass))
     try:
         from stagec.editing.server import make_server
     except ImportError as error:
         message = "the language server is made with pygls, which is not installed"
         raise usage_error("lsp", message, "E0712", "`pip install '.[lsp]'` in a clone") from error
-    make_server().start_io()
+    make_server(plug_ins).start_io()
     return 0

@@ -25,7 +25,14 @@ from xdsl.xdsl_opt_main import xDSLOptMain
 
 from stagec import __version__
 from stagec.backend.files import write_whole
-from stagec.cli.usage import add_trust_flags, mistake, overrides, trust_of, usage_error
+from stagec.cli.usage import (
+    add_load_pass,
+    add_trust_flags,
+    mistake,
+    overrides,
+    trust_of,
+    usage_error,
+)
 from stagec.diagnostics import CompileError, Diagnostic, render
 from stagec.dialects import dist, stg
 from stagec.frontend import check, lower, parse_text, warnings_of
@@ -93,13 +100,7 @@ class StagecOpt(xDSLOptMain):
             metavar="NAME=SIZE",
             help="the size of a dim or an axis of a `.stg` file",
         )
-        ours.add_argument(
-            "--load-pass",
-            action="append",
-            default=[],
-            metavar="FILE.py",
-            help="a file with passes and ops of your own",
-        )
+        add_load_pass(ours)
         add_trust_flags(arg_parser)
         ours.add_argument("--debug", action="store_true", help="show tracebacks")
 

@@ -1,10 +1,10 @@
 """How a command ends: what went wrong, as text, and an exit status."""
 
 import contextlib
-import os
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 
 from stagec.cli.streams import StreamError, guard_streams
 
@@ -52,18 +52,12 @@ def report(error: Exception) -> int:
         help_ = "ask for less at a time: fewer microbatches or ranks, a summary without `-o` or `--report`; or raise the limit (`ulimit -v`)"
         sys.stderr.write(render([Diagnostic("E0717", message, help=help_)]))
         return 1
-    from stagec.cli.plug_in_errors import culprit_of, first_cause
+    from stagec.plug_in_errors import first_cause, mistake_of_plug_in, said_by
 
-    error = first_cause(error)
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    text = printable(traceback.format_exception_only(error)[-1].strip().partition("\n")[0])
-    where = f"in `{last.name}`, {os.path.basename(last.filename)}:{last.lineno}"
-    culprit = culprit_of(error)
-    if culprit is not None:
-        message = f"{culprit.what} failed: {text}"
-        help_ = "`--debug` shows the traceback"
-        found = Diagnostic("E0713", message, culprit.span, notes=[where], help=help_)
-        sys.stderr.write(render([found]))
+    found = mistake_of_plug_in(error)
+    if found is not None:
+        sys.stderr.write(render([replace(found, help="`--debug` shows the traceback")]))
         return 1
+    text, where = said_by(first_cause(error))
     sys.stderr.write(BUG.format(error=text, where=where))
     return 2

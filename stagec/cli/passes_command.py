@@ -10,7 +10,7 @@ from xdsl.passes import ModulePass, get_pass_option_infos
 
 from stagec.cli.ops_command import first_line, section
 from stagec.cli.tables import documentation
-from stagec.cli.usage import CommandParser
+from stagec.cli.usage import CommandParser, add_load_pass
 from stagec.diagnostics import Diagnostic, render
 from stagec.passes import ALL_PASSES
 from stagec.plugins import Registry, last_line, registry
@@ -21,9 +21,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "name", nargs="?", metavar="NAME", help="of a pass: say what it does, with an example"
     )
-    parser.add_argument(
-        "--load-pass", action="append", default=[], metavar="FILE.py", help="list its passes too"
-    )
+    add_load_pass(parser)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     options = parser.read(arguments)
     plug_ins = registry(options.load_pass)

@@ -7,7 +7,16 @@ import re
 from collections.abc import Callable, Sequence
 
 from stagec.cli.names import model_named
-from stagec.cli.usage import CommandParser, one_of, overrides, some_text, usage_error, whole_number
+from stagec.cli.usage import (
+    CommandParser,
+    add_format_flag,
+    add_load_pass,
+    overrides,
+    some_text,
+    usage_error,
+    whole_number,
+)
+from stagec.plugins import loaded
 
 EPILOG = """\
 what is chosen from (narrow it with --fix and --forbid, or in a TOML file: `tp = [1, 2]`, `forbid = ["zero=3 pp=2"]`):
@@ -107,17 +116,13 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="NAME=SIZE",
         help="the size of a dim; may be repeated",
     )
-    parser.add_argument(
-        "--format",
-        metavar="text|json",
-        default="text",
-        type=one_of("--format", "text", "json"),
-        help="for people (the default) or for machines",
-    )
+    add_load_pass(parser)
+    add_format_flag(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     options = parser.read(arguments)
     options.sizes = overrides(options.set)
+    options.plug_ins = loaded(tuple(options.load_pass))
     options.model = model_named(options.model)
     if options.like is not None:
         for flag in ("devices", "network", "space", "fix", "forbid", "batch", "cache"):

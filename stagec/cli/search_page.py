@@ -17,7 +17,7 @@ from stagec.cli.progress import counting_progress
 from stagec.cli.tables import amount, plain_table, seconds, text_of
 from stagec.cli.usage import usage_error
 from stagec.devices import names
-from stagec.diagnostics import CompileError, did_you_mean, quoted
+from stagec.diagnostics import CompileError, did_you_mean, quoted, render
 from stagec.frontend import CheckedModel, Source, check, parse_text, syntax as written
 from stagec.plans.clauses import Device, Plan
 from stagec.reports.plans_chart import plans_page
@@ -59,6 +59,8 @@ def show_search(options: argparse.Namespace) -> int:
         return show_changes(options, text, source)
     if options.network is not None:
         options.device = device_of_network(options, text)
+    if options.plug_ins.warnings:
+        sys.stderr.write(render(options.plug_ins.warnings))
     checked = probed(options, text)
     dims = read_model(checked)
     device = checked.plan.device
@@ -84,7 +86,8 @@ def show_search(options: argparse.Namespace) -> int:
         value=objective(options.minimise),
         top=options.top,
         overrides=tuple(options.sizes.items()),
-        beside=json.dumps([sorted(checked.source.texts.items()), repr(device)]),
+        plug_ins=tuple(options.load_pass),
+        beside=json.dumps([sorted(checked.source.texts.items()), repr(device), texts_of(options)]),
         wants_front=options.plot is not None,
         tested=TESTED,
         rises=rises(options.minimise),
@@ -134,13 +137,19 @@ def device_of_network(options: argparse.Namespace, text: str) -> str:
 def probed(options: argparse.Namespace, text: str, mesh: str = "") -> CheckedModel:
     """The model under a plan with nothing but the device, and a mesh. E0710 for a device that there is not."""
     probe = f"{text}\nplan {NAME} {{\n  {mesh}\n  device {options.device}\n}}\n"
-    check(parse_text(text, options.model), None, options.sizes)
+    functions = options.plug_ins.functions
+    check(parse_text(text, options.model), None, options.sizes, functions)
     try:
-        return check(parse_text(probe, options.model), NAME, options.sizes)
+        return check(parse_text(probe, options.model), NAME, options.sizes, functions)
     except CompileError as error:
         first = error.diagnostics[0]
         help_ = first.help if isinstance(first.help, str) else "; ".join(first.help)
         raise usage_error(f"--device {options.device}", first.message, "E0710", help_) from None
+
+
+def texts_of(options: argparse.Namespace) -> list[str]:
+    """Of the files of plug-ins."""
+    return [read_text(path) for path in options.load_pass]
 
 
 def check_numbers(options: argparse.Namespace, device: Device) -> None:
@@ -374,7 +383,7 @@ def show_changes(options: argparse.Namespace, text: str, source: Source) -> int:
     ]
     if options.like not in plans:
         raise known_plan(options.like, plans)
-    checked = check(source, options.like, options.sizes)
+    checked = check(source, options.like, options.sizes, options.plug_ins.functions)
     dims = read_model(checked)
     device = (f"device {options.device}",) if options.device else ()
     found = list(changes(checked, dims))
@@ -384,6 +393,7 @@ def show_changes(options: argparse.Namespace, text: str, source: Source) -> int:
             f"{text}\n{change.text(options.like, device)}",
             number,
             tuple({**options.sizes, **dict(change.sizes)}.items()),
+            plug_ins=tuple(options.load_pass),
         )
         for number, change in enumerate(found)
     ]

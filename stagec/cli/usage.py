@@ -6,7 +6,7 @@ import argparse
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
 from stagec.trust import Trust, allow
@@ -80,14 +80,20 @@ LEAST_COLUMN = 30
 """Columns that the second column of a help text needs beside the first."""
 
 
-def add_load_pass(parser: argparse.ArgumentParser) -> None:
+class Flags(Protocol):
+    """A parser, or a group of its flags."""
+
+    def add_argument(self, *names: str, **said: Any) -> argparse.Action: ...
+
+
+def add_load_pass(parser: Flags) -> None:
     """The flag for passes and ops of the user's own."""
     parser.add_argument(
         "--load-pass",
         action="append",
         default=[],
         metavar="FILE.py",
-        help="a file with passes and ops of your own; may be repeated",
+        help="a file with passes of your own, which a plan runs with `pass NAME { ... }`, and ops that models call; may be repeated",
     )
 
 

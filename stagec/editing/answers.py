@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 
 from stagec.analysis.sizes import size_values
@@ -19,7 +19,8 @@ from stagec.frontend.parser import class_name, grammar_text
 from stagec.frontend.words import DEFINITIONS
 from stagec.pictures.scales import DECIMAL_BYTES, in_unit
 from stagec.plans import clauses as plans
-from stagec.plugins import registry
+from stagec.plug_in_errors import mistakes_of_plug_ins
+from stagec.plugins import Registry
 from stagec.rewriting import programs
 
 LOCAL = "localize-shapes"
@@ -31,7 +32,9 @@ WRITTEN = {"set": "Resize"}
 ITEM = re.compile(r"^(plan|module|model|op|dim|require|import)\b", re.MULTILINE)
 
 
-def diagnose(text: str, file: str, opened: Mapping[str, str] | None = None) -> list[Diagnostic]:
+def diagnose(
+    text: str, file: str, plug_ins: Registry, opened: Mapping[str, str] | None = None
+) -> list[Diagnostic]:
     """What is wrong or doubtful, under each of the plans; every mistake once. `opened`: see `parse_text`."""
     try:
         source = parse_text(text, file, opened)
@@ -41,7 +44,8 @@ def diagnose(text: str, file: str, opened: Mapping[str, str] | None = None) -> l
     found: dict[tuple[str, str, object], Diagnostic] = {}
     for name in names or [None]:
         try:
-            diagnostics = check(source, name, {}, registry().functions).warnings
+            with mistakes_of_plug_ins():
+                diagnostics = check(source, name, {}, plug_ins.functions).warnings
         except CompileError as error:
             diagnostics = list(error.diagnostics)
         for each in diagnostics:
@@ -73,10 +77,10 @@ def word_at(text: str, offset: int) -> str:
     return (before[0] if before else "") + (after[0] if after else "")
 
 
-def describe_word(word: str) -> str:
+def describe_word(word: str, functions: Mapping[str, stg.Function]) -> str:
     """What to say of a word of the language: how a function is called, and what for; what a clause says. Nothing of others."""
-    if word in stg.FUNCTIONS:
-        signature = stg.FUNCTIONS[word].signature
+    if word in functions:
+        signature = functions[word].signature
         return f"**function** `{signature.usage}`\n\n{signature.summary}"
     if word in clause_words():
         made = getattr(syntax, class_name(word), None) or getattr(
@@ -92,6 +96,7 @@ def describe(
     text: str,
     file: str,
     plan: str | None,
+    plug_ins: Registry,
     index: Index,
     place: NamePlace,
     opened: Mapping[str, str] | None = None,
@@ -100,7 +105,8 @@ def describe(
     name, kind = place.symbol.name, place.kind
     title = f"**{kind}** `{name}`"
     try:
-        checked = check(parse_text(text, file, opened), plan, {}, registry().functions)
+        with mistakes_of_plug_ins():
+            checked = check(parse_text(text, file, opened), plan, {}, plug_ins.functions)
     except CompileError:
         return title
     said = f" under plan `{checked.plan.name}`" if checked.plan.name else ""
@@ -110,7 +116,9 @@ def describe(
     if kind not in ("value", "weight", "cache"):
         return title
     try:
-        module = compile_program(checked, stops=Stops(after=LOCAL)).module
+        stops = Stops(after=LOCAL)
+        with mistakes_of_plug_ins():
+            module = compile_program(checked, stops=stops, load_pass=plug_ins.make_pass).module
     except CompileError:
         return title
     values, model = size_values(module), programs(module)[0].model.data
@@ -132,7 +140,9 @@ def describe(
     return title
 
 
-def complete(text: str, offset: int, index: Index | None) -> Iterator[tuple[str, str]]:
+def complete(
+    text: str, offset: int, index: Index | None, functions: Iterable[str]
+) -> Iterator[tuple[str, str]]:
     """Words that may come at a place, each with what it is."""
     before = text[:offset]
     items = list(ITEM.finditer(before))
@@ -154,7 +164,7 @@ def complete(text: str, offset: int, index: Index | None) -> Iterator[tuple[str,
             yield from ((word, "clause") for word in clause_words())
     else:
         yield from ((word, "statement") for word in ("weight", "repeat", "return"))
-        yield from ((name, "function") for name in sorted(stg.FUNCTIONS))
+        yield from ((name, "function") for name in sorted(functions))
     for place in index.places if index is not None else ():
         wanted = (
             place.kind in ("dim", "axis", "module") if inside == "plan" else place.kind != "plan"

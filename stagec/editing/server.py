@@ -30,6 +30,7 @@ from stagec.frontend import parse_text
 from stagec.frontend.files import read_text
 from stagec.frontend.parser import parse
 from stagec.frontend.words import RESERVED
+from stagec.plugins import Registry
 
 PROTOCOL = "3.17"
 """The version of the protocol, which is what clients show."""
@@ -60,8 +61,8 @@ class Texts:
     plan: str | None = None
 
 
-def make_server() -> LanguageServer:
-    """`initializationOptions: {"plan": "NAME"}` chooses the plan of hovers; the first otherwise."""
+def make_server(plug_ins: Registry) -> LanguageServer:
+    """A server that knows the passes and ops of these. `initializationOptions: {"plan": "NAME"}` chooses the plan of hovers; the first otherwise."""
     server = LanguageServer("stagec", PROTOCOL)
     texts = Texts()
 
@@ -99,7 +100,7 @@ def make_server() -> LanguageServer:
         """Of a file; one without a model is looked at as a part of those that import it, which define names that it uses."""
         opened = opened_texts()
         if MODEL.search(text):
-            return diagnose(text, path, opened)
+            return diagnose(text, path, plug_ins, opened)
         if uri not in texts.importers:
             texts.importers[uri] = list(importing(path, folders()))
         found: dict[tuple[str, str, Span], Diagnostic] = {}
@@ -109,10 +110,10 @@ def make_server() -> LanguageServer:
                 own = opened[other] if other in opened else read_text(other)
                 if other != path and imports(own, other, path):
                     is_imported = True
-                    for each in diagnose(own, other, opened):
+                    for each in diagnose(own, other, plug_ins, opened):
                         if each.span is not None and each.span.file == path:
                             found[each.code, each.message, each.span] = each
-        return list(found.values()) if is_imported else diagnose(text, path, opened)
+        return list(found.values()) if is_imported else diagnose(text, path, plug_ins, opened)
 
     def program_at(path: str) -> Index:
         """The names of a file and of what it imports, as editors have them open."""
@@ -172,10 +173,10 @@ def make_server() -> LanguageServer:
         document = server.workspace.get_text_document(params.text_document.uri)
         if found is None:
             offset = document.offset_at_position(params.position)
-            text = describe_word(word_at(document.source, offset))
+            text = describe_word(word_at(document.source, offset), plug_ins.functions)
         else:
             opened = opened_texts()
-            text = describe(document.source, document.path, texts.plan, *found, opened)
+            text = describe(document.source, document.path, texts.plan, plug_ins, *found, opened)
         if not text:
             return None
         return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text))
@@ -225,7 +226,8 @@ def make_server() -> LanguageServer:
         uri = params.text_document.uri
         document = server.workspace.get_text_document(uri)
         offset = document.offset_at_position(params.position)
-        words = dict(complete(document.source, offset, texts.indices.get(uri)))
+        index = texts.indices.get(uri)
+        words = dict(complete(document.source, offset, index, plug_ins.functions))
         return [
             types.CompletionItem(word, detail=what, kind=KINDS.get(what))
             for word, what in words.items()

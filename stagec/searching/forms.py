@@ -11,6 +11,8 @@ import numpy as np
 from stagec.diagnostics import CompileError
 from stagec.dialects.memory import Kind
 from stagec.frontend import Source, parse_text
+from stagec.plug_in_errors import mistakes_of_plug_ins
+from stagec.plugins import loaded
 from stagec.searching.held import STORED, saved, stored
 from stagec.searching.outline import BOUNDS, PARTS, Turns, outline
 from stagec.sweeping.plans import SweepRequest
@@ -45,6 +47,8 @@ class FormsTask:
     """How each plan runs its pipeline, where that is not as the text says."""
     plan: str = ""
     """The text of a plan `searched`, behind that of the file if it is not in there."""
+    plug_ins: tuple[str, ...] = ()
+    """The files of `--load-pass`."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +101,17 @@ def evaluate(task: FormsTask) -> Found:
         source = source_with(task.text, task.plan, task.file)
         quantities = (PEAK,) if task.wants_memory else ()
         listed = Listed(task.names, task.rows)
-        asked = SweepRequest(source, NAME, dict(task.overrides), listed, quantities)
+        asked = SweepRequest(
+            source,
+            NAME,
+            dict(task.overrides),
+            listed,
+            quantities,
+            plug_ins=loaded(task.plug_ins),
+        )
         sweep = Sweep(asked, measure, is_known_good=True, until=until)
-        _, values, found = sweep.columns()
+        with mistakes_of_plug_ins():
+            _, values, found = sweep.columns()
     except CompileError as error:
         nothing = [float("nan")] * len(task.rows)
         reasons = Counter({error.diagnostics[0].message: len(task.rows)})

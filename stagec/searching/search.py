@@ -26,6 +26,8 @@ from stagec.estimate.graph import build_graph
 from stagec.frontend import check, parse_text
 from stagec.pictures.charts import front
 from stagec.pictures.scales import DECIMAL_BYTES, SECONDS, in_unit
+from stagec.plug_in_errors import mistakes_of_plug_ins
+from stagec.plugins import loaded
 from stagec.reading import read_whole_text
 from stagec.searching.forms import (
     FURTHER,
@@ -78,8 +80,10 @@ class Goal:
     """What is minimised, of `step_time`, `ranks` and `memory.peak`."""
     top: int = 10
     overrides: tuple[tuple[str, str], ...] = ()
+    plug_ins: tuple[str, ...] = ()
+    """The files of `--load-pass`."""
     beside: str = ""
-    """What answers depend on besides the text: the files that it imports, what is known of the device."""
+    """What answers depend on besides the text: the files that it imports, plug-ins, what is known of the device."""
     wants_front: bool = False
     """Whether plans are compiled, too, of which none is faster and needs less memory."""
     tested: int = 0
@@ -344,6 +348,7 @@ class Search:
                 self.goal.overrides,
                 tuple(turns_of(self.points[n]) for n in group) if is_pipeline else (),
                 self.plan(NAME, first),
+                self.goal.plug_ins,
             )
 
     def num_passes(self, point: Point) -> int:
@@ -468,16 +473,18 @@ class Search:
     def proof(self, number: int, wants_twice: bool) -> WholePlan:
         plan = self.plan(NAME, self.points[number])
         goal = self.goal
-        return WholePlan(goal.file, f"{goal.text}\n{plan}", number, goal.overrides, wants_twice)
+        text = f"{goal.text}\n{plan}"
+        return WholePlan(goal.file, text, number, goal.overrides, wants_twice, goal.plug_ins)
 
     def test(self, found: list[Proved]) -> None:
         """On other devices, those of the best of which nobody expected that they are."""
         unknown = {
             n: each for n, each in enumerate(found[: self.goal.tested]) if not each.with_twice
         }
+        goal = self.goal
         proofs = [
             WholePlan(
-                self.goal.file, f"{self.goal.text}\n{each.text}", n, self.goal.overrides, True
+                goal.file, f"{goal.text}\n{each.text}", n, goal.overrides, True, goal.plug_ins
             )
             for n, each in unknown.items()
         ]
@@ -666,6 +673,8 @@ class WholePlan:
     overrides: tuple[tuple[str, str], ...] = ()
     """Of `--set`."""
     wants_twice: bool = False
+    plug_ins: tuple[str, ...] = ()
+    """The files of `--load-pass`."""
 
 
 @dataclass(frozen=True)
@@ -688,11 +697,14 @@ class WholeAnswer:
 def compiled_whole(proof: WholePlan) -> WholeAnswer:
     """Compile a plan to its trace programs, follow a step of all ranks, and plan its memory."""
     try:
-        checked = check(parse_text(proof.text, proof.file), NAME, dict(proof.overrides))
-        plan = replace(checked.plan, device=replace(checked.plan.device, memory=None))
-        compiled = compile_program(replace(checked, plan=plan))
-        graph = build_graph(compiled.trace_set) if proof.wants_twice else None
-        found = estimate(compiled, graph=graph)
+        with mistakes_of_plug_ins():
+            known = loaded(proof.plug_ins)
+            source, sizes = parse_text(proof.text, proof.file), dict(proof.overrides)
+            checked = check(source, NAME, sizes, known.functions)
+            plan = replace(checked.plan, device=replace(checked.plan.device, memory=None))
+            compiled = compile_program(replace(checked, plan=plan), load_pass=known.make_pass)
+            graph = build_graph(compiled.trace_set) if proof.wants_twice else None
+            found = estimate(compiled, graph=graph)
     except CompileError as error:
         return WholeAnswer(proof.number, diagnostics=tuple(error.diagnostics))
     return WholeAnswer(

@@ -12,6 +12,7 @@ import stagec
 from stagec import plugins
 from stagec.cli import main, opt_main
 from stagec.diagnostics import CompileError
+from stagec.editing.answers import describe_word, diagnose
 from stagec.plugins import registry
 
 PASSES = """
@@ -247,6 +248,7 @@ def test_files_import_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[s
         registry([str(op), str(double)])
 
 
+SERIAL = ("--executor", "serial", "-q")
 OP_COMMANDS = (
     (["{model}"], ""),
     (["report", "{model}"], "M"),
@@ -255,6 +257,8 @@ OP_COMMANDS = (
     (["ops"], "halved(x)"),
     (["ops", "halved"], "fused.halved"),
     (["diff", "{model}:p", "{model}:p"], ""),
+    (["search", "{model}", "--devices", "2", "--device", "h100", *SERIAL], "the best"),
+    (["search", "{model}", "--like", "q", "--device", "h100", *SERIAL], "microbatch 1"),
 )
 
 
@@ -295,3 +299,32 @@ def test_python_knows_ops_of_files(tmp_path: Path):
     assert job.explain("flops").value == 64
     assert job.sweep("flops", dp=[1, 2]).num_rows == 2
     assert len(list(stagec.traces(model, load_pass=[op]))) == 2
+
+
+def test_python_says_whose_mistake_it_is(tmp_path: Path):
+    """An exception of somebody's op or pass is a diagnostic, as on the command line, and the exception its cause."""
+    op, model = tmp_path / "one_op_file.py", tmp_path / "m.stg"
+    op.write_text(f"{OP_OF_A_FILE}\n    def flops(self):\n        return {{}}['none']\n")
+    model.write_text(MODEL_OF_IT)
+    with pytest.raises(CompileError) as caught:
+        stagec.compile(model, load_pass=[op])
+    (found,) = caught.value.diagnostics
+    assert found.code == "E0713"
+    assert found.message == "the op `fused.halved` failed: KeyError: 'none'"
+    assert found.span is not None and found.span.line == 4
+    assert isinstance(caught.value.__cause__, KeyError)
+    bad = tmp_path / "bad.py"
+    bad.write_text(BAD_PASS.format(body="raise ValueError('no')", pattern="pass"))
+    model.write_text(SMALL.replace("p {", "p { pass bad "))
+    with pytest.raises(CompileError, match="the pass `bad` failed: ValueError: no"):
+        list(stagec.traces(model, load_pass=[bad]))
+
+
+def test_editors_know_ops_of_files(tmp_path: Path):
+    op = tmp_path / "one_op_file.py"
+    op.write_text(OP_OF_A_FILE)
+    known = registry([str(op)])
+    assert [each.code for each in diagnose(MODEL_OF_IT, "m.stg", registry())] == ["E0201"]
+    assert not diagnose(MODEL_OF_IT, "m.stg", known)
+    assert "halved(x)" in describe_word("halved", known.functions)
+    assert not describe_word("halved", registry().functions)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
-from stagec.diagnostics import Span
+from stagec.backend.errors import TraceError
+from stagec.diagnostics import CompileError, Diagnostic, Span, printable
 from stagec.ir_text import place_of
 from stagec.running import is_our_class, is_ours
 
@@ -24,6 +27,37 @@ class Culprit:
     """The pass `p`, the op `mine.op`."""
     span: Span | None = None
     """Where the model has that op."""
+
+
+@contextmanager
+def mistakes_of_plug_ins() -> Iterator[None]:
+    """E0713 for what a pass or an op that somebody else brought raises; the exception itself is its cause."""
+    try:
+        yield
+    except (CompileError, TraceError):
+        raise
+    except Exception as error:
+        found = mistake_of_plug_in(error)
+        if found is None:
+            raise
+        raise CompileError([found]) from error
+
+
+def mistake_of_plug_in(error: Exception) -> Diagnostic | None:
+    """E0713, where somebody else's pass or op was being worked with."""
+    error = first_cause(error)
+    culprit = culprit_of(error)
+    if culprit is None or isinstance(error, MemoryError):
+        return None
+    text, where = said_by(error)
+    return Diagnostic("E0713", f"{culprit.what} failed: {text}", culprit.span, notes=[where])
+
+
+def said_by(error: Exception) -> tuple[str, str]:
+    """What an exception says, and the function, file and line that raised it."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    text = printable(traceback.format_exception_only(error)[-1].strip().partition("\n")[0])
+    return text, f"in `{last.name}`, {os.path.basename(last.filename)}:{last.lineno}"
 
 
 def first_cause(error: Exception) -> Exception:
