@@ -30,6 +30,10 @@ The axes are those along which any gradient of any stage is split, and that of t
 `get_grad_norm_fp32` makes over the model-parallel ranks, or all ranks under its distributed optimizer; or one for each axis (`apart`), innermost first, as
 `clip_grad_norm_` of PyTorch does for a DTensor. Under a scaled loss (`finite`) ranks tell each other first whether anything overflowed: the maximum of
 a flag. The step reads gradients scaled by what comes out, in the same kernel.
+
+Of a model whose parts train on pools of ranks (`dist.towers`), what comes out is of one pool, and one more all-reduce over all ranks of the job
+tells each what the others have (`dist.all_reduce_pools`): of the norms the squares of all pools, a number each, of the flag the largest. So
+Megatron-LM's optimizer of modules on grids of their own does (`megatron/core/models/mimo/optimizer.py`, `get_grad_norm` and `step`).
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
-from stagec.analysis.sizes import mesh_of
+from stagec.analysis.sizes import mesh_of, module_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import ShardType, StackType, tensor_of
 from stagec.rewriting import insert_before, programs
@@ -98,6 +102,7 @@ class Clipping:
             stg.marks(found)["phase"] = StringAttr("optim")
             insert_before(end, [found], NAME)
             total = self.reduced(found.result, "max" if kind == "finite" else "sum", end)
+            total = self.of_all_pools(total, kind, end)
             if step is not None and kind == kinds[-1]:
                 scaled(step, total)
 
@@ -110,6 +115,18 @@ class Clipping:
                 insert_before(end, [op], NAME)
                 value = op.result
         return value
+
+    def of_all_pools(self, value: SSAValue, kind: str, end: Operation) -> SSAValue:
+        """A norm is a number of each pool, of which there is a sum; a flag is one."""
+        found = {type(op): op for op in module_of(end).body.ops}
+        towers, pool = found.get(dist.TowersOp), found.get(dist.PoolOp)
+        if not isinstance(towers, dist.TowersOp) or not isinstance(pool, dist.PoolOp):
+            return value
+        count = 1 if kind == "finite" else len(towers.towers.data)
+        op = dist.AllReducePoolsOp(value, count, pool.total.value.data)
+        stg.marks(op)["phase"] = StringAttr("optim")
+        insert_before(end, [op], NAME)
+        return op.result
 
 
 def scaled(step: stg.OptimizerStepOp, scale: SSAValue) -> None:

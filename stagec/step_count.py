@@ -262,6 +262,8 @@ class CountedOp:
     @property
     def group_size(self) -> Size:
         """Ranks of a collective's group."""
+        if isinstance(self.op, sched.CollectiveOp) and self.op.ranks_of_job:
+            return symbolic.constant(self.op.ranks_of_job)
         sharing = dict(self.among)
         return symbolic.product(
             len(sharing[axis]) if axis in sharing else symbolic.symbol(axis) for axis in self.axes

@@ -23,7 +23,7 @@ from stagec.dialects.attributes import Dim
 from stagec.dialects.types import TIME_AXES, TIME_AXIS, TensorType, tensor_of
 from stagec.frontend import CheckedModel
 from stagec.pass_arguments import virtual_stages
-from stagec.plans.clauses import Pipeline
+from stagec.plans.clauses import Optimizer, Pipeline
 from stagec.rewriting import programs
 from stagec.schedules.catalogue import CATALOGUE
 from stagec.symbolic import Size, conditions
@@ -33,8 +33,7 @@ def said_before(checked: Mapping[str, CheckedModel]) -> dict[str, list[Operation
     """What the module of each pool is to say before its first pass. E0423 for pools that are not parts of one pipeline."""
     pipelines = {name: pipeline_of(name, each) for name, each in checked.items()}
     check_schedules(pipelines)
-    for name, each in checked.items():
-        check_norms(name, each)
+    check_norms(checked)
     towers = [
         dist.PoolPart(name, each.plan.mesh[pipelines[name].axis], pipelines[name].counts)
         for name, each in checked.items()
@@ -88,14 +87,31 @@ def check_schedules(pipelines: Mapping[str, Pipeline]) -> None:
             )
 
 
-def check_norms(name: str, checked: CheckedModel) -> None:
-    """That nothing is asked of the gradients of all pools together."""
-    optimizer = checked.plan.optimizer
-    if optimizer.clip is not None or optimizer.loss_scale == "dynamic":
-        what = "clips by the norm of" if optimizer.clip is not None else "looks for infinities in"
-        setting = "clip" if optimizer.clip is not None else "loss_scale"
-        message = f"`{name}` {what} all gradients, and those of other pools are elsewhere"
-        raise wrong(message, optimizer.given.get(setting, optimizer.span), f"leave out `{setting}`")
+def check_norms(checked: Mapping[str, CheckedModel]) -> None:
+    """That what is asked of the gradients of all pools together is asked in each."""
+    one, first = next(iter(checked.items()))
+    asked = asked_of_gradients(first.plan.optimizer)
+    for name, each in checked.items():
+        optimizer = each.plan.optimizer
+        own = asked_of_gradients(optimizer)
+        for setting, wanted in asked.items():
+            if own[setting] == wanted:
+                continue
+            message = f"`{name}` has {own[setting]}, and `{one}` has {wanted}"
+            help_ = "say `optimizer` once, beside the pools"
+            note = (
+                "pools are parts of one model: its gradients have one norm, and its loss one scale"
+            )
+            raise wrong(message, optimizer.given.get(setting, optimizer.span), help_, [note])
+
+
+def asked_of_gradients(optimizer: Optimizer) -> dict[str, str]:
+    """What the optimizer has to know of all gradients together, by setting."""
+    settings = {"clip": optimizer.clip, "loss_scale": optimizer.loss_scale}
+    return {
+        name: f"no `{name}`" if value is None else f"`{name} = {value}`"
+        for name, value in settings.items()
+    }
 
 
 def check_counts(towers: Sequence[dist.PoolPart], checked: Mapping[str, CheckedModel]) -> None:

@@ -27,7 +27,7 @@ from stagec.analysis.sizes import mesh_of
 from stagec.dialects import sched, stg
 from stagec.dialects.interfaces import num_bytes, spread
 from stagec.dialects.memory import Kind, Stored
-from stagec.dialects.types import QUANTIZED, bytes_of, tensor_of
+from stagec.dialects.types import ALL_POOLS, QUANTIZED, bytes_of, tensor_of
 from stagec.dialects.work import Work
 from stagec.symbolic import Size
 
@@ -96,7 +96,9 @@ def communicators(program: stg.ProgramOp) -> list[tuple[str, ...]]:
     found: dict[tuple[str, ...], None] = {}
     for op in program.walk():
         if isinstance(op, sched.CollectiveOp | sched.SendOp | sched.RecvOp):
-            axes = tuple(spread(op.axes.data, mesh))
+            axes = tuple(a for a in op.axes.data if a == ALL_POOLS) or tuple(
+                spread(op.axes.data, mesh)
+            )
             if axes:
                 found[axes] = None
     return list(found)

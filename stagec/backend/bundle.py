@@ -66,6 +66,7 @@ def describe_one(traces: EncodedTraces) -> dict[str, Any]:
             "first": groups.first,
             "stride": groups.stride,
             "width": groups.width,
+            "of_job": groups.of_job,
         },
         "variables": [described(v) for v in formulas.variables],
         **({"first_rank": formulas.first} if formulas.first else {}),
@@ -195,7 +196,9 @@ def parse_one(head: Mapping[str, Any], data: bytes, end: int) -> tuple[EncodedTr
             head["tag_span"],
             RankFormulas(
                 mesh,
-                GroupIds(kinds, groups["first"], groups["stride"], groups["width"]),
+                GroupIds(
+                    kinds, groups["first"], groups["stride"], groups["width"], groups["of_job"]
+                ),
                 variables,
                 head.get("first_rank", 0),
             ),

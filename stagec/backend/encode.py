@@ -124,19 +124,22 @@ def encode_unproved(
     mesh = traces.mesh
     place = place or RankPlace(0, mesh.num_ranks, 0, tag_span_of(traces))
     kinds: set[GroupKind] = set()
+    of_job = False
     peers: set[RankAt | RankOf] = set()
     channels = 0
     for program in (c.program for c in traces.classes):
         for node in program.nodes_that_run():
             match node.action:
-                case Collective():
+                case Collective(ranks=0):
                     kinds.add(kind_of(node.action, mesh))
+                case Collective():
+                    of_job = True
                 case Transfer():
                     peers |= {RankAt(), _peer(node.action, mesh)}
                     channels = max(channels, node.action.channel + 1)
                 case _:
                     pass
-    groups = GroupIds.assign(tuple(kinds), mesh, place.above)
+    groups = GroupIds.assign(tuple(kinds), mesh, place.above, of_job)
     ordered_peers = sorted(peers, key=_order_of_peer)
     variables = (*(GroupOf(k) for k in range(len(groups.kinds))), *ordered_peers)
     programs = [c.program for c in traces.classes]
@@ -387,7 +390,7 @@ class _Encoder:
 
     def _rank_variables(self, node: Node) -> RankVariables:
         match node.action:
-            case Collective():
+            case Collective(ranks=0):
                 kind = self.groups.kinds.index(kind_of(node.action, self.mesh))
                 return RankVariables(group=self.variables[GroupOf(kind)])
             case Transfer():

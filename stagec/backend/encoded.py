@@ -13,7 +13,7 @@ import numpy as np
 
 from stagec.backend import wire
 from stagec.backend.class_map import ClassMap
-from stagec.backend.groups import GroupIds, comm_groups
+from stagec.backend.groups import ALL_RANKS, GroupIds, comm_groups
 from stagec.backend.node_records import NameStyle
 from stagec.backend.program import Mesh
 from stagec.backend.ranks import at_coordinates, shifted
@@ -220,6 +220,8 @@ class EncodedPools:
 
     def comm_groups(self, ranks: np.ndarray) -> Iterator[tuple[int, list[int]]]:
         """Ids and members, by ascending id, of the groups that traces of `ranks` name."""
+        if len(ranks) and any(pool.formulas.groups.of_job for pool in self.pools):
+            yield ALL_RANKS, list(range(self.num_ranks))
         for pool, own in self.by_pool(ranks):
             yield from pool.comm_groups(own)
 

@@ -19,6 +19,9 @@ from stagec.backend.ranks import coordinate, joint_coordinate, ranks_where
 TAG_PERIOD = 500
 """ASTRA-sim: a group's tags start at `id * 1000000`, modulo 500000000."""
 
+ALL_RANKS = 1
+"""The id of the group of all ranks of a job of several pools, where some collective is over it."""
+
 _STRIDES = [d for d in range(1, TAG_PERIOD + 1) if TAG_PERIOD % d == 0]
 
 
@@ -71,27 +74,39 @@ class GroupIds:
     stride: int
     width: int
     """Decimal digits of every id."""
+    of_job: bool = False
+    """Whether its ranks are in the group of all ranks of the job, too."""
 
     @staticmethod
-    def assign(kinds: Sequence[GroupKind], mesh: Mesh, above: int = 0) -> "GroupIds":
+    def assign(
+        kinds: Sequence[GroupKind], mesh: Mesh, above: int = 0, of_job: bool = False
+    ) -> "GroupIds":
         """`above`: the largest id of another pool of the job."""
-        if len(kinds) > TAG_PERIOD:
+        num_kinds = len(kinds) + of_job
+        if num_kinds > TAG_PERIOD:
             raise TraceError(
                 "E0610",
-                f"ranks would belong to {len(kinds)} kinds of groups",
+                f"ranks would belong to {num_kinds} kinds of groups",
                 note=f"ASTRA-sim tells {TAG_PERIOD} apart",
             )
         order = {axis: number for number, axis in enumerate(mesh.axes)}
         kinds = sorted(kinds, key=lambda k: ([order[axis] for axis in k.axes], k.among))
-        stride = next(d for d in _STRIDES if d >= len(kinds))
+        stride = next(d for d in _STRIDES if d >= num_kinds)
         largest = 0
         for number, kind in enumerate(kinds):
             groups = math.prod(mesh.size(axis) for axis in kind.other_axes(mesh))
             largest = max(largest, number + stride * (groups - 1))
+        above = max(above, ALL_RANKS) if of_job else above
         width = len(str(above + 1)) if above else 1
-        while max(10 ** (width - 1), above + 1) + largest >= 10**width:
+
+        def first() -> int:
+            lowest = max(10 ** (width - 1), above + 1)
+            # Behind that of the job's group, which another kind would have: so they differ modulo the period, too.
+            return lowest + (ALL_RANKS + 1 - lowest) % stride if of_job else lowest
+
+        while first() + largest >= 10**width:
             width += 1
-        return GroupIds(tuple(kinds), max(10 ** (width - 1), above + 1), stride, width)
+        return GroupIds(tuple(kinds), first(), stride, width, of_job)
 
     def largest(self, mesh: Mesh) -> int:
         """The largest id."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from stagec.backend.groups import ALL_RANKS
 from stagec.backend.program import (
     SAME_LAYER,
     Collective,
@@ -257,7 +258,11 @@ def _add_action(
             # rank. Both are what the rank puts in.
             body.add(_attribute("comm_type", integer(_INT64, COMM_TYPES[action.kind])))
             body.add(number("comm_size", _INT64, 0, _comm_size(action.operand_bytes)))
-            group = Piece().add_hole(widths.group, Form.DIGITS, NumberSource.RANK, variables.group)
+            group = Piece(bytearray(str(ALL_RANKS).encode()))
+            if not action.ranks:
+                group = Piece().add_hole(
+                    widths.group, Form.DIGITS, NumberSource.RANK, variables.group
+                )
             body.add(_attribute_piece("pg_name", delimited_piece(_STRING, group)))
         case Transfer():
             body.add(number("comm_size", _INT64, 0, _comm_size(action.num_bytes)))

@@ -13,7 +13,7 @@ import numpy as np
 
 from stagec.arrays import Ints
 from stagec.backend.errors import TraceError
-from stagec.backend.program import Mesh, PooledTraces, TraceProgram, TraceSet, Transfer
+from stagec.backend.program import Collective, Mesh, PooledTraces, TraceProgram, TraceSet, Transfer
 from stagec.backend.ranks import at_coordinates
 
 Key = tuple[int | str, ...]
@@ -115,11 +115,19 @@ def ends(parties: Sequence[Party], kind: str) -> Ints:
 
 def waits_both_ways(traces: PooledTraces) -> bool:
     """Whether pools wait for each other: they are parts of one pipeline, and not one behind the other."""
+    if any(meets_others(each) for _, each in traces.pools):
+        return True
     waits = {name: sources_of(each) for name, each in traces.pools}
     for _ in waits:
         for others in waits.values():
             others |= {far for other in tuple(others) for far in waits.get(other, ())}
     return any(name in others for name, others in waits.items())
+
+
+def meets_others(traces: TraceSet) -> bool:
+    """Whether some collective of it is over all pools."""
+    nodes = (node for each in traces.classes for node in each.program.nodes_that_run())
+    return any(isinstance(n.action, Collective) and n.action.ranks for n in nodes)
 
 
 def sources_of(traces: TraceSet) -> set[str]:

@@ -87,6 +87,8 @@ class Collective:
     result_bytes: int
     dtype: str
     among: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    ranks: int = 0
+    """Of one over all pools of the job: how many ranks these have."""
 
     @property
     def over(self) -> str:

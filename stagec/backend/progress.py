@@ -266,6 +266,11 @@ def _stream(node: Node) -> object:
     return node.stream, _kind(node)
 
 
+def of_job(action: Transfer | Collective) -> bool:
+    """Whether it is over all pools."""
+    return isinstance(action, Collective) and action.ranks > 0
+
+
 def _kind(node: Node) -> int:
     match node.action:
         case Compute():
@@ -315,6 +320,8 @@ def issued_by_group(events: _Events, codes: list[tuple[int, int]]) -> dict[int, 
 
 _SENDS, _WAITS, _MEETS, _HANDS, _TAKES = range(5)
 """What an action is to a cell: of a message in its own mesh, of a meeting, of a message between pools."""
+_OF_JOB = -1
+"""The group in which all cells of all pools meet."""
 
 
 class _AllRanks:
@@ -374,7 +381,7 @@ class _AllRanks:
 
     def _is_inside(self, action: Transfer | Collective) -> bool:
         """Whether all who take part are in one cell."""
-        return not any(axis in self.axes for axis in action.axes)
+        return not any(axis in self.axes for axis in action.axes) and not of_job(action)
 
     def _events(self, rank_class: RankClass) -> _Events:
         program = rank_class.program
@@ -389,7 +396,7 @@ class _AllRanks:
                 if not isinstance(action, Transfer | Collective):
                     continue
                 is_handed = isinstance(action, Transfer) and action.peer is not None
-                if is_handed and not self.pool:
+                if (is_handed or of_job(action)) and not self.pool:
                     # Of another pool, which does not wait for this one: `check_pairs` looks at those.
                     continue
                 is_inside = not is_handed and self._is_inside(action)
@@ -462,6 +469,8 @@ class _AllRanks:
                     source = cell if sends else self._moved(cell, action)
                     key = source, self._way(action)
                     own.append((_SENDS if sends else _WAITS, ways.setdefault(key, len(ways))))
+                elif of_job(action):
+                    own.append((_MEETS, _OF_JOB))
                 else:
                     kind = kind_of(action, self.mesh)
                     fixed = tuple(
@@ -671,12 +680,18 @@ def _joined(worlds: Sequence[_World]) -> _World:
         whole.cells |= each.cells
         whole.events |= each.events
         whole.codes |= {
-            cell: [(kind, number + above) for kind, number in own]
+            cell: [(kind, moved(number, above)) for kind, number in own]
             for cell, own in each.codes.items()
         }
-        whole.num_members |= {group + above: n for group, n in each.num_members.items()}
+        whole.num_members |= {moved(group, above): n for group, n in each.num_members.items()}
         above += 1 + max((n for own in each.codes.values() for _, n in own), default=0)
+    whole.num_members[_OF_JOB] = len(whole.cells)
     return whole
+
+
+def moved(number: int, above: int) -> int:
+    """The number of a way or a group among those of all pools."""
+    return number if number == _OF_JOB else number + above
 
 
 def _ended(sends: list[int], receives: list[int]) -> list[int]:

@@ -84,6 +84,9 @@ PIECE_AXIS = "tp.piece"
 
 TIME_AXES = (TIME_AXIS, CHUNK_AXIS, PIECE_AXIS)
 
+ALL_POOLS = "all_pools"
+"""In place of the axes of a collective: it is over all ranks of a job, whichever pool they are in."""
+
 
 def unscaled_bytes(num_elements: Size, dtype: str) -> Size:
     """Bytes of so many elements, without scales."""

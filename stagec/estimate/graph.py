@@ -190,13 +190,14 @@ def unpaired(pieces: Sequence[GraphPiece], tags: Ints, others: Ints) -> tuple[Gr
     return pieces[0], 0
 
 
-def build_graph(traces: TraceSet) -> PieceGraph:
-    return GraphBuilder(traces).build()
+def build_graph(traces: TraceSet, alone: bool = True) -> PieceGraph:
+    """`alone`: what is over all pools is over these ranks."""
+    return GraphBuilder(traces, alone).build()
 
 
 class GraphBuilder:
-    def __init__(self, traces: TraceSet) -> None:
-        self.traces = traces
+    def __init__(self, traces: TraceSet, alone: bool) -> None:
+        self.traces, self.alone = traces, alone
         self.mesh = traces.mesh
         self.class_map = ClassMap.make(traces.mesh, [c.where for c in traces.classes])
         self.pieces: list[GraphPiece] = []
@@ -263,12 +264,16 @@ class GraphBuilder:
         action = node.action
         if isinstance(action, Transfer):
             return action.kind == "recv"
-        return isinstance(action, Collective) and len(self.members(number, action)) > 1
+        return isinstance(action, Collective) and (
+            action.ranks > 0 or len(self.members(number, action)) > 1
+        )
 
     # Between classes
 
     def members(self, number: int, action: Collective) -> tuple[int, ...]:
-        """The classes of a collective's ranks."""
+        """The classes of a collective's ranks, of this mesh."""
+        if action.ranks:
+            return tuple(range(len(self.traces.classes)))
         key = (number, action.axes, action.among)
         if key not in self._members:
             where = self.traces.classes[number].where
@@ -295,29 +300,9 @@ class GraphBuilder:
                 by_class = groups.setdefault((action.axes, action.among, members), {})
                 by_class.setdefault(piece.rank_class, []).append(i)
         for by_class in groups.values():
-            found = {n: [self.pieces[i] for i in which] for n, which in by_class.items()}
-            tables = {number: waits(pieces) for number, pieces in found.items()}
-            self.check_alike(found)
-            for number, pieces in found.items():
-                own = tables[number][0]
-                others = [table for n, (_, table) in tables.items() if n != number]
-                for piece in pieces:
-                    nth = np.searchsorted(own, piece.first)
-                    piece.wait_for([column for table in others for column in table[nth].T])
+            if self.alone or not is_of_job(self.pieces, by_class):
+                join(by_class, self.pieces, self.traces.classes)
         return list(groups.values())
-
-    def check_alike(self, members: Mapping[int, Sequence[GraphPiece]]) -> None:
-        """That classes issue the same collectives of a group, by kind and bytes, in the same order. E0613 else."""
-        kinds: dict[tuple[str, int], int] = {}
-        first: Ints | None = None
-        for pieces in members.values():
-            own = [kinds.setdefault(meaning(piece.nodes[0]), len(kinds)) for piece in pieces]
-            position = np.concatenate([piece.first for piece in pieces])
-            issued = np.repeat(own, [len(piece.first) for piece in pieces])[np.argsort(position)]
-            if first is not None and not np.array_equal(first, issued):
-                why = "meets another collective of its group on other ranks"
-                raise waits_for_ever(self.traces.classes, [(pieces[0], 0)], why)
-            first = issued
 
     def join_transfers(self) -> None:
         """The n-th receive of a channel and tag waits for the n-th send of the rank it comes from."""
@@ -361,6 +346,43 @@ class GraphBuilder:
         }
         ranks = ranks_where(self.mesh, box)
         return self.classes_of(shifted(self.mesh, action.axes, action.shift, ranks))
+
+
+def is_of_job(pieces: Sequence[GraphPiece], by_class: Mapping[int, Sequence[int]]) -> bool:
+    """Whether those who meet are the ranks of all pools."""
+    action = pieces[next(iter(by_class.values()))[0]].nodes[0].action
+    return isinstance(action, Collective) and action.ranks > 0
+
+
+def join(
+    by_class: Mapping[int, Sequence[int]],
+    pieces: Sequence[GraphPiece],
+    classes: Sequence[RankClass],
+) -> None:
+    """Let the n-th collective of a group on each class wait for what that of each other class waits for. `by_class`: numbers of pieces."""
+    found = {n: [pieces[i] for i in which] for n, which in by_class.items()}
+    tables = {number: waits(own) for number, own in found.items()}
+    check_alike(found, classes)
+    for number, own in found.items():
+        positions = tables[number][0]
+        others = [table for n, (_, table) in tables.items() if n != number]
+        for piece in own:
+            nth = np.searchsorted(positions, piece.first)
+            piece.wait_for([column for table in others for column in table[nth].T])
+
+
+def check_alike(members: Mapping[int, Sequence[GraphPiece]], classes: Sequence[RankClass]) -> None:
+    """That classes issue the same collectives of a group, by kind and bytes, in the same order. E0613 else."""
+    kinds: dict[tuple[str, int], int] = {}
+    first: Ints | None = None
+    for pieces in members.values():
+        own = [kinds.setdefault(meaning(piece.nodes[0]), len(kinds)) for piece in pieces]
+        position = np.concatenate([piece.first for piece in pieces])
+        issued = np.repeat(own, [len(piece.first) for piece in pieces])[np.argsort(position)]
+        if first is not None and not np.array_equal(first, issued):
+            why = "meets another collective of its group on other ranks"
+            raise waits_for_ever(classes, [(pieces[0], 0)], why)
+        first = issued
 
 
 def waits(pieces: Sequence[GraphPiece]) -> tuple[Ints, Ints]:

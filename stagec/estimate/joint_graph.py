@@ -12,7 +12,14 @@ from stagec.backend.errors import TraceError
 from stagec.backend.pool_links import Party, handed, links
 from stagec.backend.program import PooledTraces, Transfer
 from stagec.backend.ranks import ranks_where
-from stagec.estimate.graph import GraphPiece, PieceGraph, build_graph, waits_for_ever
+from stagec.estimate.graph import (
+    GraphPiece,
+    PieceGraph,
+    build_graph,
+    is_of_job,
+    join,
+    waits_for_ever,
+)
 from stagec.estimate.timeline import Timeline
 
 
@@ -29,7 +36,7 @@ class JointGraph:
     @staticmethod
     def of(traces: PooledTraces) -> JointGraph:
         """E0613 where pools wait for each other for ever."""
-        own = {name: build_graph(each) for name, each in traces.pools}
+        own = {name: build_graph(each, alone=False) for name, each in traces.pools}
         pieces: list[GraphPiece] = []
         begins: list[int] = [0]
         meetings: list[dict[int, list[int]]] = []
@@ -45,6 +52,7 @@ class JointGraph:
             pool_of += [name] * len(graph.pieces)
             begins += [above + begin for begin in graph.begins[1:]]
         joint = JointGraph(PieceGraph(pieces, begins, meetings, classes_), own, pool_of)
+        joint.meet()
         joint.link(traces)
         return joint
 
@@ -61,6 +69,15 @@ class JointGraph:
         begins, first = self.own[name].begins, self.begin(name)
         here = slice(first, first + begins[-1])
         return Timeline(timeline.start_us[here], timeline.end_us[here], tuple(begins))
+
+    def meet(self) -> None:
+        """Let a collective over all pools wait for what all of them wait for."""
+        graph = self.graph
+        found = [each for each in graph.meetings if is_of_job(graph.pieces, each)]
+        if found:
+            of_job = {number: which for each in found for number, which in each.items()}
+            join(of_job, graph.pieces, graph.classes)
+            graph.meetings[:] = [of_job, *(each for each in graph.meetings if each not in found)]
 
     def link(self, traces: PooledTraces) -> None:
         """Let receives wait for the sends of other pools."""

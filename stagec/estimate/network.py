@@ -100,7 +100,7 @@ class Network:
     mesh: Mesh
     device: Device
     links: Sequence[Link] = ()
-    _routes: dict[tuple[tuple[str, ...], Among], Route] = field(default_factory=dict)
+    _routes: dict[tuple[tuple[str, ...], Among, int], Route] = field(default_factory=dict)
 
     @staticmethod
     def of(plan: Plan, mesh: Mesh) -> Network:
@@ -124,7 +124,7 @@ class Network:
 
     def collective(self, action: Collective) -> Price:
         """By the device's table inside a node, else by a rule."""
-        route = self.route(action.axes, action.among)
+        route = self.route(action)
         model = self.model
         if model is None:
             return Price(self.ring_collective_us(action), Basis.ROOFLINE)
@@ -190,7 +190,7 @@ class Network:
 
         Where switches reduce, a rank sends what it has once and gets the sum once, in both directions at a time (Graham et al., SHARP, 2016).
         """
-        route = self.route(action.axes, action.among)
+        route = self.route(action)
         if action.kind == "all_reduce" and route.in_switch_us is not None and route.size > 1:
             return route.in_switch_us + 1e6 * action.operand_bytes / route.bytes_per_s
         if action.kind == "all_reduce":
@@ -252,13 +252,16 @@ class Network:
         speed = device.network_bytes_per_s * self.reached.network
         return Link(axes=(), bytes_per_s=speed, latency_us=device.network_latency_us)
 
-    def route(self, axes: tuple[str, ...], among: Among = ()) -> Route:
-        if (axes, among) not in self._routes:
-            self._routes[axes, among] = self.find_route(axes, among)
-        return self._routes[axes, among]
+    def route(self, action: Collective) -> Route:
+        key = action.axes, action.among, action.ranks
+        if key not in self._routes:
+            self._routes[key] = self.find_route(action)
+        return self._routes[key]
 
-    def find_route(self, axes: tuple[str, ...], among: Among) -> Route:
-        ranks = self.members(axes, dict(among))
+    def find_route(self, action: Collective) -> Route:
+        """Of a collective over all pools that between nodes like this pool's, one behind the other."""
+        axes = action.axes
+        ranks = np.arange(action.ranks) if action.ranks else self.members(axes, dict(action.among))
         size = len(ranks)
         if set(axes) & self.own.keys():
             slowest = self.slowest(axes)

@@ -17,7 +17,7 @@ from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.sizes import dim_sizes, dims_by_place, mesh_of, size_values
 from stagec.dialects import dist
 from stagec.dialects.dist.pools import HandedOp
-from stagec.dialects.types import TIME_AXIS
+from stagec.dialects.types import ALL_POOLS, TIME_AXIS
 from stagec.pipeline_schedule import schedule_op
 from stagec.plans.clauses import Plan
 from stagec.symbolic import ONE, Size, constant, symbol
@@ -49,11 +49,11 @@ class Names:
 
     @cached_property
     def pools(self) -> list[str]:
-        """The pool that the module is, and those that it exchanges something with."""
-        found = [
-            op.pool.data for op in self.module.body.ops if isinstance(op, dist.PoolOp | HandedOp)
-        ]
-        return list(dict.fromkeys(found))
+        """The pool that the module is, those that it exchanges something with, and all of them together if they train."""
+        ops = list(self.module.body.ops)
+        found = [op.pool.data for op in ops if isinstance(op, dist.PoolOp | HandedOp)]
+        together = [ALL_POOLS] if any(isinstance(op, dist.TowersOp) for op in ops) else []
+        return [*dict.fromkeys(found), *together]
 
     @cached_property
     def mesh(self) -> dict[str, int]:

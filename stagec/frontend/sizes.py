@@ -9,7 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from stagec import symbolic
 from stagec.diagnostics import Diagnostic, Findings, Span, closest, quoted
-from stagec.dialects.types import TIME_AXIS
+from stagec.dialects.types import ALL_POOLS, TIME_AXIS
 from stagec.frontend import copying, padding, syntax
 from stagec.frontend.numbers import LARGEST, Sizes, condition, facts, names_in, quantity, whole
 from stagec.frontend.plans.merge import Merged
@@ -17,7 +17,7 @@ from stagec.frontend.printing import text_of
 from stagec.symbolic import Size, conditions
 from stagec.symbolic.quantity import Quantity
 
-_NO_AXES = {"none": "no axis", TIME_AXIS: "the microbatches"}
+_NO_AXES = {"none": "no axis", TIME_AXIS: "the microbatches", ALL_POOLS: "all ranks of a job"}
 
 
 @dataclass(frozen=True)

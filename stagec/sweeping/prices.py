@@ -106,7 +106,7 @@ class PriceColumns:
 
     def collective(self, action: Collective, network: Network) -> Price:
         """Groups of many meshes have the same route."""
-        route = network.route(action.axes, action.among)
+        route = network.route(action)
         key = (action.kind, action.axes, route, action.operand_bytes, action.result_bytes)
         if key not in self._collectives:
             self._collectives[key] = network.collective(action)

@@ -124,7 +124,14 @@ model Net({inputs}, tokens[B, S]: i32, targets[B, N]: i32) {{
 """
 
 
-def text_of(pools: list[Drawn], schedule: str, chained: bool) -> str:
+OPTIMIZERS = ("adamw", "adamw { clip = 1 }", "sgd { clip = 1, loss_scale = dynamic }")
+NUMBERS = (lambda pools: 0, lambda pools: pools, lambda pools: pools + 1)
+"""What a rank hears of all pools' gradients: a norm of each, and a flag."""
+
+
+def text_of(
+    pools: list[Drawn], schedule: str, chained: bool, optimizer: str = OPTIMIZERS[0]
+) -> str:
     frozen = [w for n, p in enumerate(pools) if p.frozen for w in (f"stem{n}", f"out{n}")]
     # A tower is frozen with its layers, and what all towers share is one module.
     frozen += ["Tower"] if any(p.frozen for p in pools) else []
@@ -137,16 +144,16 @@ def text_of(pools: list[Drawn], schedule: str, chained: bool) -> str:
     ranks, dp = len(stages), pools[0].dp
     pipeline = f"pipeline {', '.join(counts)} over pp {{ schedule = {schedule}, layers = {stages}, microbatch = {BATCH // dp // MICROBATCHES} }}"
     return f"""{model_of(pools, chained)}
-plan p {{ device h100 {freeze}
+plan p {{ device h100 optimizer {optimizer} {freeze}
 {split} }}
-plan one {{ {freeze} }}
-plan piped {{ {freeze} mesh pp = {ranks}, dp = {dp} shard B over dp {pipeline} }}
+plan one {{ optimizer {optimizer} {freeze} }}
+plan piped {{ optimizer {optimizer} {freeze} mesh pp = {ranks}, dp = {dp} shard B over dp {pipeline} }}
 """
 
 
 def made(seed: int) -> tuple[list[Drawn], str, CompiledPools]:
     pools, schedule = drawn(seed)
-    text = text_of(pools, schedule, chained=bool(seed % 2))
+    text = text_of(pools, schedule, bool(seed % 2), OPTIMIZERS[seed % 3])
     return pools, text, compile_pools(parse_text(text), "p", {})
 
 
@@ -166,6 +173,11 @@ def test_towers_are_the_model_in_parts(seed: int, tmp_path: Path) -> None:
     assert sum(map(parameters, each)) == parameters(one)
     flops = [matrix_flops(c.module, c.counts).model for c in each]
     assert sum(flops) == matrix_flops(one.module, one.counts).model
+    for name, traces in compiled.traces.pools:
+        ranks = traces.mesh.num_ranks
+        assert work(traces)["all_reduce", "all_pools"] == 4 * ranks * NUMBERS[seed % 3](
+            len(pools)
+        ), name
     for pool in pools:
         check_bytes(compiled, pools, pool, chained=bool(seed % 2))
     encoded = encode_traces(compiled.traces)
@@ -206,14 +218,21 @@ def test_with_the_meshes_of_one_pipeline_ranks_do_the_same_in_all(seed: int) -> 
     pools, schedule = drawn(seed)
     dp = pools[0].dp
     pools = [Drawn(p.name, p.count, p.layers, dp, 1, p.pp, 0, p.frozen) for p in pools]
-    text = text_of(pools, schedule, chained=bool(seed % 2))
+    text = text_of(pools, schedule, bool(seed % 2), OPTIMIZERS[seed % 3])
     compiled = compile_pools(parse_text(text), "p", {})
     split = sum((work(traces) for _, traces in compiled.traces.pools), Counter[tuple[str, str]]())
-    assert split == work(alone(text, "piped").trace_set)
+    piped = work(alone(text, "piped").trace_set)
+    # The number that stages tell each other: 4 bytes, twice under a dynamic loss scale.
+    ranks, numbers = compiled.traces.num_ranks, NUMBERS[seed % 3](1)
+    for over in ("pp", "pp+dp"):
+        assert piped.pop(("all_reduce", over), 0) in (0, 4 * ranks * numbers)
+        split.pop(("all_reduce", over), 0)
+    split.pop(("all_reduce", "all_pools"), 0)
+    assert split == piped
 
 
 def work(traces: TraceSet) -> Counter[tuple[str, str]]:
-    """FLOPs of products and bytes of gradients of all ranks."""
+    """FLOPs of products and of the optimizer, and bytes of collectives, of all ranks."""
     found: Counter[tuple[str, str]] = Counter()
     for each in traces.classes:
         ranks = prod(len(each.where.get(a, range(traces.mesh.size(a)))) for a in traces.mesh.axes)
@@ -221,7 +240,9 @@ def work(traces: TraceSet) -> Counter[tuple[str, str]]:
             runs = ranks * int((each.program.segment == index).sum())
             for node in segment.nodes:
                 action = node.action
-                if isinstance(action, Compute) and action.work.on_matrix_units:
+                if isinstance(action, Compute) and (
+                    action.work.on_matrix_units or node.phase == "optim"
+                ):
                     found["flops", node.phase] += runs * action.num_ops
                 elif isinstance(action, Collective):
                     found[action.kind, action.over] += runs * action.operand_bytes
@@ -245,9 +266,9 @@ def test_on_one_time_axis_nothing_comes_before_it_is_sent(seed: int) -> None:
     assert np.isclose(found.end_us, max(e.timeline.makespan_us for e in found.pools.values()))
 
 
-def one_tower(schedule: str, frozen: bool = False) -> CompiledPools:
+def one_tower(schedule: str, frozen: bool = False, optimizer: str = "adamw") -> CompiledPools:
     pools = [Drawn("tower0", "K0", 1, 2, 1, 1, 0, frozen), Drawn("text", "L", 1, 3, 1, 1, 0)]
-    return compile_pools(parse_text(text_of(pools, schedule, chained=False)), "p", {})
+    return compile_pools(parse_text(text_of(pools, schedule, False, optimizer)), "p", {})
 
 
 def test_pools_that_would_wait_for_each_other_are_refused() -> None:
@@ -265,6 +286,14 @@ def test_pools_that_would_wait_for_each_other_are_refused() -> None:
 def test_a_gradient_that_nobody_waits_for_is_found_out() -> None:
     (first, _), (_, second) = one_tower("1f1b", True).traces.pools, one_tower("1f1b").traces.pools
     with pytest.raises(TraceError, match="do not agree on what is handed over"):
+        encode_traces(PooledTraces((first, second)))
+
+
+def test_a_norm_that_one_pool_does_not_tell_is_found_out() -> None:
+    (first, _), (_, second) = (
+        one_tower("1f1b", optimizer=each).traces.pools for each in OPTIMIZERS[:2]
+    )
+    with pytest.raises(CompileError, match="might wait for each other for ever"):
         encode_traces(PooledTraces((first, second)))
 
 

@@ -232,6 +232,7 @@ class Templates:
             self.num_bytes(op.bytes_out.data),
             op.dtype.data,
             self.among(op),
+            op.ranks_of_job,
         )
 
     def peer(self, op: sched.PoolSendOp | sched.PoolRecvOp) -> Peer:

@@ -16,6 +16,7 @@ from stagec.dialects.dist.collectives import (
     COLLECTIVES as COLLECTIVES,
     AllGatherOp as AllGatherOp,
     AllReduceOp as AllReduceOp,
+    AllReducePoolsOp as AllReducePoolsOp,
     AllToAllOp as AllToAllOp,
     CollectiveBase as CollectiveBase,
     Movement as Movement,

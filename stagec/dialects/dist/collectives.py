@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from xdsl.dialects.builtin import StringAttr, UnitAttr
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.irdl import (
     irdl_op_definition,
@@ -36,7 +36,7 @@ from stagec.dialects.marks import PURPOSES, MarkedOp, flag_mark, word_mark
 from stagec.dialects.memory import ALONE, Effects, Overwrite
 from stagec.dialects.parts import PART
 from stagec.dialects.stg.structure import ProgramOp
-from stagec.dialects.types import TensorType
+from stagec.dialects.types import ALL_POOLS, TensorType
 from stagec.dialects.work import Work
 from stagec.symbolic import ZERO, Size
 
@@ -303,6 +303,56 @@ class AllReduceOp(CollectiveBase):
             )
         partial = [a for a in self.source.partial if a not in self.axes.data]
         self.expect(self.source.with_partial(partial))
+
+
+@irdl_op_definition
+class AllReducePoolsOp(CollectiveBase):
+    """Every rank of a job gets what all pools have: one all-reduce of `count` numbers over all `ranks`, whichever pool they are in.
+
+    With a number for each pool a rank puts that of its own in its place and nothing in the others', and the maximum of each is what there is of
+    it; of one number it is the largest. A number that a rank has is the same on all ranks of its pool: [] -> [].
+    """
+
+    name = "dist.all_reduce_pools"
+
+    count = prop_def(IntegerAttr.constr(i64))
+    ranks = prop_def(IntegerAttr.constr(i64))
+
+    traits = traits_def(Pure())
+    assembly_format = "$count $operand `among` $ranks `over` $axes attr-dict `:` type($operand) `->` type($result)"
+
+    def __init__(self, operand: SSAValue, count: int, ranks: int) -> None:
+        super().__init__(
+            operands=[operand],
+            properties={
+                "axes": NamesAttr((ALL_POOLS,)),
+                "count": IntegerAttr(count, i64),
+                "ranks": IntegerAttr(ranks, i64),
+            },
+            result_types=[operand.type],
+        )
+
+    def verify_(self) -> None:
+        super().verify_()
+        if self.source.dims or self.source.partial:
+            raise VerifyException(f"{self.name}: <{self.source.body}> is no number of a pool")
+        if self.axes.data != (ALL_POOLS,):
+            raise VerifyException(f"{self.name}: it is over [{ALL_POOLS}]")
+        self.expect(self.source)
+        if self.count.value.data < 1 or self.ranks.value.data < 2:
+            raise VerifyException(f"{self.name}: some numbers, among several ranks")
+
+    @property
+    def buffer_bytes(self) -> tuple[Size, Size]:
+        size = self.source.num_bytes * self.count.value.data
+        return size, size
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        sizes, types = self.buffer_bytes, [self.target]
+        axes, dtype = self.axes.data, self.source.dtype
+        made = sched.CollectiveOp("all_reduce", [self.operand], axes, types, dtype, *sizes)
+        made.properties["ranks"] = self.ranks
+        return [made]
 
 
 @irdl_op_definition

@@ -38,7 +38,7 @@ from stagec.dialects.sched.host_copy import (
 )
 from stagec.dialects.sched.node import CommunicationOp, NodeOp
 from stagec.dialects.sched.pools import PoolRecvOp, PoolSendOp
-from stagec.dialects.types import ValueType, tensor_of, verify_dtypes
+from stagec.dialects.types import ALL_POOLS, ValueType, tensor_of, verify_dtypes
 from stagec.dialects.work import Work, WorkAttr
 from stagec.symbolic import ZERO, Size
 
@@ -190,6 +190,8 @@ class CollectiveOp(CommunicationOp):
     """A gather of a stage whose parameters are freed where others of its rank need the room, and gathered again before it goes on."""
     issued = word_mark("issued", ISSUED_WITH)
     """A gather that is issued once per step, in the first forward pass of its stage: as that begins, or as its unit does."""
+    ranks = count_mark("ranks")
+    """Of one over all pools of a job: how many ranks these have."""
     tied = text_mark("tied")
     """The path of the weight whose ranks alone it is among: see `sched.program`."""
     bucket_end = count_mark("bucket_end")
@@ -245,6 +247,11 @@ class CollectiveOp(CommunicationOp):
         return self.kind.data
 
     @property
+    def ranks_of_job(self) -> int:
+        """Of one over all pools: how many ranks they have; else 0."""
+        return self.ranks.value.data if isinstance(self.ranks, IntegerAttr) else 0
+
+    @property
     def memory_effects(self) -> Effects:
         return self.effects.data if self.effects is not None else PLAIN
 
@@ -254,6 +261,8 @@ class CollectiveOp(CommunicationOp):
             raise VerifyException(f"sched.collective: there is no collective `{self.kind.data}`")
         if not self.axes.data:
             raise VerifyException("sched.collective: a collective runs over some axis")
+        if (self.axes.data == (ALL_POOLS,)) != ("ranks" in self.properties):
+            raise VerifyException("sched.collective: one over all pools has so many ranks")
         verify_dtypes(self.name, self.dtype)
 
 

@@ -22,3 +22,9 @@
 // CHECK: error[E0709]: `sched.collective`: a stream's name has no blanks, as `comm.dp` has none, and is not empty
 %x = "test.op"() : () -> !stg.tensor<[D], bf16>
 %y = sched.collective "all_reduce" (%x) over [tp] in "bf16" bytes "2*D" to "2*D" on "" : (!stg.tensor<[D], bf16>) -> !stg.tensor<[D], bf16>
+
+// -----
+
+// CHECK: error[E0709]: `sched.collective`: one over all pools has so many ranks
+%x = "test.op"() : () -> !stg.tensor<[], fp32>
+%y = sched.collective "all_reduce" (%x) over [all_pools] in "fp32" bytes "8" to "8" on "comm.all_pools" : (!stg.tensor<[], fp32>) -> !stg.tensor<[], fp32>
