@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from stagec.backend.program import Collective, HostCopy, HostUpdate, RankClass, Transfer
 from stagec.devices import names
@@ -51,16 +51,22 @@ def require_numbers(plan: Plan, classes: Iterable[RankClass]) -> None:
                 "E0410",
                 f"how long a step takes depends on the device's {quoted(missing, 'and')}",
                 plan.device.span or plan.span,
-                help=f"{advice(plan, missing)}; devices that ship are {quoted(names(), 'and')}",
+                help=advice(plan, missing),
             )
         ]
     )
 
 
-def advice(plan: Plan, missing: list[str]) -> str:
-    if plan.span is None:
-        return "write a plan, `plan one { device h100 }`"
-    if plan.device.span is None:
-        return "add `device h100` to the plan"
+def advice(plan: Plan, missing: Sequence[str]) -> str:
     settings = ", ".join(f"{name} = ..." for name in missing)
-    return f"name a device, `device h100`, or add `{settings}`"
+    preset = plan.device.preset
+    if preset is not None:
+        named = preset if preset in names() else f'"{preset}"'
+        return f"that device does not say it: `device {named} {{ {settings} }}`"
+    if plan.span is None:
+        todo = "write a plan, `plan one { device h100 }`"
+    elif plan.device.span is None:
+        todo = "add `device h100` to the plan"
+    else:
+        todo = f"name a device, `device h100`, or add `{settings}`"
+    return f"{todo}; devices that ship are {quoted(names(), 'and')}"

@@ -285,7 +285,10 @@ def earliest(positions: Ints, values: Ints, birth: Ints) -> Ints:
 
 
 def hand_over(neighbours: Mapping[tuple[str, int], int], stages: Sequence[StageLives]) -> None:
-    """What a stage of the same rank hands over is one buffer: the receiver's, from when it is made."""
+    """What a stage of the same rank hands over is one buffer: the receiver's, from when it is made.
+
+    A stage that frees what it gathered may gather more often than there are microbatches, and then it has more rows.
+    """
     for (task, stage), other in neighbours.items():
         direction = "forward" if task == "RECV_F" else "backward"
         for key, value in stages[stage].table.received.items():
@@ -296,8 +299,12 @@ def hand_over(neighbours: Mapping[tuple[str, int], int], stages: Sequence[StageL
             readers = taker.table.read_value == value
             if not readers.any():
                 continue
-            taker.birth[:, value] = taker.first_read[:, value] = giver.birth[:, source]
-            taker.death[:, value] = np.maximum(taker.death[:, value], giver.birth[:, source])
+            _, to, of = np.intersect1d(
+                taker.microbatches, giver.microbatches, assume_unique=True, return_indices=True
+            )
+            made = giver.birth[of, source]
+            taker.birth[to, value] = taker.first_read[to, value] = made
+            taker.death[to, value] = np.maximum(taker.death[to, value], made)
             if not (giver.saved[source] or giver.deferred[source]):
                 giver.birth[:, source] = -1
 

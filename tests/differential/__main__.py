@@ -1,4 +1,4 @@
-"""`python -m tests.differential [--seed 1] [--number 100] [--points 12] [--serving]`."""
+"""`python -m tests.differential [--seed 1] [--number 100] [--points 12] [--serving | --ways]`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from random import Random
 from tests.differential.random_plans import draw
 from tests.differential.random_serving import draw_serving
 from tests.differential.sweeps import differences
+from tests.differential.ways_to_write import DEVICE, differences_between_ways
 
 
 def main() -> int:
@@ -17,22 +18,27 @@ def main() -> int:
     parser.add_argument("--number", type=int, default=100, help="how many")
     parser.add_argument("--points", type=int, default=12, help="points of a sweep, at most")
     parser.add_argument("--serving", action="store_true", help="plans that serve")
+    parser.add_argument("--ways", action="store_true", help="one program in several ways")
     options = parser.parse_args()
     wrong = 0
     for seed in range(options.seed, options.seed + options.number):
         rng = Random(seed)
-        drawn = (draw_serving if options.serving else draw)(rng)
+        drawn = draw_serving(rng) if options.serving else draw(rng, DEVICE * options.ways)
         try:
-            found = differences(drawn, rng, options.points)
+            if options.ways:
+                found = differences_between_ways(drawn, rng)
+            else:
+                found = differences(drawn, rng, options.points)
         except Exception as error:
             found = [f"{type(error).__name__}: {error}"]
         if found:
             wrong += 1
             lines = "\n  ".join(found[:6])
             plan = drawn.text[drawn.text.index("plan p") :]
-            sys.stdout.write(f"seed {seed}: --sweep {' '.join(drawn.varied)}\n  {lines}\n{plan}\n")
+            asked = "" if options.ways else f"--sweep {' '.join(drawn.varied)}"
+            sys.stdout.write(f"seed {seed}: {asked}\n  {lines}\n{plan}\n")
             sys.stdout.flush()
-    sys.stdout.write(f"{wrong} of {options.number} sweeps are wrong\n")
+    sys.stdout.write(f"{wrong} of {options.number} are wrong\n")
     return 1 if wrong else 0
 
 

@@ -1,4 +1,4 @@
-"""What can be written in two ways is the same work, communication, memory and time: layers repeated or one by one, an axis of size 1 or none."""
+"""What can be written in two ways is the same work, communication, memory and time: layers repeated or one by one, an axis of size 1 or none, names, orders."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import random
 import pytest
 
 import stagec
+from tests.differential.random_plans import draw
+from tests.differential.ways_to_write import DEVICE, differences_between_ways
 from tests.unit.seldom import some
 
 LAYERS = 3
@@ -70,6 +72,11 @@ def test_a_repeat_is_its_layers_one_by_one(seed: int) -> None:
     """Steps differ a little: the gradients of a layer that is repeated are reduced behind it."""
     text = plan(random.Random(seed))
     assert_same(REPEATED + text, WRITTEN_OUT + text, within=0.02)
+
+
+@pytest.mark.parametrize("seed", some(range(16), 4))
+def test_names_and_orders_cost_nothing(seed: int) -> None:
+    assert not differences_between_ways(draw(random.Random(seed), DEVICE), random.Random(seed))
 
 
 @pytest.mark.parametrize("seed", some(range(12), 4))

@@ -194,3 +194,18 @@ def test_factors_do_not_wait_for_another_product_of_the_same_sum() -> None:
     saved = [row for row in range(len(lives)) if lives.kind[row] == Kind.SAVED]
     for second in gradients[1::2]:
         assert [int(lives.death[row]) for row in saved].count(second) == 2
+
+
+def test_a_stage_may_gather_more_often_than_there_are_microbatches() -> None:
+    """Two stages of six are gathered at a time, again and again; what they keep for the backward pass is what it is without ZeRO."""
+    text = ATTENTION.replace("dim B = 4", "dim B = 8").replace("dim L = 3", "dim L = 6")
+    schedule = "schedule = interleaved_1f1b, microbatch = 1, virtual_stages = L"
+    plan = f"mesh dp = 2, pp = 1\nshard B over dp\npipeline L over pp {{ {schedule} }}\nunit none"
+    saved = [
+        int(lives.live_bytes(lives.kind == Kind.SAVED).max())
+        for zero in ("", "zero 3 over dp { reshard = false }")
+        for lives in [
+            compile_text(f"{text}\nplan p {{\n{plan}\n{zero}\n}}", "m.stg").memory[0].lives
+        ]
+    ]
+    assert saved[0] == saved[1]
